@@ -69,6 +69,8 @@ mod unregistered;
 
 mod buffer_status;
 
+mod offerings;
+
 mod lifecycle;
 
 mod orphans;

@@ -40,7 +40,7 @@ pub const ADOPTION: &str = "AllowAdoptionTagging";
 const LAUNCH: &[&str] = &["ec2:RunInstances", "ec2:CreateFleet"];
 
 /// All of them. The first that grants an action on a resource counts.
-pub const STATEMENTS: [Statement; 21] = [
+pub const STATEMENTS: [Statement; 20] = [
     on(
         "AllowScopedEC2InstanceAccessActions",
         LAUNCH,
@@ -71,11 +71,7 @@ pub const STATEMENTS: [Statement; 21] = [
     any("AllowPassingInstanceRole", &["iam:PassRole"]),
     any(
         "AllowScopedInstanceProfileCreationActions",
-        &["iam:CreateInstanceProfile"],
-    ),
-    any(
-        "AllowScopedInstanceProfileTagActions",
-        &["iam:TagInstanceProfile"],
+        &["iam:CreateInstanceProfile", "iam:TagInstanceProfile"],
     ),
     any(
         "AllowScopedInstanceProfileActions",

@@ -113,6 +113,7 @@ impl Engine {
             self.report(Report::Stranger { instance, why });
         }
         for claim in outcome.found {
+            self.note_had(&claim);
             self.report(Report::ClaimPhase {
                 pool: self.state.ledger.pool_of(&claim),
                 claim,
@@ -266,6 +267,20 @@ impl Engine {
         }
     }
 
+    /// A launch has succeeded: nobody waits for its trial of offerings any more.
+    fn note_had(&mut self, id: &ClaimId) {
+        let Some(claim) = self.state.ledger.claims.get(id) else {
+            return;
+        };
+        let (class, holds) = (claim.record.node_class.as_ref(), &mut self.state.holds);
+        if let Some(own) = &claim.instance {
+            holds.had(class, &own.offering);
+        }
+        for own in &claim.offerings {
+            holds.answered(class, own, id);
+        }
+    }
+
     fn launched(&mut self, id: &ClaimId, instance: Instance, now: Timestamp) {
         if !instance.state.is_live() {
             // The token had been used and its instance has ended: plan again under a new id.
@@ -280,9 +295,8 @@ impl Engine {
         let offering = instance.offering.clone();
         let instance_id = instance.id.clone();
         self.state.ledger.join(id, instance);
-        let class = self.class_of(id);
         self.state.recent.launched = Some(now);
-        self.state.holds.had(class.as_ref(), &offering);
+        self.note_had(id);
         self.report(Report::ClaimLaunched {
             claim: id.clone(),
             instance: instance_id,

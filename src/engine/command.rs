@@ -52,14 +52,7 @@ impl Launch {
     /// The rest is for the next plan.
     /// Source: spec/aws.md §5.2, 6; docs/decisions/016-one-call-buys-one-way.md.
     pub fn to_buy(&self) -> impl Iterator<Item = &OfferingKey> {
-        let way = self.offerings.first().map(|own| own.capacity_type);
-        let is_dearer_spot = move |own: &&OfferingKey| {
-            let spot = way == Some(CapacityType::Spot) && !self.varied;
-            spot && own.capacity_type == CapacityType::OnDemand
-        };
-        let all = self.offerings.iter();
-        all.take_while(move |own| !is_dearer_spot(own))
-            .filter(move |own| Some(own.capacity_type) == way)
+        to_buy(&self.offerings, self.varied)
     }
 
     /// The tags of what is launched for a claim: the user's, those by which EKS and its controllers
@@ -74,6 +67,21 @@ impl Launch {
         tags.extend(record.tags());
         tags
     }
+}
+
+/// The same of offerings that are not a launch yet; `varied` as [`Launch::varied`] says.
+pub(crate) fn to_buy(
+    offerings: &[OfferingKey],
+    varied: bool,
+) -> impl Iterator<Item = &OfferingKey> {
+    let way = offerings.first().map(|own| own.capacity_type);
+    let is_dearer_spot = move |own: &&OfferingKey| {
+        let spot = way == Some(CapacityType::Spot) && !varied;
+        spot && own.capacity_type == CapacityType::OnDemand
+    };
+    let all = offerings.iter();
+    all.take_while(move |own| !is_dearer_spot(own))
+        .filter(move |own| Some(own.capacity_type) == way)
 }
 
 /// A change of one Node, written only if the object still has the version that was decided upon.

@@ -237,8 +237,9 @@ impl Engine {
             self.forget_claim(id);
             return;
         }
+        let is_begun = work.is_some_and(|own| own.launch.is_some() || own.granted);
         self.wake_at(deadline, "a launch is overdue");
-        if self.ask(id, now) {
+        if !is_begun && !self.narrow(id, now) || self.ask(id, now) {
             return;
         }
         let Some(claim) = self.state.ledger.claims.get(id) else {
@@ -274,10 +275,7 @@ impl Engine {
         Launch {
             devices: devices.collect(),
             overlaid: self.state.is_overlaid(&pool.name),
-            varied: pool
-                .requirements
-                .iter()
-                .any(|(_, own)| own.min_values.is_some()),
+            varied: pool.is_varied(),
             relaxed: fewer_will_do && catalog.falls_short(&pool.requirements, &claim.offerings),
             claim: claim.record,
             offerings: claim.offerings,

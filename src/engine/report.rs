@@ -126,7 +126,7 @@ pub enum Report {
         /// The claim as it was called.
         claim: ClaimId,
         /// What it is called now; none where its pods are planned anew, since its pool or node
-        /// class is not what it was planned with.
+        /// class is not what it was planned with, or none of its offerings can be had.
         next: Option<ClaimId>,
     },
     /// The fleet had no room for a claim; its pods are planned again.

@@ -470,6 +470,13 @@ impl Pool {
         }
     }
 
+    /// Whether a launch has to be for several types, or several values of another label.
+    pub fn is_varied(&self) -> bool {
+        self.requirements
+            .iter()
+            .any(|(_, own)| own.min_values.is_some())
+    }
+
     /// What remains of the limits after `used` capacity and `nodes` nodes; only limited names are
     /// listed, amounts may be negative.
     pub fn remaining(&self, used: &Resources, nodes: usize) -> Limits {

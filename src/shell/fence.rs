@@ -1,6 +1,8 @@
-//! Keeps who does not lead a cluster from changing anything of it: what is sent passes here last.
+//! Keeps who does not lead a cluster from changing anything of it: what is sent passes here last,
+//! and says in its `User-Agent` in which term of which Lease it is sent.
 //! It must not know who leads, nor what is sent.
 
+use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,7 +11,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::{Method, Request, Response};
+use http::header::USER_AGENT;
+use http::{HeaderValue, Method, Request, Response};
 use kube::Client;
 use kube::client::{Body, DynBody};
 use thiserror::Error;
@@ -37,6 +40,15 @@ pub(crate) enum Fenced {
     Unasked,
 }
 
+/// The product in `User-Agent`, as AWS and API servers write it down.
+const PRODUCT: &str = concat!("outrigger/", env!("CARGO_PKG_VERSION"));
+
+/// The longest that a request says of its terms: CloudTrail keeps 1,000 characters of a `User-Agent`,
+/// and one request to AWS may be for a hundred clusters.
+const MARKS_MAX: usize = 500;
+/// Terms are left out.
+const MORE: &str = "term/more";
+
 /// Whether changes may be sent.
 #[derive(Clone, Copy, Debug, Default)]
 enum Gate {
@@ -48,11 +60,13 @@ enum Gate {
     Until(Moment),
 }
 
-/// The gate of a cluster, and for the how manieth time it is led by this host.
-#[derive(Clone, Copy, Debug, Default)]
+/// The gate of a cluster, and the term of this host that goes on, or went on last.
+#[derive(Clone, Debug, Default)]
 struct State {
     term: u64,
     gate: Gate,
+    /// How requests name the term; empty before the first.
+    mark: Arc<str>,
 }
 
 /// The gate of one cluster, for all who send something to it.
@@ -67,15 +81,23 @@ pub(crate) struct Fence {
 
 impl Fence {
     /// Begins a term, and returns its number. What was decided in an earlier one never passes any
-    /// more. Nothing passes before the fence is opened.
-    pub(crate) fn begin(&self) -> u64 {
+    /// more. Nothing passes before the fence is opened. Requests name the term by `mark`.
+    pub(crate) fn begin(&self, mark: &str) -> u64 {
         let mut term = 0;
         self.state.send_modify(|own| {
             own.term += 1;
             own.gate = Gate::Closed;
+            own.mark = mark.into();
             term = own.term;
         });
         term
+    }
+
+    /// How requests name the term; none before the first, and where the term has ended.
+    fn mark(&self) -> Option<Arc<str>> {
+        let state = self.state.borrow();
+        let is_past = self.term.is_some_and(|own| own != state.term);
+        (!state.mark.is_empty() && !is_past).then(|| state.mark.clone())
     }
 
     /// Nothing may be sent from here on.
@@ -141,7 +163,7 @@ impl Fence {
 
     /// For how long changes may be sent; none means for ever.
     fn left(&self) -> Option<Duration> {
-        let state = *self.state.borrow();
+        let state = self.state.borrow();
         let is_past = self.term.is_some_and(|own| own != state.term);
         match state.gate {
             _ if is_past => Some(Duration::ZERO),
@@ -238,6 +260,28 @@ pub(crate) fn pass(changes: bool) -> Result<(), Fenced> {
     }
 }
 
+/// What `User-Agent` says beside the product of a change that this task sends to AWS: the terms
+/// that it stands behind.
+pub(crate) fn marks() -> String {
+    let fences = carried().unwrap_or_default();
+    let marks: BTreeSet<Arc<str>> = fences.iter().filter_map(Fence::mark).collect();
+    let mut named = String::new();
+    for mark in marks {
+        let is_first = named.is_empty();
+        let next = if named.len() + mark.len() > MARKS_MAX {
+            MORE
+        } else {
+            &mark
+        };
+        named += if is_first { "" } else { " " };
+        named += next;
+        if next == MORE {
+            break;
+        }
+    }
+    named
+}
+
 /// Whether all of these let something pass now.
 pub(crate) fn lets_pass(fences: &[Fence]) -> bool {
     fences.iter().all(|own| own.pass().is_ok())
@@ -288,7 +332,9 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let product = HeaderValue::from_static(PRODUCT);
+        request.headers_mut().insert(USER_AGENT, product);
         if is_free(request.method(), request.uri().path()) {
             return self.inner.call(request).boxed();
         }
@@ -296,6 +342,10 @@ where
         let own = own.clone();
         if let Err(fenced) = own.pass() {
             return std::future::ready(Err(BoxError::from(fenced))).boxed();
+        }
+        let agent = own.mark().map(|mark| format!("{PRODUCT} {mark}"));
+        if let Some(agent) = agent.and_then(|own| HeaderValue::try_from(own).ok()) {
+            request.headers_mut().insert(USER_AGENT, agent);
         }
         // It may have to connect first, which takes seconds.
         let answer = watched([own].into(), self.inner.call(request));
@@ -317,13 +367,14 @@ mod tests {
     use std::time::Duration;
 
     use futures::FutureExt;
+    use http::header::USER_AGENT;
     use http::{Request, Response};
     use http_body_util::BodyExt;
     use kube::Client;
     use kube::client::{Body, DynBody};
     use tower::{BoxError, Layer, service_fn};
 
-    use super::{Fence, Fenced, behind, pass, within, without};
+    use super::{Fence, Fenced, PRODUCT, Scope, behind, marks, pass, within, without};
     use crate::host::clock::Moment;
 
     const SPAN: Duration = Duration::from_secs(10);
@@ -373,13 +424,13 @@ mod tests {
     #[test]
     fn what_was_decided_in_an_earlier_term_never_passes_again() {
         let fence = Fence::default();
-        let first = fence.of_term(fence.begin());
+        let first = fence.of_term(fence.begin("term/one.1.1"));
         assert_eq!(first.pass(), Err(Fenced::Term), "it is not opened yet");
         fence.open(ago(0), SPAN);
         assert!(first.is_open() && fence.is_open());
         fence.close();
         assert!(!first.is_open());
-        let second = fence.of_term(fence.begin());
+        let second = fence.of_term(fence.begin("term/one.1.1"));
         fence.open(ago(0), SPAN);
         assert!(second.is_open() && fence.of_this_term().is_open());
         assert_eq!(first.pass(), Err(Fenced::Term));
@@ -416,11 +467,11 @@ mod tests {
         let (done, ()) = tokio::join!(fence.guard(nap(2)), closed);
         assert!(done.is_err());
         // Closed and open again at once: nobody sees that it was closed.
-        let own = fence.of_term(fence.begin());
+        let own = fence.of_term(fence.begin("term/one.1.1"));
         fence.open(Moment::now(), SPAN);
         let won_again = async {
             nap(1).await;
-            fence.begin();
+            fence.begin("term/one.1.1");
             fence.open(Moment::now(), SPAN);
         };
         let (done, ()) = tokio::join!(own.guard(nap(2)), won_again);
@@ -474,13 +525,43 @@ mod tests {
         );
     }
 
-    /// A client behind a fence, and the paths that what it sends reaches.
+    #[tokio::test]
+    async fn what_is_sent_names_the_term_it_was_decided_in() {
+        let fence = Fence::default();
+        let (own, reached) = client(&fence, true);
+        assert!(send(&own, "PATCH", "/api/v1/nodes/a").await, "of no term");
+        let engine = behind(own, &fence.of_term(fence.begin("term/one.7.3")));
+        fence.open(Moment::now(), SPAN);
+        assert!(send(&engine, "PATCH", "/api/v1/nodes/a").await);
+        assert!(send(&engine, "GET", "/api/v1/nodes/a").await);
+        let expected = [PRODUCT, &format!("{PRODUCT} term/one.7.3"), PRODUCT];
+        assert_eq!(*reached.lock().expect("no panic"), expected);
+        let other = Fence::default();
+        other.begin("term/other.0.1");
+        let early = fence.of_this_term();
+        fence.begin("term/one.7.4");
+        let named = |fences: &[Fence]| super::SCOPE.sync_scope(Scope::Behind(fences.into()), marks);
+        let both = [fence.clone(), early, other, fence.of_this_term()];
+        assert_eq!(named(&both), "term/one.7.4 term/other.0.1");
+        assert_eq!(without(async { marks() }).await, "");
+        let many: Vec<Fence> = (0..100).map(|_| Fence::default()).collect();
+        for (number, own) in many.iter().enumerate() {
+            own.begin(&format!("term/production-{number}.1.1"));
+        }
+        let named = named(&many);
+        assert!(
+            named.len() < 600 && named.ends_with(" term/more"),
+            "{named}"
+        );
+    }
+
+    /// A client behind a fence, and the `User-Agent` of all that it sends.
     fn client(fence: &Fence, answers: bool) -> (Client, Arc<Mutex<Vec<String>>>) {
         let reached = Arc::<Mutex<Vec<String>>>::default();
         let known = reached.clone();
         let answer = move |request: Request<Body>| {
-            let path = format!("{} {}", request.method(), request.uri().path());
-            known.lock().expect("no panic").push(path);
+            let agent = request.headers()[USER_AGENT].to_str().expect("text");
+            known.lock().expect("no panic").push(agent.to_owned());
             async move {
                 if !answers {
                     return pending().await;
@@ -503,7 +584,7 @@ mod tests {
     async fn a_closed_fence_lets_only_readers_and_the_lease_through() {
         let fence = Fence::default();
         let (own, _) = client(&fence, true);
-        let engine = behind(own.clone(), &fence.of_term(fence.begin()));
+        let engine = behind(own.clone(), &fence.of_term(fence.begin("term/one.1.1")));
         fence.open(Moment::now(), SPAN);
         assert!(send(&own, "PATCH", "/api/v1/nodes/a").await);
         assert!(send(&engine, "PATCH", "/api/v1/nodes/a").await);
@@ -521,7 +602,7 @@ mod tests {
                 assert!(!send(own, method, path).await, "{method} {path}");
             }
         }
-        fence.begin();
+        fence.begin("term/one.1.1");
         fence.open(Moment::now(), SPAN);
         assert!(send(&own, "DELETE", "/api/v1/nodes/a").await);
         assert!(
@@ -534,7 +615,7 @@ mod tests {
     async fn a_request_is_given_up_once_its_term_is_over() {
         let fence = Fence::default();
         let (own, reached) = client(&fence, false);
-        let term = fence.of_term(fence.begin());
+        let term = fence.of_term(fence.begin("term/one.1.1"));
         fence.open(Moment::now(), SPAN);
         let engine = behind(own, &term);
         let sending = tokio::spawn(async move {
@@ -544,7 +625,7 @@ mod tests {
         while reached.lock().expect("no panic").is_empty() {
             tokio::task::yield_now().await;
         }
-        fence.begin();
+        fence.begin("term/one.1.1");
         fence.open(Moment::now(), SPAN);
         let sent = sending.await.expect("no panic");
         assert_eq!(sent, Err(Fenced::Term));

@@ -10,6 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::host::clock;
 use crate::model::id::ClusterName;
@@ -27,6 +28,8 @@ pub(crate) struct Identity {
     name: String,
     /// Who had the lock before.
     dead: Option<String>,
+    /// How many terms of any cluster this process has begun.
+    terms: Arc<AtomicU64>,
     /// Held for as long as anybody knows the name.
     _lock: Option<Arc<File>>,
 }
@@ -53,6 +56,7 @@ impl Identity {
         Self {
             name,
             dead,
+            terms: Arc::default(),
             _lock: lock,
         }
     }
@@ -60,6 +64,11 @@ impl Identity {
     /// The name by which it holds the Lease of a cluster.
     pub(crate) fn holder(&self, cluster: &ClusterName) -> String {
         format!("{}/{cluster}", self.name)
+    }
+
+    /// The number of a term that begins: greater than that of any before it in this process.
+    pub(crate) fn next_term(&self) -> u64 {
+        self.terms.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Whether a holder was a process of this host that is not there any more.

@@ -479,7 +479,11 @@ impl Seeker {
 
     fn lead(&mut self, since: Moment) {
         if self.until.is_none() {
-            self.term = self.connection.fence.begin();
+            // Of one Lease a later term is greater, on whichever host.
+            let transitions = self.known.as_ref().map_or(0, |own| own.transitions);
+            let number = self.identity.next_term();
+            let mark = format!("term/{}.{transitions}.{number}", self.cluster);
+            self.term = self.connection.fence.begin(&mark);
             (self.heard, self.parting, self.free) = (None, None, None);
             let is_new = |asked: Instant| asked.elapsed() < PARTS + YIELDS;
             let is_gift = self.gift.is_some() || self.asked.is_some_and(is_new);

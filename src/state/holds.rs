@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::id::{NodeClassName, PoolName, Zone};
+use crate::model::id::{ClaimId, NodeClassName, PoolName, Zone};
 use crate::model::instance::{CapacityType, Held, OfferingKey};
 
 /// How long a refused offering is left alone. Karpenter's three minutes (spec/aws.md §0.2).
@@ -17,18 +17,44 @@ pub const HOLD_MAX: SignedDuration = SignedDuration::from_mins(30);
 /// A refusal that comes so long after the end of a hold has nothing to do with it.
 const MEMORY: SignedDuration = SignedDuration::from_mins(30);
 
-/// An offering that is, or was lately, held down.
+/// Whether a launch may ask for an offering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It may.
+    Free,
+    /// It was refused lately, is held down no longer, and another launch is just trying it.
+    Tried,
+    /// It is held down.
+    Held,
+}
+
+/// An offering that is, or was lately, held down.
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Hold {
     until: Timestamp,
     /// How long it was for; zero once the offering was had.
     length: SignedDuration,
+    trial: Trial,
+}
+
+/// Whether a launch has asked for an offering since the end of its hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Trial {
+    #[default]
+    Due,
+    /// That of this claim, the last one that has.
+    AskedBy(ClaimId),
+    /// One has, and was not refused.
+    Over,
 }
 
 impl Hold {
     fn new(until: Timestamp, now: Timestamp) -> Self {
-        let length = until.duration_since(now);
-        Self { until, length }
+        Self {
+            until,
+            length: until.duration_since(now),
+            trial: Trial::Due,
+        }
     }
 
     /// It is refused once more. Those that were asked for together and refused one after the other
@@ -43,6 +69,19 @@ impl Hold {
                 Self::new(until.unwrap_or(now), now)
             }
             None => Self::new(now.checked_add(HOLD).unwrap_or(now), now),
+        }
+    }
+
+    /// Whether it is over, and no launch that asked for the offering has succeeded since.
+    fn is_on_trial(&self, now: Timestamp) -> bool {
+        let is_over = self.length == SignedDuration::ZERO || self.trial == Trial::Over;
+        self.until <= now && !is_over && self.is_known(now)
+    }
+
+    fn asked_by(&self) -> Option<&ClaimId> {
+        match &self.trial {
+            Trial::AskedBy(claim) => Some(claim),
+            Trial::Due | Trial::Over => None,
         }
     }
 
@@ -91,16 +130,18 @@ impl Holds {
             Some(class) => self.by_class.entry(class.clone()).or_default(),
             None => &mut self.general,
         };
-        let hold = Hold::refused(holds.get(offering).copied(), now);
+        let hold = Hold::refused(holds.get(offering).cloned(), now);
+        let until = hold.until;
         holds.insert(offering.clone(), hold);
-        hold.until
+        until
     }
 
     /// Nothing may be bought like this. Says until when that is held.
     pub fn refuse_way(&mut self, way: CapacityType, now: Timestamp) -> Timestamp {
-        let hold = Hold::refused(self.ways.get(&way).copied(), now);
+        let hold = Hold::refused(self.ways.get(&way).cloned(), now);
+        let until = hold.until;
         self.ways.insert(way, hold);
-        hold.until
+        until
     }
 
     /// Holds something down until a time, or until later where it is held already.
@@ -111,19 +152,14 @@ impl Holds {
             Held::Way(way) => self.ways.entry(way).or_insert(new),
         };
         if own.until < until {
-            *own = new;
+            *own = Hold::new(until, now);
         }
     }
 
     /// An offering was had: should it be refused again, that is for the first time. What is held
     /// stays held.
     pub fn had(&mut self, class: Option<&NodeClassName>, offering: &OfferingKey) {
-        let by_class = class.and_then(|class| self.by_class.get_mut(class));
-        let own = by_class.and_then(|holds| holds.get_mut(offering));
-        for hold in own.into_iter().chain(self.general.get_mut(offering)) {
-            hold.length = SignedDuration::ZERO;
-        }
-        if let Some(hold) = self.ways.get_mut(&offering.capacity_type) {
+        for hold in self.of_mut(class, offering) {
             hold.length = SignedDuration::ZERO;
         }
     }
@@ -171,17 +207,86 @@ impl Holds {
         self.until(class, offering).is_some_and(|until| until > now)
     }
 
+    /// Whether a launch for nodes of a class may ask for an offering; `tries` says whether the launch
+    /// of a claim is on its way.
+    pub fn access(
+        &self,
+        class: Option<&NodeClassName>,
+        offering: &OfferingKey,
+        now: Timestamp,
+        tries: impl Fn(&ClaimId) -> bool,
+    ) -> Access {
+        if self.is_held(class, offering, now) {
+            return Access::Held;
+        }
+        let on_trial = self.of(class, offering).filter(|own| own.is_on_trial(now));
+        match on_trial.filter_map(Hold::asked_by).any(tries) {
+            true => Access::Tried,
+            false => Access::Free,
+        }
+    }
+
+    /// The launch of a claim asks for an offering: if this was refused lately, others wait for it.
+    pub fn asked(
+        &mut self,
+        class: Option<&NodeClassName>,
+        offering: &OfferingKey,
+        claim: &ClaimId,
+        now: Timestamp,
+    ) {
+        for hold in self.of_mut(class, offering) {
+            if hold.is_on_trial(now) {
+                hold.trial = Trial::AskedBy(claim.clone());
+            }
+        }
+    }
+
+    /// The launch of a claim asked for an offering and succeeded, maybe with another one: nobody
+    /// waits for it any more.
+    pub fn answered(
+        &mut self,
+        class: Option<&NodeClassName>,
+        offering: &OfferingKey,
+        claim: &ClaimId,
+    ) {
+        for hold in self.of_mut(class, offering) {
+            if hold.asked_by() == Some(claim) {
+                hold.trial = Trial::Over;
+            }
+        }
+    }
+
     /// Until when the offering is held down for nodes of a class, if it is or was lately.
     pub fn until(
         &self,
         class: Option<&NodeClassName>,
         offering: &OfferingKey,
     ) -> Option<Timestamp> {
+        self.of(class, offering).map(|hold| hold.until).max()
+    }
+
+    /// All that concern an offering.
+    fn of(
+        &self,
+        class: Option<&NodeClassName>,
+        offering: &OfferingKey,
+    ) -> impl Iterator<Item = &Hold> {
         let by_class = class.and_then(|class| self.by_class.get(class));
         let own = by_class.and_then(|holds| holds.get(offering));
         let way = self.ways.get(&offering.capacity_type);
-        let all = [self.general.get(offering), own, way];
-        all.into_iter().flatten().map(|hold| hold.until).max()
+        [self.general.get(offering), own, way].into_iter().flatten()
+    }
+
+    fn of_mut(
+        &mut self,
+        class: Option<&NodeClassName>,
+        offering: &OfferingKey,
+    ) -> impl Iterator<Item = &mut Hold> {
+        let by_class = class.and_then(|class| self.by_class.get_mut(class));
+        let own = by_class.and_then(|holds| holds.get_mut(offering));
+        let way = self.ways.get_mut(&offering.capacity_type);
+        let general = self.general.get_mut(offering);
+        [general, own, way].into_iter().flatten()
     }
 
     /// When something is next held down no longer.

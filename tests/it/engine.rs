@@ -43,6 +43,7 @@ mod moving;
 mod notes;
 mod notices;
 mod numbers;
+mod offerings;
 mod orphans;
 mod overdue;
 mod registering;

@@ -18,6 +18,8 @@ mod scale_out;
 
 mod audit;
 
+pub(crate) mod terms;
+
 mod scale_down;
 
 mod adoption;

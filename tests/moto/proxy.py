@@ -81,6 +81,7 @@ class Proxy:
             "at": round(call.at - self.began, 3),
             "call": call.name,
             "key": call.key,
+            "agent": call.agent,
             "region": call.region,
             "params": call.params,
             "fault": rule["kind"] if rule else None,

@@ -26,6 +26,8 @@ PASSES = {"iam:AddRoleToInstanceProfile"}
 FREE = {"sts:AssumeRole", "sts:GetCallerIdentity"}
 # The tag that everything has to have which the policy lets the daemon make, use or remove.
 OWN = "outrigger.dev/installation"
+# Tags of an instance of ours that the policy lets nothing change.
+FIXED = {f"outrigger.dev/{own}" for own in ("claim", "cluster", "cluster-uid", "installation", "lease")}
 MADE = {
     "ec2:CreateFleet": {"fleet", "instance", "volume"},
     "ec2:CreateLaunchTemplate": {"launch-template"},
@@ -99,9 +101,10 @@ class Rights:
             named = params.get("InstanceIds") or params.get("Resources") or []
             known = [world.find(one) for one in named]
             adopts = call.name == "ec2:CreateTags" and is_own(params.get("Tags"))
+            fixed = FIXED & {tag.get("Key") for tag in params.get("Tags") or []}
             foreign = any(
-                one and not is_own(one.get_tags()) and not (adopts and is_karpenters(one.get_tags()))
-                for one in known
+                fixed if is_own(one.get_tags()) else not (adopts and is_karpenters(one.get_tags()))
+                for one in known if one
             )
         elif call.name == "ec2:DeleteLaunchTemplate":
             name = params.get("LaunchTemplateName")

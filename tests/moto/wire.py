@@ -94,9 +94,14 @@ class Call:
         """As a policy names it."""
         return f"{self.service}:{self.action}"
 
+    @property
+    def agent(self):
+        """How the caller's client calls itself."""
+        return self.environ.get("HTTP_USER_AGENT", "")
+
     def is_from(self, app):
         """Whether the caller's client calls itself so."""
-        return app in self.environ.get("HTTP_USER_AGENT", "").split()
+        return app in self.agent.split()
 
     def same(self):
         """All that two calls must share to be the same call; not the token that names them."""

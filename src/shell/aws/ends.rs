@@ -206,8 +206,8 @@ mod tests {
             aws.config().await,
         ));
         let fence = Fence::default();
-        let past = fence.of_term(fence.begin());
-        fence.begin();
+        let past = fence.of_term(fence.begin("term/one.1.1"));
+        fence.begin("term/one.1.1");
         fence.open(Moment::now(), HOUR);
         let late = fence.of_this_term().until(Moment::now());
         let id = InstanceId::from("i-0123456789abcdef0");

@@ -130,7 +130,7 @@ impl Listener {
         for message in messages {
             let mut fences = Vec::new();
             let fate = match self.take(&message, &mut fences).await {
-                Fate::Delete if fences.is_empty() => self.of_nobody(),
+                Fate::Delete if fences.is_empty() => self.of_nobody(&mut fences),
                 fate => fate,
             };
             match fate {
@@ -236,12 +236,19 @@ impl Listener {
     }
 
     /// What becomes of a message that is for nobody here. Who only observes may read the queue of
-    /// a Karpenter that is at work, and must not take anything from it.
-    fn of_nobody(&self) -> Fate {
-        let leads = |own: &BTreeMap<_, (_, Fence)>| own.values().any(|(_, fence)| fence.is_open());
-        match self.engines.lock().is_ok_and(|own| leads(&own)) {
-            true => Fate::Delete,
-            false => self.not_ours(),
+    /// a Karpenter that is at work, and must not take anything from it: the message is deleted in
+    /// the term of a cluster that is led here.
+    fn of_nobody(&self, fences: &mut Vec<Fence>) -> Fate {
+        let led = |own: &BTreeMap<_, (_, Fence)>| {
+            let mut all = own.values().map(|(_, fence)| fence);
+            all.find(|own| own.is_open()).cloned()
+        };
+        match self.engines.lock().ok().and_then(|own| led(&own)) {
+            Some(fence) => {
+                fences.push(fence);
+                Fate::Delete
+            }
+            None => self.not_ours(),
         }
     }
 

@@ -1,11 +1,13 @@
-//! What every request to AWS passes last: the fence of the cluster it is for. Counts those that go,
+//! What every request to AWS passes last: the fence of the cluster it is for. Has each change name
+//! the term that it is sent in, so that CloudTrail shows it. Counts those that go,
 //! by service and operation: what the IAM policy must allow, and what an idle daemon costs in
 //! calls. It must not know what is asked.
 
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
 use aws_smithy_runtime_api::client::interceptors::context::{
-    BeforeTransmitInterceptorContextRef, FinalizerInterceptorContextRef,
+    BeforeTransmitInterceptorContextMut, BeforeTransmitInterceptorContextRef,
+    FinalizerInterceptorContextRef,
 };
 use aws_smithy_runtime_api::client::orchestrator::Metadata;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
@@ -27,6 +29,8 @@ pub(crate) struct Recorder {
     pub(crate) skew: SkewGauge,
 }
 
+const AGENT: &str = "user-agent";
+
 /// When an attempt was sent.
 #[derive(Debug)]
 struct Sent(Timestamp);
@@ -38,6 +42,27 @@ impl Storable for Sent {
 impl Intercept for Recorder {
     fn name(&self) -> &'static str {
         "outrigger::Recorder"
+    }
+
+    /// The header is none of those that are signed.
+    fn modify_before_transmit(
+        &self,
+        context: &mut BeforeTransmitInterceptorContextMut<'_>,
+        _components: &RuntimeComponents,
+        cfg: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let operation = cfg.load::<Metadata>().map_or("", Metadata::name);
+        let marks = match changes(operation) {
+            true => fence::marks(),
+            false => String::new(),
+        };
+        if !marks.is_empty() {
+            let headers = context.request_mut().headers_mut();
+            let agent = headers.get(AGENT).unwrap_or_default();
+            let agent = format!("{agent} {marks}");
+            headers.try_insert(AGENT, agent.trim_start().to_owned())?;
+        }
+        Ok(())
     }
 
     fn read_before_transmit(

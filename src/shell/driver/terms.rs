@@ -130,7 +130,7 @@ impl Stage {
     /// Begins a term, and has an engine stand for it that knows all there is.
     async fn lead(&self) -> (u64, Driver) {
         let fence = &self.parts.connection.fence;
-        let term = fence.begin();
+        let term = fence.begin("term/one.1.1");
         fence.open(Moment::now(), HOUR);
         let seat = FleetHandle::start().join(&self.parts.cluster.name).await;
         let driver = Driver::start(self.parts.clone(), term, seat, self.front.clone());

@@ -66,11 +66,14 @@ locals {
       Effect   = "Allow"
       Action   = ["ec2:CreateTags"]
       Resource = ["${local.ec2}:${var.account_id}:instance/*"]
-      # Whose an instance is stays as it is. IAM reads keys of tags whatever their case.
+      # The tags that say whose an instance is cannot be changed. IAM compares keys of tags without
+      # regard to case.
       Condition = {
         StringEquals = local.own_managed
         "ForAllValues:StringNotEqualsIgnoreCase" = {
-          "aws:TagKeys" = ["outrigger.dev/installation", "outrigger.dev/cluster"]
+          "aws:TagKeys" = [
+            for own in ["claim", "cluster", "cluster-uid", "installation", "lease"] : "outrigger.dev/${own}"
+          ]
         }
       }
     },
@@ -124,14 +127,7 @@ locals {
     {
       Sid       = "AllowScopedInstanceProfileCreationActions"
       Effect    = "Allow"
-      Action    = ["iam:CreateInstanceProfile"]
-      Resource  = [local.profiles]
-      Condition = { StringEquals = local.requested }
-    },
-    {
-      Sid       = "AllowScopedInstanceProfileTagActions"
-      Effect    = "Allow"
-      Action    = ["iam:TagInstanceProfile"]
+      Action    = ["iam:CreateInstanceProfile", "iam:TagInstanceProfile"]
       Resource  = [local.profiles]
       Condition = { StringEquals = local.requested }
     },

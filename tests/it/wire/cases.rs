@@ -7,6 +7,8 @@ mod identity;
 
 mod two;
 
+mod unregistered;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;

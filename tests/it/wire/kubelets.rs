@@ -37,17 +37,16 @@ impl Kubelets {
     /// What is not in `sizes` has what an EKS image leaves to pods of its type, and as many pods as
     /// its user data says.
     pub(crate) fn start(aws: Arc<Aws>, client: Client, sizes: Sizes) -> Self {
-        Self::start_of(None, aws, client, sizes)
+        Self::start_where(|_| true, aws, client, sizes)
     }
 
-    /// The same with those alone that are tagged with this cluster.
-    pub(crate) fn start_of(
-        cluster: Option<&str>,
+    /// The same with those instances alone that boot.
+    pub(crate) fn start_where(
+        boots: impl Fn(&Value) -> bool + Send + 'static,
         aws: Arc<Aws>,
         client: Client,
         sizes: Sizes,
     ) -> Self {
-        let cluster = cluster.map(str::to_owned);
         let refused = Arc::new(Mutex::new(BTreeMap::new()));
         let said = Arc::clone(&refused);
         let task = tokio::spawn(async move {
@@ -58,9 +57,7 @@ impl Kubelets {
                 let listed = spawn_blocking(move || asked.running()).await;
                 for instance in listed.unwrap_or_default() {
                     let id = instance["id"].as_str().unwrap_or_default().to_owned();
-                    let tag = instance["tags"]["outrigger.dev/cluster"].as_str();
-                    let foreign = cluster.is_some() && tag != cluster.as_deref();
-                    if foreign || booted.contains_key(&id) {
+                    if !boots(&instance) || booted.contains_key(&id) {
                         continue;
                     }
                     let done = match node(&instance, &sizes) {

@@ -54,8 +54,11 @@ run "managed_alone" {
     condition = [
       for own in jsondecode(output.policy).Statement : own.Condition["ForAllValues:StringNotEqualsIgnoreCase"]
       if own.Sid == "AllowScopedResourceTagging"
-    ] == [{ "aws:TagKeys" = ["outrigger.dev/installation", "outrigger.dev/cluster"] }]
-    error_message = "An instance does not become another cluster's, nor another installation's."
+      ] == [{ "aws:TagKeys" = [
+        "outrigger.dev/claim", "outrigger.dev/cluster", "outrigger.dev/cluster-uid",
+        "outrigger.dev/installation", "outrigger.dev/lease",
+    ] }]
+    error_message = "An instance does not become another claim, nor another cluster's or installation's."
   }
 }
 
@@ -96,7 +99,7 @@ run "all" {
   }
 
   assert {
-    condition     = length(jsondecode(output.policy).Statement) == 21
+    condition     = length(jsondecode(output.policy).Statement) == 20
     error_message = "Every statement is there."
   }
   assert {

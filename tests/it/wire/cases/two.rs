@@ -68,7 +68,8 @@ async fn what_one_cluster_is_refused_the_other_leaves_alone() {
     fs::write(dir.path().join("outrigger.hcl"), text).expect("the configuration is written");
     aws.outage(&json!({"type": "c5.large"}));
     let machines = NAMES.iter().zip(&clients).map(|(name, client)| {
-        Kubelets::start_of(Some(name), Arc::clone(&aws), client.clone(), Sizes::new())
+        let is_own = move |own: &Value| own["tags"]["outrigger.dev/cluster"] == **name;
+        Kubelets::start_where(is_own, Arc::clone(&aws), client.clone(), Sizes::new())
     });
     let _machines: Vec<Kubelets> = machines.collect();
     let mut command = aws.command(outrigger());

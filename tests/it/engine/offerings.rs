@@ -1,0 +1,191 @@
+//! Offerings that were refused and are held down no longer: one launch tries each before the others
+//! follow. It must not know for how long they are held down.
+
+use outrigger::engine::command::{Answer, Command, Issued, Refusal, RefusalKind};
+use outrigger::engine::event::Event;
+use outrigger::model::cluster::Mode;
+use outrigger::model::instance::{CapacityType, OfferingKey};
+use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, ZONE};
+use outrigger::model::object::{Kind, Object};
+use outrigger::model::requirement::Requirement;
+
+use super::{Stage, leaves, waiting_pod};
+
+/// Each pod needs a node of its own.
+const PODS: usize = 10;
+
+/// Which of the offerings of a launch are meant.
+type Which = fn(&OfferingKey) -> bool;
+
+fn all(_: &OfferingKey) -> bool {
+    true
+}
+
+fn in_zone_a(own: &OfferingKey) -> bool {
+    own.zone.as_str() == "us-east-1a"
+}
+
+fn in_zone_b(own: &OfferingKey) -> bool {
+    own.zone.as_str() == "us-east-1b"
+}
+
+fn offerings(issued: &Issued) -> &[OfferingKey] {
+    match &issued.command {
+        Command::Launch(launch) => &launch.offerings,
+        other => panic!("{other:?}"),
+    }
+}
+
+impl Stage {
+    /// Has the launch for one pod refused, and returns those for many that come after the hold.
+    fn again_after(&mut self, which: Which) -> Vec<Issued> {
+        let first = waiting_pod("first");
+        self.apply(Object::Pod(Box::new(first.clone())));
+        let launch = self.run(10, &["launch"]).remove(0);
+        self.refuse(&launch, which);
+        self.event(Event::Deleted(Kind::Pod, first.key));
+        self.run(181, &[]);
+        self.add_pods("p");
+        self.run(5, &["launch"])
+    }
+
+    fn add_pods(&mut self, name: &str) {
+        for number in 0..PODS {
+            let pod = waiting_pod(&format!("{name}{number}"));
+            self.apply(Object::Pod(Box::new(pod)));
+        }
+    }
+
+    /// Says that these offerings of a launch cannot be had.
+    fn refuse(&mut self, launch: &Issued, which: Which) {
+        let refused = offerings(launch).iter().filter(|own| which(own));
+        let refusal = |own: &OfferingKey| Refusal {
+            offering: own.clone(),
+            kind: RefusalKind::InsufficientCapacity,
+        };
+        let answer = Answer::LaunchRefused(refused.map(refusal).collect());
+        self.event(Event::Answered(launch.id, answer));
+    }
+
+    fn succeed(&mut self, launch: &Issued) {
+        let answer = self.answer(&launch.command);
+        self.event(Event::Answered(launch.id, answer));
+    }
+}
+
+/// Instances of one type in these zones were refused to one pod; since then the hold has ended, and
+/// pods have come. What is launched now.
+fn after_a_hold(zones: &[&str], which: Which) -> (Stage, Vec<Issued>) {
+    let mut stage = stage(&["spot"], zones);
+    let launches = stage.again_after(which);
+    (stage, launches)
+}
+
+/// A stage with a pool of one type, bought in these ways in these zones.
+fn stage(ways: &[&str], zones: &[&str]) -> Stage {
+    let mut stage = Stage::new(Mode::Manage);
+    stage.change(|own| {
+        let all = &mut own.pools[0].requirements;
+        all.add(INSTANCE_TYPE, Requirement::is_in(["m5.large"]));
+        all.add(CAPACITY_TYPE, Requirement::is_in(ways.iter().copied()));
+        all.add(ZONE, Requirement::is_in(zones.iter().copied()));
+    });
+    stage.sync(vec![], vec![]);
+    stage
+}
+
+#[test]
+fn one_launch_tries_what_was_refused_and_the_others_follow() {
+    let (mut stage, tried) = after_a_hold(&["us-east-1a"], all);
+    assert_eq!(tried.len(), 1);
+    stage.succeed(&tried[0]);
+    let others = stage.run(2, &["launch"]);
+    assert_eq!(others.len(), PODS - 1, "it was had");
+    // What was had is not on trial any more.
+    others.iter().for_each(|own| stage.succeed(own));
+    stage.add_pods("q");
+    assert_eq!(stage.run(5, &["launch"]).len(), PODS);
+}
+
+#[test]
+fn where_it_is_refused_again_nobody_else_asks_for_it() {
+    let (mut stage, tried) = after_a_hold(&["us-east-1a"], all);
+    stage.refuse(&tried[0], all);
+    assert_eq!(
+        stage.run(5 * 60, &["launch"]).len(),
+        0,
+        "it is held for twice as long"
+    );
+    assert_eq!(stage.run(70, &["launch"]).len(), 1, "and tried once more");
+}
+
+#[test]
+fn nobody_waits_for_long_for_an_answer() {
+    let (mut stage, tried) = after_a_hold(&["us-east-1a"], all);
+    assert_eq!((tried.len(), stage.run(10, &["launch"]).len()), (1, 0));
+    assert_eq!(stage.run(15, &["launch"]).len(), PODS - 1);
+}
+
+/// Zone b costs no less than zone a, so nothing is lost without it.
+#[test]
+fn nobody_waits_where_what_is_cheapest_was_not_refused() {
+    let (mut stage, launches) = after_a_hold(&["us-east-1a", "us-east-1b"], in_zone_b);
+    assert_eq!(launches.len(), PODS);
+    let tries = |own: &&Issued| offerings(own).iter().any(in_zone_b);
+    assert_eq!(launches.iter().filter(tries).count(), 1);
+    launches.iter().for_each(|own| stage.succeed(own));
+    stage.run(20, &[]);
+    assert_eq!(stage.launches.len(), PODS, "each pod has a node");
+}
+
+/// EC2 chooses what it has most of: what was asked for and not refused is there.
+#[test]
+fn nobody_waits_for_what_was_not_refused_though_another_was_had() {
+    let (mut stage, tried) = after_a_hold(&["us-east-1a", "us-east-1b"], in_zone_a);
+    assert_eq!(tried.len(), 1, "it is the cheapest for all");
+    let mut answer = stage.answer(&tried[0].command);
+    if let Answer::Launched(instance) = &mut answer {
+        instance.offering = offerings(&tried[0])[1].clone();
+    }
+    stage.event(Event::Answered(tried[0].id, answer));
+    assert_eq!(stage.run(2, &["launch"]).len(), PODS - 1);
+}
+
+/// On demand the same type costs more, and it may be had as spot in a moment.
+#[test]
+fn nobody_buys_dearer_while_what_is_cheapest_is_tried() {
+    let mut stage = stage(&["spot", "on-demand"], &["us-east-1a"]);
+    let is_spot = |own: &OfferingKey| own.capacity_type == CapacityType::Spot;
+    let tried = stage.again_after(is_spot);
+    assert_eq!(tried.len(), 1);
+    stage.succeed(&tried[0]);
+    let others = stage.run(2, &["launch"]);
+    assert!(others.iter().all(|own| is_spot(&offerings(own)[0])));
+    assert_eq!(others.len(), PODS - 1);
+}
+
+/// Its launches wait for the fleet first, all of them together.
+#[test]
+fn one_launch_tries_where_the_fleet_is_asked_before() {
+    let mut stage = stage(&["spot"], &["us-east-1a"]);
+    stage.event(Event::FleetChanged(Some(leaves(1_000))));
+    stage.run(5, &[]);
+    let tried = stage.again_after(all);
+    assert_eq!(tried.len(), 1);
+    stage.succeed(&tried[0]);
+    assert_eq!(stage.run(2, &["launch"]).len(), PODS - 1);
+}
+
+#[test]
+fn a_launch_that_needs_several_zones_asks_for_all_of_them() {
+    let zones = ["us-east-1a", "us-east-1b"];
+    let mut stage = stage(&["spot"], &zones);
+    stage.change(|own| {
+        let mut varied = Requirement::is_in(zones);
+        varied.min_values = Some(2);
+        own.pools[0].requirements.add(ZONE, varied);
+    });
+    let launches = stage.again_after(in_zone_b);
+    let both = |own: &&Issued| offerings(own).len() == 2;
+    assert_eq!(launches.iter().filter(both).count(), PODS);
+}
