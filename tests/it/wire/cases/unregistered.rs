@@ -5,15 +5,16 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::{Ec2, block, ground, shared};
 use crate::binary::outrigger;
-use crate::plane::bench::Process;
+use crate::plane::bench::{self, Process, World};
 use crate::wire::kubelets::{Kubelets, Sizes};
 
-/// Nodes of the static pool.
+/// Pods, each of which fills a node.
 const COUNT: usize = 10;
 
 /// How long a node has to register. An hour is four times as long as the default.
@@ -28,7 +29,7 @@ async fn few_instances_are_bought_of_a_bad_image_and_all_at_once_of_a_right_one(
         return;
     };
     let pool = format!(
-        "  replicas = {COUNT}\n  registration_timeout = \"{}s\"\n  \
+        "  registration_timeout = \"{}s\"\n  \
          require \"node.kubernetes.io/instance-type\" {{ in = [\"m5.large\"] }}",
         TIMEOUT.as_secs()
     );
@@ -40,7 +41,7 @@ async fn few_instances_are_bought_of_a_bad_image_and_all_at_once_of_a_right_one(
     let dir = TempDir::new().expect("a directory");
     let file = dir.path().join("outrigger.hcl");
     fs::write(&file, bad).expect("the configuration is written");
-    let boots = move |own: &serde_json::Value| own["image"] != *image;
+    let boots = move |own: &Value| own["image"] != *image;
     let machines = Kubelets::start_where(boots, Arc::clone(&aws), api.clone(), Sizes::new());
     let mut command = aws.command(outrigger());
     command.arg("run").arg("--config").arg(dir.path());
@@ -54,13 +55,14 @@ async fn few_instances_are_bought_of_a_bad_image_and_all_at_once_of_a_right_one(
         _plane: plane,
     };
     let bought = || ec2.calls_of("ec2:CreateFleet").len();
-    let all = |_: &_, live: &[_]| live.len() == COUNT;
+    bench::deploy(&ec2.api, "web", COUNT, "1500m", "1Gi").await;
+    let all = |_: &World, live: &[Value]| live.len() == COUNT;
     ec2.until(120, "all are launched", all).await;
     sleep(HOUR).await;
     let wasted = bought();
     println!(
-        "{wasted} instances of a bad image are bought for a pool of {COUNT} in four times what a \
-         node has to register, {} without a wait",
+        "{wasted} instances of a bad image are bought for {COUNT} pods in four times what a node \
+         has to register, {} without a wait",
         4 * COUNT
     );
     assert!((COUNT + 1..COUNT + 5).contains(&wasted), "{wasted}");
@@ -68,7 +70,7 @@ async fn few_instances_are_bought_of_a_bad_image_and_all_at_once_of_a_right_one(
     ec2.daemon.signal("HUP");
     let (world, live) = ec2
         .until(120, "all nodes are there", |world, live| {
-            world.nodes.len() == COUNT && live.len() == COUNT
+            world.bound() == COUNT && live.len() == COUNT
         })
         .await;
     assert_eq!((world.nodes.len(), live.len()), (COUNT, COUNT));
