@@ -17,8 +17,8 @@ const TRIED_MAX: SignedDuration = SignedDuration::from_secs(20);
 impl Engine {
     /// Decides whether a claim may be launched now, and takes the offerings from it that its launch
     /// is not to ask for: those that are held down by now, and those that another launch is trying.
-    /// The first of its offerings is the cheapest, for which it was planned: if another launch tries
-    /// that one it waits, and if that one is held down its pods are planned anew.
+    /// The first of its offerings is the cheapest, for which it was planned: if another launch
+    /// tries that one it waits, and if that one is held down its pods are planned anew.
     pub(super) fn narrow(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return false;

@@ -43,8 +43,8 @@ pub(crate) enum Fenced {
 /// The product in `User-Agent`, as AWS and API servers write it down.
 const PRODUCT: &str = concat!("outrigger/", env!("CARGO_PKG_VERSION"));
 
-/// The longest that a request says of its terms: CloudTrail keeps 1,000 characters of a `User-Agent`,
-/// and one request to AWS may be for a hundred clusters.
+/// The longest that a request says of its terms: CloudTrail keeps 1,000 characters of a
+/// `User-Agent`, and one request to AWS may be for a hundred clusters.
 const MARKS_MAX: usize = 500;
 /// Terms are left out.
 const MORE: &str = "term/more";

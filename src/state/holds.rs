@@ -207,8 +207,8 @@ impl Holds {
         self.until(class, offering).is_some_and(|until| until > now)
     }
 
-    /// Whether a launch for nodes of a class may ask for an offering; `tries` says whether the launch
-    /// of a claim is on its way.
+    /// Whether a launch for nodes of a class may ask for an offering; `tries` says whether the
+    /// launch of a claim is on its way.
     pub fn access(
         &self,
         class: Option<&NodeClassName>,
