@@ -23,7 +23,7 @@ const NAMED: Duration = Duration::from_secs(30);
 
 /// The API server may be away for as long before it answers for another cluster: watches wait a
 /// while before they try it again.
-const AWAY: Duration = Duration::from_secs(60);
+const AWAY: Duration = Duration::from_mins(2);
 
 /// Pods of the cluster; four of them fill a node.
 const PODS: usize = 60;

@@ -195,6 +195,9 @@ async fn a_new_instance_is_not_listed_at_first() {
     let Some(bench) = Bench::start(name).await else {
         return;
     };
+    // Nothing happens by itself, however long this takes.
+    let settings = |own: &Value| bench.aws.ask(own);
+    settings(&json!({"do": "settings", "hide": 3600, "boot": 3600, "end": 3600}));
     let offers = [("m5.large", 0.1)];
     let answer = bench.fleet("one", &offers).send().await.expect("a fleet");
     let id = outcome(&answer).0.remove(0).0;
@@ -203,7 +206,7 @@ async fn a_new_instance_is_not_listed_at_first() {
     let unknown = named.clone().send().await.expect_err("it is hidden");
     assert_eq!(unknown.code(), Some("InvalidInstanceID.NotFound"));
     assert_eq!(bench.made(), 1);
-    sleep(Duration::from_millis(2100)).await;
+    settings(&json!({"do": "settings", "hide": 0}));
     let shown = named.send().await.expect("it is listed");
     let instance = &shown.reservations()[0].instances()[0];
     let state = |wanted: &str| bench.aws.instances()[0]["state"] == wanted;
@@ -221,7 +224,7 @@ async fn a_new_instance_is_not_listed_at_first() {
         instance.instance_lifecycle().map(|kind| kind.as_str()),
         Some("spot")
     );
-    sleep(Duration::from_secs(1)).await;
+    settings(&json!({"do": "settings", "boot": 0}));
     assert!(state("running"), "{:?}", bench.aws.instances());
 
     // It ends twice, and is seen ending.
@@ -233,7 +236,7 @@ async fn a_new_instance_is_not_listed_at_first() {
         assert_eq!(was.map(|name| name.as_str()), Some(before));
         assert!(state("shutting-down"), "{:?}", bench.aws.instances());
     }
-    sleep(Duration::from_millis(1100)).await;
+    settings(&json!({"do": "settings", "end": 0}));
     assert!(state("terminated"), "{:?}", bench.aws.instances());
 }
 
