@@ -267,7 +267,8 @@ impl Engine {
         }
     }
 
-    /// A launch has succeeded: nobody waits for its trial of offerings any more.
+    /// Records that the launch of a claim has succeeded: other launches may ask for the offerings
+    /// that it asked for.
     fn note_had(&mut self, id: &ClaimId) {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;

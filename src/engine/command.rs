@@ -69,7 +69,8 @@ impl Launch {
     }
 }
 
-/// The same of offerings that are not a launch yet; `varied` as [`Launch::varied`] says.
+/// Does what [`Launch::to_buy`] does, for offerings of a claim that has no launch yet; `varied` is
+/// [`Launch::varied`].
 pub(crate) fn to_buy(
     offerings: &[OfferingKey],
     varied: bool,

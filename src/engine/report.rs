@@ -125,8 +125,8 @@ pub enum Report {
     ClaimRenewed {
         /// The claim as it was called.
         claim: ClaimId,
-        /// What it is called now; none where its pods are planned anew, since its pool or node
-        /// class is not what it was planned with, or none of its offerings can be had.
+        /// What it is called now; none where the engine plans its pods anew, since the pool or node
+        /// class has changed, or its cheapest offering is held down by now.
         next: Option<ClaimId>,
     },
     /// The fleet had no room for a claim; its pods are planned again.

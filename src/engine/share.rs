@@ -163,9 +163,7 @@ impl Engine {
                 return false;
             }
             let work = self.works.get(&claim.record.id);
-            let asked = |own: &(_, Step)| own.1 == Step::Ask;
-            let wanted = work.is_some_and(|own| own.granted || own.step.iter().any(asked));
-            claim.phase != Phase::Planned || wanted
+            claim.phase != Phase::Planned || work.is_some_and(Work::is_asked_for)
         };
         let claims = self.state.ledger.claims.values().filter(counts);
         let own = |claim: &Claim| (claim.record.id.clone(), self.holding_of(claim));

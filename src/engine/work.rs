@@ -309,6 +309,13 @@ pub(super) struct Group {
     pub(super) bereft: bool,
 }
 
+impl Work {
+    /// Whether the fleet has been asked for what the claim takes, or has granted it.
+    pub(super) fn is_asked_for(&self) -> bool {
+        self.granted || self.step.is_some_and(|(_, step)| step == Step::Ask)
+    }
+}
+
 /// The steps of a claim that need an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {

@@ -470,7 +470,7 @@ impl Pool {
         }
     }
 
-    /// Whether a launch has to be for several types, or several values of another label.
+    /// Whether the pool asks for several types, or several values of another label (`min_values`).
     pub fn is_varied(&self) -> bool {
         self.requirements
             .iter()

@@ -275,7 +275,7 @@ impl Hands {
     }
 }
 
-/// The widest difference of clocks that is a fault.
+/// The largest clock skew that is a fault; none where no skew is one.
 fn fault(skews: [Option<ClockSkew>; 2]) -> Option<ClockSkew> {
     let faults = skews.into_iter().flatten().filter(ClockSkew::is_fault);
     faults.max_by_key(|own| own.ahead.abs())
@@ -287,7 +287,7 @@ struct Course {
     /// All that the engine times.
     clock: SteadyClock,
     clock_set: watch::Sender<bool>,
-    /// How far the clock of this host differs from others, as last looked at.
+    /// The clock skews at the last check.
     clock_skews: [Option<ClockSkew>; 2],
     hands: Arc<Hands>,
     /// Writes events into the cluster, where there are to be any.
@@ -366,7 +366,8 @@ impl Course {
         self.stop_by = self.clock.now().checked_add(limit).ok();
     }
 
-    /// Ends the engine where the time of day was set, and tells it where other clocks differ.
+    /// Ends the engine if the time of day was set, and tells it when another clock begins to differ
+    /// or agrees again.
     fn heed_clocks(&mut self) {
         if self.stop_by.is_some() {
             return;

@@ -1,5 +1,5 @@
-//! Keeps who does not lead a cluster from changing anything of it: what is sent passes here last,
-//! and says in its `User-Agent` in which term of which Lease it is sent.
+//! Stops changes of a cluster by a host that does not lead it. Each request passes here last, and
+//! each change names its term in the header `User-Agent`.
 //! It must not know who leads, nor what is sent.
 
 use std::collections::BTreeSet;
@@ -40,13 +40,13 @@ pub(crate) enum Fenced {
     Unasked,
 }
 
-/// The product in `User-Agent`, as AWS and API servers write it down.
+/// The name of this program in the header `User-Agent` of requests to API servers.
 const PRODUCT: &str = concat!("outrigger/", env!("CARGO_PKG_VERSION"));
 
-/// The longest that a request says of its terms: CloudTrail keeps 1,000 characters of a
-/// `User-Agent`, and one request to AWS may be for a hundred clusters.
+/// The most characters of terms in one `User-Agent`. CloudTrail keeps 1,000 characters of the
+/// header, and one request to AWS may be for a hundred clusters.
 const MARKS_MAX: usize = 500;
-/// Terms are left out.
+/// Stands for the terms that do not fit.
 const MORE: &str = "term/more";
 
 /// Whether changes may be sent.
@@ -60,12 +60,12 @@ enum Gate {
     Until(Moment),
 }
 
-/// The gate of a cluster, and the term of this host that goes on, or went on last.
+/// The gate of a cluster, and the current or last term of this host.
 #[derive(Clone, Debug, Default)]
 struct State {
     term: u64,
     gate: Gate,
-    /// How requests name the term; empty before the first.
+    /// The name of the term in `User-Agent`; empty before the first term.
     mark: Arc<str>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Fence {
 
 impl Fence {
     /// Begins a term, and returns its number. What was decided in an earlier one never passes any
-    /// more. Nothing passes before the fence is opened. Requests name the term by `mark`.
+    /// more. Nothing passes before the fence is opened. `mark` names the term in `User-Agent`.
     pub(crate) fn begin(&self, mark: &str) -> u64 {
         let mut term = 0;
         self.state.send_modify(|own| {
@@ -93,7 +93,8 @@ impl Fence {
         term
     }
 
-    /// How requests name the term; none before the first, and where the term has ended.
+    /// The name of the term in `User-Agent`; none before the first term, and once this one has
+    /// ended.
     fn mark(&self) -> Option<Arc<str>> {
         let state = self.state.borrow();
         let is_past = self.term.is_some_and(|own| own != state.term);
@@ -260,26 +261,21 @@ pub(crate) fn pass(changes: bool) -> Result<(), Fenced> {
     }
 }
 
-/// What `User-Agent` says beside the product of a change that this task sends to AWS: the terms
-/// that it stands behind.
+/// The terms that a change which this task sends to AWS names in `User-Agent`: those of its fences,
+/// separated by spaces.
 pub(crate) fn marks() -> String {
     let fences = carried().unwrap_or_default();
     let marks: BTreeSet<Arc<str>> = fences.iter().filter_map(Fence::mark).collect();
-    let mut named = String::new();
-    for mark in marks {
-        let is_first = named.is_empty();
-        let next = if named.len() + mark.len() > MARKS_MAX {
-            MORE
-        } else {
-            &mark
-        };
-        named += if is_first { "" } else { " " };
-        named += next;
-        if next == MORE {
+    let (mut named, mut left) = (Vec::<&str>::new(), MARKS_MAX);
+    for mark in &marks {
+        let Some(rest) = left.checked_sub(mark.len() + 1) else {
+            named.push(MORE);
             break;
-        }
+        };
+        left = rest;
+        named.push(mark);
     }
-    named
+    named.join(" ")
 }
 
 /// Whether all of these let something pass now.

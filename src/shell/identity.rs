@@ -28,7 +28,7 @@ pub(crate) struct Identity {
     name: String,
     /// Who had the lock before.
     dead: Option<String>,
-    /// How many terms of any cluster this process has begun.
+    /// How many terms this process has begun, of all clusters.
     terms: Arc<AtomicU64>,
     /// Held for as long as anybody knows the name.
     _lock: Option<Arc<File>>,
@@ -66,7 +66,8 @@ impl Identity {
         format!("{}/{cluster}", self.name)
     }
 
-    /// The number of a term that begins: greater than that of any before it in this process.
+    /// Returns the number of a new term: it is greater than that of every earlier term of this
+    /// process.
     pub(crate) fn next_term(&self) -> u64 {
         self.terms.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -409,7 +409,7 @@ impl Seeker {
         self.has_ended().then_some(why)
     }
 
-    /// Whether this host leads, and nothing of this term is under way any more.
+    /// Whether this host leads and the engine of this term has ended.
     fn has_ended(&self) -> bool {
         self.until.is_some() && *self.rested.borrow() >= self.term
     }
@@ -479,7 +479,7 @@ impl Seeker {
 
     fn lead(&mut self, since: Moment) {
         if self.until.is_none() {
-            // Of one Lease a later term is greater, on whichever host.
+            // A later term of the same Lease is greater, also on another host.
             let transitions = self.known.as_ref().map_or(0, |own| own.transitions);
             let number = self.identity.next_term();
             let mark = format!("term/{}.{transitions}.{number}", self.cluster);

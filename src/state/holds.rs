@@ -20,11 +20,11 @@ const MEMORY: SignedDuration = SignedDuration::from_mins(30);
 /// Whether a launch may ask for an offering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It may.
+    /// It may ask.
     Free,
-    /// It was refused lately, is held down no longer, and another launch is just trying it.
+    /// The hold has ended, and another launch asks for the offering now.
     Tried,
-    /// It is held down.
+    /// The offering is held down.
     Held,
 }
 
@@ -38,13 +38,13 @@ struct Hold {
 }
 
 /// Whether a launch has asked for an offering since the end of its hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Trial {
-    #[default]
+    /// No launch has.
     Due,
-    /// That of this claim, the last one that has.
+    /// The launch of this claim was the last one that has.
     AskedBy(ClaimId),
-    /// One has, and was not refused.
+    /// A launch that asked for it has succeeded.
     Over,
 }
 
@@ -72,7 +72,7 @@ impl Hold {
         }
     }
 
-    /// Whether it is over, and no launch that asked for the offering has succeeded since.
+    /// Whether the hold has ended, and no launch that asked for the offering has succeeded since.
     fn is_on_trial(&self, now: Timestamp) -> bool {
         let is_over = self.length == SignedDuration::ZERO || self.trial == Trial::Over;
         self.until <= now && !is_over && self.is_known(now)
@@ -130,7 +130,7 @@ impl Holds {
             Some(class) => self.by_class.entry(class.clone()).or_default(),
             None => &mut self.general,
         };
-        let hold = Hold::refused(holds.get(offering).cloned(), now);
+        let hold = Hold::refused(holds.remove(offering), now);
         let until = hold.until;
         holds.insert(offering.clone(), hold);
         until
@@ -138,7 +138,7 @@ impl Holds {
 
     /// Nothing may be bought like this. Says until when that is held.
     pub fn refuse_way(&mut self, way: CapacityType, now: Timestamp) -> Timestamp {
-        let hold = Hold::refused(self.ways.get(&way).cloned(), now);
+        let hold = Hold::refused(self.ways.remove(&way), now);
         let until = hold.until;
         self.ways.insert(way, hold);
         until
@@ -207,8 +207,8 @@ impl Holds {
         self.until(class, offering).is_some_and(|until| until > now)
     }
 
-    /// Whether a launch for nodes of a class may ask for an offering; `tries` says whether the
-    /// launch of a claim is on its way.
+    /// Decides whether a launch for nodes of a class may ask for an offering. `tries` says whether
+    /// the launch of a claim is on its way.
     pub fn access(
         &self,
         class: Option<&NodeClassName>,
@@ -226,7 +226,8 @@ impl Holds {
         }
     }
 
-    /// The launch of a claim asks for an offering: if this was refused lately, others wait for it.
+    /// Records that the launch of a claim asks for an offering. If the offering was refused lately,
+    /// other launches wait for this one.
     pub fn asked(
         &mut self,
         class: Option<&NodeClassName>,
@@ -241,8 +242,8 @@ impl Holds {
         }
     }
 
-    /// The launch of a claim asked for an offering and succeeded, maybe with another one: nobody
-    /// waits for it any more.
+    /// Records that the launch of a claim has succeeded. It had asked for this offering, and may
+    /// have got another one; other launches stop waiting for it.
     pub fn answered(
         &mut self,
         class: Option<&NodeClassName>,
@@ -265,7 +266,7 @@ impl Holds {
         self.of(class, offering).map(|hold| hold.until).max()
     }
 
-    /// All that concern an offering.
+    /// The holds that apply to an offering.
     fn of(
         &self,
         class: Option<&NodeClassName>,

@@ -244,8 +244,8 @@ impl Objects {
             .filter_map(|key| self.pods.get(key))
     }
 
-    /// Notes on a pod that the API server has just listed when its deletion was first seen, which
-    /// the watch may have shown before.
+    /// Sets `deletion_seen` of a pod that the API server has just listed: when the engine first saw
+    /// the deletion, in the watch or in this listing.
     pub fn note_deletion(&self, listed: &mut Pod, now: Timestamp) {
         listed.deletion_seen = deletion_seen(self.pods.get(&listed.key), listed, now);
     }

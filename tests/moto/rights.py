@@ -26,7 +26,7 @@ PASSES = {"iam:AddRoleToInstanceProfile"}
 FREE = {"sts:AssumeRole", "sts:GetCallerIdentity"}
 # The tag that everything has to have which the policy lets the daemon make, use or remove.
 OWN = "outrigger.dev/installation"
-# Tags of an instance of ours that the policy lets nothing change.
+# The policy allows nobody to change these tags of our instances.
 FIXED = {f"outrigger.dev/{own}" for own in ("claim", "cluster", "cluster-uid", "installation", "lease")}
 MADE = {
     "ec2:CreateFleet": {"fleet", "instance", "volume"},

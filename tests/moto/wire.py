@@ -96,7 +96,7 @@ class Call:
 
     @property
     def agent(self):
-        """How the caller's client calls itself."""
+        """The header `User-Agent` of the caller."""
         return self.environ.get("HTTP_USER_AGENT", "")
 
     def is_from(self, app):

@@ -226,8 +226,8 @@ impl Listener {
         }
     }
 
-    /// What becomes of a message for a cluster that is not driven here. A host that was stopped
-    /// until a Lease of its ran out may no longer change anything: not the queue either.
+    /// Decides about a message for a cluster that this host does not lead. A host that was stopped
+    /// until one of its Leases ran out may change nothing any more, and the queue neither.
     fn not_ours(&self) -> Fate {
         let in_time = self.engines.lock().is_ok_and(|own| {
             !own.is_empty() && !own.values().any(|(_, fence)| fence.has_run_out())
@@ -235,9 +235,9 @@ impl Listener {
         if in_time { Fate::GiveBack } else { Fate::Leave }
     }
 
-    /// What becomes of a message that is for nobody here. Who only observes may read the queue of
-    /// a Karpenter that is at work, and must not take anything from it: the message is deleted in
-    /// the term of a cluster that is led here.
+    /// Decides about a message that concerns no cluster of this host. The host deletes it in the
+    /// term of a cluster that it leads. A host that leads no cluster deletes nothing, since a
+    /// Karpenter that is at work may read the same queue.
     fn of_nobody(&self, fences: &mut Vec<Fence>) -> Fate {
         let led = |own: &BTreeMap<_, (_, Fence)>| {
             let mut all = own.values().map(|(_, fence)| fence);

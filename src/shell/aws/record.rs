@@ -1,7 +1,7 @@
-//! What every request to AWS passes last: the fence of the cluster it is for. Has each change name
-//! the term that it is sent in, so that CloudTrail shows it. Counts those that go,
-//! by service and operation: what the IAM policy must allow, and what an idle daemon costs in
-//! calls. It must not know what is asked.
+//! What every request to AWS passes last: the fence of the cluster it is for. Adds the term to each
+//! change, so that CloudTrail shows it. Counts the requests that go, by service and operation: what
+//! the IAM policy must allow, and what an idle daemon costs in calls.
+//! It must not know what is asked.
 
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
@@ -44,7 +44,7 @@ impl Intercept for Recorder {
         "outrigger::Recorder"
     }
 
-    /// The header is none of those that are signed.
+    /// Adds the terms to `User-Agent`, which the signature of a request does not cover.
     fn modify_before_transmit(
         &self,
         context: &mut BeforeTransmitInterceptorContextMut<'_>,

@@ -66,8 +66,8 @@ locals {
       Effect   = "Allow"
       Action   = ["ec2:CreateTags"]
       Resource = ["${local.ec2}:${var.account_id}:instance/*"]
-      # The tags that say whose an instance is cannot be changed. IAM compares keys of tags without
-      # regard to case.
+      # The role cannot change the tags that say to which claim, cluster and installation an instance
+      # belongs. IAM ignores the case of tag keys.
       Condition = {
         StringEquals = local.own_managed
         "ForAllValues:StringNotEqualsIgnoreCase" = {

@@ -152,16 +152,16 @@ async fn answer(State(world): State<Arc<World>>, request: Request) -> Response {
     answer
 }
 
-/// The time of a clock that is so many seconds ahead.
+/// Returns the time by a clock that is `ahead` seconds ahead of this host's.
 #[expect(
     clippy::disallowed_methods,
-    reason = "what it says is held against the clock of this host"
+    reason = "the program under test compares it with the clock of this host"
 )]
 pub(crate) fn now(ahead: i64) -> Timestamp {
     Timestamp::now() + SignedDuration::from_secs(ahead)
 }
 
-/// The header `Date` of an API server with such a clock.
+/// Returns the header `Date` of an API server whose clock is `ahead` seconds ahead.
 pub(crate) fn date(ahead: i64) -> String {
     let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&now(ahead));
     date.expect("a time of these days")

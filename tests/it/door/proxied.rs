@@ -71,7 +71,7 @@ fn serve(mut client: TcpStream, asked: &Mutex<Vec<String>>) -> Option<()> {
     client.shutdown(Shutdown::Write).ok()
 }
 
-/// Plans for a cluster with this `proxy` block, within so many seconds.
+/// Runs `outrigger plan` for a cluster with this `proxy` block, with a timeout in seconds.
 fn plan(api: &Api, proxy: &str, seconds: &str) -> Output {
     let own = cluster("a", api.kubeconfig());
     let own = own.replacen("{\n", &format!("{{\n  proxy {{\n{proxy}  }}\n"), 1);
@@ -97,7 +97,7 @@ fn an_api_is_reached_by_its_proxy_unless_it_is_named_as_direct() {
         said
     };
     let direct = format!("{}    no_proxy = [\"127.0.0.0/8\"]\n", password("p@ss"));
-    // It takes five seconds, and longer where other tests run beside it.
+    // A plan takes five seconds, and longer while other tests run.
     check(&plan(&api, &direct, "60"), 0);
     assert_eq!(proxy.asked(), Vec::<String>::new());
     check(&plan(&api, &password("p@ss"), "60"), 0);

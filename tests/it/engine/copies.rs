@@ -25,7 +25,7 @@ fn settled(names_fleets: bool) -> Stage {
 }
 
 impl Stage {
-    /// Gives an instance another value of a tag, or takes the tag away.
+    /// Sets a tag of an instance, or removes it.
     fn tag(&mut self, id: &str, tag: &str, value: Option<&str>) {
         let own = self.instances.get_mut(id).expect("it is there");
         let tags = Arc::make_mut(&mut own.tags);
@@ -41,7 +41,7 @@ impl Stage {
         self.tag(&id, TAG_FLEET, Some(&format!("fleet-{id}")));
     }
 
-    /// The first instance ends, with its Node and its pod, and no listing shows it any more.
+    /// Ends the first instance with its Node and its pod, and removes it from listings.
     fn end_first(&mut self) {
         let own = self.instances.get_mut("i-0").expect("it is there");
         own.state = InstanceState::Terminated;
@@ -51,7 +51,8 @@ impl Stage {
         self.instances.remove("i-0");
     }
 
-    /// The first instance is still its claim; nothing has ended, and nothing was launched instead.
+    /// Asserts that the first claim still has its instance, and that nothing has ended and nothing
+    /// was launched in its place.
     fn assert_no_claim_but_the_first(&self, case: &str) {
         assert_eq!(self.first(), Some("i-0"), "{case}");
         let ends = (self.count("terminate"), self.count("evict"));

@@ -40,7 +40,7 @@ impl Stage {
         self.seen.clear();
     }
 
-    /// The daemon is started anew after so long, and finds all as it was.
+    /// Restarts the daemon after `span`. It finds the same Nodes, pods and instances.
     pub(super) fn restart_after(&mut self, span: SignedDuration) {
         let (nodes, pods) = (self.nodes(), self.pods());
         self.now += span;

@@ -22,6 +22,7 @@ use outrigger::model::requirement::Requirement;
 use outrigger::model::reservation::{Reservation, ReservationKind};
 
 use super::ending::restart;
+use super::offerings::{Which, offerings};
 use super::{Stage, bound, waiting_pod};
 
 /// A stage with one node, on which one pod runs that nobody may evict.
@@ -226,18 +227,9 @@ fn a_launch_that_failed_for_sure_goes_on_under_another_token() {
 }
 
 /// Refuses the offerings of the next launch that `which` takes, and says what is launched instead.
-fn refused(stage: &mut Stage, kind: RefusalKind, which: fn(&OfferingKey) -> bool) -> OfferingKey {
+fn refused(stage: &mut Stage, kind: RefusalKind, which: Which) -> OfferingKey {
     let issued = stage.run(10, &["launch"]).remove(0);
-    let Command::Launch(launch) = &issued.command else {
-        panic!("{issued:?}");
-    };
-    let offerings = launch.offerings.iter().filter(|own| which(own));
-    let refusal = |own: &OfferingKey| Refusal {
-        offering: own.clone(),
-        kind,
-    };
-    let refusals = offerings.map(refusal).collect();
-    stage.event(Event::Answered(issued.id, Answer::LaunchRefused(refusals)));
+    stage.refuse(&issued, which, kind);
     stage.run(20, &[]);
     let instance = stage.instances.values().next().expect("an instance");
     instance.offering.clone()
@@ -287,20 +279,10 @@ fn what_is_refused_is_had_otherwise_and_again_when_its_time_is_over() {
         let pods = names[..count].iter().map(|name| waiting_pod(name));
         stage.sync(vec![], pods.collect());
         let issued = stage.run(10, &["launch"]).remove(0);
-        let Command::Launch(launch) = &issued.command else {
-            panic!("{issued:?}");
-        };
-        let refused = launch.offerings.iter().filter(|own| which(own));
-        let refusal = |own: &OfferingKey| Refusal {
-            offering: own.clone(),
-            kind: RefusalKind::InsufficientCapacity,
-        };
-        let refusals: Vec<Refusal> = refused.map(refusal).collect();
-        let answer = match refusals.is_empty() {
-            true => stage.answer(&issued.command),
-            false => Answer::LaunchRefused(refusals),
-        };
-        stage.event(Event::Answered(issued.id, answer));
+        match offerings(&issued).iter().any(which) {
+            true => stage.refuse(&issued, which, RefusalKind::InsufficientCapacity),
+            false => stage.succeed(&issued),
+        }
         stage.run(20, &[]);
         let made = |stage: &Stage| -> Vec<String> {
             let all = stage.instances.values();

@@ -1,5 +1,5 @@
-//! Offerings that were refused and are held down no longer: one launch tries each before the others
-//! follow. It must not know for how long they are held down.
+//! Offerings that were refused and whose hold has ended: one launch tries each before the others
+//! follow. It must not know how long a hold lasts.
 
 use outrigger::engine::command::{Answer, Command, Issued, Refusal, RefusalKind};
 use outrigger::engine::event::Event;
@@ -14,8 +14,8 @@ use super::{Stage, leaves, waiting_pod};
 /// Each pod needs a node of its own.
 const PODS: usize = 10;
 
-/// Which of the offerings of a launch are meant.
-type Which = fn(&OfferingKey) -> bool;
+/// Selects some of the offerings of a launch.
+pub(super) type Which = fn(&OfferingKey) -> bool;
 
 fn all(_: &OfferingKey) -> bool {
     true
@@ -29,7 +29,7 @@ fn in_zone_b(own: &OfferingKey) -> bool {
     own.zone.as_str() == "us-east-1b"
 }
 
-fn offerings(issued: &Issued) -> &[OfferingKey] {
+pub(super) fn offerings(issued: &Issued) -> &[OfferingKey] {
     match &issued.command {
         Command::Launch(launch) => &launch.offerings,
         other => panic!("{other:?}"),
@@ -37,12 +37,12 @@ fn offerings(issued: &Issued) -> &[OfferingKey] {
 }
 
 impl Stage {
-    /// Has the launch for one pod refused, and returns those for many that come after the hold.
+    /// Refuses the launch for one pod, adds many pods after the hold, and returns their launches.
     fn again_after(&mut self, which: Which) -> Vec<Issued> {
         let first = waiting_pod("first");
         self.apply(Object::Pod(Box::new(first.clone())));
         let launch = self.run(10, &["launch"]).remove(0);
-        self.refuse(&launch, which);
+        self.refuse(&launch, which, RefusalKind::InsufficientCapacity);
         self.event(Event::Deleted(Kind::Pod, first.key));
         self.run(181, &[]);
         self.add_pods("p");
@@ -56,25 +56,26 @@ impl Stage {
         }
     }
 
-    /// Says that these offerings of a launch cannot be had.
-    fn refuse(&mut self, launch: &Issued, which: Which) {
+    /// Answers a launch: these of its offerings are refused for this reason.
+    pub(super) fn refuse(&mut self, launch: &Issued, which: Which, kind: RefusalKind) {
         let refused = offerings(launch).iter().filter(|own| which(own));
         let refusal = |own: &OfferingKey| Refusal {
             offering: own.clone(),
-            kind: RefusalKind::InsufficientCapacity,
+            kind,
         };
         let answer = Answer::LaunchRefused(refused.map(refusal).collect());
         self.event(Event::Answered(launch.id, answer));
     }
 
-    fn succeed(&mut self, launch: &Issued) {
+    /// Answers a launch: there is an instance.
+    pub(super) fn succeed(&mut self, launch: &Issued) {
         let answer = self.answer(&launch.command);
         self.event(Event::Answered(launch.id, answer));
     }
 }
 
-/// Instances of one type in these zones were refused to one pod; since then the hold has ended, and
-/// pods have come. What is launched now.
+/// The launches after a hold, as [`Stage::again_after`] returns them, of a pool that buys spot
+/// instances of one type in these zones.
 fn after_a_hold(zones: &[&str], which: Which) -> (Stage, Vec<Issued>) {
     let mut stage = stage(&["spot"], zones);
     let launches = stage.again_after(which);
@@ -110,7 +111,7 @@ fn one_launch_tries_what_was_refused_and_the_others_follow() {
 #[test]
 fn where_it_is_refused_again_nobody_else_asks_for_it() {
     let (mut stage, tried) = after_a_hold(&["us-east-1a"], all);
-    stage.refuse(&tried[0], all);
+    stage.refuse(&tried[0], all, RefusalKind::InsufficientCapacity);
     assert_eq!(
         stage.run(5 * 60, &["launch"]).len(),
         0,
@@ -138,7 +139,7 @@ fn nobody_waits_where_what_is_cheapest_was_not_refused() {
     assert_eq!(stage.launches.len(), PODS, "each pod has a node");
 }
 
-/// EC2 chooses what it has most of: what was asked for and not refused is there.
+/// EC2 chooses among the offerings of a launch. It has not refused the others.
 #[test]
 fn nobody_waits_for_what_was_not_refused_though_another_was_had() {
     let (mut stage, tried) = after_a_hold(&["us-east-1a", "us-east-1b"], in_zone_a);
@@ -151,7 +152,7 @@ fn nobody_waits_for_what_was_not_refused_though_another_was_had() {
     assert_eq!(stage.run(2, &["launch"]).len(), PODS - 1);
 }
 
-/// On demand the same type costs more, and it may be had as spot in a moment.
+/// An on-demand instance of the same type costs more, and EC2 may have a spot instance in a moment.
 #[test]
 fn nobody_buys_dearer_while_what_is_cheapest_is_tried() {
     let mut stage = stage(&["spot", "on-demand"], &["us-east-1a"]);
@@ -164,7 +165,7 @@ fn nobody_buys_dearer_while_what_is_cheapest_is_tried() {
     assert_eq!(others.len(), PODS - 1);
 }
 
-/// Its launches wait for the fleet first, all of them together.
+/// The fleet grants all launches before any of them is sent.
 #[test]
 fn one_launch_tries_where_the_fleet_is_asked_before() {
     let mut stage = stage(&["spot"], &["us-east-1a"]);

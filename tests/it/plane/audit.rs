@@ -90,24 +90,32 @@ impl Change {
     }
 }
 
-/// What a user has changed after a moment: verb and path. Leases are how it becomes known who
-/// leads.
-pub(super) fn changes_of(plane: &Plane, user: &str, after: Timestamp) -> Vec<String> {
+/// The events of changes by any of these users, as the log has them. Leases are left out: hosts
+/// write them to find out who leads.
+pub(super) fn changes(plane: &Plane, users: &[&str]) -> Vec<Value> {
     let log = fs::read_to_string(plane.logs_dir().join("audit.log")).expect("the audit log");
-    let events = log
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok());
+    // The last line may be half written.
+    let events = log.lines().filter_map(|own| serde_json::from_str(own).ok());
+    let reads = ["get", "list", "watch"].map(Value::from);
     let counts = |event: &Value| {
-        let at = event["requestReceivedTimestamp"].as_str();
-        let at = at.and_then(|at| at.parse::<Timestamp>().ok());
-        let reads = ["get", "list", "watch"].map(Value::from);
-        event["user"]["username"] == user
+        let user = event["user"]["username"].as_str();
+        user.is_some_and(|own| users.contains(&own))
             && !reads.contains(&event["verb"])
             && event["objectRef"]["resource"] != "leases"
-            && at.is_some_and(|at| at > after)
+    };
+    events.filter(counts).collect()
+}
+
+/// What a user has changed after a moment: verb and path.
+pub(super) fn changes_of(plane: &Plane, user: &str, after: Timestamp) -> Vec<String> {
+    let is_after = |event: &Value| {
+        let at = event["requestReceivedTimestamp"].as_str();
+        let at = at.and_then(|at| at.parse::<Timestamp>().ok());
+        at.is_some_and(|at| at > after)
     };
     let text = |event: Value| format!("{} {}", event["verb"], event["requestURI"]);
-    events.filter(counts).map(text).collect()
+    let all = changes(plane, &[user]).into_iter();
+    all.filter(is_after).map(text).collect()
 }
 
 /// Goes through the log of a plane that was started with `--audit`.

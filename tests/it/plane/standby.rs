@@ -193,7 +193,7 @@ async fn another_host_leads_when_one_does_not_any_more() {
         all_accounted_for(cloud, &world).await;
         std::mem::swap(&mut one, &mut other);
     }
-    // In a term in which pods fit onto the nodes that there are, nothing is changed.
+    // A leader changes nothing while all pods fit onto the nodes that there are.
     let least = if is_campaign() { rounds / 4 } else { 2 };
     assert_terms(&audited(&plane, &[one.user, other.user]), (1, least));
 }

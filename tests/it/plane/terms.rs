@@ -1,12 +1,11 @@
-//! What servers recorded of changes: each names its term, and none of a term comes after the first
-//! of a later one. It must not know why a term ended.
+//! Checks the changes that servers have recorded: each names its term, and no change of a term
+//! comes after the first change of a later term. It must not know why a term ended.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
 use serde_json::Value;
 
-use super::Plane;
+use super::{Plane, audit};
 
 /// A change that a server recorded: how its client called itself, and what it was.
 pub(crate) struct Recorded {
@@ -14,12 +13,12 @@ pub(crate) struct Recorded {
     pub(crate) what: String,
 }
 
-/// Goes through changes in the order in which they came.
+/// Asserts that changes, in the order in which they came, name terms that never go back.
 ///
 /// # Panics
 ///
-/// If a change names no term, or one that is earlier than that of a change before it; if they name
-/// other than so many clusters, or of one of them fewer terms.
+/// If a change names no term, or an earlier term than a change before it. If the changes name
+/// more or fewer than `clusters` clusters, or fewer than `least` terms of any of them.
 pub(crate) fn assert_terms(all: &[Recorded], (clusters, least): (usize, usize)) {
     let terms = in_order(all);
     println!(
@@ -30,7 +29,7 @@ pub(crate) fn assert_terms(all: &[Recorded], (clusters, least): (usize, usize)) 
     assert!(terms.values().all(|own| *own >= least), "too few terms");
 }
 
-/// How many terms of each cluster changes name.
+/// Counts the terms of each cluster that changes name.
 fn in_order(all: &[Recorded]) -> BTreeMap<String, usize> {
     let mut terms: BTreeMap<String, BTreeSet<(u64, u64)>> = BTreeMap::new();
     for Recorded { agent, what } in all {
@@ -54,70 +53,55 @@ fn mark(word: &str) -> Option<(&str, (u64, u64))> {
     Some((cluster, (transitions.parse().ok()?, number.parse().ok()?)))
 }
 
-/// What users have changed by the audit log of a plane that was started with `--audit`. Without
-/// Leases and reviews: it is by them that a host comes to lead, and knows its rights. Without Nodes
-/// that come: the machines of the simulated cloud, which the process of a daemon plays, register
+/// The changes by these users in the audit log of a plane that was started with `--audit`, in the
+/// order in which the requests came. Reviews of rights change nothing. Nodes that are created are
+/// left out: the process of a daemon also plays the machines of the simulated cloud, which register
 /// whether or not it leads.
 pub(super) fn audited(plane: &Plane, users: &[&str]) -> Vec<Recorded> {
-    let log = fs::read_to_string(plane.logs_dir().join("audit.log")).expect("the audit log");
-    // The last line may be half written.
-    let events = log.lines().filter_map(|own| serde_json::from_str(own).ok());
-    let counts = |event: &Value| {
-        let user = event["user"]["username"].as_str().unwrap_or_default();
-        let group = event["objectRef"]["apiGroup"].as_str().unwrap_or_default();
-        let is_read = ["get", "list", "watch"]
-            .map(Value::from)
-            .contains(&event["verb"]);
-        let is_free = ["coordination.k8s.io", "authorization.k8s.io"].contains(&group);
-        let is_machine = event["verb"] == "create" && event["objectRef"]["resource"] == "nodes";
-        users.contains(&user) && !is_read && !is_free && !is_machine
+    let mut events = audit::changes(plane, users);
+    events.retain(|event| {
+        let object = &event["objectRef"];
+        let is_machine = event["verb"] == "create" && object["resource"] == "nodes";
+        object["apiGroup"] != "authorization.k8s.io" && !is_machine
+    });
+    events.sort_by_key(|event| text(&event["requestReceivedTimestamp"]));
+    let recorded = |event: &Value| Recorded {
+        agent: text(&event["userAgent"]),
+        what: format!("{} {}", event["verb"], event["requestURI"]),
     };
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let mut rows: Vec<(String, Recorded)> = events
-        .filter(counts)
-        .map(|event: Value| {
-            let agent = text(&event["userAgent"]);
-            let what = format!("{} {}", text(&event["verb"]), text(&event["requestURI"]));
-            (
-                text(&event["requestReceivedTimestamp"]),
-                Recorded { agent, what },
-            )
-        })
-        .collect();
-    rows.sort_by(|one, other| one.0.cmp(&other.0));
-    rows.into_iter().map(|(_, own)| own).collect()
+    events.iter().map(recorded).collect()
 }
 
-/// What callers with these access keys have asked AWS to change, trials apart.
-pub(crate) fn called(calls: Vec<Value>, is_one: impl Fn(&str) -> bool) -> Vec<Recorded> {
-    let reads = [
-        "Describe",
-        "Get",
-        "List",
-        "Receive",
-        "Simulate",
-        "Assume",
-        "ChangeMessage",
-    ];
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let counts = |own: &Value| {
-        let (name, key) = (text(&own["call"]), text(&own["key"]));
-        let action = name.split_once(':').map_or("", |(_, action)| action);
-        is_one(&key)
-            && own["params"]["DryRun"] != true
-            && !reads.iter().any(|read| action.starts_with(read))
-    };
-    let recorded = |own: Value| Recorded {
-        agent: text(&own["agent"]),
-        what: text(&own["call"]),
-    };
-    let mut calls: Vec<Value> = calls.into_iter().filter(counts).collect();
-    // It is written down when the proxy turns to it, which may be later than it came.
+/// The changes that callers with these access keys have asked AWS for, in the order in which the
+/// calls came. A message that is given back to its queue is in nobody's term.
+pub(crate) fn called(mut calls: Vec<Value>, is_one: impl Fn(&str) -> bool) -> Vec<Recorded> {
+    calls.retain(|own| {
+        let is_given_back = own["call"] == "sqs:ChangeMessageVisibility";
+        is_one(&text(&own["key"])) && is_change(own) && !is_given_back
+    });
+    // The proxy writes a call down when it turns to it, which may be later than the call came.
     calls.sort_by(|one, other| {
         let at = |own: &Value| own["at"].as_f64().unwrap_or_default();
         at(one).total_cmp(&at(other))
     });
-    calls.into_iter().map(recorded).collect()
+    let recorded = |own: &Value| Recorded {
+        agent: text(&own["agent"]),
+        what: text(&own["call"]),
+    };
+    calls.iter().map(recorded).collect()
+}
+
+/// Whether a call asks AWS to change something: it neither only reads nor is a dry run.
+pub(crate) fn is_change(call: &Value) -> bool {
+    let reads = ["Describe", "Get", "List", "Receive", "Simulate", "Assume"];
+    let name = text(&call["call"]);
+    let action = name.split_once(':').map_or(&*name, |(_, action)| action);
+    let is_read = reads.iter().any(|read| action.starts_with(read));
+    call["params"]["DryRun"] != true && !is_read
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
 }
 
 #[test]

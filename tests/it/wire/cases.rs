@@ -147,22 +147,32 @@ impl Ec2 {
 
     /// The same, with something done to the AWS before the daemon asks it.
     async fn start_after(test: &str, more: &str, before: impl FnOnce(&Aws)) -> Option<Ec2> {
-        let (plane, api, aws) = ground(test, &[]).await?;
+        let ground = ground(test, &[]).await?;
+        let (plane, _, aws) = &ground;
+        let text = block(aws, "tests", &plane.daemons()) + &shared(aws, more);
+        before(aws);
+        Some(Self::start_with(ground, &text, |_| true))
+    }
+
+    /// Starts them with this configuration; only instances that `boots` accepts get a Node.
+    fn start_with(
+        (plane, api, aws): (Plane, kube::Client, Arc<Aws>),
+        text: &str,
+        boots: impl Fn(&Value) -> bool + Send + 'static,
+    ) -> Ec2 {
         let dir = TempDir::new().expect("a directory");
-        let text = block(&aws, "tests", &plane.daemons()) + &shared(&aws, more);
         fs::write(dir.path().join("outrigger.hcl"), text).expect("the configuration is written");
-        before(&aws);
         let mut command = aws.command(outrigger());
         command.arg("run").arg("--config").arg(dir.path());
         let daemon = Process::spawn(command, &dir.path().join("daemon.log"));
-        Some(Ec2 {
-            machines: Kubelets::start(Arc::clone(&aws), api.clone(), Sizes::new()),
+        Ec2 {
+            machines: Kubelets::start_where(boots, Arc::clone(&aws), api.clone(), Sizes::new()),
             api,
             aws,
             dir,
             daemon,
             _plane: plane,
-        })
+        }
     }
 
     /// Waits until the cluster and the instances are as wanted.

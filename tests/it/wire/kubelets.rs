@@ -40,7 +40,7 @@ impl Kubelets {
         Self::start_where(|_| true, aws, client, sizes)
     }
 
-    /// The same with those instances alone that boot.
+    /// The same, for the instances that `boots` accepts; the others never register.
     pub(crate) fn start_where(
         boots: impl Fn(&Value) -> bool + Send + 'static,
         aws: Arc<Aws>,

@@ -195,7 +195,7 @@ async fn a_new_instance_is_not_listed_at_first() {
     let Some(bench) = Bench::start(name).await else {
         return;
     };
-    // Nothing happens by itself, however long this takes.
+    // An instance changes its state only when the test says so.
     let settings = |own: &Value| bench.aws.ask(own);
     settings(&json!({"do": "settings", "hide": 3600, "boot": 3600, "end": 3600}));
     let offers = [("m5.large", 0.1)];

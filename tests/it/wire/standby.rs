@@ -20,7 +20,7 @@ use crate::plane::Plane;
 use crate::plane::bench::{self, Process, World, chosen, clock, is_campaign};
 use crate::plane::cases::scatter;
 use crate::plane::standby::{End, TAKEN_OVER, WATCHED, holds};
-use crate::plane::terms::{assert_terms, called};
+use crate::plane::terms::{assert_terms, called, is_change};
 
 /// Each fills a node.
 const PODS: usize = 6;
@@ -110,15 +110,10 @@ async fn settled(api: &Client, aws: &Aws, without: &[String], hosts: [&Host; 2])
 /// What a host has asked AWS to change, of the calls after the first so many.
 fn changes(aws: &Aws, key: &str, since: usize) -> Vec<String> {
     let mut calls = aws.calls();
-    let reads = ["Describe", "Get", "List", "Receive", "Simulate", "Assume"];
     calls.drain(..since.min(calls.len()));
-    calls.retain(|own| own["key"] == key && own["params"]["DryRun"] != true);
+    calls.retain(|own| own["key"] == key && is_change(own));
     let names = calls.iter().filter_map(|own| own["call"].as_str());
-    let is_change = |own: &&str| {
-        let action = own.split_once(':').map_or(*own, |(_, action)| action);
-        !reads.iter().any(|read| action.starts_with(read))
-    };
-    names.filter(is_change).map(str::to_owned).collect()
+    names.map(str::to_owned).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
