@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::disrupt::expiry;
 use crate::disrupt::verdict::{Kept, Verdict};
 use crate::engine::Engine;
+use crate::engine::batch::Closes;
 use crate::engine::report::Report;
 use crate::model::buffer::buffer_of;
 use crate::model::claim::{ClaimRecord, Phase};
@@ -163,9 +164,7 @@ impl Engine {
         let waiting = self.state.waiting(now);
         let waiting: Vec<&PodKey> = waiting.into_iter().map(|pod| &pod.key).collect();
         self.batch.observe(&waiting, now);
-        let idle = self.state.cluster.batching.idle;
-        let behind = self.state.is_scheduler_behind(idle, now);
-        self.batch.expect_more(behind);
+        self.batch.set_closes(self.batch_closes(now));
         if let Some(at) = self.state.next_release(now) {
             self.wake_at(at, "pods are expected on a node no more");
         }
@@ -229,6 +228,20 @@ impl Engine {
                 next,
                 "pods still wait, or room and nodes are to be looked after",
             );
+        }
+    }
+
+    /// When the window of the pods that wait now closes.
+    fn batch_closes(&self, now: Timestamp) -> Closes {
+        let idle = self.state.cluster.batching.idle;
+        let taken_back =
+            |own: &Claim| own.phase == Phase::Draining && own.leaving == Some(Reason::Interrupted);
+        if self.state.ledger.claims.values().any(taken_back) {
+            Closes::Soon
+        } else if self.state.is_scheduler_behind(idle, now) {
+            Closes::AtMax
+        } else {
+            Closes::WhenIdle
         }
     }
 

@@ -21,15 +21,26 @@ pub struct Batch {
     last_round: Option<Timestamp>,
     /// When those without an answer may have one, sooner than usual.
     again: Option<Timestamp>,
-    /// Whether the scheduler has yet to look at other pods: more may wait in a moment.
-    more_to_come: bool,
+    closes: Closes,
+}
+
+/// When an open window closes, at its maximum at the latest.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Closes {
+    /// Once no new pod came for the idle time.
+    #[default]
+    WhenIdle,
+    /// At its maximum: the scheduler has yet to look at pods, so more may wait in a moment.
+    AtMax,
+    /// When it has been open for the idle time: instances are being taken back, and what replaces
+    /// them must be launched before their pods stop.
+    Soon,
 }
 
 impl Batch {
-    /// Sets whether the scheduler has yet to look at other pods. While it has, an open window
-    /// closes at its maximum only.
-    pub fn expect_more(&mut self, more_to_come: bool) {
-        self.more_to_come = more_to_come;
+    /// Sets when an open window closes.
+    pub fn set_closes(&mut self, closes: Closes) {
+        self.closes = closes;
     }
 
     /// Takes note of the pods that wait now; one not seen before opens the window or keeps it open.
@@ -62,9 +73,10 @@ impl Batch {
         match (self.opened, self.last_new) {
             (Some(opened), Some(last)) => {
                 let latest = after(opened, batching.max);
-                Some(match self.more_to_come {
-                    true => latest,
-                    false => latest.min(after(last, batching.idle)),
+                Some(match self.closes {
+                    Closes::AtMax => latest,
+                    Closes::WhenIdle => latest.min(after(last, batching.idle)),
+                    Closes::Soon => latest.min(after(opened, batching.idle)),
                 })
             }
             _ => {

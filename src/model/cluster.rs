@@ -8,6 +8,7 @@ use jiff::SignedDuration;
 
 use crate::model::affinity::Spread;
 use crate::model::buffer::Buffer;
+use crate::model::id::LeaseName;
 use crate::model::id::{ClusterName, NodeClassName};
 use crate::model::instance::Price;
 use crate::model::labels::Labels;
@@ -16,7 +17,6 @@ use crate::model::object::Kind;
 use crate::model::overlay::Overlay;
 use crate::model::pool::{Allowance, ClusterDisruption, Limits, Pool};
 use crate::model::proxy::Proxy;
-use crate::model::tenure::LeaseName;
 
 /// What may be done to a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -111,3 +111,27 @@ impl fmt::Display for ObjectKey {
         write!(f, "{}/{}", self.namespace, self.name)
     }
 }
+
+/// Where the Lease of a cluster is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Default for LeaseName {
+    fn default() -> Self {
+        Self {
+            namespace: "kube-system".to_owned(),
+            name: "outrigger".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for LeaseName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}

@@ -7,7 +7,6 @@
 //! controllers (client-go, `leaderelection`). Why: docs/decisions/028-who-leads.md.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use crate::model::id::ClusterName;
@@ -24,30 +23,6 @@ pub const RETRY: Duration = Duration::from_secs(2);
 
 /// The longest span of anybody's Lease that counts: nobody is kept out for longer by one mistake.
 const LASTS_MAX: Duration = Duration::from_mins(5);
-
-/// Where the Lease of a cluster is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaseName {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl Default for LeaseName {
-    fn default() -> Self {
-        Self {
-            namespace: "kube-system".to_owned(),
-            name: "outrigger".to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for LeaseName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// What a Lease says of who holds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

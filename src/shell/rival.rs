@@ -12,8 +12,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::host::{clock, text};
+use crate::model::id::LeaseName;
 use crate::model::rival::{Watched, Work};
-use crate::model::tenure::{Hold, LeaseName, RETRY};
+use crate::model::tenure::{Hold, RETRY};
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::lease;
 

@@ -32,6 +32,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use crate::driven::Driven;
+use crate::plane::bench::patience;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/moto/serve");
 
@@ -117,10 +118,11 @@ impl Aws {
         self.ask(&json!({"do": "clear"}));
     }
 
-    /// Waits until every message that was sent has been deleted, so many seconds at most.
-    pub(crate) async fn until_the_queue_is_empty(&self, seconds: u32) {
+    /// Waits until every message that was sent has been deleted, for the [`patience`] of these
+    /// seconds at most.
+    pub(crate) async fn until_the_queue_is_empty(&self, seconds: u64) {
         let nothing = json!({"visible": 0, "in_flight": 0});
-        for _ in 0..2 * seconds {
+        for _ in 0..2 * patience(seconds).as_secs() {
             if self.ask(&json!({"do": "queue"})) == nothing {
                 return;
             }

@@ -16,7 +16,8 @@ pub(super) static SCHEDULER: BlockType = BlockType {
             duration(10, 10 * MINUTE),
             "\"1s\"",
             "A batch closes after this long without another pod, unless kube-scheduler has left a \
-             pod without an answer for as long.",
+             pod without an answer for as long. While instances are being taken back, a batch \
+             closes after this long.",
         ),
         argument(
             "batch_max",

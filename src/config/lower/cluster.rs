@@ -20,8 +20,8 @@ use crate::model::cluster::{
     Rebalance, RemovedPools, Simulated, WatchList,
 };
 use crate::model::id::ClusterName;
+use crate::model::id::LeaseName;
 use crate::model::proxy::Proxy;
-use crate::model::tenure::LeaseName;
 
 /// A cluster, and where it was written.
 pub(super) struct Draft {

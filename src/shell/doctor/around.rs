@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::host::clock;
 use crate::host::text;
 use crate::model::cluster::{Cluster, Mode};
-use crate::model::tenure::LeaseName;
+use crate::model::id::LeaseName;
 use crate::shell::doctor::flaw::Flaw;
 use crate::shell::doctor::reach::{Answer, ask};
 use crate::shell::doctor::report::Check;

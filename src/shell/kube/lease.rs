@@ -16,9 +16,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::engine::command::LeasePatch;
+use crate::model::id::LeaseName;
 use crate::model::labels::Labels;
 use crate::model::notes::Lease;
-use crate::model::tenure::{Hold, LASTS, LeaseName};
+use crate::model::tenure::{Hold, LASTS};
 use crate::shell::fence::Fenced;
 use crate::shell::kube::client::Connection;
 

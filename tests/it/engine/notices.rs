@@ -16,23 +16,27 @@ use outrigger::model::id::ClaimId;
 use outrigger::model::instance::{CapacityType, OfferingKey};
 use outrigger::model::labels::{INSTANCE_TYPE, OF_RESERVATIONS, ZONE};
 use outrigger::model::object::Object;
-use outrigger::model::pod::Owner;
+use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Pool, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::reservation::{Reservation, ReservationKind};
 
 use super::ending::restart;
 use super::offerings::{Which, offerings};
-use super::{Stage, bound, waiting_pod};
+use super::{Stage, bound, owned_pod, waiting_pod};
 
 /// A stage with one node, on which one pod runs that nobody may evict.
 fn settled() -> Stage {
+    settled_with(waiting_pod("a"))
+}
+
+fn settled_with(pod: Pod) -> Stage {
     let mut stage = Stage::new(Mode::Manage);
-    stage.sync(vec![], vec![waiting_pod("a")]);
+    stage.sync(vec![], vec![pod.clone()]);
     stage.run(10, &[]);
     stage.apply(Object::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
-    stage.apply(bound(waiting_pod("a"), "node-0"));
+    stage.apply(bound(pod, "node-0"));
     stage.run(2, &[]);
     stage.seen.clear();
     stage.reports.clear();
@@ -70,6 +74,24 @@ fn a_node_that_is_taken_back_leaves_also_after_a_restart() {
     assert!(stage.seen_node().has_disrupted_taint());
     assert!(stage.count("evict") > 0, "{:?}", stage.seen);
     assert_eq!(retired(&stage), Some(Reason::Interrupted));
+}
+
+/// A drain that is quick ends the instance five seconds after its taint; the batch window may take
+/// ten.
+#[test]
+fn what_replaces_a_node_that_is_taken_back_does_not_wait_for_a_slow_scheduler() {
+    let mut stage = settled_with(owned_pod("a"));
+    let untried = Pod {
+        unschedulable: false,
+        ..waiting_pod("untried")
+    };
+    stage.apply(Object::Pod(Box::new(untried)));
+    stage.run(3, &[]);
+    let before = stage.launches.len();
+    let notice = Event::Interrupted("i-0".into(), Interruption::Spot, stage.now);
+    stage.event(notice);
+    stage.run(3, &[]);
+    assert_eq!(stage.launches.len(), before + 1, "{:?}", stage.seen);
 }
 
 #[test]

@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 
 use super::Plane;
 use super::audit::changes_of;
-use super::bench::{Setup, World, client, deploy, free_port, instances, scale, until};
+use super::bench::{
+    Setup, World, client, clock, deploy, free_port, instances, patience, scale, until,
+};
 use crate::binary::run;
 
 /// Nodes that Karpenter has left with pods on them; one beside them is empty.
@@ -132,6 +134,15 @@ fn leavers(setup: &Setup) -> Vec<String> {
     own.expect("a list").iter().map(told).collect()
 }
 
+/// Waits until one node would leave.
+async fn until_leaver(setup: &Setup, leaver: &str) {
+    let asked = clock();
+    while leavers(setup) != [leaver] && asked.elapsed() < patience(20) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(leavers(setup), [leaver]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced() {
     let name =
@@ -177,7 +188,7 @@ async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced
     }
     // They count in a plan all the same.
     let empty = format!("of-karpenter-{NODES}");
-    assert_eq!(leavers(&watching), [format!("{empty}: empty")]);
+    until_leaver(&watching, &format!("{empty}: empty")).await;
     drop(observer);
 
     // It is gone, which has to be so for a minute.

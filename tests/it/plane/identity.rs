@@ -15,7 +15,8 @@ use tokio::time::sleep;
 
 use super::Plane;
 use super::bench::{
-    Setup, client, clock, deploy, free_port, instances, is_campaign, plane, until, until_ready,
+    Setup, client, clock, deploy, free_port, instances, is_campaign, patience, plane, until,
+    until_ready,
 };
 
 /// A fault is named within this time.
@@ -75,7 +76,7 @@ impl Scene {
         let start = clock();
         while self.setup.told(what).len() < times {
             assert!(
-                start.elapsed() < limit,
+                start.elapsed() < patience(limit.as_secs()),
                 "{what:?} not {times} times within {limit:?}\n{}",
                 self.setup.tail()
             );

@@ -19,7 +19,7 @@ use crate::binary::run;
 const POOLS: usize = 501;
 
 /// What it takes until an API serves a new kind.
-const PATIENCE: u32 = 100;
+const PATIENCE: u32 = 400;
 
 fn imported(kubeconfig: &Path, more: &[&str]) -> (Option<i32>, String, String) {
     let path = kubeconfig.to_str().expect("a readable path");

@@ -26,7 +26,7 @@ use super::proxy::{Bench, outcome};
 use crate::binary::outrigger;
 use crate::driven::{POLL, POLLS};
 use crate::plane::Plane;
-use crate::plane::bench::{self, Process, World};
+use crate::plane::bench::{self, Process, World, patience};
 
 /// Calls that may be refused: names that are asked about before they are there, rights that are
 /// tried without doing anything.
@@ -178,11 +178,11 @@ impl Ec2 {
     /// Waits until the cluster and the instances are as wanted.
     async fn until(
         &self,
-        seconds: usize,
+        seconds: u64,
         what: &str,
         wanted: impl Fn(&World, &[Value]) -> bool,
     ) -> (World, Vec<Value>) {
-        for _ in 0..seconds * 5 {
+        for _ in 0..patience(seconds).as_secs() * 5 {
             let world = World::read(&self.api).await;
             let live = self.live();
             if wanted(&world, &live) {
@@ -195,8 +195,9 @@ impl Ec2 {
         let lines: Vec<&str> = log.lines().filter(told).collect();
         let world = World::read(&self.api).await;
         panic!(
-            "{what}: not within {seconds} s; {} pods, {} bound, {} nodes, {} instances; {:?}; \
+            "{what}: not within {:?}; {} pods, {} bound, {} nodes, {} instances; {:?}; \
              {:#?}\n{}",
+            patience(seconds),
             world.pods.len(),
             world.bound(),
             world.nodes.len(),

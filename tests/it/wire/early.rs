@@ -13,15 +13,15 @@ use super::cases::{block, shared};
 use super::kubelets::{Kubelets, Sizes};
 use crate::binary::outrigger;
 use crate::plane::Plane;
-use crate::plane::bench::{self, Process, World};
+use crate::plane::bench::{self, Process, World, patience};
 
 /// Waits until the cluster is as wanted.
 async fn until(
     api: &kube::Client,
-    (seconds, what, dir): (usize, &str, &TempDir),
+    (seconds, what, dir): (u64, &str, &TempDir),
     wanted: impl Fn(&World) -> bool,
 ) -> World {
-    for _ in 0..seconds * 5 {
+    for _ in 0..patience(seconds).as_secs() * 5 {
         let world = World::read(api).await;
         if wanted(&world) {
             return world;
@@ -34,7 +34,7 @@ async fn until(
     let last = lines[lines.len().saturating_sub(60)..].join("\n");
     let world = World::read(api).await;
     let (pods, bound, nodes) = (world.pods.len(), world.bound(), world.nodes.len());
-    panic!("{what}: not within {seconds} s; {pods} pods, {bound} bound, {nodes} nodes\n{last}")
+    panic!("{what}: not in time; {pods} pods, {bound} bound, {nodes} nodes\n{last}")
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::{Ec2, block, ground, shared};
 use crate::binary::outrigger;
-use crate::plane::bench::{self, Process};
+use crate::plane::bench::{self, Process, patience};
 use crate::plane::rights::{Right, denied, user};
 
 /// One of each kind of work that a daemon does by itself.
@@ -46,7 +46,7 @@ async fn a_daemon_without_rights_says_which_and_goes_on_once_it_has_them() {
         return;
     };
     bench::deploy(&ec2.api, "web", 1, "900m", "1Gi").await;
-    for _ in 0..300 {
+    for _ in 0..5 * patience(60).as_secs() {
         if untold(&ec2).is_empty() {
             break;
         }

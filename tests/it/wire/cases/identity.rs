@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Ec2;
 use crate::binary::outrigger;
-use crate::plane::bench::{self, Process, clock};
+use crate::plane::bench::{self, Process, clock, patience};
 
 /// A fault is named within this time.
 const NAMED: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ impl Ec2 {
                 return;
             }
             assert!(
-                start.elapsed() < limit,
+                start.elapsed() < patience(limit.as_secs()),
                 "{what:?} not within {limit:?}:\n{log}"
             );
             tokio::time::sleep(Duration::from_millis(200)).await;

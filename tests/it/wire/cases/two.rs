@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::{block, ground, shared};
 use crate::binary::outrigger;
 use crate::plane::Plane;
-use crate::plane::bench::{self, Process, World};
+use crate::plane::bench::{self, Process, World, patience};
 use crate::wire::Aws;
 use crate::wire::kubelets::{Kubelets, Sizes};
 
@@ -38,7 +38,7 @@ fn asked(aws: &Aws, cluster: &str) -> Vec<[bool; 2]> {
 }
 
 async fn until_bound(client: &Client, aws: &Aws, dir: &Path, pods: usize) {
-    for _ in 0..450 {
+    for _ in 0..5 * patience(90).as_secs() {
         if World::read(client).await.bound() == pods {
             return;
         }
