@@ -19,7 +19,7 @@ use outrigger::model::object::Object;
 use outrigger::model::pod::{Owner, Pod, PodPhase};
 use outrigger::model::pool::{Allowance, Budget, Pool};
 use outrigger::plan::{self, Plan};
-use outrigger::solve::{NewClaim, solve};
+use outrigger::scheduling::{NewClaim, solve};
 use outrigger::state::State;
 use outrigger::state::snapshot::Host;
 

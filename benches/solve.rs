@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
 use jiff::Timestamp;
-use outrigger::solve::solve;
+use outrigger::scheduling::solve;
 use outrigger_bench::workloads::{RECIPES, Recipe};
 
 /// As the daemon has it.

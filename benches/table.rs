@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use outrigger::model::id::PodKey;
-use outrigger::solve::{NewClaim, Solution, solve};
+use outrigger::scheduling::{NewClaim, Solution, solve};
 use outrigger::state::snapshot::Snapshot;
 use outrigger_bench::bound::bound;
 use outrigger_bench::greedy::greedy;

@@ -120,7 +120,7 @@ use crate::model::cluster::{Cluster, Mode, PlacementHints};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeName};
 use crate::model::object::{Kind, Object};
 use crate::model::pool::Reason;
-use crate::solve::Why;
+use crate::scheduling::Why;
 use crate::state::State;
 use crate::state::blockers::Misread;
 

@@ -19,7 +19,7 @@ pub mod state;
 
 pub mod kubernetes_convert;
 
-pub mod solve;
+pub mod scheduling;
 
 pub mod disrupt;
 

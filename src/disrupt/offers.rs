@@ -8,7 +8,7 @@ use crate::catalog::Catalog;
 use crate::model::id::TypeName;
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::pool::Pool;
-use crate::solve::NewClaim;
+use crate::scheduling::NewClaim;
 
 /// Offerings of a claim, cheapest first.
 type Offers = Vec<(OfferingKey, Price)>;

@@ -8,7 +8,7 @@ use foldhash::{HashMap, HashSet};
 
 use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::INSTANCE_TYPE;
-use crate::solve::{NewClaim, Solution};
+use crate::scheduling::{NewClaim, Solution};
 use crate::state::field::Field;
 use crate::state::roster::Candidate;
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::model::id::{NodeName, PodKey};
-use crate::solve::Solution;
-use crate::solve::weight::Bought;
+use crate::scheduling::Solution;
+use crate::scheduling::solution_cost::Bought;
 
 /// Of what nodes cost that leave together, this share must be saved at least: less is not worth
 /// the pods' moving, of which some end up elsewhere than planned.

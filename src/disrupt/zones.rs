@@ -12,7 +12,7 @@ use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::ZONE;
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
-use crate::solve::{NewClaim, Solution};
+use crate::scheduling::{NewClaim, Solution};
 use crate::state::field::Field;
 use crate::state::snapshot::Host;
 
@@ -113,7 +113,7 @@ mod tests {
     use crate::model::labels::ZONE;
     use crate::model::object::Object;
     use crate::model::pod::{Owner, Pod};
-    use crate::solve::Solution;
+    use crate::scheduling::Solution;
     use crate::state::State;
     use crate::state::samples::{NOW, node, pod};
     use crate::state::snapshot::Host;

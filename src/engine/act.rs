@@ -18,7 +18,7 @@ use crate::model::instance::{OfferingKey, Price};
 use crate::model::pod::{Pod, PodPhase};
 use crate::model::pool::Reason;
 use crate::plan::{self, Plan, Retire};
-use crate::solve::{NewClaim, Unplaced};
+use crate::scheduling::{NewClaim, Unplaced};
 use crate::state::expect::NOMINATED;
 use crate::state::ledger::Claim;
 use crate::state::snapshot::Host;

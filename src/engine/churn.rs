@@ -14,7 +14,7 @@ use crate::model::id::{ClaimId, PodKey, PoolName};
 use crate::model::instance::Price;
 use crate::model::pool::Reason;
 use crate::plan::{self, Plan};
-use crate::solve::NewClaim;
+use crate::scheduling::NewClaim;
 use crate::state::ledger::Claim;
 
 /// A node that was made to save something stays this long: pods are not moved twice for one thing.

@@ -9,7 +9,7 @@ use crate::engine::event::Interruption;
 use crate::engine::report::Report;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::pod::Pod;
-use crate::solve::Unplaced;
+use crate::scheduling::Unplaced;
 use crate::state::obstacles::listed;
 
 /// The API takes notes of at most 1,024 bytes.

@@ -17,7 +17,7 @@ use crate::model::node::Node;
 use crate::model::pool::Reason;
 use crate::model::quantity::Resources;
 use crate::plan::Plan;
-use crate::solve::Why;
+use crate::scheduling::Why;
 use crate::state::ledger::Claim;
 use crate::state::snapshot::Host;
 

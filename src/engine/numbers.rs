@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::PoolName;
-use crate::solve::replicas::{Need, Short};
+use crate::scheduling::static_pools::{Need, Short};
 use crate::state::State;
 
 /// What cannot be had is planned again this often: limits or stock may be others.

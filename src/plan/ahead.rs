@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::model::id::{ClaimId, PodKey};
 use crate::model::quantity::Resources;
-use crate::solve::NewClaim;
+use crate::scheduling::NewClaim;
 use crate::state::rooms::{daemons_of, room_to_come};
 use crate::state::snapshot::{Host, Snapshot};
 

@@ -15,7 +15,7 @@ use crate::model::cluster::PlacementHints;
 use crate::model::id::PodKey;
 use crate::model::labels::{HOSTNAME, Labels};
 use crate::model::pod::Pod;
-use crate::solve::{NewClaim, Solution, solve};
+use crate::scheduling::{NewClaim, Solution, solve};
 use crate::state::snapshot::Snapshot;
 
 /// A second plan is made for so many pods at most: what it takes grows with them, and the more

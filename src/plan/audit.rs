@@ -7,7 +7,7 @@ use crate::model::id::{PodKey, PoolName, ReservationId};
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;
 use crate::plan::Plan;
-use crate::solve::NewClaim;
+use crate::scheduling::NewClaim;
 use crate::state::snapshot::{Snapshot, Usage};
 
 /// Leaves out what breaks a rule and says so in the findings.

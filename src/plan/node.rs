@@ -16,7 +16,7 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::{Pool, Reason};
 use crate::plan::{Plan, foreseen, render};
-use crate::solve::miss::part;
+use crate::scheduling::rejection::part;
 use crate::state::State;
 use crate::state::blockers::{Blocker, Hold, Misread};
 use crate::state::roster::Candidate;

@@ -17,9 +17,9 @@ use crate::model::notes::Pause;
 use crate::model::pool::{Pool, Reason};
 use crate::plan::node::{REASONS, similar_names};
 use crate::plan::{Plan, foreseen};
-use crate::solve::range::{Range, range};
-use crate::solve::replicas::{Need, Short};
-use crate::solve::{Unplaced, Why};
+use crate::scheduling::pool_availability::{Range, range};
+use crate::scheduling::static_pools::{Need, Short};
+use crate::scheduling::{Unplaced, Why};
 use crate::state::State;
 use crate::state::tally::Holding;
 

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::model::requirement::Incompatible;
-use crate::solve::Why;
-use crate::solve::miss::{Miss, Place, Rule, RuleKind, Short, part};
+use crate::scheduling::Why;
+use crate::scheduling::rejection::{Miss, Place, Rule, RuleKind, Short, part};
 
 /// A reason as one line.
 pub fn line(why: &Why) -> String {

@@ -12,8 +12,8 @@ use crate::model::id::PodKey;
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
 use crate::plan::{Plan, Retire, reasons};
-use crate::solve::NewClaim;
-use crate::solve::replicas::{Need, Short};
+use crate::scheduling::NewClaim;
+use crate::scheduling::static_pools::{Need, Short};
 use crate::state::roster::Health;
 use crate::state::snapshot::Host;
 

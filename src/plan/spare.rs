@@ -14,8 +14,8 @@ use crate::model::buffer_object::{RoomCount, Rooms};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::quantity::Resources;
 use crate::plan::ahead::ahead;
-use crate::solve::replicas::{Need, Short};
-use crate::solve::{NewClaim, Solution, Why, solve};
+use crate::scheduling::static_pools::{Need, Short};
+use crate::scheduling::{NewClaim, Solution, Why, solve};
 use crate::state::snapshot::{Host, Room, Snapshot};
 
 /// What becomes of buffers.

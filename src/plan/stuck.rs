@@ -16,7 +16,7 @@ use crate::model::id::PodKey;
 use crate::model::pod::Pod;
 use crate::plan::ahead::{ahead, give, host};
 use crate::plan::spare::take;
-use crate::solve::{NewClaim, solve};
+use crate::scheduling::{NewClaim, solve};
 use crate::state::snapshot::{Host, Resident, Snapshot};
 
 /// A pod that is younger may yet be taken where it is planned: others leave, and the scheduler

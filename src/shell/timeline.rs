@@ -11,8 +11,8 @@ use crate::engine::report::Report;
 use crate::host::text::bounded;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::instance::{OfferingKey, Price};
-use crate::solve::Why;
-use crate::solve::miss::part;
+use crate::scheduling::Why;
+use crate::scheduling::rejection::part;
 use crate::state::obstacles::listed;
 
 /// So many lines are kept of each cluster: an hour of one that is busy, and some tens of kilobytes.

@@ -53,7 +53,7 @@ impl World {
                 let why = unplaced
                     .reasons
                     .first()
-                    .map_or(String::new(), crate::solve::Why::text);
+                    .map_or(String::new(), crate::scheduling::Why::text);
                 self.note(Fact::Unplaced {
                     pod: unplaced.pod.to_string(),
                     why,

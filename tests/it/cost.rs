@@ -15,7 +15,7 @@ use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
 use outrigger::plan::provision;
-use outrigger::solve::{NewClaim, Solution, solve};
+use outrigger::scheduling::{NewClaim, Solution, solve};
 use outrigger::state::snapshot::Room;
 use outrigger_bench::catalogs::{self, GIB, MIB};
 use outrigger_bench::greedy::greedy;

@@ -90,7 +90,7 @@ fn every_code_is_listed_with_what_to_do() {
         ),
         (
             "## Pods without a place\n",
-            spelled("src/solve.rs", "impl Code"),
+            spelled("src/scheduling.rs", "impl Code"),
         ),
         (
             "## Why nodes leave\n",

@@ -17,7 +17,7 @@ use outrigger::model::pod::Pod;
 use outrigger::model::pool::Pool;
 use outrigger::model::requirement::Requirement;
 use outrigger::plan::{Plan, provision};
-use outrigger::solve::{Code, solve};
+use outrigger::scheduling::{Code, solve};
 use outrigger::state::State;
 use outrigger::state::ledger::Claim;
 use outrigger::state::snapshot::Host;

@@ -12,8 +12,8 @@ use crate::model::notes::Pause;
 use crate::model::pool::Reason;
 use crate::plan::pool::{ExplainedPool, Launches, Outlook, Stay, Stopped};
 use crate::plan::{reasons, render};
-use crate::solve::miss::{part, shown};
-use crate::solve::range::{Asked, Held, Left, Owner, Range};
+use crate::scheduling::pool_availability::{Asked, Held, Left, Owner, Range};
+use crate::scheduling::rejection::{part, shown};
 
 /// Things of one kind that are told one by one before the rest is counted.
 const TOLD: usize = 10;

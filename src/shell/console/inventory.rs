@@ -8,8 +8,8 @@ use crate::engine::inventory::{Amount, Hope, Inventory, SeenNode, SeenPod, Wante
 use crate::host::text::bounded;
 use crate::model::claim::Phase;
 use crate::plan::reasons;
+use crate::scheduling::rejection::part;
 use crate::shell::timeline::Line;
-use crate::solve::miss::part;
 use crate::state::snapshot::Host;
 
 /// Labels and resources that may be asked for at once: a screen has no room for more, and each is

@@ -13,12 +13,12 @@ use crate::config::settings::{LogFormat, LogLevel};
 use crate::engine::report::Report;
 use crate::model::id::{ClaimId, ClusterName, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
+use crate::scheduling::static_pools::Short;
+use crate::scheduling::{Unplaced, Why};
 use crate::shell::telemetry::journal::{self, Journal};
 use crate::shell::telemetry::traces;
 #[cfg(feature = "otlp")]
 use crate::shell::telemetry::traces::otlp::Sender;
-use crate::solve::replicas::Short;
-use crate::solve::{Unplaced, Why};
 use crate::state::blockers::Misread;
 use crate::state::obstacles::listed;
 use crate::state::roster::Health;

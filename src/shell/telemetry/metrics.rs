@@ -17,11 +17,11 @@ use crate::host::clock;
 use crate::model::claim::Phase;
 use crate::model::id::{ClusterName, PoolName};
 use crate::model::pool::Reason;
+use crate::scheduling::static_pools::Need;
 use crate::shell::telemetry::names::{
     ALL, DECISIONS, Kind, LIFETIMES, NOTICES, PASSES, PLANS, UNHEALTHY, about,
 };
 use crate::shell::telemetry::series::{self, Sample, count};
-use crate::solve::replicas::Need;
 
 /// Why nothing is counted.
 #[derive(Debug, Error)]

@@ -31,7 +31,7 @@ use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::reservation::{Reservation, ReservationKind};
 use outrigger::model::selector::Selector;
 use outrigger::plan::{Plan, provision};
-use outrigger::solve::Code;
+use outrigger::scheduling::Code;
 use outrigger::state::State;
 
 use super::{SHIPPED, shape};
@@ -622,7 +622,7 @@ fn pods_are_packed_by_the_disks_of_their_class() {
 
 /// The values of a label that the launches of a plan are told, sorted; `-` where it is none.
 fn told(plan: &Plan, key: &str) -> String {
-    let value = |own: &outrigger::solve::NewClaim| own.labels.get(key).cloned();
+    let value = |own: &outrigger::scheduling::NewClaim| own.labels.get(key).cloned();
     let all = plan.launches.iter().map(value);
     let mut all: Vec<String> = all.map(|own| own.unwrap_or_else(|| "-".into())).collect();
     all.sort();
@@ -692,7 +692,7 @@ fn grouped(strategy: Strategy) -> Resolved {
 /// How many pods are planned for each of three partitions.
 fn by_partition(plan: &Plan) -> [usize; 3] {
     ["1", "2", "3"].map(|partition| {
-        let there = |own: &&outrigger::solve::NewClaim| {
+        let there = |own: &&outrigger::scheduling::NewClaim| {
             let label = own.labels.get(PLACEMENT_GROUP_PARTITION);
             label.map(String::as_str) == Some(partition)
         };

@@ -3,7 +3,7 @@
 
 use outrigger::model::pod::Pod;
 use outrigger::model::requirement::Requirements;
-use outrigger::solve::Code;
+use outrigger::scheduling::Code;
 
 use super::judge::{Case, judge, judge_each};
 use super::notation::{With, key_of, pod, pods, read};

@@ -3,7 +3,7 @@
 
 use outrigger::model::instance::{CapacityType, InstanceType, Offering, Price};
 use outrigger::model::requirement::Requirement;
-use outrigger::solve::Code;
+use outrigger::scheduling::Code;
 
 use super::judge::{Case, judge, judge_each};
 use super::notation::{With, key_of, pod, pods, read};
@@ -88,7 +88,7 @@ const PACKED: &[Case] = &[
     ("scheduling:1694", || {
         let plan = World::new().add(pods(25, &pod("p").cpu(1))).plan();
         plan.makes(5)?;
-        let full = |claim: &outrigger::solve::NewClaim| claim.pods.len() == 5;
+        let full = |claim: &outrigger::scheduling::NewClaim| claim.pods.len() == 5;
         ensure(plan.solution.claims.iter().all(full), || {
             "nodes of five pods".to_owned()
         })

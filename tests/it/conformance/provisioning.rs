@@ -7,7 +7,7 @@ use outrigger::model::object::Object;
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::taint::Effect;
-use outrigger::solve::Code;
+use outrigger::scheduling::Code;
 
 use super::judge::{Case, judge};
 use super::notation::{With, pod, pods, taint, tolerates};

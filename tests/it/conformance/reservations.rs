@@ -12,7 +12,7 @@ use outrigger::model::pod::Pod;
 use outrigger::model::reservation::{Reservation, ReservationKind};
 use outrigger::plan;
 use outrigger::plan::audit::audit;
-use outrigger::solve::{Code, NewClaim};
+use outrigger::scheduling::{Code, NewClaim};
 
 use super::judge::{Case, judge};
 use super::notation::{With, pod, pods, read, term};

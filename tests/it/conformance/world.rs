@@ -22,7 +22,7 @@ use outrigger::model::pod::{Pod, PodPhase};
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
-use outrigger::solve::{Code, NewClaim, Solution, Unplaced, solve};
+use outrigger::scheduling::{Code, NewClaim, Solution, Unplaced, solve};
 use outrigger::state::State;
 use outrigger::state::ledger::Claim;
 use outrigger::state::snapshot::Host;
@@ -619,7 +619,8 @@ impl Plan {
         self.placed(&[], &[pod])?;
         let reasons = self.why(pod).map(|own| own.reasons.clone());
         let reasons = reasons.unwrap_or_default();
-        let told = |why: &outrigger::solve::Why| why.code == code && why.text().contains(words);
+        let told =
+            |why: &outrigger::scheduling::Why| why.code == code && why.text().contains(words);
         ensure(reasons.iter().any(told), || format!("{pod}: {reasons:?}"))
     }
 

@@ -10,7 +10,7 @@ use outrigger::model::pod::Pod;
 use outrigger::model::pool::Reason;
 use outrigger::model::selector::Selector;
 use outrigger::plan::{Plan, provision};
-use outrigger::solve::NewClaim;
+use outrigger::scheduling::NewClaim;
 use outrigger::state::snapshot::Host;
 
 use super::scene::NOW;

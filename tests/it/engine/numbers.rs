@@ -16,8 +16,8 @@ use outrigger::model::object::Object;
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Pool, Reason};
 use outrigger::model::requirement::Requirement;
-use outrigger::solve::Code;
-use outrigger::solve::replicas::Need;
+use outrigger::scheduling::Code;
+use outrigger::scheduling::static_pools::Need;
 
 use super::{Stage, bound, waiting_pod};
 

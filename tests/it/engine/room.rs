@@ -15,8 +15,8 @@ use outrigger::model::node::Node;
 use outrigger::model::object::Object;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::window::Window;
-use outrigger::solve::Code;
-use outrigger::solve::replicas::Need;
+use outrigger::scheduling::Code;
+use outrigger::scheduling::static_pools::Need;
 
 use super::{Stage, bound, owned_pod, waiting_pod};
 

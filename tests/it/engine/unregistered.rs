@@ -9,7 +9,7 @@ use outrigger::model::instance::{Instance, InstanceState};
 use outrigger::model::labels::ARCH;
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::object::Object;
-use outrigger::solve::Code;
+use outrigger::scheduling::Code;
 
 use super::{Stage, waiting_pod};
 

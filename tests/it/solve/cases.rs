@@ -17,7 +17,7 @@ use outrigger::model::requirement::{Operator, Requirement, Requirements};
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::plan;
 use outrigger::plan::audit::audit;
-use outrigger::solve::{Code, NewClaim, Solution};
+use outrigger::scheduling::{Code, NewClaim, Solution};
 use outrigger::state::snapshot::Host;
 
 use super::check::check;

@@ -11,8 +11,8 @@ use outrigger::model::labels::INSTANCE_TYPE;
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::{Limits, Pool};
 use outrigger::model::quantity::Resources;
-use outrigger::solve::miss::Miss;
-use outrigger::solve::{NewClaim, Solution, Why};
+use outrigger::scheduling::rejection::Miss;
+use outrigger::scheduling::{NewClaim, Solution, Why};
 use outrigger::state::snapshot::{Host, Usage};
 
 use super::left::{Complete, Left};

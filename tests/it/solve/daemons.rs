@@ -8,7 +8,7 @@ use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::Pool;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::taint::Effect;
-use outrigger::solve::{Code, Solution};
+use outrigger::scheduling::{Code, Solution};
 use outrigger::state::snapshot::Host;
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Operator, Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint};
-use outrigger::solve::{Solution, solve};
+use outrigger::scheduling::{Solution, solve};
 use outrigger::state::snapshot::{Host, Mounts};
 use proptest::prelude::any;
 use proptest::{collection, prop_assert, proptest};

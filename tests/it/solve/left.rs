@@ -8,7 +8,7 @@ use outrigger::model::instance::OfferingKey;
 use outrigger::model::labels::{CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, POOL};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::{Limits, Pool};
-use outrigger::solve::{Code, Solution, Unplaced, Why};
+use outrigger::scheduling::{Code, Solution, Unplaced, Why};
 use outrigger::state::snapshot::Room;
 
 use super::rules::{Check, means, spread_of};

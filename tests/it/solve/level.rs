@@ -10,7 +10,7 @@ use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::Effect;
-use outrigger::solve::Solution;
+use outrigger::scheduling::Solution;
 use outrigger::state::snapshot::Host;
 
 use super::check::check;

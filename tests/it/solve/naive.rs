@@ -10,8 +10,8 @@ use outrigger::model::id::PodKey;
 use outrigger::model::labels::{INSTANCE_TYPE, Labels};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Pool;
-use outrigger::solve::miss::Miss;
-use outrigger::solve::{Code, NewClaim, Solution, Unplaced, Why};
+use outrigger::scheduling::rejection::Miss;
+use outrigger::scheduling::{Code, NewClaim, Solution, Unplaced, Why};
 
 use super::check::check_limits;
 use super::left::is_placeable;

@@ -9,7 +9,7 @@ use outrigger::model::pod::DaemonSet;
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
-use outrigger::solve::{Code, Solution};
+use outrigger::scheduling::{Code, Solution};
 use outrigger::state::snapshot::Mounts;
 
 use super::check::check;

@@ -20,8 +20,8 @@ use outrigger::model::pod::Pod;
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
-use outrigger::solve::miss::Miss;
-use outrigger::solve::{Code, NewClaim, Solution, Unplaced, Why};
+use outrigger::scheduling::rejection::Miss;
+use outrigger::scheduling::{Code, NewClaim, Solution, Unplaced, Why};
 use outrigger::state::snapshot::{Host, Room};
 use std::sync::Arc;
 

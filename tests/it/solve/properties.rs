@@ -10,7 +10,7 @@ use outrigger::model::pool::Limits;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::Effect;
-use outrigger::solve::{NewClaim, Solution};
+use outrigger::scheduling::{NewClaim, Solution};
 use proptest::prelude::{ProptestConfig, Strategy, any};
 use proptest::sample::select;
 use proptest::strategy::ValueTree;

@@ -17,8 +17,8 @@ use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::plan::reasons;
-use outrigger::solve::Code;
-use outrigger::solve::miss::Miss;
+use outrigger::scheduling::Code;
+use outrigger::scheduling::rejection::Miss;
 use outrigger::state::snapshot::{Host, Mounts};
 
 use super::world::{

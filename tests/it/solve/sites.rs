@@ -10,7 +10,7 @@ use outrigger::model::pod::Pod;
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::taint::Taint;
-use outrigger::solve::{NewClaim, Solution};
+use outrigger::scheduling::{NewClaim, Solution};
 use outrigger::state::snapshot::{Host, Room};
 
 use super::rules::{Check, Ports, allows, asked, clash, ensure, shortage};

@@ -22,7 +22,7 @@ use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
-use outrigger::solve::{Solution, solve};
+use outrigger::scheduling::{Solution, solve};
 use outrigger::state::holds::Holds;
 use outrigger::state::selectors::Selectors;
 use outrigger::state::snapshot::{Host, Mounts, Resident, Room, Snapshot, Spare, Usage};

@@ -12,7 +12,7 @@ use outrigger::kubernetes_convert::offline_state;
 use outrigger::model::id::PodKey;
 use outrigger::model::labels::Labels;
 use outrigger::model::pool::Pool;
-use outrigger::solve::{Code, Solution, Unplaced, solve};
+use outrigger::scheduling::{Code, Solution, Unplaced, solve};
 use outrigger::state::State;
 use outrigger::state::snapshot::Host;
 use serde_json::{Value, json};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use outrigger::model::affinity::Gang;
 use outrigger::model::labels::{HOSTNAME, Labels};
 use outrigger::model::pod::Pod;
-use outrigger::solve::Code;
-use outrigger::solve::miss::Miss;
+use outrigger::scheduling::Code;
+use outrigger::scheduling::rejection::Miss;
 
 use super::super::check::check_counts;
 use super::super::world::{GIB, World, label, pod, pods};

@@ -5,7 +5,7 @@ use outrigger::model::labels::{HOSTNAME, Labels, ZONE};
 use outrigger::model::pod::Pod;
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::Effect;
-use outrigger::solve::Code;
+use outrigger::scheduling::Code;
 use std::sync::Arc;
 
 use super::super::world::{NOW, World, app, label, spread, taint};

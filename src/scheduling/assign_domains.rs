@@ -1,0 +1,310 @@
+//! Planned nodes get one place each where pods are left out because nobody knows in which of
+//! several those will be.
+//! It must not know in which order pods are bound.
+//!
+//! A node whose place does not matter to its own pods may be launched in any of several, as any of
+//! several types and bought in any way: whoever minds its daemons, or is spread over the nodes it
+//! may count among, is held against all that it may become. Once the node is there the pod may have
+//! a place after all; but then it waits for a second round.
+
+use std::collections::BTreeMap;
+
+use crate::model::requirement::{Requirement, Requirements};
+use crate::scheduling::diagnose::topology::Places;
+use crate::scheduling::packing::fill_bin::{Lot, rows_in};
+use crate::scheduling::packing::initial_topology::cell_of;
+use crate::scheduling::packing::launch_options::{cheapest, fitting, sum};
+use crate::scheduling::scheduler::Packer;
+use crate::scheduling::supply::node_template::{Row, Shape};
+use crate::scheduling::topology::topology_state::{Board, Pass};
+
+/// Steps of looking for hopes, each a type looked at for one class in one cell.
+const STEPS_MAX: u64 = 20_000_000;
+
+/// How many classes hope for each cell.
+pub(super) type Hopes = Vec<usize>;
+
+/// Which cell a node gets of those it may be in, before the price decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// The cheapest.
+    Cheapest,
+    /// That for which the fewest hope: it may be in their way.
+    FewHopes,
+    /// That for which the most hope: they may have to be near it.
+    ManyHopes,
+}
+
+/// A claim with a place of its own: what its rows become, and what it costs then.
+struct Pinned {
+    cell: Option<usize>,
+    price: f64,
+    rows: BTreeMap<usize, Row>,
+}
+
+impl<'p> Packer<'_, 'p, '_> {
+    /// The cells where pods that are left might have a place, were it known where all others will
+    /// be; none where that keeps nobody out. `board` has all hosts and all that is bound.
+    pub(super) fn hopes(&mut self, board: &Board<'p>) -> Option<Hopes> {
+        let ground = self.ground;
+        let left = |class: &usize| self.packed.left[*class] > 0 && self.calls[*class];
+        let classes: Vec<usize> = (0..self.packed.left.len()).filter(left).collect();
+        let mut places: Option<Places<'p>> = None;
+        let mut hopes = vec![0; ground.cells.all.len()];
+        let (mut any, mut steps) = (false, 0);
+        for class in classes {
+            let problem = ground.problem;
+            for kind in problem.last_wish(problem.classes[class].kind) {
+                if ground.topology.checks[kind].is_empty() || steps > STEPS_MAX {
+                    continue;
+                }
+                let places = places.get_or_insert_with(|| Places::new(ground, board.clone()));
+                let cells = places.may(kind);
+                let cells: Vec<Option<usize>> = cells
+                    .into_iter()
+                    .filter(|cell| self.could_have((class, kind), *cell, &mut steps))
+                    .collect();
+                any |= !cells.is_empty() || self.may_join(class, kind, board);
+                for cell in cells.into_iter().flatten() {
+                    hopes[cell] += 1;
+                }
+            }
+        }
+        any.then_some(hopes)
+    }
+
+    /// Whether a node could be made for a pod of a class in a cell, as a kind asks.
+    fn could_have(
+        &mut self,
+        (class, kind): (usize, usize),
+        cell: Option<usize>,
+        steps: &mut u64,
+    ) -> bool {
+        let ground = self.ground;
+        let own = &ground.problem.classes[class];
+        let wants = ground.problem.kinds[kind].wants;
+        let alternatives = ground.problem.wants[wants].alternatives.len();
+        (0..ground.shelves.len()).any(|shelf| {
+            let ledger = self.packed.ledgers.of(shelf);
+            (0..alternatives).any(|alternative| {
+                let Some(row) = self.market.row((wants, shelf, alternative, true, cell)) else {
+                    return false;
+                };
+                *steps += ground.shelves[shelf].shapes.len() as u64;
+                let pool = (&ground.shelves[shelf], &self.varieties[shelf]);
+                cheapest(pool, &[&self.market.rows[row]], &own.demand, &ledger).is_some()
+            })
+        })
+    }
+
+    /// Whether a pod might go to a planned node whose place is open, as that is planned.
+    fn may_join(&mut self, class: usize, kind: usize, board: &Board<'p>) -> bool {
+        let ground = self.ground;
+        let wants = ground.problem.kinds[kind].wants;
+        let alternatives = ground.problem.wants[wants].alternatives.len();
+        if !ground.topology.is_pinned(kind) || ground.cells.keys.is_empty() {
+            return false;
+        }
+        for (at, opened) in self.packed.opened.iter().enumerate() {
+            let site = self.packed.rooms + at;
+            let mut checks = ground.topology.checks[kind].iter();
+            if opened.gone
+                || cell_of(&self.packed.lots, opened).is_some()
+                || !checks.all(|check| board.may_hold(check, site))
+            {
+                continue;
+            }
+            let mut whole = sum(&self.packed.lots, &opened.claim.parts);
+            let more = &ground.problem.classes[class].demand;
+            for (whole, more) in whole.iter_mut().zip(more) {
+                *whole = whole.saturating_add(*more);
+            }
+            let own = rows_in(&self.packed.lots, &opened.claim.parts);
+            for alternative in 0..alternatives {
+                let key = (wants, opened.shelf, alternative, true, None);
+                let Some(row) = self.market.row(key) else {
+                    continue;
+                };
+                let rows = own.iter().chain([&row]).map(|row| &self.market.rows[*row]);
+                let rows: Vec<&Row> = rows.collect();
+                let shelf = &ground.shelves[opened.shelf];
+                if fitting(shelf, opened.claim.shape, &rows, &whole) != 0 {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Gives every claim one place, and offers that count alike for those who are spread. Says
+    /// whether that changed any.
+    pub(super) fn pin(&mut self, hopes: &Hopes, choice: Choice) -> bool {
+        let most = hopes.iter().copied().max().unwrap_or(0);
+        let rank = |cell: Option<usize>| match (choice, cell) {
+            (Choice::FewHopes, Some(cell)) => hopes[cell],
+            (Choice::ManyHopes, Some(cell)) => most - hopes[cell],
+            _ => 0,
+        };
+        let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        let mut changed = false;
+        for at in 0..self.packed.opened.len() {
+            let Some(pinned) = self.pinned(at, &rank, choice) else {
+                continue;
+            };
+            changed = true;
+            let rows = pinned.rows.into_iter();
+            let rows: BTreeMap<usize, usize> =
+                rows.map(|(row, own)| (row, self.market.add(own))).collect();
+            let claim = &mut self.packed.opened[at].claim;
+            claim.price = pinned.price;
+            for (lot, _) in &mut claim.parts {
+                let row = rows[&self.packed.lots[*lot].row];
+                let lots = &mut self.packed.lots;
+                *lot = *known.entry((*lot, row)).or_insert_with_key(|(lot, row)| {
+                    lots.push(Lot {
+                        row: *row,
+                        cell: pinned.cell,
+                        ..lots[*lot]
+                    });
+                    lots.len() - 1
+                });
+            }
+            claim.parts.sort_unstable();
+        }
+        changed
+    }
+
+    /// What a claim becomes; none where it has one place already, or has to have several.
+    fn pinned(
+        &self,
+        at: usize,
+        rank: &dyn Fn(Option<usize>) -> usize,
+        choice: Choice,
+    ) -> Option<Pinned> {
+        let ground = self.ground;
+        let opened = &self.packed.opened[at];
+        let cell = cell_of(&self.packed.lots, opened);
+        if opened.gone {
+            return None;
+        }
+        let own = rows_in(&self.packed.lots, &opened.claim.parts);
+        let rows: Vec<&Row> = own.iter().map(|row| &self.market.rows[*row]).collect();
+        let cells: Vec<Option<usize>> = match cell {
+            None if !ground.cells.keys.is_empty() => {
+                let cells = ground.cells.open_to(opened.shelf, &rows);
+                cells.into_iter().map(Some).collect()
+            }
+            own => vec![own],
+        };
+        let mut known: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        let narrowed = |cell: Option<usize>| -> Option<Pinned> {
+            let there = |known: &Row| match cell {
+                None => Some(known.clone()),
+                Some(cell) => {
+                    let open = known.open.iter();
+                    let labels: Requirements =
+                        open.map(|(key, own)| (&key[..], own.clone())).collect();
+                    ground.cells.narrow((opened.shelf, cell), known, &labels)
+                }
+            };
+            let rows = own
+                .iter()
+                .map(|row| Some((*row, there(&self.market.rows[*row])?)));
+            let mut rows: BTreeMap<usize, Row> = rows.collect::<Option<_>>()?;
+            let shape = &ground.shelves[opened.shelf].shapes[opened.claim.shape];
+            let masks = rows.values().map(|row| row.masks[opened.claim.shape]);
+            let mask = masks.fold(shape.all(), |all, own| all & own);
+            let price = shape.price(mask)?;
+            let first = mask.trailing_zeros();
+            let alike = || self.alike(opened.shelf, (opened.claim.shape, 1 << first));
+            let alike = known.entry(first).or_insert_with(alike);
+            for row in rows.values_mut() {
+                for (mask, alike) in row.masks.iter_mut().zip(&*alike) {
+                    *mask &= alike;
+                }
+            }
+            self.settle_labels(opened.shelf, &mut rows, choice);
+            let varied = self.is_varied(at, &rows.values().collect::<Vec<&Row>>());
+            varied.then_some(Pinned { cell, price, rows })
+        };
+        let all = cells.into_iter().filter_map(narrowed);
+        let best = all.min_by(|one, other| {
+            let ranks = rank(one.cell).cmp(&rank(other.cell));
+            ranks
+                .then(one.price.total_cmp(&other.price))
+                .then(one.cell.cmp(&other.cell))
+        });
+        let same = |(row, own): (&usize, &Row)| self.market.rows[*row] == *own;
+        best.filter(|own| own.cell != cell || !own.rows.iter().all(same))
+    }
+
+    /// Says labels that the pool leaves open and that decide for whom a node counts: as they would
+    /// be anyway, or so that it counts for the fewest.
+    fn settle_labels(&self, shelf: usize, rows: &mut BTreeMap<usize, Row>, choice: Choice) {
+        let ground = self.ground;
+        let shelf = &ground.shelves[shelf];
+        let filters = ground.topology.filters.iter().zip(&ground.passing);
+        let wants = filters.filter_map(|(own, known)| known.get().and(own.labels));
+        let alternatives = wants.flat_map(|own| &ground.problem.wants[own].alternatives);
+        let mut asked: BTreeMap<&str, Vec<&Requirement>> = BTreeMap::new();
+        for (key, wanted) in alternatives.flat_map(|own| own.iter()) {
+            if shelf.chooses(key) && !ground.cells.keys.iter().any(|cell| cell == key) {
+                asked.entry(key).or_default().push(wanted);
+            }
+        }
+        for (key, asked) in asked {
+            let open = rows.values().flat_map(|row| &row.open);
+            let open = open.filter(|own| own.0 == key).map(|own| &own.1);
+            let own = shelf.side.get(key).into_iter().chain(open).cloned();
+            let Some(own) = own.reduce(|all, own| all.intersection(&own)) else {
+                continue;
+            };
+            let counts = |value: &&String| match choice {
+                Choice::FewHopes => asked.iter().filter(|own| own.has(value)).count(),
+                Choice::Cheapest | Choice::ManyHopes => 0,
+            };
+            let Some(value) = own.values().and_then(|own| own.iter().min_by_key(counts)) else {
+                continue;
+            };
+            for row in rows.values_mut() {
+                row.open.retain(|own| own.0 != key);
+                row.open
+                    .push((key.to_owned(), Requirement::is_in([&value[..]])));
+                row.open.sort();
+            }
+        }
+    }
+
+    /// The offers of each type that pass every filter of a spread as this one of a type does.
+    fn alike(&self, shelf: usize, (shape, offer): (usize, u64)) -> Vec<u64> {
+        let shapes = self.ground.shelves[shelf].shapes.iter();
+        let mut alike: Vec<u64> = shapes.map(Shape::all).collect();
+        let known = self.ground.passing.iter().filter_map(|own| own.get());
+        for suited in known.flat_map(|own| own[shelf].iter().flatten()) {
+            let mut all = [Pass::Yes, Pass::Maybe, Pass::No].into_iter();
+            let pass = all.find(|pass| suited[shape].those(*pass, offer) != 0);
+            for (alike, own) in alike.iter_mut().zip(suited) {
+                *alike = own.those(pass.unwrap_or(Pass::No), *alike);
+            }
+        }
+        alike
+    }
+
+    /// Whether a claim has variety enough with these rows.
+    fn is_varied(&self, at: usize, rows: &[&Row]) -> bool {
+        let opened = &self.packed.opened[at];
+        let (shelf, variety) = (
+            &self.ground.shelves[opened.shelf],
+            &self.varieties[opened.shelf],
+        );
+        let planned = &shelf.shapes[opened.claim.shape];
+        if variety.is_empty() || planned.reservation.is_some() {
+            return true;
+        }
+        let whole = sum(&self.packed.lots, &opened.claim.parts);
+        let would_do = |at: &usize| {
+            shelf.shapes[*at].is_like(planned) && fitting(shelf, *at, rows, &whole) != 0
+        };
+        variety.has(shelf, (0..shelf.shapes.len()).filter(would_do))
+    }
+}

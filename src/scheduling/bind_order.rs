@@ -1,0 +1,201 @@
+//! The order in which pods can be bound so that every rule holds at each step, all planned nodes
+//! being there from the start.
+//! It must not know why a pod was planned onto a host.
+
+use std::collections::BTreeMap;
+
+use crate::scheduling::packing::context::{Ground, Packed};
+use crate::scheduling::packing::existing_nodes::Turn;
+use crate::scheduling::packing::fill_bin::rows_in;
+use crate::scheduling::packing::initial_topology::{add_claim, cell_of, claim_passes, count_crew};
+use crate::scheduling::problem::pod_constraints::HOST;
+use crate::scheduling::supply::node_template::Row;
+use crate::scheduling::topology::Tally;
+use crate::scheduling::topology::topology_state::{Board, NOWHERE, Pass};
+
+/// Steps of one sequence, each some pods of one class looked at for their turn.
+const STEPS_MAX: u64 = 100_000_000;
+
+/// Pods of a class on a site, that are still to have their turn.
+struct Item {
+    kind: usize,
+    site: usize,
+    pods: u64,
+}
+
+/// Puts all that is packed into order. What never has its turn is left out. `board` has the rooms
+/// and what is bound there already.
+pub(super) fn sequence(
+    ground: &Ground<'_, '_>,
+    (packed, rows): (&Packed<'_, '_>, &[Row]),
+    board: &mut Board<'_>,
+) -> Vec<Turn> {
+    if ground.topology.tallies.is_empty() {
+        return bulk(packed);
+    }
+    add_claims(ground, (packed, rows), board);
+    let problem = ground.problem;
+    let hard = |class: usize| problem.without_wishes(problem.classes[class].kind);
+    let placed = packed.placed.iter();
+    let mut queue: Vec<(Turn, usize)> = placed.map(|turn| (*turn, hard(turn.class))).collect();
+    let mut there: BTreeMap<(usize, usize), Vec<Item>> = BTreeMap::new();
+    let mut early = Vec::new();
+    let mut late = Vec::new();
+    for (at, opened) in packed.opened.iter().enumerate() {
+        for (lot, pods) in &opened.claim.parts {
+            let lot = &packed.lots[*lot];
+            let kind = problem.without_wishes(lot.kind);
+            let (site, pods) = (packed.rooms + at, *pods);
+            let class = lot.class;
+            if let Some(cell) = lot.cell {
+                let item = Item { kind, site, pods };
+                there.entry((class, cell)).or_default().push(item);
+            } else if ground.topology.is_early(kind) {
+                early.push((Turn { class, site, pods }, kind));
+            } else {
+                late.push((Turn { class, site, pods }, kind));
+            }
+        }
+    }
+    // Those that were dealt out to cells have their turns in that order, wherever in the cell.
+    for own in &packed.dealt {
+        let Some(items) = there.get_mut(&(own.class, own.cell)) else {
+            continue;
+        };
+        let mut left = own.pods;
+        while let Some(item) = items.last_mut().filter(|_| left > 0) {
+            let pods = left.min(item.pods);
+            let (class, site) = (own.class, item.site);
+            queue.push((Turn { class, site, pods }, item.kind));
+            left -= pods;
+            item.pods -= pods;
+            if item.pods == 0 {
+                items.pop();
+            }
+        }
+    }
+    // Whoever was given a cell later goes where others of the kind go that have none.
+    for ((class, _), items) in there {
+        for Item { kind, site, pods } in items {
+            let turn = (Turn { class, site, pods }, kind);
+            match ground.topology.is_early(kind) {
+                true => early.push(turn),
+                false => late.push(turn),
+            }
+        }
+    }
+    queue.extend(early);
+    queue.extend(late);
+    order(queue, board)
+}
+
+/// Where nobody cares for anybody, any order will do.
+fn bulk(packed: &Packed<'_, '_>) -> Vec<Turn> {
+    let mut turns = packed.placed.clone();
+    for (at, opened) in packed.opened.iter().enumerate() {
+        turns.extend(opened.claim.parts.iter().map(|(lot, pods)| Turn {
+            class: packed.lots[*lot].class,
+            site: packed.rooms + at,
+            pods: *pods,
+        }));
+    }
+    turns
+}
+
+fn add_claims(
+    ground: &Ground<'_, '_>,
+    (packed, rows): (&Packed<'_, '_>, &[Row]),
+    board: &mut Board<'_>,
+) {
+    // A claim whose place is open may be anywhere its offers are.
+    let mut cells: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut open_to: BTreeMap<(usize, Vec<usize>), Vec<usize>> = BTreeMap::new();
+    let mut open = Vec::new();
+    let known = (&packed.lots[..], rows);
+    for opened in &packed.opened {
+        let site = add_claim(ground, known, opened, board);
+        if opened.gone {
+            continue;
+        }
+        board.open(site);
+        if cell_of(&packed.lots, opened).is_none() {
+            open.push((opened, site));
+        } else {
+            count_crew(ground, known, (opened, site), board);
+        }
+    }
+    for (opened, site) in open {
+        let mut places: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+        let own = rows_in(&packed.lots, &opened.claim.parts);
+        let reach = open_to
+            .entry((opened.shelf, own))
+            .or_insert_with_key(|(shelf, own)| {
+                let own: Vec<&Row> = own.iter().map(|row| &rows[*row]).collect();
+                ground.cells.open_to(*shelf, &own)
+            });
+        for cell in reach.iter().copied() {
+            let values = &ground.cells.all[cell];
+            let of_cell = *cells.entry(cell).or_insert_with(|| {
+                let sites = &mut board.sites;
+                let places = crate::scheduling::packing::initial_topology::places_of(
+                    ground.problem,
+                    ground.cells,
+                    values,
+                    sites,
+                );
+                board.sites.add(false, &places, |_| Pass::Yes)
+            });
+            for key in 1..ground.topology.keys {
+                let place = board.sites.at(key, of_cell);
+                let known = places.entry(key).or_default();
+                if place != NOWHERE && !known.contains(&place) {
+                    known.push(place);
+                }
+            }
+            for (at, tally) in ground.topology.tallies.iter().enumerate() {
+                if let Tally::Spread { key, filter, .. } = tally
+                    && *key != HOST
+                    && board.sites.passes(*filter, site)
+                    && claim_passes(ground, *filter, known, (opened, Some(cell))) != Pass::No
+                {
+                    board.open_for(at, of_cell);
+                }
+            }
+        }
+        for (key, places) in places.into_iter().filter(|(_, places)| !places.is_empty()) {
+            board.sites.unsettle(key, site, places);
+        }
+        board.open(site);
+        count_crew(ground, known, (opened, site), board);
+    }
+}
+
+/// Gives everyone a turn, in this order. Who may not have it yet comes again when all others had
+/// theirs, until nobody gets any further.
+fn order(mut queue: Vec<(Turn, usize)>, board: &mut Board<'_>) -> Vec<Turn> {
+    let topology = board.topology;
+    let mut turns: Vec<Turn> = Vec::with_capacity(queue.len());
+    let mut steps = 0;
+    loop {
+        let before = turns.len();
+        queue.retain_mut(|(turn, kind)| {
+            while turn.pods > 0 && steps < STEPS_MAX {
+                steps += 1;
+                if !board.allows(*kind, turn.site) {
+                    return true;
+                }
+                let all = topology.checks[*kind].is_empty();
+                let pods = if all { turn.pods } else { 1 };
+                if !topology.adds[*kind].is_empty() {
+                    board.bind(*kind, turn.site, u32::try_from(pods).unwrap_or(u32::MAX));
+                }
+                turns.push(Turn { pods, ..*turn });
+                turn.pods -= pods;
+            }
+            turn.pods > 0
+        });
+        if turns.len() == before || queue.is_empty() {
+            return turns;
+        }
+    }
+}

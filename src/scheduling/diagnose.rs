@@ -1,0 +1,570 @@
+//! Why a pod has no answer: for each pool, the first constraint that nothing of the pool satisfies.
+//! It must not know how pods were packed, only what was left when they were.
+
+pub(super) mod topology;
+
+use std::sync::Arc;
+
+use crate::model::labels::{NODE_NAME, OF_OFFERINGS, restriction};
+use crate::model::requirement::Requirements;
+use crate::scheduling::diagnose::topology::Places;
+use crate::scheduling::packing::context::{Ground, Packed};
+use crate::scheduling::packing::initial_topology::still_to_come;
+use crate::scheduling::packing::launch_options::Ledger;
+use crate::scheduling::problem::daemon_constraints::Agents;
+use crate::scheduling::problem::resource_vector::times;
+use crate::scheduling::problem::{Problem, Wants};
+use crate::scheduling::rejection::{Miss, Short, part};
+use crate::scheduling::supply::limits::{Limit, Scope};
+use crate::scheduling::supply::min_values::Variety;
+use crate::scheduling::supply::node_template::{No, Row, Shape, Shelf, of_types, sells};
+use crate::scheduling::topology::topology_state::Board;
+use crate::scheduling::{Code, Why};
+use crate::state::holds::Holds;
+use crate::state::snapshot::Room;
+
+/// Zones and capacity types that are told of types which are not sold as wanted, and how many of
+/// the types are looked at for them.
+const SOLD_TOLD: usize = 8;
+const SOLD_TYPES: usize = 16;
+
+/// Steps of the reasons of one solve, each a type looked at for one class in one pool: about a
+/// second. Ten thousand classes in ten pools of eight hundred types take eighty million.
+const STEPS_MAX: u64 = 100_000_000;
+
+/// Steps that holding the labels of a type against those wanted takes; its resources take one.
+const LABEL_STEPS: u64 = 16;
+
+/// Reservations that are told of one pod.
+const RESERVATIONS_TOLD: usize = 3;
+
+/// Hosts that are told of one pod.
+const HOSTS_TOLD: usize = 3;
+
+/// A no of one pool.
+pub(super) type Answer = (Code, Miss);
+
+/// What is left when all is packed, and the reasons for it.
+pub(super) struct Reasons<'r, 'p, 'a> {
+    ground: &'r Ground<'p, 'a>,
+    packed: &'r Packed<'p, 'a>,
+    rooms: &'r [&'r Room],
+    holds: &'r Holds,
+    varieties: Vec<Variety<'r>>,
+    /// Everybody's place in the end; only where somebody's place matters is it looked at.
+    board: Board<'p>,
+    places: Option<Places<'p>>,
+    steps: u64,
+}
+
+/// What a pool has for pods of certain wants, by one alternative of theirs.
+enum Offer {
+    /// Nothing.
+    No(Code, Miss),
+    /// Types whose labels and ports suit them.
+    Some(Suited),
+}
+
+struct Suited {
+    labels: Requirements,
+    /// The types, by their places on the shelf, and whether each is sold as wanted.
+    types: Vec<(usize, bool)>,
+    /// The cells where anything is sold, with what; worked out once it matters.
+    cells: Option<Vec<(usize, Row)>>,
+}
+
+impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
+    /// `board` has all hosts and all that is bound there in the end.
+    pub(super) fn new(
+        ground: &'r Ground<'p, 'a>,
+        (packed, rooms): (&'r Packed<'p, 'a>, &'r [&'r Room]),
+        holds: &'r Holds,
+        board: Board<'p>,
+    ) -> Self {
+        let min_values = ground.scheduling.min_values;
+        let varieties = ground.shelves.iter();
+        Self {
+            ground,
+            packed,
+            rooms,
+            holds,
+            varieties: varieties.map(|own| Variety::of(own, min_values)).collect(),
+            board,
+            places: None,
+            steps: 0,
+        }
+    }
+
+    /// The reasons of every class of which pods are left. Classes that want the same of a node are
+    /// looked at together, so that what types suit them is found out once.
+    pub(super) fn all(mut self) -> Vec<(usize, Arc<[Why]>)> {
+        let problem = self.ground.problem;
+        let wants = |class: usize| {
+            let kind = problem.without_wishes(problem.classes[class].kind);
+            problem.kinds[kind].wants
+        };
+        let left = self.packed.left.iter().enumerate();
+        let left = left.filter(|(_, left)| **left > 0);
+        let mut classes: Vec<(usize, usize)> = left.map(|(own, _)| (wants(own), own)).collect();
+        classes.sort_unstable();
+        let mut all = Vec::with_capacity(classes.len());
+        let mut known: Option<(usize, Vec<Vec<Offer>>)> = None;
+        for (wants, class) in classes {
+            if let Some(why) = self.of_itself(class) {
+                all.push((class, [why].into()));
+                continue;
+            }
+            if self.steps > STEPS_MAX {
+                let text = "it is not looked into: there are too many kinds of pods without a \
+                            place to say of each what stops it";
+                let (pool, code, miss) = (None, Code::Effort, Miss::told(text));
+                all.push((class, [Why { pool, code, miss }].into()));
+                continue;
+            }
+            let offers = match known.take().filter(|(of, _)| *of == wants) {
+                Some((_, offers)) => offers,
+                None => self.offers(&problem.wants[wants]),
+            };
+            let (_, offers) = known.insert((wants, offers));
+            let mut reasons = Vec::with_capacity(offers.len());
+            for (shelf, offers) in offers.iter_mut().enumerate() {
+                reasons.push(self.why(class, shelf, offers));
+            }
+            all.push((class, reasons.into()));
+        }
+        all
+    }
+
+    /// What keeps a class from every pool, if anything does.
+    fn of_itself(&self, class: usize) -> Option<Why> {
+        let own = self.ground.problem.classes[class].priority;
+        let cutoff = self.ground.scheduling.priority_cutoff;
+        let (code, miss) = if let Some(cutoff) = cutoff.filter(|cutoff| own < *cutoff) {
+            (Code::Priority, Miss::Priority { own, cutoff })
+        } else if self.ground.shelves.is_empty() {
+            let text = "no host has room for it, and there is no pool to make one";
+            (Code::NoPool, Miss::told(text))
+        } else {
+            let text = restricted(self.ground.problem, class)?;
+            (Code::Restricted, Miss::told(&text))
+        };
+        Some(Why {
+            pool: None,
+            code,
+            miss,
+        })
+    }
+
+    fn offers(&mut self, wants: &Wants<'_>) -> Vec<Vec<Offer>> {
+        let types = self.ground.shelves.iter().map(|shelf| shelf.shapes.len());
+        let types = types.sum::<usize>() * wants.alternatives.len();
+        self.steps += LABEL_STEPS * types as u64;
+        let of = |shelf: &Shelf<'_>| {
+            let alternatives = wants.alternatives.iter();
+            let offer = |own| offer(shelf, wants, own, &self.ground.problem.agents);
+            alternatives.map(offer).collect()
+        };
+        self.ground.shelves.iter().map(of).collect()
+    }
+
+    /// Why a pool has nothing for a class of pods. Of several alternatives the one that came
+    /// furthest is told.
+    fn why(&mut self, class: usize, shelf: usize, offers: &mut [Offer]) -> Why {
+        let mut furthest: Option<Answer> = None;
+        for offer in offers {
+            let (code, miss) = match offer {
+                Offer::No(code, miss) => (*code, miss.clone()),
+                Offer::Some(suited) => self.answer(class, shelf, suited),
+            };
+            if furthest.as_ref().is_none_or(|(other, _)| code > *other) {
+                furthest = Some((code, miss));
+            }
+        }
+        let nothing = || {
+            (
+                Code::Requirements,
+                Miss::told("asks for nothing that can be"),
+            )
+        };
+        let (code, miss) = furthest.unwrap_or_else(nothing);
+        Why {
+            pool: Some(self.ground.shelves[shelf].pool.name.clone()),
+            code,
+            miss,
+        }
+    }
+
+    /// What is in the way where types suit a class.
+    fn answer(&mut self, class: usize, at: usize, suited: &mut Suited) -> Answer {
+        let problem = self.ground.problem;
+        let shelf = &self.ground.shelves[at];
+        let ledger = &self.packed.ledgers.of(at);
+        let demand = &problem.classes[class].demand[..];
+        self.steps += suited.types.len() as u64;
+        let fits = |own: &&(usize, bool)| fits(&shelf.shapes[own.0], demand);
+        let fitting: Vec<(usize, bool)> = suited.types.iter().filter(fits).copied().collect();
+        if fitting.is_empty() {
+            return (Code::Resources, unfit(problem, shelf, suited, demand));
+        }
+        let sold = fitting.iter().filter(|(_, sold)| *sold);
+        let sold: Vec<usize> = sold.map(|(shape, _)| *shape).collect();
+        if sold.is_empty() {
+            return unsold(self.holds, shelf, &fitting, &suited.labels);
+        }
+        let allowed = |shape: &usize| ledger.copies(&shelf.shapes[*shape].limited) > 0;
+        let would_do: Vec<usize> = sold.iter().copied().filter(allowed).collect();
+        if would_do.is_empty() {
+            return unlimited(shelf, &sold, ledger);
+        }
+        if let Some((key, least, count)) =
+            self.varieties[at].shortage(shelf, would_do.iter().copied())
+        {
+            let key = key.to_owned();
+            return (Code::MinValues, Miss::Values { key, least, count });
+        }
+        // What could be had, and yet was not.
+        self.unmet(class, at, (suited, &would_do))
+    }
+
+    /// Which rules about other pods keep a pod from what the pool could make.
+    fn unmet(
+        &mut self,
+        class: usize,
+        shelf: usize,
+        (suited, would_do): (&mut Suited, &[usize]),
+    ) -> Answer {
+        let problem = self.ground.problem;
+        let own = &problem.classes[class];
+        let kind = problem.without_wishes(own.kind);
+        let steps = || {
+            let text = "the step limit of one solve was reached before this pod's turn";
+            (Code::Effort, Miss::told(text))
+        };
+        if self.packed.cut_short || self.ground.topology.checks[kind].is_empty() {
+            return steps();
+        }
+        let of = &self.ground.shelves[shelf];
+        let cells = suited.cells.get_or_insert_with(|| {
+            let asked = (problem.wants_of(kind), &problem.agents);
+            let row = of.row(asked, &suited.labels);
+            let cells = self.ground.cells;
+            let narrow = |cell| Some((cell, cells.narrow((shelf, cell), &row, &suited.labels)?));
+            (0..cells.all.len()).filter_map(narrow).collect()
+        });
+        let sells = |(cell, row): &(usize, Row)| {
+            let mut types = would_do.iter();
+            types.any(|shape| row.masks[*shape] != 0).then_some(*cell)
+        };
+        let cells: Vec<usize> = cells.iter().filter_map(sells).collect();
+        self.steps += LABEL_STEPS * cells.len() as u64;
+        let asked = (problem.wants_of(kind), &problem.agents);
+        let row = of.row(asked, &suited.labels);
+        let is_had = would_do.iter().any(|shape| row.masks[*shape] != 0);
+        let (ground, board) = (self.ground, &self.board);
+        let places = self
+            .places
+            .get_or_insert_with(|| Places::new(ground, board.clone()));
+        match places.miss(kind, &cells) {
+            // Others keep it away, and not everywhere: it had no turn among them.
+            Some(Miss::Places { open, .. }) if open > 0 && problem.rules_of(kind).is_empty() => {
+                steps()
+            }
+            Some(Miss::Places { open: 0, .. })
+                if places
+                    .may(kind)
+                    .iter()
+                    .any(|own| own.map_or(is_had, |own| cells.contains(&own))) =>
+            {
+                (Code::Unsettled, self.unsettled())
+            }
+            Some(miss) => (Code::Topology, miss),
+            None => steps(),
+        }
+    }
+}
+
+impl Reasons<'_, '_, '_> {
+    fn unsettled(&self) -> Miss {
+        let hosts = still_to_come(self.ground.problem, self.rooms);
+        let count = hosts.len();
+        let hosts = hosts.into_iter().take(HOSTS_TOLD).map(part);
+        Miss::Unsettled {
+            count,
+            hosts: hosts.collect(),
+        }
+    }
+}
+
+/// What a pool has for pods, whatever resources they ask for.
+fn offer(
+    shelf: &Shelf<'_>,
+    wants: &Wants<'_>,
+    alternative: &Requirements,
+    agents: &Agents<'_>,
+) -> Offer {
+    let labels = match shelf.admit(wants, alternative, true) {
+        Err(No::Taint(taint)) => return Offer::No(Code::Taint, Miss::Taint(taint)),
+        Err(No::Label(no)) => return Offer::No(Code::Requirements, Miss::Label(Arc::new(no))),
+        Ok(labels) => labels,
+    };
+    if let Some(fault) = shelf.fault {
+        return Offer::No(Code::NodeClass, Miss::told(fault));
+    }
+    if shelf.shapes.is_empty() {
+        let text = "no instance type satisfies the pool's own requirements";
+        return Offer::No(Code::Requirements, Miss::told(text));
+    }
+    let asked = of_types(&labels);
+    let suits = |shape: &usize| shelf.shapes[*shape].suits(&asked).is_ok();
+    let suited: Vec<usize> = (0..shelf.shapes.len()).filter(suits).collect();
+    if suited.is_empty() {
+        return Offer::No(Code::Requirements, unsuited(shelf, &labels));
+    }
+    let free = |own: &&usize| shelf.has_ports(&shelf.shapes[**own], (wants, agents), &labels);
+    let free: Vec<usize> = suited.iter().filter(free).copied().collect();
+    if free.is_empty() {
+        let types = suited.len();
+        return Offer::No(Code::Resources, Miss::Ports { types });
+    }
+    let bar = |shape: &usize| shelf.bar(&shelf.shapes[*shape], (wants, agents), &labels);
+    let open = free.iter().filter(|shape| bar(shape).is_none());
+    let types = open.map(|shape| {
+        let mut offers = shelf.shapes[*shape].offers.iter();
+        (*shape, offers.any(|offer| sells(&labels, offer)))
+    });
+    let types: Vec<(usize, bool)> = types.collect();
+    if let (true, Some(first)) = (types.is_empty(), free.iter().find_map(bar)) {
+        let (types, daemon) = (free.len(), part(agents.name(first)));
+        return Offer::No(Code::Topology, Miss::Daemon { types, daemon });
+    }
+    Offer::Some(Suited {
+        labels,
+        types,
+        cells: None,
+    })
+}
+
+/// The label that a class asks for and no new node may be asked for, if that is in every
+/// alternative of it. Source: spec/scheduling.md §1.4 (b).
+fn restricted(problem: &Problem<'_>, class: usize) -> Option<String> {
+    let wants = problem.wants_of(problem.without_wishes(problem.classes[class].kind));
+    let forbidden = |own: &Requirements| {
+        let told = |key: &str| match key {
+            NODE_NAME => Some("that node alone could take it".to_owned()),
+            key => Some(restriction(key)?.to_owned()),
+        };
+        let mut found = own
+            .iter()
+            .filter(|(_, wanted)| !wanted.allows_absence())
+            .filter_map(|(key, _)| Some((key.to_owned(), told(key)?)));
+        found.next()
+    };
+    let found: Option<Vec<_>> = wants.alternatives.iter().map(forbidden).collect();
+    let (key, why) = found?.into_iter().next()?;
+    Some(format!("asks for the label {key}: {why}"))
+}
+
+fn fits(shape: &Shape<'_>, demand: &[i64]) -> bool {
+    let net = shape.net.as_ref();
+    net.is_some_and(|net| times(net, demand) > 0)
+}
+
+/// Which label no type of the pool has as wanted.
+fn unsuited(shelf: &Shelf<'_>, labels: &Requirements) -> Miss {
+    let types = shelf.shapes.len();
+    for (key, wanted) in labels.iter() {
+        let alone: Requirements = [(key, wanted.clone())].into_iter().collect();
+        let alone = of_types(&alone);
+        if !shelf.shapes.iter().any(|shape| shape.suits(&alone).is_ok()) {
+            return Miss::Types {
+                key: Some(part(key)),
+                wanted: part(wanted),
+                types,
+            };
+        }
+    }
+    Miss::Types {
+        key: None,
+        wanted: part(labels),
+        types,
+    }
+}
+
+/// Which type comes nearest to what is asked for, and what it is short of: of the types with all
+/// but one resource the one with most of it, else one that is short of as few as any.
+fn unfit(problem: &Problem<'_>, shelf: &Shelf<'_>, suited: &Suited, demand: &[i64]) -> Miss {
+    let nets = suited.types.iter().filter_map(|(shape, _)| {
+        let shape = &shelf.shapes[*shape];
+        Some((shape, shape.net.as_deref()?))
+    });
+    // How many resources it lacks, and the first of them.
+    let lacks = |net: &[i64]| {
+        let axes = demand.iter().zip(net).enumerate();
+        let mut lacks = axes.filter(|(_, (wanted, there))| wanted > there);
+        let first = lacks.next().map_or(0, |(axis, _)| axis);
+        (1 + lacks.count(), first)
+    };
+    // Fewest lacks, then the first resource by its ordinal, then most of it, then by name.
+    let mut best: Option<((usize, usize), &[i64], &Shape<'_>)> = None;
+    let mut rivals = 0;
+    for (shape, net) in nets {
+        let own = lacks(net);
+        match &best {
+            Some((other, ..)) if own > *other => continue,
+            Some((other, ..)) if own == *other => rivals += 1,
+            _ => rivals = 1,
+        }
+        let others = if own.0 > 1 { 0 } else { net.len() };
+        let more = |(other, most, _): &((usize, usize), &[i64], &Shape<'_>)| {
+            own < *other || (net[own.1], &net[others..]) > (most[own.1], &most[others..])
+        };
+        if best.as_ref().is_none_or(more) {
+            best = Some((own, net, shape));
+        }
+    }
+    let short = |axis: usize, left: i64| Short {
+        name: part(problem.axes.name(axis)),
+        asked: demand[axis],
+        left,
+    };
+    match best {
+        Some(((lacks, _), net, shape)) => Miss::Resources {
+            types: if lacks == 1 {
+                rivals
+            } else {
+                suited.types.len()
+            },
+            short: (0..demand.len())
+                .filter(|axis| demand[*axis] > net[*axis])
+                .map(|axis| short(axis, net[axis]))
+                .collect(),
+            nearest: Some(shape.instance_type.name.clone()),
+        },
+        None => Miss::Resources {
+            short: (0..demand.len())
+                .filter(|axis| demand[*axis] > 0)
+                .map(|axis| short(axis, 0))
+                .collect(),
+            nearest: None,
+            types: suited.types.len(),
+        },
+    }
+}
+
+/// What of these types would be sold as wanted and is held down, if anything is.
+pub(super) fn held_down<'s>(
+    (holds, shelf): (&Holds, &Shelf<'_>),
+    shapes: impl Iterator<Item = &'s Shape<'s>>,
+    labels: &Requirements,
+) -> Option<Miss> {
+    let held = shapes.flat_map(|shape| {
+        let held = shape.held.iter().filter(|offer| sells(labels, offer));
+        held.map(|offer| shape.key(offer))
+    });
+    let mut held: Vec<_> = held.collect();
+    held.sort_unstable();
+    let of = (&shelf.pool.name, shelf.pool.node_class.as_ref());
+    Some(Miss::Held {
+        offerings: held.len(),
+        first: held.first()?.clone(),
+        until: held.iter().filter_map(|own| holds.ends(of, own)).min(),
+        unregistered: held.iter().any(|own| holds.is_untried(of.0, &own.zone)),
+    })
+}
+
+/// Types fit, and none is sold as wanted: whether they are held down.
+pub(super) fn unsold(
+    holds: &Holds,
+    shelf: &Shelf<'_>,
+    fitting: &[(usize, bool)],
+    labels: &Requirements,
+) -> Answer {
+    let shapes = || fitting.iter().map(|(shape, _)| &shelf.shapes[*shape]);
+    if let Some(miss) = held_down((holds, shelf), shapes(), labels) {
+        return (Code::HeldDown, miss);
+    }
+    let wanted = OF_OFFERINGS.into_iter().filter_map(|key| {
+        let wanted = labels.get(key).or_else(|| shelf.side.get(key))?;
+        Some(part(format_args!("{key} {wanted}")))
+    });
+    let some = shapes().take(SOLD_TYPES);
+    let offerings = some.flat_map(|shape| &shape.instance_type.offerings);
+    let offerings = offerings.filter(|own| own.available);
+    let mut sold: Vec<_> = offerings
+        .map(|own| (&own.zone, own.capacity_type))
+        .collect();
+    sold.sort_unstable();
+    sold.dedup();
+    let sold = sold.into_iter().take(SOLD_TOLD);
+    let miss = Miss::Offering {
+        types: fitting.len(),
+        first: shelf.shapes[fitting[0].0].instance_type.name.clone(),
+        wanted: wanted.collect(),
+        sold: sold
+            .map(|(zone, capacity_type)| format!("{zone} {}", capacity_type.as_str()))
+            .collect(),
+    };
+    (Code::Offering, miss)
+}
+
+/// Which limit is in the way of the type that takes least of it, or else which reservations have
+/// nothing left.
+pub(super) fn unlimited(shelf: &Shelf<'_>, sold: &[usize], ledger: &Ledger) -> Answer {
+    let short = |shape: &usize| {
+        let (at, left) = ledger.shortage(&shelf.shapes[*shape].limited)?;
+        Some((at, shelf.shapes[*shape].limited[at], left, *shape))
+    };
+    let Some((at, least, left, shape)) = sold.iter().filter_map(short).min() else {
+        return (Code::Limit, Miss::told("its limits leave no room"));
+    };
+    let Limit {
+        scope,
+        resource,
+        most: limit,
+        closed,
+        ..
+    } = shelf.limits[at];
+    if let Some(closed) = closed {
+        return (Code::Limit, Miss::told(closed));
+    }
+    let whose = match scope {
+        Scope::Pool => "",
+        Scope::Cluster => " of the cluster",
+        Scope::Fleet => " of the fleet",
+        Scope::Reservation => {
+            return (Code::Reservation, Miss::told(&used_up(shelf, sold)));
+        }
+    };
+    let Some(name) = resource.map(str::to_owned) else {
+        return (Code::Limit, Miss::Nodes { limit, whose });
+    };
+    let miss = Miss::Limit {
+        name,
+        whose,
+        limit,
+        left,
+        least,
+        smallest: shelf.shapes[shape].instance_type.name.clone(),
+    };
+    (Code::Limit, miss)
+}
+
+/// The reservations of these types, which have nothing left.
+fn used_up(shelf: &Shelf<'_>, sold: &[usize]) -> String {
+    let places = sold.iter().filter_map(|at| shelf.shapes[*at].reservation);
+    let mut places: Vec<usize> = places.collect();
+    places.sort_unstable();
+    places.dedup();
+    let told = places.iter().take(RESERVATIONS_TOLD).map(|place| {
+        let own = &shelf.reservations[*place];
+        format!(
+            "reservation {} has 0 of {} instances left",
+            own.id, own.total
+        )
+    });
+    let mut told: Vec<String> = told.collect();
+    if places.len() > told.len() {
+        told.push(format!("so have {} others", places.len() - told.len()));
+    }
+    told.join(", ")
+}

@@ -1,0 +1,210 @@
+//! Which rules about other pods' places stand in the way of one more node, and where.
+//! It must not know what a node costs, nor how pods were packed.
+
+use std::collections::BTreeSet;
+
+use crate::scheduling::domains::Cells;
+use crate::scheduling::packing::context::Ground;
+use crate::scheduling::packing::initial_topology::add_cells;
+use crate::scheduling::problem::Problem;
+use crate::scheduling::problem::pod_constraints::HOST;
+use crate::scheduling::rejection::{Miss, PLACES_TOLD, Place, Rule, RuleKind, part};
+use crate::scheduling::topology::topology_state::{Board, NOWHERE, Pass};
+use crate::scheduling::topology::{Check, Tally};
+
+/// Rules that are told of one pod; the first few say what to mend.
+const RULES_TOLD: usize = 5;
+
+/// Everybody where they are planned to be, and a site for every cell.
+pub(crate) struct Places<'p> {
+    problem: &'p Problem<'p>,
+    cells: &'p Cells,
+    board: Board<'p>,
+    sites: Vec<usize>,
+    /// The site of a node of which no place matters but its host.
+    anywhere: usize,
+}
+
+/// A rule and the sites that are weighed, with their cells.
+type Asked<'c> = (&'c Check, &'c [usize], &'c [bool]);
+
+impl<'p> Places<'p> {
+    /// `board` has all hosts and all that is bound there in the end.
+    pub(crate) fn new(ground: &Ground<'p, '_>, mut board: Board<'p>) -> Self {
+        let sites = add_cells(ground.problem, ground.cells, &mut board);
+        Self {
+            problem: ground.problem,
+            cells: ground.cells,
+            anywhere: board.sites.add(false, &[], |_| Pass::Yes),
+            board,
+            sites,
+        }
+    }
+
+    /// What stands in the way of a pod of a kind in these cells, where nodes for it could be made;
+    /// none where no rule speaks of it.
+    pub(crate) fn miss(&mut self, kind: usize, cells: &[usize]) -> Option<Miss> {
+        let checks = &self.board.topology.checks[kind];
+        if checks.is_empty() {
+            return None;
+        }
+        let mut open = vec![true; cells.len().max(1)];
+        let mut rules: Vec<Rule> = Vec::new();
+        for check in checks {
+            let holds: Vec<bool> = match cells {
+                [] => vec![self.cells.keys.is_empty() && self.holds(check, self.anywhere)],
+                cells => {
+                    let sites = cells.iter().map(|cell| self.sites[*cell]);
+                    let sites: Vec<usize> = sites.collect();
+                    let holds = sites.into_iter().map(|site| self.holds(check, site));
+                    holds.collect()
+                }
+            };
+            for (open, holds) in open.iter_mut().zip(&holds) {
+                *open &= holds;
+            }
+            let rule = self.rule((check, cells, &holds));
+            if !rules.contains(&rule) {
+                rules.push(rule);
+            }
+        }
+        if rules.iter().any(|rule| rule.open < rule.reachable.max(1)) {
+            rules.retain(|rule| rule.open < rule.reachable.max(1));
+        }
+        // Whatever the order in which pods and their rules came.
+        rules.sort();
+        rules.truncate(RULES_TOLD);
+        Some(Miss::Places {
+            reachable: open.len(),
+            open: open.into_iter().filter(|open| *open).count(),
+            rules,
+        })
+    }
+
+    /// The cells in which a new node might do for a pod of a kind, once it is known where everybody
+    /// is; that of no label where no label matters.
+    pub(crate) fn may(&self, kind: usize) -> Vec<Option<usize>> {
+        let checks = &self.board.topology.checks[kind];
+        let may = |site: usize| checks.iter().all(|check| self.may_hold(check, site));
+        if self.cells.keys.is_empty() {
+            return may(self.anywhere).then_some(None).into_iter().collect();
+        }
+        let cells = (0..self.sites.len()).filter(|cell| may(self.sites[*cell]));
+        cells.map(Some).collect()
+    }
+
+    fn may_hold(&self, check: &Check, site: usize) -> bool {
+        let key = |tally: usize| self.board.topology.tallies[tally].key();
+        match check {
+            Check::Free { tally } | Check::Even { tally, .. } if key(*tally) == HOST => true,
+            Check::Near { beside: true, .. } => true,
+            Check::Near { tallies, own, .. } if tallies.iter().any(|it| key(*it) == HOST) => {
+                *own && tallies.iter().all(|it| self.board.total(*it) == 0)
+            }
+            Check::Even { tally, .. } => {
+                let is_new = self.board.sites.at(key(*tally), site) != NOWHERE
+                    && !self.board.has_place(*tally, site);
+                is_new || self.board.may_hold(check, site)
+            }
+            check => self.board.may_hold(check, site),
+        }
+    }
+
+    /// Whether a check would hold on a node that is made on a site.
+    fn holds(&mut self, check: &Check, site: usize) -> bool {
+        let topology = self.board.topology;
+        let key = |tally: usize| topology.tallies[tally].key();
+        match check {
+            // On a new host there is nobody.
+            Check::Free { tally } if key(*tally) == HOST => true,
+            Check::Even { tally, .. } if key(*tally) == HOST => true,
+            Check::Even { tally, .. } => {
+                // Where there is no node yet, the first is the emptiest place.
+                let is_new = self.board.sites.at(key(*tally), site) != NOWHERE
+                    && !self.board.has_place(*tally, site);
+                is_new || self.board.holds(check, site)
+            }
+            Check::Near { tallies, own, .. } if tallies.iter().any(|it| key(*it) == HOST) => {
+                *own && tallies.iter().all(|it| self.board.total(*it) == 0)
+            }
+            check => self.board.holds(check, site),
+        }
+    }
+
+    fn rule(&self, (check, cells, holds): Asked<'_>) -> Rule {
+        let topology = self.board.topology;
+        let (kind, tallies) = match check {
+            Check::Near { tallies, .. } => (RuleKind::Affinity, &tallies[..]),
+            Check::Even { tally, skew, .. } => {
+                (RuleKind::Spread(*skew), std::slice::from_ref(tally))
+            }
+            Check::Free { tally } => match topology.tallies[*tally] {
+                Tally::Owners { .. } => (RuleKind::Repelled, std::slice::from_ref(tally)),
+                _ => (RuleKind::AntiAffinity, std::slice::from_ref(tally)),
+            },
+        };
+        let keys = tallies.iter().map(|tally| topology.tallies[*tally].key());
+        let keys = keys.map(|key| &self.problem.groups.keys[key][..]);
+        let keys: Vec<&str> = keys.collect();
+        let value = |cell: &usize, key: &str| {
+            let at = self.cells.keys.iter().position(|own| own == key)?;
+            self.cells.all[*cell][at].as_deref()
+        };
+        // A place is one value of each key; a new host is a place of its own.
+        let mut reachable: BTreeSet<Vec<Option<&str>>> = BTreeSet::new();
+        let mut open = BTreeSet::new();
+        for (cell, holds) in cells.iter().zip(holds) {
+            let values: Vec<Option<&str>> = keys.iter().map(|key| value(cell, key)).collect();
+            let is_place = keys
+                .iter()
+                .zip(&values)
+                .all(|(key, value)| value.is_some() || *key == self.problem.groups.keys[HOST]);
+            if is_place && *holds {
+                open.insert(values.clone());
+            }
+            if is_place {
+                reachable.insert(values);
+            }
+        }
+        if cells.is_empty() && self.cells.keys.is_empty() {
+            reachable.insert(Vec::new());
+            open.extend(holds[0].then(Vec::new));
+        }
+        let pods = tallies.iter().map(|tally| self.board.total(*tally)).max();
+        Rule {
+            kind,
+            keys: keys.iter().map(part).collect(),
+            reachable: reachable.len(),
+            open: open.len(),
+            pods: pods.unwrap_or(0),
+            places: self.told(kind, tallies, &|name| {
+                reachable.iter().flatten().any(|own| *own == Some(name))
+            }),
+        }
+    }
+
+    /// The places that say most of a rule.
+    fn told(&self, kind: RuleKind, tallies: &[usize], reach: &dyn Fn(&str) -> bool) -> Vec<Place> {
+        let key = |tally: &&usize| self.board.topology.tallies[**tally].key() != HOST;
+        let Some(tally) = tallies.iter().find(key) else {
+            return Vec::new();
+        };
+        let mut places = self.board.places(*tally);
+        match kind {
+            RuleKind::Spread(_) => {
+                places.retain(|own| own.2);
+                let least = places.iter().map(|own| own.1).min();
+                places.retain(|own| Some(own.1) == least);
+            }
+            RuleKind::Affinity => places.retain(|own| own.1 > 0),
+            _ => places.retain(|own| own.1 > 0 && reach(own.0)),
+        }
+        places.truncate(PLACES_TOLD);
+        let place = |(name, pods, _): (&str, u32, bool)| Place {
+            name: part(name),
+            pods,
+            is_reachable: reach(name),
+        };
+        places.into_iter().map(place).collect()
+    }
+}

@@ -1,0 +1,54 @@
+//! Pods that are of use only together: which of them fall short of a place for enough of them.
+//! It must not know how places are found.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::id::PodKey;
+use crate::model::pod::Pod;
+use crate::scheduling::Solution;
+use crate::scheduling::rejection::Miss;
+use crate::state::snapshot::Snapshot;
+
+/// Gangs of which some pods have a place and too few, with the reason. Those that are bound or
+/// promised count.
+pub(super) fn short<'p>(
+    snapshot: &Snapshot<'p>,
+    sound: &[&'p Pod],
+    solution: &Solution,
+) -> BTreeMap<(&'p str, &'p str), Miss> {
+    if sound.iter().all(|pod| pod.gang.is_none()) {
+        return BTreeMap::new();
+    }
+    let placed: BTreeSet<&PodKey> = solution.order.iter().collect();
+    let mut there = snapshot.gangs.clone();
+    for pod in snapshot.promised.values().flatten() {
+        if let Some(key) = pod.gang_key() {
+            *there.entry(key).or_insert(0) += 1;
+        }
+    }
+    // How many have a place, how many wait, how many it takes.
+    let mut gangs: BTreeMap<(&str, &str), (usize, usize, Option<u32>)> = BTreeMap::new();
+    for pod in &snapshot.pending {
+        if let Some(key) = pod.gang_key() {
+            let least = pod.gang.as_ref().and_then(|gang| gang.least);
+            let own = gangs.entry(key).or_insert((0, 0, None));
+            own.0 += usize::from(placed.contains(&pod.key));
+            own.1 += 1;
+            own.2 = own.2.max(least);
+        }
+    }
+    let mut short = BTreeMap::new();
+    for (key, (placed, waiting, least)) in gangs {
+        let there = there.get(&key).copied().unwrap_or(0);
+        let least = least.map_or(waiting + there, |least| least as usize);
+        if placed > 0 && placed + there < least {
+            let miss = Miss::Gang {
+                name: key.1.to_owned(),
+                placed: placed + there,
+                least,
+            };
+            short.insert(key, miss);
+        }
+    }
+    short
+}

@@ -1,0 +1,171 @@
+//! The packing that grows claims pod by pod, as Karpenter does: what no draft may cost more than.
+//! It must not know of other ways to pack, nor which draft is taken.
+//!
+//! Pods by cpu, then memory, the largest first. Each goes to the claim with the fewest pods of
+//! those on which some type still has room for everything; else a claim is opened. A claim becomes
+//! the cheapest of the types that are left to it. Source: spec/scheduling.md §2.3, §2.4.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use crate::scheduling::packing::fill_bin::{Part, united};
+use crate::scheduling::packing::launch_options::Ledger;
+use crate::scheduling::packing::{Draft, Order};
+use crate::scheduling::problem::resource_vector::times;
+
+/// Steps of one packing, each a type looked at for one claim: some nanoseconds. Beyond, there is
+/// none; the more pods there are, the further below it others are.
+const STEPS_MAX: u64 = 100_000;
+
+/// A claim that may still become any of several types.
+struct Open {
+    sum: Vec<i64>,
+    counts: Vec<u32>,
+    rows: Vec<usize>,
+    /// The types that are left, with their offers.
+    shapes: Vec<(usize, u64)>,
+    parts: Vec<Part>,
+}
+
+impl Order<'_> {
+    /// What waits as this packing has it; none where it takes too many steps.
+    pub(crate) fn greedy(&self, ledger: &Ledger) -> Option<Draft> {
+        let mut lots: Vec<usize> = (0..self.stock.len())
+            .filter(|lot| self.stock[*lot] > 0)
+            .collect();
+        // It would begin with them wherever there is room for one.
+        if lots.iter().any(|lot| self.lots[*lot].together > 1) {
+            return None;
+        }
+        lots.sort_by_key(|lot| {
+            let own = &self.lots[*lot];
+            // Those who need others on the host come when the others are there.
+            let needy = !own.shares.needs.is_empty();
+            (needy, Reverse((own.demand[0], own.demand[1])), *lot)
+        });
+        let mut open: Vec<Open> = Vec::new();
+        // Claims by how many pods they have, then by age.
+        let mut order: BTreeSet<(u64, usize)> = BTreeSet::new();
+        let mut left = self.stock.to_vec();
+        let mut steps = 0;
+        for lot in lots {
+            if steps >= STEPS_MAX {
+                return None;
+            }
+            // A claim that has no room for one such pod has none for the next.
+            let mut willing = order.clone();
+            while left[lot] > 0 && steps < STEPS_MAX {
+                let Some((pods, at)) = willing.pop_first() else {
+                    let Some(claim) = self.opened(lot, ledger) else {
+                        break;
+                    };
+                    steps += self.shelf.shapes.len() as u64;
+                    order.insert((1, open.len()));
+                    willing.insert((1, open.len()));
+                    open.push(claim);
+                    left[lot] -= 1;
+                    continue;
+                };
+                steps += open[at].shapes.len() as u64;
+                // Where there is no other, all go there.
+                let most = if willing.is_empty() { left[lot] } else { 1 };
+                let taken = self.take(&mut open[at], lot, most);
+                if taken > 0 {
+                    order.remove(&(pods, at));
+                    order.insert((pods + taken, at));
+                    willing.insert((pods + taken, at));
+                    left[lot] -= taken;
+                }
+            }
+        }
+        if steps >= STEPS_MAX {
+            return None;
+        }
+        let mut draft = Draft {
+            claims: Vec::new(),
+            left,
+            ledger: ledger.clone(),
+            cut_short: false,
+            steps,
+        };
+        for claim in open {
+            let parts = united(claim.parts);
+            match self.priced(parts.clone(), &draft.ledger) {
+                Some(claim) => {
+                    let limited = &self.shelf.shapes[claim.shape].limited;
+                    draft.ledger.reserve(limited, 1);
+                    draft.claims.push(claim);
+                }
+                None => parts
+                    .iter()
+                    .for_each(|(lot, pods)| draft.left[*lot] += pods),
+            }
+        }
+        self.check(&draft);
+        Some(draft)
+    }
+
+    /// A claim for one pod of a lot, if any type has room for it.
+    fn opened(&self, lot: usize, ledger: &Ledger) -> Option<Open> {
+        let offers = self.rows[self.lots[lot].row].masks.iter().copied();
+        let had = |own: &(usize, u64)| ledger.copies(&self.shelf.shapes[own.0].limited) > 0;
+        let mut claim = Open {
+            sum: vec![0; self.lots[lot].demand.len()],
+            counts: vec![0; self.counters],
+            rows: Vec::new(),
+            shapes: offers.enumerate().filter(had).collect(),
+            parts: Vec::new(),
+        };
+        (self.take(&mut claim, lot, 1) == 1).then_some(claim)
+    }
+
+    /// Puts up to so many pods of a lot onto a claim, as many as some type has room for with all
+    /// others. Says how many.
+    fn take(&self, claim: &mut Open, lot: usize, most: u64) -> u64 {
+        let own = &self.lots[lot];
+        let most = own.shares.room(&claim.counts, most);
+        let apart = |row: &usize| self.apart(own.row, *row);
+        if most == 0 || claim.rows.iter().any(apart) {
+            return 0;
+        }
+        let masks = &self.rows[own.row].masks;
+        let net = |shape: usize| self.shelf.shapes[shape].net.as_deref().unwrap_or_default();
+        let fits = |(shape, mask): &(usize, u64), pods: i64| {
+            let net = net(*shape);
+            let mut all = net.iter().zip(&claim.sum).zip(own.demand);
+            mask & masks[*shape] != 0
+                && !net.is_empty()
+                && all.all(|((net, sum), own)| sum.saturating_add(own.saturating_mul(pods)) <= *net)
+        };
+        // The last are the largest, more often than not.
+        if !claim.shapes.iter().rev().any(|shape| fits(shape, 1)) {
+            return 0;
+        }
+        let mut taken = 1;
+        if most > 1 {
+            let room = |shape: &(usize, u64)| {
+                let free = net(shape.0).iter().zip(&claim.sum);
+                let free: Vec<i64> = free.map(|(net, sum)| net - sum).collect();
+                times(&free, own.demand)
+            };
+            let fitting = claim.shapes.iter().filter(|shape| fits(shape, 1));
+            taken = fitting.map(room).max().unwrap_or(1).min(most);
+        }
+        let pods = i64::try_from(taken).unwrap_or(i64::MAX);
+        let kept: Vec<bool> = claim.shapes.iter().map(|own| fits(own, pods)).collect();
+        let mut kept = kept.into_iter();
+        claim.shapes.retain_mut(|shape| {
+            shape.1 &= masks[shape.0];
+            kept.next().unwrap_or(false)
+        });
+        for (sum, own) in claim.sum.iter_mut().zip(own.demand) {
+            *sum = sum.saturating_add(own.saturating_mul(pods));
+        }
+        own.shares.add(&mut claim.counts, taken);
+        if !claim.rows.contains(&own.row) {
+            claim.rows.push(own.row);
+        }
+        claim.parts.push((lot, taken));
+        taken
+    }
+}

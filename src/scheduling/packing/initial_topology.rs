@@ -1,0 +1,521 @@
+//! The board of a snapshot: its hosts, the cells that new nodes may be in, and who is there.
+//! It must not know what is placed next.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::model::id::NodeName;
+use crate::model::requirement::{Requirement, Requirements};
+use crate::model::taint::{Taint, repelling};
+use crate::scheduling::domains::Cells;
+use crate::scheduling::packing::context::{Ground, Opened, Passing};
+use crate::scheduling::packing::fill_bin::{Lot, rows_in};
+use crate::scheduling::problem::Problem;
+use crate::scheduling::problem::daemon_constraints::{Mate, Sure};
+use crate::scheduling::problem::pod_constraints::HOST;
+use crate::scheduling::supply::daemon_overhead::pick;
+use crate::scheduling::supply::node_template::{Passes, Row, Shape, Shelf};
+use crate::scheduling::topology::node_counters::CrewCounts;
+use crate::scheduling::topology::topology_state::{Board, Pass, Sites};
+use crate::scheduling::topology::{Filter, Tally, Topology};
+use crate::state::snapshot::{Host, Room, Snapshot};
+
+/// Places that a node to come is thought to be in, of those that it may be in.
+const PLACES_MAX: usize = 64;
+
+/// The groups and keys of the terms by which bound and promised pods keep others away.
+pub(crate) fn standing(problem: &Problem<'_>, snapshot: &Snapshot<'_>) -> Vec<(usize, usize)> {
+    let residents = snapshot.residents.iter().map(|it| it.anti_affinity);
+    let promised = snapshot.promised.values().flatten();
+    let terms = residents
+        .chain(promised.map(|pod| &pod.anti_affinity[..]))
+        .flatten();
+    let found = terms.filter_map(|term| problem.groups.place_of(term));
+    let found = found.chain(problem.agents.terms());
+    let concerns = |(group, _): &(usize, usize)| problem.members.iter().any(|own| own[*group]);
+    let mut all: Vec<(usize, usize)> = found.filter(concerns).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// A board of these rooms, in their order, and all that is on them.
+pub(crate) fn board<'t>(
+    problem: &Problem<'_>,
+    topology: &'t Topology,
+    rooms: &[&Room],
+    snapshot: &Snapshot<'_>,
+) -> Board<'t> {
+    let mut board = Board::new(topology);
+    if topology.tallies.is_empty() {
+        return board;
+    }
+    let mut passed: BTreeMap<(usize, &Requirements, &[Taint]), Pass> = BTreeMap::new();
+    for room in rooms {
+        let places = places(problem, &mut board.sites, &room.labels);
+        let unsettled = unsettled(problem, &room.labels);
+        let passes: Vec<Pass> = topology
+            .filters
+            .iter()
+            .enumerate()
+            .map(|(at, filter)| {
+                if filter.labels.is_none() && filter.taints.is_none() {
+                    return Pass::Yes;
+                }
+                let key = (at, &*room.labels, &room.taints[..]);
+                *passed
+                    .entry(key)
+                    .or_insert_with(|| passes(problem, filter, room))
+            })
+            .collect();
+        let site = board.sites.add(true, &places, |at| passes[at]);
+        for (key, values) in unsettled {
+            let mut places = Vec::with_capacity(values.len());
+            for value in values {
+                let place = board.sites.place(key, &value);
+                let mut there = (**room).clone();
+                let own = Requirement::is_in([value]);
+                Arc::make_mut(&mut there.labels).add(&problem.groups.keys[key], own);
+                board.open_maybe(key, place, |at| {
+                    let there = || self::passes(problem, &topology.filters[at], &there);
+                    passes[at] != Pass::No && there() != Pass::No
+                });
+                places.push(place);
+            }
+            board.sites.unsettle(key, site, places);
+        }
+        board.open(site);
+    }
+    count_residents(problem, rooms, snapshot, &mut board);
+    board
+}
+
+fn places(problem: &Problem<'_>, sites: &mut Sites, labels: &Requirements) -> Vec<(usize, u32)> {
+    let keys = problem.groups.keys.iter().enumerate();
+    let keys = keys.filter(|(key, _)| *key != HOST);
+    let mut places = Vec::new();
+    for (key, name) in keys {
+        let values = labels.get(name).and_then(Requirement::values);
+        if let Some(value) = values
+            .filter(|own| own.len() == 1)
+            .and_then(|own| own.first())
+        {
+            places.push((key, sites.place(key, value)));
+        }
+    }
+    places
+}
+
+/// The values that a node still to come may get, by keys of which it may get one of several.
+fn unsettled(problem: &Problem<'_>, labels: &Requirements) -> Vec<(usize, Vec<String>)> {
+    let keys = problem.groups.keys.iter().enumerate();
+    let keys = keys.filter(|(key, _)| *key != HOST);
+    let mut all = Vec::new();
+    for (key, name) in keys {
+        let values = labels.get(name).and_then(Requirement::values);
+        if let Some(values) = values.filter(|own| own.len() > 1) {
+            all.push((key, values.iter().take(PLACES_MAX).cloned().collect()));
+        }
+    }
+    all
+}
+
+/// Hosts that may be in one of several places yet.
+pub(crate) fn still_to_come<'r>(problem: &Problem<'_>, rooms: &[&'r Room]) -> Vec<&'r Host> {
+    let several = |room: &&&Room| !unsettled(problem, &room.labels).is_empty();
+    let rooms = rooms.iter().filter(several);
+    rooms.map(|room| &room.host).collect()
+}
+
+/// Whether a room passes a filter: maybe, where its node is still to come and only some of the
+/// values that one of its labels may get are wanted.
+fn passes(problem: &Problem<'_>, filter: &Filter, room: &Room) -> Pass {
+    let repels = |wants: usize| {
+        let tolerations = problem.wants[wants].tolerations;
+        repelling(&room.taints, tolerations).is_some()
+    };
+    if filter.taints.is_some_and(repels) {
+        return Pass::No;
+    }
+    let Some(wants) = filter.labels else {
+        return Pass::Yes;
+    };
+    let has_all = |(key, wanted): (&str, &Requirement)| {
+        let values = room.labels.get(key).and_then(Requirement::values);
+        let several = values.filter(|own| own.len() > 1);
+        several.is_none_or(|own| own.iter().all(|value| wanted.has(value)))
+    };
+    let alternatives = problem.wants[wants].alternatives.iter();
+    let alternatives = alternatives.filter(|own| room.labels.compatible(own, false).is_ok());
+    let pass = alternatives.map(|own| match own.iter().all(has_all) {
+        true => Pass::Yes,
+        false => Pass::Maybe,
+    });
+    pass.max().unwrap_or(Pass::No)
+}
+
+fn count_residents(
+    problem: &Problem<'_>,
+    rooms: &[&Room],
+    snapshot: &Snapshot<'_>,
+    board: &mut Board<'_>,
+) {
+    let mut site_of: BTreeMap<&NodeName, usize> = BTreeMap::new();
+    for (site, room) in rooms.iter().enumerate() {
+        if let Host::Node(name) = &room.host {
+            site_of.insert(name, site);
+        }
+    }
+    for resident in &snapshot.residents {
+        let groups = &problem.groups;
+        let of = groups.of(resident.namespace, resident.labels, &snapshot.namespaces);
+        let owners = resident
+            .anti_affinity
+            .iter()
+            .filter_map(|term| groups.place_of(term));
+        let owners: Vec<(usize, usize)> = owners.collect();
+        let tallies = counted(board.topology, &of, &owners, resident.deleting);
+        if tallies.is_empty() {
+            continue;
+        }
+        for (node, pods) in &resident.nodes {
+            if let Some(site) = site_of.get(node) {
+                for tally in &tallies {
+                    board.count(*tally, *site, *pods);
+                }
+            }
+        }
+    }
+    for (site, room) in rooms.iter().enumerate() {
+        for (set, is_sure) in &room.daemons {
+            let Some(agent) = problem.agents.find(set) else {
+                continue;
+            };
+            let has = |key: &str| room.labels.get(key).is_some();
+            let is_sure = *is_sure && problem.agents.is_certain_on(agent, has);
+            for tally in &board.topology.crews[agent] {
+                board.count_daemon(*tally, site, is_sure);
+            }
+        }
+        let promised = snapshot.promised.get(&room.host);
+        for pod in promised.into_iter().flatten() {
+            let groups = &problem.groups;
+            let of = groups.of(&pod.key.namespace, &pod.labels, &snapshot.namespaces);
+            let owners = pod
+                .anti_affinity
+                .iter()
+                .filter_map(|term| groups.place_of(term));
+            let owners: Vec<(usize, usize)> = owners.collect();
+            for tally in counted(board.topology, &of, &owners, pod.deleting.is_some()) {
+                board.count(tally, site, 1);
+            }
+        }
+    }
+}
+
+/// The tallies that pods of these groups, with these terms of their own, are counted in.
+fn counted(
+    topology: &Topology,
+    of: &[bool],
+    owners: &[(usize, usize)],
+    deleting: bool,
+) -> Vec<usize> {
+    let counts = |tally: &Tally| match tally {
+        Tally::Members { group, .. } => of[*group],
+        Tally::Spread { group, .. } => of[*group] && !deleting,
+        Tally::Owners { group, key } => owners.contains(&(*group, *key)),
+    };
+    let all = topology.tallies.iter().enumerate();
+    all.filter(|(_, tally)| counts(tally))
+        .map(|(at, _)| at)
+        .collect()
+}
+
+/// Adds a site for every cell, in their order. No place exists for that: nothing is there yet.
+pub(crate) fn add_cells(problem: &Problem<'_>, cells: &Cells, board: &mut Board<'_>) -> Vec<usize> {
+    let mut added = Vec::with_capacity(cells.all.len());
+    for values in &cells.all {
+        let places = places_of(problem, cells, values, &mut board.sites);
+        added.push(board.sites.add(false, &places, |_| Pass::Yes));
+    }
+    added
+}
+
+/// The places of a cell.
+pub(crate) fn places_of(
+    problem: &Problem<'_>,
+    cells: &Cells,
+    values: &[Option<String>],
+    sites: &mut Sites,
+) -> Vec<(usize, u32)> {
+    let mut places = Vec::new();
+    for (name, value) in cells.keys.iter().zip(values) {
+        let key = problem.groups.keys.iter().position(|key| key == name);
+        if let (Some(key), Some(value)) = (key, value) {
+            places.push((key, sites.place(key, value)));
+        }
+    }
+    places
+}
+
+/// Adds the site of a claim. Where its pods leave its place open, it is nowhere yet.
+pub(crate) fn add_claim(
+    ground: &Ground<'_, '_>,
+    (lots, rows): (&[Lot<'_>], &[Row]),
+    opened: &Opened,
+    board: &mut Board<'_>,
+) -> usize {
+    let problem = ground.problem;
+    let cell = cell_of(lots, opened);
+    let places = cell.map_or_else(Vec::new, |cell| {
+        places_of(
+            problem,
+            ground.cells,
+            &ground.cells.all[cell],
+            &mut board.sites,
+        )
+    });
+    let passes = (0..board.topology.filters.len())
+        .map(|filter| claim_passes(ground, filter, (lots, rows), (opened, cell)));
+    let passes: Vec<Pass> = passes.collect();
+    board.sites.add(true, &places, |filter| passes[filter])
+}
+
+/// Counts the daemons of a claim's node, where it is or may be.
+pub(crate) fn count_crew(
+    ground: &Ground<'_, '_>,
+    (lots, rows): (&[Lot<'_>], &[Row]),
+    (opened, site): (&Opened, usize),
+    board: &mut Board<'_>,
+) {
+    for (agent, is_sure) in crew_of(ground, (lots, rows), opened) {
+        for tally in &ground.topology.crews[agent] {
+            board.count_daemon(*tally, site, is_sure);
+        }
+    }
+}
+
+/// The cell that the pods of a claim have to be in, if it matters to any of them.
+pub(crate) fn cell_of(lots: &[Lot<'_>], opened: &Opened) -> Option<usize> {
+    let mut parts = opened.claim.parts.iter();
+    parts.find_map(|(lot, _)| lots[*lot].cell)
+}
+
+/// The daemons of a claim's node that matter to pods, and whether each is sure to run.
+pub(crate) fn crew_of(
+    ground: &Ground<'_, '_>,
+    (lots, rows): (&[Lot<'_>], &[Row]),
+    opened: &Opened,
+) -> Vec<(usize, bool)> {
+    let shelf = &ground.shelves[opened.shelf];
+    let crew = &shelf.shapes[opened.claim.shape].crew.agents;
+    if crew.is_empty() {
+        return Vec::new();
+    }
+    let own = rows_in(lots, &opened.claim.parts).into_iter();
+    let own: Vec<&Row> = own.map(|row| &rows[row]).collect();
+    let labels = shelf.labels(&own);
+    let agents = &ground.problem.agents;
+    let label = |key: &str| match labels.get(key) {
+        Some(value) => Some(Some(&value[..])),
+        None => shelf.says_nothing(key).then_some(None),
+    };
+    let on = |mate: &Mate| Some((mate.agent, agents.on(mate, label)?));
+    crew.iter().filter_map(on).collect()
+}
+
+/// How many daemons of a new host of each type count in which tally; nothing where none does.
+pub(crate) fn crew_counts(topology: &Topology, shelves: &[Shelf<'_>]) -> CrewCounts {
+    let count = |shape: &Shape<'_>| crew_count(topology, shape.crew.agents.iter());
+    let of = |shelf: &Shelf<'_>| shelf.shapes.iter().map(count).collect();
+    if !topology.counts_daemons() {
+        return CrewCounts::new();
+    }
+    shelves.iter().map(of).collect()
+}
+
+/// How many of these daemons count in which tally.
+fn crew_count<'m>(
+    topology: &Topology,
+    crew: impl Iterator<Item = &'m Mate>,
+) -> BTreeMap<usize, u32> {
+    let mut count: BTreeMap<usize, u32> = BTreeMap::new();
+    for tally in crew.flat_map(|mate| &topology.crews[mate.agent]) {
+        *count.entry(*tally).or_insert(0) += 1;
+    }
+    count
+}
+
+/// What the daemons of one more node in a cell are sure to count in which tally, whatever its type.
+pub(crate) fn sure_crew<'g>(ground: &'g Ground<'_, '_>, cell: usize) -> &'g [(usize, u32)] {
+    ground.crews[cell].get_or_init(|| least_crew(ground, cell))
+}
+
+fn least_crew(ground: &Ground<'_, '_>, cell: usize) -> Vec<(usize, u32)> {
+    let mut least: Option<BTreeMap<usize, u32>> = None;
+    for (at, shelf) in ground.shelves.iter().enumerate() {
+        let sold = ground.cells.masks(at, cell).unwrap_or_default();
+        let sold = shelf.shapes.iter().zip(sold).filter(|own| *own.1 != 0);
+        for (shape, _) in sold {
+            let sure = shape.crew.agents.iter().filter(|own| own.sure == Sure::Yes);
+            let own = crew_count(ground.topology, sure);
+            least = Some(match least {
+                None => own,
+                Some(mut known) => {
+                    known.retain(|tally, count| {
+                        *count = own.get(tally).copied().unwrap_or(0).min(*count);
+                        *count > 0
+                    });
+                    known
+                }
+            });
+        }
+    }
+    least.into_iter().flatten().collect()
+}
+
+/// Whether a claim passes a filter, whatever it is launched as within a cell, or anywhere if none
+/// is given.
+pub(crate) fn claim_passes(
+    ground: &Ground<'_, '_>,
+    at: usize,
+    (lots, rows): (&[Lot<'_>], &[Row]),
+    (opened, cell): (&Opened, Option<usize>),
+) -> Pass {
+    let problem = ground.problem;
+    let filter = &ground.topology.filters[at];
+    let shelf = &ground.shelves[opened.shelf];
+    let repels = |wants: usize| {
+        let tolerations = problem.wants[wants].tolerations;
+        repelling(&shelf.pool.taints, tolerations).is_some()
+    };
+    if filter.taints.is_some_and(repels) {
+        return Pass::No;
+    }
+    let Some(wants) = filter.labels else {
+        return Pass::Yes;
+    };
+    // Its own pods want the same.
+    let mut parts = opened.claim.parts.iter();
+    if parts.any(|(lot, _)| problem.kinds[lots[*lot].kind].bare == wants) {
+        return Pass::Yes;
+    }
+    let values = cell.map(|cell| &ground.cells.all[cell][..]);
+    let there = |own: &Requirements| {
+        let keys = ground.cells.keys.iter();
+        keys.zip(values.unwrap_or_default()).all(|(key, value)| {
+            let wanted = own.get(key);
+            wanted.is_none_or(|wanted| match value {
+                Some(value) => wanted.has(value),
+                None => wanted.allows_absence(),
+            })
+        })
+    };
+    let alternatives = &problem.wants[wants].alternatives;
+    let suited = ground.passing[at].get_or_init(|| passing(ground, wants));
+    let suited = alternatives.iter().zip(&suited[opened.shelf]);
+    let own = suited.filter(|(own, _)| there(own));
+    let said = said(ground, (lots, rows), opened);
+    let own = own.filter_map(|(own, suited)| {
+        Some((own, suited.as_ref()?, chosen(ground, (shelf, &said), own)))
+    });
+    let own: Vec<(&Requirements, &Vec<Passes>, Pass)> =
+        own.filter(|own| own.2 != Pass::No).collect();
+    let (mut all, mut any) = (true, false);
+    for (shape, mask) in launched_as(ground, rows, (lots, opened), cell) {
+        let (mut sure, mut may) = (0, 0);
+        for (_, suited, chosen) in &own {
+            let yes = suited[shape].those(Pass::Yes, mask);
+            may |= yes | suited[shape].those(Pass::Maybe, mask);
+            sure |= if *chosen == Pass::Yes { yes } else { 0 };
+        }
+        any |= may != 0;
+        all &= sure == mask;
+    }
+    // Where it will be is not known yet, and may be what is asked for.
+    let is_open = |own: &Requirements| ground.cells.keys.iter().any(|key| own.get(key).is_some());
+    let settled = values.is_some() || !own.iter().any(|(own, ..)| is_open(own));
+    match (any, all && settled) {
+        (false, _) => Pass::No,
+        (true, true) => Pass::Yes,
+        (true, false) => Pass::Maybe,
+    }
+}
+
+/// Labels that the pods of a claim leave the pool no choice of.
+fn said<'r>(
+    ground: &Ground<'_, '_>,
+    (lots, rows): (&[Lot<'_>], &'r [Row]),
+    opened: &Opened,
+) -> BTreeMap<&'r str, &'r str> {
+    let shelf = &ground.shelves[opened.shelf];
+    let open = rows_in(lots, &opened.claim.parts).into_iter();
+    let open = open.flat_map(|row| &rows[row].open);
+    let only = open.filter_map(|(key, own)| {
+        let values = own.values().filter(|own| own.len() == 1)?;
+        let value = values.first().filter(|_| !own.allows_absence())?;
+        shelf.chooses(key).then_some((&key[..], &value[..]))
+    });
+    only.collect()
+}
+
+/// Whether labels that the pool chooses are as wanted, some of which are said.
+fn chosen(
+    ground: &Ground<'_, '_>,
+    (shelf, said): (&Shelf<'_>, &BTreeMap<&str, &str>),
+    wanted: &Requirements,
+) -> Pass {
+    let is_cell = |key: &str| ground.cells.keys.iter().any(|cell| cell == key);
+    let keys = wanted
+        .iter()
+        .filter(|(key, _)| shelf.chooses(key) && !is_cell(key));
+    let pass = keys.map(|(key, wanted)| {
+        let values = shelf.side.get(key).and_then(Requirement::values);
+        let mut values = values.into_iter().flatten();
+        match said.get(key) {
+            Some(value) => Pass::surely(wanted.has(value)),
+            None if values.clone().all(|own| wanted.has(own)) => Pass::Yes,
+            None if values.any(|own| wanted.has(own)) => Pass::Maybe,
+            None => Pass::No,
+        }
+    });
+    pass.min().unwrap_or(Pass::Yes)
+}
+
+/// The types that a claim may be launched as within a cell, or anywhere, and from which offers.
+pub(crate) fn launched_as<'g>(
+    ground: &'g Ground<'_, '_>,
+    rows: &'g [Row],
+    (lots, opened): (&[Lot<'_>], &'g Opened),
+    cell: Option<usize>,
+) -> impl Iterator<Item = (usize, u64)> + 'g {
+    let own = rows_in(lots, &opened.claim.parts);
+    let shapes = &ground.shelves[opened.shelf].shapes;
+    let planned = &shapes[opened.claim.shape];
+    let there = cell.and_then(|cell| ground.cells.masks(opened.shelf, cell));
+    let fits = move |at: usize| {
+        let shape = &shapes[at];
+        let all = there.map_or(shape.all(), |masks| masks[at]);
+        let mask = own.iter().fold(all, |all, row| all & rows[*row].masks[at]);
+        let may = mask != 0 && (shape.is_like(planned) || at == opened.claim.shape);
+        may.then_some((at, mask))
+    };
+    (0..shapes.len()).filter_map(fits)
+}
+
+/// Which types of each pool have labels as wanted, alternative by alternative; none where the pool
+/// has them otherwise. What makes a cell, and labels that the pool chooses, are left aside.
+fn passing(ground: &Ground<'_, '_>, wants: usize) -> Passing {
+    let of = |shelf: &Shelf<'_>| {
+        let alternatives = ground.problem.wants[wants].alternatives.iter();
+        let alternative = |own: &Requirements| {
+            shelf.side.compatible(own, true).ok()?;
+            let is_cell = |key: &str| ground.cells.keys.iter().any(|cell| cell == key);
+            let own = pick(own, |key| !is_cell(key) && !shelf.chooses(key));
+            let shapes = shelf.shapes.iter();
+            Some(shapes.map(|shape| shelf.passes(shape, &own)).collect())
+        };
+        alternatives.map(alternative).collect()
+    };
+    ground.shelves.iter().map(of).collect()
+}

@@ -1,0 +1,608 @@
+//! The problem in dense ordinals: what is asked for, by kinds and classes of pods that are alike.
+//! It must not know which pools or hosts there are.
+
+pub(super) mod resource_vector;
+
+pub(super) mod pod_constraints;
+
+pub(super) mod daemon_constraints;
+
+pub(super) mod default_constraints;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+
+use crate::model::affinity::{PodTerm, Preferred, Spread};
+use crate::model::cluster::PreferencePolicy;
+use crate::model::id::PodKey;
+use crate::model::labels::Labels;
+use crate::model::pod::Pod;
+use crate::model::quantity::Resources;
+use crate::model::requirement::Requirements;
+use crate::model::taint::Toleration;
+use crate::scheduling::problem::daemon_constraints::{Agents, Company, Port};
+use crate::scheduling::problem::default_constraints::Defaults;
+use crate::scheduling::problem::pod_constraints::{Groups, Rules};
+use crate::scheduling::problem::resource_vector::Axes;
+use crate::state::snapshot::{Mounts, Snapshot};
+
+/// Times that a pod's wishes give way one by one; then all the rest give way at once.
+const LEVELS_MAX: usize = 24;
+
+/// What pods ask of a node, whatever else is on it.
+#[derive(Debug)]
+pub(super) struct Wants<'a> {
+    /// What its labels must satisfy: any one of these, in the pods' order.
+    pub(super) alternatives: Vec<Requirements>,
+    /// Taints they put up with.
+    pub(super) tolerations: &'a [Toleration],
+    /// Host ports they bind.
+    pub(super) ports: &'a BTreeSet<Port>,
+    /// What they ask of the daemons of a new node.
+    pub(super) company: Company,
+}
+
+/// Pods that may go to the same places, whatever resources they ask for.
+#[derive(Debug)]
+pub(super) struct Kind {
+    /// What they ask of a node.
+    pub(super) wants: usize,
+    /// The same without their wishes and their volumes: where they are spread, nodes count that
+    /// are so.
+    pub(super) bare: usize,
+    /// What they ask of each other's places.
+    pub(super) rules: usize,
+    /// The groups they are of: a row of [`Problem::members`].
+    pub(super) signature: usize,
+    /// The kind they become when one more wish gives way.
+    pub(super) next: Option<usize>,
+    /// Whether they are near whom they must be near because daemons of their node are such pods:
+    /// the kind before has the same wishes and does without these daemons.
+    pub(super) is_beside: bool,
+}
+
+/// Pods that are alike to every host.
+#[derive(Debug)]
+pub(super) struct Class<'a> {
+    /// Where they may go, with all their wishes kept.
+    pub(super) kind: usize,
+    /// What one of them asks for.
+    pub(super) demand: Vec<i64>,
+    /// One divided by the demand, and infinite where nothing is asked for.
+    pub(super) per_unit: Vec<f64>,
+    /// Their priority.
+    pub(super) priority: i32,
+    /// Themselves, by key.
+    pub(super) pods: Vec<&'a Pod>,
+}
+
+/// What is to be placed.
+#[derive(Debug)]
+pub(super) struct Problem<'a> {
+    /// Names of the resources.
+    pub(super) axes: Axes,
+    /// What pods ask of a node.
+    pub(super) wants: Vec<Wants<'a>>,
+    /// What pods ask of each other's places.
+    pub(super) rules: Vec<Rules>,
+    /// The groups of pods that rules speak of.
+    pub(super) groups: Groups,
+    /// For each signature, whether its pods are of a group.
+    pub(super) members: Vec<Vec<bool>>,
+    /// The daemons that rules speak of, or whose own rules speak of pods.
+    pub(super) agents: Agents<'a>,
+    /// Where pods may go.
+    pub(super) kinds: Vec<Kind>,
+    /// The pods: most cpu first, then most memory, then by key of their first pod.
+    pub(super) classes: Vec<Class<'a>>,
+}
+
+/// What tells pods apart, resources and labels aside: first what is most often different.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Spec<'a> {
+    spread: &'a [Spread],
+    affinity: &'a [PodTerm],
+    anti_affinity: &'a [PodTerm],
+    preferred_affinity: &'a [Preferred<PodTerm>],
+    preferred_anti_affinity: &'a [Preferred<PodTerm>],
+    /// The ordinal of its constraints where it has none of its own.
+    by_default: Option<usize>,
+    /// Spread speaks of pods of one namespace. Empty where that does not matter.
+    namespace: &'a str,
+    node_affinity: &'a [Requirements],
+    preferred_nodes: &'a [Preferred<Requirements>],
+    tolerations: &'a [Toleration],
+    volumes: &'a [Requirements],
+    node_selector: &'a Labels,
+    ports: &'a BTreeSet<Port>,
+}
+
+impl<'a> Spec<'a> {
+    fn of(pod: &'a Pod, mounts: Option<&'a Mounts>, by_default: Option<usize>) -> Self {
+        Self {
+            namespace: if pod.spread.is_empty() && by_default.is_none() {
+                ""
+            } else {
+                &pod.key.namespace
+            },
+            node_selector: &pod.node_selector,
+            node_affinity: &pod.node_affinity,
+            preferred_nodes: &pod.preferred_nodes,
+            tolerations: &pod.tolerations,
+            ports: &pod.host_ports,
+            affinity: &pod.affinity,
+            anti_affinity: &pod.anti_affinity,
+            preferred_affinity: &pod.preferred_affinity,
+            preferred_anti_affinity: &pod.preferred_anti_affinity,
+            spread: &pod.spread,
+            by_default,
+            volumes: mounts.map_or(&[], |mounts| &mounts.alternatives),
+        }
+    }
+
+    /// What the pods ask for, first with every wish kept, then with one less each time.
+    /// Source: spec/scheduling.md §2.7; a wish of affinity to nodes counts one at a time.
+    fn levels(
+        &self,
+        policy: PreferencePolicy,
+        defaults: &Defaults<'_>,
+        groups: &mut Groups,
+    ) -> Vec<(Vec<Requirements>, Rules)> {
+        let ignore = policy == PreferencePolicy::Ignore;
+        let base = alternatives(self.node_selector, self.node_affinity, self.volumes);
+        let near = heaviest(self.preferred_affinity, ignore);
+        let away = heaviest(self.preferred_anti_affinity, ignore);
+        let nodes = heaviest(self.preferred_nodes, ignore);
+        let spread = match self.by_default {
+            Some(ordinal) => defaults.get(ordinal),
+            None => self.spread,
+        };
+        let soft = spread.iter().filter(|it| !it.is_hard && !ignore);
+        let soft: Vec<&Spread> = soft.collect();
+        let hard: Vec<&Spread> = spread.iter().filter(|it| it.is_hard).collect();
+        let wishes = near.len() + away.len() + nodes.len() + soft.len();
+        let mut levels = Vec::new();
+        for given in 0..=wishes {
+            let given = if given == LEVELS_MAX { wishes } else { given };
+            let mut rest = given;
+            let mut kept = |count: usize| {
+                let gone = rest.min(count);
+                rest -= gone;
+                gone
+            };
+            let near = &near[kept(near.len())..];
+            let away = &away[kept(away.len())..];
+            let wished = nodes[kept(nodes.len())..].first();
+            let even = hard.iter().chain(&soft[kept(soft.len())..]);
+            let with = |own: &Requirements| match wished {
+                Some(wish) => own.with(wish),
+                None => own.clone(),
+            };
+            let rules = Rules::new(
+                (self.affinity, near),
+                (self.anti_affinity, away),
+                (even.copied(), self.namespace),
+                groups,
+            );
+            levels.push((base.iter().map(with).collect(), rules));
+            if given == wishes {
+                break;
+            }
+        }
+        levels
+    }
+}
+
+fn heaviest<T>(wishes: &[Preferred<T>], ignore: bool) -> Vec<&T> {
+    let mut sorted: Vec<&Preferred<T>> = if ignore {
+        Vec::new()
+    } else {
+        wishes.iter().collect()
+    };
+    sorted.sort_by_key(|wish| std::cmp::Reverse(wish.weight));
+    sorted.into_iter().map(|wish| &wish.term).collect()
+}
+
+/// What a node selector, required node affinity and volumes ask of a node: any one of these.
+/// Source: spec/scheduling.md §2.2 (pod requirements), §2.12.
+pub(super) fn alternatives(
+    selector: &Labels,
+    affinity: &[Requirements],
+    volumes: &[Requirements],
+) -> Vec<Requirements> {
+    let mut all = vec![Requirements::from_labels(selector)];
+    for choice in [affinity, volumes] {
+        if !choice.is_empty() {
+            let with = |own: &Requirements| -> Vec<Requirements> {
+                choice.iter().map(|other| own.with(other)).collect()
+            };
+            all = all.iter().flat_map(with).collect();
+        }
+    }
+    all
+}
+
+impl<'a> Problem<'a> {
+    /// Sorts these pods into classes. Their order does not matter.
+    pub(super) fn new(pods: &[&'a Pod], snapshot: &'a Snapshot<'a>) -> Self {
+        let mounts = |pod: &Pod| snapshot.mounts.get(&pod.key);
+        let requests = pods.iter().flat_map(|pod| &pod.requests.extended);
+        let attached = pods
+            .iter()
+            .filter_map(|pod| mounts(pod))
+            .flat_map(|it| &it.attached);
+        let axes = Axes::of(requests.chain(attached));
+        let mut sorted: Vec<&'a Pod> = pods.to_vec();
+        if !sorted.is_sorted_by(|one, other| one.key < other.key) {
+            sorted.sort_by(|one, other| one.key.cmp(&other.key));
+        }
+        let mut builder = Builder::default();
+        let mut defaults = Defaults::new(snapshot);
+        let policy = snapshot.cluster.scheduling.preferences;
+        let keyed: Vec<(usize, usize)> = sorted
+            .iter()
+            .map(|pod| {
+                let labels = builder.labels(pod);
+                let spec = Spec::of(pod, mounts(pod), defaults.of(pod, labels));
+                (builder.spec(spec, pod, policy, &defaults), labels)
+            })
+            .collect();
+        let residents = snapshot.residents.iter().map(|it| it.anti_affinity);
+        let promised = snapshot.promised.values().flatten();
+        let daemons = snapshot.daemon_sets.iter().map(|set| &set.template);
+        let others = promised.copied().chain(daemons);
+        let standing = residents.chain(others.map(|pod| &pod.anti_affinity[..]));
+        for term in standing.flatten() {
+            builder.groups.of_terms(&[term]);
+            builder.groups.key(&term.topology_key);
+        }
+        let signatures = builder.signatures(snapshot);
+        builder.agents = Agents::new(
+            snapshot,
+            &builder.groups,
+            (&builder.members, &builder.rules),
+            |ports| builder.wants.iter().any(|own| clash(own.ports, ports)),
+        );
+        let kinds = sorted.into_iter().zip(keyed);
+        let kinds =
+            kinds.map(|(pod, (spec, labels))| (pod, builder.kind(spec, signatures[labels])));
+        let classes = classes(kinds, &axes, snapshot);
+        Self {
+            axes,
+            wants: builder.wants,
+            rules: builder.rules,
+            groups: builder.groups,
+            members: builder.members,
+            agents: builder.agents,
+            kinds: builder.kinds,
+            classes,
+        }
+    }
+
+    /// How many pods each class has.
+    pub(super) fn counts(&self) -> Vec<u64> {
+        self.classes
+            .iter()
+            .map(|class| class.pods.len() as u64)
+            .collect()
+    }
+
+    /// Whether two kinds bind a host port that both cannot have.
+    pub(super) fn ports_clash(&self, one: usize, other: usize) -> bool {
+        let ports = |kind: usize| self.wants[self.kinds[kind].wants].ports;
+        clash(ports(one), ports(other))
+    }
+
+    /// What pods of a kind ask of a node.
+    pub(super) fn wants_of(&self, kind: usize) -> &Wants<'a> {
+        &self.wants[self.kinds[kind].wants]
+    }
+
+    /// What pods of a kind ask of each other's places.
+    pub(super) fn rules_of(&self, kind: usize) -> &Rules {
+        &self.rules[self.kinds[kind].rules]
+    }
+
+    /// Whether pods of a kind are of a group.
+    pub(super) fn is_member(&self, kind: usize, group: usize) -> bool {
+        self.members[self.kinds[kind].signature][group]
+    }
+
+    /// Whether pods of a kind go beside daemons of a group.
+    pub(super) fn is_beside(&self, kind: usize, group: usize) -> bool {
+        let mut beside = self.wants_of(kind).company.beside.iter();
+        beside.any(|(agents, _)| agents.iter().any(|own| self.agents.is_member(*own, group)))
+    }
+
+    /// The kind that is left of a kind when every wish has given way. It still relies on daemons if
+    /// the kind does and they are whom its pods must be near.
+    pub(super) fn without_wishes(&self, kind: usize) -> usize {
+        let left = self.last_wish(kind);
+        match self.kinds[kind].is_beside {
+            true => *left.end(),
+            false => *left.start(),
+        }
+    }
+
+    /// The kinds that are left of a kind when every wish has given way: the one that relies on no
+    /// daemon, and the one that does, if there is one.
+    pub(super) fn last_wish(&self, kind: usize) -> RangeInclusive<usize> {
+        // The kinds of a pod follow each other.
+        let mut last = kind;
+        while let Some(next) = self.kinds[last].next {
+            last = next;
+        }
+        last - usize::from(self.kinds[last].is_beside)..=last
+    }
+}
+
+/// What is left of a spec when some of its wishes have given way: wants, rules, and wants without
+/// wishes and volumes.
+type Level = (usize, usize, usize);
+
+/// Gives ordinals to what tells pods apart. Pods come by key, so that most are like the one before.
+/// All others are looked for in order, not by hashes: what they ask for is of many pieces, which
+/// take longer to hash than to compare, and whatever pods say, each is held against no more of the
+/// others than the logarithm of their number.
+#[derive(Default)]
+struct Builder<'a> {
+    specs: BTreeMap<Spec<'a>, usize>,
+    last_spec: Option<(Spec<'a>, usize)>,
+    /// What a spec asks for, wish by wish.
+    levels: Vec<Vec<Level>>,
+    wants: Vec<Wants<'a>>,
+    rules: Vec<Rules>,
+    groups: Groups,
+    label_sets: BTreeMap<(&'a str, &'a Labels), usize>,
+    last_labels: usize,
+    /// The same by ordinal.
+    by_labels: Vec<(&'a str, &'a Labels)>,
+    members: Vec<Vec<bool>>,
+    agents: Agents<'a>,
+    kinds: Vec<Kind>,
+    known: BTreeMap<(usize, usize), usize>,
+    known_wants: BTreeMap<WantsKey<'a>, usize>,
+    known_rules: BTreeMap<Rules, usize>,
+    known_company: BTreeMap<(usize, Company), usize>,
+}
+
+type WantsKey<'a> = (Vec<Requirements>, &'a [Toleration], &'a BTreeSet<Port>);
+
+impl<'a> Builder<'a> {
+    fn spec(
+        &mut self,
+        spec: Spec<'a>,
+        pod: &'a Pod,
+        policy: PreferencePolicy,
+        defaults: &Defaults<'a>,
+    ) -> usize {
+        if let Some((_, known)) = self.last_spec.filter(|(last, _)| *last == spec) {
+            return known;
+        }
+        if let Some(known) = self.specs.get(&spec) {
+            self.last_spec = Some((spec, *known));
+            return *known;
+        }
+        let levels = spec.levels(policy, defaults, &mut self.groups);
+        let bare = alternatives(spec.node_selector, spec.node_affinity, &[]);
+        let bare = self.wants(bare, pod);
+        let mut own = Vec::with_capacity(levels.len());
+        for (alternatives, rules) in levels {
+            let wants = self.wants(alternatives, pod);
+            let next = self.known_rules.len();
+            let rules = *self.known_rules.entry(rules).or_insert_with_key(|rules| {
+                self.rules.push(rules.clone());
+                next
+            });
+            own.push((wants, rules, bare));
+        }
+        self.levels.push(own);
+        self.specs.insert(spec, self.levels.len() - 1);
+        self.levels.len() - 1
+    }
+
+    fn wants(&mut self, alternatives: Vec<Requirements>, pod: &'a Pod) -> usize {
+        let key = (alternatives, &pod.tolerations[..], &pod.host_ports);
+        if let Some(known) = self.known_wants.get(&key) {
+            return *known;
+        }
+        self.wants.push(Wants {
+            alternatives: key.0.clone(),
+            tolerations: key.1,
+            ports: key.2,
+            company: Company::default(),
+        });
+        self.known_wants.insert(key, self.wants.len() - 1);
+        self.wants.len() - 1
+    }
+
+    fn labels(&mut self, pod: &'a Pod) -> usize {
+        let key = (pod.key.namespace.as_str(), &pod.labels);
+        if self.by_labels.get(self.last_labels) != Some(&key) {
+            self.last_labels = *self.label_sets.entry(key).or_insert_with(|| {
+                self.by_labels.push(key);
+                self.by_labels.len() - 1
+            });
+        }
+        self.last_labels
+    }
+
+    /// The signature of every set of labels.
+    fn signatures(&mut self, snapshot: &Snapshot<'_>) -> Vec<usize> {
+        let mut known: BTreeMap<Vec<bool>, usize> = BTreeMap::new();
+        let mut signatures = Vec::with_capacity(self.by_labels.len());
+        for (namespace, labels) in &self.by_labels {
+            let own = self.groups.of(namespace, labels, &snapshot.namespaces);
+            let next = known.len();
+            signatures.push(*known.entry(own).or_insert(next));
+        }
+        let mut members: Vec<(Vec<bool>, usize)> = known.into_iter().collect();
+        members.sort_by_key(|(_, at)| *at);
+        self.members = members.into_iter().map(|(own, _)| own).collect();
+        signatures
+    }
+
+    fn kind(&mut self, spec: usize, signature: usize) -> usize {
+        if let Some(known) = self.known.get(&(spec, signature)) {
+            return *known;
+        }
+        let first = self.kinds.len();
+        let levels = self.keeping_company(spec, signature);
+        for (at, ((wants, rules, bare), is_beside)) in levels.iter().enumerate() {
+            let last = at + 1 == levels.len();
+            self.kinds.push(Kind {
+                wants: *wants,
+                bare: *bare,
+                rules: *rules,
+                signature,
+                next: (!last).then_some(first + at + 1),
+                is_beside: *is_beside,
+            });
+        }
+        self.known.insert((spec, signature), first);
+        first
+    }
+}
+
+impl Builder<'_> {
+    /// The levels of a spec, with what its pods ask of daemons; and each once more, relying on
+    /// daemons, where these are whom its pods must be near.
+    fn keeping_company(&mut self, spec: usize, signature: usize) -> Vec<(Level, bool)> {
+        let levels = self.levels[spec].clone();
+        if self.agents.len() == 0 {
+            return levels.into_iter().map(|own| (own, false)).collect();
+        }
+        let mut all = Vec::new();
+        for (wants, rules, bare) in levels {
+            let own = &self.rules[rules];
+            let company = self
+                .agents
+                .company(own, &self.members[signature], &self.groups);
+            let there = self.agents.beside(own, &company, &self.groups);
+            all.push(((self.in_company(wants, company), rules, bare), false));
+            if let Some(there) = there {
+                all.push(((self.in_company(wants, there), rules, bare), true));
+            }
+        }
+        all
+    }
+
+    fn in_company(&mut self, wants: usize, company: Company) -> usize {
+        let own = &self.wants[wants];
+        let clashes = |ports: &BTreeSet<Port>| clash(own.ports, ports);
+        let evading = self.agents.evading(&company, clashes);
+        if company == Company::default() && evading.is_empty() {
+            return wants;
+        }
+        let mut alternatives = own.alternatives.clone();
+        for evading in evading {
+            alternatives.extend(own.alternatives.iter().map(|own| own.with(&evading)));
+        }
+        let own = Wants {
+            alternatives,
+            company: company.clone(),
+            ..*own
+        };
+        let next = self.wants.len();
+        let known = *self.known_company.entry((wants, company)).or_insert(next);
+        if known == next {
+            self.wants.push(own);
+        }
+        known
+    }
+}
+
+/// Pods with their kinds, by key, in classes: those that ask for most first.
+fn classes<'a>(
+    pods: impl Iterator<Item = (&'a Pod, usize)>,
+    axes: &Axes,
+    snapshot: &Snapshot<'_>,
+) -> Vec<Class<'a>> {
+    let mut known: BTreeMap<(usize, Vec<i64>, i32), usize> = BTreeMap::new();
+    let mut all: Vec<Class<'a>> = Vec::new();
+    // Most pods are like the one before.
+    let mut last: Option<((usize, i32, &Resources), usize)> = None;
+    for (pod, kind) in pods {
+        let mounts = snapshot.mounts.get(&pod.key);
+        let own = (kind, pod.priority, &pod.requests);
+        if let Some((_, class)) = last.filter(|last| mounts.is_none() && last.0 == own) {
+            all[class].pods.push(pod);
+            continue;
+        }
+        let demand = axes.demand(&pod.requests, mounts);
+        let key = (kind, demand, pod.priority);
+        let class = *known.entry(key).or_insert_with_key(|(_, demand, _)| {
+            all.push(class_of(kind, demand.clone(), pod.priority));
+            all.len() - 1
+        });
+        all[class].pods.push(pod);
+        last = mounts.is_none().then_some((own, class));
+    }
+    all.sort_by(|one, other| {
+        let size = |class: &Class<'_>| (class.demand[0], class.demand[1]);
+        let first = |class: &Class<'a>| -> &'a PodKey { &class.pods[0].key };
+        size(other)
+            .cmp(&size(one))
+            .then_with(|| first(one).cmp(first(other)))
+    });
+    all
+}
+
+fn class_of<'a>(kind: usize, demand: Vec<i64>, priority: i32) -> Class<'a> {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "only for estimates; what fits is decided with integers"
+    )]
+    let per_unit = demand.iter().map(|amount| 1.0 / *amount as f64).collect();
+    Class {
+        kind,
+        demand,
+        per_unit,
+        priority,
+        pods: Vec::new(),
+    }
+}
+
+/// Whether two host ports cannot be bound on one host: same protocol and number, and the same
+/// address or all addresses on either side. Source: spec/scheduling.md §2.11.
+pub(super) fn meet(one: &Port, other: &Port) -> bool {
+    let everywhere = |address: &str| matches!(address, "" | "0.0.0.0" | "::");
+    one.0 == other.0
+        && one.2 == other.2
+        && (one.1 == other.1 || everywhere(&one.1) || everywhere(&other.1))
+}
+
+/// Whether two sets of host ports cannot be bound on one host.
+pub(super) fn clash(one: &BTreeSet<Port>, other: &BTreeSet<Port>) -> bool {
+    one.iter().any(|a| other.iter().any(|b| meet(a, b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::clash;
+
+    #[test]
+    fn host_ports_clash_on_one_address_or_all() {
+        let cases = [
+            ("TCP", "", 80, true),
+            ("TCP", "::", 80, true),
+            ("TCP", "10.0.0.1", 80, true),
+            ("TCP", "10.0.0.2", 80, false),
+            ("UDP", "10.0.0.1", 80, false),
+            ("TCP", "10.0.0.1", 81, false),
+        ];
+        let ports = |protocol: &str, address: &str, port: u16| {
+            BTreeSet::from([(protocol.to_owned(), address.to_owned(), port)])
+        };
+        for (protocol, address, port, expect) in cases {
+            let other = ports(protocol, address, port);
+            assert_eq!(
+                clash(&ports("TCP", "10.0.0.1", 80), &other),
+                expect,
+                "{other:?}"
+            );
+        }
+    }
+}

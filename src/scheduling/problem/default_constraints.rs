@@ -1,0 +1,67 @@
+//! How pods are spread that do not say so: as the scheduler is configured, among the pods that are
+//! selected together with them. It must not know where anybody is.
+
+use std::collections::BTreeMap;
+
+use crate::model::affinity::Spread;
+use crate::model::pod::{Owner, Pod};
+use crate::model::selector::Selector;
+use crate::state::selectors::Selectors;
+use crate::state::snapshot::Snapshot;
+
+/// The constraints of pods that have none of their own, deduced once for all pods that are alike.
+#[derive(Debug)]
+pub(crate) struct Defaults<'a> {
+    configured: &'a [Spread],
+    selectors: &'a Selectors,
+    /// By the ordinal of namespace and labels, and the controller.
+    deduced: BTreeMap<(usize, Option<&'a Owner>), Option<usize>>,
+    by_selector: BTreeMap<Selector, usize>,
+    all: Vec<Vec<Spread>>,
+}
+
+impl<'a> Defaults<'a> {
+    pub(crate) fn new(snapshot: &'a Snapshot<'a>) -> Self {
+        Self {
+            configured: &snapshot.cluster.scheduling.default_spread,
+            selectors: snapshot.selectors,
+            deduced: BTreeMap::new(),
+            by_selector: BTreeMap::new(),
+            all: Vec::new(),
+        }
+    }
+
+    /// The ordinal of a pod's constraints; none where it has its own, or nothing selects it.
+    /// Source: kube-scheduler, PodTopologySpread, `buildDefaultConstraints`.
+    pub(crate) fn of(&mut self, pod: &'a Pod, labels: usize) -> Option<usize> {
+        if self.configured.is_empty() || !pod.spread.is_empty() {
+            return None;
+        }
+        let key = (labels, pod.owner.as_ref());
+        if let Some(known) = self.deduced.get(&key) {
+            return *known;
+        }
+        let selector = self.selectors.of(&pod.key.namespace, &pod.labels, key.1);
+        let own = selector.map(|selector| self.ordinal(selector));
+        self.deduced.insert(key, own);
+        own
+    }
+
+    /// Constraints by their ordinal.
+    pub(crate) fn get(&self, ordinal: usize) -> &[Spread] {
+        &self.all[ordinal]
+    }
+
+    fn ordinal(&mut self, selector: Selector) -> usize {
+        if let Some(known) = self.by_selector.get(&selector) {
+            return *known;
+        }
+        let own = self.configured.iter().map(|configured| Spread {
+            selector: Some(selector.clone()),
+            ..configured.clone()
+        });
+        self.all.push(own.collect());
+        self.by_selector.insert(selector, self.all.len() - 1);
+        self.all.len() - 1
+    }
+}

@@ -1,0 +1,82 @@
+//! What a packing buys and for which pods, as far as that can be said without dealing pods out.
+//! It must not know which pod goes where.
+
+use foldhash::HashMap;
+
+use crate::model::id::PodKey;
+use crate::model::pod::Pod;
+use crate::scheduling::packing::context::Packed;
+use crate::scheduling::problem::Problem;
+use crate::scheduling::{Solution, queue};
+
+/// Cpu in thousandths of a core, and memory in bytes, that a pod asks for.
+pub type Size = (i64, i64);
+
+/// What a solution comes to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Weight {
+    /// The nodes to be made.
+    pub bought: Vec<Bought>,
+    /// Pods with no answer.
+    pub left: Vec<PodKey>,
+}
+
+/// A node to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bought {
+    /// What it costs at least, in $/h.
+    pub price: f64,
+    /// Its pods by what they ask for, and how many ask for that.
+    pub pods: Vec<(Size, u64)>,
+}
+
+impl Weight {
+    pub(super) fn new(problem: &Problem<'_>, packed: &Packed<'_, '_>) -> Self {
+        let size = |lot: usize| {
+            let demand = packed.lots[lot].demand;
+            (demand[0], demand[1])
+        };
+        let opened = packed.opened.iter().filter(|own| !own.gone);
+        let bought = opened.map(|own| Bought {
+            price: own.claim.price,
+            pods: own
+                .claim
+                .parts
+                .iter()
+                .map(|(lot, pods)| (size(*lot), *pods))
+                .collect(),
+        });
+        let classes = problem.classes.iter().zip(&packed.left);
+        let left = classes.filter(|(_, left)| **left > 0);
+        let left = left.flat_map(|(class, left)| {
+            let pods = queue(class);
+            let left = usize::try_from(*left).unwrap_or(usize::MAX);
+            pods[pods.len().saturating_sub(left)..].to_vec()
+        });
+        Self {
+            left: left.map(|pod| pod.key.clone()).collect(),
+            bought: bought.collect(),
+        }
+    }
+
+    /// The weight of a solution for these pods.
+    pub(super) fn of(solution: &Solution, pods: &[&Pod]) -> Self {
+        let pods: HashMap<&PodKey, &Pod> = pods.iter().map(|pod| (&pod.key, *pod)).collect();
+        let size = |key: &PodKey| {
+            let own = &pods.get(key)?.requests;
+            Some(((own.cpu_milli.max(0), own.memory.max(0)), 1))
+        };
+        let bought = solution.claims.iter().map(|claim| Bought {
+            price: claim
+                .offerings
+                .first()
+                .map_or(0.0, |(_, price)| price.usd_per_h()),
+            pods: claim.pods.iter().filter_map(size).collect(),
+        });
+        let left = solution.unplaced.iter().map(|own| own.pod.clone());
+        Self {
+            bought: bought.collect(),
+            left: left.collect(),
+        }
+    }
+}

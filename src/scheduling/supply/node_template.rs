@@ -1,0 +1,618 @@
+//! What one pool can supply: instance types less their daemons, and who may have which offering.
+//! It must not know how pods are packed, nor what was launched.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use crate::model::id::{NodeClassName, PoolName, Zone};
+use crate::model::instance::{InstanceType, Offering, OfferingKey};
+use crate::model::labels::{
+    CAPACITY_TYPE, Labels, NODE_CLASS, OF_LAUNCHES, OF_OFFERINGS, OF_RESERVATIONS, POOL, ZONE,
+    ZONE_ID, is_well_known,
+};
+use crate::model::pool::Pool;
+use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
+use crate::model::reservation::Reservation;
+use crate::model::taint::{Effect, Taint, untolerated};
+use crate::scheduling::problem::daemon_constraints::{Agents, Mate};
+use crate::scheduling::problem::resource_vector::{fits, most, most_so_far};
+use crate::scheduling::problem::{Problem, Wants, clash};
+use crate::scheduling::supply::daemon_overhead::{Aboard, Crew, Crews, of_pool, pick};
+use crate::scheduling::supply::limits::{Limit, RESERVATIONS_MAX, limits};
+use crate::scheduling::topology::topology_state::Pass;
+use crate::state::holds::Holds;
+use crate::state::snapshot::Snapshot;
+
+/// Offerings of one instance type that are weighed, cheapest first: one bit each. AWS' largest
+/// region has 7 zones and 3 capacity types, which makes 21.
+const OFFERS_MAX: usize = 64;
+
+/// An instance type as a pool would use it. What of it is in a reservation is a shape of its own,
+/// so that all offers of a shape count towards the same limits; and so is what carries daemons of
+/// its own, so that all leave as much for pods.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape<'a> {
+    /// The type.
+    pub(crate) instance_type: &'a InstanceType,
+    /// What is left for pods; none where daemons ask for more than there is.
+    pub(crate) net: Option<Vec<i64>>,
+    /// Its daemons.
+    pub(crate) crew: Crew,
+    /// What can be had, cheapest first, at most `OFFERS_MAX`.
+    pub(crate) offers: Vec<&'a Offering>,
+    /// What could be had but is held down.
+    pub(crate) held: Vec<&'a Offering>,
+    /// The reservation that all its offers are in, by its place among the shelf's; or none.
+    pub(crate) reservation: Option<usize>,
+    /// What a node of it takes of the limits, in the order of the shelf's: of reservations, one of
+    /// its own.
+    pub(crate) capacity: Vec<i64>,
+    /// What a claim that is planned as this type takes of the limits: more than its capacity where
+    /// larger types have to be among those it may be launched as.
+    pub(crate) limited: Vec<i64>,
+}
+
+/// A pool with what it can supply.
+#[derive(Debug)]
+pub(crate) struct Shelf<'a> {
+    /// The pool.
+    pub(crate) pool: &'a Pool,
+    /// Why no node can be made for it at all, where that is so.
+    pub(crate) fault: Option<&'a str>,
+    /// Ids of zones, those that are known.
+    zone_ids: &'a BTreeMap<Zone, String>,
+    /// The limits on its nodes: the pool's, then those that all pools share.
+    pub(crate) limits: Vec<Limit<'a>>,
+    /// What its nodes' labels may be.
+    pub(crate) side: Requirements,
+    /// Reservations with what is left of them, by id: the same for every shelf.
+    pub(crate) reservations: Vec<Reservation>,
+    /// The types it may use, by name, what is not reserved first.
+    pub(crate) shapes: Vec<Shape<'a>>,
+    /// All their offers by price, then zone, type and capacity type: the places of shape and offer.
+    pub(crate) by_price: Vec<(usize, usize)>,
+    /// The most of each resource that any type has for pods.
+    pub(crate) most: Vec<i64>,
+    /// The types that have offers, by the price of the cheapest, then name.
+    pub(crate) by_least: Vec<usize>,
+    /// For each of these, the most of each resource that it or any before it has for pods.
+    most_by_least: Vec<Vec<i64>>,
+    /// The labels that some of these types define.
+    keys: BTreeSet<&'a str>,
+}
+
+/// What pods of one kind may have of a shelf.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Row {
+    /// For each shape, the offers they may have, one bit each.
+    pub(crate) masks: Vec<u64>,
+    /// What they ask of labels that neither the pool nor the type decides. Pods that ask for
+    /// different values of one such label are not put together.
+    pub(crate) open: Vec<(String, Requirement)>,
+}
+
+/// Whether nodes of a type have labels as wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Passes {
+    /// By the type and the pool.
+    pass: Pass,
+    /// By how and where they are bought: the offers, one bit each.
+    offers: u64,
+}
+
+impl Passes {
+    /// Those of these offers whose nodes pass so.
+    pub(crate) fn those(self, pass: Pass, mask: u64) -> u64 {
+        match (pass == self.pass, pass) {
+            (true, Pass::No) => mask,
+            (true, _) => mask & self.offers,
+            (false, Pass::No) => mask & !self.offers,
+            (false, _) => 0,
+        }
+    }
+}
+
+/// Why a pool has nothing for a kind of pods, whatever they ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum No {
+    /// A taint is not tolerated.
+    Taint(Taint),
+    /// A label cannot be as wanted.
+    Label(Incompatible),
+}
+
+impl<'a> Shelf<'a> {
+    /// The shelf of a pool. Source: spec/scheduling.md §1.6, §2.9.
+    pub(crate) fn new(
+        pool: &'a Pool,
+        problem: &Problem<'_>,
+        snapshot: &Snapshot<'a>,
+        now: Timestamp,
+    ) -> Self {
+        let mut side = pool.requirements.clone();
+        side.add_all(&Requirements::from_labels(&pool.labels));
+        side.add(POOL, Requirement::is_in([pool.name.as_str()]));
+        if let Some(class) = &pool.node_class {
+            side.add(NODE_CLASS, Requirement::is_in([class.as_str()]));
+        }
+        let catalog = snapshot.catalog_of(&pool.name);
+        let fault = snapshot.overlaid.fault(pool.name.as_str());
+        locate(&mut side, catalog.zone_ids());
+        let of_types = pick(&side, |key| !of_pool(key) && !of_offering(key));
+        let crews = Crews::new(pool, &side, problem, &snapshot.daemon_sets);
+        let reservations = snapshot.reservations.values().take(RESERVATIONS_MAX);
+        let reservations: Vec<Reservation> = reservations.cloned().collect();
+        let limits = limits(pool, snapshot);
+        let shape = |instance_type: &'a InstanceType| {
+            let taken = |own: &Limit<'_>| own.taken(&instance_type.capacity, 1).max(0);
+            let taken: Vec<i64> = limits.iter().map(taken).collect();
+            let shape = Shape {
+                instance_type,
+                net: None,
+                crew: Crew::default(),
+                offers: Vec::new(),
+                held: Vec::new(),
+                reservation: None,
+                capacity: taken.clone(),
+                limited: taken,
+            };
+            let mut all = shape.stocked((&side, &crews), (snapshot, &reservations), now);
+            for shape in &mut all {
+                let mut net = instance_type.allocatable.clone();
+                net.subtract(&shape.crew.requests);
+                shape.net = problem.axes.supply(&net);
+            }
+            all
+        };
+        let shapes: Vec<Shape<'a>> = catalog
+            .types()
+            .filter(|it| fault.is_none() && it.requirements.intersects(&of_types).is_ok())
+            .flat_map(shape)
+            .collect();
+        // Most types define what the one before defines.
+        let defined = |shape: &Shape<'a>| shape.instance_type.requirements.iter();
+        let named = |shape: &Shape<'a>| defined(shape).map(|(key, _)| key);
+        let chunks = shapes.chunk_by(|one, other| named(one).eq(named(other)));
+        let keys = chunks.flat_map(|alike| named(&alike[0]));
+        let mut by_least: Vec<usize> = (0..shapes.len()).collect();
+        by_least.retain(|at| !shapes[*at].offers.is_empty());
+        by_least.sort_by_key(|at| shapes[*at].offers[0].price);
+        let nets = by_least.iter().map(|at| shapes[*at].net.as_ref());
+        Self {
+            pool,
+            fault,
+            zone_ids: catalog.zone_ids(),
+            limits,
+            side,
+            by_price: by_price(&shapes),
+            most_by_least: most_so_far(nets),
+            by_least,
+            most: most(shapes.iter().filter_map(|own| own.net.as_ref())),
+            keys: keys.collect(),
+            reservations,
+            shapes,
+        }
+    }
+
+    /// The types that have offers, by the price of the cheapest, without the first of them that are
+    /// all too small for so much.
+    pub(crate) fn by_least_for(&self, demand: &[i64]) -> &[usize] {
+        let first = self
+            .most_by_least
+            .partition_point(|most| most.is_empty() || !fits(most, demand));
+        &self.by_least[first..]
+    }
+
+    /// What the labels of a node for these pods must be, or why there can be none. `relaxed` takes
+    /// `PreferNoSchedule` for a wish. Source: spec/scheduling.md §2.5, §2.7, §2.8.
+    pub(crate) fn admit(
+        &self,
+        wants: &Wants<'_>,
+        alternative: &Requirements,
+        relaxed: bool,
+    ) -> Result<Requirements, No> {
+        let hard = |taint: &&Taint| !(relaxed && taint.effect == Effect::PreferNoSchedule);
+        let taints = self.pool.taints.iter().filter(hard);
+        if let Some(taint) = untolerated(taints, wants.tolerations) {
+            return Err(No::Taint(taint.clone()));
+        }
+        self.side.compatible(alternative, true).map_err(No::Label)?;
+        let mut both = pick(&self.side, |key| alternative.get(key).is_some());
+        both.add_all(alternative);
+        locate(&mut both, self.zone_ids);
+        Ok(both)
+    }
+
+    /// What pods of this kind may have, given what the labels must be.
+    pub(crate) fn row(
+        &self,
+        (wants, agents): (&Wants<'_>, &Agents<'_>),
+        labels: &Requirements,
+    ) -> Row {
+        let of_types = pick(labels, |key| !of_pool(key) && !of_offering(key));
+        let defined = pick(&of_types, |key| self.keys.contains(key));
+        let asks = Asks::of(labels);
+        let masks: Vec<u64> = self
+            .shapes
+            .iter()
+            .map(|shape| {
+                match self.has_company(shape, (wants, agents), labels)
+                    && self.has_ports(shape, (wants, agents), labels)
+                {
+                    true => shape.mask(&defined, &asks),
+                    false => 0,
+                }
+            })
+            .collect();
+        let open = of_types
+            .iter()
+            .filter(|(key, _)| self.leaves_open(key, &masks))
+            .map(|(key, requirement)| (key.to_owned(), requirement.clone()))
+            .collect();
+        Row { masks, open }
+    }
+
+    /// Labels that the pool's requirements or the pods leave open and that someone must set: the
+    /// first value that all allow.
+    pub(crate) fn labels(&self, rows: &[&Row]) -> Labels {
+        let launched = |key: &str| OF_LAUNCHES.contains(&key);
+        let mut open = pick(&self.side, |key| {
+            let open = !is_well_known(key) && !self.keys.contains(key) && !of_pool(key);
+            open || launched(key)
+        });
+        for (key, requirement) in rows.iter().flat_map(|row| &row.open) {
+            if !is_well_known(key) || launched(key) {
+                open.add(key, requirement.clone());
+            }
+        }
+        let value = |(key, own): (&str, &Requirement)| {
+            let value = match launched(key) {
+                true => self.launched(key, own),
+                false => own.any(),
+            };
+            Some((key.to_owned(), value?))
+        };
+        open.iter().filter_map(value).collect()
+    }
+
+    /// The value of a label that the launch decides: the last that types have and all allow, since
+    /// of tenancies that is the one which costs nothing.
+    fn launched(&self, key: &str, wanted: &Requirement) -> Option<String> {
+        let mut of_types = self
+            .shapes
+            .iter()
+            .filter_map(|own| own.instance_type.requirements.get(key));
+        let values = of_types.find_map(Requirement::values)?;
+        values.iter().rev().find(|own| wanted.has(own)).cloned()
+    }
+
+    /// The daemon of a type with which pods must not share a place.
+    pub(crate) fn bar(
+        &self,
+        shape: &Shape<'_>,
+        (wants, agents): (&Wants<'_>, &Agents<'_>),
+        labels: &Requirements,
+    ) -> Option<usize> {
+        let crew = shape.crew.agents.iter();
+        let crew = crew.filter(|own| !agents.is_kept_off(own, |key| labels.get(key)));
+        let crew: Vec<Mate> = crew.copied().collect();
+        wants.company.bars(&crew, |key| self.label(shape, key))
+    }
+
+    /// Whether no daemon of a type binds a host port that pods want, on nodes with these labels.
+    pub(crate) fn has_ports(
+        &self,
+        shape: &Shape<'_>,
+        (wants, agents): (&Wants<'_>, &Agents<'_>),
+        labels: &Requirements,
+    ) -> bool {
+        let crew = &shape.crew;
+        let binds = |mate: &Mate| {
+            clash(wants.ports, agents.ports(mate.agent))
+                && !agents.is_kept_off(mate, |key| labels.get(key))
+        };
+        !clash(wants.ports, &crew.ports)
+            || !clash(wants.ports, &crew.settled_ports) && !crew.agents.iter().any(binds)
+    }
+
+    fn has_company(
+        &self,
+        shape: &Shape<'_>,
+        asked: (&Wants<'_>, &Agents<'_>),
+        labels: &Requirements,
+    ) -> bool {
+        let label = |key: &str| self.label(shape, key);
+        self.bar(shape, asked, labels).is_none()
+            && asked.0.company.is_kept(&shape.crew.agents, label)
+    }
+
+    /// Whether it is for the pool alone to say a label, and which of several values it gives.
+    pub(crate) fn chooses(&self, key: &str) -> bool {
+        let own = self.side.get(key).and_then(Requirement::values);
+        let several = own.is_some_and(|own| own.len() > 1);
+        several && !is_well_known(key) && !self.keys.contains(key) && !of_pool(key)
+    }
+
+    /// Whether neither the pool nor any type of it speaks of a label that pools say.
+    pub(crate) fn says_nothing(&self, key: &str) -> bool {
+        !is_well_known(key) && self.side.get(key).is_none() && !self.keys.contains(key)
+    }
+
+    /// Whether nodes of a type have a label, if that is known.
+    fn label(&self, shape: &Shape<'_>, key: &str) -> Option<bool> {
+        if OF_RESERVATIONS.contains(&key) {
+            return Some(shape.reservation.is_some());
+        }
+        let own = shape.instance_type.requirements.get(key);
+        if own.is_some_and(|own| own.values().is_some()) || of_offering(key) || of_pool(key) {
+            return Some(true);
+        }
+        let side = self.side.get(key);
+        match (own, side) {
+            (None, Some(side)) if !is_well_known(key) && side.values().is_some() => Some(true),
+            (None, None) => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Whether nodes of a type have labels as wanted, as far as that is known of them.
+    pub(crate) fn passes(&self, shape: &Shape<'_>, wanted: &Requirements) -> Passes {
+        let asks = Asks::of(wanted);
+        let mut pass = Pass::Yes;
+        let of_types = wanted
+            .iter()
+            .filter(|(key, _)| !of_pool(key) && !of_offering(key));
+        for (key, wanted) in of_types {
+            let it = shape.instance_type.requirements.get(key);
+            let own = match (self.side.get(key), it) {
+                (Some(side), Some(own)) => side.intersection(own),
+                (Some(own), None) | (None, Some(own)) => own.clone(),
+                (None, None) => Requirement::does_not_exist(),
+            };
+            let all = own.values().filter(|values| !values.is_empty());
+            pass = pass.min(match (own.operator(), all) {
+                (Operator::DoesNotExist, _) => Pass::surely(wanted.allows_absence()),
+                (_, Some(all)) if all.iter().all(|own| wanted.has(own)) => Pass::Yes,
+                _ => match own.has_intersection(wanted) {
+                    true => Pass::Maybe,
+                    false => Pass::No,
+                },
+            });
+        }
+        Passes {
+            pass,
+            offers: shape.sold(&asks),
+        }
+    }
+
+    /// Whether neither the pool nor every type in question says what this label will be.
+    fn leaves_open(&self, key: &str, masks: &[u64]) -> bool {
+        let own = self.side.get(key);
+        let absent = !is_well_known(key);
+        let decides = |shape: &Shape<'_>| match shape.instance_type.requirements.get(key) {
+            Some(requirement) => is_decided(requirement),
+            None => own.is_none() && absent,
+        };
+        let mut in_question = self
+            .shapes
+            .iter()
+            .zip(masks)
+            .filter(|(_, mask)| **mask != 0);
+        !own.is_some_and(is_decided) && in_question.any(|(shape, _)| !decides(shape))
+    }
+}
+
+impl<'a> Shape<'a> {
+    /// The same with what can be had of what the pool wants: shapes for what is in no reservation,
+    /// then for each reservation of the type, one for all that carries the same daemons.
+    fn stocked(
+        self,
+        (side, crews): (&Requirements, &Crews<'_>),
+        (snapshot, reservations): (&Snapshot<'a>, &[Reservation]),
+        now: Timestamp,
+    ) -> Vec<Self> {
+        let asks = Asks::of(side);
+        let it = self.instance_type;
+        let aboard = crews.of_type(it);
+        // Those of one offering, where it depends on that.
+        let varies = aboard.iter().any(|(_, settled)| !settled);
+        let of_offering = |own: &Offering| varies.then(|| crews.of_offering(&aboard, (it, own)));
+        let mut sorted: BTreeMap<(Option<usize>, Option<Aboard>), Vec<&'a Offering>> =
+            BTreeMap::new();
+        for offering in it
+            .offerings
+            .iter()
+            .filter(|own| own.available && asks.sells(own))
+        {
+            let mut place = None;
+            if let Some(own) = &offering.reservation {
+                let found = reservations.binary_search_by(|other| other.id.cmp(&own.id));
+                place = found.ok().filter(|_| own.is_open(now));
+                if place.is_none() {
+                    continue;
+                }
+            }
+            let of = (place, of_offering(offering));
+            sorted.entry(of).or_default().push(offering);
+        }
+        // What cannot be had is told of, too.
+        if sorted.keys().all(|(place, _)| place.is_some()) {
+            sorted.insert((None, None), Vec::new());
+        }
+        let first = self.capacity.len() - reservations.len();
+        let class = side.get(NODE_CLASS).and_then(Requirement::any);
+        let class = class.map(NodeClassName);
+        let pool = side.get(POOL).and_then(Requirement::any).map(PoolName);
+        let of = |((place, own), offers): ((Option<usize>, Option<Aboard>), Vec<&'a Offering>)| {
+            let aboard = own.as_ref().unwrap_or(&aboard);
+            let mut own = self.clone();
+            own.reservation = place;
+            own.crew = crews.crew(aboard, (it, &offers));
+            if let Some(place) = place {
+                own.capacity[first + place] = 1;
+                own.limited.clone_from(&own.capacity);
+            }
+            own.stock(offers, (pool.as_ref(), class.as_ref(), snapshot.holds), now);
+            own
+        };
+        let mut sorted: Vec<_> = sorted.into_iter().collect();
+        sorted.sort_by_key(|((place, _), _)| place.map(|at| reservations[at].rank()));
+        sorted.into_iter().map(of).collect()
+    }
+
+    /// Fills in what can be had of these offerings.
+    fn stock(
+        &mut self,
+        mut wanted: Vec<&'a Offering>,
+        (pool, class, holds): (Option<&PoolName>, Option<&NodeClassName>, &Holds),
+        now: Timestamp,
+    ) {
+        wanted.sort_by_key(|offering| (offering.price, &offering.zone, offering.capacity_type));
+        let (held, offers) = wanted
+            .into_iter()
+            // Mostly nothing is, and a plan asks for every offering there is.
+            .partition(|own| {
+                !holds.is_empty()
+                    && (holds.is_held(class, &self.key(own), now)
+                        || pool.is_some_and(|pool| holds.is_untried(pool, &own.zone)))
+            });
+        (self.held, self.offers) = (held, offers);
+        self.offers.truncate(OFFERS_MAX);
+    }
+
+    /// The full name of one of its offerings.
+    pub(crate) fn key(&self, offering: &Offering) -> OfferingKey {
+        offering.key(&self.instance_type.name)
+    }
+
+    /// Whether its labels can be as wanted; `of_types` is what [`of_types`] leaves of that.
+    pub(crate) fn suits(&self, of_types: &Requirements) -> Result<(), Incompatible> {
+        self.instance_type.requirements.intersects(of_types)
+    }
+
+    fn mask(&self, of_types: &Requirements, asks: &Asks<'_>) -> u64 {
+        if self
+            .instance_type
+            .requirements
+            .intersects(of_types)
+            .is_err()
+        {
+            return 0;
+        }
+        self.sold(asks)
+    }
+
+    /// All its offers.
+    pub(crate) fn all(&self) -> u64 {
+        let others = OFFERS_MAX.saturating_sub(self.offers.len());
+        let others = u32::try_from(others).ok();
+        others
+            .and_then(|own| u64::MAX.checked_shr(own))
+            .unwrap_or(0)
+    }
+
+    /// The offers that are where and how they are wanted.
+    fn sold(&self, asks: &Asks<'_>) -> u64 {
+        let bit = |(at, offering): (usize, &&Offering)| u64::from(asks.sells(offering)) << at;
+        let offers = self.offers.iter().enumerate();
+        offers.map(bit).fold(0, |all, bit| all | bit)
+    }
+
+    /// Whether a claim planned as one may be launched as the other: both are bought, not reserved,
+    /// and the same daemons run there.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let bought = self.reservation.is_none() && other.reservation.is_none();
+        bought && self.crew.agents == other.crew.agents
+    }
+
+    /// The price of the cheapest of these offers.
+    pub(crate) fn price(&self, mask: u64) -> Option<f64> {
+        let offer = self.offers.get(mask.trailing_zeros() as usize)?;
+        Some(offer.price.usd_per_h())
+    }
+
+    /// Those of these offers that cost no more than the cheapest of them.
+    pub(crate) fn cheapest(&self, mask: u64) -> u64 {
+        let Some(first) = self.offers.get(mask.trailing_zeros() as usize) else {
+            return 0;
+        };
+        let same = |at: &usize| mask >> at & 1 == 1 && self.offers[*at].price == first.price;
+        (0..self.offers.len())
+            .filter(same)
+            .fold(0, |all, at| all | 1 << at)
+    }
+}
+
+fn by_price(shapes: &[Shape<'_>]) -> Vec<(usize, usize)> {
+    let offers =
+        |(at, shape): (usize, &Shape<'_>)| (0..shape.offers.len()).map(move |bit| (at, bit));
+    let mut all: Vec<(usize, usize)> = shapes.iter().enumerate().flat_map(offers).collect();
+    // Shapes are by name, so their places order as their names do.
+    all.sort_by_cached_key(|(at, bit)| {
+        let offer = shapes[*at].offers[*bit];
+        (offer.price, &offer.zone, *at, offer.capacity_type)
+    });
+    all
+}
+
+/// What is asked of the labels that an offering decides.
+struct Asks<'l> {
+    zone: Option<&'l Requirement>,
+    capacity_type: Option<&'l Requirement>,
+    /// What is asked of reservations, by few.
+    reservation: Vec<(&'static str, &'l Requirement)>,
+}
+
+impl<'l> Asks<'l> {
+    fn of(labels: &'l Requirements) -> Self {
+        let reservation = OF_RESERVATIONS.into_iter();
+        let reservation = reservation.filter_map(|key| Some((key, labels.get(key)?)));
+        Self {
+            zone: labels.get(ZONE),
+            capacity_type: labels.get(CAPACITY_TYPE),
+            reservation: reservation.collect(),
+        }
+    }
+
+    fn sells(&self, offering: &Offering) -> bool {
+        let has = |wanted: Option<&Requirement>, own| wanted.is_none_or(|wanted| wanted.has(own));
+        let mut rest = self.reservation.iter();
+        has(self.zone, offering.zone.as_str())
+            && has(self.capacity_type, offering.capacity_type.as_str())
+            && rest.all(|(key, wanted)| wanted.suits(offering.label(key)))
+    }
+}
+
+/// Whether an offering is where and how these labels want it.
+pub(crate) fn sells(labels: &Requirements, offering: &Offering) -> bool {
+    Asks::of(labels).sells(offering)
+}
+
+/// The id of a zone is another name of it: who asks for one asks for the other.
+fn locate(labels: &mut Requirements, zone_ids: &BTreeMap<Zone, String>) {
+    let Some(wanted) = labels.get(ZONE_ID).filter(|_| !zone_ids.is_empty()) else {
+        return;
+    };
+    let zones = zone_ids.iter().filter(|(_, id)| wanted.has(id));
+    let zones = Requirement::is_in(zones.map(|(zone, _)| zone.as_str()));
+    labels.add(ZONE, zones);
+}
+
+/// Labels that the offering decides.
+fn of_offering(key: &str) -> bool {
+    OF_OFFERINGS.contains(&key)
+}
+
+fn is_decided(requirement: &Requirement) -> bool {
+    match requirement.operator() {
+        Operator::DoesNotExist => true,
+        Operator::In => requirement.values().is_some_and(|values| values.len() == 1),
+        _ => false,
+    }
+}
+
+/// Those of these requirements that types decide: neither the pool nor the offering.
+pub(crate) fn of_types(labels: &Requirements) -> Requirements {
+    pick(labels, |key| !of_pool(key) && !of_offering(key))
+}
