@@ -11,9 +11,9 @@ use outrigger::model::labels::{ARCH, CAPACITY_TYPE};
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::Pool;
 use outrigger::model::requirement::{Operator, Requirement};
-use outrigger::state::holds::Holds;
 use outrigger::state::selectors::Selectors;
 use outrigger::state::snapshot::{Resident, Room, Snapshot, Spare, Usage};
+use outrigger::state::unavailable_offerings::Holds;
 
 use crate::catalogs::{self, GIB};
 

@@ -122,7 +122,7 @@ use crate::model::object::{Kind, Object};
 use crate::model::pool::Reason;
 use crate::scheduling::Why;
 use crate::state::State;
-use crate::state::blockers::Misread;
+use crate::state::disruption_blockers::Misread;
 
 /// What happens within this time is worked on together: a thousand pods that are bound, or told of
 /// their nodes, are not worth a thousand passes.

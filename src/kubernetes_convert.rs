@@ -36,7 +36,7 @@ use crate::model::pod::{DaemonSet, Pod};
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Effect, Taint};
-use crate::state::volumes::EBS_DRIVER;
+use crate::state::volume_topology::EBS_DRIVER;
 
 /// The oldest minor version of Kubernetes 1 with all that is used and rendered: FlowSchemas of
 /// `flowcontrol.apiserver.k8s.io/v1` came with it.

@@ -51,9 +51,9 @@ use crate::plan::stuck::place_stuck;
 use crate::scheduling::static_pools::{Short, replicas};
 use crate::scheduling::{NewClaim, Unplaced, solve};
 use crate::state::State;
-use crate::state::field::Field;
-use crate::state::roster::{Candidate, Health, Roster};
+use crate::state::candidates::{Candidate, Health, Roster};
 use crate::state::snapshot::{Host, Snapshot};
+use crate::state::what_if::Field;
 
 /// A node that shall leave.
 #[derive(Clone, Debug, PartialEq, Eq)]

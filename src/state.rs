@@ -1,58 +1,58 @@
 //! Ground truth of one cluster, built from events: plain structs, no locks.
 //! It must not know what is decided from it.
 
-pub mod holds;
+pub mod unavailable_offerings;
 
 pub mod selectors;
 
 pub mod snapshot;
 
-mod census;
+mod bound_pods;
 
-mod load;
+mod node_usage;
 
-mod stake;
+mod disruption_cost;
 
-pub mod keyed;
+pub mod sorted_map;
 
 pub mod node_instances;
 
-pub mod objects;
+pub mod object_cache;
 
-mod shields;
+mod pdbs;
 
-pub mod volumes;
+pub mod volume_topology;
 
-pub mod view;
+pub mod watch_health;
 
-pub mod ledger;
+pub mod node_claims;
 
-pub mod identity;
+pub mod cluster_identity;
 
-mod movers;
+mod reschedulable_pods;
 
-pub mod rooms;
+pub mod node_capacity;
 
-pub mod survey;
+pub mod snapshot_builder;
 
-pub mod expect;
+pub mod nominations;
 
-pub mod field;
+pub mod what_if;
 
-pub mod early;
+pub mod early_binding;
 
-pub mod blockers;
+pub mod disruption_blockers;
 
-pub mod roster;
+pub mod candidates;
 
-pub mod obstacles;
+pub mod drain_blockers;
 
-pub mod tally;
+pub mod stats;
 
-pub mod standing;
+pub mod pod_status;
 
 #[cfg(test)]
-pub(crate) mod samples;
+pub(crate) mod fixtures;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -69,12 +69,12 @@ use crate::model::fleet::FleetView;
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::notes::Notes;
 use crate::model::object::Object;
-use crate::state::expect::is_over;
-use crate::state::holds::Holds;
-use crate::state::ledger::Ledger;
-use crate::state::objects::Objects;
-use crate::state::roster::{Recent, Unaccepted};
-use crate::state::view::Views;
+use crate::state::candidates::{Recent, Unaccepted};
+use crate::state::node_claims::Ledger;
+use crate::state::nominations::is_over;
+use crate::state::object_cache::Objects;
+use crate::state::unavailable_offerings::Holds;
+use crate::state::watch_health::Views;
 
 /// Everything known of one cluster; mutable only by its engine.
 #[derive(Clone, Debug, Default)]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::model::id::PoolName;
 use crate::model::pool::Consolidation;
-use crate::state::roster::{Candidate, Roster};
+use crate::state::candidates::{Candidate, Roster};
 
 /// A move may take so many times the share of disruption that it saves of the cost: then a swap of
 /// all nodes for what costs half as much is just worth it.

@@ -14,7 +14,7 @@ use crate::model::cluster::RemovedPools;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::notes::LetGo;
 use crate::model::pool::{Allowance, Budget, Maintenance, Rate, Reason, names};
-use crate::state::roster::{Candidate, Roster};
+use crate::state::candidates::{Candidate, Roster};
 
 /// The budget of a pool that is not configured any more: the default one.
 static REMOVED_POOL: [Budget; 1] = [Budget {

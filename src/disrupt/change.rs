@@ -11,7 +11,7 @@ use crate::disrupt::surplus::surplus;
 use crate::model::claim::ClaimRecord;
 use crate::model::cluster::Cluster;
 use crate::model::id::NodeName;
-use crate::state::roster::{Candidate, Roster};
+use crate::state::candidates::{Candidate, Roster};
 
 /// Nodes that are to become too old within this time are as good as too old: otherwise whoever
 /// reloads a few minutes earlier is not held.

@@ -27,9 +27,9 @@ use crate::model::labels::CAPACITY_TYPE;
 use crate::model::pool::{Consolidation, Reason};
 use crate::scheduling::solution_cost::{Bought, Size, Weight};
 use crate::scheduling::{NewClaim, weigh};
-use crate::state::field::Field;
-use crate::state::roster::{Candidate, Roster};
+use crate::state::candidates::{Candidate, Roster};
 use crate::state::snapshot::Host;
+use crate::state::what_if::Field;
 
 /// Nodes that leave together, and what comes in their place.
 #[derive(Clone, Debug, Default, PartialEq)]

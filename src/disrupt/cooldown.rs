@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::pool::CoolDown;
-use crate::state::roster::Recent;
+use crate::state::candidates::Recent;
 
 /// Until when nothing is consolidated, and after what; none where nothing is in the way.
 pub fn cools_until(
@@ -30,7 +30,7 @@ mod tests {
 
     use super::cools_until;
     use crate::model::pool::CoolDown;
-    use crate::state::roster::Recent;
+    use crate::state::candidates::Recent;
 
     #[test]
     fn the_longest_wait_counts_and_none_is_the_default() {

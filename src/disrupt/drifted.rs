@@ -19,7 +19,7 @@ use crate::model::instance::CapacityType;
 use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, NODE_CLASS_HASH, POOL_HASH, ZONE};
 use crate::model::node_class::resolved::Resolved;
 use crate::model::pool::{Pool, Reason};
-use crate::state::roster::{Candidate, Roster};
+use crate::state::candidates::{Candidate, Roster};
 
 /// A type may be missing from a listing for a while; a younger claim was planned with it just now.
 const SETTLED_AFTER: SignedDuration = SignedDuration::from_hours(1);

@@ -7,7 +7,7 @@ use crate::disrupt::budgets::Budgets;
 use crate::disrupt::gate::{kept_anyway, not_calm};
 use crate::disrupt::verdict::{Kept, Verdict};
 use crate::model::pool::{Pool, Reason};
-use crate::state::roster::{Candidate, Roster};
+use crate::state::candidates::{Candidate, Roster};
 
 /// Nodes that may leave because they are empty, longest empty first, and why the others stay.
 pub fn empty_nodes<'a>(

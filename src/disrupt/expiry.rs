@@ -12,7 +12,7 @@ use crate::model::claim::ClaimRecord;
 use crate::model::hash::spread;
 use crate::model::labels::CLAIM;
 use crate::model::pool::{Pool, Reason};
-use crate::state::roster::{Candidate, Roster};
+use crate::state::candidates::{Candidate, Roster};
 
 /// A node leaves up to this share of its time sooner.
 const SOONER_PER_CENT: u64 = 10;

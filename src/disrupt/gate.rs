@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use crate::disrupt::verdict::Verdict;
 use crate::model::id::NodeName;
 use crate::model::pool::{Disruption, Pool, Reason};
-use crate::state::field::Field;
-use crate::state::roster::{Candidate, Roster};
+use crate::state::candidates::{Candidate, Roster};
+use crate::state::what_if::Field;
 
 /// What keeps a node of a pool whatever it would leave for, if anything: for every reason that can
 /// wait at all. What pods say does not count where the node has all its grace period to leave, and

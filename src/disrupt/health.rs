@@ -5,7 +5,7 @@
 //! be, and what is moved off them by then would find no place. Source: Cluster Autoscaler.
 
 use crate::model::cluster::UNREADY_MIN;
-use crate::state::roster::{Health, Roster};
+use crate::state::candidates::{Health, Roster};
 
 /// How many nodes are not ready, if these are too many.
 pub fn ailing(roster: &Roster<'_>) -> Option<Health> {

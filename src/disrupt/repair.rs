@@ -12,8 +12,8 @@ use crate::disrupt::verdict::{Kept, Verdict};
 use crate::model::id::PoolName;
 use crate::model::node::Node;
 use crate::model::pool::{Allowance, Reason, RepairPolicy};
-use crate::state::blockers::Blocker;
-use crate::state::roster::{Candidate, Roster};
+use crate::state::candidates::{Candidate, Roster};
+use crate::state::disruption_blockers::Blocker;
 
 /// Where more nodes of a pool than this are broken, it may be something else than they.
 const BROKEN_MAX: Allowance = Allowance::Percent(20);

@@ -6,7 +6,7 @@
 use crate::model::claim::Phase;
 use crate::model::id::ClaimId;
 use crate::model::pool::Pool;
-use crate::state::roster::{Candidate, Roster};
+use crate::state::candidates::{Candidate, Roster};
 
 /// Nodes that leave because their pool has too many, and claims that need no node any more.
 ///

@@ -9,8 +9,8 @@ use foldhash::{HashMap, HashSet};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::INSTANCE_TYPE;
 use crate::scheduling::{NewClaim, Solution};
-use crate::state::field::Field;
-use crate::state::roster::Candidate;
+use crate::state::candidates::Candidate;
+use crate::state::what_if::Field;
 
 /// A node that leaves.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::Price;
 use crate::model::pool::{Rate, Reason};
-use crate::state::blockers::Blocker;
-use crate::state::roster::{Candidate, Health, Unaccepted};
+use crate::state::candidates::{Candidate, Health, Unaccepted};
+use crate::state::disruption_blockers::Blocker;
 
 /// Whose rule keeps a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

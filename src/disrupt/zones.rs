@@ -13,8 +13,8 @@ use crate::model::labels::ZONE;
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
 use crate::scheduling::{NewClaim, Solution};
-use crate::state::field::Field;
 use crate::state::snapshot::Host;
+use crate::state::what_if::Field;
 
 /// Has pods of one owner that are alike swap their places, so that as few as possible leave their
 /// zone.
@@ -115,7 +115,7 @@ mod tests {
     use crate::model::pod::{Owner, Pod};
     use crate::scheduling::Solution;
     use crate::state::State;
-    use crate::state::samples::{NOW, node, pod};
+    use crate::state::fixtures::{NOW, node, pod};
     use crate::state::snapshot::Host;
 
     fn owned(name: &str, on: &str, cpu: i64) -> Pod {

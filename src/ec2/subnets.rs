@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::model::id::Zone;
 use crate::model::node_class::resolved::Subnet;
-use crate::state::holds::HOLD;
+use crate::state::unavailable_offerings::HOLD;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {

@@ -19,8 +19,8 @@ use crate::model::pod::{Pod, PodPhase};
 use crate::model::pool::Reason;
 use crate::plan::{self, Plan, Retire};
 use crate::scheduling::{NewClaim, Unplaced};
-use crate::state::expect::NOMINATED;
-use crate::state::ledger::Claim;
+use crate::state::node_claims::Claim;
+use crate::state::nominations::NOMINATED;
 use crate::state::snapshot::Host;
 
 /// Sweeps are at least this far apart, however much happens.

@@ -20,7 +20,7 @@ use crate::model::instance::OfferingKey;
 use crate::model::labels::CLAIM;
 use crate::model::node::Node;
 use crate::model::pod::PodPhase;
-use crate::state::ledger::Claim;
+use crate::state::node_claims::Claim;
 
 /// Instances that are tagged at once: EC2 takes some ten calls a second.
 const ADOPTIONS_MAX: usize = 16;

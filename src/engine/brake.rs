@@ -16,7 +16,7 @@ use crate::model::cluster::Cluster;
 use crate::model::hash::change_id;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::pool::Reason;
-use crate::state::roster::{Health, Roster, Unaccepted};
+use crate::state::candidates::{Health, Roster, Unaccepted};
 
 /// What is remembered of it.
 #[derive(Debug, Default)]

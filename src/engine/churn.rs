@@ -15,7 +15,7 @@ use crate::model::instance::Price;
 use crate::model::pool::Reason;
 use crate::plan::{self, Plan};
 use crate::scheduling::NewClaim;
-use crate::state::ledger::Claim;
+use crate::state::node_claims::Claim;
 
 /// A node that was made to save something stays this long: pods are not moved twice for one thing.
 const FRESH: SignedDuration = SignedDuration::from_mins(10);

@@ -10,8 +10,8 @@ use crate::model::id::ClaimId;
 use crate::model::labels::{DISRUPTION_REASON, TERMINATION_AT};
 use crate::model::node::Node;
 use crate::model::pool::{OnBlocked, Reason};
-use crate::state::ledger::Claim;
-use crate::state::obstacles::{Obstacle, listed};
+use crate::state::drain_blockers::{Obstacle, listed};
+use crate::state::node_claims::Claim;
 
 /// Pods that are told to go whatever their budgets say have their own grace, up to this: the node
 /// ends then.

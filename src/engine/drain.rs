@@ -18,7 +18,7 @@ use crate::model::object::Kind;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::taint::{Effect, Taint};
-use crate::state::blockers::Blocker;
+use crate::state::disruption_blockers::Blocker;
 
 /// A drain lasts at least this long from the confirmed taint on: the scheduler may still bind a
 /// pod it had decided upon before (Karpenter's MinDrainTime, spec/disruption.md §4.3).

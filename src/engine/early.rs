@@ -29,8 +29,8 @@ use crate::model::node_class::image::Family;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::model::taint::{Effect, Taint};
-use crate::state::ledger::Claim;
-use crate::state::survey::node_labels;
+use crate::state::node_claims::Claim;
+use crate::state::snapshot_builder::node_labels;
 
 /// The deletion of a pod whose node never came is tried so often. Then the Node goes all the same,
 /// and the garbage collector of Kubernetes deletes the pod.

@@ -10,7 +10,7 @@ use crate::engine::work::FlightKind;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
-use crate::state::obstacles::Obstacle;
+use crate::state::drain_blockers::Obstacle;
 
 /// Evictions and deletions of one node under way at once.
 const EVICTIONS_MAX: usize = 16;

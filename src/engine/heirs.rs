@@ -19,7 +19,7 @@ use crate::model::labels::TAINT_UNREGISTERED;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::taint::Taint;
-use crate::state::ledger::Claim;
+use crate::state::node_claims::Claim;
 
 /// A node that is ready is kept closed for pods that are elsewhere for at most this long: their
 /// nodes may have to wait for other machines that boot.

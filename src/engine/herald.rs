@@ -10,7 +10,7 @@ use crate::engine::report::Report;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::pod::Pod;
 use crate::scheduling::Unplaced;
-use crate::state::obstacles::listed;
+use crate::state::drain_blockers::listed;
 
 /// The API takes notes of at most 1,024 bytes.
 const NOTE_BYTES: usize = 1_000;

@@ -17,7 +17,7 @@ use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::labels::{HOSTNAME, Labels};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
-use crate::state::ledger::Claim;
+use crate::state::node_claims::Claim;
 
 /// A registered node is kept closed for its pods' sake for at most this long.
 const CLOSED_MAX: SignedDuration = SignedDuration::from_secs(30);

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::engine::Engine;
 use crate::engine::report::Report;
 use crate::model::id::{ClusterUid, InstanceId, NodeName};
-use crate::state::identity::Mismatch;
+use crate::state::cluster_identity::Mismatch;
 
 /// Instances of more than one Node.
 pub(super) type SameInstances = BTreeMap<InstanceId, BTreeSet<NodeName>>;

@@ -18,7 +18,7 @@ use crate::model::pool::Reason;
 use crate::model::quantity::Resources;
 use crate::plan::Plan;
 use crate::scheduling::Why;
-use crate::state::ledger::Claim;
+use crate::state::node_claims::Claim;
 use crate::state::snapshot::Host;
 
 /// Nodes that are told one by one; the rest is counted. A screen shows a hundred of them, and an

@@ -13,7 +13,7 @@ use crate::engine::report::Report;
 use crate::engine::work::FlightKind;
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, TypeName};
-use crate::state::ledger::Claim;
+use crate::state::node_claims::Claim;
 
 impl Engine {
     /// Tells the provider where nodes have less memory than it was told of, each type and image

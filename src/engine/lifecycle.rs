@@ -19,8 +19,8 @@ use crate::model::labels::TAINT_UNREGISTERED;
 use crate::model::node::Node;
 use crate::model::pool::{Pool, Reason};
 use crate::model::taint::{Effect, Taint};
-use crate::state::ledger::Claim;
-use crate::state::survey::node_labels;
+use crate::state::node_claims::Claim;
+use crate::state::snapshot_builder::node_labels;
 
 /// A launch without an answer may have made an instance: it is asked for again under its token for
 /// this long beyond its time.

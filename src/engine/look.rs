@@ -10,7 +10,7 @@ use crate::engine::work::FlightKind;
 use crate::model::claim::Phase;
 use crate::model::id::{NodeName, ObjectKey};
 use crate::model::object::Kind;
-use crate::state::ledger::LISTING_APART;
+use crate::state::node_claims::LISTING_APART;
 
 /// Instances are listed this often while nothing is on its way.
 const LISTING_IDLE: SignedDuration = SignedDuration::from_secs(60);

@@ -9,7 +9,7 @@ use crate::engine::report::Report;
 use crate::engine::work::Work;
 use crate::model::claim::Phase;
 use crate::model::id::ClaimId;
-use crate::state::holds::Access;
+use crate::state::unavailable_offerings::Access;
 
 /// A launch waits this long at most for another launch that tries an offering. EC2 answers within
 /// seconds.

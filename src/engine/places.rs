@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::engine::Engine;
 use crate::model::id::{NodeName, PodKey};
 use crate::plan::Plan;
-use crate::state::ledger::Claim;
+use crate::state::node_claims::Claim;
 use crate::state::snapshot::Host;
 
 /// Pods that were planned onto nodes, by these; claims say themselves whom they are made for.

@@ -24,8 +24,8 @@ use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::reservation::Reservation;
 use crate::model::taint::Taint;
-use crate::state::ledger::Claim;
-use crate::state::survey::node_labels;
+use crate::state::node_claims::Claim;
+use crate::state::snapshot_builder::node_labels;
 
 /// A Node that vanished while its instance runs was deleted by someone: the instance follows after
 /// this long, in case the Node comes back.

@@ -11,10 +11,10 @@ use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
 use crate::scheduling::Unplaced;
 use crate::scheduling::static_pools::{Need, Short};
-use crate::state::blockers::Misread;
-use crate::state::identity::{HeldEnds, Mismatch};
-use crate::state::obstacles::Obstacle;
-use crate::state::roster::{Health, Unaccepted};
+use crate::state::candidates::{Health, Unaccepted};
+use crate::state::cluster_identity::{HeldEnds, Mismatch};
+use crate::state::disruption_blockers::Misread;
+use crate::state::drain_blockers::Obstacle;
 
 /// Something worth a line.
 #[derive(Clone, Debug, PartialEq, Eq)]

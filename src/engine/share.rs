@@ -18,9 +18,9 @@ use crate::model::fleet::{Ask, FleetView, Holding, Muster, Reservation};
 use crate::model::id::{ClaimId, NodeClassName};
 use crate::model::instance::Held;
 use crate::model::pool::{Limits, Reason, names};
-use crate::state::holds::HOLD;
-use crate::state::ledger::Claim;
-use crate::state::roster::Candidate;
+use crate::state::candidates::Candidate;
+use crate::state::node_claims::Claim;
+use crate::state::unavailable_offerings::HOLD;
 
 /// Pods that wait for room in the fleet are planned for this soon after some was given back.
 const ROOM: SignedDuration = SignedDuration::from_secs(1);

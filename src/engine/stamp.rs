@@ -22,8 +22,8 @@ use crate::model::labels::{Labels, NODE_CLASS_HASH, POOL_HASH};
 use crate::model::node::Node;
 use crate::model::pool::Pool;
 use crate::model::taint::Effect;
-use crate::state::ledger::Claim;
-use crate::state::survey::node_labels;
+use crate::state::node_claims::Claim;
+use crate::state::snapshot_builder::node_labels;
 
 /// Nodes that are changed at once: a pool may have a thousand.
 const PATCHES_MAX: usize = 16;

@@ -14,8 +14,8 @@ use crate::model::hash::accept_id;
 use crate::model::id::ClaimId;
 use crate::model::node::Node;
 use crate::model::pool::Allowance;
-use crate::state::identity::{HeldEnds, Mismatch};
-use crate::state::ledger::{Claim, LISTING_APART};
+use crate::state::cluster_identity::{HeldEnds, Mismatch};
+use crate::state::node_claims::{Claim, LISTING_APART};
 
 /// Ends without a drain count for this long.
 const COUNTED: SignedDuration = SignedDuration::from_mins(10);

@@ -18,8 +18,8 @@ use crate::model::claim::Phase;
 use crate::model::hash::hashes_in;
 use crate::model::id::{ClaimId, PoolName, TypeName, Zone};
 use crate::plan::Plan;
-use crate::state::holds::Untried;
-use crate::state::ledger::Claim;
+use crate::state::node_claims::Claim;
+use crate::state::unavailable_offerings::Untried;
 
 /// The first wait, unless nodes have less time to register, and the longest; each failure of the
 /// node that is tried doubles it.

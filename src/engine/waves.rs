@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, PodKey};
-use crate::state::ledger::Claim;
+use crate::state::node_claims::Claim;
 
 /// So many pods go together, if more go in all; and at most so many waves are made of all.
 const PODS_MIN: usize = 150;

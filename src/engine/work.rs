@@ -11,7 +11,7 @@ use crate::model::clock_skew::ClockSkew;
 use crate::model::id::{ClaimId, NodeName, ObjectKey, PodKey};
 use crate::model::labels::Labels;
 use crate::model::object::{Attachment, Kind};
-use crate::state::identity::Mismatch;
+use crate::state::cluster_identity::Mismatch;
 
 /// A command without an answer for this long has failed with an unknown outcome. Whoever carries
 /// commands out answers sooner; this is for answers that were lost.

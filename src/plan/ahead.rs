@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::model::id::{ClaimId, PodKey};
 use crate::model::quantity::Resources;
 use crate::scheduling::NewClaim;
-use crate::state::rooms::{daemons_of, room_to_come};
+use crate::state::node_capacity::{daemons_of, room_to_come};
 use crate::state::snapshot::{Host, Snapshot};
 
 /// The host that stands for the claim at this place of a plan until it has an id.

@@ -18,8 +18,8 @@ use crate::scheduling::cheaper_types::{Cheaper, Obstacle, cheaper};
 use crate::scheduling::rejection::part;
 use crate::scheduling::{NewClaim, Why};
 use crate::state::State;
+use crate::state::pod_status::Standing;
 use crate::state::snapshot::{Host, Room, Snapshot};
-use crate::state::standing::Standing;
 
 /// Offerings that are told one by one, and instance types.
 const TOLD: usize = 10;

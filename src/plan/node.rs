@@ -18,8 +18,8 @@ use crate::model::pool::{Pool, Reason};
 use crate::plan::{Plan, foreseen, render};
 use crate::scheduling::rejection::part;
 use crate::state::State;
-use crate::state::blockers::{Blocker, Hold, Misread};
-use crate::state::roster::Candidate;
+use crate::state::candidates::Candidate;
+use crate::state::disruption_blockers::{Blocker, Hold, Misread};
 
 /// Reasons for which a node may leave on purpose, in the order in which they are looked at.
 pub(super) const REASONS: [Reason; 6] = [

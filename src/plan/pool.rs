@@ -21,7 +21,7 @@ use crate::scheduling::pool_availability::{Range, range};
 use crate::scheduling::static_pools::{Need, Short};
 use crate::scheduling::{Unplaced, Why};
 use crate::state::State;
-use crate::state::tally::Holding;
+use crate::state::stats::Holding;
 
 /// What is to be said of one pool.
 #[derive(Clone, Debug)]

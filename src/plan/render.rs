@@ -14,7 +14,7 @@ use crate::model::pool::Reason;
 use crate::plan::{Plan, Retire, reasons};
 use crate::scheduling::NewClaim;
 use crate::scheduling::static_pools::{Need, Short};
-use crate::state::roster::Health;
+use crate::state::candidates::Health;
 use crate::state::snapshot::Host;
 
 /// Version of the JSON object; it grows when a field goes or changes its meaning.

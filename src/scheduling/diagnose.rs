@@ -20,8 +20,8 @@ use crate::scheduling::supply::min_values::Variety;
 use crate::scheduling::supply::node_template::{No, Row, Shape, Shelf, of_types, sells};
 use crate::scheduling::topology::topology_state::Board;
 use crate::scheduling::{Code, Why};
-use crate::state::holds::Holds;
 use crate::state::snapshot::Room;
+use crate::state::unavailable_offerings::Holds;
 
 /// Zones and capacity types that are told of types which are not sold as wanted, and how many of
 /// the types are looked at for them.

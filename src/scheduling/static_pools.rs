@@ -24,8 +24,8 @@ use crate::scheduling::rejection::Miss;
 use crate::scheduling::supply::min_values::{Variety, widen};
 use crate::scheduling::supply::node_template::Shelf;
 use crate::scheduling::{Code, NewClaim, Why, daemons};
-use crate::state::holds::Holds;
 use crate::state::snapshot::Snapshot;
+use crate::state::unavailable_offerings::Holds;
 
 /// Nodes that are planned for one pool at once; those still missing have their turn after them.
 const AT_ONCE: usize = 500;

@@ -33,7 +33,7 @@ use crate::host::text;
 use crate::shell::console::inventory::{Holds, Question, ToldInventory};
 use crate::shell::front::{Clusters, Front, Standing};
 use crate::shell::notify::Manager;
-use crate::state::roster::Unaccepted;
+use crate::state::candidates::Unaccepted;
 
 /// The socket in the runtime directory.
 const SOCKET: &str = "admin.sock";

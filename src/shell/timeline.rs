@@ -13,7 +13,7 @@ use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::instance::{OfferingKey, Price};
 use crate::scheduling::Why;
 use crate::scheduling::rejection::part;
-use crate::state::obstacles::listed;
+use crate::state::drain_blockers::listed;
 
 /// So many lines are kept of each cluster: an hour of one that is busy, and some tens of kilobytes.
 const LINES: usize = 200;

@@ -11,7 +11,7 @@ use crate::sim::cloud::CloudEvent;
 use crate::sim::cluster::kubelet::Boot;
 use crate::sim::timeline::Fact;
 use crate::sim::{Due, World};
-use crate::state::identity::Mismatch;
+use crate::state::cluster_identity::Mismatch;
 
 /// A user reads what is held, and accepts it, after this long.
 const ACCEPTED_AFTER: SignedDuration = SignedDuration::from_mins(30);

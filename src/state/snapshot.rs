@@ -17,8 +17,8 @@ use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::reservation::Reservation;
 use crate::model::taint::Taint;
-use crate::state::holds::Holds;
 use crate::state::selectors::Selectors;
+use crate::state::unavailable_offerings::Holds;
 
 /// What can carry a pod: a node, or a claim whose node is still to come.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -71,8 +71,8 @@ fn every_code_is_listed_with_what_to_do() {
     let refusals = owned(RefusalKind::ALL.iter().map(|(_, name)| *name));
     let verdicts = spelled("src/disrupt/verdict.rs", "pub fn code");
     let outlooks = spelled("src/plan/node.rs", "impl Outlook");
-    let blockers = spelled("src/state/blockers.rs", "impl Blocker");
-    let holds = spelled("src/state/blockers.rs", "impl Hold");
+    let blockers = spelled("src/state/disruption_blockers.rs", "impl Blocker");
+    let holds = spelled("src/state/disruption_blockers.rs", "impl Hold");
     let cases = [
         ("## Configuration\n", problems),
         (
@@ -110,7 +110,7 @@ fn every_code_is_listed_with_what_to_do() {
         ("What forbids a node to leave:\n", &blockers | &holds),
         (
             "## Nodes that are leaving\n",
-            spelled("src/state/obstacles.rs", "impl Obstacle"),
+            spelled("src/state/drain_blockers.rs", "impl Obstacle"),
         ),
         ("## Launches that are refused\n", refusals),
         (
@@ -123,7 +123,7 @@ fn every_code_is_listed_with_what_to_do() {
         ),
         (
             "## Clusters and instances that do not match\n",
-            spelled("src/state/identity.rs", "impl Mismatch"),
+            spelled("src/state/cluster_identity.rs", "impl Mismatch"),
         ),
         (
             "## Commands that fail\n",
@@ -165,9 +165,9 @@ fn nothing_else_spells_codes() {
         "src/shell/drivers/fault.rs",
         "src/shell/kube/cause.rs",
         "src/shell/kube/client.rs",
-        "src/state/blockers.rs",
-        "src/state/identity.rs",
-        "src/state/obstacles.rs",
+        "src/state/disruption_blockers.rs",
+        "src/state/cluster_identity.rs",
+        "src/state/drain_blockers.rs",
     ];
     assert_eq!(found, known.map(str::to_owned).into());
 }

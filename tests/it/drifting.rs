@@ -21,7 +21,7 @@ use outrigger::model::pod::{Owner, Pod, PodPhase};
 use outrigger::model::pool::{Allowance, Pool, Reason};
 use outrigger::plan::{Plan, sweep};
 use outrigger::state::State;
-use outrigger::state::ledger::Claim;
+use outrigger::state::node_claims::Claim;
 
 mod brakes;
 mod expiry;

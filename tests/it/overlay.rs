@@ -19,7 +19,7 @@ use outrigger::model::requirement::Requirement;
 use outrigger::plan::{Plan, provision};
 use outrigger::scheduling::{Code, solve};
 use outrigger::state::State;
-use outrigger::state::ledger::Claim;
+use outrigger::state::node_claims::Claim;
 use outrigger::state::snapshot::Host;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;

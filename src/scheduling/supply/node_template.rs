@@ -21,8 +21,8 @@ use crate::scheduling::problem::{Problem, Wants, clash};
 use crate::scheduling::supply::daemon_overhead::{Aboard, Crew, Crews, of_pool, pick};
 use crate::scheduling::supply::limits::{Limit, RESERVATIONS_MAX, limits};
 use crate::scheduling::topology::topology_state::Pass;
-use crate::state::holds::Holds;
 use crate::state::snapshot::Snapshot;
+use crate::state::unavailable_offerings::Holds;
 
 /// Offerings of one instance type that are weighed, cheapest first: one bit each. AWS' largest
 /// region has 7 zones and 3 capacity types, which makes 21.

@@ -19,9 +19,9 @@ use crate::shell::telemetry::journal::{self, Journal};
 use crate::shell::telemetry::traces;
 #[cfg(feature = "otlp")]
 use crate::shell::telemetry::traces::otlp::Sender;
-use crate::state::blockers::Misread;
-use crate::state::obstacles::listed;
-use crate::state::roster::Health;
+use crate::state::candidates::Health;
+use crate::state::disruption_blockers::Misread;
+use crate::state::drain_blockers::listed;
 
 /// Pods named in one line; a node may be planned for a thousand.
 const PODS: usize = 10;

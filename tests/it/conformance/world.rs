@@ -24,9 +24,9 @@ use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::scheduling::{Code, NewClaim, Solution, Unplaced, solve};
 use outrigger::state::State;
-use outrigger::state::ledger::Claim;
+use outrigger::state::node_claims::Claim;
 use outrigger::state::snapshot::Host;
-use outrigger::state::survey::node_labels;
+use outrigger::state::snapshot_builder::node_labels;
 
 use super::notation::key_of;
 

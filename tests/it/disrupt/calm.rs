@@ -17,7 +17,7 @@ use outrigger::model::pod::{Owner, Pod, PodPhase};
 use outrigger::model::pool::{Allowance, Consolidation, Pool, Reason};
 use outrigger::plan::{Plan, sweep};
 use outrigger::state::State;
-use outrigger::state::ledger::Claim;
+use outrigger::state::node_claims::Claim;
 
 /// When all nodes of a fleet were initialized.
 const START: Timestamp = Timestamp::constant(1_800_000_000, 0);

@@ -22,7 +22,7 @@ use outrigger::model::quantity::Resources;
 use outrigger::model::selector::Selector;
 use outrigger::plan::{Plan, sweep};
 use outrigger::state::State;
-use outrigger::state::ledger::Claim;
+use outrigger::state::node_claims::Claim;
 
 pub(super) const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 

@@ -7,7 +7,7 @@ use outrigger::model::labels::{DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE};
 use outrigger::model::pool::{Allowance, Consolidation};
 use outrigger::model::requirement::Requirement;
 use outrigger::plan::{Plan, cost};
-use outrigger::state::roster::Candidate;
+use outrigger::state::candidates::Candidate;
 
 use super::scene::NOW;
 use super::yard::{ON_DEMAND, SPOT, Yard, buying, kind, shown, sizes};

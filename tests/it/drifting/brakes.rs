@@ -10,7 +10,7 @@ use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::plan::render::Shown;
 use outrigger::plan::{Plan, whole};
-use outrigger::state::roster::{Health, Unaccepted};
+use outrigger::state::candidates::{Health, Unaccepted};
 
 use super::{Fleet, at, pool};
 

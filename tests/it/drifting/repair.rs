@@ -7,7 +7,7 @@ use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::node::ConditionStatus::{self, False, True, Unknown};
 use outrigger::model::pool::{Allowance, Reason, RepairPolicy};
 use outrigger::plan::next_due;
-use outrigger::state::blockers::Blocker;
+use outrigger::state::disruption_blockers::Blocker;
 
 use super::{Fleet, at};
 

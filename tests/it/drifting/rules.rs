@@ -12,7 +12,7 @@ use outrigger::model::node_class::NodeClass;
 use outrigger::model::pool::{Allowance, Pool, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::{Effect, Taint};
-use outrigger::state::blockers::Blocker;
+use outrigger::state::disruption_blockers::Blocker;
 
 use super::{Fleet, at, budget, pod, pool};
 

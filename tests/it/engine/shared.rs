@@ -11,7 +11,7 @@ use outrigger::model::cluster::{Cluster, Mode};
 use outrigger::model::fleet::FleetLimits;
 use outrigger::model::instance::{CapacityType, OfferingKey};
 use outrigger::model::object::Object;
-use outrigger::state::holds::HOLD;
+use outrigger::state::unavailable_offerings::HOLD;
 
 use super::{Stage, waiting_pod};
 

@@ -23,9 +23,9 @@ use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 use outrigger::scheduling::{Solution, solve};
-use outrigger::state::holds::Holds;
 use outrigger::state::selectors::Selectors;
 use outrigger::state::snapshot::{Host, Mounts, Resident, Room, Snapshot, Spare, Usage};
+use outrigger::state::unavailable_offerings::Holds;
 
 pub(crate) const MIB: i64 = 1 << 20;
 pub(crate) const GIB: i64 = 1 << 30;

@@ -19,9 +19,9 @@ use crate::model::node::Node;
 use crate::model::notes::{LetGo, Notes};
 use crate::model::pool::{OnBlocked, Reason};
 use crate::state::State;
-use crate::state::blockers::{Blocker, Misread};
-use crate::state::ledger::Claim;
-use crate::state::shields::Shields;
+use crate::state::disruption_blockers::{Blocker, Misread};
+use crate::state::node_claims::Claim;
+use crate::state::pdbs::Shields;
 
 /// Who might leave one cluster at one moment, and who does. Made much more often than a snapshot,
 /// and much cheaper.

@@ -17,10 +17,10 @@ use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::reservation::Reservation;
 use crate::state::State;
-use crate::state::ledger::Claim;
-use crate::state::rooms::{offering_of, offerings_of};
+use crate::state::node_capacity::{offering_of, offerings_of};
+use crate::state::node_claims::Claim;
 use crate::state::snapshot::{Host, Snapshot, Spare, Usage};
-use crate::state::volumes::mounts;
+use crate::state::volume_topology::mounts;
 
 /// Virtual pods of all buffers together at most: objects may declare as many as they like.
 const VIRTUAL_MAX: usize = 50_000;
@@ -334,7 +334,7 @@ mod tests {
     use crate::model::instance::{CapacityType, OfferingKey};
     use crate::model::pod::Pod;
     use crate::state::State;
-    use crate::state::samples::{NOW, claim, pod, waiting};
+    use crate::state::fixtures::{NOW, claim, pod, waiting};
 
     #[test]
     fn bound_pods_count_for_the_gangs_that_wait() {

@@ -18,8 +18,8 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::Safety;
 use crate::state::State;
-use crate::state::ledger::Claim;
-use crate::state::shields::{Cover, Shields};
+use crate::state::node_claims::Claim;
+use crate::state::pdbs::{Cover, Shields};
 
 /// So many things that cannot be understood are told at once; the rest has its turn when these are
 /// mended.

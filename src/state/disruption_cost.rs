@@ -127,7 +127,7 @@ mod tests {
     use crate::model::labels::{DO_NOT_DISRUPT, SAFE_TO_EVICT};
     use crate::model::pod::{Owner, Pod};
     use crate::model::quantity::Resources;
-    use crate::state::samples::{NOW, pod};
+    use crate::state::fixtures::{NOW, pod};
 
     fn owned(name: &str, kind: &str) -> Pod {
         let mut pod = pod("default", name, "n");

@@ -11,7 +11,7 @@ use crate::model::node::Node;
 use crate::model::object::Object;
 use crate::model::pod::{Pod, PodPhase};
 use crate::model::quantity::Resources;
-use crate::state::ledger::Claim;
+use crate::state::node_claims::Claim;
 
 pub(crate) const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 

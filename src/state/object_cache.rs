@@ -13,12 +13,12 @@ use crate::model::object::{CsiNode, Kind, Namespace, Object, StorageClass, Volum
 use crate::model::pdb::Pdb;
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::requirement::{Requirement, Requirements};
-use crate::state::census::Census;
-use crate::state::keyed::Keyed;
-use crate::state::load::Load;
+use crate::state::bound_pods::Census;
+use crate::state::disruption_cost::Stake;
 use crate::state::node_instances::NodeInstances;
+use crate::state::node_usage::Load;
 use crate::state::selectors::Selectors;
-use crate::state::stake::Stake;
+use crate::state::sorted_map::Keyed;
 
 /// All watched objects, by key.
 #[derive(Clone, Debug, Default)]
@@ -495,8 +495,8 @@ mod tests {
     use crate::model::object::{Kind, Object};
     use crate::model::pod::{DaemonSet, Owner, Pod, PodPhase};
     use crate::model::quantity::Resources;
-    use crate::state::samples::{NOW, node};
-    use crate::state::stake::Stake;
+    use crate::state::disruption_cost::Stake;
+    use crate::state::fixtures::{NOW, node};
 
     /// One of few pods in whatever state.
     fn any_pod() -> impl Strategy<Value = Pod> {
@@ -724,7 +724,7 @@ mod tests {
         let mut objects = Objects::default();
         for name in ["a", "b", "c"] {
             let node = if name == "c" { "m" } else { "n" };
-            let pod = crate::state::samples::pod("default", name, node);
+            let pod = crate::state::fixtures::pod("default", name, node);
             objects.apply(pod.into(), NOW);
         }
         let count = |but: &[&str]| {
@@ -763,7 +763,7 @@ mod tests {
             Object::DaemonSet(Box::new(set))
         };
         let pod = |name: &str, created: i64, cpu_milli| {
-            let mut pod = crate::state::samples::pod("default", name, "n");
+            let mut pod = crate::state::fixtures::pod("default", name, "n");
             pod.owner = Some(Owner {
                 kind: "DaemonSet".into(),
                 name: "agent".into(),

@@ -8,7 +8,7 @@ use crate::model::labels::ATTACHABLE;
 use crate::model::object::{CsiNode, VolumeClaim};
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
-use crate::state::objects::Objects;
+use crate::state::object_cache::Objects;
 use crate::state::snapshot::Mounts;
 
 /// The CSI driver of EBS, which has taken over what Kubernetes once did itself.
@@ -278,8 +278,8 @@ mod tests {
     use crate::model::object::{CsiNode, Object, StorageClass, Volume, VolumeClaim};
     use crate::model::pod::Pod;
     use crate::model::requirement::{Requirement, Requirements};
-    use crate::state::objects::Objects;
-    use crate::state::samples::{NOW, pod, waiting};
+    use crate::state::fixtures::{NOW, pod, waiting};
+    use crate::state::object_cache::Objects;
     use crate::state::snapshot::Mounts;
 
     fn in_zones(zones: &[&str]) -> Requirements {

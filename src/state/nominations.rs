@@ -11,9 +11,9 @@ use crate::model::id::{NodeName, PodKey};
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::state::State;
-use crate::state::ledger::Claim;
+use crate::state::node_claims::Claim;
 use crate::state::snapshot::Host;
-use crate::state::survey::host_of;
+use crate::state::snapshot_builder::host_of;
 
 /// Pods are expected on an initialized node for this long after it became so: the scheduler's
 /// turn. Karpenter nominates for twice its longest batch (spec/scheduling.md §1.5).
@@ -247,7 +247,7 @@ mod tests {
     use crate::model::pod::{Owner, Pod};
     use crate::model::pool::Reason;
     use crate::state::State;
-    use crate::state::samples::{NOW, claim, node, pod, waiting};
+    use crate::state::fixtures::{NOW, claim, node, pod, waiting};
 
     fn with(pods: Vec<Pod>) -> State {
         let mut state = State::default();

@@ -12,7 +12,7 @@ use crate::model::id::{ClaimId, ClusterUid};
 use crate::model::labels::{CLAIM, CLUSTER};
 use crate::model::node::Node;
 use crate::state::State;
-use crate::state::ledger::Claim;
+use crate::state::node_claims::Claim;
 
 /// The Namespace whose UID identifies a cluster: each API server makes it at its first start, and
 /// refuses to delete it.

@@ -20,10 +20,10 @@ use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, UNREACHABLE, untolerated};
 use crate::state::State;
-use crate::state::ledger::Claim;
-use crate::state::objects::labels_of;
+use crate::state::node_claims::Claim;
+use crate::state::object_cache::labels_of;
 use crate::state::snapshot::{Host, Mounts, Room};
-use crate::state::volumes::attachable_left;
+use crate::state::volume_topology::attachable_left;
 
 /// The DaemonSets, each with the labels its nodes must have: any one of these.
 pub(super) type Daemons<'a> = Vec<(&'a DaemonSet, Vec<Requirements>)>;
@@ -416,9 +416,9 @@ mod tests {
     use crate::model::requirement::Requirement;
     use crate::model::taint::{Effect, Taint};
     use crate::state::State;
-    use crate::state::ledger::Claim;
-    use crate::state::rooms::{GOING, daemons_of};
-    use crate::state::samples::{NOW, claim, node, pod, waiting};
+    use crate::state::fixtures::{NOW, claim, node, pod, waiting};
+    use crate::state::node_capacity::{GOING, daemons_of};
+    use crate::state::node_claims::Claim;
     use crate::state::snapshot::{Host, Room};
 
     /// A state with the pool `general`, whose nodes are labelled `team=x`.

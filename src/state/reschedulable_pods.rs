@@ -9,7 +9,7 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::state::State;
-use crate::state::ledger::Claim;
+use crate::state::node_claims::Claim;
 
 impl State {
     /// Pods that are about to lose their place and will be made anew by those who made them. A
@@ -132,7 +132,7 @@ mod tests {
     use crate::model::pod::{Owner, Pod, PodPhase};
     use crate::model::pool::Reason;
     use crate::state::State;
-    use crate::state::samples::{NOW, claim, node, pod};
+    use crate::state::fixtures::{NOW, claim, node, pod};
 
     fn owned(name: &str, kind: &str) -> Pod {
         let mut pod = pod("default", name, "n");

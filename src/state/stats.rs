@@ -156,7 +156,7 @@ mod tests {
     use crate::model::pod::{Owner, PodPhase};
     use crate::model::pool::Pool;
     use crate::state::State;
-    use crate::state::samples::{NOW, pod};
+    use crate::state::fixtures::{NOW, pod};
 
     #[test]
     fn what_pods_ask_for_is_summed_up_by_node_and_counted_by_phase() {

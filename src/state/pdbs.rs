@@ -12,7 +12,7 @@ use crate::model::id::{NodeName, ObjectKey};
 use crate::model::labels::Labels;
 use crate::model::pdb::Pdb;
 use crate::model::pod::Pod;
-use crate::state::objects::Objects;
+use crate::state::object_cache::Objects;
 
 /// The budgets that cover a pod, as far as they may keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,8 +184,8 @@ mod tests {
     use crate::model::pod::Pod;
     use crate::model::requirement::Requirement;
     use crate::model::selector::Selector;
-    use crate::state::objects::Objects;
-    use crate::state::samples::{NOW, pod};
+    use crate::state::fixtures::{NOW, pod};
+    use crate::state::object_cache::Objects;
 
     fn any_selector() -> impl Strategy<Value = Option<Selector>> {
         let value = || select(vec!["a", "b"]);

@@ -12,7 +12,7 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::state::State;
-use crate::state::ledger::Claim;
+use crate::state::node_claims::Claim;
 use crate::state::snapshot::{Host, Resident, Room, Snapshot, Spare};
 
 /// A snapshot, and what would change in it if nodes that stay left.

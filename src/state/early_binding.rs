@@ -14,11 +14,11 @@ use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
 use crate::model::taint::{Taint, repelling};
 use crate::state::State;
-use crate::state::expect::DEFAULT_SCHEDULER;
-use crate::state::ledger::Claim;
-use crate::state::objects::labels_of;
-use crate::state::rooms::offering_of;
-use crate::state::volumes::mounts_of;
+use crate::state::node_capacity::offering_of;
+use crate::state::node_claims::Claim;
+use crate::state::nominations::DEFAULT_SCHEDULER;
+use crate::state::object_cache::labels_of;
+use crate::state::volume_topology::mounts_of;
 
 impl State {
     /// The pods of a claim that may be bound to its node as soon as that has a name, by key. The
@@ -135,7 +135,7 @@ mod tests {
     use crate::model::selector::Selector;
     use crate::model::taint::{Effect, Taint};
     use crate::state::State;
-    use crate::state::samples::{NOW, claim, waiting};
+    use crate::state::fixtures::{NOW, claim, waiting};
 
     fn owned(name: &str) -> Pod {
         let mut pod = waiting("default", name);
