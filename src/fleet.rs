@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disrupt::budgets::rate_shut;
+use crate::disruption::budgets::rate_shut;
 use crate::engine::command::{Answer, Command, FailureKind, Issued};
 use crate::engine::event::Event;
 use crate::fleet::member::Member;

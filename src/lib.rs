@@ -21,7 +21,7 @@ pub mod kubernetes_convert;
 
 pub mod scheduling;
 
-pub mod disrupt;
+pub mod disruption;
 
 pub mod plan;
 

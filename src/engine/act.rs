@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disrupt::expiry;
-use crate::disrupt::verdict::{Kept, Verdict};
+use crate::disruption::expiry;
+use crate::disruption::verdict::{Kept, Verdict};
 use crate::engine::Engine;
 use crate::engine::batch::Closes;
 use crate::engine::report::Report;

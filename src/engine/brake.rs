@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::disrupt::budgets::Budgets;
-use crate::disrupt::change::due;
+use crate::disruption::budgets::Budgets;
+use crate::disruption::config_impact::due;
 use crate::engine::Engine;
 use crate::engine::report::Report;
 use crate::engine::work::Work;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disrupt::churn::{Churn, LOST_MAX};
+use crate::disruption::consolidation_backoff::{Churn, LOST_MAX};
 use crate::engine::Engine;
 use crate::engine::heirs::is_for_movers;
 use crate::engine::report::Report;

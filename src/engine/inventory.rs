@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::disrupt::verdict::{Kept, Verdict};
+use crate::disruption::verdict::{Kept, Verdict};
 use crate::engine::Engine;
 use crate::model::claim::Phase;
 use crate::model::id::{NodeName, PodKey};

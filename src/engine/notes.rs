@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disrupt::budgets::Budgets;
+use crate::disruption::budgets::Budgets;
 use crate::engine::Engine;
 use crate::engine::backoff::Retry;
 use crate::engine::command::{Answer, Command, FailureKind, LeasePatch};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disrupt::repair::brake;
+use crate::disruption::repair::brake;
 use crate::engine::Engine;
 use crate::engine::command::Command;
 use crate::engine::event::Interruption;

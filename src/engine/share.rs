@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disrupt::budgets::Budgets;
+use crate::disruption::budgets::Budgets;
 use crate::engine::Engine;
 use crate::engine::backoff::Retry;
 use crate::engine::command::{Answer, Command, Refusal, RefusalKind};

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::disrupt::expiry::due_of;
-use crate::disrupt::verdict::Verdict;
+use crate::disruption::expiry::due_of;
+use crate::disruption::verdict::Verdict;
 use crate::model::eviction::COST_OF_ONE;
 use crate::model::id::NodeName;
 use crate::model::instance::Price;

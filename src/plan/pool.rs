@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::disrupt::verdict::{Kept, Scope};
+use crate::disruption::verdict::{Kept, Scope};
 use crate::model::buffer::buffer_of;
 use crate::model::id::{NodeName, PodKey, PoolName};
 use crate::model::instance::{OfferingKey, Price};

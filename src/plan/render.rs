@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::disrupt::verdict::{Kept, Verdict};
+use crate::disruption::verdict::{Kept, Verdict};
 use crate::model::buffer::buffer_of;
 use crate::model::id::PodKey;
 use crate::model::instance::{OfferingKey, Price};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
-use outrigger::disrupt::budgets::Budgets;
-use outrigger::disrupt::verdict::{Scope, Verdict};
+use outrigger::disruption::budgets::Budgets;
+use outrigger::disruption::verdict::{Scope, Verdict};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::fleet::{FleetView, Muster, Others};
 use outrigger::model::id::ClaimId;

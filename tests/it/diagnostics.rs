@@ -69,7 +69,7 @@ fn every_code_is_listed_with_what_to_do() {
     let page = read("docs/DIAGNOSTICS.md");
     let problems = owned(ProblemCode::ALL.iter().map(|own| own.as_str()));
     let refusals = owned(RefusalKind::ALL.iter().map(|(_, name)| *name));
-    let verdicts = spelled("src/disrupt/verdict.rs", "pub fn code");
+    let verdicts = spelled("src/disruption/verdict.rs", "pub fn code");
     let outlooks = spelled("src/plan/node.rs", "impl Outlook");
     let blockers = spelled("src/state/disruption_blockers.rs", "impl Blocker");
     let holds = spelled("src/state/disruption_blockers.rs", "impl Hold");
@@ -98,8 +98,8 @@ fn every_code_is_listed_with_what_to_do() {
         ),
         (
             "In what a node has drifted:\n",
-            &spelled("src/disrupt/drifted.rs", "impl Cause")
-                | &spelled("src/disrupt/drift.rs", "impl Drift"),
+            &spelled("src/disruption/drift.rs", "impl Cause")
+                | &spelled("src/disruption/instance_drift.rs", "impl Drift"),
         ),
         (
             "By what the provider announces it",
@@ -159,7 +159,7 @@ fn nothing_else_spells_codes() {
         }
     }
     let known = [
-        "src/disrupt/verdict.rs",
+        "src/disruption/verdict.rs",
         "src/plan/node.rs",
         "src/shell/doctor/flaw.rs",
         "src/shell/drivers/fault.rs",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
-use outrigger::disrupt::verdict::{Scope, Verdict};
+use outrigger::disruption::verdict::{Scope, Verdict};
 use outrigger::model::claim::{ClaimRecord, Origin, Phase};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::hash::hashes_in;

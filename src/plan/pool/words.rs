@@ -6,7 +6,7 @@ use std::fmt::Write;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::disrupt::verdict::Scope;
+use crate::disruption::verdict::Scope;
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::notes::Pause;
 use crate::model::pool::Reason;

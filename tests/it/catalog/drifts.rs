@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use outrigger::catalog::class::ClassCatalog;
-use outrigger::disrupt::drift::{Drift, drift};
+use outrigger::disruption::instance_drift::{Drift, drift};
 use outrigger::model::instance::{
     CapacityType, Instance, InstanceFacts, InstanceState, OfferingKey,
 };

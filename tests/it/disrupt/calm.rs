@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::disrupt::verdict::{Verdict, next_due};
+use outrigger::disruption::verdict::{Verdict, next_due};
 use outrigger::model::claim::{ClaimRecord, Origin, Phase};
 use outrigger::model::cluster::{Cluster, RemovedPools};
 use outrigger::model::id::ObjectKey;

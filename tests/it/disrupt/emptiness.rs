@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use outrigger::disrupt::verdict::Verdict;
+use outrigger::disruption::verdict::Verdict;
 use outrigger::model::cluster::{Cluster, RemovedPools};
 use outrigger::model::labels::{DELETION_COST, DO_NOT_DISRUPT};
 use outrigger::model::pod::Pod;
@@ -47,7 +47,7 @@ fn of_each_pool_as_many_empty_nodes_leave_as_its_budget_allows() {
         }
         assert!(leaving.iter().all(|(_, reason)| *reason == Reason::Empty));
         let kept = scene.sweep().kept;
-        let budget = |own: &&outrigger::disrupt::verdict::Kept| {
+        let budget = |own: &&outrigger::disruption::verdict::Kept| {
             own.reason == Reason::Empty && matches!(own.verdict, Verdict::Budget { .. })
         };
         assert_eq!(kept.iter().filter(budget).count(), 20 - 2 * expect);

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::disrupt::gate::kept_anyway;
-use outrigger::disrupt::verdict::Verdict;
+use outrigger::disruption::eligibility::kept_anyway;
+use outrigger::disruption::verdict::Verdict;
 use outrigger::model::claim::{ClaimRecord, Origin, Phase};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::id::ObjectKey;

@@ -1,7 +1,7 @@
 //! What moves save, and whether pools that weigh it against what they disrupt find them worth it.
 //! It must not know how a move is found.
 
-use outrigger::disrupt::balance::Balance;
+use outrigger::disruption::balanced::Balance;
 use outrigger::model::instance::InstanceType;
 use outrigger::model::labels::{DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE};
 use outrigger::model::pool::{Allowance, Consolidation};

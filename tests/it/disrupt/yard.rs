@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use outrigger::catalog::{Catalog, hardware};
-use outrigger::disrupt::verdict::Verdict;
+use outrigger::disruption::verdict::Verdict;
 use outrigger::model::cluster::Cluster;
 use outrigger::model::instance::{CapacityType, InstanceType, Offering, OfferingKey, Price};
 use outrigger::model::labels::{

@@ -1,7 +1,7 @@
 //! What keeps all nodes: too many that are not ready, or a configuration that nobody has accepted.
 //! It must not know who is told.
 
-use outrigger::disrupt::verdict::Verdict;
+use outrigger::disruption::verdict::Verdict;
 use outrigger::model::hash::change_id;
 use outrigger::model::labels::{POOL, TAINT_DISRUPTED};
 use outrigger::model::node::ConditionStatus;

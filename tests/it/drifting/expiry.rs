@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::disrupt::expiry::due_at;
+use outrigger::disruption::expiry::due_at;
 use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::pool::{Allowance, Reason};
 

@@ -2,7 +2,7 @@
 //! It must not know how an instance is ended.
 
 use jiff::SignedDuration;
-use outrigger::disrupt::verdict::Verdict;
+use outrigger::disruption::verdict::Verdict;
 use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::node::ConditionStatus::{self, False, True, Unknown};
 use outrigger::model::pool::{Allowance, Reason, RepairPolicy};

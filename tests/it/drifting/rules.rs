@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use outrigger::catalog::Catalog;
-use outrigger::disrupt::verdict::Verdict;
+use outrigger::disruption::verdict::Verdict;
 use outrigger::model::cluster::RemovedPools;
 use outrigger::model::instance::{CapacityType, InstanceType, Offering};
 use outrigger::model::labels::{DO_NOT_DISRUPT, POOL};

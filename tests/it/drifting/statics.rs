@@ -1,7 +1,7 @@
 //! Static pools whose nodes have drifted: one for one, within their limits.
 //! It must not know how another comes to stand in a node's place.
 
-use outrigger::disrupt::verdict::Verdict;
+use outrigger::disruption::verdict::Verdict;
 use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::pool::{Allowance, Pool, Reason};
 

@@ -2,7 +2,7 @@
 //! nodes that an earlier life has closed. It must not know what makes a node due.
 
 use jiff::SignedDuration;
-use outrigger::disrupt::expiry::due_at;
+use outrigger::disruption::expiry::due_at;
 use outrigger::engine::Engine;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;

@@ -2,8 +2,8 @@
 //! It must not know what makes them due.
 
 use jiff::SignedDuration;
-use outrigger::disrupt::budgets::Budgets;
-use outrigger::disrupt::expiry::due_at;
+use outrigger::disruption::budgets::Budgets;
+use outrigger::disruption::expiry::due_at;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::Mode;
 use outrigger::model::id::{NodeName, ObjectKey};

@@ -3,9 +3,9 @@
 
 pub mod verdict;
 
-pub mod gate;
+pub mod eligibility;
 
-pub mod windows;
+pub mod maintenance_windows;
 
 pub mod cooldown;
 
@@ -13,32 +13,22 @@ pub mod budgets;
 
 pub mod emptiness;
 
-pub mod surplus;
+pub mod static_scale_down;
+
+pub mod instance_drift;
 
 pub mod drift;
-
-pub mod drifted;
 
 pub mod expiry;
 
 pub mod repair;
 
-pub mod health;
+pub mod cluster_health;
 
-pub mod change;
+pub mod config_impact;
 
-pub mod churn;
+pub mod consolidation_backoff;
 
-pub mod fewest;
-
-pub mod balance;
-
-pub mod offers;
-
-pub mod swaps;
-
-pub mod zones;
-
-pub mod trial;
+pub mod balanced;
 
 pub mod consolidation;

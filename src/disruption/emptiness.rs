@@ -3,9 +3,9 @@
 
 use jiff::Timestamp;
 
-use crate::disrupt::budgets::Budgets;
-use crate::disrupt::gate::{kept_anyway, not_calm};
-use crate::disrupt::verdict::{Kept, Verdict};
+use crate::disruption::budgets::Budgets;
+use crate::disruption::eligibility::{kept_anyway, not_calm};
+use crate::disruption::verdict::{Kept, Verdict};
 use crate::model::pool::{Pool, Reason};
 use crate::state::candidates::{Candidate, Roster};
 

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use crate::disrupt::verdict::Verdict;
+use crate::disruption::verdict::Verdict;
 use crate::model::id::NodeName;
 use crate::model::pool::{Disruption, Pool, Reason};
 use crate::state::candidates::{Candidate, Roster};

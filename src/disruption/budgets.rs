@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::disrupt::cooldown::cools_until;
-use crate::disrupt::verdict::{Scope, Verdict};
-use crate::disrupt::windows;
+use crate::disruption::cooldown::cools_until;
+use crate::disruption::maintenance_windows;
+use crate::disruption::verdict::{Scope, Verdict};
 use crate::model::cluster::RemovedPools;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::notes::LetGo;
@@ -203,11 +203,12 @@ impl<'a> Budgets<'a> {
         }
         let own = &cluster.disruption;
         let windows = [windows, &own.windows[..]];
-        if !windows::is_open(&windows, reason, now) {
+        if !maintenance_windows::is_open(&windows, reason, now) {
             let key = (pool.clone(), reason);
             let mut openings = self.openings.borrow_mut();
             let opens = openings.entry(key);
-            let opens = *opens.or_insert_with(|| windows::next_opening(&windows, reason, now));
+            let opens =
+                *opens.or_insert_with(|| maintenance_windows::next_opening(&windows, reason, now));
             return Some(Verdict::Window { opens });
         }
         let cools = cools_until(&own.cool_down, &self.roster.recent, now);

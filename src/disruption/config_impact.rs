@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disrupt::drifted::Models;
-use crate::disrupt::expiry::due_at;
-use crate::disrupt::surplus::surplus;
+use crate::disruption::drift::Models;
+use crate::disruption::expiry::due_at;
+use crate::disruption::static_scale_down::surplus;
 use crate::model::claim::ClaimRecord;
 use crate::model::cluster::Cluster;
 use crate::model::id::NodeName;

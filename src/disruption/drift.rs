@@ -9,10 +9,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
 use crate::catalog::class::ClassCatalog;
-use crate::disrupt::budgets::Budgets;
-use crate::disrupt::drift::{Drift, drift};
-use crate::disrupt::gate::{kept_anyway, objection};
-use crate::disrupt::verdict::{Kept, Verdict};
+use crate::disruption::budgets::Budgets;
+use crate::disruption::eligibility::{kept_anyway, objection};
+use crate::disruption::instance_drift::{Drift, drift};
+use crate::disruption::verdict::{Kept, Verdict};
 use crate::model::cluster::{Cluster, RemovedPools};
 use crate::model::hash::{Change, Hashes, node_class_hashes, pool_hashes};
 use crate::model::instance::CapacityType;

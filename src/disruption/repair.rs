@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::disrupt::budgets::Budgets;
-use crate::disrupt::verdict::{Kept, Verdict};
+use crate::disruption::budgets::Budgets;
+use crate::disruption::verdict::{Kept, Verdict};
 use crate::model::id::PoolName;
 use crate::model::node::Node;
 use crate::model::pool::{Allowance, Reason, RepairPolicy};

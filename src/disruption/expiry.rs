@@ -5,9 +5,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disrupt::budgets::Budgets;
-use crate::disrupt::gate::kept_anyway;
-use crate::disrupt::verdict::Kept;
+use crate::disruption::budgets::Budgets;
+use crate::disruption::eligibility::kept_anyway;
+use crate::disruption::verdict::Kept;
 use crate::model::claim::ClaimRecord;
 use crate::model::hash::spread;
 use crate::model::labels::CLAIM;

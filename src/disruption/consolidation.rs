@@ -7,20 +7,30 @@
 //! leaves for nothing stays. Why so, and not one node after another:
 //! docs/decisions/027-consolidation.md.
 
+pub mod search;
+
+pub mod replacement;
+
+pub mod components;
+
+pub mod keep_zones;
+
+pub mod outcome;
+
 use std::collections::BTreeMap;
 
 use foldhash::{HashMap, HashSet};
 use jiff::Timestamp;
 
-use crate::disrupt::balance::Balance;
-use crate::disrupt::budgets::Budgets;
-use crate::disrupt::fewest::{Fewest, is_enough};
-use crate::disrupt::gate::{closed, is_needed, kept_anyway, not_calm, rests};
-use crate::disrupt::offers::{affordable, offers};
-use crate::disrupt::swaps::{Own, Swaps};
-use crate::disrupt::trial::{SAVED_MIN, Trial};
-use crate::disrupt::verdict::{Kept, Verdict};
-use crate::disrupt::zones::stay_in_zones;
+use crate::disruption::balanced::Balance;
+use crate::disruption::budgets::Budgets;
+use crate::disruption::consolidation::components::{Own, Swaps};
+use crate::disruption::consolidation::keep_zones::stay_in_zones;
+use crate::disruption::consolidation::outcome::{SAVED_MIN, Trial};
+use crate::disruption::consolidation::replacement::{affordable, offers};
+use crate::disruption::consolidation::search::{Fewest, is_enough};
+use crate::disruption::eligibility::{closed, is_needed, kept_anyway, not_calm, rests};
+use crate::disruption::verdict::{Kept, Verdict};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::labels::CAPACITY_TYPE;
