@@ -1,25 +1,25 @@
 //! Decisions as actions: what to launch and what to retire, with a report of all that stays.
 //! It must not know how an action is carried out; nothing is left to decide there.
 
-mod ahead;
+mod projection;
 
-mod apart;
+mod separate_spread;
 
-mod spare;
+mod buffers;
 
-mod stuck;
+mod blocked_by_terminating;
 
 pub mod audit;
 
-pub mod reasons;
+pub mod render_rejections;
 
 pub mod render;
 
-pub mod explain;
+pub mod explain_pod;
 
-pub mod node;
+pub mod explain_node;
 
-pub mod pool;
+pub mod explain_pool;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,10 +44,10 @@ use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
 use crate::model::notes::LetGo;
 use crate::model::pool::Reason;
-use crate::plan::ahead::{ahead, give};
-use crate::plan::apart::or_apart;
-use crate::plan::spare::keep_free;
-use crate::plan::stuck::place_stuck;
+use crate::plan::blocked_by_terminating::place_stuck;
+use crate::plan::buffers::keep_free;
+use crate::plan::projection::{ahead, give};
+use crate::plan::separate_spread::or_apart;
 use crate::scheduling::static_pools::{Short, replicas};
 use crate::scheduling::{NewClaim, Unplaced, solve};
 use crate::state::State;

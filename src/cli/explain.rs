@@ -13,9 +13,9 @@ use super::given::Given;
 use crate::host::clock;
 use crate::host::text::bounded;
 use crate::model::id::PodKey;
-use crate::plan::explain::{explain, similar};
-use crate::plan::node::{explain_node, similar_nodes};
-use crate::plan::pool::{explain_pool, similar_pools};
+use crate::plan::explain_node::{explain_node, similar_nodes};
+use crate::plan::explain_pod::{explain, similar};
+use crate::plan::explain_pool::{explain_pool, similar_pools};
 
 /// The exit code where nothing is done for what is explained, or can be.
 const BLOCKED: u8 = 2;

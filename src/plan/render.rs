@@ -11,7 +11,7 @@ use crate::model::buffer::buffer_of;
 use crate::model::id::PodKey;
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
-use crate::plan::{Plan, Retire, reasons};
+use crate::plan::{Plan, Retire, render_rejections};
 use crate::scheduling::NewClaim;
 use crate::scheduling::static_pools::{Need, Short};
 use crate::state::candidates::Health;
@@ -132,7 +132,11 @@ impl Shown<'_> {
             .unplaced
             .iter()
             .map(|unplaced| {
-                let reasons: Vec<Value> = unplaced.reasons.iter().map(reasons::json).collect();
+                let reasons: Vec<Value> = unplaced
+                    .reasons
+                    .iter()
+                    .map(render_rejections::json)
+                    .collect();
                 json!({ "pod": unplaced.pod.to_string(), "reasons": reasons })
             })
             .collect()
@@ -144,7 +148,7 @@ impl Shown<'_> {
                 Need::Nodes(pool) => ("pool", pool.as_str()),
                 Need::Room(buffer) => ("buffer", buffer.as_str()),
             };
-            let reasons: Vec<Value> = own.reasons.iter().map(reasons::json).collect();
+            let reasons: Vec<Value> = own.reasons.iter().map(render_rejections::json).collect();
             json!({ kind: name, "missing": own.missing, "reasons": reasons })
         };
         self.plan.short.iter().map(short).collect()
@@ -248,7 +252,7 @@ impl Shown<'_> {
         for own in &self.plan.short {
             let _ = writeln!(out, "  ! {}: {} missing", own.need, own.missing);
             for why in own.reasons.iter() {
-                let _ = writeln!(out, "      {}", reasons::line(why));
+                let _ = writeln!(out, "      {}", render_rejections::line(why));
             }
         }
         for finding in &self.plan.findings {
@@ -287,7 +291,7 @@ impl Shown<'_> {
     fn unplaced_text(&self, out: &mut String) {
         let mut groups: BTreeMap<Vec<String>, Vec<PodKey>> = BTreeMap::new();
         for unplaced in &self.plan.unplaced {
-            let reasons = unplaced.reasons.iter().map(reasons::line);
+            let reasons = unplaced.reasons.iter().map(render_rejections::line);
             groups
                 .entry(reasons.collect())
                 .or_default()

@@ -70,7 +70,7 @@ fn every_code_is_listed_with_what_to_do() {
     let problems = owned(ProblemCode::ALL.iter().map(|own| own.as_str()));
     let refusals = owned(RefusalKind::ALL.iter().map(|(_, name)| *name));
     let verdicts = spelled("src/disruption/verdict.rs", "pub fn code");
-    let outlooks = spelled("src/plan/node.rs", "impl Outlook");
+    let outlooks = spelled("src/plan/explain_node.rs", "impl Outlook");
     let blockers = spelled("src/state/disruption_blockers.rs", "impl Blocker");
     let holds = spelled("src/state/disruption_blockers.rs", "impl Hold");
     let cases = [
@@ -160,7 +160,7 @@ fn nothing_else_spells_codes() {
     }
     let known = [
         "src/disruption/verdict.rs",
-        "src/plan/node.rs",
+        "src/plan/explain_node.rs",
         "src/shell/doctor/flaw.rs",
         "src/shell/drivers/fault.rs",
         "src/shell/kube/cause.rs",

@@ -16,7 +16,7 @@ use outrigger::model::pod::{DaemonSet, HeldBack, Owner, Pod, PodPhase};
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
-use outrigger::plan::explain::{Explained, explain, similar};
+use outrigger::plan::explain_pod::{Explained, explain, similar};
 use outrigger::state::State;
 use outrigger_bench::workloads::pods::{plain, term};
 

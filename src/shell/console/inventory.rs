@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::inventory::{Amount, Hope, Inventory, SeenNode, SeenPod, Wanted};
 use crate::host::text::bounded;
 use crate::model::claim::Phase;
-use crate::plan::reasons;
+use crate::plan::render_rejections;
 use crate::scheduling::rejection::part;
 use crate::shell::timeline::Line;
 use crate::state::snapshot::Host;
@@ -178,7 +178,11 @@ fn state_of(own: &SeenNode) -> String {
 fn told_pod(own: SeenPod) -> ToldPod {
     let why = match &own.hope {
         Hope::None(all) => {
-            let mut words: Vec<String> = all.iter().take(REASONS).map(reasons::line).collect();
+            let mut words: Vec<String> = all
+                .iter()
+                .take(REASONS)
+                .map(render_rejections::line)
+                .collect();
             let more = all.len().saturating_sub(REASONS);
             words.extend((more > 0).then(|| format!("and {more} more")));
             words.join("; ")

@@ -21,7 +21,7 @@ use outrigger::model::pool::{Allowance, Budget, Pool, Reason};
 use outrigger::model::quantity::Resources;
 use outrigger::model::selector::Selector;
 use outrigger::model::window::Window;
-use outrigger::plan::node::{ExplainedNode, explain_node, similar_nodes};
+use outrigger::plan::explain_node::{ExplainedNode, explain_node, similar_nodes};
 use outrigger::state::State;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);

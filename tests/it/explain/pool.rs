@@ -23,7 +23,7 @@ use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::reservation::Reservation;
 use outrigger::model::taint::{Effect, Taint};
-use outrigger::plan::pool::{ExplainedPool, explain_pool, similar_pools};
+use outrigger::plan::explain_pool::{ExplainedPool, explain_pool, similar_pools};
 use outrigger::state::State;
 use outrigger_bench::workloads::pods::plain;
 

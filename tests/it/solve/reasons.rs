@@ -16,7 +16,7 @@ use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint};
-use outrigger::plan::reasons;
+use outrigger::plan::render_rejections;
 use outrigger::scheduling::Code;
 use outrigger::scheduling::rejection::Miss;
 use outrigger::state::snapshot::{Host, Mounts};
@@ -266,8 +266,8 @@ fn told(cases: &[Case]) -> String {
         let unplaced = solution.unplaced.first().expect(name);
         writeln!(out, "# {name}").expect("written");
         for why in unplaced.reasons.iter() {
-            writeln!(out, "{}", reasons::line(why)).expect("written");
-            writeln!(out, "{}\n", reasons::json(why)["nearest"]).expect("written");
+            writeln!(out, "{}", render_rejections::line(why)).expect("written");
+            writeln!(out, "{}\n", render_rejections::json(why)["nearest"]).expect("written");
         }
     }
     out
@@ -301,8 +301,8 @@ fn what_stands_in_objects_cannot_disturb_who_reads_it() {
     for why in solution.unplaced.iter().flat_map(|own| own.reasons.iter()) {
         for text in [
             why.text(),
-            reasons::line(why),
-            reasons::json(why).to_string(),
+            render_rejections::line(why),
+            render_rejections::json(why).to_string(),
         ] {
             let clean = !text.contains(['\u{1b}', '\n', '\u{202e}']);
             assert!(clean && text.chars().count() < 2_000, "{text:?}");

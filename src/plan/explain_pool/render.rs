@@ -10,8 +10,8 @@ use crate::disruption::verdict::Scope;
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::notes::Pause;
 use crate::model::pool::Reason;
-use crate::plan::pool::{ExplainedPool, Launches, Outlook, Stay, Stopped};
-use crate::plan::{reasons, render};
+use crate::plan::explain_pool::{ExplainedPool, Launches, Outlook, Stay, Stopped};
+use crate::plan::{render, render_rejections};
 use crate::scheduling::pool_availability::{Asked, Held, Left, Owner, Range};
 use crate::scheduling::rejection::{part, shown};
 
@@ -46,12 +46,12 @@ impl Left {
         let name = self.name();
         let amount = |own: i64| match self.closed {
             Some(_) => Value::Null,
-            None => reasons::amount(name, own),
+            None => render_rejections::amount(name, own),
         };
         let mut value = json!({
             "of": self.of.as_str(),
             "resource": part(name),
-            "limit": reasons::amount(name, self.most),
+            "limit": render_rejections::amount(name, self.most),
             "used": amount(self.used()),
             "left": amount(self.left),
             "closed": self.closed.as_ref().map(part),
@@ -122,7 +122,7 @@ fn range_json(own: &Range) -> Value {
             "until": held.until.map(|at| at.to_string()),
             "unregistered": held.unregistered,
         })),
-        "stopped_by": own.barren.as_ref().map(reasons::json),
+        "stopped_by": own.barren.as_ref().map(render_rejections::json),
     })
 }
 
@@ -164,7 +164,7 @@ impl ExplainedPool<'_> {
             })
         };
         let short = self.short.as_ref().map(|own| {
-            let reasons = own.reasons.iter().map(reasons::json);
+            let reasons = own.reasons.iter().map(render_rejections::json);
             json!({ "missing": own.missing, "reasons": reasons.collect::<Vec<_>>() })
         });
         let outlook = |(reason, own): &(Reason, Outlook)| {
@@ -308,7 +308,7 @@ impl ExplainedPool<'_> {
                 many(short.missing, "more node")
             );
             for why in short.reasons.iter().take(TOLD) {
-                let _ = writeln!(out, "      {}", reasons::line(why));
+                let _ = writeln!(out, "      {}", render_rejections::line(why));
             }
         }
         let pods: usize = self.unplaced.iter().map(|own| own.pods).sum();

@@ -13,7 +13,7 @@ use crate::model::buffer::buffer_of;
 use crate::model::buffer_object::{RoomCount, Rooms};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::quantity::Resources;
-use crate::plan::ahead::ahead;
+use crate::plan::projection::ahead;
 use crate::scheduling::static_pools::{Need, Short};
 use crate::scheduling::{NewClaim, Solution, Why, solve};
 use crate::state::snapshot::{Host, Room, Snapshot};

@@ -14,8 +14,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::PodKey;
 use crate::model::pod::Pod;
-use crate::plan::ahead::{ahead, give, host};
-use crate::plan::spare::take;
+use crate::plan::buffers::take;
+use crate::plan::projection::{ahead, give, host};
 use crate::scheduling::{NewClaim, solve};
 use crate::state::snapshot::{Host, Resident, Snapshot};
 

@@ -1,7 +1,7 @@
 //! One pool explained: what it has and can have, what would be made in it now or is not, and what
 //! keeps its nodes. It must not know who asks, nor decide anything.
 
-mod words;
+mod render;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::model::instance::{OfferingKey, Price};
 use crate::model::node::Node;
 use crate::model::notes::Pause;
 use crate::model::pool::{Pool, Reason};
-use crate::plan::node::{REASONS, similar_names};
+use crate::plan::explain_node::{REASONS, similar_names};
 use crate::plan::{Plan, foreseen};
 use crate::scheduling::pool_availability::{Range, range};
 use crate::scheduling::static_pools::{Need, Short};

@@ -12,8 +12,8 @@ use crate::model::id::PodKey;
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
 use crate::model::selector::Selector;
-use crate::plan::stuck::PATIENCE;
-use crate::plan::{Plan, provision, reasons, render};
+use crate::plan::blocked_by_terminating::PATIENCE;
+use crate::plan::{Plan, provision, render, render_rejections};
 use crate::scheduling::cheaper_types::{Cheaper, Obstacle, cheaper};
 use crate::scheduling::rejection::part;
 use crate::scheduling::{NewClaim, Why};
@@ -166,7 +166,8 @@ impl Explained<'_> {
     /// One JSON object.
     pub fn json(&self) -> Value {
         let requests = self.pod.requests.iter();
-        let requests = requests.map(|(name, own)| (part(name), reasons::amount(name, own)));
+        let requests =
+            requests.map(|(name, own)| (part(name), render_rejections::amount(name, own)));
         let mut value = json!({
             "format_version": render::FORMAT_VERSION,
             "pod": part(&self.pod.key),
@@ -192,7 +193,7 @@ impl Explained<'_> {
             }
             Answer::Claim { claim, cheaper } => value["claim"] = claimed(claim, cheaper),
             Answer::Unplaced(all) => {
-                let all = all.iter().map(reasons::json);
+                let all = all.iter().map(render_rejections::json);
                 value["reasons"] = json!(all.collect::<Vec<_>>());
             }
         }
@@ -253,7 +254,7 @@ impl Explained<'_> {
             Answer::Unplaced(all) => {
                 let _ = writeln!(out, "\n  ! There is no place for it:");
                 for why in all.iter() {
-                    let _ = writeln!(out, "      {}", reasons::line(why));
+                    let _ = writeln!(out, "      {}", render_rejections::line(why));
                 }
             }
         }
@@ -334,8 +335,8 @@ fn claimed(claim: &NewClaim, all: &[Cheaper]) -> Value {
             (Obstacle::Together { pods }, _) => value["pods"] = json!(pods),
             (Obstacle::Resource(name), Some((asked, left))) => {
                 value["resource"] = json!(name);
-                value["needed"] = reasons::amount(name, asked);
-                value["left"] = reasons::amount(name, left);
+                value["needed"] = render_rejections::amount(name, asked);
+                value["left"] = render_rejections::amount(name, left);
             }
             _ => {}
         }
