@@ -10,9 +10,9 @@
 
 pub mod backoff;
 
-pub mod batch;
+pub mod batcher;
 
-mod numbers;
+mod static_pools;
 
 pub mod command;
 
@@ -20,72 +20,61 @@ pub mod event;
 
 pub mod report;
 
-mod work;
+mod in_flight;
 
-mod waves;
+mod replacement_pods;
 
-mod heirs;
+mod placements;
 
-mod places;
+mod consolidation_feedback;
 
-mod churn;
+mod sync;
 
-mod look;
-
-mod notes;
-
-mod evict;
-
-mod detach;
-
-mod deadline;
+mod lease_annotations;
 
 mod drain;
 
-mod answers;
+mod command_results;
 
-mod hints;
+mod nomination;
 
-mod early;
+mod early_binding;
 
-mod register;
+mod registration;
 
-mod share;
+mod fleet_sync;
 
-mod notices;
+mod interruption;
 
-mod learn;
+mod discovered_capacity;
 
-mod stamp;
+mod in_place_update;
 
-mod adopt;
+mod adoption;
 
-mod brake;
+mod safeguards;
 
-mod identity;
+mod cluster_identity;
 
-mod undrained;
-mod unregistered;
+mod undrained_terminations;
+
+mod registration_backoff;
 
 mod buffer_status;
 
-mod offerings;
+mod offering_probe;
 
 mod lifecycle;
 
-mod orphans;
+mod garbage_collection;
 
 pub mod release;
 
-pub mod status;
+mod apply_plan;
 
-pub mod inventory;
+mod consolidation;
 
-pub mod herald;
-
-mod act;
-
-mod consolidate;
+pub mod views;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -93,28 +82,28 @@ use std::sync::Arc;
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::adopt::Adopting;
+use crate::engine::adoption::Adopting;
 use crate::engine::backoff::Denied;
-use crate::engine::batch::Batch;
-use crate::engine::brake::Brake;
+use crate::engine::batcher::Batch;
 use crate::engine::buffer_status::BufferStatuses;
-use crate::engine::churn::Moves;
+use crate::engine::cluster_identity::SameInstances;
 use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
-use crate::engine::consolidate::Weighing;
+use crate::engine::consolidation::Weighing;
+use crate::engine::consolidation_feedback::Moves;
+use crate::engine::drain::waves::Waves;
 use crate::engine::event::Event;
-use crate::engine::heirs::Heirs;
-use crate::engine::identity::SameInstances;
-use crate::engine::inventory::Stays;
-use crate::engine::notes::{Noting, UNREAD};
-use crate::engine::notices::{Failing, Noticed};
-use crate::engine::numbers::Numbers;
-use crate::engine::places::Places;
+use crate::engine::fleet_sync::Sharing;
+use crate::engine::in_flight::{Attempt, Flight, FlightKind, Group, GroupKey, Hint, Looking, Work};
+use crate::engine::interruption::{Failing, Noticed};
+use crate::engine::lease_annotations::{Noting, UNREAD};
+use crate::engine::placements::Places;
+use crate::engine::registration_backoff::Unregistered;
+use crate::engine::replacement_pods::Heirs;
 use crate::engine::report::Report;
-use crate::engine::share::Sharing;
-use crate::engine::undrained::Undrained;
-use crate::engine::unregistered::Unregistered;
-use crate::engine::waves::Waves;
-use crate::engine::work::{Attempt, Flight, FlightKind, Group, GroupKey, Hint, Looking, Work};
+use crate::engine::safeguards::Brake;
+use crate::engine::static_pools::Numbers;
+use crate::engine::undrained_terminations::Undrained;
+use crate::engine::views::inventory::Stays;
 use crate::model::buffer::buffer_of;
 use crate::model::cluster::{Cluster, Mode, PlacementHints};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeName};
@@ -173,7 +162,7 @@ pub struct Engine {
     stays: Stays,
     /// How many nodes may leave for each reason, as far as they are concerned.
     eligible: BTreeMap<Reason, usize>,
-    orphans: BTreeMap<NodeName, orphans::Orphan>,
+    orphans: BTreeMap<NodeName, garbage_collection::Orphan>,
     interrupted: BTreeMap<InstanceId, Noticed>,
     failing: BTreeMap<InstanceId, Failing>,
     /// What pods were told that are still waiting.

@@ -14,7 +14,7 @@ use http::{Method, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 
 use super::arguments::SocketArguments;
-use crate::engine::status::{Paused, PoolStatus, Status};
+use crate::engine::views::status::{Paused, PoolStatus, Status};
 use crate::host::clock;
 use crate::host::text::bounded;
 use crate::shell::console::ask::ask;

@@ -1,13 +1,21 @@
 //! How a node leaves: tainted, drained by eviction, confirmed empty, and only then ended.
 //! It must not know why it leaves, except that an empty node with pods on it stays.
 
+pub(super) mod waves;
+
+pub(super) mod eviction;
+
+pub(super) mod volumes;
+
+pub(super) mod deadline;
+
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
-use crate::engine::deadline::deadline_annotation;
+use crate::engine::drain::deadline::deadline_annotation;
+use crate::engine::in_flight::Step;
 use crate::engine::report::Report;
-use crate::engine::work::Step;
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::labels::{

@@ -8,9 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, Launch};
-use crate::engine::register::released;
+use crate::engine::in_flight::{FlightKind, Step};
+use crate::engine::registration::released;
 use crate::engine::report::Report;
-use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::cluster::MinValuesPolicy;
 use crate::model::id::{ClaimId, NodeName};

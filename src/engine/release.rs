@@ -3,7 +3,7 @@
 
 use crate::engine::command::NodePatch;
 use crate::engine::drain::untaint_patch;
-use crate::engine::register::released;
+use crate::engine::registration::released;
 use crate::model::labels::{MANAGED_BY, TAINT_UNREGISTERED};
 use crate::model::node::Node;
 

@@ -28,7 +28,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::engine::Engine;
-use crate::engine::status::Status;
+use crate::engine::views::status::Status;
 use crate::host::text;
 use crate::shell::console::inventory::{Holds, Question, ToldInventory};
 use crate::shell::front::{Clusters, Front, Standing};

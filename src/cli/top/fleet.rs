@@ -3,7 +3,7 @@
 
 use super::heard::Heard;
 use super::sheet::{Cell, Column, Row, Sheet, Tone};
-use crate::engine::status::Status;
+use crate::engine::views::status::Status;
 use crate::shell::console::ToldCluster;
 use crate::shell::front::Standing;
 

@@ -3,7 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::inventory::Amount;
+use crate::engine::views::inventory::Amount;
 
 /// How long ago something was, in its two largest units, or one where that says enough.
 pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
@@ -67,7 +67,7 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::{amount, share, some, span, title};
-    use crate::engine::inventory::Amount;
+    use crate::engine::views::inventory::Amount;
 
     #[test]
     fn spans_have_the_units_that_tell_them_apart() {

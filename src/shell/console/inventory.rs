@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::inventory::{Amount, Hope, Inventory, SeenNode, SeenPod, Wanted};
+use crate::engine::views::inventory::{Amount, Hope, Inventory, SeenNode, SeenPod, Wanted};
 use crate::host::text::bounded;
 use crate::model::claim::Phase;
 use crate::plan::render_rejections;

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::engine::herald::{About, Notice};
+use crate::engine::views::kube_events::{About, Notice};
 use crate::host::clock;
 use crate::host::text;
 use crate::model::id::ClusterName;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use outrigger::config::{Inputs, SourceFile, load};
 use outrigger::engine::Engine;
-use outrigger::engine::batch::Batch;
+use outrigger::engine::batcher::Batch;
 use outrigger::engine::command::{Answer, Command, Launch, NodePatch};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;

@@ -1,8 +1,8 @@
 //! Which events reports make, about which objects. It must not know how events are written.
 
 use outrigger::engine::event::Event;
-use outrigger::engine::herald::{About, Notice};
 use outrigger::engine::report::Report;
+use outrigger::engine::views::kube_events::{About, Notice};
 use outrigger::model::cluster::Mode;
 use outrigger::model::id::{NodeName, ObjectKey};
 use outrigger::model::object::{Kind, Object};

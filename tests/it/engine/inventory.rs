@@ -1,6 +1,8 @@
 //! What is in one cluster, node by node and pod by pod. It must not know how that is shown.
 
-use outrigger::engine::inventory::{Amount, Hope, Inventory, NODES_MAX, PODS_MAX, SeenPod, Wanted};
+use outrigger::engine::views::inventory::{
+    Amount, Hope, Inventory, NODES_MAX, PODS_MAX, SeenPod, Wanted,
+};
 use outrigger::model::claim::Phase;
 use outrigger::model::cluster::Mode;
 use outrigger::model::labels::ZONE;

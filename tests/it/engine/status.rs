@@ -1,7 +1,7 @@
 //! One cluster at a glance. It must not know how that is shown.
 
 use jiff::SignedDuration;
-use outrigger::engine::status::Paused;
+use outrigger::engine::views::status::Paused;
 use outrigger::model::cluster::Mode;
 use outrigger::model::notes::{Pause, pause_key};
 use outrigger::model::object::Object;

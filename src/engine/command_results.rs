@@ -5,8 +5,8 @@ use jiff::Timestamp;
 
 use crate::engine::Engine;
 use crate::engine::command::{Answer, CommandId, FailureKind};
+use crate::engine::in_flight::{ANSWER_MAX, Flight, FlightKind, Step};
 use crate::engine::report::Report;
-use crate::engine::work::{ANSWER_MAX, Flight, FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::hash::hashes_in;
 use crate::model::id::{ClaimId, NodeClassName};

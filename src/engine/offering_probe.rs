@@ -5,8 +5,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::to_buy;
+use crate::engine::in_flight::Work;
 use crate::engine::report::Report;
-use crate::engine::work::Work;
 use crate::model::claim::Phase;
 use crate::model::id::ClaimId;
 use crate::state::unavailable_offerings::Access;

@@ -43,7 +43,7 @@ struct Shut {
 
 /// New nodes whose pods may leave.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Waves {
+pub(crate) struct Waves {
     /// Since when, of each whose wave is not over.
     begun: BTreeMap<ClaimId, Timestamp>,
     /// Pods whose wave is still to come.
@@ -52,17 +52,17 @@ pub(super) struct Waves {
 
 impl Waves {
     /// Since when the pods of a new node may leave.
-    pub(super) fn since(&self, claim: &ClaimId) -> Option<Timestamp> {
+    pub(crate) fn since(&self, claim: &ClaimId) -> Option<Timestamp> {
         self.begun.get(claim).copied()
     }
 
     /// Whether a pod stays for now since its wave is still to come.
-    pub(super) fn is_later(&self, pod: &PodKey) -> bool {
+    pub(crate) fn is_later(&self, pod: &PodKey) -> bool {
         self.later.contains(pod)
     }
 
     /// Whether some are to come, or have to come where they were let go for.
-    pub(super) fn are_under_way(&self) -> bool {
+    pub(crate) fn are_under_way(&self) -> bool {
         self.are_left() || !self.begun.is_empty()
     }
 
@@ -72,14 +72,14 @@ impl Waves {
     }
 
     /// How many pods stay for now since their wave is still to come.
-    pub(super) fn count_later(&self) -> usize {
+    pub(crate) fn count_later(&self) -> usize {
         self.later.len()
     }
 }
 
 impl Engine {
     /// Lets the next wave go once that before is over.
-    pub(super) fn surge(&mut self, now: Timestamp) {
+    pub(crate) fn surge(&mut self, now: Timestamp) {
         let shut = self.shut_ones(now);
         let is_shut = |id: &ClaimId| shut.iter().any(|own| own.id == *id);
         let lasts = |since: Timestamp, most| now.duration_since(since) < most;
@@ -170,7 +170,7 @@ impl Engine {
 
     /// Whether none of a leaving node's pods may be told to go yet, since their waves are still to
     /// come: the node's own time does not run meanwhile.
-    pub(super) fn waits_for_wave(&self, id: &ClaimId, now: Timestamp) -> bool {
+    pub(crate) fn waits_for_wave(&self, id: &ClaimId, now: Timestamp) -> bool {
         let moved = self.works.get(id).is_some_and(|own| own.drain.moved);
         let claim = self.state.ledger.claims.get(id).filter(|_| !moved);
         let node = claim.and_then(|own| own.node.as_ref());

@@ -128,19 +128,19 @@ pub enum Hope {
 
 /// Nodes that were looked at and stay, as they were last looked at.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stays {
+pub(crate) struct Stays {
     swept: Vec<Kept>,
     weighed: Vec<Kept>,
 }
 
 impl Stays {
     /// A sweep is over.
-    pub(super) fn swept(&mut self, plan: &mut Plan) {
+    pub(crate) fn swept(&mut self, plan: &mut Plan) {
         self.swept = std::mem::take(&mut plan.kept);
     }
 
     /// The whole cluster was weighed.
-    pub(super) fn weighed(&mut self, plan: &mut Plan) {
+    pub(crate) fn weighed(&mut self, plan: &mut Plan) {
         self.weighed = std::mem::take(&mut plan.kept);
     }
 

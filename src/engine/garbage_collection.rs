@@ -7,9 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::Command;
-use crate::engine::register::released;
+use crate::engine::in_flight::FlightKind;
+use crate::engine::registration::released;
 use crate::engine::report::Report;
-use crate::engine::work::FlightKind;
 use crate::model::id::NodeName;
 use crate::model::labels::CLAIM;
 

@@ -7,9 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
-use crate::engine::deadline::unfinished;
+use crate::engine::drain::deadline::unfinished;
+use crate::engine::in_flight::{FlightKind, Step};
 use crate::engine::report::Report;
-use crate::engine::work::{FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::instance::CapacityType;

@@ -13,8 +13,8 @@ use jiff::Timestamp;
 
 use crate::engine::Engine;
 use crate::engine::command::{Answer, Command, FailureKind, NewNode};
+use crate::engine::in_flight::{Attempt, FlightKind, Step};
 use crate::engine::report::Report;
-use crate::engine::work::{Attempt, FlightKind, Step};
 use crate::model::claim::Phase;
 use crate::model::cluster::Binding;
 use crate::model::id::{ClaimId, NodeName, PodKey};

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::disruption::expiry;
 use crate::disruption::verdict::{Kept, Verdict};
 use crate::engine::Engine;
-use crate::engine::batch::Closes;
+use crate::engine::batcher::Closes;
 use crate::engine::report::Report;
 use crate::model::buffer::buffer_of;
 use crate::model::claim::{ClaimRecord, Phase};

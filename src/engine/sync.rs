@@ -5,8 +5,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::Command;
+use crate::engine::in_flight::FlightKind;
 use crate::engine::report::Report;
-use crate::engine::work::FlightKind;
 use crate::model::claim::Phase;
 use crate::model::id::{NodeName, ObjectKey};
 use crate::model::object::Kind;

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 
 use crate::engine::Engine;
 use crate::engine::command::Command;
+use crate::engine::in_flight::FlightKind;
 use crate::engine::report::Report;
-use crate::engine::work::FlightKind;
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, TypeName};
 use crate::state::node_claims::Claim;

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Answer, Command, FailureKind};
-use crate::engine::work::{FlightKind, Group, GroupKey, Hint};
+use crate::engine::in_flight::{FlightKind, Group, GroupKey, Hint};
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::labels::{HOSTNAME, Labels};

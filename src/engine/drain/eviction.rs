@@ -5,8 +5,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Answer, Command};
+use crate::engine::in_flight::FlightKind;
 use crate::engine::report::Report;
-use crate::engine::work::FlightKind;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
@@ -37,7 +37,7 @@ struct Going {
 impl Engine {
     /// Tells the pods to go whose turn it is, and those whose time is running out. Returns whether
     /// any pod holds the node.
-    pub(super) fn move_pods(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) -> bool {
+    pub(crate) fn move_pods(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) -> bool {
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         let pods = self.state.objects.pods_on(node.as_str());
         let left: Vec<&Pod> = pods.filter(|pod| pod.holds_drain(now)).collect();
@@ -121,7 +121,7 @@ impl Engine {
 
     /// A pod was told to go, or it was refused. While it is there it is told again, more and more
     /// rarely: what the API server has taken, the watch will show.
-    pub(super) fn evicted(&mut self, id: &ClaimId, pod: &PodKey, answer: Answer, now: Timestamp) {
+    pub(crate) fn evicted(&mut self, id: &ClaimId, pod: &PodKey, answer: Answer, now: Timestamp) {
         let reason = self.state.ledger.claims.get(id).and_then(|own| own.leaving);
         let work = self.works.get_mut(id);
         let Some(own) = work.and_then(|work| work.drain.evictions.get_mut(pod)) else {
@@ -144,7 +144,7 @@ impl Engine {
     }
 
     /// What holds a leaving node now: its pods or, once they are gone, volumes.
-    pub(super) fn obstacles(&self, id: &ClaimId, now: Timestamp) -> Vec<Obstacle> {
+    pub(crate) fn obstacles(&self, id: &ClaimId, now: Timestamp) -> Vec<Obstacle> {
         let claim = self.state.ledger.claims.get(id);
         let node = claim.and_then(|own| own.node.as_ref());
         let pods = node.map(|node| self.state.obstacles(node.as_str(), now));
@@ -156,7 +156,7 @@ impl Engine {
     }
 
     /// Says what holds a node, once it has for a while.
-    pub(super) fn tell_held(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
+    pub(crate) fn tell_held(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
         let Some(drain) = self.works.get_mut(id).map(|own| &mut own.drain) else {
             return;
         };
@@ -182,7 +182,7 @@ impl Engine {
     }
 
     /// Says what is still there of a node that ends all the same.
-    pub(super) fn tell_forced(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
+    pub(crate) fn tell_forced(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
         let (held_by, more) = shown(self.obstacles(id, now));
         if !held_by.is_empty() {
             self.report(Report::DrainForced {

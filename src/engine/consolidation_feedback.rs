@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::disruption::consolidation_backoff::{Churn, LOST_MAX};
 use crate::engine::Engine;
-use crate::engine::heirs::is_for_movers;
+use crate::engine::replacement_pods::is_for_movers;
 use crate::engine::report::Report;
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, PodKey, PoolName};

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, FailureKind};
-use crate::engine::work::Step;
+use crate::engine::in_flight::Step;
 use crate::model::id::{ClaimId, NodeName, ObjectKey};
 use crate::model::object::Attachment;
 
@@ -22,7 +22,7 @@ const LIST_APART: SignedDuration = SignedDuration::from_secs(5);
 impl Engine {
     /// Whether a drained node's volumes are waited for no more: none is attached, or their time is
     /// up. Where there are no volumes at all, nobody is asked.
-    pub(super) fn is_detached(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) -> bool {
+    pub(crate) fn is_detached(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) -> bool {
         let detach = self.works.get(id).map(|own| &own.drain.detach);
         if self.state.objects.volumes.is_empty() || detach.is_some_and(|own| own.over) {
             return true;
@@ -52,7 +52,7 @@ impl Engine {
     }
 
     /// What is attached to a node was listed.
-    pub(super) fn attachments_listed(
+    pub(crate) fn attachments_listed(
         &mut self,
         id: &ClaimId,
         all: Vec<Attachment>,
@@ -72,7 +72,7 @@ impl Engine {
 
     /// Attachments could not be listed. Who may not list them is told so, and the end does not wait
     /// for what cannot be seen; everything else is tried again.
-    pub(super) fn attachments_unknown(&mut self, id: &ClaimId, kind: FailureKind, now: Timestamp) {
+    pub(crate) fn attachments_unknown(&mut self, id: &ClaimId, kind: FailureKind, now: Timestamp) {
         if let Some(work) = self.works.get_mut(id) {
             work.drain.detach.over |= kind == FailureKind::Denied;
             work.retry.failed(now, &mut self.rng);

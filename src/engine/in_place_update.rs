@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::engine::Engine;
 use crate::engine::command::{Answer, Command, FailureKind, NodePatch};
-use crate::engine::work::{FlightKind, Step, Work};
+use crate::engine::in_flight::{FlightKind, Step, Work};
 use crate::model::claim::{
     ClaimRecord, Phase, TAG_EXPIRE, TAG_EXPIRE_HARD, TAG_GRACE, TAG_NODE_CLASS_HASH, TAG_POOL_HASH,
     seconds,

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
-use crate::engine::work::Step;
+use crate::engine::in_flight::Step;
 use crate::model::id::ClaimId;
 use crate::model::labels::{DISRUPTION_REASON, TERMINATION_AT};
 use crate::model::node::Node;
@@ -23,7 +23,7 @@ const TOLD_MAX: usize = 3;
 impl Engine {
     /// A node's pods are moved from here on: its time begins to run, if it has any.
     /// Source: spec/disruption.md §3.3.
-    pub(super) fn start_time(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
+    pub(crate) fn start_time(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         let claim = self.state.ledger.claims.get(id);
         let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
             return;
@@ -41,7 +41,7 @@ impl Engine {
     }
 
     /// Whether the Node has yet to say when it ends; it is made to. Nothing is forced before.
-    pub(super) fn writes_deadline(&mut self, id: &ClaimId, now: Timestamp) -> bool {
+    pub(crate) fn writes_deadline(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let claim = self.state.ledger.claims.get(id);
         let node = claim.and_then(|own| self.node_of(own));
         let drain = self.works.get(id).map(|own| &own.drain);
@@ -63,7 +63,7 @@ impl Engine {
 
     /// Whether a leaving node's time is up, and it says so itself. An empty one is never ended with
     /// pods on it.
-    pub(super) fn is_over(&self, id: &ClaimId, now: Timestamp) -> bool {
+    pub(crate) fn is_over(&self, id: &ClaimId, now: Timestamp) -> bool {
         let claim = self.state.ledger.claims.get(id);
         let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
             return false;
@@ -76,7 +76,7 @@ impl Engine {
 
     /// What the pool says of a node that its pods have held for too long. Returns whether it was
     /// heeded, and something else is to be done than to wait.
-    pub(super) fn heed_block(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
+    pub(crate) fn heed_block(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
         let (Some(claim), Some(work)) = (self.state.ledger.claims.get(id), self.works.get(id))
         else {
             return false;
@@ -157,14 +157,14 @@ impl Engine {
 }
 
 /// How a Node says when it ends. Others read whole seconds, as RFC 3339 has them.
-pub(super) fn deadline_annotation(at: Timestamp) -> (String, Option<String>) {
+pub(crate) fn deadline_annotation(at: Timestamp) -> (String, Option<String>) {
     let whole = Timestamp::from_second(at.as_second()).unwrap_or(at);
     (TERMINATION_AT.to_owned(), Some(whole.to_string()))
 }
 
 /// Whether a restart finds a node that was past the point of return: why it was leaving. That its
 /// instance is taken back nobody says once more.
-pub(super) fn unfinished(node: &Node) -> Option<Reason> {
+pub(crate) fn unfinished(node: &Node) -> Option<Reason> {
     let reason = Reason::parse(node.annotations.get(DISRUPTION_REASON)?)?;
     let irrevocable = match reason {
         Reason::Empty => false,
