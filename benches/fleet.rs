@@ -15,9 +15,9 @@ use outrigger::model::labels::{
     ARCH, CAPACITY_TYPE, HOSTNAME, INITIALIZED, INSTANCE_TYPE, Labels, OS, POOL, REGISTERED, ZONE,
 };
 use outrigger::model::node::Node;
-use outrigger::model::object::Object;
 use outrigger::model::pod::{Owner, Pod, PodPhase};
 use outrigger::model::pool::{Allowance, Budget, Pool};
+use outrigger::model::watched_object::Object;
 use outrigger::plan::{self, Plan};
 use outrigger::scheduling::{NewClaim, solve};
 use outrigger::state::State;

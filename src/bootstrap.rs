@@ -11,8 +11,6 @@
 
 mod quote;
 
-pub(crate) mod yaml;
-
 mod mime;
 
 mod kubelet;

@@ -19,11 +19,11 @@ use crate::disruption::budgets::rate_shut;
 use crate::engine::command::{Answer, Command, FailureKind, Issued};
 use crate::engine::event::Event;
 use crate::fleet::member::Member;
+use crate::model::capacity_scope::Market;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::{Ask, FleetLimits, FleetView, Holding, Others};
 use crate::model::id::{ClaimId, ClusterName};
 use crate::model::instance::Held;
-use crate::model::market::Market;
 use crate::model::pool::{Budget, Limits, Reason, names};
 use crate::model::quantity::{Resources, display_amount};
 

@@ -27,15 +27,15 @@ use crate::kubernetes_convert::quantity::Quantities;
 use crate::model::id::{NodeName, ObjectKey};
 use crate::model::labels::{REGION, ZONE, normalized};
 use crate::model::node::{CONDITIONS_MAX, Condition, ConditionStatus, Node};
-#[cfg(feature = "daemon")]
-use crate::model::object::Attachment;
-use crate::model::object::{
-    CsiNode, Kind, Namespace, Object, Selecting, StorageClass, Volume, VolumeClaim,
-};
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Effect, Taint};
+#[cfg(feature = "daemon")]
+use crate::model::watched_object::Attachment;
+use crate::model::watched_object::{
+    CsiNode, Kind, Namespace, Object, Selecting, StorageClass, Volume, VolumeClaim,
+};
 use crate::state::volume_topology::EBS_DRIVER;
 
 /// The oldest minor version of Kubernetes 1 with all that is used and rendered: FlowSchemas of
@@ -372,7 +372,7 @@ mod tests {
 
     use super::Convert;
     use crate::kubernetes_convert::api_types as json;
-    use crate::model::object::{Kind, Object, StorageClass, Volume, VolumeClaim};
+    use crate::model::watched_object::{Kind, Object, StorageClass, Volume, VolumeClaim};
 
     fn read<T: Convert + DeserializeOwned>(json: &str) -> Object {
         let read: T = serde_json::from_str(json).expect("an object");

@@ -7,6 +7,8 @@ pub mod model;
 
 pub mod catalog;
 
+pub mod text;
+
 pub mod bootstrap;
 
 pub mod config;
@@ -14,6 +16,11 @@ pub mod config;
 pub mod karpenter;
 
 pub mod autoscaler;
+
+#[cfg(feature = "cli")]
+pub mod host;
+
+pub mod coordination;
 
 pub mod state;
 
@@ -33,13 +40,10 @@ pub mod fleet;
 
 pub mod sim;
 
-// What is not pure: the host's clock and files, then the only async and the only sockets.
-
-#[cfg(feature = "cli")]
-pub mod host;
-
 #[cfg(feature = "daemon")]
 pub mod shell;
 
 #[cfg(feature = "cli")]
 pub mod cli;
+
+// What is not pure: the host's clock and files, then the only async and the only sockets.

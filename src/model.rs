@@ -18,8 +18,6 @@
 // The order is the architecture: a module names only those above it. Blank lines keep rustfmt
 // from sorting.
 
-pub mod text;
-
 pub mod id;
 
 pub mod labels;
@@ -44,7 +42,7 @@ pub mod pdb;
 
 pub mod node;
 
-pub mod object;
+pub mod watched_object;
 
 pub mod reservation;
 
@@ -54,13 +52,7 @@ pub mod window;
 
 pub mod pool;
 
-pub mod notes;
-
-pub mod tenure;
-
 pub mod clock_skew;
-
-pub mod rival;
 
 pub mod overlay;
 
@@ -78,6 +70,6 @@ pub mod proxy;
 
 pub mod cluster;
 
-pub mod market;
+pub mod capacity_scope;
 
-pub mod hash;
+pub mod template_hash;

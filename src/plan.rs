@@ -28,6 +28,7 @@ use std::sync::Arc;
 use foldhash::HashSet;
 use jiff::Timestamp;
 
+use crate::coordination::lease_annotations::LetGo;
 use crate::disruption::budgets::Budgets;
 use crate::disruption::cluster_health::ailing;
 use crate::disruption::consolidation;
@@ -42,7 +43,6 @@ use crate::disruption::verdict::{Kept, Verdict};
 use crate::model::buffer_object::Rooms;
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
-use crate::model::notes::LetGo;
 use crate::model::pool::Reason;
 use crate::plan::blocked_by_terminating::place_stuck;
 use crate::plan::buffers::keep_free;

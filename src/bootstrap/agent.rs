@@ -5,11 +5,12 @@
 
 use serde_json::json;
 
+use crate::bootstrap::BootstrapError;
 use crate::bootstrap::join::{self, NODE_NAME, PROVIDER_ID};
 use crate::bootstrap::node::Node;
 use crate::bootstrap::quote::shell;
-use crate::bootstrap::{BootstrapError, yaml};
 use crate::model::node_class::bootstrap::Agent;
+use crate::text::yaml;
 
 /// A distribution with a supervisor.
 pub(super) struct Distribution {

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::bootstrap::join::{self, NODE_NAME, PROVIDER_ID};
 use crate::bootstrap::node::Node;
-use crate::bootstrap::{BootstrapError, authority, yaml};
+use crate::bootstrap::{BootstrapError, authority};
+use crate::text::yaml;
 
 const FORMAT: &str = "kubeadm";
 /// The first Kubernetes whose kubeadm reads `v1beta4`, where arguments are a list.

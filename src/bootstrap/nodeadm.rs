@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::bootstrap::BootstrapError;
 use crate::bootstrap::mime::{self, Part, SHELL};
 use crate::bootstrap::node::Node;
-use crate::bootstrap::yaml;
+use crate::text::yaml;
 
 const FORMAT: &str = "Amazon Linux 2023";
 const NODE_CONFIG: &str = "application/node.eks.aws";

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::bootstrap::BootstrapError;
 use crate::bootstrap::node::Node;
-use crate::bootstrap::yaml;
+use crate::text::yaml;
 
 const WHAT: &str = "machine configuration";
 /// What Talos keeps for itself of these, unless it is told, the scheduler does not know of.

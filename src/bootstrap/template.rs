@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use crate::bootstrap::join::host_port;
 use crate::bootstrap::kubelet::joined;
 use crate::bootstrap::node::Node;
-use crate::bootstrap::{BootstrapError, authority, quote, yaml};
+use crate::bootstrap::{BootstrapError, authority, quote};
+use crate::text::yaml;
 
 /// What may stand in a template. Docs have the table: docs/decisions/015-user-data.md.
 const NAMES: [&str; 21] = [

@@ -12,11 +12,11 @@ use tokio::time::timeout;
 
 use super::arguments::ConfigArguments;
 use super::given::chosen;
+use crate::coordination::lease_annotations::{Pause, REASON_MAX, pause_key};
 use crate::engine::command::LeasePatch;
 use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::id::PoolName;
-use crate::model::notes::{Pause, REASON_MAX, pause_key};
 use crate::shell::drivers::Drivers;
 use crate::shell::kube::lease;
 

@@ -12,10 +12,10 @@ use http::{Method, StatusCode};
 
 use super::arguments::{ConfigArguments, SocketArguments};
 use super::pause::annotate;
+use crate::coordination::lease_annotations::{ACCEPTED, accepted_with};
 use crate::host::text::line;
 use crate::model::cluster::Cluster;
-use crate::model::hash::{accepted_cluster, change_id};
-use crate::model::notes::{ACCEPTED, accepted_with};
+use crate::model::template_hash::{accepted_cluster, change_id};
 use crate::shell::console::RELOAD;
 use crate::shell::console::ask::ask;
 

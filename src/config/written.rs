@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 
 use hcl::Value;
 
-use crate::model::hash::fnv1a;
+use crate::model::template_hash::fnv1a;
 
 /// Characters of a value that are shown.
 const SHOWN_MAX: usize = 100;

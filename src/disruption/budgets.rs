@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use crate::coordination::lease_annotations::LetGo;
 use crate::disruption::cooldown::cools_until;
 use crate::disruption::maintenance_windows;
 use crate::disruption::verdict::{Scope, Verdict};
 use crate::model::cluster::RemovedPools;
 use crate::model::id::{ClaimId, NodeName, PoolName};
-use crate::model::notes::LetGo;
 use crate::model::pool::{Allowance, Budget, Maintenance, Rate, Reason, names};
 use crate::state::candidates::{Candidate, Roster};
 

@@ -14,11 +14,11 @@ use crate::disruption::eligibility::{kept_anyway, objection};
 use crate::disruption::instance_drift::{Drift, drift};
 use crate::disruption::verdict::{Kept, Verdict};
 use crate::model::cluster::{Cluster, RemovedPools};
-use crate::model::hash::{Change, Hashes, node_class_hashes, pool_hashes};
 use crate::model::instance::CapacityType;
 use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, NODE_CLASS_HASH, POOL_HASH, ZONE};
 use crate::model::node_class::resolved::Resolved;
 use crate::model::pool::{Pool, Reason};
+use crate::model::template_hash::{Change, Hashes, node_class_hashes, pool_hashes};
 use crate::state::candidates::{Candidate, Roster};
 
 /// A type may be missing from a listing for a while; a younger claim was planned with it just now.

@@ -9,9 +9,9 @@ use crate::disruption::budgets::Budgets;
 use crate::disruption::eligibility::kept_anyway;
 use crate::disruption::verdict::Kept;
 use crate::model::claim::ClaimRecord;
-use crate::model::hash::spread;
 use crate::model::labels::CLAIM;
 use crate::model::pool::{Pool, Reason};
+use crate::model::template_hash::spread;
 use crate::state::candidates::{Candidate, Roster};
 
 /// A node leaves up to this share of its time sooner.

@@ -11,12 +11,12 @@ use crate::catalog::Catalog;
 use crate::ec2::refusal::{Sort, failure};
 use crate::engine::command::Launch;
 use crate::model::cluster::Cluster;
-use crate::model::hash::record_in;
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::ZONE;
 use crate::model::node_class::resolved::Cause;
 use crate::model::pool::Pool;
+use crate::model::template_hash::record_in;
 
 /// Offerings a class is tried with at most: the next only where one is refused. A subnet or a type
 /// that cannot be had is no fault of the class.

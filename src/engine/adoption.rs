@@ -14,12 +14,12 @@ use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch, Nod
 use crate::engine::in_flight::FlightKind;
 use crate::engine::report::Report;
 use crate::model::claim::{ADOPTED, Phase};
-use crate::model::hash::record_in;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::instance::OfferingKey;
 use crate::model::labels::CLAIM;
 use crate::model::node::Node;
 use crate::model::pod::PodPhase;
+use crate::model::template_hash::record_in;
 use crate::state::node_claims::Claim;
 
 /// Instances that are tagged at once: EC2 takes some ten calls a second.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::coordination::lease_annotations::Lease;
 use crate::model::buffer_object::BufferStatus;
 use crate::model::claim::{ClaimRecord, TAG_EKS, TAG_OWNED};
 use crate::model::cluster::Cluster;
@@ -13,12 +14,11 @@ use crate::model::fleet::{Ask, FleetView, Holding, Muster};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeName};
 use crate::model::instance::{CapacityType, Held, Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
-use crate::model::notes::Lease;
-use crate::model::object::{Attachment, Kind};
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
+use crate::model::watched_object::{Attachment, Kind};
 
 /// A launch of one instance for one claim. Repeating it with the same claim launches nothing more.
 #[derive(Clone, Debug, PartialEq, Eq)]

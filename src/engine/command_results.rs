@@ -8,10 +8,10 @@ use crate::engine::command::{Answer, CommandId, FailureKind};
 use crate::engine::in_flight::{ANSWER_MAX, Flight, FlightKind, Step};
 use crate::engine::report::Report;
 use crate::model::claim::Phase;
-use crate::model::hash::hashes_in;
 use crate::model::id::{ClaimId, NodeClassName};
 use crate::model::instance::{Instance, InstanceState};
 use crate::model::pool::Pool;
+use crate::model::template_hash::hashes_in;
 
 impl Engine {
     /// Matches an answer to its command.

@@ -12,9 +12,9 @@ use crate::engine::report::Report;
 use crate::model::claim::Phase;
 use crate::model::id::{ClaimId, PodKey, PoolName};
 use crate::model::node::Node;
-use crate::model::object::{Kind, Object};
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
+use crate::model::watched_object::{Kind, Object};
 use crate::plan::{self, Plan};
 
 /// Pods that come and go tend to do so together: the cluster is weighed once this long nothing has

@@ -22,10 +22,10 @@ use crate::model::labels::{
     DISRUPTION_REASON, EXCLUDE_BALANCERS, EXCLUDED_BY, TAINT_DISRUPTED, TERMINATION_AT,
 };
 use crate::model::node::Node;
-use crate::model::object::Kind;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::taint::{Effect, Taint};
+use crate::model::watched_object::Kind;
 use crate::state::disruption_blockers::Blocker;
 
 /// A drain lasts at least this long from the confirmed taint on: the scheduler may still bind a

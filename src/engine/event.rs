@@ -14,8 +14,8 @@ use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
 use crate::model::id::{InstanceId, NodeClassName, ObjectKey};
 use crate::model::instance::Held;
-use crate::model::object::{Kind, Object};
 use crate::model::pool::Reason;
+use crate::model::watched_object::{Kind, Object};
 
 /// What the provider says will happen to an instance, or happens to it. Later ones leave less time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

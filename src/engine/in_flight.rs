@@ -10,7 +10,7 @@ use crate::engine::command::{BufferPatch, CommandId, Launch};
 use crate::model::clock_skew::ClockSkew;
 use crate::model::id::{ClaimId, NodeName, ObjectKey, PodKey};
 use crate::model::labels::Labels;
-use crate::model::object::{Attachment, Kind};
+use crate::model::watched_object::{Attachment, Kind};
 use crate::state::cluster_identity::Mismatch;
 
 /// A command without an answer for this long has failed with an unknown outcome. Whoever carries

@@ -16,12 +16,12 @@ use crate::model::claim::{
     seconds,
 };
 use crate::model::cluster::Cluster;
-use crate::model::hash::{Change, Hashes, hashes_in};
 use crate::model::id::{ClaimId, InstanceId, PoolName};
 use crate::model::labels::{Labels, NODE_CLASS_HASH, POOL_HASH};
 use crate::model::node::Node;
 use crate::model::pool::Pool;
 use crate::model::taint::Effect;
+use crate::model::template_hash::{Change, Hashes, hashes_in};
 use crate::state::node_claims::Claim;
 use crate::state::snapshot_builder::node_labels;
 

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::coordination::lease_annotations::{LET_GO, LET_GO_MAX, Lease, LetGo, Notes};
 use crate::disruption::budgets::Budgets;
 use crate::engine::Engine;
 use crate::engine::backoff::Retry;
@@ -17,7 +18,6 @@ use crate::engine::command::{Answer, Command, FailureKind, LeasePatch};
 use crate::engine::in_flight::FlightKind;
 use crate::engine::report::Report;
 use crate::model::id::{ClaimId, PoolName};
-use crate::model::notes::{LET_GO, LET_GO_MAX, Lease, LetGo, Notes};
 use crate::model::pool::{Budget, Reason};
 
 /// The Lease is read again when a pass comes after this long; passes are half a minute apart at

@@ -19,11 +19,11 @@ use crate::model::labels::{
     PLACEMENT_GROUP_PARTITION, POOL_HASH, REGISTERED, TAINT_UNREGISTERED, ZONE, ZONE_ID,
 };
 use crate::model::node::Node;
-use crate::model::object::Kind;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::reservation::Reservation;
 use crate::model::taint::Taint;
+use crate::model::watched_object::Kind;
 use crate::state::node_claims::Claim;
 use crate::state::snapshot_builder::node_labels;
 

@@ -13,9 +13,9 @@ use crate::engine::in_flight::Work;
 use crate::engine::report::Report;
 use crate::model::claim::Phase;
 use crate::model::cluster::Cluster;
-use crate::model::hash::change_id;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::pool::Reason;
+use crate::model::template_hash::change_id;
 use crate::state::candidates::{Health, Roster, Unaccepted};
 
 /// What is remembered of it.

@@ -9,7 +9,7 @@ use crate::engine::in_flight::FlightKind;
 use crate::engine::report::Report;
 use crate::model::claim::Phase;
 use crate::model::id::{NodeName, ObjectKey};
-use crate::model::object::Kind;
+use crate::model::watched_object::Kind;
 use crate::state::node_claims::LISTING_APART;
 
 /// Instances are listed this often while nothing is on its way.

@@ -10,10 +10,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::report::Report;
-use crate::model::hash::accept_id;
 use crate::model::id::ClaimId;
 use crate::model::node::Node;
 use crate::model::pool::Allowance;
+use crate::model::template_hash::accept_id;
 use crate::state::cluster_identity::{HeldEnds, Mismatch};
 use crate::state::node_claims::{Claim, LISTING_APART};
 

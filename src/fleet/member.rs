@@ -8,10 +8,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::fleet::PATIENCE;
+use crate::model::capacity_scope::Market;
 use crate::model::cluster::{Cluster, Mode};
 use crate::model::fleet::{FleetView, Holding, Muster};
 use crate::model::id::ClaimId;
-use crate::model::market::Market;
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;
 

@@ -3,8 +3,8 @@
 
 use std::error::Error;
 
-pub(crate) use crate::model::text::bounded;
-use crate::model::text::plain;
+pub(crate) use crate::text::sanitize::bounded;
+use crate::text::sanitize::plain;
 
 #[cfg(feature = "daemon")]
 mod api_error;

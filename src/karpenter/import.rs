@@ -33,7 +33,7 @@ use super::loss::{Loss, Losses};
 use super::tree::{Block, Body, Item, Printed};
 use crate::config::SourceFile;
 use crate::config::format::format;
-use crate::model::text::disturbs;
+use crate::text::sanitize::disturbs;
 
 /// What is imported is for these clusters.
 #[derive(Clone, Debug, Default)]

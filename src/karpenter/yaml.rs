@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::bootstrap::yaml::scalar;
+use crate::text::yaml::scalar;
 
 /// A document with the comments before it.
 pub(super) fn document(comments: &[String], object: &Map<String, Value>) -> String {

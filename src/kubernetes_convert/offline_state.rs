@@ -10,9 +10,9 @@ use thiserror::Error;
 
 use crate::kubernetes_convert::api_types::{self as json};
 use crate::kubernetes_convert::{Convert, broken_pod};
-use crate::model::object::Object;
 use crate::model::pod::Pod;
-use crate::model::text;
+use crate::model::watched_object::Object;
+use crate::text::sanitize;
 
 /// Why a text is no state of a cluster.
 #[derive(Debug, Error)]
@@ -69,7 +69,7 @@ pub fn parse(text: &str) -> Result<Vec<Object>, StateError> {
             let value = Value::Object(document.rest);
             if kind == "Status" {
                 let why = value["message"].as_str().unwrap_or("it says no more");
-                return Err(StateError::Status(text::bounded(why)));
+                return Err(StateError::Status(sanitize::bounded(why)));
             }
             objects.extend(object(&kind, value, 0)?);
         }
@@ -212,7 +212,7 @@ fn pod(value: Value, index: usize) -> Object {
 #[cfg(test)]
 mod tests {
     use super::parse;
-    use crate::model::object::{Kind, Object};
+    use crate::model::watched_object::{Kind, Object};
 
     fn kinds(text: &str) -> Vec<Kind> {
         parse(text)

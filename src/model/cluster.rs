@@ -13,10 +13,10 @@ use crate::model::id::{ClusterName, NodeClassName};
 use crate::model::instance::Price;
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
-use crate::model::object::Kind;
 use crate::model::overlay::Overlay;
 use crate::model::pool::{Allowance, ClusterDisruption, Limits, Pool};
 use crate::model::proxy::Proxy;
+use crate::model::watched_object::Kind;
 
 /// What may be done to a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

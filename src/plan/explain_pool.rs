@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::coordination::lease_annotations::Pause;
 use crate::disruption::verdict::{Kept, Scope};
 use crate::model::buffer::buffer_of;
 use crate::model::id::{NodeName, PodKey, PoolName};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::node::Node;
-use crate::model::notes::Pause;
 use crate::model::pool::{Pool, Reason};
 use crate::plan::explain_node::{REASONS, similar_names};
 use crate::plan::{Plan, foreseen};

@@ -11,7 +11,7 @@ use crate::model::instance::OfferingKey;
 use crate::model::quantity::display_amount;
 use crate::model::requirement::Incompatible;
 use crate::model::taint::Taint;
-use crate::model::text::disturbs;
+use crate::text::sanitize::disturbs;
 
 /// Characters of one text of elsewhere, such as the values that a pod wants of a label.
 const PART_MAX: usize = 200;

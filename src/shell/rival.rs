@@ -11,10 +11,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::coordination::leader_election::{Hold, RETRY};
+use crate::coordination::other_autoscaler::{Watched, Work};
 use crate::host::{clock, text};
 use crate::model::id::LeaseName;
-use crate::model::rival::{Watched, Work};
-use crate::model::tenure::{Hold, RETRY};
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::lease;
 

@@ -10,10 +10,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::coordination::leader_election::{ACTS, Candidate, Place, RETRY, Sight, host_of};
 use crate::host::clock::Moment;
 use crate::host::{clock, text};
 use crate::model::id::ClusterName;
-use crate::model::tenure::{ACTS, Candidate, Place, RETRY, Sight, host_of};
 use crate::shell::identity::Identity;
 use crate::shell::kube::client::Connection;
 use crate::shell::kube::lease::{self, Held};

@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::coordination::lease_annotations::Lease;
 use crate::model::id::{NodeName, PodKey};
-use crate::model::notes::Lease;
 use crate::sim::chance::{between, stream};
 use crate::sim::cluster::kubelet::Kubelet;
 use crate::sim::cluster::owners::Owned;

@@ -5,7 +5,7 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::command::Command;
-use crate::model::object::Kind;
+use crate::model::watched_object::Kind;
 use crate::sim::chance::{between, happens, stream, up_to};
 use crate::sim::timers::later;
 

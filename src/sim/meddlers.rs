@@ -8,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::event::Event;
 use crate::model::id::NodeName;
 use crate::model::node::Node;
-use crate::model::object::{Kind, Object};
 use crate::model::pod::Pod;
+use crate::model::watched_object::{Kind, Object};
 
 /// A taint that was taken away is put back within this, once that is known.
 const PUT_BACK_MAX: SignedDuration = SignedDuration::from_secs(10);

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::command::Command;
 use crate::model::id::{InstanceId, NodeName};
 use crate::model::instance::{CapacityType, OfferingKey};
-use crate::model::object::{Kind, Object};
+use crate::model::watched_object::{Kind, Object};
 use crate::sim::cloud::CloudEvent;
 use crate::sim::faults::{Cut, Mishap};
 use crate::sim::scenario::Taken;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::event::Event;
-use crate::model::object::Kind;
+use crate::model::watched_object::Kind;
 use crate::sim::timers::later;
 
 /// How much of the truth a listing tells.

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
 use crate::catalog::class::Classes;
+use crate::coordination::lease_annotations::{LetGo, Notes};
 use crate::model::claim::Phase;
 use crate::model::cluster::Cluster;
 use crate::model::eviction::COST_OF_ONE;
@@ -16,7 +17,6 @@ use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::instance::Price;
 use crate::model::labels::{INITIALIZED_AT, POOL};
 use crate::model::node::Node;
-use crate::model::notes::{LetGo, Notes};
 use crate::model::pool::{OnBlocked, Reason};
 use crate::state::State;
 use crate::state::disruption_blockers::{Blocker, Misread};

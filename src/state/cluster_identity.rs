@@ -7,10 +7,10 @@ use std::fmt;
 use foldhash::HashSet;
 
 use crate::model::claim::Origin;
-use crate::model::hash::accept_id;
 use crate::model::id::{ClaimId, ClusterUid};
 use crate::model::labels::{CLAIM, CLUSTER};
 use crate::model::node::Node;
+use crate::model::template_hash::accept_id;
 use crate::state::State;
 use crate::state::node_claims::Claim;
 

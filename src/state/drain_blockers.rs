@@ -6,9 +6,9 @@ use std::fmt;
 use jiff::Timestamp;
 
 use crate::model::id::{ObjectKey, PodKey};
-use crate::model::object::Attachment;
 use crate::model::pdb::Pdb;
 use crate::model::pod::Pod;
+use crate::model::watched_object::Attachment;
 use crate::state::State;
 
 /// Names of budgets and finalizers that are told of one pod, at most.

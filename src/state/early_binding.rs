@@ -129,11 +129,11 @@ mod tests {
     use crate::model::claim::Phase;
     use crate::model::instance::NodeToCome;
     use crate::model::labels::{DO_NOT_DISRUPT, HOSTNAME, Labels, ZONE};
-    use crate::model::object::{Object, Volume, VolumeClaim};
     use crate::model::pod::{Owner, Pod};
     use crate::model::requirement::Requirements;
     use crate::model::selector::Selector;
     use crate::model::taint::{Effect, Taint};
+    use crate::model::watched_object::{Object, Volume, VolumeClaim};
     use crate::state::State;
     use crate::state::fixtures::{NOW, claim, waiting};
 

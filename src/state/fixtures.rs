@@ -8,9 +8,9 @@ use crate::model::id::ObjectKey;
 use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
 use crate::model::labels::{INITIALIZED, Labels, REGISTERED};
 use crate::model::node::Node;
-use crate::model::object::Object;
 use crate::model::pod::{Pod, PodPhase};
 use crate::model::quantity::Resources;
+use crate::model::watched_object::Object;
 use crate::state::node_claims::Claim;
 
 pub(crate) const NOW: Timestamp = Timestamp::UNIX_EPOCH;

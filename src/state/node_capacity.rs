@@ -410,11 +410,11 @@ mod tests {
     use crate::model::id::ObjectKey;
     use crate::model::labels::{HOSTNAME, INITIALIZED, NODE_NAME, POOL, REGISTERED, ZONE};
     use crate::model::node::Node;
-    use crate::model::object::{CsiNode, Namespace, Object, StorageClass, VolumeClaim};
     use crate::model::pod::{DaemonSet, Owner, Pod};
     use crate::model::pool::{Pool, Reason};
     use crate::model::requirement::Requirement;
     use crate::model::taint::{Effect, Taint};
+    use crate::model::watched_object::{CsiNode, Namespace, Object, StorageClass, VolumeClaim};
     use crate::state::State;
     use crate::state::fixtures::{NOW, claim, node, pod, waiting};
     use crate::state::node_capacity::{GOING, daemons_of};

@@ -243,9 +243,9 @@ mod tests {
     use crate::model::claim::Phase;
     use crate::model::cluster::Cluster;
     use crate::model::id::ObjectKey;
-    use crate::model::object::Object;
     use crate::model::pod::{Owner, Pod};
     use crate::model::pool::Reason;
+    use crate::model::watched_object::Object;
     use crate::state::State;
     use crate::state::fixtures::{NOW, claim, node, pod, waiting};
 
@@ -358,7 +358,7 @@ mod tests {
         let key = ObjectKey::new("default", "mover");
         state
             .objects
-            .delete(crate::model::object::Kind::Pod, &key, NOW);
+            .delete(crate::model::watched_object::Kind::Pod, &key, NOW);
         assert_eq!(state.snapshot(NOW).promised.len(), 0);
         // Of the same name, it is expected where it was planned; of another, it waits like any pod.
         for (name, promised, pending) in [("mover", 1, ""), ("other", 0, "other")] {

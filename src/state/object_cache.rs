@@ -9,10 +9,12 @@ use jiff::Timestamp;
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::labels::{HOSTNAME, Labels, NODE_NAME};
 use crate::model::node::Node;
-use crate::model::object::{CsiNode, Kind, Namespace, Object, StorageClass, Volume, VolumeClaim};
 use crate::model::pdb::Pdb;
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::requirement::{Requirement, Requirements};
+use crate::model::watched_object::{
+    CsiNode, Kind, Namespace, Object, StorageClass, Volume, VolumeClaim,
+};
 use crate::state::bound_pods::Census;
 use crate::state::disruption_cost::Stake;
 use crate::state::node_instances::NodeInstances;
@@ -492,9 +494,9 @@ mod tests {
     use crate::model::affinity::PodTerm;
     use crate::model::id::ObjectKey;
     use crate::model::labels::{DO_NOT_DISRUPT, HOSTNAME, NODE_NAME};
-    use crate::model::object::{Kind, Object};
     use crate::model::pod::{DaemonSet, Owner, Pod, PodPhase};
     use crate::model::quantity::Resources;
+    use crate::model::watched_object::{Kind, Object};
     use crate::state::disruption_cost::Stake;
     use crate::state::fixtures::{NOW, node};
 

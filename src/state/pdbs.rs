@@ -179,11 +179,11 @@ mod tests {
     use super::Shields;
     use crate::model::id::{NodeName, ObjectKey};
     use crate::model::labels::Labels;
-    use crate::model::object::Object;
     use crate::model::pdb::Pdb;
     use crate::model::pod::Pod;
     use crate::model::requirement::Requirement;
     use crate::model::selector::Selector;
+    use crate::model::watched_object::Object;
     use crate::state::fixtures::{NOW, pod};
     use crate::state::object_cache::Objects;
 

@@ -217,7 +217,7 @@ mod tests {
         let mut state = leaving(Some(Reason::Expired), vec![owned("replica", "ReplicaSet")]);
         assert_eq!(names(&state), "replica");
         let mut other = node("n");
-        if let crate::model::object::Object::Node(node) = &mut other {
+        if let crate::model::watched_object::Object::Node(node) = &mut other {
             node.provider_id = "aws:///zone/i-other".into();
         }
         state.objects.apply(other, NOW);

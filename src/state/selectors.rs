@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::id::ObjectKey;
 use crate::model::labels::Labels;
-use crate::model::object::{Kind, Selecting};
 use crate::model::pod::Owner;
 use crate::model::requirement::Requirement;
 use crate::model::selector::Selector;
+use crate::model::watched_object::{Kind, Selecting};
 
 /// By kind and key, which pods are selected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -153,9 +153,9 @@ mod tests {
     use super::Selectors;
     use crate::model::id::ObjectKey;
     use crate::model::labels::Labels;
-    use crate::model::object::{Kind, Selecting};
     use crate::model::pod::Owner;
     use crate::model::selector::Selector;
+    use crate::model::watched_object::{Kind, Selecting};
 
     /// `app=a tier=x`.
     fn labels(text: &str) -> Labels {

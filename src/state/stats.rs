@@ -152,9 +152,9 @@ mod tests {
     use crate::model::id::NodeName;
     use crate::model::labels::{INITIALIZED, POOL};
     use crate::model::node::Node;
-    use crate::model::object::Object;
     use crate::model::pod::{Owner, PodPhase};
     use crate::model::pool::Pool;
+    use crate::model::watched_object::Object;
     use crate::state::State;
     use crate::state::fixtures::{NOW, pod};
 

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::id::{ObjectKey, PodKey};
 use crate::model::labels::ATTACHABLE;
-use crate::model::object::{CsiNode, VolumeClaim};
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
+use crate::model::watched_object::{CsiNode, VolumeClaim};
 use crate::state::object_cache::Objects;
 use crate::state::snapshot::Mounts;
 
@@ -275,9 +275,9 @@ mod tests {
     use super::{ALTERNATIVES_MAX, attachable, attachable_left, mounts};
     use crate::model::id::ObjectKey;
     use crate::model::labels::{HOSTNAME, ZONE};
-    use crate::model::object::{CsiNode, Object, StorageClass, Volume, VolumeClaim};
     use crate::model::pod::Pod;
     use crate::model::requirement::{Requirement, Requirements};
+    use crate::model::watched_object::{CsiNode, Object, StorageClass, Volume, VolumeClaim};
     use crate::state::fixtures::{NOW, pod, waiting};
     use crate::state::object_cache::Objects;
     use crate::state::snapshot::Mounts;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::object::Kind;
+use crate::model::watched_object::Kind;
 
 /// A relist that lacks this many objects we knew, and more than one in `SHRUNK_SHARE`, is doubted.
 const SHRUNK_MIN: usize = 3;

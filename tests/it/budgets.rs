@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
+use outrigger::coordination::lease_annotations::{LetGo, Pause};
 use outrigger::disruption::budgets::Budgets;
 use outrigger::disruption::verdict::{Scope, Verdict};
 use outrigger::model::cluster::Cluster;
@@ -13,9 +14,8 @@ use outrigger::model::fleet::{FleetView, Muster, Others};
 use outrigger::model::id::ClaimId;
 use outrigger::model::labels::{INITIALIZED, Labels, POOL};
 use outrigger::model::node::Node;
-use outrigger::model::notes::{LetGo, Pause};
-use outrigger::model::object::Object;
 use outrigger::model::pool::{Allowance, Budget, CoolDown, Maintenance, Pool, Rate, Reason};
+use outrigger::model::watched_object::Object;
 use outrigger::model::window::Window;
 use outrigger::plan::{Plan, next_due, sweep};
 use outrigger::state::State;

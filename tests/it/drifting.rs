@@ -9,16 +9,16 @@ use outrigger::catalog::Catalog;
 use outrigger::disruption::verdict::{Scope, Verdict};
 use outrigger::model::claim::{ClaimRecord, Origin, Phase};
 use outrigger::model::cluster::Cluster;
-use outrigger::model::hash::hashes_in;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
 use outrigger::model::labels::{
     ARCH, CAPACITY_TYPE, INITIALIZED, INSTANCE_TYPE, POOL, REGISTERED, ZONE,
 };
 use outrigger::model::node::Node;
-use outrigger::model::object::Object;
 use outrigger::model::pod::{Owner, Pod, PodPhase};
 use outrigger::model::pool::{Allowance, Pool, Reason};
+use outrigger::model::template_hash::hashes_in;
+use outrigger::model::watched_object::Object;
 use outrigger::plan::{Plan, sweep};
 use outrigger::state::State;
 use outrigger::state::node_claims::Claim;

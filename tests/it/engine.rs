@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
+use outrigger::coordination::lease_annotations::Lease;
 use outrigger::engine::Engine;
 use outrigger::engine::command::{
     Adoption, Answer, Command, FailureKind, Issued, Launch, LeasePatch, NodePatch, Refusal,
@@ -20,11 +21,10 @@ use outrigger::model::id::{NodeName, ObjectKey};
 use outrigger::model::instance::{Held, Instance, InstanceState, NodeToCome, Offering};
 use outrigger::model::labels::{ARCH, DO_NOT_DISRUPT, HOSTNAME, Labels};
 use outrigger::model::node::Node;
-use outrigger::model::notes::Lease;
-use outrigger::model::object::{Attachment, Kind, Namespace, Object};
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Allowance, Limits, Pool};
 use outrigger::model::selector::Selector;
+use outrigger::model::watched_object::{Attachment, Kind, Namespace, Object};
 
 mod adopting;
 mod classes;

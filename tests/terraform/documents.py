@@ -243,7 +243,7 @@ def sources(calls, root):
     commands = {own["call"] for own in calls if own["file"] == "src/shell/kube/act.rs"}
     for name in sorted(set(re.findall(r"Command::(\w+)", arms)) ^ commands):
         yield f"the command {name} is carried out or in calls.tsv, but not both"
-    text = (pathlib.Path(root) / "model/object.rs").read_text()
+    text = (pathlib.Path(root) / "model/watched_object.rs").read_text()
     plurals = re.findall(r'=> "([a-z]+)",', text[text.index("fn plural") :])
     watched = {
         resource

@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use super::chart::{Day, float};
 use crate::model::id::TypeName;
 use crate::model::instance::CapacityType;
-use crate::model::text::plain;
 use crate::sim::samples::Sample;
 use crate::sim::summary::Summary;
 use crate::sim::timeline::{Fact, Line};
+use crate::text::sanitize::plain;
 
 /// More rows of a table than this are not read, and make a page slow.
 const ROWS_MAX: usize = 5000;

@@ -20,10 +20,10 @@ use super::screen::{Act, Key, Screen, Settings, View};
 use super::{node_sort, nodes, terminal};
 use crate::engine::views::inventory::Amount;
 use crate::engine::views::status::{Paused, PoolStatus, Status, Unaccepted};
-use crate::model::text::disturbs;
 use crate::shell::console::inventory::{Holds, Question, ToldInventory, ToldNode, ToldPod};
 use crate::shell::console::{Told, ToldCluster};
 use crate::shell::timeline::Line;
+use crate::text::sanitize::disturbs;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 

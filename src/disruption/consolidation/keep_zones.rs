@@ -111,8 +111,8 @@ mod tests {
     use super::stay_in_zones;
     use crate::model::id::{ObjectKey, PodKey};
     use crate::model::labels::ZONE;
-    use crate::model::object::Object;
     use crate::model::pod::{Owner, Pod};
+    use crate::model::watched_object::Object;
     use crate::scheduling::Solution;
     use crate::state::State;
     use crate::state::fixtures::{NOW, node, pod};

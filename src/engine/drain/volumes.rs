@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::engine::command::{Command, FailureKind};
 use crate::engine::in_flight::Step;
 use crate::model::id::{ClaimId, NodeName, ObjectKey};
-use crate::model::object::Attachment;
+use crate::model::watched_object::Attachment;
 
 /// Without a deadline volumes are waited for so long: after this time Kubernetes itself takes a
 /// volume off a node that does not answer (maxWaitForUnmountDuration of the attach/detach

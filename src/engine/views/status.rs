@@ -4,9 +4,9 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::coordination::lease_annotations::Pause;
 use crate::engine::Engine;
 use crate::model::id::PoolName;
-use crate::model::notes::Pause;
 
 /// How a cluster is doing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -6,9 +6,9 @@ use std::fmt::Write;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use crate::coordination::lease_annotations::Pause;
 use crate::disruption::verdict::Scope;
 use crate::model::instance::{OfferingKey, Price};
-use crate::model::notes::Pause;
 use crate::model::pool::Reason;
 use crate::plan::explain_pool::{ExplainedPool, Launches, Outlook, Stay, Stopped};
 use crate::plan::{render, render_rejections};

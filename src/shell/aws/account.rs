@@ -12,8 +12,8 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use tokio::sync::Mutex;
 
+use crate::model::capacity_scope::Market;
 use crate::model::cluster::Cluster;
-use crate::model::market::Market;
 use crate::shell::aws::record::Recorder;
 use crate::shell::clock_skew::SkewGauge;
 use crate::shell::limiter::Limiter;

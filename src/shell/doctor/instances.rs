@@ -6,11 +6,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ListParams};
 
+use crate::coordination::lease_annotations::Notes;
 use crate::host::clock;
 use crate::host::text;
 use crate::model::cluster::Cluster;
-use crate::model::notes::Notes;
-use crate::model::object::{self, Object};
+use crate::model::watched_object;
+use crate::model::watched_object::Object;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::instances::Lister;
@@ -47,10 +48,10 @@ pub(super) async fn instances(
     state.configure(cluster.clone());
     for namespace in found.items {
         let uid = namespace.metadata.uid.unwrap_or_default();
-        let own = object::Namespace {
+        let own = watched_object::Namespace {
             name: namespace.metadata.name.unwrap_or_default(),
             uid,
-            ..object::Namespace::default()
+            ..watched_object::Namespace::default()
         };
         state.objects.apply(Object::Namespace(own), now);
     }

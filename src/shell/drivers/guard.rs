@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 
+use crate::model::capacity_scope::Market;
 use crate::model::cluster::{Cluster, Mode};
 use crate::model::id::ClusterName;
-use crate::model::market::Market;
 use crate::shell::drivers::{Drivers, PrepareError};
 
 impl Drivers {

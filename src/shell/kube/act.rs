@@ -15,16 +15,16 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
+use crate::coordination::lease_annotations::Lease;
 use crate::engine::command::{Answer, BufferPatch, Command, FailureKind, NewNode, NodePatch};
 use crate::host::text;
 use crate::kubernetes_convert;
 use crate::kubernetes_convert::api_types as json_object;
 use crate::kubernetes_convert::buffer;
 use crate::model::id::{NodeName, ObjectKey, PodKey};
-use crate::model::notes::Lease;
-use crate::model::object::Kind;
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
+use crate::model::watched_object::Kind;
 use crate::shell::fence;
 use crate::shell::kube::buffers::{BUFFERS, GROUP};
 use crate::shell::kube::client::Connection;

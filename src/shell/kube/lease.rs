@@ -15,11 +15,11 @@ use kube::core::{Request, Status};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::coordination::leader_election::{Hold, LASTS};
+use crate::coordination::lease_annotations::Lease;
 use crate::engine::command::LeasePatch;
 use crate::model::id::LeaseName;
 use crate::model::labels::Labels;
-use crate::model::notes::Lease;
-use crate::model::tenure::{Hold, LASTS};
 use crate::shell::fence::Fenced;
 use crate::shell::kube::client::Connection;
 

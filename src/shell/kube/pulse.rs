@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Layer, Service};
 
 use crate::host::clock;
-use crate::model::object::Kind;
+use crate::model::watched_object::Kind;
 
 /// Time between the starts of two watches of a kind: the first after a watch that delivered
 /// something, doubled after each that did not, up to the second.
@@ -163,7 +163,7 @@ mod tests {
 
     use super::{Starts, watched};
     use crate::host::clock;
-    use crate::model::object::Kind;
+    use crate::model::watched_object::Kind;
 
     #[test]
     fn watches_that_deliver_nothing_start_ever_less_often() {

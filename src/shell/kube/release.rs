@@ -6,7 +6,7 @@ use crate::engine::release::release;
 use crate::kubernetes_convert::Convert;
 use crate::kubernetes_convert::api_types::Node as Json;
 use crate::model::id::NodeName;
-use crate::model::object::Object;
+use crate::model::watched_object::Object;
 use crate::shell::fence;
 use crate::shell::kube::act;
 use crate::shell::kube::client::Connection;

@@ -26,7 +26,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::engine::event::Event;
 use crate::model::cluster::{Cluster, WatchList};
-use crate::model::object::{Kind, Object};
+use crate::model::watched_object::{Kind, Object};
 
 use crate::host::text;
 use crate::kubernetes_convert::Convert;
@@ -421,7 +421,7 @@ mod tests {
 
     use super::{Source, json, keep_watching};
     use crate::engine::event::Event;
-    use crate::model::object::Kind;
+    use crate::model::watched_object::Kind;
     use crate::shell::kube::client::Connection;
 
     #[tokio::test(start_paused = true)]

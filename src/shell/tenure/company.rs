@@ -8,9 +8,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::STEADY;
+use crate::coordination::leader_election::{Place, asks_for, gives_to, may_hold};
 use crate::host::clock;
 use crate::model::id::ClusterName;
-use crate::model::tenure::{Place, asks_for, gives_to, may_hold};
 
 /// A host that has given back what it had asked for asks for nothing for so long, and for twice as
 /// long after each further time.

@@ -3,11 +3,11 @@
 
 use jiff::Timestamp;
 
+use crate::coordination::lease_annotations::{ACCEPTED, accepted_with};
 use crate::engine::command::{Answer, Command, FailureKind, LeasePatch, NewNode, NodePatch};
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::labels::{Labels, TAINT_DISRUPTED};
 use crate::model::node::Node;
-use crate::model::notes::{ACCEPTED, accepted_with};
 use crate::model::pod::PodPhase;
 use crate::sim::cluster::kubelet::NEVER_CAME_MS;
 use crate::sim::cluster::{SimCluster, Todo};

@@ -9,10 +9,10 @@ use crate::engine::event::Event;
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::labels::Labels;
 use crate::model::node::Node;
-use crate::model::object::{Attachment, Kind, Namespace, Object, Volume};
 use crate::model::pdb::Pdb;
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::quantity::Resources;
+use crate::model::watched_object::{Attachment, Kind, Namespace, Object, Volume};
 
 /// What runs on one node.
 #[derive(Clone, Debug, Default)]

@@ -14,10 +14,10 @@ use crate::model::labels::{
     DISRUPTION_REASON, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, REGISTERED, TAINT_UNREGISTERED,
 };
 use crate::model::node::Node;
-use crate::model::object::{Kind, Object};
 use crate::model::pod::Pod;
 use crate::model::pool::{Pool, Rate, Reason, names};
 use crate::model::quantity::Resources;
+use crate::model::watched_object::{Kind, Object};
 use crate::sim::cluster::filter::{admits, admits_when_empty};
 use crate::sim::invariants::{Checker, Rule, Scene, taints};
 use crate::sim::timers::later;

@@ -23,13 +23,13 @@ use outrigger::model::node_class::image::Family;
 use outrigger::model::node_class::resolved::{
     FoundReservation, Image, PlacementGroup, Resolved, Strategy, Subnet,
 };
-use outrigger::model::object::Object;
 use outrigger::model::overlay::{Overlay, PriceAdjustment};
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::Pool;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::reservation::{Reservation, ReservationKind};
 use outrigger::model::selector::Selector;
+use outrigger::model::watched_object::Object;
 use outrigger::plan::{Plan, provision};
 use outrigger::scheduling::Code;
 use outrigger::state::State;

@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use jiff::SignedDuration;
 use outrigger::config::problem::{Problem, Severity, render_all};
 use outrigger::config::{Config, Inputs, SourceFile, load};
-use outrigger::model::hash::node_class_hash;
 use outrigger::model::labels::{OF_TYPES, PLACEMENT_GROUP_ID, PLACEMENT_GROUP_PARTITION, ZONE_ID};
 use outrigger::model::node_class::kubelet::{Kubelet, Reserved, Signal, Threshold};
+use outrigger::model::template_hash::node_class_hash;
 use serde_json::{Map, Value, json};
 
 /// The class of their tests, which a row changes; `null` takes away.

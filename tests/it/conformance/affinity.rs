@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use outrigger::model::affinity::PodTerm;
-use outrigger::model::object::{Namespace, Object};
 use outrigger::model::pod::Pod;
+use outrigger::model::watched_object::{Namespace, Object};
 
 use super::judge::{Case, judge};
 use super::notation::{With, pod, pods, selecting, term};

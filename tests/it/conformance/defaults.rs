@@ -3,8 +3,8 @@
 
 use outrigger::model::affinity::Spread;
 use outrigger::model::id::ObjectKey;
-use outrigger::model::object::{Kind, Object, Selecting};
 use outrigger::model::pod::Pod;
+use outrigger::model::watched_object::{Kind, Object, Selecting};
 
 use super::judge::{Case, judge};
 use super::notation::{With, pod, pods, selecting, soft, spread};

@@ -11,15 +11,15 @@ use outrigger::engine::command::{Answer, Command, Launch, NodePatch};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::{Batching, Mode};
-use outrigger::model::hash::pool_hash;
 use outrigger::model::instance::{Instance, InstanceState};
 use outrigger::model::labels::Labels;
 use outrigger::model::node::Node;
-use outrigger::model::object::{Kind, Namespace, Object};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Pool;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::Effect;
+use outrigger::model::template_hash::pool_hash;
+use outrigger::model::watched_object::{Kind, Namespace, Object};
 
 use super::judge::{Case, judge};
 use super::notation::{With, pod, read, taint, tolerates};

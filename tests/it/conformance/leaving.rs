@@ -3,12 +3,12 @@
 
 use outrigger::model::claim::Phase;
 use outrigger::model::id::ObjectKey;
-use outrigger::model::object::Object;
 use outrigger::model::pdb::Pdb;
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Reason;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::selector::Selector;
+use outrigger::model::watched_object::Object;
 
 use super::judge::{Case, judge};
 use super::notation::{With, pod, pods};

@@ -3,10 +3,10 @@
 
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::NODE_NAME;
-use outrigger::model::object::Object;
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::taint::Effect;
+use outrigger::model::watched_object::Object;
 use outrigger::scheduling::Code;
 
 use super::judge::{Case, judge};

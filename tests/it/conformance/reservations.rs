@@ -92,7 +92,7 @@ fn end(world: &mut World, pod: &str) {
 
 /// Claims, instances and nodes have the same names here.
 fn forget(world: &mut World, claim: &str) {
-    let kind = outrigger::model::object::Kind::Node;
+    let kind = outrigger::model::watched_object::Kind::Node;
     let key = outrigger::model::id::ObjectKey::new("", claim);
     world.state.objects.delete(kind, &key, world.now);
     world.state.ledger.remove(&claim.into());

@@ -4,10 +4,10 @@
 use outrigger::model::claim::Phase;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::CapacityType;
-use outrigger::model::object::Object;
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::Reason;
 use outrigger::model::taint::{Effect, Taint};
+use outrigger::model::watched_object::Object;
 
 use super::judge::{Case, judge};
 use super::notation::{With, pod, pods, spread, taint, term};

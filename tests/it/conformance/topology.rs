@@ -219,12 +219,12 @@ fn strewn(key: &str) -> World {
     for (phase, name) in [(PodPhase::Failed, "failed"), (PodPhase::Succeeded, "done")] {
         let mut pod = ended(phase, name);
         pod.node = Some(first.as_str().into());
-        world.apply(outrigger::model::object::Object::Pod(Box::new(pod)));
+        world.apply(outrigger::model::watched_object::Object::Pod(Box::new(pod)));
     }
     let leaving = own("leaving").with(|pod| pod.deleting = Some(jiff::Timestamp::UNIX_EPOCH));
     world.bind(leaving, &first);
     // One that waits for its scheduler, which has not looked at it yet.
-    let idle = outrigger::model::object::Object::Pod(Box::new(own("idle")));
+    let idle = outrigger::model::watched_object::Object::Pod(Box::new(own("idle")));
     world.apply(idle);
     assert!(!world.counts(key, "app=a").is_empty());
     world

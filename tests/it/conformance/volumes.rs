@@ -3,8 +3,8 @@
 
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::HOSTNAME;
-use outrigger::model::object::{CsiNode, Object, StorageClass, Volume, VolumeClaim};
 use outrigger::model::requirement::{Requirement, Requirements};
+use outrigger::model::watched_object::{CsiNode, Object, StorageClass, Volume, VolumeClaim};
 
 use super::judge::{Case, judge};
 use super::notation::{With, all, pod, pods, spread};

@@ -17,11 +17,11 @@ use outrigger::model::labels::{
     REGISTERED, ZONE,
 };
 use outrigger::model::node::Node;
-use outrigger::model::object::Object;
 use outrigger::model::pod::{Pod, PodPhase};
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
+use outrigger::model::watched_object::Object;
 use outrigger::scheduling::{Code, NewClaim, Solution, Unplaced, solve};
 use outrigger::state::State;
 use outrigger::state::node_claims::Claim;
@@ -271,7 +271,7 @@ impl World {
 
     /// Removes a pod.
     pub(super) fn remove(&mut self, name: &str) {
-        let kind = outrigger::model::object::Kind::Pod;
+        let kind = outrigger::model::watched_object::Kind::Pod;
         let key = outrigger::model::id::ObjectKey::new("default", name);
         self.state.objects.delete(kind, &key, self.now);
     }

@@ -7,11 +7,11 @@ use outrigger::model::labels::{
     CAPACITY_TYPE, DELETION_COST, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, INITIALIZED, INSTANCE_TYPE,
     POOL, SAFE_LOCAL_VOLUMES, SAFE_TO_EVICT, SCALE_DOWN_DISABLED, ZONE,
 };
-use outrigger::model::object::Object;
 use outrigger::model::pdb::{Bound, Pdb};
 use outrigger::model::pod::{Pod, PodPhase};
 use outrigger::model::pool::{Reason, Safety};
 use outrigger::model::taint::{Toleration, TolerationOperator};
+use outrigger::model::watched_object::Object;
 
 use super::scene::{NOW, Scene, annotated, earlier, pdb, pod};
 

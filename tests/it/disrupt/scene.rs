@@ -14,12 +14,12 @@ use outrigger::model::labels::{
     CAPACITY_TYPE, INITIALIZED, INITIALIZED_AT, INSTANCE_TYPE, Labels, POOL, REGISTERED, ZONE,
 };
 use outrigger::model::node::Node;
-use outrigger::model::object::Object;
 use outrigger::model::pdb::Pdb;
 use outrigger::model::pod::{Owner, Pod, PodPhase};
 use outrigger::model::pool::{Allowance, Pool, Reason};
 use outrigger::model::quantity::Resources;
 use outrigger::model::selector::Selector;
+use outrigger::model::watched_object::Object;
 use outrigger::plan::{Plan, sweep};
 use outrigger::state::State;
 use outrigger::state::node_claims::Claim;

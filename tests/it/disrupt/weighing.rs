@@ -10,13 +10,13 @@ use outrigger::model::labels::{
     CAPACITY_TYPE, DO_NOT_DISRUPT, HOSTNAME, INITIALIZED, INSTANCE_TYPE, POOL, TAINT_DISRUPTED,
     ZONE,
 };
-use outrigger::model::object::Object;
 use outrigger::model::overlay::{Overlay, PriceAdjustment};
 use outrigger::model::pdb::{Bound, Pdb};
 use outrigger::model::pool::{Allowance, Consolidation, Pool, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint};
+use outrigger::model::watched_object::Object;
 
 use super::scene::{NOW, annotated, pdb, pod, pool};
 use super::yard::{ON_DEMAND, Offer, RESERVED, SPOT, Yard, app, buying, code, kind, shown, sizes};

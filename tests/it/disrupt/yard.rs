@@ -10,12 +10,12 @@ use outrigger::model::instance::{CapacityType, InstanceType, Offering, OfferingK
 use outrigger::model::labels::{
     ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, OS, RESERVATION_ID, ZONE,
 };
-use outrigger::model::object::Object;
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::{Pool, Reason};
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::reservation::Reservation;
+use outrigger::model::watched_object::Object;
 use outrigger::plan::{self, Plan};
 use outrigger::state::State;
 

@@ -2,12 +2,12 @@
 //! It must not know who is told.
 
 use outrigger::disruption::verdict::Verdict;
-use outrigger::model::hash::change_id;
 use outrigger::model::labels::{POOL, TAINT_DISRUPTED};
 use outrigger::model::node::ConditionStatus;
 use outrigger::model::pool::{Allowance, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::{Effect, Taint};
+use outrigger::model::template_hash::change_id;
 use outrigger::plan::render::Shown;
 use outrigger::plan::{Plan, whole};
 use outrigger::state::candidates::{Health, Unaccepted};

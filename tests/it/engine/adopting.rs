@@ -13,9 +13,9 @@ use outrigger::model::labels::{
     REGISTERED, ZONE,
 };
 use outrigger::model::node::Node;
-use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::{Pod, PodPhase};
 use outrigger::model::pool::Reason;
+use outrigger::model::watched_object::{Kind, Object};
 
 use super::{Stage, bound, waiting_pod};
 

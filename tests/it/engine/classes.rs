@@ -17,7 +17,7 @@ use outrigger::model::labels::{
 };
 use outrigger::model::node::Node;
 use outrigger::model::node_class::resolved::{Image, PlacementGroup, Resolved, Strategy, Subnet};
-use outrigger::model::object::Object;
+use outrigger::model::watched_object::Object;
 use outrigger::scheduling::Code;
 
 use super::{Stage, waiting_pod};

@@ -10,8 +10,8 @@ use outrigger::model::clock_skew::{ClockPeer, ClockSkew};
 use outrigger::model::cluster::Mode;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::DO_NOT_DISRUPT;
-use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::Pod;
+use outrigger::model::watched_object::{Kind, Object};
 
 use super::{Stage, bound, owned_pod, waiting_pod};
 

@@ -8,10 +8,10 @@ use outrigger::engine::report::Report;
 use outrigger::model::cluster::{Mode, PlacementHints};
 use outrigger::model::id::PodKey;
 use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
-use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::{Allowance, Consolidation, Pool, Reason};
 use outrigger::model::requirement::Requirement;
+use outrigger::model::watched_object::{Kind, Object};
 
 use super::{Stage, bound, owned_pod, waiting_pod};
 

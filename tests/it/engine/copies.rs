@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use outrigger::model::claim::{ADOPTED, TAG_CLAIM, TAG_CLUSTER, TAG_FLEET, TAG_POOL, TAG_REASON};
 use outrigger::model::instance::{Instance, InstanceState};
 use outrigger::model::node::Node;
-use outrigger::model::object::Object;
+use outrigger::model::watched_object::Object;
 
 use super::{Stage, bound, owned_pod};
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
+use outrigger::coordination::lease_annotations::{ACCEPTED, PAUSE};
 use outrigger::engine::Engine;
 use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
 use outrigger::engine::event::{Event, Interruption};
@@ -12,17 +13,16 @@ use outrigger::engine::report::Report;
 use outrigger::model::claim::Phase;
 use outrigger::model::cluster::{Cluster, Mode};
 use outrigger::model::fleet::FleetView;
-use outrigger::model::hash::change_id;
 use outrigger::model::id::{ObjectKey, PodKey};
 use outrigger::model::labels::{DO_NOT_DISRUPT, TERMINATION_AT};
 use outrigger::model::node::ConditionStatus;
-use outrigger::model::notes::{ACCEPTED, PAUSE};
-use outrigger::model::object::{Kind, Object};
 use outrigger::model::pdb::{Bound, Pdb};
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Allowance, Budget, OnBlocked, Rate, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::selector::Selector;
+use outrigger::model::template_hash::change_id;
+use outrigger::model::watched_object::{Kind, Object};
 
 use super::ending::restart;
 use super::{Stage, bound, waiting_pod};

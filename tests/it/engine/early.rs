@@ -12,9 +12,9 @@ use outrigger::model::labels::{
     AWAITED, CLAIM, HOSTNAME, INSTANCE_TYPE, MANAGED_BY, POOL, TAINT_UNREGISTERED,
 };
 use outrigger::model::node::Node;
-use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::Pod;
 use outrigger::model::taint::{Effect, Taint};
+use outrigger::model::watched_object::{Kind, Object};
 
 use super::{Stage, replicated, waiting_pod};
 

@@ -14,12 +14,12 @@ use outrigger::model::labels::{
     TAINT_UNREGISTERED, TERMINATION_AT,
 };
 use outrigger::model::node::Node;
-use outrigger::model::object::{Attachment, Kind, Object, Volume, VolumeClaim};
 use outrigger::model::pdb::Pdb;
 use outrigger::model::pod::{Owner, Pod, PodPhase};
 use outrigger::model::pool::{OnBlocked, Reason};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
+use outrigger::model::watched_object::{Attachment, Kind, Object, Volume, VolumeClaim};
 
 use super::{Stage, bound, waiting_pod};
 

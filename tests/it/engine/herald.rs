@@ -5,7 +5,7 @@ use outrigger::engine::report::Report;
 use outrigger::engine::views::kube_events::{About, Notice};
 use outrigger::model::cluster::Mode;
 use outrigger::model::id::{NodeName, ObjectKey};
-use outrigger::model::object::{Kind, Object};
+use outrigger::model::watched_object::{Kind, Object};
 
 use super::{Stage, bound, owned_pod};
 

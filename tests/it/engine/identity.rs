@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
+use outrigger::coordination::lease_annotations::ACCEPTED;
 use outrigger::engine::Engine;
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
@@ -13,10 +14,9 @@ use outrigger::model::cluster::Mode;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::{CapacityType, InstanceState};
 use outrigger::model::node::{ConditionStatus, Node};
-use outrigger::model::notes::ACCEPTED;
-use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Allowance;
+use outrigger::model::watched_object::{Kind, Object};
 
 use super::{Stage, bound, kube_system, owned_pod, waiting_pod};
 

@@ -7,8 +7,8 @@ use outrigger::model::claim::Phase;
 use outrigger::model::cluster::Mode;
 use outrigger::model::labels::ZONE;
 use outrigger::model::node::Node;
-use outrigger::model::object::Object;
 use outrigger::model::pool::Reason;
+use outrigger::model::watched_object::Object;
 use outrigger::state::snapshot::Host;
 
 use super::{Stage, bound, owned_pod};
@@ -61,7 +61,7 @@ fn nodes_are_told_from_their_plan_to_their_end_and_pods_by_what_becomes_of_them(
     assert_eq!(kept, Some(Reason::Underutilized));
 
     stage.event(outrigger::engine::event::Event::Deleted(
-        outrigger::model::object::Kind::Pod,
+        outrigger::model::watched_object::Kind::Pod,
         owned_pod("a").key,
     ));
     stage.run(120, &["terminate"]);

@@ -10,9 +10,9 @@ use outrigger::model::instance::InstanceFacts;
 use outrigger::model::labels::{EFA, INSTANCE_TYPE};
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::node_class::network::NetworkInterface;
-use outrigger::model::object::Object;
 use outrigger::model::pod::Pod;
 use outrigger::model::requirement::Requirement;
+use outrigger::model::watched_object::Object;
 
 use super::{Stage, waiting_pod};
 

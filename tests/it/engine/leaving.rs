@@ -5,8 +5,8 @@ use jiff::SignedDuration;
 use outrigger::engine::command::{Answer, Command, Issued};
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::model::cluster::Mode;
-use outrigger::model::object::{Kind, Object};
 use outrigger::model::pod::Pod;
+use outrigger::model::watched_object::{Kind, Object};
 
 use super::{Stage, bound, waiting_pod};
 

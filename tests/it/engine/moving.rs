@@ -11,10 +11,10 @@ use outrigger::model::cluster::{Cluster, Mode};
 use outrigger::model::labels::{
     DISRUPTION_REASON, EXCLUDE_BALANCERS, INSTANCE_TYPE, TAINT_DISRUPTED,
 };
-use outrigger::model::object::{Kind, Object};
 use outrigger::model::pool::Reason;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::{Effect, Taint};
+use outrigger::model::watched_object::{Kind, Object};
 
 use super::{Stage, bound, owned_pod, waiting_pod};
 

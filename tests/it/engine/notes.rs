@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
+use outrigger::coordination::lease_annotations::{LET_GO, PAUSE, PAUSE_POOL};
 use outrigger::engine::Engine;
 use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
 use outrigger::engine::event::Event;
@@ -12,9 +13,8 @@ use outrigger::engine::report::Report;
 use outrigger::fleet::Fleet;
 use outrigger::model::cluster::{Cluster, Mode};
 use outrigger::model::fleet::FleetLimits;
-use outrigger::model::notes::{LET_GO, PAUSE, PAUSE_POOL};
-use outrigger::model::object::{Kind, Object};
 use outrigger::model::pool::{Allowance, Budget, Rate};
+use outrigger::model::watched_object::{Kind, Object};
 
 use super::{Stage, bound, loners};
 

@@ -11,15 +11,15 @@ use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::{InterruptionQueue as Queue, Mode, Rebalance};
 use outrigger::model::fleet::FleetView;
-use outrigger::model::hash::pool_hash;
 use outrigger::model::id::ClaimId;
 use outrigger::model::instance::{CapacityType, OfferingKey};
 use outrigger::model::labels::{INSTANCE_TYPE, OF_RESERVATIONS, ZONE};
-use outrigger::model::object::Object;
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Pool, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::reservation::{Reservation, ReservationKind};
+use outrigger::model::template_hash::pool_hash;
+use outrigger::model::watched_object::Object;
 
 use super::ending::restart;
 use super::offerings::{Which, offerings};

@@ -12,10 +12,10 @@ use outrigger::engine::report::Report;
 use outrigger::model::cluster::Mode;
 use outrigger::model::instance::{Held, InstanceState};
 use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
-use outrigger::model::object::Object;
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Pool, Reason};
 use outrigger::model::requirement::Requirement;
+use outrigger::model::watched_object::Object;
 use outrigger::scheduling::Code;
 use outrigger::scheduling::static_pools::Need;
 

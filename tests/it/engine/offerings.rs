@@ -6,8 +6,8 @@ use outrigger::engine::event::Event;
 use outrigger::model::cluster::Mode;
 use outrigger::model::instance::{CapacityType, OfferingKey};
 use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, ZONE};
-use outrigger::model::object::{Kind, Object};
 use outrigger::model::requirement::Requirement;
+use outrigger::model::watched_object::{Kind, Object};
 
 use super::{Stage, leaves, waiting_pod};
 

@@ -10,7 +10,7 @@ use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
 use outrigger::model::labels::{CLAIM, FINALIZER, MANAGED_BY, POOL};
 use outrigger::model::node::Node;
-use outrigger::model::object::{Kind, Object};
+use outrigger::model::watched_object::{Kind, Object};
 
 use super::{Stage, bound, waiting_pod};
 

@@ -2,15 +2,15 @@
 //! It must not know why a claim was planned or is to leave.
 
 use jiff::SignedDuration;
+use outrigger::coordination::lease_annotations::ACCEPTED;
 use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::cluster::Mode;
 use outrigger::model::instance::InstanceState;
 use outrigger::model::node::Node;
-use outrigger::model::notes::ACCEPTED;
-use outrigger::model::object::{Kind, Object};
 use outrigger::model::pool::{Pool, Reason};
+use outrigger::model::watched_object::{Kind, Object};
 
 use super::{Stage, waiting_pod};
 

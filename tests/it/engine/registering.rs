@@ -8,9 +8,9 @@ use outrigger::model::cluster::{Mode, PlacementHints};
 use outrigger::model::labels::{Labels, NODE_CLASS};
 use outrigger::model::node::Node;
 use outrigger::model::node_class::NodeClass;
-use outrigger::model::object::Object;
 use outrigger::model::pod::Pod;
 use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
+use outrigger::model::watched_object::Object;
 
 use super::{Stage, bound, waiting_pod};
 

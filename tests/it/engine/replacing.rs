@@ -11,9 +11,9 @@ use outrigger::model::labels::{
     DISRUPTION_REASON, DO_NOT_DISRUPT, EXCLUDE_BALANCERS, TAINT_DISRUPTED,
 };
 use outrigger::model::node::Node;
-use outrigger::model::object::Object;
 use outrigger::model::pool::Reason;
 use outrigger::model::taint::{Effect, Taint};
+use outrigger::model::watched_object::Object;
 use outrigger::state::State;
 
 use super::{Stage, bound, owned_pod};

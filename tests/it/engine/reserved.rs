@@ -11,8 +11,8 @@ use outrigger::model::cluster::Mode;
 use outrigger::model::fleet::FleetView;
 use outrigger::model::instance::CapacityType;
 use outrigger::model::labels::{CAPACITY_TYPE, OF_RESERVATIONS, RESERVATION_ID};
-use outrigger::model::object::Object;
 use outrigger::model::reservation::Reservation;
+use outrigger::model::watched_object::Object;
 
 use super::{Stage, bound, waiting_pod};
 

@@ -7,12 +7,12 @@ use outrigger::model::cluster::Mode;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::node::Node;
-use outrigger::model::object::{Kind, Object};
 use outrigger::model::pdb::{Bound, Pdb};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Reason;
 use outrigger::model::quantity::Resources;
 use outrigger::model::selector::Selector;
+use outrigger::model::watched_object::{Kind, Object};
 
 use super::replacing::{expiring, told};
 use super::{Stage, bound, owned_pod};

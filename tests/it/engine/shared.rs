@@ -10,7 +10,7 @@ use outrigger::fleet::Fleet;
 use outrigger::model::cluster::{Cluster, Mode};
 use outrigger::model::fleet::FleetLimits;
 use outrigger::model::instance::{CapacityType, OfferingKey};
-use outrigger::model::object::Object;
+use outrigger::model::watched_object::Object;
 use outrigger::state::unavailable_offerings::HOLD;
 
 use super::{Stage, waiting_pod};

@@ -8,15 +8,15 @@ use outrigger::engine::Engine;
 use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
 use outrigger::engine::event::Event;
 use outrigger::model::cluster::{Cluster, Mode};
-use outrigger::model::hash::hashes_in;
 use outrigger::model::instance::InstanceFacts;
 use outrigger::model::labels::POOL_HASH;
 use outrigger::model::node::Node;
 use outrigger::model::node_class::NodeClass;
-use outrigger::model::object::Object;
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Allowance;
 use outrigger::model::taint::{Effect, Taint};
+use outrigger::model::template_hash::hashes_in;
+use outrigger::model::watched_object::Object;
 
 use super::{Stage, bound, waiting_pod};
 

@@ -1,10 +1,10 @@
 //! One cluster at a glance. It must not know how that is shown.
 
 use jiff::SignedDuration;
+use outrigger::coordination::lease_annotations::{Pause, pause_key};
 use outrigger::engine::views::status::Paused;
 use outrigger::model::cluster::Mode;
-use outrigger::model::notes::{Pause, pause_key};
-use outrigger::model::object::Object;
+use outrigger::model::watched_object::Object;
 
 use super::{Stage, bound, owned_pod};
 

@@ -8,7 +8,7 @@ use outrigger::model::id::NodeClassName;
 use outrigger::model::instance::{Instance, InstanceState};
 use outrigger::model::labels::ARCH;
 use outrigger::model::node_class::NodeClass;
-use outrigger::model::object::Object;
+use outrigger::model::watched_object::Object;
 use outrigger::scheduling::Code;
 
 use super::{Stage, waiting_pod};

@@ -8,7 +8,7 @@ use outrigger::model::id::{NodeName, ObjectKey};
 use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
 use outrigger::model::labels::Labels;
 use outrigger::model::node::Node;
-use outrigger::model::object::{Kind, Object};
+use outrigger::model::watched_object::{Kind, Object};
 
 use super::{Stage, bound, owned_pod};
 

@@ -8,12 +8,12 @@ use outrigger::engine::report::Report;
 use outrigger::model::cluster::Mode;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::{DO_NOT_DISRUPT, INSTANCE_TYPE, POOL};
-use outrigger::model::object::{Kind, Object};
 use outrigger::model::pdb::{Bound, Pdb};
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Allowance, Budget, Consolidation, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::selector::Selector;
+use outrigger::model::watched_object::{Kind, Object};
 use outrigger::model::window::Window;
 
 use super::replacing::{expiring, told};

@@ -14,12 +14,12 @@ use outrigger::model::labels::{
     SCALE_DOWN_DISABLED, ZONE,
 };
 use outrigger::model::node::Node;
-use outrigger::model::object::Object;
 use outrigger::model::pdb::Pdb;
 use outrigger::model::pod::{Owner, Pod, PodPhase};
 use outrigger::model::pool::{Allowance, Budget, Pool, Reason};
 use outrigger::model::quantity::Resources;
 use outrigger::model::selector::Selector;
+use outrigger::model::watched_object::Object;
 use outrigger::model::window::Window;
 use outrigger::plan::explain_node::{ExplainedNode, explain_node, similar_nodes};
 use outrigger::state::State;

@@ -8,6 +8,7 @@ use insta::{assert_snapshot, with_settings};
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
 use outrigger::catalog::class::ClassSupplies;
+use outrigger::coordination::lease_annotations::Pause;
 use outrigger::model::cluster::Cluster;
 use outrigger::model::instance::{CapacityType, Offering, OfferingKey, Price};
 use outrigger::model::labels::{
@@ -15,14 +16,13 @@ use outrigger::model::labels::{
     RESERVATION_ID, ZONE,
 };
 use outrigger::model::node::Node;
-use outrigger::model::notes::Pause;
-use outrigger::model::object::Object;
 use outrigger::model::pod::{DaemonSet, Owner, Pod, PodPhase};
 use outrigger::model::pool::{Allowance, Budget, Pool, Reason};
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::reservation::Reservation;
 use outrigger::model::taint::{Effect, Taint};
+use outrigger::model::watched_object::Object;
 use outrigger::plan::explain_pool::{ExplainedPool, explain_pool, similar_pools};
 use outrigger::state::State;
 use outrigger_bench::workloads::pods::plain;

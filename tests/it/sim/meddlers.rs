@@ -5,8 +5,8 @@ use jiff::{SignedDuration, Timestamp};
 use outrigger::engine::command::Command;
 use outrigger::engine::event::Event;
 use outrigger::model::node::Node;
-use outrigger::model::object::Object;
 use outrigger::model::pod::Pod;
+use outrigger::model::watched_object::Object;
 use outrigger::sim::World;
 use outrigger::sim::invariants::{Checker, Rule, Scene};
 

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use outrigger::model::affinity::{PodTerm, Spread};
 use outrigger::model::id::PodKey;
 use outrigger::model::labels::{ATTACHABLE, Labels, NODE_NAME};
-use outrigger::model::object::{Kind, Selecting};
 use outrigger::model::pod::Pod;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
+use outrigger::model::watched_object::{Kind, Selecting};
 use outrigger::state::snapshot::Mounts;
 
 use super::world::World;

@@ -15,13 +15,13 @@ use outrigger::model::instance::{CapacityType, InstanceType, Offering, Price};
 use outrigger::model::labels::{
     ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, NODE_NAME, OS, ZONE,
 };
-use outrigger::model::object::Selecting;
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
+use outrigger::model::watched_object::Selecting;
 use outrigger::scheduling::{Solution, solve};
 use outrigger::state::selectors::Selectors;
 use outrigger::state::snapshot::{Host, Mounts, Resident, Room, Snapshot, Spare, Usage};

@@ -418,7 +418,7 @@ fn launch(class: Option<&str>, hash: &str) -> Box<Launch> {
 /// and is decided anew.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_launched_from_a_class_that_is_not_as_planned() {
-    let hash = crate::model::hash::node_class_hash(Some(&class()));
+    let hash = crate::model::template_hash::node_class_hash(Some(&class()));
     let hash = hash.as_str();
     let rows = [
         (None, hash, false, "not resolved yet"),

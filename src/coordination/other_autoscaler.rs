@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::model::tenure::{Candidate, Hold, LASTS, Sight};
+use crate::coordination::leader_election::{Candidate, Hold, LASTS, Sight};
 
 /// It is gone once its Lease was nobody's for so long: between two replicas, or while its one pod
 /// is made anew, it is nobody's for a moment.
@@ -93,7 +93,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{Watched, Work};
-    use crate::model::tenure::{Hold, LASTS};
+    use crate::coordination::leader_election::{Hold, LASTS};
 
     fn at(seconds: u64) -> Duration {
         Duration::from_secs(seconds)

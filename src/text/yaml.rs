@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 /// The mapping of a text that is one YAML document; none where it is none, or another thing.
-pub(super) fn mapping(text: &str) -> Option<Map<String, Value>> {
+pub(crate) fn mapping(text: &str) -> Option<Map<String, Value>> {
     match serde_saphyr::from_str::<Value>(text) {
         Ok(Value::Object(items)) => Some(items),
         _ => None,
@@ -12,7 +12,7 @@ pub(super) fn mapping(text: &str) -> Option<Map<String, Value>> {
 }
 
 /// A mapping in block style, each line indented by this many blanks.
-pub(super) fn block(items: &Map<String, Value>, indent: usize) -> String {
+pub(crate) fn block(items: &Map<String, Value>, indent: usize) -> String {
     let mut out = String::new();
     for (key, item) in items {
         out.push_str(&" ".repeat(indent));
