@@ -11,25 +11,19 @@
 
 // The order is the architecture: a module names only those above it.
 
-pub mod problem;
+pub mod diagnostic;
 
 pub mod source;
 
-pub mod written;
+pub mod config_diff;
 
 pub mod settings;
 
-pub mod form;
+pub mod id_format;
 
 pub mod schema;
 
-pub mod blocks;
-
 mod syntax;
-
-mod native;
-
-mod json;
 
 pub(crate) mod value;
 
@@ -41,17 +35,17 @@ mod eval;
 
 mod report;
 
-mod slips;
+mod syntax_hints;
 
 pub mod format;
 
-pub(crate) mod names;
+pub(crate) mod kubernetes_names;
 
 mod convert;
 
-mod section;
+mod decoded_block;
 
-mod read;
+mod decode;
 
 mod types;
 
@@ -59,7 +53,7 @@ mod variables;
 
 mod locals;
 
-mod data;
+mod terraform_output;
 
 mod lower;
 
@@ -69,12 +63,13 @@ use std::path::{Path, PathBuf};
 
 use hcl::Value;
 
+use crate::config::config_diff::Written;
+use crate::config::decode::{Reader, check_names};
+use crate::config::diagnostic::{Problem, ProblemCode, Severity};
 use crate::config::eval::{Evaluator, Known, Scope};
 use crate::config::functions::{Environment, FUNCTIONS, SPECIAL};
 pub use crate::config::functions::{Held, ParameterReader, Reader as FileReader};
 use crate::config::lower::Blocks;
-use crate::config::problem::{Problem, ProblemCode, Severity};
-use crate::config::read::{Reader, check_names};
 use crate::config::report::{Finding, Reporter};
 use crate::config::schema::BlockType;
 pub use crate::config::settings::Config;
@@ -82,7 +77,6 @@ pub use crate::config::source::SourceFile;
 use crate::config::source::{Sources, Span};
 use crate::config::syntax::{Block, Body, Expr};
 use crate::config::variables::{Given, GivenSource, Resolved, Strictness};
-use crate::config::written::Written;
 
 /// A variable's value from the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,7 +130,7 @@ const VAR_PREFIX: &str = "OUTRIGGER_VAR_";
 /// Reads a configuration: all of it, or everything that is wrong with it, warnings included.
 pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Problem>> {
     let mut sources = Sources::default();
-    let (parsed, syntax) = parse_all(&mut sources, files, blocks::root());
+    let (parsed, syntax) = parse_all(&mut sources, files, schema::blocks::root());
     let (given, mut more) = given_values(&mut sources, inputs);
     let reporter = Reporter::new(sources);
     let broken = !syntax.is_empty() || !more.is_empty();
@@ -150,7 +144,7 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Pro
         body.blocks.extend(one.blocks);
     }
     body.blocks.iter_mut().for_each(Block::settle_type);
-    check_names(&reporter, &body, blocks::root(), "");
+    check_names(&reporter, &body, schema::blocks::root(), "");
     // Half a module would only tell of what stands in the other half.
     if broken {
         return Err(reporter.into_problems());
@@ -219,10 +213,12 @@ fn evaluate(
         .insert("var", resolved.iter().map(values).collect());
     variables::validate(&base.seeing(&scope), &declared, &resolved);
 
-    let declared = base.seeing(&scope).sections(blocks, data::BLOCK);
-    let outputs = data::outputs(&base.seeing(&scope), &declared);
-    let polled = data::polled(&declared);
-    let data = [(data::TYPE.to_owned(), outputs)];
+    let declared = base
+        .seeing(&scope)
+        .sections(blocks, terraform_output::BLOCK);
+    let outputs = terraform_output::outputs(&base.seeing(&scope), &declared);
+    let polled = terraform_output::polled(&declared);
+    let data = [(terraform_output::TYPE.to_owned(), outputs)];
     scope.roots.insert("data", data.into_iter().collect());
 
     // A block's name stands for its address, which the argument that takes it understands.
@@ -258,7 +254,7 @@ fn parse_all(
             .extension()
             .is_some_and(|end| end == "json");
         if is_json {
-            let (body, refusals) = json::parse(text, index, schema);
+            let (body, refusals) = syntax::json::parse(text, index, schema);
             bodies.push(body);
             findings.extend(refusals.into_iter().map(|refusal| {
                 Finding::error(ProblemCode::Syntax, refusal.span, refusal.detail)
@@ -266,11 +262,11 @@ fn parse_all(
             }));
             continue;
         }
-        match native::parse(text, index) {
+        match syntax::native::parse(text, index) {
             Ok(body) => bodies.push(body),
             Err(error) => {
                 let offset = error.location().offset();
-                findings.push(slips::explain(text, index, offset, error.message()));
+                findings.push(syntax_hints::explain(text, index, offset, error.message()));
             }
         }
     }

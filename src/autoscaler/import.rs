@@ -15,7 +15,7 @@ use super::pool::{self, Frame, cluster_of, has_taint};
 use super::program::{self, Program, ProgramError};
 use super::words;
 use crate::config::SourceFile;
-use crate::config::names::name_fault;
+use crate::config::kubernetes_names::name_fault;
 use crate::karpenter::carry::text;
 use crate::karpenter::documents;
 use crate::karpenter::import::{Built, finish};

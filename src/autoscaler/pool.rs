@@ -10,7 +10,7 @@ use super::flags::Said;
 use super::groups::{AUTOSCALER, Group, NODE_TEMPLATE, Template};
 use super::image::Launched;
 use super::{fields, leaving, shape};
-use crate::config::names::{label_key_fault, label_value_fault};
+use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
 use crate::karpenter::amounts::duration;
 use crate::karpenter::carry::text;
 use crate::karpenter::import::{Built, Words};

@@ -11,7 +11,7 @@ use super::diagnostics;
 use crate::config::Config;
 #[cfg(not(feature = "daemon"))]
 use crate::config::Held;
-use crate::config::problem::Problem;
+use crate::config::diagnostic::Problem;
 use crate::host::files::{self, DEFAULT_CONFIG, Wanted};
 #[cfg(feature = "daemon")]
 use crate::shell::console::DEFAULT_SOCKET;

@@ -6,8 +6,8 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 #[cfg(feature = "daemon")]
-use crate::config::problem::Severity;
-use crate::config::problem::{Problem, render_all};
+use crate::config::diagnostic::Severity;
+use crate::config::diagnostic::{Problem, render_all};
 use crate::host::text;
 
 /// What it takes to colour a line for a terminal, and what ends it.

@@ -15,8 +15,8 @@ use similar::TextDiff;
 
 use super::{diagnostics, stdin};
 use crate::config::SourceFile;
+use crate::config::diagnostic::Problem;
 use crate::config::format::format;
-use crate::config::problem::Problem;
 use crate::host::files::{self, FilesError};
 
 /// Something would be changed, with `--check`; something cannot be read, or is no HCL. The numbers

@@ -10,7 +10,7 @@ use super::BAD_CONFIG;
 use super::arguments::ConfigArguments;
 use super::diagnostics;
 use crate::config::Config;
-use crate::config::problem::Problem;
+use crate::config::diagnostic::Problem;
 use crate::host::text;
 use crate::shell::notify;
 use crate::shell::outputs::Origin;

@@ -24,7 +24,7 @@ use super::arguments;
 use super::diagnostics;
 use super::given::{chosen, read_catalog};
 use crate::catalog::Catalog;
-use crate::config::problem::Problem;
+use crate::config::diagnostic::Problem;
 use crate::config::{self, Config, Inputs, SourceFile};
 use crate::host::clock::Stopwatch;
 use crate::host::{files, text};

@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::arguments::VariableArguments;
 use super::diagnostics;
-use crate::config::problem::report_json;
+use crate::config::diagnostic::report_json;
 use crate::host::files::{self, DEFAULT_CONFIG};
 
 #[derive(Args, Debug)]

@@ -7,9 +7,9 @@ use hcl::Value;
 use jiff::SignedDuration;
 use serde_json::Value as Json;
 
-use crate::config::form::Form;
-use crate::config::names::{is_address, name_fault};
-use crate::config::problem::ProblemCode;
+use crate::config::diagnostic::ProblemCode;
+use crate::config::id_format::Form;
+use crate::config::kubernetes_names::{is_address, name_fault};
 use crate::config::schema::{Kind, duration_text};
 use crate::config::syntax::PathStep;
 use crate::config::value::{nearest, number_text, quote, to_bool, to_number, to_text};
@@ -20,7 +20,7 @@ use crate::model::quantity::parse_whole;
 
 mod threshold;
 
-mod fields;
+mod kubelet_config;
 
 mod map;
 

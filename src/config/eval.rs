@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hcl::{Map, Number, Value};
 
+use crate::config::diagnostic::ProblemCode;
 use crate::config::functions::Environment;
-use crate::config::problem::ProblemCode;
 use crate::config::secrets::Secrets;
 use crate::config::source::Span;
 use crate::config::syntax::{Expr, For, ForPart, Kind, Part};

@@ -6,7 +6,7 @@
 
 mod tokens;
 
-mod spaces;
+mod spacing;
 
 use std::iter::Peekable;
 use std::slice::from_ref;
@@ -14,12 +14,13 @@ use std::vec::IntoIter;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-use crate::config::format::spaces::is_apart;
+use crate::config::diagnostic::{Problem, ProblemCode};
+use crate::config::format::spacing::is_apart;
 use crate::config::format::tokens::{Kind, Token, tokens};
-use crate::config::problem::{Problem, ProblemCode};
+use crate::config::parse_all;
 use crate::config::report::Reporter;
+use crate::config::schema::blocks;
 use crate::config::source::{SourceFile, Sources};
-use crate::config::{blocks, parse_all};
 
 /// Blanks by which each level of brackets is indented.
 const INDENT: usize = 2;

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::config::diagnostic::ProblemCode;
 use crate::config::eval::{Evaluator, Known, Scope};
-use crate::config::problem::ProblemCode;
 use crate::config::report::{Finding, Reporter};
 use crate::config::syntax::{Attr, Block, Expr, Kind, StepKind};
 

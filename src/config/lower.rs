@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use hcl::Value;
 
-use crate::config::blocks::root;
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
 use crate::config::eval::Frame;
-use crate::config::names::matches_pattern;
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
+use crate::config::kubernetes_names::matches_pattern;
 use crate::config::report::Finding;
 use crate::config::schema::BlockType;
-use crate::config::section::Section;
+use crate::config::schema::blocks::root;
 use crate::config::settings::Config;
 use crate::config::source::Span;
 use crate::config::syntax::{Block, PathStep};
@@ -21,7 +21,7 @@ use crate::model::cluster::Cluster;
 use crate::model::id::NodeClassName;
 use crate::model::pool::Pool;
 
-mod amounts;
+mod quantities;
 
 mod schedule;
 
@@ -43,7 +43,7 @@ mod node_class;
 
 mod cluster;
 
-mod complete;
+mod required;
 
 mod user_data;
 
@@ -183,7 +183,7 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Config {
         cluster.scheduling = scheduling.clone();
         let used = give_pools(reader, cluster, &pools, &classes);
         if managed && made_by_ec2(cluster) {
-            complete::check(reader, cluster, &used);
+            required::check(reader, cluster, &used);
         }
         all_used.push(used);
         overlay::give(&overlays, cluster);

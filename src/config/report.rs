@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
+use crate::config::diagnostic::{Problem, ProblemCode, Severity, SourceRange};
 use crate::config::eval::Fault;
-use crate::config::problem::{Problem, ProblemCode, Severity, SourceRange};
 use crate::config::source::{Sources, Span};
 
 /// A problem whose places are spans.

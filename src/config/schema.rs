@@ -3,7 +3,9 @@
 //!
 //! The reader checks against these tables, and docs/CONFIGURATION.md is written from them.
 
-use crate::config::form::Form;
+pub mod blocks;
+
+use crate::config::id_format::Form;
 use crate::model::pool::Rate;
 
 /// How often a block may stand in its place.

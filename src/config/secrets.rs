@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use hcl::Value;
 
-use crate::config::problem::Problem;
+use crate::config::diagnostic::Problem;
 use crate::config::value::{QUOTED_MAX, to_text};
 
 /// What stands in the place of a sensitive text.

@@ -3,8 +3,8 @@
 
 use jiff::SignedDuration;
 
-use crate::config::problem::Problem;
-use crate::config::written::Written;
+use crate::config::config_diff::Written;
+use crate::config::diagnostic::Problem;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetLimits;
 

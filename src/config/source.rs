@@ -1,7 +1,7 @@
 //! Source texts: which file a span lies in, on which line, in which column.
 //! It must not know what the texts say.
 
-use crate::config::problem::{Position, SourceRange};
+use crate::config::diagnostic::{Position, SourceRange};
 
 /// A configuration file as read by the shell.
 #[derive(Clone, Debug, PartialEq, Eq)]

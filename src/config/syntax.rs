@@ -1,6 +1,10 @@
 //! The tree of a configuration: bodies, blocks and expressions, each with its span.
 //! It must not know whether it was written as HCL or as JSON, nor what its names mean.
 
+pub(super) mod native;
+
+pub(super) mod json;
+
 use hcl::Value;
 use hcl_edit::expr::{BinaryOperator, UnaryOperator};
 

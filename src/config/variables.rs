@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use hcl::Value;
 
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
 use crate::config::eval::{Fault, Known, Scope};
-use crate::config::native::{Place, parse_expr};
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
 use crate::config::report::Finding;
-use crate::config::section::Section;
 use crate::config::source::Span;
+use crate::config::syntax::native::{Place, parse_expr};
 use crate::config::syntax::{Expr, Kind};
 use crate::config::types::Type;
 use crate::config::value::{nearest, to_text};

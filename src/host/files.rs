@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::config::problem::{Problem, ProblemCode};
+use crate::config::diagnostic::{Problem, ProblemCode};
 use crate::config::{self, Config, Held, Input, Inputs, ParameterReader, SourceFile};
 use crate::host::text;
 

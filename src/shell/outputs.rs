@@ -16,7 +16,7 @@ use futures::future::{BoxFuture, FutureExt, join_all};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::config::problem::{Problem, ProblemCode};
+use crate::config::diagnostic::{Problem, ProblemCode};
 use crate::config::settings::{Parameter, Polled};
 use crate::config::{Config, Held};
 use crate::host::files::{self, Texts, Untold, Wanted};
@@ -305,7 +305,7 @@ mod tests {
 
     use super::{Origin, Untold, Wanted};
     use crate::config::Config;
-    use crate::config::problem::Problem;
+    use crate::config::diagnostic::Problem;
     use crate::host::clock;
 
     /// What is answered, one after the other, and the last for ever.

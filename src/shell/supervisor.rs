@@ -11,8 +11,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
+use crate::config::config_diff::Written;
 use crate::config::settings::{DEFAULT_LISTEN, Telemetry};
-use crate::config::written::Written;
 use crate::host::text;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetLimits;

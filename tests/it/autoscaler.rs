@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use insta::{assert_snapshot, with_settings};
 use outrigger::autoscaler::import::{AutoscalerError, ImportOptions, Imported, import};
-use outrigger::config::problem::render_all;
+use outrigger::config::diagnostic::render_all;
 use outrigger::config::{Config, Inputs, SourceFile, load};
 use proptest::prelude::{Strategy, any, prop_assert, prop_oneof, proptest};
 use proptest::sample::Index;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use insta::{assert_snapshot, glob, with_settings};
-use outrigger::config::problem::{Problem, render_all};
+use outrigger::config::diagnostic::{Problem, render_all};
 use outrigger::config::settings::Parameter;
 use outrigger::config::{Config, Held, Input, Inputs, SourceFile, load};
 

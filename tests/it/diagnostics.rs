@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use outrigger::config::problem::ProblemCode;
+use outrigger::config::diagnostic::ProblemCode;
 use outrigger::engine::command::RefusalKind;
 
 type Codes = BTreeSet<String>;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use insta::{assert_snapshot, glob, with_settings};
-use outrigger::config::problem::render_all;
+use outrigger::config::diagnostic::render_all;
 use outrigger::config::{Config, Inputs, SourceFile, load};
 use outrigger::karpenter::Loss;
 use outrigger::karpenter::export::{ExportError, Exported, export};

@@ -3,11 +3,11 @@
 
 use hcl::{Map, Value};
 
-use super::fields::field;
+use super::kubelet_config::field;
 use super::threshold::threshold;
 use super::{Converter, Fault, Parsed, parse_duration};
-use crate::config::names::{label_key_fault, label_value_fault};
-use crate::config::problem::ProblemCode;
+use crate::config::diagnostic::ProblemCode;
+use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
 use crate::config::schema::Kind;
 use crate::config::syntax::PathStep;
 use crate::config::value::{nearest, quote, to_text};

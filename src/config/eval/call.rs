@@ -6,10 +6,10 @@ use std::cell::Cell;
 use hcl::{Map, Value};
 
 use super::{Fault, Frame, Outcome, Run, Scope, wrong};
+use crate::config::diagnostic::ProblemCode;
 use crate::config::functions::{self, Args};
-use crate::config::native::{Place, parse_template};
-use crate::config::problem::ProblemCode;
 use crate::config::source::Span;
+use crate::config::syntax::native::{Place, parse_template};
 use crate::config::syntax::{Call, Expr};
 use crate::config::value::{self, nearest};
 

@@ -5,7 +5,7 @@ use hcl::{Number, Value};
 use hcl_edit::expr::BinaryOperator;
 
 use super::{Fault, Frame, Outcome, Run};
-use crate::config::problem::ProblemCode;
+use crate::config::diagnostic::ProblemCode;
 use crate::config::source::Span;
 use crate::config::syntax::Expr;
 

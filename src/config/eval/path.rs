@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use hcl::Value;
 
 use super::{Fault, Frame, Known, Outcome, Run, wrong};
-use crate::config::problem::ProblemCode;
+use crate::config::diagnostic::ProblemCode;
 use crate::config::source::Span;
 use crate::config::syntax::{Expr, Kind, Step, StepKind};
 use crate::config::value::{self, nearest, quote, type_name};

@@ -1,14 +1,14 @@
 //! Lowers buffers, and checks that what they keep room for can be had.
 //! It must not know which nodes there are.
 
-use crate::config::lower::amounts::{refuse_names, requests, says_amounts};
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
+use crate::config::kubernetes_names::{label_key_fault, label_value_fault, name_fault};
+use crate::config::lower::quantities::{refuse_names, requests, says_amounts};
 use crate::config::lower::schedule::Schedules;
 use crate::config::lower::{Blocks, cluster_patterns, covers, pool};
-use crate::config::names::{label_key_fault, label_value_fault, name_fault};
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
 use crate::config::report::Finding;
-use crate::config::section::Section;
 use crate::config::syntax::PathStep;
 use crate::model::buffer::{Buffer, BufferPod, Scalable, ScalableKind};
 use crate::model::cluster::Cluster;

@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::config::lower::amounts::limits;
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
+use crate::config::kubernetes_names::name_fault;
 use crate::config::lower::installation::Installation;
+use crate::config::lower::quantities::limits;
 use crate::config::lower::schedule::Schedules;
 use crate::config::lower::{Blocks, Instance, disruption};
-use crate::config::names::name_fault;
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
 use crate::config::report::Finding;
-use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::cluster::{

@@ -1,11 +1,11 @@
 //! Lowers what limits disruption: budgets, times for maintenance, cool-downs.
 //! It must not know whose they are.
 
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::schedule::{Schedules, window_of};
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
 use crate::config::report::Finding;
-use crate::config::section::Section;
 use crate::model::pool::{Allowance, Budget, ClusterDisruption, CoolDown, Maintenance, Reason};
 use crate::model::window::Window;
 

@@ -3,14 +3,14 @@
 
 use core::net::IpAddr;
 
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::Blocks;
-use crate::config::lower::amounts::limits;
 use crate::config::lower::disruption::budgets;
+use crate::config::lower::quantities::limits;
 use crate::config::lower::schedule::Schedules;
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
 use crate::config::report::Finding;
-use crate::config::section::Section;
 use crate::config::settings::{LogFormat, LogLevel, MetricNames, Telemetry};
 use crate::config::source::Span;
 use crate::model::fleet::FleetLimits;

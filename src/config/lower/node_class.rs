@@ -1,11 +1,11 @@
 //! Lowers node classes.
 //! It must not know which pools use them.
 
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::Blocks;
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
 use crate::config::report::Finding;
-use crate::config::section::Section;
 use crate::model::id::NodeClassName;
 use crate::model::node_class::{Identity, MetadataOptions, NodeClass, VM_OVERHEAD_PER_MILLE};
 

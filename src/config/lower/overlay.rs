@@ -1,14 +1,14 @@
 //! Lowers overlays, and finds those that contradict each other.
 //! It must not know which instance types there are.
 
-use crate::config::lower::amounts::{refuse_names, says_amounts};
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
+use crate::config::kubernetes_names::name_fault;
+use crate::config::lower::quantities::{refuse_names, says_amounts};
 use crate::config::lower::requirement::{self, Whose};
 use crate::config::lower::{Blocks, cluster_patterns, covers, pool};
-use crate::config::names::name_fault;
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
 use crate::config::report::Finding;
-use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::config::value::nearest;

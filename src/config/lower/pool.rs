@@ -3,16 +3,16 @@
 
 use jiff::SignedDuration;
 
-use crate::config::lower::amounts::limits;
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
+use crate::config::kubernetes_names::{label_value_fault, name_fault};
 use crate::config::lower::disruption::{budgets, windows};
+use crate::config::lower::quantities::limits;
 use crate::config::lower::requirement::{self, Whose, refuse_key, restricted};
 use crate::config::lower::schedule::Schedules;
 use crate::config::lower::{Blocks, cluster_patterns};
-use crate::config::names::{label_value_fault, name_fault};
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
 use crate::config::report::Finding;
-use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::claim::{TAG_VALUE_MAX, startup_taints_tag};

@@ -1,11 +1,11 @@
 //! Lowers `require` blocks to requirements, and refuses what no node can meet.
 //! It must not know the pool or overlay they belong to.
 
-use crate::config::names::{label_key_fault, label_value_fault};
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
+use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
 use crate::config::report::Finding;
-use crate::config::section::Section;
 use crate::config::syntax::PathStep;
 use crate::config::value::nearest;
 use crate::model::instance::CapacityType;

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
 
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
+use crate::config::kubernetes_names::label_key_fault;
 use crate::config::lower::Blocks;
-use crate::config::names::label_key_fault;
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
 use crate::config::report::Finding;
 use crate::config::schema::duration_text;
-use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::affinity::Spread;

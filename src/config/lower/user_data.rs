@@ -3,11 +3,11 @@
 //! none longer than what it stands for, so that what is too long is so for sure.
 
 use crate::bootstrap::{BootstrapError, Home, Seed, render};
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::node_class;
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
 use crate::config::report::Finding;
-use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::model::cluster::{Cluster, Eks};
 use crate::model::labels::TAINT_UNREGISTERED;

@@ -8,7 +8,7 @@ use super::super::loss::{Losses, joined};
 use super::super::tables::{KUBELET, NODE_CLASS};
 use super::super::tree::{Body, Item, Printed, Term};
 use super::{Built, CLUSTERS, ImportError, Words};
-use crate::config::problem::{Problem, Severity};
+use crate::config::diagnostic::{Problem, Severity};
 use crate::config::{Inputs, SourceFile, load};
 
 /// The file that is tried, beside one with the clusters it is tried with.

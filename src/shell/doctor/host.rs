@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
-use crate::config::problem::{Problem, Severity};
+use crate::config::diagnostic::{Problem, Severity};
 use crate::host::text::quoted;
 use crate::model::cluster::Cluster;
 use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};

@@ -9,8 +9,8 @@ use ::metrics::{counter, describe_counter, describe_gauge, describe_histogram, g
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use thiserror::Error;
 
+use crate::config::config_diff::Written;
 use crate::config::settings::{MetricNames, Telemetry};
-use crate::config::written::Written;
 use crate::engine::event::Interruption;
 use crate::engine::report::Report;
 use crate::host::clock;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use outrigger::config::problem::render_all;
+use outrigger::config::diagnostic::render_all;
 use outrigger::config::{Inputs, SourceFile, function_names, load};
 
 /// Calls and answers. Where the answer is not JSON, it is a part of the refusal.

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
-use outrigger::config::problem::{Problem, Severity, render_all};
+use outrigger::config::diagnostic::{Problem, Severity, render_all};
 use outrigger::config::{Config, Inputs, SourceFile, load};
 use outrigger::model::labels::{OF_TYPES, PLACEMENT_GROUP_ID, PLACEMENT_GROUP_PARTITION, ZONE_ID};
 use outrigger::model::node_class::kubelet::{Kubelet, Reserved, Signal, Threshold};

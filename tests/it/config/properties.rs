@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use outrigger::config::problem::{Problem, render_all, report_json};
+use outrigger::config::diagnostic::{Problem, render_all, report_json};
 use outrigger::config::{Config, Inputs, SourceFile, load};
 use proptest::collection::vec;
 use proptest::option;

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use outrigger::config::blocks::root;
+use outrigger::config::config_diff::Written;
+use outrigger::config::diagnostic::{ProblemCode, render_all};
 use outrigger::config::function_names;
-use outrigger::config::problem::{ProblemCode, render_all};
+use outrigger::config::schema::blocks::root;
 use outrigger::config::schema::{BlockType, Kind, Repeat};
-use outrigger::config::written::Written;
 
 use super::load_text;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use insta::{assert_snapshot, glob, with_settings};
-use outrigger::config::problem::{Problem, ProblemCode, Severity, render_all, report_json};
+use outrigger::config::diagnostic::{Problem, ProblemCode, Severity, render_all, report_json};
 use outrigger::config::{Inputs, SourceFile, load};
 
 use super::{Case, case_name, load_text};

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use outrigger::config::blocks::root;
-use outrigger::config::problem::{Problem, render_all, report_json};
+use outrigger::config::diagnostic::{Problem, render_all, report_json};
+use outrigger::config::schema::blocks::root;
 use outrigger::config::schema::{BlockType, Kind};
 use outrigger::config::{Input, Inputs, SourceFile, load};
 

@@ -1,7 +1,7 @@
 //! Properties: an export that is imported is what it was, and no input is too odd.
 //! It must not know how either is done.
 
-use outrigger::config::problem::render_all;
+use outrigger::config::diagnostic::render_all;
 use outrigger::config::{Config, Inputs, SourceFile, load};
 use outrigger::karpenter::Loss;
 use proptest::collection::vec;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use outrigger::catalog::Catalog;
-use outrigger::config::problem::render_all;
+use outrigger::config::diagnostic::render_all;
 use outrigger::config::{Inputs, SourceFile, load};
 use outrigger::model::buffer::{Buffer, BufferPod};
 use outrigger::model::cluster::{Binding, Cluster};

@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 
 use super::{exclusive, refuse};
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
 use crate::config::report::Finding;
-use crate::config::section::Section;
 use crate::config::value::nearest;
 use crate::model::node_class::bootstrap::{Agent, Bootstrap, SecretSource};
 use crate::model::node_class::image::Family;

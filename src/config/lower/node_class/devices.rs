@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::{at_most, refuse};
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
 use crate::config::report::Finding;
-use crate::config::section::Section;
 use crate::config::source::Span;
 use crate::model::node_class::disk::BlockDevice;
 use crate::model::node_class::network::{ConnectionTracking, NetworkInterface};

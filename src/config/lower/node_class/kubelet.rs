@@ -7,10 +7,10 @@
 use core::net::IpAddr;
 
 use super::refuse;
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
 use crate::config::report::Finding;
-use crate::config::section::Section;
 use crate::config::syntax::PathStep;
 use crate::model::node_class::image::Family;
 use crate::model::node_class::kubelet::Kubelet;

@@ -2,11 +2,11 @@
 //! It must not know what they find.
 
 use super::{at_most, exclusive, refuse};
-use crate::config::form::alias;
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
+use crate::config::id_format::alias;
 use crate::config::report::Finding;
-use crate::config::section::Section;
 use crate::model::node_class::image::{Family, ImageTerm};
 use crate::model::node_class::network::{
     MatchCriteria, PlacementGroupTerm, ReservationTerm, SecurityGroupTerm, SubnetTerm,

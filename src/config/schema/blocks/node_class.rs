@@ -2,7 +2,7 @@
 //! It must not know how it is read.
 
 use super::{BLOCK, CLUSTERS, argument, form};
-use crate::config::form::Form;
+use crate::config::id_format::Form;
 use crate::config::schema::{BlockType, Kind, Repeat};
 use crate::model::node_class::image::Family;
 

@@ -8,13 +8,13 @@ use hcl::{Map, Value};
 use jiff::SignedDuration;
 use serde_json::Value as Json;
 
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
 use crate::config::eval::Known;
 use crate::config::functions::Held;
 use crate::config::functions::encoding::from_json;
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
 use crate::config::report::Finding;
-use crate::config::section::Section;
 use crate::config::settings::{Parameter, Polled};
 
 /// The only type of data there is.

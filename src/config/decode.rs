@@ -6,16 +6,16 @@ use std::collections::BTreeMap;
 
 use hcl::Value;
 
+use crate::config::config_diff::Written;
 use crate::config::convert::{Parsed, convert};
+use crate::config::decoded_block::{Read, Section};
+use crate::config::diagnostic::ProblemCode;
 use crate::config::eval::{Evaluator, Fault, Frame, Scope};
-use crate::config::problem::ProblemCode;
 use crate::config::report::{Finding, Reporter};
 use crate::config::schema::{Argument, BlockType, Kind, Repeat};
-use crate::config::section::{Read, Section};
 use crate::config::source::Span;
 use crate::config::syntax::{Attr, Block, Body, Expr, Kind as SyntaxKind};
 use crate::config::value::{article, nearest};
-use crate::config::written::Written;
 
 /// Arguments that are not shown, wherever their values come from.
 const HIDDEN: [&str; 1] = ["password"];

@@ -2,7 +2,7 @@
 //! They must not know how they are read.
 
 use super::super::{BLOCK, argument, form};
-use crate::config::form::Form;
+use crate::config::id_format::Form;
 use crate::config::schema::{BlockType, Kind, Repeat};
 
 const TAGS: &str = "Tags it has, all of them; `\"*\"` is any value.";

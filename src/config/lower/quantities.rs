@@ -1,10 +1,10 @@
 //! Lowers maps of quantities: limits, and what pods ask for.
 //! It must not know whose they are.
 
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
+use crate::config::decode::Reader;
+use crate::config::decoded_block::Section;
+use crate::config::diagnostic::ProblemCode;
 use crate::config::report::Finding;
-use crate::config::section::Section;
 use crate::config::syntax::PathStep;
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;

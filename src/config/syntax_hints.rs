@@ -1,7 +1,7 @@
 //! Common slips in HCL, told from the text around a syntax error: what was probably meant.
 //! It must not know which blocks and arguments there are.
 
-use crate::config::problem::ProblemCode;
+use crate::config::diagnostic::ProblemCode;
 use crate::config::report::Finding;
 use crate::config::source::Span;
 

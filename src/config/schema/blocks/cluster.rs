@@ -3,7 +3,7 @@
 
 use super::disruption::CLUSTER_DISRUPTION;
 use super::{BLOCK, HOUR, MINUTE, SECOND, argument, duration, form, required};
-use crate::config::form::Form;
+use crate::config::id_format::Form;
 use crate::config::schema::{BlockType, Kind, Repeat};
 
 pub(super) static CLUSTER: BlockType = BlockType {

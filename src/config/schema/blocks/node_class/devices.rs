@@ -2,7 +2,7 @@
 //! They must not know how they are read.
 
 use super::super::{BLOCK, MINUTE, SECOND, argument, duration, form, required};
-use crate::config::form::Form;
+use crate::config::id_format::Form;
 use crate::config::schema::{BlockType, Kind, Repeat};
 
 /// A gigabyte, as the sizes of volumes are bounded. Source: spec/aws.md §1.1.

@@ -1,9 +1,9 @@
 //! Whether node classes say enough for EC2 to make nodes of them.
 //! It must not know whether AWS has what they name.
 
+use crate::config::decode::Reader;
+use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::node_class;
-use crate::config::problem::ProblemCode;
-use crate::config::read::Reader;
 use crate::config::report::Finding;
 use crate::model::cluster::Cluster;
 

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use super::Fault;
 use super::threshold::threshold;
-use crate::config::problem::ProblemCode;
+use crate::config::diagnostic::ProblemCode;
 use crate::config::syntax::PathStep;
 use crate::config::value::{nearest, quote, to_text};
 use crate::model::node_class::kubelet::Signal;

@@ -16,7 +16,7 @@ use crate::config::syntax::{
 
 /// Where a text stands that is read by itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// Its bytes are those of the file from here on.
     From(Span),
     /// Its bytes cannot be told apart: everything in it stands here.
@@ -36,7 +36,7 @@ impl Place {
 }
 
 /// The tree of a file.
-pub(super) fn parse(text: &str, file: usize) -> Result<Body, hcl_edit::parser::Error> {
+pub(crate) fn parse(text: &str, file: usize) -> Result<Body, hcl_edit::parser::Error> {
     let body = hcl_edit::parser::parse_body(text)?;
     let whole = Span::new(file, 0, text.len());
     let place = Place::From(Span::new(file, 0, 0));
@@ -44,13 +44,13 @@ pub(super) fn parse(text: &str, file: usize) -> Result<Body, hcl_edit::parser::E
 }
 
 /// The tree of an expression.
-pub(super) fn parse_expr(text: &str, place: Place) -> Result<Expr, hcl_edit::parser::Error> {
+pub(crate) fn parse_expr(text: &str, place: Place) -> Result<Expr, hcl_edit::parser::Error> {
     let expr = hcl_edit::parser::parse_expr(text)?;
     Ok(lower_expr(&expr, place, place.span(None, Span::default())))
 }
 
 /// The tree of a text with `${…}` and `%{…}` in it.
-pub(super) fn parse_template(
+pub(crate) fn parse_template(
     text: &str,
     place: Place,
     span: Span,

@@ -1,7 +1,7 @@
 //! The tables of the schema: every block and argument, flat and in order.
 //! They must not know how they are read.
 
-use crate::config::form::Form;
+use crate::config::id_format::Form;
 use crate::config::schema::{Argument, BlockType, Kind, Repeat};
 
 mod disruption;

@@ -3,24 +3,24 @@
 
 use hcl::{Number, Value};
 
-use crate::config::native::{Place, parse_template};
 use crate::config::schema::BlockType;
 use crate::config::source::Span;
+use crate::config::syntax::native::{Place, parse_template};
 use crate::config::syntax::{Attr, Block, Body, Expr, Kind, data_of};
 
 /// Why a JSON text is not a configuration, and where.
 #[derive(Debug)]
-pub(super) struct Refusal {
-    pub(super) span: Span,
-    pub(super) detail: String,
-    pub(super) help: Option<String>,
+pub(crate) struct Refusal {
+    pub(crate) span: Span,
+    pub(crate) detail: String,
+    pub(crate) help: Option<String>,
 }
 
 /// Property that is a comment, by the rules of HCL's JSON form.
 const COMMENT: &str = "//";
 
 /// The tree of a file; what cannot be placed is left out and refused.
-pub(super) fn parse(text: &str, file: usize, schema: &BlockType) -> (Body, Vec<Refusal>) {
+pub(crate) fn parse(text: &str, file: usize, schema: &BlockType) -> (Body, Vec<Refusal>) {
     let refuse = |refusal| (Body::default(), vec![refusal]);
     // serde_json judges, with its limit on nesting; the scanner below only adds positions.
     if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
