@@ -1,7 +1,7 @@
 //! Instance types to measure with: the rival's four hundred, and those of its kwok provider.
 //! It must not know which pods are placed on them.
 
-use outrigger::catalog::{Catalog, hardware, parse};
+use outrigger::catalog::{Catalog, parse, type_labels};
 use outrigger::model::instance::{CapacityType, InstanceType, Offering, Price};
 use outrigger::model::labels::{ARCH, INSTANCE_TYPE, OS};
 use outrigger::model::quantity::Resources;
@@ -60,7 +60,7 @@ fn fake_type(cpu: i64) -> InstanceType {
         ("size", Requirement::is_in([size])),
         ("special", special),
     ]);
-    hardware::complete(&mut requirements, &offerings);
+    type_labels::complete(&mut requirements, &offerings);
     let capacity = Resources {
         cpu_milli: 1000 * cpu,
         memory,

@@ -9,13 +9,13 @@
 //!
 //! Source: spec/aws.md §3 and §9; where it is done otherwise: docs/decisions/015-user-data.md.
 
-mod quote;
+mod shell_quote;
 
 mod mime;
 
-mod kubelet;
+mod kubelet_config;
 
-mod node;
+mod node_config;
 
 mod al2;
 
@@ -25,13 +25,13 @@ mod bottlerocket;
 
 mod windows;
 
-mod authority;
+mod ca_cert_hash;
 
-mod join;
+mod join_script;
 
 mod kubeadm;
 
-mod agent;
+mod k3s_rke2;
 
 mod talos;
 
@@ -44,7 +44,7 @@ use std::io::Write as _;
 use flate2::{Compression, GzBuilder};
 use thiserror::Error;
 
-use crate::bootstrap::node::Node;
+use crate::bootstrap::node_config::Node;
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::bootstrap::Bootstrap;
@@ -213,8 +213,8 @@ pub fn render(class: &NodeClass, home: &Home, seed: &Seed<'_>) -> Result<UserDat
             mime::for_cloud_init(&class.user_data),
         ),
         (Bootstrap::Kubeadm { .. }, _) if shell => (kubeadm::render(&node()?)?, true),
-        (Bootstrap::K3s(own), _) if shell => (agent::K3S.render(own, &node()?)?, true),
-        (Bootstrap::Rke2(own), _) if shell => (agent::RKE2.render(own, &node()?)?, true),
+        (Bootstrap::K3s(own), _) if shell => (k3s_rke2::K3S.render(own, &node()?)?, true),
+        (Bootstrap::Rke2(own), _) if shell => (k3s_rke2::RKE2.render(own, &node()?)?, true),
         (Bootstrap::Talos { .. }, Family::Custom) => (talos::render(&node()?)?, true),
         (Bootstrap::Custom { template, .. }, _) => {
             let text = template::render(template, &node()?)?;

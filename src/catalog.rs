@@ -12,27 +12,27 @@ use crate::model::instance::{InstanceType, Offering, OfferingKey};
 use crate::model::requirement::Requirements;
 use crate::model::reservation::Reservation;
 
-pub mod shape;
+pub mod instance_type_info;
 
 pub mod capacity;
 
-pub mod hardware;
+pub mod type_labels;
 
-pub mod ec2;
+pub mod instance_type;
 
 pub mod region;
 
-pub mod reserved;
+pub mod reservations;
 
 pub mod csv;
 
 pub mod kwok;
 
-pub mod images;
+pub mod image_selection;
 
-pub mod memory;
+pub mod discovered_memory;
 
-pub mod class;
+pub mod node_class;
 
 pub mod overlay;
 
@@ -208,7 +208,7 @@ impl Catalog {
         let mut all = self.clone();
         let named = |it: Arc<InstanceType>| (it.name.clone(), it);
         all.types.extend(types.into_iter().map(named));
-        all.reservations = Arc::new(reserved::all(&all));
+        all.reservations = Arc::new(reservations::all(&all));
         all
     }
 

@@ -60,7 +60,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
-use crate::catalog::class::{ClassSupplies, Classes};
+use crate::catalog::node_class::{ClassSupplies, Classes};
 use crate::catalog::overlay::PoolCatalogs;
 use crate::coordination::lease_annotations::Notes;
 use crate::model::buffer::Buffer;

@@ -5,8 +5,8 @@
 
 use crate::bootstrap::BootstrapError;
 use crate::bootstrap::mime::{self, Part, SHELL};
-use crate::bootstrap::node::Node;
-use crate::bootstrap::quote::shell;
+use crate::bootstrap::node_config::Node;
+use crate::bootstrap::shell_quote::shell;
 
 const FORMAT: &str = "Amazon Linux 2";
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use toml::{Table, Value};
 
 use crate::bootstrap::BootstrapError;
-use crate::bootstrap::node::Node;
+use crate::bootstrap::node_config::Node;
 use crate::model::node_class::image::ImageTerm;
 
 const FORMAT: &str = "Bottlerocket";

@@ -5,9 +5,10 @@
 
 use serde_json::{Value, json};
 
-use crate::bootstrap::join::{self, NODE_NAME, PROVIDER_ID};
-use crate::bootstrap::node::Node;
-use crate::bootstrap::{BootstrapError, authority};
+use crate::bootstrap::join_script;
+use crate::bootstrap::join_script::{NODE_NAME, PROVIDER_ID};
+use crate::bootstrap::node_config::Node;
+use crate::bootstrap::{BootstrapError, ca_cert_hash};
 use crate::text::yaml;
 
 const FORMAT: &str = "kubeadm";
@@ -21,15 +22,15 @@ pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
     let script = format!(
         "{}{}kubeadm join --config {PATH}\nrm -f {PATH}\n",
-        join::preamble(node)?,
-        join::file(PATH, &configuration(node)?)
+        join_script::preamble(node)?,
+        join_script::file(PATH, &configuration(node)?)
     );
-    join::with_user_parts(node, script)
+    join_script::with_user_parts(node, script)
 }
 
 fn configuration(node: &Node<'_>) -> Result<String, BootstrapError> {
     let (endpoint, ca) = node.api()?;
-    let (host, port) = join::host_port(endpoint, 443);
+    let (host, port) = join_script::host_port(endpoint, 443);
     let taints = node
         .taints
         .iter()
@@ -66,7 +67,7 @@ fn configuration(node: &Node<'_>) -> Result<String, BootstrapError> {
             "bootstrapToken": {
                 "apiServerEndpoint": format!("{host}:{port}"),
                 "token": node.secret()?,
-                "caCertHashes": authority::hashes(ca)?,
+                "caCertHashes": ca_cert_hash::hashes(ca)?,
             },
         },
         "nodeRegistration": {

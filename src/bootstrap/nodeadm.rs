@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::bootstrap::BootstrapError;
 use crate::bootstrap::mime::{self, Part, SHELL};
-use crate::bootstrap::node::Node;
+use crate::bootstrap::node_config::Node;
 use crate::text::yaml;
 
 const FORMAT: &str = "Amazon Linux 2023";

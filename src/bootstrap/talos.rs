@@ -10,7 +10,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::bootstrap::BootstrapError;
-use crate::bootstrap::node::Node;
+use crate::bootstrap::node_config::Node;
 use crate::text::yaml;
 
 const WHAT: &str = "machine configuration";

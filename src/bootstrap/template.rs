@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 
-use crate::bootstrap::join::host_port;
-use crate::bootstrap::kubelet::joined;
-use crate::bootstrap::node::Node;
-use crate::bootstrap::{BootstrapError, authority, quote};
+use crate::bootstrap::join_script::host_port;
+use crate::bootstrap::kubelet_config::joined;
+use crate::bootstrap::node_config::Node;
+use crate::bootstrap::{BootstrapError, ca_cert_hash, shell_quote};
 use crate::text::yaml;
 
 /// What may stand in a template. Docs have the table: docs/decisions/015-user-data.md.
@@ -107,8 +107,8 @@ fn named(after: &str) -> Option<(&str, Option<&str>, &str)> {
 fn filtered(name: &str, filter: Option<&str>, node: &Node<'_>) -> Result<String, BootstrapError> {
     let value = value(name, node)?;
     match filter {
-        Some("shell") => Ok(quote::shell(&value)),
-        Some("powershell") => Ok(quote::powershell(&value)),
+        Some("shell") => Ok(shell_quote::shell(&value)),
+        Some("powershell") => Ok(shell_quote::powershell(&value)),
         Some("json") => Ok(Value::from(value).to_string()),
         Some("raw") => Ok(value),
         Some(other) => Err(fault(format!(
@@ -141,7 +141,7 @@ fn value(name: &str, node: &Node<'_>) -> Result<String, BootstrapError> {
         "api_host" => host_port(&home.endpoint, 443).0.to_owned(),
         "api_port" => host_port(&home.endpoint, 443).1,
         "ca" => home.ca.clone(),
-        "ca_hash" => authority::hashes(&home.ca)?.swap_remove(0),
+        "ca_hash" => ca_cert_hash::hashes(&home.ca)?.swap_remove(0),
         "cluster_dns" => {
             let dns = kubelet.cluster_dns.first();
             dns.ok_or_else(|| missing("the address of the cluster's DNS"))?

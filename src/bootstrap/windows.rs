@@ -4,8 +4,8 @@
 //! Source: spec/aws.md §3.5.
 
 use crate::bootstrap::BootstrapError;
-use crate::bootstrap::node::Node;
-use crate::bootstrap::quote::powershell;
+use crate::bootstrap::node_config::Node;
+use crate::bootstrap::shell_quote::powershell;
 
 const FORMAT: &str = "Windows";
 const OPEN: &str = "<powershell>";

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::catalog::shape::{Gpu, Shape};
+use crate::catalog::instance_type_info::{Gpu, Shape};
 use crate::model::instance::Arch;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::bootstrap::Bootstrap;

@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::catalog::instance_type_info::{Gpu, Neuron, Shape};
 use crate::catalog::region::{PriceSource, Region};
-use crate::catalog::shape::{Gpu, Neuron, Shape};
 use crate::catalog::{Catalog, CatalogError, SHIPPED, SHIPPED_MONTH, SHIPPED_REGION};
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{Arch, Price};

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::catalog::{Catalog, CatalogError, ec2, hardware};
+use crate::catalog::{Catalog, CatalogError, instance_type, type_labels};
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{CapacityType, InstanceType, Offering, Price};
 use crate::model::labels;
@@ -125,7 +125,7 @@ fn read_type(raw: &RawType) -> Result<InstanceType, CatalogError> {
             offering,
         )?);
     }
-    ec2::sort(&mut offerings);
+    instance_type::sort(&mut offerings);
     let keys: BTreeSet<_> = offerings
         .iter()
         .map(|it| it.key(&TypeName::default()))
@@ -221,7 +221,7 @@ fn requirements(raw: &RawType, offerings: &[Offering]) -> Requirements {
         labels::OS,
         Requirement::is_in(raw.operating_systems.iter().cloned()),
     );
-    hardware::complete(&mut all, offerings);
+    type_labels::complete(&mut all, offerings);
     all
 }
 

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::catalog::class::Classes;
-use crate::catalog::{Catalog, ec2};
+use crate::catalog::node_class::Classes;
+use crate::catalog::{Catalog, instance_type};
 use crate::model::cluster::Cluster;
 use crate::model::id::PoolName;
 use crate::model::instance::InstanceType;
@@ -139,7 +139,7 @@ fn changed(
         }
     }
     let mut own = own?;
-    ec2::sort(&mut own.offerings);
+    instance_type::sort(&mut own.offerings);
     (own != *plain).then_some(own)
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::catalog::shape::Shape;
-use crate::catalog::{Catalog, capacity, ec2, hardware};
+use crate::catalog::instance_type_info::Shape;
+use crate::catalog::{Catalog, capacity, instance_type, type_labels};
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{Offering, Price};
 
@@ -168,7 +168,7 @@ impl Region {
         let zones = zones.filter(|zone| is_wanted(zone));
         let prices = zones.map(|zone| {
             let spot = match &self.spot {
-                None => list.map(ec2::spot_guess),
+                None => list.map(instance_type::spot_guess),
                 Some(own) => own
                     .by_type
                     .get(shape.name.as_str())
@@ -178,7 +178,7 @@ impl Region {
             let spot = spot.filter(|_| shape.spot);
             (zone, list.filter(|_| shape.on_demand), spot)
         });
-        ec2::offerings(prices)
+        instance_type::offerings(prices)
     }
 
     /// Everything that sells in the region, with amounts as a plain node class has them.
@@ -186,8 +186,9 @@ impl Region {
         let plain = capacity::plain();
         let types = self.shapes.values().map(|shape| {
             let offerings = self.offerings(shape, |_| true);
-            let mut own = ec2::instance_type(shape, (&self.name, &plain), None, offerings);
-            hardware::place(&mut own, &self.zone_ids, None);
+            let mut own =
+                instance_type::instance_type(shape, (&self.name, &plain), None, offerings);
+            type_labels::place(&mut own, &self.zone_ids, None);
             own
         });
         Catalog::new(types).with_zone_ids(self.zone_ids.clone())

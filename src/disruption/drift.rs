@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
-use crate::catalog::class::ClassCatalog;
+use crate::catalog::node_class::ClassCatalog;
 use crate::disruption::budgets::Budgets;
 use crate::disruption::eligibility::{kept_anyway, objection};
 use crate::disruption::instance_drift::{Drift, drift};

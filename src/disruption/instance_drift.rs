@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::catalog::class::ClassCatalog;
+use crate::catalog::node_class::ClassCatalog;
 use crate::model::id::ReservationId;
 use crate::model::instance::{CapacityType, Instance, InstanceFacts};
 use crate::model::node_class::resolved::{ConditionKind, Resolved, Status};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::catalog::images;
+use crate::catalog::image_selection;
 use crate::model::labels::Labels;
 use crate::model::node_class::image::ImageTerm;
 use crate::model::node_class::network::{
@@ -126,7 +126,7 @@ pub fn resolve(
     let mut own = Resolved::default();
     let mut say = Conditions::default();
     if let Some(all) = say.listed(ConditionKind::ImagesReady, images) {
-        own.images = images::select(all);
+        own.images = image_selection::select(all);
         let none = own.images.is_empty();
         say.found(
             ConditionKind::ImagesReady,

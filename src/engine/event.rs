@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
-use crate::catalog::class::ClassSupplies;
+use crate::catalog::node_class::ClassSupplies;
 use crate::engine::command::{Answer, CommandId, Refusal};
 use crate::model::buffer_object::BufferObject;
 use crate::model::clock_skew::ClockSkew;

@@ -7,7 +7,7 @@ use foldhash::HashSet;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
-use crate::catalog::class::Classes;
+use crate::catalog::node_class::Classes;
 use crate::coordination::lease_annotations::{LetGo, Notes};
 use crate::model::claim::Phase;
 use crate::model::cluster::Cluster;

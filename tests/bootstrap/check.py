@@ -20,7 +20,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-# A file within a script, as src/bootstrap/join.rs writes it.
+# A file within a script, as src/bootstrap/join_script.rs writes it.
 WITHIN = re.compile(r"<<'OUTRIGGER'\n(.*?)^OUTRIGGER$", re.DOTALL | re.MULTILINE)
 
 

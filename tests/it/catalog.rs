@@ -16,8 +16,8 @@ mod plans;
 use std::sync::{Arc, LazyLock};
 
 use outrigger::catalog::Catalog;
+use outrigger::catalog::instance_type_info::Shape;
 use outrigger::catalog::region::Region;
-use outrigger::catalog::shape::Shape;
 use outrigger::model::instance::InstanceType;
 use outrigger::model::labels;
 use outrigger::model::requirement::Operator;

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 use crate::bootstrap::Home;
 use crate::catalog::Catalog;
-use crate::catalog::class::{ClassSupplies, ClassSupply};
-use crate::catalog::memory::Memory;
+use crate::catalog::discovered_memory::Memory;
+use crate::catalog::node_class::{ClassSupplies, ClassSupply};
 use crate::catalog::region::Region;
 use crate::ec2::find::{self, Found};
 use crate::ec2::health::judge;

@@ -12,7 +12,7 @@ use jiff::SignedDuration;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::Instant;
 
-use crate::catalog::class::{ClassSupplies, ClassSupply};
+use crate::catalog::node_class::{ClassSupplies, ClassSupply};
 use crate::ec2::adopt::may_adopt;
 use crate::ec2::fleet::FleetRequest;
 use crate::ec2::rights::{ADOPTION, TAGGING};

@@ -2,7 +2,7 @@
 //! It must not know who launches.
 
 use crate::bootstrap::{self, Home, Seed};
-use crate::catalog::class::ClassSupply;
+use crate::catalog::node_class::ClassSupply;
 use crate::ec2::fleet::{FleetRequest, Order};
 use crate::ec2::subnets::Subnets;
 use crate::ec2::template::{Site, UserData};

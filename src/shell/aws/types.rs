@@ -7,7 +7,7 @@ use aws_sdk_ec2::types::{
     SupportedAdditionalProcessorFeature, UsageClassType,
 };
 
-use crate::catalog::shape::{Accelerator, Card, Gpu, Neuron, Shape};
+use crate::catalog::instance_type_info::{Accelerator, Card, Gpu, Neuron, Shape};
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::Arch;
 use crate::shell::aws::account::Account;

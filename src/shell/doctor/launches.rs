@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::bootstrap::Home;
 use crate::catalog::Catalog;
-use crate::catalog::class::ClassSupply;
-use crate::catalog::memory::Memory;
+use crate::catalog::discovered_memory::Memory;
+use crate::catalog::node_class::ClassSupply;
 use crate::catalog::region::Region;
 use crate::ec2::find::{self, Found, Listed, Trouble};
 use crate::ec2::fleet::FleetRequest;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{GIB, MIB, shape};
 use outrigger::catalog::capacity::{allocatable, capacity, kube_reserved, plain, pods};
-use outrigger::catalog::shape::{Gpu, Neuron, Shape};
+use outrigger::catalog::instance_type_info::{Gpu, Neuron, Shape};
 use outrigger::model::instance::Arch;
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::node_class::bootstrap::{Agent, Bootstrap, SecretSource};

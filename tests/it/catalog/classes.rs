@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::capacity::plain;
-use outrigger::catalog::class::{ClassCatalog, ClassSupply, class_catalog, is_compatible};
-use outrigger::catalog::images::{image_of, select};
-use outrigger::catalog::memory::Memory;
+use outrigger::catalog::discovered_memory::Memory;
+use outrigger::catalog::image_selection::{image_of, select};
+use outrigger::catalog::instance_type_info::{Card, Shape};
+use outrigger::catalog::node_class::{ClassCatalog, ClassSupply, class_catalog, is_compatible};
 use outrigger::catalog::region::Region;
-use outrigger::catalog::shape::{Card, Shape};
 use outrigger::model::instance::{Arch, CapacityType};
 use outrigger::model::labels;
 use outrigger::model::node_class::NodeClass;

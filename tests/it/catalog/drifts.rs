@@ -2,7 +2,7 @@
 //! It must not know what is done about it.
 
 use jiff::Timestamp;
-use outrigger::catalog::class::ClassCatalog;
+use outrigger::catalog::node_class::ClassCatalog;
 use outrigger::disruption::instance_drift::{Drift, drift};
 use outrigger::model::instance::{
     CapacityType, Instance, InstanceFacts, InstanceState, OfferingKey,

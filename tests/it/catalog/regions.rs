@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use outrigger::catalog::Catalog;
+use outrigger::catalog::instance_type_info::{Accelerator, Card, Gpu, Neuron, Shape};
 use outrigger::catalog::region::{PriceSource, Region};
-use outrigger::catalog::shape::{Accelerator, Card, Gpu, Neuron, Shape};
 use outrigger::model::id::{TypeName, Zone};
 use outrigger::model::instance::{Arch, CapacityType, Price};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::catalog::{Catalog, hardware};
+use outrigger::catalog::{Catalog, type_labels};
 use outrigger::model::claim::{ClaimRecord, Origin, Phase};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::id::ClaimId;
@@ -154,7 +154,7 @@ impl Shape {
         if is_large {
             requirements.add(key_of("special"), Requirement::is_in(["optional"]));
         }
-        hardware::complete(&mut requirements, &offerings);
+        type_labels::complete(&mut requirements, &offerings);
         let capacity = Resources {
             cpu_milli: self.cpu * 1000,
             memory: self.gib * GIB,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use outrigger::catalog::{Catalog, hardware};
+use outrigger::catalog::{Catalog, type_labels};
 use outrigger::disruption::verdict::Verdict;
 use outrigger::model::cluster::Cluster;
 use outrigger::model::instance::{CapacityType, InstanceType, Offering, OfferingKey, Price};
@@ -47,7 +47,7 @@ pub(super) fn kind(name: &str, cores: i64, offers: &[Offer]) -> InstanceType {
         (ARCH, Requirement::is_in(["amd64"])),
         (OS, Requirement::is_in(["linux"])),
     ]);
-    hardware::complete(&mut requirements, &offerings);
+    type_labels::complete(&mut requirements, &offerings);
     let capacity = Resources {
         cpu_milli: 1000 * cores,
         memory: 4 * GIB * cores,

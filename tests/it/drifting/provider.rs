@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use outrigger::catalog::class::{ClassCatalog, ClassSupply};
+use outrigger::catalog::node_class::{ClassCatalog, ClassSupply};
 use outrigger::model::instance::InstanceFacts;
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::node_class::resolved::{Resolved, Subnet};

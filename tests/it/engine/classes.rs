@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use outrigger::catalog::capacity::plain;
-use outrigger::catalog::class::{ClassCatalog, ClassSupply, class_catalog};
-use outrigger::catalog::memory::Memory;
+use outrigger::catalog::discovered_memory::Memory;
+use outrigger::catalog::node_class::{ClassCatalog, ClassSupply, class_catalog};
 use outrigger::catalog::region::Region;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;

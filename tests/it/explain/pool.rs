@@ -7,7 +7,7 @@ use std::sync::Arc;
 use insta::{assert_snapshot, with_settings};
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
-use outrigger::catalog::class::ClassSupplies;
+use outrigger::catalog::node_class::ClassSupplies;
 use outrigger::coordination::lease_annotations::Pause;
 use outrigger::model::cluster::Cluster;
 use outrigger::model::instance::{CapacityType, Offering, OfferingKey, Price};

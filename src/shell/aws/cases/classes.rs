@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::canned::{Asked, Canned, REGION, Reply};
 use crate::bootstrap::Home;
-use crate::catalog::class::ClassCatalog;
+use crate::catalog::node_class::ClassCatalog;
 use crate::engine::command::{Answer, Command, FailureKind, Launch};
 use crate::engine::event::Event;
 use crate::model::claim::{ClaimRecord, Origin};

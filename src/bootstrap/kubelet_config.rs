@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 
-use crate::bootstrap::quote::word;
+use crate::bootstrap::shell_quote::word;
 use crate::bootstrap::{BootstrapError, Home, Seed};
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::kubelet::{Kubelet, Reserved, Signal, Threshold};

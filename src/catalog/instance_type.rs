@@ -1,8 +1,8 @@
 //! EC2 instance types put together: amounts, labels, and offerings from list prices.
 //! It must not know in which form the facts were written down.
 
-use crate::catalog::shape::Shape;
-use crate::catalog::{capacity, hardware};
+use crate::catalog::instance_type_info::Shape;
+use crate::catalog::{capacity, type_labels};
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{CapacityType, InstanceType, Offering, Price};
 use crate::model::node_class::NodeClass;
@@ -27,7 +27,7 @@ pub fn instance_type(
     sort(&mut offerings);
     InstanceType {
         name: TypeName::from(shape.name.as_str()),
-        requirements: hardware::requirements(shape, (region, class.family), &offerings),
+        requirements: type_labels::requirements(shape, (region, class.family), &offerings),
         capacity: capacity::capacity(shape, class, learned),
         allocatable: capacity::allocatable(shape, class, learned),
         offerings,

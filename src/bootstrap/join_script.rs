@@ -5,7 +5,7 @@
 
 use crate::bootstrap::BootstrapError;
 use crate::bootstrap::mime::{self, Part, SHELL};
-use crate::bootstrap::node::Node;
+use crate::bootstrap::node_config::Node;
 
 /// What stands in a file for the name of the node until the instance knows it.
 pub(super) const NODE_NAME: &str = "__NODE_NAME__";

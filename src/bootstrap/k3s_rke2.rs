@@ -6,9 +6,10 @@
 use serde_json::json;
 
 use crate::bootstrap::BootstrapError;
-use crate::bootstrap::join::{self, NODE_NAME, PROVIDER_ID};
-use crate::bootstrap::node::Node;
-use crate::bootstrap::quote::shell;
+use crate::bootstrap::join_script;
+use crate::bootstrap::join_script::{NODE_NAME, PROVIDER_ID};
+use crate::bootstrap::node_config::Node;
+use crate::bootstrap::shell_quote::shell;
 use crate::model::node_class::bootstrap::Agent;
 use crate::text::yaml;
 
@@ -56,11 +57,11 @@ impl Distribution {
         let path = format!("{folder}/90-outrigger.yaml");
         let script = format!(
             "{}mkdir -p {folder}\n{}{}",
-            join::preamble(node)?,
-            join::file(&path, &self.configuration(own, node)?),
+            join_script::preamble(node)?,
+            join_script::file(&path, &self.configuration(own, node)?),
             self.start(own.version.as_deref()),
         );
-        join::with_user_parts(node, script)
+        join_script::with_user_parts(node, script)
     }
 
     fn configuration(&self, own: &Agent, node: &Node<'_>) -> Result<String, BootstrapError> {
@@ -70,7 +71,7 @@ impl Distribution {
                 return Err(BootstrapError::Unknown("endpoint"));
             }
             None => {
-                let (host, _) = join::host_port(&node.home.endpoint, self.port);
+                let (host, _) = join_script::host_port(&node.home.endpoint, self.port);
                 format!("https://{host}:{}", self.port)
             }
         };

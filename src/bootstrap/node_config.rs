@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::bootstrap::kubelet::{Settings, joined};
-use crate::bootstrap::quote::word;
+use crate::bootstrap::kubelet_config::{Settings, joined};
+use crate::bootstrap::shell_quote::word;
 use crate::bootstrap::{BootstrapError, Home, Seed};
 use crate::model::labels::{DO_NOT_SYNC_TAINTS, Labels};
 use crate::model::node_class::NodeClass;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::catalog::shape::Shape;
+use crate::catalog::instance_type_info::Shape;
 use crate::model::id::Zone;
 use crate::model::instance::{Arch, InstanceType, Offering};
 use crate::model::labels;

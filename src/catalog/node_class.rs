@@ -6,10 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::catalog::memory::Memory;
+use crate::catalog::discovered_memory::Memory;
+use crate::catalog::instance_type_info::Shape;
 use crate::catalog::region::Region;
-use crate::catalog::shape::Shape;
-use crate::catalog::{Catalog, capacity, ec2, hardware, images, reserved};
+use crate::catalog::{
+    Catalog, capacity, image_selection, instance_type, reservations, type_labels,
+};
 use crate::model::id::{NodeClassName, TypeName, Zone};
 use crate::model::instance::{Arch, InstanceType};
 use crate::model::node_class::NodeClass;
@@ -186,7 +188,9 @@ pub fn class_catalog(
     let mut own_images = BTreeMap::new();
     let mut changed = Vec::new();
     for (name, shape) in &region.shapes {
-        let image = terms.images.map(|all| images::image_of(all, shape));
+        let image = terms
+            .images
+            .map(|all| image_selection::image_of(all, shape));
         if let Some(image) = image.flatten() {
             own_images.insert(name.clone(), image.id.clone());
         }
@@ -246,12 +250,12 @@ impl Terms<'_> {
         let offerings = self.region.offerings(shape, has_zone);
         let learned = image.flatten().and_then(|image| self.learned(shape, image));
         let place = (self.region.name.as_str(), self.class);
-        let mut own = ec2::instance_type(shape, place, learned, offerings);
+        let mut own = instance_type::instance_type(shape, place, learned, offerings);
         reservations.retain(|(zone, _)| has_zone(zone));
         if !reservations.is_empty() {
-            own = reserved::reserved(&own, reservations);
+            own = reservations::reserved(&own, reservations);
         }
-        hardware::place(&mut own, self.zone_ids, self.group);
+        type_labels::place(&mut own, self.zone_ids, self.group);
         let usable = image.is_none_or(|image| image.is_some())
             && is_compatible(shape, self.class, self.group);
         for offering in &mut own.offerings {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::catalog::{Catalog, ec2, hardware};
+use crate::catalog::{Catalog, instance_type, type_labels};
 use crate::model::id::{ReservationId, TypeName, Zone};
 use crate::model::instance::{CapacityType, InstanceType, Offering, Price, RESERVED_SHARE};
 use crate::model::labels::OF_OFFERINGS;
@@ -71,11 +71,11 @@ pub(super) fn reserved(
     });
     let offered: Vec<Offering> = offered.collect();
     own.offerings.extend(offered);
-    ec2::sort(&mut own.offerings);
+    instance_type::sort(&mut own.offerings);
     let of_type = |(key, _): &(&str, _)| !OF_OFFERINGS.contains(key);
     let kept = own.requirements.iter().filter(of_type);
     let mut requirements: Requirements = kept.map(|(key, own)| (key, own.clone())).collect();
-    hardware::complete(&mut requirements, &own.offerings);
+    type_labels::complete(&mut requirements, &own.offerings);
     own.requirements = requirements;
     own
 }

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::catalog::shape::Shape;
+use crate::catalog::instance_type_info::Shape;
 use crate::model::instance::Arch;
 use crate::model::node_class::resolved::{Image, Variant};
 
