@@ -13,10 +13,6 @@ pub mod bootstrap;
 
 pub mod config;
 
-pub mod karpenter;
-
-pub mod autoscaler;
-
 #[cfg(feature = "cli")]
 pub mod host;
 
@@ -39,6 +35,8 @@ pub mod ec2;
 pub mod fleet;
 
 pub mod sim;
+
+pub mod migrate;
 
 #[cfg(feature = "daemon")]
 pub mod shell;

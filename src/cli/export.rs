@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 
 use super::arguments::ConfigArguments;
 use super::diagnostics;
-use crate::karpenter::export::export;
+use crate::migrate::karpenter::export::export;
 
 /// Whose objects are made.
 #[derive(Clone, Copy, Debug, ValueEnum)]

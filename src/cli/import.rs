@@ -11,10 +11,12 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use super::{diagnostics, stdin};
-use crate::autoscaler;
 use crate::config::SourceFile;
 use crate::host::files;
-use crate::karpenter::import::{CLUSTER_EXAMPLE, CLUSTERS, ImportOptions, Imported, import};
+use crate::migrate::cluster_autoscaler;
+use crate::migrate::karpenter::import::{
+    CLUSTER_EXAMPLE, CLUSTERS, ImportOptions, Imported, import,
+};
 use crate::model::cluster::Kubeconfig;
 #[cfg(feature = "daemon")]
 use crate::shell::kube::objects;
@@ -107,7 +109,9 @@ fn of_autoscaler(
         bail!("read {}: it is a directory; name the file", path.display());
     }
     let file = read(path)?.pop().context("read the autoscaler")?;
-    Ok(autoscaler::import::import(&file, &answers, options)?)
+    Ok(cluster_autoscaler::import::import(
+        &file, &answers, options,
+    )?)
 }
 
 /// Karpenter's objects, from files or from a cluster.
@@ -208,7 +212,7 @@ fn write(directory: &Path, imported: &Imported) -> anyhow::Result<()> {
     }
     for (name, text) in files {
         let path = directory.join(name);
-        let mode = match text.contains(autoscaler::import::SECRET_NOTE) {
+        let mode = match text.contains(cluster_autoscaler::import::SECRET_NOTE) {
             true => PRIVATE,
             false => PUBLIC,
         };

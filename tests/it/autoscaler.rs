@@ -5,9 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use insta::{assert_snapshot, with_settings};
-use outrigger::autoscaler::import::{AutoscalerError, ImportOptions, Imported, import};
 use outrigger::config::diagnostic::render_all;
 use outrigger::config::{Config, Inputs, SourceFile, load};
+use outrigger::migrate::cluster_autoscaler::import::{
+    AutoscalerError, ImportOptions, Imported, import,
+};
 use proptest::prelude::{Strategy, any, prop_assert, prop_oneof, proptest};
 use proptest::sample::Index;
 use serde_json::Value;
@@ -274,7 +276,7 @@ fn what_is_done_untold_is_written_out_and_of_a_mistake_too() {
 
 #[test]
 fn no_flag_is_carried_that_is_not_tried_and_told_of() {
-    let table = include_str!("../../src/autoscaler/flags.tsv");
+    let table = include_str!("../../src/migrate/cluster_autoscaler/flags.tsv");
     let guide = include_str!("../../docs/MIGRATION.md");
     for line in table.lines().filter(|line| !line.starts_with('#')) {
         let cells: Vec<&str> = line.split('\t').collect();

@@ -8,9 +8,9 @@ use std::path::Path;
 use insta::{assert_snapshot, glob, with_settings};
 use outrigger::config::diagnostic::render_all;
 use outrigger::config::{Config, Inputs, SourceFile, load};
-use outrigger::karpenter::Loss;
-use outrigger::karpenter::export::{ExportError, Exported, export};
-use outrigger::karpenter::import::{ImportError, ImportOptions, Imported, import};
+use outrigger::migrate::karpenter::Loss;
+use outrigger::migrate::karpenter::export::{ExportError, Exported, export};
+use outrigger::migrate::karpenter::import::{ImportError, ImportOptions, Imported, import};
 
 pub(crate) mod drawn;
 
@@ -68,12 +68,12 @@ pub(crate) fn shown(imported: &Imported) -> String {
 
 #[test]
 fn objects_become_hcl_that_validates_and_tells_what_is_lost() {
-    glob!("karpenter/import/*.{yaml,json}", |path| {
+    glob!("migrate/karpenter/import/*.{yaml,json}", |path| {
         let imported = imported(&read(path)).expect("objects of Karpenter's");
         let config = loaded(&imported.text());
         assert!(config.clusters[0].pools.iter().len() > 0, "{path:?}");
         with_settings!({
-            snapshot_path => "karpenter/import",
+            snapshot_path => "migrate/karpenter/import",
             prepend_module_to_snapshot => false,
             omit_expression => true,
             snapshot_suffix => name_of(path),
@@ -85,7 +85,7 @@ fn objects_become_hcl_that_validates_and_tells_what_is_lost() {
 
 #[test]
 fn every_loss_stands_beside_the_block_it_would_be_in() {
-    glob!("karpenter/import/*.{yaml,json}", |path| {
+    glob!("migrate/karpenter/import/*.{yaml,json}", |path| {
         let imported = imported(&read(path)).expect("objects of Karpenter's");
         let text = imported.text();
         for loss in &imported.losses {
@@ -106,7 +106,7 @@ fn every_loss_stands_beside_the_block_it_would_be_in() {
 
 #[test]
 fn a_configuration_becomes_objects_that_tell_what_they_cannot_say() {
-    glob!("karpenter/export/*.hcl", |path| {
+    glob!("migrate/karpenter/export/*.hcl", |path| {
         let files = [SourceFile::new("main.hcl", read(path))];
         let config = load(&files, &Inputs::default());
         let config = config.unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
@@ -116,7 +116,7 @@ fn a_configuration_becomes_objects_that_tell_what_they_cannot_say() {
             assert!(exported.text.contains(&note), "{note}");
         }
         with_settings!({
-            snapshot_path => "karpenter/export",
+            snapshot_path => "migrate/karpenter/export",
             prepend_module_to_snapshot => false,
             omit_expression => true,
             snapshot_suffix => name_of(path),

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::config::SourceFile;
 use crate::host::text;
-use crate::karpenter::documents::BYTES_MAX;
+use crate::migrate::manifests::BYTES_MAX;
 use crate::model::cluster::{Api, Kubeconfig};
 use crate::shell::kube::client::{ConnectError, Connection, connect};
 use crate::shell::kube::list::PAGE;

@@ -3,7 +3,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use outrigger::autoscaler::import::SECRET_NOTE;
+use outrigger::migrate::cluster_autoscaler::import::SECRET_NOTE;
 use serde_json::{Value, json};
 
 use super::{imported, loaded};

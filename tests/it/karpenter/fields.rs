@@ -1,8 +1,8 @@
 //! Whatever stands where a field is, it is carried or told of.
 //! It must not know which fields there are: it goes through those of our own cases.
 
-use outrigger::karpenter::Loss;
-use outrigger::karpenter::import::Imported;
+use outrigger::migrate::karpenter::Loss;
+use outrigger::migrate::karpenter::import::Imported;
 use serde_json::{Value, json};
 
 use super::{imported, loaded, read};

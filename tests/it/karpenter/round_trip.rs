@@ -3,7 +3,7 @@
 
 use outrigger::config::diagnostic::render_all;
 use outrigger::config::{Config, Inputs, SourceFile, load};
-use outrigger::karpenter::Loss;
+use outrigger::migrate::karpenter::Loss;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq};
 use proptest::sample::{Index, select};

@@ -1,0 +1,343 @@
+//! Finds the autoscaler among objects of Kubernetes, or in a plain text of its flags.
+//! It must not know what any flag means.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use super::command_line::split;
+use crate::config::SourceFile;
+use crate::migrate::field_mapping::{take, text};
+use crate::migrate::manifests;
+use crate::migrate::manifests::{BYTES_MAX, Document, DocumentError};
+
+/// What the program is called, and how the names of its images end.
+const PROGRAM: &str = "cluster-autoscaler";
+/// The ConfigMap of the expander `priority`, and where in it they are.
+const PRIORITIES: (&str, &str) = ("cluster-autoscaler-priority-expander", "priorities");
+/// Variables that name the region, the one that counts first.
+const REGION: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
+/// Bytes that variables put into the words of a container at most.
+const PUT_IN_MAX: usize = 16_384;
+/// Kinds that run pods, with where the pod's own spec is.
+const KINDS: [(&str, &str); 6] = [
+    ("Pod", "spec"),
+    ("Deployment", "spec.template.spec"),
+    ("DaemonSet", "spec.template.spec"),
+    ("StatefulSet", "spec.template.spec"),
+    ("ReplicaSet", "spec.template.spec"),
+    ("ReplicationController", "spec.template.spec"),
+];
+
+/// Why no autoscaler was found.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ProgramError {
+    /// The text holds no objects.
+    #[error(transparent)]
+    Documents(#[from] DocumentError),
+    /// Nothing runs it.
+    #[error(
+        "find Cluster Autoscaler in {file}: nothing there runs it, {there}; give its Deployment, \
+         or a text of its flags"
+    )]
+    None {
+        /// The file.
+        file: String,
+        /// What there is instead.
+        there: String,
+    },
+    /// Several do.
+    #[error("find Cluster Autoscaler in {file}: {} run it; give one of them", all.join(" and "))]
+    Several {
+        /// The file.
+        file: String,
+        /// Who runs it.
+        all: Vec<String>,
+    },
+}
+
+/// An autoscaler as it is run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Program {
+    /// Who runs it, such as `Deployment/cluster-autoscaler`, or the file.
+    pub(super) of: String,
+    /// The words after its name.
+    pub(super) words: Vec<String>,
+    /// The region that its environment names.
+    pub(super) region: Option<String>,
+    /// What its ConfigMap of priorities says.
+    pub(super) priorities: Option<String>,
+    /// Kinds of other objects, with how many there are.
+    pub(super) skipped: BTreeMap<String, usize>,
+}
+
+/// Finds it in a file.
+pub(super) fn find(file: &SourceFile) -> Result<Program, ProgramError> {
+    if file.text.len() <= BYTES_MAX && is_plain(&file.text) {
+        let lines = file.text.lines().map(without_dash);
+        let lines: Vec<&str> = lines.filter(|line| !line.starts_with('#')).collect();
+        let words = split(&lines.join("\n"));
+        return Ok(Program {
+            of: file.name.clone(),
+            words: after_name(words),
+            ..Program::default()
+        });
+    }
+    let (mut found, mut own) = (Vec::new(), Program::default());
+    for document in read(file)? {
+        let (kind, name) = (document.kind.clone(), document.name.clone());
+        if kind == "ConfigMap" && name == PRIORITIES.0 {
+            own.priorities = priorities(document);
+            continue;
+        }
+        match program(document) {
+            Some(program) => found.push(program),
+            None => *own.skipped.entry(kind).or_default() += 1,
+        }
+    }
+    let file = file.name.clone();
+    match found.len() {
+        1 => {}
+        0 => {
+            let kinds: Vec<&str> = own.skipped.keys().map(String::as_str).collect();
+            let there = match kinds.is_empty() {
+                true => "and there is no object".to_owned(),
+                false => format!("there is only {}", kinds.join(", ")),
+            };
+            return Err(ProgramError::None { file, there });
+        }
+        _ => {
+            let all = found.into_iter().map(|one| one.of).collect();
+            return Err(ProgramError::Several { file, all });
+        }
+    }
+    let program = found.pop().unwrap_or_default();
+    Ok(Program {
+        priorities: own.priorities,
+        skipped: own.skipped,
+        ..program
+    })
+}
+
+/// The objects of a file. Templates are told apart from what is merely wrong.
+fn read(file: &SourceFile) -> Result<Vec<Document>, DocumentError> {
+    let all = manifests::read(std::slice::from_ref(file)).map(|own| own.objects);
+    all.map_err(|error| match error {
+        DocumentError::Malformed { file: name, why } if file.text.contains("{{") => {
+            let why = format!("{why}; it is a template: give what helm template makes of it");
+            DocumentError::Malformed { file: name, why }
+        }
+        error => error,
+    })
+}
+
+/// Whether a text is flags, one after another or as a list, and no document.
+fn is_plain(text: &str) -> bool {
+    let lines = text.lines().map(without_dash);
+    let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let Some(word) = lines.next().and_then(|line| line.split_whitespace().next()) else {
+        return false;
+    };
+    let flag = word.trim_start_matches(['\'', '"']);
+    let named = flag.trim_start_matches('-');
+    let is_flag = named.len() < flag.len() && named.starts_with(|c: char| c.is_ascii_alphabetic());
+    is_flag || is_name(word.trim_end_matches('\\'))
+}
+
+/// A line of a list without its dash.
+fn without_dash(line: &str) -> &str {
+    let line = line.trim();
+    line.strip_prefix("- ").map_or(line, str::trim_start)
+}
+
+/// Whether a word names the program, by a path or not.
+fn is_name(word: &str) -> bool {
+    let base = word.rsplit('/').next().unwrap_or(word);
+    !word.starts_with('-') && base == PROGRAM
+}
+
+/// The words after the name of the program, as far as a shell would give them to it.
+fn after_name(words: Vec<String>) -> Vec<String> {
+    let name = words.iter().position(|word| is_name(word));
+    let rest = words.into_iter().skip(name.map_or(0, |at| at + 1));
+    let ends = |word: &String| {
+        word.starts_with(['|', ';', '&', '>', '<']) || word.starts_with("2>") || word == "1>"
+    };
+    rest.take_while(|word| !ends(word)).collect()
+}
+
+/// The autoscaler that an object runs, if it does.
+fn program(mut document: Document) -> Option<Program> {
+    let (_, path) = KINDS.iter().find(|(kind, _)| *kind == document.kind)?;
+    let containers = take(&mut document.rest, &format!("{path}.containers"))?;
+    let of = format!("{}/{}", document.kind, document.name);
+    let containers = containers.as_array()?.iter();
+    let mut found = containers.filter_map(|own| container(own.as_object()?));
+    let (words, region) = found.next()?;
+    Some(Program {
+        of,
+        words,
+        region,
+        ..Program::default()
+    })
+}
+
+/// The words that a container gives the autoscaler, and the region of its environment.
+fn container(own: &Map<String, Value>) -> Option<(Vec<String>, Option<String>)> {
+    let list = |name: &str| {
+        let items = own.get(name).and_then(Value::as_array);
+        items.into_iter().flatten().filter_map(text)
+    };
+    let mut words: Vec<String> = list("command").chain(list("args")).collect();
+    let image = own.get("image").and_then(Value::as_str).unwrap_or_default();
+    let image = image.split(['@', ':']).next().unwrap_or_default();
+    // A shell may be what runs it.
+    let script = words.iter().find(|word| {
+        word.contains(char::is_whitespace) && split(word).iter().any(|own| is_name(own))
+    });
+    if let Some(script) = script {
+        words = split(script);
+    }
+    if !words.iter().any(|word| is_name(word)) && !image.ends_with(PROGRAM) {
+        return None;
+    }
+    let environment = environment(own);
+    let mut left = PUT_IN_MAX;
+    for word in &mut words {
+        *word = expanded(word, &environment, &mut left);
+    }
+    let region = REGION
+        .iter()
+        .find_map(|name| environment.get(*name).cloned());
+    Some((after_name(words), region))
+}
+
+/// A word with the variables in it, as Kubernetes puts them in: once, from left to right. Two `$`
+/// are one. What nobody knows stays as it is written, as all does when too much has been put in.
+fn expanded(word: &str, environment: &BTreeMap<String, String>, left: &mut usize) -> String {
+    let (mut out, mut rest) = (String::new(), word);
+    while let Some((before, after)) = rest.split_once('$') {
+        out.push_str(before);
+        let named = after.strip_prefix('(').and_then(|own| own.split_once(')'));
+        rest = match (named, after.strip_prefix('$')) {
+            (Some((name, after)), _) => {
+                let value = environment.get(name);
+                match value.filter(|own| own.len() <= *left) {
+                    Some(value) => {
+                        *left -= value.len();
+                        out.push_str(value);
+                    }
+                    None => out.extend(["$(", name, ")"]),
+                }
+                after
+            }
+            (None, twice) => {
+                out.push('$');
+                twice.unwrap_or(after)
+            }
+        };
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The variables of a container that stand there with their values.
+fn environment(own: &Map<String, Value>) -> BTreeMap<String, String> {
+    let items = own.get("env").and_then(Value::as_array);
+    let items = items.into_iter().flatten();
+    let each = items.filter_map(|item| {
+        let value = text(item.get("value")?)?;
+        Some((item.get("name")?.as_str()?.to_owned(), value))
+    });
+    each.collect()
+}
+
+fn priorities(mut document: Document) -> Option<String> {
+    match take(&mut document.rest, "data") {
+        Some(Value::Object(mut data)) => take(&mut data, PRIORITIES.1).as_ref().and_then(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PUT_IN_MAX, SourceFile, expanded, find};
+
+    fn words(text: &str) -> Result<Vec<String>, String> {
+        let found = find(&SourceFile::new("in", text));
+        found
+            .map(|own| own.words)
+            .map_err(|error| error.to_string())
+    }
+
+    fn pod(container: &str) -> String {
+        format!(
+            "kind: Pod\napiVersion: v1\nmetadata: {{name: a}}\nspec:\n  containers: [{container}]\n"
+        )
+    }
+
+    #[test]
+    fn flags_are_found_however_they_are_given() {
+        for text in [
+            "--a=1 -v=4",
+            "# of prod\n./cluster-autoscaler \\\n  --a=1 \\\n  -v=4\n",
+            "- --a=1\n- '-v=4'\n",
+            &pod("{image: x/cluster-autoscaler:v1, args: ['--a=1', '-v=4']}"),
+            &pod("{name: b}, {command: [./cluster-autoscaler, '--a=1'], args: ['-v=4']}"),
+            &pod("{command: [sh, -c, './cluster-autoscaler --a=1 -v=4 2>&1 | tee log']}"),
+            &pod(
+                "{command: [cluster-autoscaler, --a=$(ONE), -v=4], env: [{name: ONE, value: '1'}]}",
+            ),
+        ] {
+            let found = words(text);
+            assert_eq!(
+                found,
+                Ok(vec!["--a=1".to_owned(), "-v=4".to_owned()]),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn variables_are_put_in_once_from_left_to_right() {
+        let rows = [
+            ("A", "1"),
+            ("B", "$(A)$(B)"),
+            ("L", &"x".repeat(PUT_IN_MAX + 1)),
+        ];
+        let environment = rows.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let environment = environment.into_iter().collect();
+        for (word, expect) in [
+            ("--a=$(A) $(A)", "--a=1 1"),
+            ("$(B)", "$(A)$(B)"),
+            ("$$(A)", "$(A)"),
+            ("$$$(A)", "$1"),
+            ("$(C) $A $ $(A", "$(C) $A $ $(A"),
+            ("$(L)-$(A)", "$(L)-1"),
+        ] {
+            let mut left = PUT_IN_MAX;
+            assert_eq!(expanded(word, &environment, &mut left), expect, "{word}");
+        }
+        let (word, mut left) = ("$(A)".repeat(PUT_IN_MAX + 1), PUT_IN_MAX);
+        let own = expanded(&word, &environment, &mut left);
+        assert_eq!(own, "1".repeat(PUT_IN_MAX) + "$(A)");
+    }
+
+    #[test]
+    fn what_runs_no_autoscaler_is_named() {
+        let other = pod("{image: nginx}");
+        let own = pod("{image: cluster-autoscaler}");
+        let twice = format!("{own}---\n{own}");
+        for (text, expect) in [
+            ("", "there is no object"),
+            (&other, "there is only Pod"),
+            (&twice, "Pod/a and Pod/a run it"),
+            ("a: [", "read in: "),
+            ("{{ .Values.x }}", "give what helm template makes of it"),
+        ] {
+            let error = words(text).expect_err(text);
+            assert!(error.contains(expect), "{error}");
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! From an autoscaler with its groups to HCL, and what could not be carried over.
+//! It must not know where the texts come from, nor where the HCL goes.
+
+use std::collections::BTreeMap;
+
+use regex::Regex;
+use serde_json::Value;
+use thiserror::Error;
+
+use super::cluster::{self, Whereabouts, bounds};
+use super::command_line;
+use super::deployment;
+use super::deployment::{Program, ProgramError};
+use super::flags::{self, Said};
+pub use super::node_class::SECRET_NOTE;
+use super::node_groups;
+use super::node_groups::{Group, GroupsError};
+use super::pool::{self, Frame, cluster_of, has_taint};
+use crate::config::SourceFile;
+use crate::config::kubernetes_names::name_fault;
+use crate::migrate::dropped::{Loss, Losses};
+use crate::migrate::field_mapping::text;
+use crate::migrate::karpenter::import::{Built, finish};
+pub use crate::migrate::karpenter::import::{ImportError, ImportOptions, Imported};
+use crate::migrate::manifests;
+
+/// Weights of pools at most.
+const WEIGHT_MAX: i64 = 100;
+/// Patterns of priorities at most, and characters of one: people write them.
+const PATTERNS_MAX: usize = 1000;
+const PATTERN_LENGTH_MAX: usize = 1000;
+
+/// Why nothing can be imported.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AutoscalerError {
+    /// There is no autoscaler.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// What is told of its groups cannot be read.
+    #[error(transparent)]
+    Groups(#[from] GroupsError),
+    /// No configuration comes of it.
+    #[error(transparent)]
+    Import(#[from] ImportError),
+}
+
+/// Makes HCL of an autoscaler, given as the objects that run it or as its flags, and of what AWS
+/// says of its groups.
+///
+/// # Errors
+///
+/// No autoscaler or several, what is no answer of AWS', or two groups that become one pool.
+pub fn import(
+    autoscaler: &SourceFile,
+    answers: &[SourceFile],
+    options: &ImportOptions,
+) -> Result<Imported, AutoscalerError> {
+    let program = deployment::find(autoscaler)?;
+    let told = node_groups::read(answers)?;
+    let rows: BTreeMap<&str, bool> = flags::table()
+        .map(|row| (row.name, !row.is_switch))
+        .collect();
+    let (given, strays) = command_line::flags(&program.words, |name| rows.get(name).copied());
+    let (said, mut losses, mut notes) = flags::sort(&program.of, given);
+    for stray in strays {
+        let word: String = stray.chars().take(PATTERN_LENGTH_MAX).collect();
+        losses.add(word, "it is no flag");
+    }
+    let sizes = sizes(&said, &mut losses);
+    let specs = specs(&said, &mut losses);
+    let named = !sizes.is_empty() || !said.list("node-group-auto-discovery").is_empty();
+    let (own, others): (Vec<Group>, Vec<Group>) = told.groups.into_iter().partition(|group| {
+        !named || sizes.contains_key(&group.name) || specs.iter().any(|spec| spec.finds(group))
+    });
+    if own.is_empty() && sizes.is_empty() {
+        let why = "none was told of that it scales: give the answer of aws autoscaling \
+                   describe-auto-scaling-groups with --asg";
+        losses.miss("groups", why);
+    }
+    let place = whereabouts(&said, &program, &own, &specs, options);
+    let clusters = match (options.clusters.as_slice(), &place.name) {
+        ([], Some(name)) => vec![name.clone()],
+        (given, _) => given.to_vec(),
+    };
+    expanders(&said, &mut losses, &mut notes);
+    let names: Vec<&str> = own.iter().map(|group| group.name.as_str()).collect();
+    let weights = weights(&said, &program, &names, &mut losses);
+    let startup = startup(&said, &own, &mut losses);
+    provider(&said, &mut losses);
+    let frame = Frame {
+        said: &said,
+        clusters: &clusters,
+        templates: &told.templates,
+        startup: &startup,
+        sizes: &sizes,
+        weights: &weights,
+    };
+    let unknown: Vec<Built> = sizes
+        .keys()
+        .filter(|name| !names.contains(&name.as_str()))
+        .map(|name| pool::unknown(name, &frame))
+        .collect();
+    let mut built = vec![
+        cluster::cluster(&said, &place, losses),
+        cluster::scheduler(&said),
+    ];
+    built.extend(own.into_iter().flat_map(|group| pool::build(group, &frame)));
+    built.extend(unknown);
+    let mut imported = finish(built, &clusters, Vec::new())?;
+    imported.skipped = program.skipped.into_iter().collect();
+    if !others.is_empty() {
+        imported
+            .skipped
+            .push(("AutoScalingGroup".to_owned(), others.len()));
+    }
+    imported.notes = notes;
+    Ok(imported)
+}
+
+/// What groups are found by: tags, all of which they have.
+#[derive(Debug)]
+struct Spec {
+    tags: Vec<(String, Option<String>)>,
+}
+
+impl Spec {
+    fn finds(&self, group: &Group) -> bool {
+        self.tags.iter().all(|(key, value)| {
+            let own = group.tag(key);
+            own.is_some_and(|own| value.as_ref().is_none_or(|value| own == value))
+        })
+    }
+}
+
+fn specs(said: &Said, losses: &mut Losses) -> Vec<Spec> {
+    let mut specs = Vec::new();
+    for own in said.list("node-group-auto-discovery") {
+        let Some(tags) = own.strip_prefix("asg:tag=").filter(|tags| !tags.is_empty()) else {
+            let path = format!("--node-group-auto-discovery={own}");
+            losses.add(
+                path,
+                "it is not asg:tag=KEY,KEY=VALUE: only groups of AWS are found",
+            );
+            continue;
+        };
+        let tags = tags.split(',').map(|tag| match tag.split_once('=') {
+            Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
+            None => (tag.to_owned(), None),
+        });
+        specs.push(Spec {
+            tags: tags.collect(),
+        });
+    }
+    specs
+}
+
+/// Least and most nodes of the groups that are named.
+fn sizes(said: &Said, losses: &mut Losses) -> BTreeMap<String, (i64, i64)> {
+    let mut all = BTreeMap::new();
+    for own in said.list("nodes") {
+        let parts = own.rsplit_once(':').filter(|(_, name)| !name.is_empty());
+        match parts.and_then(|(size, name)| Some((bounds(size).ok()?, name))) {
+            Some((size, name)) => {
+                all.insert(name.to_owned(), size);
+            }
+            None => losses.add(format!("--nodes={own}"), "it is not MIN:MAX:NAME"),
+        }
+    }
+    all
+}
+
+/// Which cluster it is, and where: of what tells it the first that can be a name.
+fn whereabouts(
+    said: &Said,
+    program: &Program,
+    groups: &[Group],
+    specs: &[Spec],
+    options: &ImportOptions,
+) -> Whereabouts {
+    let given = match options.clusters.as_slice() {
+        [one] if !one.contains('*') => Some(one.as_str()),
+        _ => None,
+    };
+    let eks = groups.iter().find_map(|group| {
+        let tagged = ["eks:cluster-name", "alpha.eksctl.io/cluster-name"];
+        tagged.iter().find_map(|key| group.tag(key))
+    });
+    let searched = specs.iter().flat_map(|spec| &spec.tags);
+    let searched = searched.filter_map(|(key, _)| cluster_of(key));
+    let tagged = groups.iter().flat_map(|group| &group.tags);
+    let tagged = tagged.filter_map(|tag| cluster_of(&tag.key));
+    let fine = |name: &&str| name_fault(name).is_none();
+    let mut names = given
+        .into_iter()
+        .chain(said.text("cluster-name"))
+        .chain(searched)
+        .chain(eks)
+        .chain(tagged);
+    let arns = groups.iter().filter_map(|group| {
+        let own = group.fields.get("AutoScalingGroupARN");
+        let own = own.or_else(|| group.managed("nodegroupArn"))?;
+        own.as_str()?.split(':').nth(3)
+    });
+    let mut regions = program.region.as_deref().into_iter().chain(arns);
+    Whereabouts {
+        name: names.find(fine).map(str::to_owned),
+        region: regions.find(fine).map(str::to_owned),
+        eks: eks.map(str::to_owned),
+    }
+}
+
+/// How a group is chosen. One that weighs by what nodes cost is what happens here.
+fn expanders(said: &Said, losses: &mut Losses, notes: &mut Vec<String>) {
+    let Some(all) = said.text("expander") else {
+        return;
+    };
+    for (index, own) in all.split(',').map(str::trim).enumerate() {
+        let path = format!("--expander={own}");
+        match own {
+            "priority" if index == 0 => {}
+            "priority" => {
+                let why = "it only chooses among what the expanders before it have left: weights \
+                           would come before what nodes cost";
+                losses.add(path, why);
+            }
+            "least-waste" | "most-pods" | "price" | "random" => notes.push(format!(
+                "{}: not needed {path} (of all types of all pools the cheapest is taken)",
+                said.of
+            )),
+            "least-nodes" => {
+                let why = "node_price in the scheduler block makes nodes fewer and larger";
+                losses.add(path, why);
+            }
+            "grpc" => losses.add(path, "nobody else is asked: weight and overlay say it"),
+            _ => losses.add(path, "an unknown expander"),
+        }
+    }
+}
+
+/// The weights of groups by what the expander `priority` is told.
+fn weights(
+    said: &Said,
+    program: &Program,
+    names: &[&str],
+    losses: &mut Losses,
+) -> BTreeMap<String, i64> {
+    let expander = said.text("expander").unwrap_or_default();
+    let first = expander.split(',').next();
+    if first.is_none_or(|own| own.trim() != "priority") {
+        return BTreeMap::new();
+    }
+    let Some(priorities) = &program.priorities else {
+        let why = "the ConfigMap cluster-autoscaler-priority-expander is not among the objects: \
+                   give it, too, or write weight in pools";
+        losses.miss("priorities", why);
+        return BTreeMap::new();
+    };
+    let patterns = patterns(priorities, losses);
+    let mut best: BTreeMap<String, i64> = BTreeMap::new();
+    for name in names {
+        let found = patterns.iter().filter(|(_, own)| own.is_match(name));
+        // What no pattern finds comes last, as it has no weight.
+        if let Some(priority) = found.map(|(priority, _)| *priority).max() {
+            best.insert((*name).to_owned(), priority);
+        }
+    }
+    let mut ranks: Vec<i64> = best.values().copied().collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    // Their order is what counts, where they are no weights themselves.
+    if ranks.iter().all(|own| (1..=WEIGHT_MAX).contains(own)) {
+        return best;
+    }
+    for priority in best.values_mut() {
+        let rank = ranks.partition_point(|own| own < priority) + 1;
+        *priority = i64::try_from(rank).unwrap_or(WEIGHT_MAX).min(WEIGHT_MAX);
+    }
+    best
+}
+
+/// Patterns of names with their priorities.
+fn patterns(text_of_it: &str, losses: &mut Losses) -> Vec<(i64, Regex)> {
+    let path = "ConfigMap/cluster-autoscaler-priority-expander";
+    let parsed = manifests::parse(text_of_it);
+    let Some(Value::Object(all)) = parsed.ok().and_then(|all| all.into_iter().next()) else {
+        losses.add(
+            path,
+            "its priorities are no YAML of numbers with lists of patterns",
+        );
+        return Vec::new();
+    };
+    let mut patterns = Vec::new();
+    for (priority, list) in &all {
+        let at = format!("{path}: {priority}");
+        let (Ok(priority), Value::Array(list)) = (priority.parse::<i64>(), list) else {
+            losses.add(at, "it is no number with a list of patterns");
+            continue;
+        };
+        for own in list.iter().filter_map(text) {
+            let fits = own.len() <= PATTERN_LENGTH_MAX && patterns.len() < PATTERNS_MAX;
+            match Regex::new(&own).ok().filter(|_| fits) {
+                Some(regex) => patterns.push((priority, regex)),
+                None => {
+                    let own: String = own.chars().take(PATTERN_LENGTH_MAX).collect();
+                    losses.add(format!("{at}: {own}"), "no such pattern can be used");
+                }
+            }
+        }
+    }
+    patterns
+}
+
+/// Keys of taints that someone takes away. Of one that no group tells of, nothing tells the effect.
+fn startup(said: &Said, groups: &[Group], losses: &mut Losses) -> Vec<String> {
+    let mut keys = Vec::new();
+    for flag in ["startup-taint", "ignore-taint"] {
+        for key in said.list(flag) {
+            if !groups.iter().any(|group| has_taint(group, key)) {
+                losses.all.push(Loss {
+                    of: said.of.clone(),
+                    path: format!("--{flag}={key}"),
+                    why: format!(
+                        "no group tells its effect: write startup_taint {key:?} in pools whose \
+                         nodes start with it"
+                    ),
+                    missing: false,
+                });
+            }
+            keys.push(key.clone());
+        }
+    }
+    keys
+}
+
+/// Other clouds have no groups that are read here.
+fn provider(said: &Said, losses: &mut Losses) {
+    if let Some(own) = said.text("cloud-provider").filter(|own| *own != "aws") {
+        let why = "only groups of AWS are read: an exec block has any other cloud";
+        losses.add(format!("--cloud-provider={own}"), why);
+    }
+}

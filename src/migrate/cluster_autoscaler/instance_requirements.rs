@@ -1,0 +1,437 @@
+//! Which instances a group may have: requirements on types, zones and capacity types.
+//! It must not know what else a pool is.
+
+use serde_json::{Map, Value};
+
+use super::node_groups::Group;
+use crate::migrate::dropped::Losses;
+use crate::migrate::field_mapping::{take, text};
+use crate::migrate::hcl::{Block, Body, Item};
+use crate::model::labels::{
+    ACCELERATOR_COUNT, CAPACITY_TYPE, GPU_COUNT, INSTANCE_SIZE, INSTANCE_TYPE, ZONE,
+};
+
+const CATEGORY: &str = "karpenter.k8s.aws/instance-category";
+const CPU: &str = "karpenter.k8s.aws/instance-cpu";
+const CPU_MAKER: &str = "karpenter.k8s.aws/instance-cpu-manufacturer";
+const FAMILY: &str = "karpenter.k8s.aws/instance-family";
+const GPU_MAKER: &str = "karpenter.k8s.aws/instance-gpu-manufacturer";
+const GPU_NAME: &str = "karpenter.k8s.aws/instance-gpu-name";
+const LOCAL: &str = "karpenter.k8s.aws/instance-local-nvme";
+const MEMORY: &str = "karpenter.k8s.aws/instance-memory";
+
+/// Sizes without a hypervisor.
+const METAL: [&str; 7] = [
+    "metal",
+    "metal-12xl",
+    "metal-16xl",
+    "metal-24xl",
+    "metal-32xl",
+    "metal-48xl",
+    "metal-96xl",
+];
+
+/// Where reservations are named.
+const RESERVATION: &str = "CapacityReservationSpecification";
+
+/// Where the attributes are that stand in place of types.
+const ATTRIBUTES: &str = "InstanceRequirements";
+
+/// Requirements as they gather.
+#[derive(Debug, Default)]
+struct Rules {
+    blocks: Vec<Block>,
+}
+
+impl Rules {
+    fn add(&mut self, key: &str, name: &'static str, value: impl Into<Value>) {
+        let found = self
+            .blocks
+            .iter_mut()
+            .find(|own| own.label.as_deref() == Some(key));
+        if let Some(block) = found {
+            block.body.set(name, value);
+            return;
+        }
+        let mut body = Body::default();
+        body.set(name, value);
+        self.blocks.push(Block {
+            kind: "require",
+            label: Some(key.to_owned()),
+            body,
+        });
+    }
+
+    /// Says something of a requirement.
+    fn note(&mut self, key: &str, text: &str) {
+        let mut blocks = self.blocks.iter_mut();
+        if let Some(block) = blocks.find(|own| own.label.as_deref() == Some(key)) {
+            block.body.items.insert(0, Item::Comment(text.to_owned()));
+        }
+    }
+}
+
+/// What a reservation makes of buying on demand, with what is to be said of it: an instance that is
+/// launched into one by its id is launched there or not at all, unless the group goes on without.
+fn reserved(
+    group: &Group,
+    data: Option<&Map<String, Value>>,
+    capacity: &[&'static str],
+) -> Option<(Vec<&'static str>, &'static str)> {
+    let of = |fields: &Map<String, Value>| fields.get(RESERVATION)?.as_object().cloned();
+    let (by_template, by_group) = (data.and_then(of)?, of(&group.fields));
+    by_template
+        .get("CapacityReservationTarget")?
+        .get("CapacityReservationId")?
+        .as_str()?;
+    let at = capacity.iter().position(|own| *own == "on-demand")?;
+    let goes_on = [by_group, Some(by_template)]
+        .into_iter()
+        .flatten()
+        .any(|own| {
+            let preference = own.get("CapacityReservationPreference");
+            preference.is_some_and(|own| own == "open" || own == "capacity-reservations-first")
+        });
+    let (ours, note): (&[&str], _) = match goes_on {
+        true => (
+            &["reserved", "on-demand"],
+            "What the reservation has no room for is bought on demand.",
+        ),
+        false => (
+            &["reserved"],
+            "What the reservation has no room for is not launched, as it is not by the group.",
+        ),
+    };
+    let mut capacity = capacity.to_vec();
+    capacity.splice(at..=at, ours.iter().copied());
+    Some((capacity, note))
+}
+
+/// All requirements of a group; or why it would be another one without what cannot be said.
+pub(super) fn rules(
+    group: &mut Group,
+    data: Option<&Map<String, Value>>,
+    losses: &mut Losses,
+) -> Result<Vec<Block>, String> {
+    let mut rules = Rules::default();
+    let mixed = match group.fields.get("MixedInstancesPolicy") {
+        Some(Value::Object(mixed)) => mixed.clone(),
+        _ => Map::new(),
+    };
+    let capacity = capacity(group, &mixed, data, losses);
+    match reserved(group, data, &capacity) {
+        Some((capacity, note)) => {
+            rules.add(CAPACITY_TYPE, "in", capacity);
+            rules.note(CAPACITY_TYPE, note);
+        }
+        None => rules.add(CAPACITY_TYPE, "in", capacity),
+    }
+    let zones = match group.take("AvailabilityZones") {
+        Some(Value::Array(zones)) => zones.iter().filter_map(text).collect(),
+        _ => Vec::new(),
+    };
+    types(group, &mixed, data, &mut rules, losses)?;
+    // Without any its subnets say where it is.
+    if !zones.is_empty() {
+        rules.add(ZONE, "in", zones);
+    }
+    Ok(rules.blocks)
+}
+
+/// What instances are bought as.
+fn capacity(
+    group: &Group,
+    mixed: &Map<String, Value>,
+    data: Option<&Map<String, Value>>,
+    losses: &mut Losses,
+) -> Vec<&'static str> {
+    let (spot, on_demand) = ("spot", "on-demand");
+    if let Some(Value::Object(own)) = mixed.get("InstancesDistribution") {
+        let whole =
+            |name: &str, default: i64| own.get(name).and_then(Value::as_i64).unwrap_or(default);
+        let base = whole("OnDemandBaseCapacity", 0);
+        let share = whole("OnDemandPercentageAboveBaseCapacity", 100);
+        let path = "MixedInstancesPolicy.InstancesDistribution";
+        if own
+            .get("SpotMaxPrice")
+            .and_then(text)
+            .is_some_and(|own| !own.is_empty())
+        {
+            let why = "spot instances cost what they cost, and at most as much as on demand";
+            losses.add(format!("{path}.SpotMaxPrice"), why);
+        }
+        return match (base, share) {
+            (_, 100..) => vec![on_demand],
+            (0, ..=0) => vec![spot],
+            _ => {
+                let why = format!(
+                    "no share is kept: {base} on demand and {share} % of the others become \
+                     whichever is cheaper; two pools with limits and weights keep both apart"
+                );
+                losses.add(path, why);
+                vec![spot, on_demand]
+            }
+        };
+    }
+    match group.managed("capacityType").and_then(Value::as_str) {
+        Some("SPOT") => return vec![spot],
+        Some("CAPACITY_BLOCK") => return vec!["reserved"],
+        _ => {}
+    }
+    let market = data.and_then(|own| own.get("InstanceMarketOptions"));
+    let market = market
+        .and_then(|own| own.get("MarketType"))
+        .and_then(Value::as_str);
+    match market {
+        Some("spot") => vec![spot],
+        Some("capacity-block") => vec!["reserved"],
+        _ => vec![on_demand],
+    }
+}
+
+/// Types, or attributes that stand for them.
+fn types(
+    group: &Group,
+    mixed: &Map<String, Value>,
+    data: Option<&Map<String, Value>>,
+    rules: &mut Rules,
+    losses: &mut Losses,
+) -> Result<(), String> {
+    let template = mixed.get("LaunchTemplate");
+    let overrides = template
+        .and_then(|own| own.get("Overrides"))
+        .and_then(Value::as_array);
+    let overrides: Vec<&Value> = overrides.into_iter().flatten().collect();
+    let mut named: Vec<String> = Vec::new();
+    let mut add = |name: Option<String>| {
+        if let Some(name) = name.filter(|name| !name.is_empty() && !named.contains(name)) {
+            named.push(name);
+        }
+    };
+    for own in &overrides {
+        add(own.get("InstanceType").and_then(text));
+        let path = "MixedInstancesPolicy.LaunchTemplate.Overrides";
+        let weight = own.get("WeightedCapacity").and_then(text);
+        if weight.is_some_and(|own| own != "1") {
+            losses.add(
+                format!("{path}.WeightedCapacity"),
+                "each node counts as one",
+            );
+        }
+        if own
+            .get("LaunchTemplateSpecification")
+            .is_some_and(Value::is_object)
+        {
+            let why = "all types are launched alike: a pool of its own has them otherwise";
+            losses.add(format!("{path}.LaunchTemplateSpecification"), why);
+        }
+    }
+    let attributes = match overrides.as_slice() {
+        [one] => one.get(ATTRIBUTES),
+        _ => None,
+    };
+    let attributes = attributes.or_else(|| data.and_then(|own| own.get(ATTRIBUTES)));
+    if let Some(Value::Object(own)) = attributes.filter(|_| overrides.len() <= 1) {
+        return by_attributes(own.clone(), rules, losses);
+    }
+    let managed = group.managed("instanceTypes").and_then(Value::as_array);
+    for name in managed
+        .into_iter()
+        .flatten()
+        .filter(|_| overrides.is_empty())
+    {
+        add(text(name));
+    }
+    let lone = data.and_then(|own| own.get("InstanceType")).and_then(text);
+    if overrides.is_empty() && managed.is_none_or(Vec::is_empty) {
+        add(lone);
+    }
+    if named.is_empty() {
+        return Err(match group.fields.contains_key("LaunchConfigurationName") {
+            true => {
+                "a launch configuration says what it launches, and nobody reads these: move it to \
+                     a launch template"
+                    .to_owned()
+            }
+            false => "nothing tells its instance types: give the answer of aws ec2 \
+                      describe-launch-template-versions with --asg, too"
+                .to_owned(),
+        });
+    }
+    rules.add(INSTANCE_TYPE, "in", named);
+    Ok(())
+}
+
+/// Attributes with a least and a most, with the labels that say so in the same units.
+const RANGES: [(&str, &str); 3] = [
+    ("VCpuCount", CPU),
+    ("MemoryMiB", MEMORY),
+    ("AcceleratorCount", GPU_COUNT),
+];
+
+/// Makers, as AWS and as labels call them.
+const MAKERS: [(&str, &str); 1] = [("amazon-web-services", "aws")];
+
+/// Requirements of attributes in place of types.
+fn by_attributes(
+    mut own: Map<String, Value>,
+    rules: &mut Rules,
+    losses: &mut Losses,
+) -> Result<(), String> {
+    let texts = |own: &mut Map<String, Value>, name: &str| -> Vec<String> {
+        let items = take(own, name);
+        let items = items
+            .as_ref()
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
+        items.filter_map(text).collect()
+    };
+    let allowed = texts(&mut own, "AllowedInstanceTypes");
+    if !allowed.is_empty() {
+        let (key, values) = patterns(&allowed).ok_or_else(|| {
+            let names = allowed.join(", ");
+            format!("no requirement says which types {names} are: write their families or names")
+        })?;
+        rules.add(key, "in", values);
+    }
+    let excluded = texts(&mut own, "ExcludedInstanceTypes");
+    match patterns(&excluded) {
+        _ if excluded.is_empty() => {}
+        Some((key, values)) if allowed.is_empty() => rules.add(key, "not_in", values),
+        _ => {
+            let why = "no requirement says which types these are";
+            losses.add(format!("{ATTRIBUTES}.ExcludedInstanceTypes"), why);
+        }
+    }
+    accelerators(&mut own, rules);
+    for (name, key) in RANGES {
+        let Some(range) = take(&mut own, name) else {
+            continue;
+        };
+        for (bound, argument) in [("Min", "gte"), ("Max", "lte")] {
+            let number = range.get(bound).and_then(Value::as_i64);
+            // From nothing on is everything.
+            if let Some(number) = number.filter(|own| *own > 0 || argument == "lte") {
+                rules.add(key, argument, number);
+            }
+        }
+    }
+    for (name, key) in [
+        ("CpuManufacturers", CPU_MAKER),
+        ("AcceleratorManufacturers", GPU_MAKER),
+        ("AcceleratorNames", GPU_NAME),
+    ] {
+        let values = texts(&mut own, name);
+        if !values.is_empty() {
+            let known = |own: String| match MAKERS.iter().find(|(theirs, _)| *theirs == own) {
+                Some((_, ours)) => (*ours).to_owned(),
+                None => own,
+            };
+            rules.add(key, "in", values.into_iter().map(known).collect::<Vec<_>>());
+        }
+    }
+    words(&mut own, rules);
+    rest(&own, losses);
+    Ok(())
+}
+
+/// Attributes that are one word. What is not said is so.
+fn words(own: &mut Map<String, Value>, rules: &mut Rules) {
+    let mut word = |name: &str, default: &str| {
+        let own = take(own, name).as_ref().and_then(text);
+        own.unwrap_or_else(|| default.to_owned())
+    };
+    let (burst, metal) = (
+        word("BurstablePerformance", "excluded"),
+        word("BareMetal", "excluded"),
+    );
+    let local = word("LocalStorage", "included");
+    match burst.as_str() {
+        "excluded" => rules.add(CATEGORY, "not_in", vec!["t"]),
+        "required" => rules.add(CATEGORY, "in", vec!["t"]),
+        _ => {}
+    }
+    match metal.as_str() {
+        "excluded" => rules.add(INSTANCE_SIZE, "not_in", METAL.to_vec()),
+        "required" => rules.add(INSTANCE_SIZE, "in", METAL.to_vec()),
+        _ => {}
+    }
+    match local.as_str() {
+        "excluded" => rules.add(LOCAL, "exists", false),
+        "required" => rules.add(LOCAL, "exists", true),
+        _ => {}
+    }
+}
+
+/// No accelerators is no label of them.
+fn accelerators(own: &mut Map<String, Value>, rules: &mut Rules) {
+    let most = own.get("AcceleratorCount").and_then(|own| own.get("Max"));
+    if most.and_then(Value::as_i64) == Some(0) {
+        take(own, "AcceleratorCount");
+        rules.add(GPU_COUNT, "exists", false);
+        rules.add(ACCELERATOR_COUNT, "exists", false);
+    }
+    // What is counted are GPUs.
+    let kinds = own.get("AcceleratorTypes").and_then(Value::as_array);
+    if kinds.is_some_and(|all| all.len() == 1 && all[0] == "gpu") {
+        take(own, "AcceleratorTypes");
+    }
+}
+
+/// What there is no requirement for.
+fn rest(own: &Map<String, Value>, losses: &mut Losses) {
+    for (name, value) in own {
+        let both = value.as_array().is_some_and(|all| all.len() == 2);
+        let empty = match value {
+            Value::Object(items) => items.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            other => other.is_null(),
+        };
+        // Both generations are all there are.
+        let says_nothing = empty || (name == "InstanceGenerations" && both);
+        if !says_nothing {
+            let why = match name.as_str() {
+                "BaselineEbsBandwidthMbps" => {
+                    "karpenter.k8s.aws/instance-ebs-bandwidth is the most that a type has for a \
+                     while, and not what it has always"
+                }
+                _ => "there is no requirement for it",
+            };
+            losses.add(format!("{ATTRIBUTES}.{name}"), why);
+        }
+    }
+}
+
+/// The label that says what some patterns of types do, with its values.
+fn patterns(all: &[String]) -> Option<(&'static str, Vec<String>)> {
+    if all.iter().all(|own| !own.contains('*')) {
+        return Some((INSTANCE_TYPE, all.to_vec()));
+    }
+    let families = all.iter().map(|own| {
+        let family = own.strip_suffix(".*")?;
+        (!family.contains('*')).then(|| family.to_owned())
+    });
+    Some((FAMILY, families.collect::<Option<Vec<String>>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::METAL;
+    use crate::catalog::Catalog;
+
+    #[test]
+    fn all_sizes_without_a_hypervisor_are_known() {
+        let catalog = Catalog::shipped();
+        let sizes = catalog
+            .types()
+            .filter_map(|own| own.name.as_str().split_once('.'));
+        let sizes = sizes
+            .map(|(_, size)| size)
+            .filter(|own| own.starts_with("metal"));
+        let sizes: BTreeSet<&str> = sizes.collect();
+        assert_eq!(sizes, BTreeSet::from(METAL));
+    }
+}

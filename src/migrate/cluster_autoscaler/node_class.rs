@@ -1,0 +1,348 @@
+//! How EC2 makes the nodes of a group: a node class of its launch template, or of what EKS says.
+//! It must not know which pods the nodes are for.
+
+use serde_json::{Map, Value};
+
+use super::launch_source::{Launched, TELL, image, user_data};
+use super::node_groups::Group;
+use super::unsupported_fields;
+use crate::migrate::dropped::Losses;
+use crate::migrate::field_mapping;
+use crate::migrate::field_mapping::Shape::{ByHand, Flag, Text, Whole};
+use crate::migrate::field_mapping::{Row, row, take, text};
+use crate::migrate::hcl::{Block, Body};
+use crate::migrate::karpenter::import::{Built, Words};
+
+/// A disk of a launch template.
+const DISK: &[Row] = &[
+    row("Ebs.VolumeSize", "volume_size", Text),
+    row("Ebs.VolumeType", "volume_type", Text),
+    row("Ebs.Iops", "iops", Whole),
+    row("Ebs.Throughput", "throughput", Whole),
+    row("Ebs.Encrypted", "encrypted", Flag),
+    row("Ebs.KmsKeyId", "kms_key_id", Text),
+    row("Ebs.SnapshotId", "snapshot_id", Text),
+    row(
+        "Ebs.VolumeInitializationRate",
+        "volume_initialization_rate",
+        Whole,
+    ),
+    row("Ebs.DeleteOnTermination", "delete_on_termination", Flag),
+];
+
+/// The metadata service, as a launch template has it.
+const METADATA: &[Row] = &[
+    row("HttpEndpoint", "http_endpoint", Text),
+    row("HttpProtocolIpv6", "http_protocol_ipv6", Text),
+    row(
+        "HttpPutResponseHopLimit",
+        "http_put_response_hop_limit",
+        Whole,
+    ),
+    row("HttpTokens", "http_tokens", Text),
+    row("State", "", ByHand),
+];
+
+/// What the metadata service is untold here, which may be stricter than what the image and the
+/// account make of it in EC2.
+const UNTOLD: [(&str, &str, &str); 2] = [
+    (
+        "HttpPutResponseHopLimit",
+        "http_put_response_hop_limit",
+        "the group does not tell, and it is 1 here: pods that ask the metadata service need 2",
+    ),
+    (
+        "HttpTokens",
+        "http_tokens",
+        "the group does not tell, and it is \"required\" here: programs that ask the metadata \
+         service without a token need \"optional\"",
+    ),
+];
+
+/// Tags that launches write themselves, or that are nobody's but AWS' or the autoscaler's.
+const NOT_OURS: [&str; 7] = [
+    "aws:",
+    "eks:",
+    "k8s.io/cluster-autoscaler/",
+    "karpenter.k8s.aws/",
+    "karpenter.sh/",
+    "kubernetes.io/cluster",
+    "outrigger.dev/",
+];
+
+/// What stands beside user data that seems to hold a secret.
+pub const SECRET_NOTE: &str = "It seems to hold a token: see to it who may read this file.";
+
+/// What a user data may hold that is a secret.
+const SECRETS: [&str; 3] = ["--token", "K3S_TOKEN", "RKE2_TOKEN"];
+
+/// The node class of a group.
+pub(super) fn build(
+    group: &mut Group,
+    launched: &Launched,
+    (of, name): (&str, &str),
+    clusters: &[String],
+) -> Built {
+    let (mut body, mut losses) = (Body::default(), Losses::of(of));
+    let mut data = launched.data.clone().unwrap_or_default();
+    // What the user has given EKS is more than what EKS has made of it.
+    for (name, value) in launched.given.iter().flatten() {
+        data.insert(name.clone(), value.clone());
+    }
+    for version in &launched.latest {
+        body.comment(format!(
+            "Version {version} is taken for the latest: nobody has told of another one."
+        ));
+    }
+    let user_data = user_data(group, launched, &mut data, &mut losses);
+    if !clusters.is_empty() {
+        body.set("clusters", clusters.to_vec());
+    }
+    let image = image(group, &mut data, &mut losses);
+    let is_own = image.as_ref().is_some_and(|(_, is_own)| *is_own);
+    if is_own {
+        body.comment(
+            "What the group launches joins the cluster by itself: it is launched to the letter.",
+        );
+        body.set("ami_family", "custom");
+    }
+    identity(group, &mut data, &mut body, &mut losses);
+    arguments(group, &mut data, &mut body, &mut losses);
+    if let Some((terms, _)) = image {
+        body.block("ami", None, terms);
+    }
+    network(group, &mut data, &mut body, &mut losses);
+    disks(group, &mut data, &mut body, &mut losses);
+    metadata(&mut data, &mut body, &mut losses);
+    if let Some(text) = user_data {
+        if SECRETS.iter().any(|word| text.contains(word)) {
+            body.comment(SECRET_NOTE);
+        }
+        body.set("user_data", text);
+    }
+    unsupported_fields::report(
+        &data,
+        unsupported_fields::TEMPLATE,
+        "LaunchTemplateData",
+        &mut losses,
+    );
+    Built {
+        of: of.to_owned(),
+        block: Block {
+            kind: "node_class",
+            label: Some(name.to_owned()),
+            body,
+        },
+        losses: losses.all,
+        left_out: false,
+        words: Words::Ours,
+    }
+}
+
+/// The metadata service. What is said of it nowhere is up to the image and the account in EC2.
+fn metadata(data: &mut Map<String, Value>, body: &mut Body, losses: &mut Losses) {
+    let mut own = match take(data, "MetadataOptions") {
+        Some(Value::Object(own)) => own,
+        _ => Map::new(),
+    };
+    let path = "LaunchTemplateData.MetadataOptions";
+    if take(&mut own, "InstanceMetadataTags").is_some_and(|own| own == "enabled") {
+        let why = "the metadata service of nodes does not tell their tags";
+        losses.add(format!("{path}.InstanceMetadataTags"), why);
+    }
+    let is_off = own.get("HttpEndpoint").is_some_and(|own| own == "disabled");
+    for (field, argument, why) in UNTOLD {
+        if !is_off && own.get(field).is_none_or(Value::is_null) {
+            losses.miss(format!("metadata_options.{argument}"), why);
+        }
+    }
+    let mut inner = Body::default();
+    field_mapping::import(METADATA, &mut own, path, &mut inner, losses);
+    if !inner.is_empty() {
+        body.block("metadata_options", None, inner);
+    }
+}
+
+/// Who the nodes are to IAM, whose names are unique whatever their paths.
+fn identity(group: &Group, data: &mut Map<String, Value>, body: &mut Body, losses: &mut Losses) {
+    let last = |text: String| text.rsplit('/').next().unwrap_or_default().to_owned();
+    let profile = take(data, "IamInstanceProfile");
+    if let Some(role) = group.managed("nodeRole").and_then(text) {
+        body.set("role", last(role));
+        return;
+    }
+    let profile = profile.and_then(|own| own.get("Name").or(own.get("Arn")).and_then(text));
+    match profile {
+        Some(own) => body.set("instance_profile", last(own)),
+        None => losses.miss("role or instance_profile", TELL),
+    }
+}
+
+/// Arguments that are no blocks.
+fn arguments(group: &Group, data: &mut Map<String, Value>, body: &mut Body, losses: &mut Losses) {
+    let first = data.get("NetworkInterfaces").and_then(|own| own.get(0));
+    let public = first.and_then(|own| own.get("AssociatePublicIpAddress"));
+    if let Some(public) = public.and_then(Value::as_bool) {
+        body.set("associate_public_ip", public);
+    }
+    let mut tags = Map::new();
+    let of_template = take(data, "TagSpecifications");
+    let of_template = of_template.iter().filter_map(Value::as_array).flatten();
+    let of_template =
+        of_template.filter(|own| own.get("ResourceType").is_some_and(|it| it == "instance"));
+    let of_template = of_template
+        .filter_map(|own| own.get("Tags")?.as_array())
+        .flatten();
+    let of_template =
+        of_template.filter_map(|tag| Some((text(tag.get("Key")?)?, text(tag.get("Value")?)?)));
+    let of_group = group.tags.iter().filter(|tag| tag.is_launched);
+    let of_group = of_group.map(|tag| (tag.key.clone(), tag.value.clone()));
+    for (key, value) in of_template.chain(of_group) {
+        if !key.is_empty() && !NOT_OURS.iter().any(|start| key.starts_with(start)) {
+            tags.insert(key, Value::from(value));
+        }
+    }
+    if !tags.is_empty() {
+        body.set("tags", Value::Object(tags));
+    }
+    let monitored = take(data, "Monitoring");
+    if monitored.is_some_and(|own| own.get("Enabled") == Some(&Value::Bool(true))) {
+        body.set("detailed_monitoring", true);
+    }
+    let market = take(data, "InstanceMarketOptions");
+    let spot = market.as_ref().and_then(|own| own.get("SpotOptions"));
+    if spot.is_some_and(|own| own.get("MaxPrice").is_some()) {
+        let why = "spot instances cost what they cost, and at most as much as on demand";
+        losses.add(
+            "LaunchTemplateData.InstanceMarketOptions.SpotOptions.MaxPrice",
+            why,
+        );
+    }
+}
+
+/// Subnets, security groups, and where else instances are put.
+fn network(group: &mut Group, data: &mut Map<String, Value>, body: &mut Body, losses: &mut Losses) {
+    let list = |value: Option<&Value>| -> Vec<String> {
+        let items = value.and_then(Value::as_array).into_iter().flatten();
+        items.filter_map(text).collect()
+    };
+    let written = group.take("VPCZoneIdentifier").as_ref().and_then(text);
+    let written = written.unwrap_or_default();
+    let parts = written.split(',').map(|own| own.trim().to_owned());
+    let mut subnets: Vec<String> = parts.filter(|own| !own.is_empty()).collect();
+    if subnets.is_empty() {
+        subnets = list(group.managed("subnets"));
+    }
+    if subnets.is_empty() {
+        losses.miss("subnet", "nothing tells its subnets: write them");
+    }
+    let mut add = |kind: &'static str, name: &'static str, values: &[String]| {
+        for value in values {
+            let mut inner = Body::default();
+            inner.set(name, value.as_str());
+            body.block(kind, None, inner);
+        }
+    };
+    add("subnet", "id", &subnets);
+    let interfaces = take(data, "NetworkInterfaces");
+    let interfaces = interfaces.iter().filter_map(Value::as_array).flatten();
+    let interfaces: Vec<&Value> = interfaces.collect();
+    let mut ids = list(take(data, "SecurityGroupIds").as_ref());
+    ids.extend(list(interfaces.first().and_then(|own| own.get("Groups"))));
+    ids.dedup();
+    let names = list(take(data, "SecurityGroups").as_ref());
+    if ids.is_empty() && names.is_empty() {
+        losses.miss("security_group", TELL);
+    }
+    add("security_group", "id", &ids);
+    add("security_group", "name", &names);
+    let is_other = |own: &&Value| {
+        own.get("InterfaceType")
+            .is_some_and(|own| own != "interface")
+    };
+    if interfaces.len() > 1 || interfaces.iter().any(is_other) {
+        let why = "one plain interface is what nodes have: network_interface blocks say more";
+        losses.add("LaunchTemplateData.NetworkInterfaces", why);
+    }
+    let reserved =
+        "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId";
+    if let Some(id) = take(data, reserved).as_ref().and_then(text) {
+        // The pool says whether it goes on without.
+        take(
+            data,
+            "CapacityReservationSpecification.CapacityReservationPreference",
+        );
+        add("capacity_reservation", "id", &[id]);
+    }
+    let mut placement = match take(data, "Placement") {
+        Some(Value::Object(own)) => own,
+        _ => Map::new(),
+    };
+    let by_group = group.take("PlacementGroup").as_ref().and_then(text);
+    let id = take(&mut placement, "GroupId").as_ref().and_then(text);
+    let name = take(&mut placement, "GroupName").as_ref().and_then(text);
+    match (id, name.or(by_group).filter(|own| !own.is_empty())) {
+        (Some(id), _) => add("placement_group", "id", &[id]),
+        (None, Some(name)) => add("placement_group", "name", &[name]),
+        (None, None) => {}
+    }
+    placement_rest(&placement, losses);
+}
+
+fn placement_rest(placement: &Map<String, Value>, losses: &mut Losses) {
+    for (name, value) in placement {
+        let why = match (name.as_str(), value.as_str()) {
+            (_, None | Some("" | "default")) => continue,
+            ("Tenancy", Some("dedicated")) => {
+                "a pool asks for it: require \"karpenter.k8s.aws/instance-tenancy\" { in = \
+                 [\"dedicated\"] }"
+            }
+            _ => "there is nothing like it",
+        };
+        losses.add(format!("LaunchTemplateData.Placement.{name}"), why);
+    }
+}
+
+/// Disks.
+fn disks(group: &Group, data: &mut Map<String, Value>, body: &mut Body, losses: &mut Losses) {
+    let mappings = take(data, "BlockDeviceMappings");
+    let mappings = mappings.iter().filter_map(Value::as_array).flatten();
+    let mut is_told = false;
+    for (index, mapping) in mappings.enumerate() {
+        let path = format!("LaunchTemplateData.BlockDeviceMappings[{index}]");
+        let Value::Object(mut own) = mapping.clone() else {
+            losses.add(path, "it is no object");
+            continue;
+        };
+        let device = take(&mut own, "DeviceName").as_ref().and_then(text);
+        let Some(device) = device.filter(|_| own.contains_key("Ebs")) else {
+            losses.add(path, "only volumes of EBS can be said");
+            continue;
+        };
+        if let Some(size) = own.get_mut("Ebs").and_then(|own| own.get_mut("VolumeSize"))
+            && let Some(gib) = size.as_i64()
+        {
+            *size = Value::from(format!("{gib}Gi"));
+        }
+        let mut inner = Body::default();
+        field_mapping::import(DISK, &mut own, &path, &mut inner, losses);
+        body.block("block_device", Some(&device), inner);
+        is_told = true;
+    }
+    let size = group.managed("diskSize").and_then(Value::as_i64);
+    let kind = group
+        .managed("amiType")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if let Some(gib) = size.filter(|_| !is_told) {
+        // Bottlerocket keeps what pods need on its second disk.
+        let device = match kind {
+            _ if kind.starts_with("BOTTLEROCKET_") => "/dev/xvdb",
+            _ if kind.starts_with("WINDOWS_") => "/dev/sda1",
+            _ => "/dev/xvda",
+        };
+        let mut inner = Body::default();
+        inner.set("volume_size", format!("{gib}Gi"));
+        body.block("block_device", Some(device), inner);
+    }
+}

@@ -1,0 +1,364 @@
+//! What AWS says of groups, launch templates and EKS' node groups, as its command line prints it.
+//! It must not know what becomes of any of it.
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::config::SourceFile;
+use crate::migrate::field_mapping::{take, text};
+use crate::migrate::manifests;
+use crate::migrate::manifests::BYTES_MAX;
+
+/// Groups and launch templates at most: an account has hundreds of them in a region.
+const GROUPS_MAX: usize = 5000;
+
+/// Where each kind of answer has its objects.
+const GROUPS: &str = "AutoScalingGroups";
+const TEMPLATES: &str = "LaunchTemplateVersions";
+const NODE_GROUP: &str = "nodegroup";
+
+/// How a reference says that it means the newest version there is.
+const LATEST: &str = "$Latest";
+
+/// What tags of the autoscaler begin with, and those of them that tell of nodes.
+pub(super) const AUTOSCALER: &str = "k8s.io/cluster-autoscaler/";
+pub(super) const NODE_TEMPLATE: &str = "k8s.io/cluster-autoscaler/node-template/";
+
+/// Why a file tells of no groups.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum GroupsError {
+    /// It is neither JSON nor YAML.
+    #[error("read {file}: {why}")]
+    Malformed {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It is something else.
+    #[error(
+        "read {file}: it has none of {GROUPS}, {TEMPLATES} and {NODE_GROUP}; print it with aws \
+         autoscaling describe-auto-scaling-groups, aws ec2 describe-launch-template-versions or \
+         aws eks describe-nodegroup"
+    )]
+    Other {
+        /// The file.
+        file: String,
+    },
+    /// An element of it is none.
+    #[error("read {file}: element {index} of {list} has no {field}")]
+    Nameless {
+        /// The file.
+        file: String,
+        /// The list.
+        list: &'static str,
+        /// Which, from one.
+        index: usize,
+        /// What it lacks.
+        field: &'static str,
+    },
+    /// It is too much.
+    #[error("read {file}: there are more than {BYTES_MAX} bytes or {GROUPS_MAX} groups")]
+    TooMuch {
+        /// The file that is too much.
+        file: String,
+    },
+    /// Two files tell of one group.
+    #[error("read {file}: it tells of the group {name} again; give it once")]
+    Twice {
+        /// The file.
+        file: String,
+        /// The group.
+        name: String,
+    },
+}
+
+/// A group of instances.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Group {
+    pub(super) name: String,
+    pub(super) fields: Map<String, Value>,
+    /// Its tags that nodes or the autoscaler know, in order.
+    pub(super) tags: Vec<Tag>,
+    /// What EKS says of it, if it is one of its own.
+    pub(super) managed: Option<Map<String, Value>>,
+}
+
+/// A tag of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tag {
+    pub(super) key: String,
+    pub(super) value: String,
+    /// Whether its instances have it, too.
+    pub(super) is_launched: bool,
+}
+
+/// A version of a launch template.
+#[derive(Clone, Debug)]
+pub(super) struct Template {
+    id: String,
+    name: String,
+    version: i64,
+    is_default: bool,
+    pub(super) data: Map<String, Value>,
+}
+
+/// All that was told.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Told {
+    pub(super) groups: Vec<Group>,
+    pub(super) templates: Vec<Template>,
+}
+
+impl Group {
+    /// The value of a tag.
+    pub(super) fn tag(&self, key: &str) -> Option<&str> {
+        let found = self.tags.iter().find(|tag| tag.key == key);
+        found.map(|tag| tag.value.as_str())
+    }
+
+    /// Takes a field out, but for what is empty.
+    pub(super) fn take(&mut self, field: &str) -> Option<Value> {
+        take(&mut self.fields, field)
+    }
+
+    /// What EKS says of one field.
+    pub(super) fn managed(&self, field: &str) -> Option<&Value> {
+        let found = self.managed.as_ref()?.get(field)?;
+        (!found.is_null()).then_some(found)
+    }
+}
+
+/// Reads all files.
+pub(super) fn read(files: &[SourceFile]) -> Result<Told, GroupsError> {
+    let (mut told, mut managed, mut bytes) = (Told::default(), Vec::new(), 0_usize);
+    for file in files {
+        bytes = bytes.saturating_add(file.text.len());
+        let too_much = || GroupsError::TooMuch {
+            file: file.name.clone(),
+        };
+        if bytes > BYTES_MAX {
+            return Err(too_much());
+        }
+        let answers = manifests::parse(&file.text).map_err(|why| GroupsError::Malformed {
+            file: file.name.clone(),
+            why,
+        })?;
+        let answers = answers.into_iter().filter(|own| !own.is_null());
+        let mut is_known = false;
+        for mut answer in answers {
+            is_known |= sort(&mut answer, &file.name, &mut told, &mut managed)?;
+        }
+        if !is_known {
+            let file = file.name.clone();
+            return Err(GroupsError::Other { file });
+        }
+        if told.groups.len() + told.templates.len() + managed.len() > GROUPS_MAX {
+            return Err(too_much());
+        }
+    }
+    for own in managed {
+        join(own, &mut told.groups);
+    }
+    Ok(told)
+}
+
+/// Takes what an answer has; whether it has anything.
+fn sort(
+    answer: &mut Value,
+    file: &str,
+    told: &mut Told,
+    managed: &mut Vec<Map<String, Value>>,
+) -> Result<bool, GroupsError> {
+    let Some(answer) = answer.as_object_mut() else {
+        return Ok(false);
+    };
+    let lists = [take(answer, GROUPS), take(answer, TEMPLATES)];
+    let is_known = lists.iter().any(Option::is_some);
+    let [groups, templates] = lists.map(|list| match list {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    });
+    let nameless = |list, index, field| GroupsError::Nameless {
+        file: file.to_owned(),
+        list,
+        index: index + 1,
+        field,
+    };
+    for (index, item) in groups.into_iter().enumerate() {
+        let own = group(item);
+        let own = own.ok_or_else(|| nameless(GROUPS, index, "AutoScalingGroupName"))?;
+        if told.groups.iter().any(|other| other.name == own.name) {
+            return Err(GroupsError::Twice {
+                file: file.to_owned(),
+                name: own.name,
+            });
+        }
+        told.groups.push(own);
+    }
+    for (index, item) in templates.into_iter().enumerate() {
+        let own = template(item);
+        let own = own.ok_or_else(|| nameless(TEMPLATES, index, "LaunchTemplateData"))?;
+        told.templates.push(own);
+    }
+    match take(answer, NODE_GROUP) {
+        Some(Value::Object(own)) if own.get("nodegroupName").is_some_and(Value::is_string) => {
+            managed.push(own);
+            Ok(true)
+        }
+        Some(_) => Err(nameless(NODE_GROUP, 0, "nodegroupName")),
+        None => Ok(is_known),
+    }
+}
+
+fn group(item: Value) -> Option<Group> {
+    let Value::Object(mut fields) = item else {
+        return None;
+    };
+    let name = take(&mut fields, "AutoScalingGroupName")?;
+    let tags = match take(&mut fields, "Tags") {
+        Some(Value::Array(tags)) => tags,
+        _ => Vec::new(),
+    };
+    let tags = tags.iter().filter_map(|tag| {
+        Some(Tag {
+            key: text(tag.get("Key")?)?,
+            value: tag.get("Value").and_then(text).unwrap_or_default(),
+            is_launched: tag.get("PropagateAtLaunch") == Some(&Value::Bool(true)),
+        })
+    });
+    Some(Group {
+        name: name.as_str().filter(|name| !name.is_empty())?.to_owned(),
+        tags: tags.collect(),
+        fields,
+        managed: None,
+    })
+}
+
+fn template(item: Value) -> Option<Template> {
+    let Value::Object(mut fields) = item else {
+        return None;
+    };
+    let Some(Value::Object(data)) = take(&mut fields, "LaunchTemplateData") else {
+        return None;
+    };
+    let word = |name: &str| fields.get(name).and_then(text).unwrap_or_default();
+    Some(Template {
+        id: word("LaunchTemplateId"),
+        name: word("LaunchTemplateName"),
+        version: fields
+            .get("VersionNumber")
+            .and_then(Value::as_i64)
+            .unwrap_or(0),
+        is_default: fields.get("DefaultVersion") == Some(&Value::Bool(true)),
+        data,
+    })
+}
+
+/// Joins what EKS says of a node group with the group that it is, which need not have been given.
+fn join(own: Map<String, Value>, groups: &mut Vec<Group>) {
+    let word = |name: &str| own.get(name).and_then(text).unwrap_or_default();
+    let (name, cluster) = (word("nodegroupName"), word("clusterName"));
+    let listed = own
+        .get("resources")
+        .and_then(|own| own.get("autoScalingGroups"))
+        .and_then(Value::as_array);
+    let listed: Vec<String> = listed
+        .into_iter()
+        .flatten()
+        .filter_map(|item| item.get("name")?.as_str().map(str::to_owned))
+        .collect();
+    let is_it = |group: &&mut Group| {
+        let tagged = group.tag("eks:nodegroup-name") == Some(&name)
+            && group.tag("eks:cluster-name") == Some(&cluster);
+        listed.contains(&group.name) || tagged
+    };
+    let tag = |key: &str, value: &str| Tag {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        is_launched: false,
+    };
+    let more = own.get("tags").and_then(Value::as_object);
+    let more = more.into_iter().flatten();
+    let more = more.filter(|(key, _)| key.starts_with(NODE_TEMPLATE));
+    let more: Vec<Tag> = more
+        .filter_map(|(key, value)| Some(tag(key, value.as_str()?)))
+        .collect();
+    if let Some(group) = groups.iter_mut().find(is_it) {
+        // What EKS says of a node counts before what the group says.
+        group
+            .tags
+            .retain(|own| more.iter().all(|other| other.key != own.key));
+        group.tags.extend(more);
+        group.managed = Some(own);
+        return;
+    }
+    // EKS has its groups found so.
+    let mut tags = vec![
+        tag("eks:nodegroup-name", &name),
+        tag("eks:cluster-name", &cluster),
+        tag(&format!("{AUTOSCALER}enabled"), "true"),
+        tag(&format!("{AUTOSCALER}{cluster}"), "owned"),
+    ];
+    tags.extend(more);
+    let mut fields = Map::new();
+    for (from, to) in [("minSize", "MinSize"), ("maxSize", "MaxSize")] {
+        let size = own.get("scalingConfig").and_then(|own| own.get(from));
+        fields.extend(size.map(|size| (to.to_owned(), size.clone())));
+    }
+    groups.push(Group {
+        name: listed.into_iter().next().unwrap_or(name),
+        fields,
+        tags,
+        managed: Some(own),
+    });
+}
+
+/// A version of a launch template, as a reference has it.
+struct Reference<'a> {
+    /// All versions that were told of the template.
+    same: Vec<&'a Template>,
+    version: String,
+}
+
+impl<'a> Reference<'a> {
+    fn of(fields: &Map<String, Value>, templates: &'a [Template]) -> Self {
+        let word = |names: [&str; 2]| {
+            let mut found = names.iter().filter_map(|name| fields.get(*name));
+            found.next().and_then(text).unwrap_or_default()
+        };
+        let id = word(["LaunchTemplateId", "id"]);
+        let name = word(["LaunchTemplateName", "name"]);
+        let same = templates.iter().filter(|own| match id.is_empty() {
+            true => !name.is_empty() && own.name == name,
+            false => own.id == id,
+        });
+        Self {
+            same: same.collect(),
+            version: word(["Version", "version"]),
+        }
+    }
+}
+
+/// The version of a launch template that a reference of a group or a node group means.
+pub(super) fn meant<'a>(
+    reference: &Map<String, Value>,
+    templates: &'a [Template],
+) -> Option<&'a Template> {
+    let Reference { same, version } = Reference::of(reference, templates);
+    let mut all = same.into_iter();
+    match version.as_str() {
+        LATEST => all.max_by_key(|own| own.version),
+        "" | "$Default" => all.find(|own| own.is_default),
+        number => all.find(|own| own.version.to_string() == number),
+    }
+}
+
+/// The version that is taken for the latest for want of another: alone it does not tell that it is.
+pub(super) fn only(reference: &Map<String, Value>, templates: &[Template]) -> Option<i64> {
+    let Reference { same, version } = Reference::of(reference, templates);
+    // Two answers may tell of one version.
+    let first = same.first()?.version;
+    let is_alone = same.iter().all(|own| own.version == first);
+    (version == LATEST && is_alone).then_some(first)
+}

@@ -1,0 +1,446 @@
+//! A group as a pool: whose nodes it makes, how many, and what they are marked with.
+//! It must not know which other groups there are.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::flags::Said;
+use super::launch_source::Launched;
+use super::node_class;
+use super::node_groups::{AUTOSCALER, Group, NODE_TEMPLATE, Template};
+use super::{instance_requirements, scale_down, unsupported_fields};
+use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
+use crate::migrate::dropped::Losses;
+use crate::migrate::field_mapping::text;
+use crate::migrate::format_units::duration;
+use crate::migrate::hcl::{Block, Body, Item};
+use crate::migrate::karpenter::import::{Built, Words};
+use crate::model::labels::{ARCH, INSTANCE_TYPE, OS, POOL, REGION, ZONE, normalized, restriction};
+use crate::model::quantity::parse_whole;
+use jiff::SignedDuration;
+
+/// Characters of a pool's name at most.
+const NAME_MAX: usize = 63;
+
+/// What a group may say in the place of a flag, by the end of its tag.
+const OPTIONS: [(&str, &str); 7] = [
+    (
+        "ignoredaemonsetsutilization",
+        "ignore-daemonsets-utilization",
+    ),
+    ("maxnodeprovisiontime", "max-node-provision-time"),
+    ("maxnodestartuptime", "max-node-startup-time"),
+    (
+        "scaledowngpuutilizationthreshold",
+        "scale-down-gpu-utilization-threshold",
+    ),
+    ("scaledownunneededtime", "scale-down-unneeded-time"),
+    ("scaledownunreadytime", "scale-down-unready-time"),
+    (
+        "scaledownutilizationthreshold",
+        "scale-down-utilization-threshold",
+    ),
+];
+
+/// Options that are lost as their flags are.
+const LOST: [&str; 2] = [
+    "ignore-daemonsets-utilization",
+    "scale-down-gpu-utilization-threshold",
+];
+
+/// Taints that someone takes away, by how their keys begin.
+const STARTUP: [&str; 2] = [
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+];
+
+/// Effects of taints, as EKS and as Kubernetes spell them.
+const EFFECTS: [(&str, &str); 3] = [
+    ("NO_SCHEDULE", "NoSchedule"),
+    ("NO_EXECUTE", "NoExecute"),
+    ("PREFER_NO_SCHEDULE", "PreferNoSchedule"),
+];
+
+/// Resources that types, disks and images tell of.
+const KNOWN: [&str; 8] = [
+    "amd.com/gpu",
+    "aws.amazon.com/neuron",
+    "cpu",
+    "ephemeral-storage",
+    "memory",
+    "nvidia.com/gpu",
+    "pods",
+    "vpc.amazonaws.com/efa",
+];
+
+/// What all groups of an autoscaler have in common.
+pub(super) struct Frame<'a> {
+    pub(super) said: &'a Said,
+    pub(super) clusters: &'a [String],
+    pub(super) templates: &'a [Template],
+    /// Keys of taints that someone takes away.
+    pub(super) startup: &'a [String],
+    /// Least and most nodes of single groups, by the autoscaler's own word.
+    pub(super) sizes: &'a BTreeMap<String, (i64, i64)>,
+    /// Weights of single groups.
+    pub(super) weights: &'a BTreeMap<String, i64>,
+}
+
+/// A taint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Taint {
+    key: String,
+    value: String,
+    effect: String,
+}
+
+/// What a group is called in messages.
+pub(super) fn called(name: &str) -> String {
+    format!("AutoScalingGroup/{name}")
+}
+
+/// The name of its pool: what people call it, where that is known.
+pub(super) fn label(group: &Group) -> String {
+    let given = ["eks:nodegroup-name", "alpha.eksctl.io/nodegroup-name"];
+    let mut given = given.iter().filter_map(|key| group.tag(key));
+    plain(given.next().unwrap_or(&group.name))
+}
+
+/// A name of which nothing is left but what a name may have.
+pub(super) fn plain(name: &str) -> String {
+    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let name: String = name
+        .chars()
+        .map(|c| if fine(c) { c } else { '-' })
+        .collect();
+    let edge = |c: char| !c.is_ascii_alphanumeric();
+    let name = name.trim_matches(edge);
+    let name: String = name.chars().take(NAME_MAX).collect();
+    match name.trim_end_matches(edge) {
+        "" => "group".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// The pool of a group, with its node class and with what is known of its devices.
+pub(super) fn build(mut group: Group, frame: &Frame<'_>) -> Vec<Built> {
+    let (of, name) = (called(&group.name), label(&group));
+    let launched = Launched::of(&group, frame.templates);
+    let mut losses = Losses::of(of.as_str());
+    let options = options(&group, &mut losses);
+    let said = frame.said.with(options);
+    let fault = launched.fault(&group);
+    let ruled = instance_requirements::rules(&mut group, launched.data.as_ref(), &mut losses);
+    let class = node_class::build(&mut group, &launched, (&of, &name), frame.clusters);
+    let mut body = Body::default();
+    if !frame.clusters.is_empty() {
+        body.set("clusters", frame.clusters.to_vec());
+    }
+    body.refer("node_class", "node_class", &name);
+    if let Some(weight) = frame.weights.get(&group.name).filter(|own| **own > 0) {
+        body.set("weight", *weight);
+    }
+    let labels = labels(&group, &mut losses);
+    if !labels.is_empty() {
+        body.set("labels", Value::Object(labels));
+    }
+    sizes(&mut group, frame, &mut body, &mut losses);
+    let (why, rules) = match ruled {
+        Ok(rules) => (fault, rules),
+        Err(why) => (Some(why), Vec::new()),
+    };
+    let mut marks = Body::default();
+    marks.items.extend(rules.into_iter().map(Item::Block));
+    taints(&group, frame.startup, &mut marks, &mut losses);
+    behave(&said, marks, &mut body, &mut losses);
+    let overlay = overlay(&group, &name, frame.clusters, &mut losses);
+    rest(&group, &mut losses);
+    let mut pool = built(&of, "pool", &name, body);
+    pool.losses = losses.all;
+    let mut all = vec![class, pool];
+    all.extend(overlay.map(|body| built(&of, "overlay", &name, body)));
+    if let Some(why) = why {
+        leave_out(&mut all, &why);
+    }
+    all
+}
+
+/// What flags say of a pool, around the blocks that say which nodes it has.
+fn behave(said: &Said, marks: Body, body: &mut Body, losses: &mut Losses) {
+    scale_down::timeouts(said, body, losses);
+    let mut repair = Body::default();
+    scale_down::repair(said, &mut repair, losses);
+    let is_argument = |item: &Item| matches!(item, Item::Argument(..));
+    let (arguments, blocks): (Vec<Item>, Vec<Item>) =
+        repair.items.into_iter().partition(is_argument);
+    body.items.extend(arguments);
+    body.items.extend(marks.items);
+    body.block("disruption", None, scale_down::disruption(said, losses));
+    body.items.extend(blocks);
+}
+
+/// Nothing is left of a group without its pool.
+fn leave_out(all: &mut [Built], why: &str) {
+    for own in all {
+        own.leave_out(why);
+    }
+}
+
+fn built(of: &str, kind: &'static str, name: &str, body: Body) -> Built {
+    Built {
+        of: of.to_owned(),
+        block: Block {
+            kind,
+            label: Some(name.to_owned()),
+            body,
+        },
+        losses: Vec::new(),
+        left_out: false,
+        words: Words::Ours,
+    }
+}
+
+/// A pool of a group that was named and not told of.
+pub(super) fn unknown(name: &str, frame: &Frame<'_>) -> Built {
+    let mut body = Body::default();
+    if !frame.clusters.is_empty() {
+        body.set("clusters", frame.clusters.to_vec());
+    }
+    if let Some((_, most)) = frame.sizes.get(name) {
+        body.set("limits", serde_json::json!({ "nodes": most }));
+    }
+    let mut losses = Losses::of(called(name));
+    behave(frame.said, Body::default(), &mut body, &mut losses);
+    let mut own = built(&called(name), "pool", &plain(name), body);
+    own.losses = losses.all;
+    own.leave_out(
+        "nothing tells what its nodes are: give the answer of aws autoscaling \
+         describe-auto-scaling-groups with --asg",
+    );
+    own
+}
+
+/// What a group says in the place of flags.
+fn options(group: &Group, losses: &mut Losses) -> BTreeMap<&'static str, String> {
+    let mut all = BTreeMap::new();
+    for tag in &group.tags {
+        let Some(option) = tag.key.strip_prefix(NODE_TEMPLATE) else {
+            continue;
+        };
+        let Some(option) = option.strip_prefix("autoscaling-options/") else {
+            continue;
+        };
+        let path = format!("Tags.{}={}", tag.key, tag.value);
+        match OPTIONS.iter().find(|(own, _)| *own == option) {
+            Some((_, flag)) if LOST.contains(flag) => {
+                losses.add(path, format!("as --{flag} is: see there"));
+            }
+            Some((_, flag)) => {
+                all.insert(*flag, tag.value.clone());
+            }
+            None => losses.add(path, "an unknown option"),
+        }
+    }
+    all
+}
+
+/// Labels that the autoscaler and EKS tell of, but for those that types and places have anyway.
+fn labels(group: &Group, losses: &mut Losses) -> Map<String, Value> {
+    let start = format!("{NODE_TEMPLATE}label/");
+    let tags = group.tags.iter();
+    let tags = tags.filter_map(|tag| Some((tag.key.strip_prefix(&start)?, tag.value.clone())));
+    let managed = group.managed("labels").and_then(Value::as_object);
+    let managed = managed.into_iter().flatten();
+    let managed = managed.filter_map(|(key, value)| Some((key.as_str(), text(value)?)));
+    let mut all = Map::new();
+    for (key, value) in tags.chain(managed) {
+        if [ARCH, INSTANCE_TYPE, OS, REGION, ZONE].contains(&normalized(key)) {
+            continue;
+        }
+        let fault = label_key_fault(key).or_else(|| label_value_fault(&value));
+        let fault = fault.or_else(|| restriction(key).map(str::to_owned));
+        let own = (key == POOL).then(|| "it is the name of the pool itself".to_owned());
+        match fault.or(own) {
+            Some(why) => losses.add(format!("label {key}={value}"), why.trim_end_matches('.')),
+            None => {
+                all.insert(key.to_owned(), Value::from(value));
+            }
+        }
+    }
+    if group.managed.is_some() {
+        let why = "labels of EKS' own groups: pods that ask for them need others";
+        losses.add("label eks.amazonaws.com/nodegroup and the like", why);
+    }
+    all
+}
+
+/// How many nodes there may be, or how much of what the group counts, and how old.
+fn sizes(group: &mut Group, frame: &Frame<'_>, body: &mut Body, losses: &mut Losses) {
+    let whole = |value: Option<Value>| value.as_ref().and_then(Value::as_i64);
+    let (least, most) = (whole(group.take("MinSize")), whole(group.take("MaxSize")));
+    let own = frame.sizes.get(&group.name).copied();
+    let (least, most) = match own {
+        Some((least, most)) => (Some(least), Some(most)),
+        None => (least, most),
+    };
+    let unit = group.take("DesiredCapacityType").as_ref().and_then(text);
+    let limits = match (most, unit.as_deref()) {
+        (None, _) => Err("nothing tells how many nodes it may have: write it"),
+        (Some(_), _) if is_weighed(group) => {
+            Err("the group counts weights of its types, and not nodes: write how many it may have")
+        }
+        (Some(most), None | Some("units")) => Ok(serde_json::json!({ "nodes": most })),
+        (Some(most), Some("vcpu")) => Ok(serde_json::json!({ "cpu": most })),
+        (Some(most), Some("memory-mib")) => {
+            Ok(serde_json::json!({ "memory": format!("{most}Mi") }))
+        }
+        (Some(_), Some(_)) => Err("nobody knows what the group counts: write how many it may have"),
+    };
+    match limits {
+        Ok(limits) => body.set("limits", limits),
+        Err(why) => losses.miss("limits", why),
+    }
+    if let Some(least) = least.filter(|own| *own > 0) {
+        let why = "nodes are made for pods: a buffer keeps room, replicas of a pool keep nodes";
+        losses.add(format!("MinSize={least}"), why);
+    }
+    let age = whole(group.take("MaxInstanceLifetime")).filter(|own| *own > 0);
+    // What nobody has asked to be replaced is not.
+    body.set("expire_after", duration(age.map(SignedDuration::from_secs)));
+}
+
+/// Whether the sizes of a group count types by weights of theirs.
+fn is_weighed(group: &Group) -> bool {
+    let mixed = group.fields.get("MixedInstancesPolicy");
+    let overrides = mixed.and_then(|own| own.get("LaunchTemplate")?.get("Overrides")?.as_array());
+    let mut weights = overrides
+        .into_iter()
+        .flatten()
+        .filter_map(|own| text(own.get("WeightedCapacity")?));
+    weights.any(|own| own != "1")
+}
+
+/// Taints, and those that someone takes away.
+fn taints(group: &Group, startup: &[String], body: &mut Body, losses: &mut Losses) {
+    let start = format!("{NODE_TEMPLATE}taint/");
+    let mut all: Vec<Taint> = Vec::new();
+    for tag in &group.tags {
+        let Some(key) = tag.key.strip_prefix(&start) else {
+            continue;
+        };
+        let parts = tag.value.rsplit_once(':');
+        let known = |effect: &str| EFFECTS.iter().any(|(_, own)| *own == effect);
+        match parts.filter(|(_, effect)| known(effect)) {
+            Some((value, effect)) => all.push(Taint {
+                key: key.to_owned(),
+                value: value.to_owned(),
+                effect: effect.to_owned(),
+            }),
+            // The autoscaler passes it over, too.
+            None => losses.add(
+                format!("Tags.{}={}", tag.key, tag.value),
+                "it is not VALUE:EFFECT",
+            ),
+        }
+    }
+    let managed = group.managed("taints").and_then(Value::as_array);
+    for own in managed.into_iter().flatten() {
+        let word = |name: &str| own.get(name).and_then(text).unwrap_or_default();
+        let effect = word("effect");
+        let known = EFFECTS.iter().find(|(theirs, _)| *theirs == effect);
+        all.push(Taint {
+            key: word("key"),
+            value: word("value"),
+            effect: known.map_or(effect.as_str(), |(_, own)| own).to_owned(),
+        });
+    }
+    let mut seen: Vec<(String, String)> = Vec::new();
+    for taint in all {
+        let both = (taint.key.clone(), taint.effect.clone());
+        if seen.contains(&both) {
+            continue;
+        }
+        seen.push(both);
+        let leaves = startup.contains(&taint.key)
+            || STARTUP.iter().any(|start| taint.key.starts_with(start));
+        let kind = if leaves { "startup_taint" } else { "taint" };
+        let mut inner = Body::default();
+        inner.set("effect", taint.effect);
+        if !taint.value.is_empty() {
+            inner.set("value", taint.value);
+        }
+        body.block(kind, Some(&taint.key), inner);
+    }
+}
+
+/// Whether a group has a taint of this key.
+pub(super) fn has_taint(group: &Group, key: &str) -> bool {
+    let managed = group.managed("taints").and_then(Value::as_array);
+    let mut managed = managed.into_iter().flatten();
+    group.tag(&format!("{NODE_TEMPLATE}taint/{key}")).is_some()
+        || managed.any(|own| own.get("key").is_some_and(|own| own == key))
+}
+
+/// Devices that only a tag tells of.
+fn overlay(group: &Group, name: &str, clusters: &[String], losses: &mut Losses) -> Option<Body> {
+    let start = format!("{NODE_TEMPLATE}resources/");
+    let mut capacity = Map::new();
+    for tag in &group.tags {
+        let Some(resource) = tag.key.strip_prefix(&start) else {
+            continue;
+        };
+        match parse_whole(&tag.value) {
+            _ if KNOWN.contains(&resource) => {}
+            Ok(_) => {
+                capacity.insert(resource.to_owned(), Value::from(tag.value.as_str()));
+            }
+            Err(error) => losses.add(format!("Tags.{}={}", tag.key, tag.value), error.to_string()),
+        }
+    }
+    if capacity.is_empty() {
+        return None;
+    }
+    let mut body = Body::default();
+    if !clusters.is_empty() {
+        body.set("clusters", clusters.to_vec());
+    }
+    body.set("capacity", Value::Object(capacity));
+    let mut inner = Body::default();
+    inner.set("in", vec![name]);
+    body.block("require", Some(POOL), inner);
+    Some(body)
+}
+
+/// Reports what is left of a group.
+fn rest(group: &Group, losses: &mut Losses) {
+    const READ: [&str; 4] = ["label/", "taint/", "resources/", "autoscaling-options/"];
+    for tag in &group.tags {
+        let own = tag.key.strip_prefix(NODE_TEMPLATE);
+        if own.is_some_and(|own| !READ.iter().any(|start| own.starts_with(start))) {
+            losses.add(
+                format!("Tags.{}", tag.key),
+                "an unknown tag of the autoscaler's",
+            );
+        }
+    }
+    let mut fields = group.fields.clone();
+    for name in [
+        "LaunchTemplate",
+        "LaunchConfigurationName",
+        "MixedInstancesPolicy",
+    ] {
+        fields.shift_remove(name);
+    }
+    unsupported_fields::report(&fields, unsupported_fields::GROUP, "", losses);
+    if let Some(managed) = &group.managed {
+        unsupported_fields::report(managed, unsupported_fields::MANAGED, "nodegroup", losses);
+    }
+}
+
+/// The name of a cluster that the key of a tag tells.
+pub(super) fn cluster_of(key: &str) -> Option<&str> {
+    let own = key.strip_prefix(AUTOSCALER).filter(|own| *own != "enabled");
+    let own = own.or_else(|| key.strip_prefix("kubernetes.io/cluster/"));
+    own.filter(|own| !own.is_empty() && !own.contains('/'))
+}

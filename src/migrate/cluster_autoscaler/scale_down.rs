@@ -1,0 +1,132 @@
+//! When nodes leave, and how long they may take to come: what flags say of each pool.
+//! It must not know which groups there are.
+
+use jiff::SignedDuration;
+
+use super::flags::Said;
+use crate::migrate::dropped::{Loss, Losses};
+use crate::migrate::format_units::duration;
+use crate::migrate::hcl::Body;
+
+/// What is so without the flags. Source: Cluster Autoscaler, `pkg/config/flags`.
+const UNNEEDED: SignedDuration = SignedDuration::from_mins(10);
+/// The longest that is written, ten years as the argument has it; what takes longer never comes.
+const LONGEST: SignedDuration = SignedDuration::from_hours(87_600);
+const USED: f64 = 0.5;
+const EVICTION: SignedDuration = SignedDuration::from_mins(2);
+const GRACEFUL_S: i64 = 600;
+
+/// Pods for which nodes stay, flag by flag.
+const SAFE: [&str; 3] = [
+    "skip-nodes-with-custom-controller-pods",
+    "skip-nodes-with-local-storage",
+    "skip-nodes-with-system-pods",
+];
+
+/// Arguments of a pool that are about time.
+pub(super) fn timeouts(said: &Said, body: &mut Body, losses: &mut Losses) {
+    let mut set = |name: &'static str, flags: &[&str]| {
+        let mut lengths = flags.iter().filter_map(|flag| said.duration(flag, losses));
+        if let Some(length) = lengths.next() {
+            body.set(name, duration(Some(length)));
+        }
+    };
+    set("registration_timeout", &["max-node-provision-time"]);
+    let started = ["max-node-startup-time", "max-node-start-up-time"];
+    set("initialization_timeout", &started);
+}
+
+/// What becomes of nodes that are not ready, as far as anything is said of it.
+pub(super) fn repair(said: &Said, body: &mut Body, losses: &mut Losses) {
+    if !said.switch("scale-down-unready-enabled", true, losses) {
+        body.set("auto_repair", false);
+        return;
+    }
+    let Some(after) = said.duration("scale-down-unready-time", losses) else {
+        return;
+    };
+    for status in ["False", "Unknown"] {
+        let mut inner = Body::default();
+        inner.set("condition", "Ready");
+        inner.set("status", status);
+        inner.set("after", duration(Some(after)));
+        body.block("repair", None, inner);
+    }
+}
+
+/// The `disruption` block of a pool. What the autoscaler does untold is written out, since it is
+/// not what is done here untold.
+pub(super) fn disruption(said: &Said, losses: &mut Losses) -> Body {
+    let mut body = Body::default();
+    let unneeded = said.duration("scale-down-unneeded-time", losses);
+    let after = match said.switch("scale-down-enabled", true, losses) {
+        true => Some(unneeded.unwrap_or(UNNEEDED)),
+        false => None,
+    };
+    let after = after.filter(|own| *own <= LONGEST);
+    let used = said.number("scale-down-utilization-threshold", losses);
+    let percent = percent(said, used.unwrap_or(USED), losses);
+    if percent == Some(0) {
+        body.set("consolidation", "empty");
+    }
+    body.set("consolidate_after", duration(after));
+    safety(said, &mut body, losses);
+    if let Some(percent) = percent.filter(|own| *own > 0) {
+        body.set("utilization_threshold", percent);
+    }
+    let eviction = said.duration("max-pod-eviction-time", losses);
+    let graceful = said.count("max-graceful-termination-sec", losses);
+    let graceful = SignedDuration::from_secs(graceful.unwrap_or(GRACEFUL_S));
+    let timeout = eviction.unwrap_or(EVICTION).saturating_add(graceful);
+    body.set("on_blocked", "abort");
+    body.set("drain_timeout", duration(Some(timeout)));
+    body
+}
+
+/// A share in whole per cent; none where every node is used less.
+fn percent(said: &Said, share: f64, losses: &mut Losses) -> Option<i64> {
+    const ALL: f64 = 100.0;
+    let exact = share * ALL;
+    // Nothing beyond all of a node is used.
+    if exact > ALL {
+        return None;
+    }
+    let mut whole = 0;
+    while f64::from(whole) + 0.5 <= exact {
+        whole += 1;
+    }
+    // A share that is not quite nothing is not nothing.
+    if exact > 0.0 {
+        whole = whole.max(1);
+    }
+    if (f64::from(whole) - exact).abs() > 1e-6 {
+        losses.all.push(Loss {
+            of: said.of.clone(),
+            path: said.told("scale-down-utilization-threshold"),
+            why: format!("it is whole per cent, and {whole} is nearest"),
+            missing: false,
+        });
+    }
+    Some(i64::from(whole))
+}
+
+/// Which pods may be moved: it is all or none of what the autoscaler has three flags for.
+fn safety(said: &Said, body: &mut Body, losses: &mut Losses) {
+    let off: Vec<&str> = SAFE
+        .into_iter()
+        .filter(|name| !said.switch(name, true, losses))
+        .collect();
+    if off.len() == SAFE.len() {
+        return;
+    }
+    body.set("safety", "conservative");
+    for name in off {
+        losses.all.push(Loss {
+            of: said.of.clone(),
+            path: said.told(name),
+            why: "safety is one setting: \"standard\" would move the pods of the others, too"
+                .to_owned(),
+            missing: false,
+        });
+    }
+}

@@ -1,0 +1,138 @@
+//! Amounts as people write them: quantities, durations, prices, in the largest unit that fits.
+//! It must not know what has them.
+
+use jiff::SignedDuration;
+use serde_json::{Map, Value};
+
+use crate::config::schema::duration_text;
+use crate::model::overlay::PriceAdjustment;
+use crate::model::quantity::Resources;
+
+const GIB: i64 = 1 << 30;
+const GIGA: i64 = 1_000_000_000;
+
+/// A whole number of bytes or of anything else.
+fn whole(amount: i64) -> Value {
+    const UNITS: [(&str, i64); 3] = [("Gi", GIB), ("Mi", 1 << 20), ("Ki", 1 << 10)];
+    let fits = |(_, unit): &&(&str, i64)| amount != 0 && amount % unit == 0;
+    match UNITS.iter().find(fits) {
+        Some((name, unit)) => Value::from(format!("{}{name}", amount / unit)),
+        None => Value::from(amount),
+    }
+}
+
+/// An amount of a resource; of `cpu` in thousandths.
+pub(crate) fn quantity(name: &str, amount: i64) -> Value {
+    match name {
+        "cpu" if amount % 1000 != 0 => Value::from(format!("{amount}m")),
+        "cpu" => Value::from(amount / 1000),
+        _ => whole(amount),
+    }
+}
+
+/// Amounts by resource.
+pub(crate) fn quantities<'a>(all: impl IntoIterator<Item = (&'a str, i64)>) -> Value {
+    let each = all.into_iter();
+    Value::Object(
+        each.map(|(name, amount)| (name.to_owned(), quantity(name, amount)))
+            .collect::<Map<String, Value>>(),
+    )
+}
+
+/// What a pod asks for.
+pub(crate) fn requests(all: &Resources) -> Value {
+    quantities(all.iter().filter(|(name, _)| *name != "pods"))
+}
+
+/// A duration, or `never`.
+pub(crate) fn duration(own: Option<SignedDuration>) -> String {
+    own.map_or("never".to_owned(), |own| {
+        duration_text(i64::try_from(own.as_millis()).unwrap_or(i64::MAX))
+    })
+}
+
+/// The size of a disk in Karpenter's units; none where it has none for it.
+pub(crate) fn disk(bytes: i64) -> Option<String> {
+    // Most that Karpenter takes of each unit. Source: spec/aws.md §1.1.
+    const MOST: [(&str, i64, i64); 2] = [("Gi", GIB, 59_000), ("G", GIGA, 64_000)];
+    let fits = |(_, unit, most): &&(&str, i64, i64)| {
+        bytes % unit == 0 && (1..=*most).contains(&(bytes / unit))
+    };
+    let (name, unit, _) = MOST.iter().find(fits)?;
+    Some(format!("{}{name}", bytes / unit))
+}
+
+/// A price adjustment as it is written.
+pub(crate) fn adjustment(own: PriceAdjustment) -> Value {
+    match own {
+        PriceAdjustment::Absolute(price) => Value::from(price.usd_per_h()),
+        PriceAdjustment::Difference(millionths) => Value::from(signed(millionths, 6)),
+        PriceAdjustment::Share(ppm) => {
+            let more = i64::from(ppm) - 1_000_000;
+            Value::from(format!("{}%", signed(more, 4)))
+        }
+    }
+}
+
+/// A number of so many decimals with its sign.
+fn signed(number: i64, decimals: usize) -> String {
+    let sign = if number < 0 { '-' } else { '+' };
+    let digits = format!("{:0>width$}", number.unsigned_abs(), width = decimals + 1);
+    let (whole, fraction) = digits.split_at(digits.len() - decimals);
+    let fraction = fraction.trim_end_matches('0');
+    match fraction {
+        "" => format!("{sign}{whole}"),
+        _ => format!("{sign}{whole}.{fraction}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{adjustment, disk, quantity};
+    use crate::model::overlay::PriceAdjustment;
+    use crate::model::quantity::{parse_milli, parse_whole};
+
+    #[test]
+    fn quantities_are_read_as_they_were() {
+        for amount in [0, 1, 999, 1000, 1024, 1_048_577, 3 << 20, 5 << 30, 7 << 40] {
+            let text = |name| match quantity(name, amount) {
+                serde_json::Value::String(text) => text,
+                other => other.to_string(),
+            };
+            assert_eq!(parse_milli(&text("cpu")), Ok(amount), "{amount}");
+            assert_eq!(parse_whole(&text("memory")), Ok(amount), "{amount}");
+        }
+        assert_eq!(quantity("memory", 8 << 30), json!("8Gi"));
+        assert_eq!(quantity("cpu", 2500), json!("2500m"));
+    }
+
+    #[test]
+    fn adjustments_are_read_as_they_were() {
+        for text in [
+            "-28%",
+            "+10.5%",
+            "-100%",
+            "+0.1",
+            "-0.000001",
+            "+12",
+            "-99.9999%",
+        ] {
+            let own = PriceAdjustment::parse(text).expect("an adjustment");
+            assert_eq!(adjustment(own), json!(text));
+        }
+    }
+
+    #[test]
+    fn disks_have_the_units_that_karpenter_takes() {
+        for (bytes, expect) in [
+            (50 << 30, Some("50Gi")),
+            (64_000_000_000_000, Some("64000G")),
+            (1_000_000_000, Some("1G")),
+            (1_500_000_000, None),
+        ] {
+            assert_eq!(disk(bytes).as_deref(), expect, "{bytes}");
+        }
+    }
+}

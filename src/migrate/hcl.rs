@@ -1,0 +1,251 @@
+//! Blocks and arguments as they are written: a tree that becomes a text in HCL.
+//! It must not know which blocks and arguments there are.
+
+pub(crate) mod literal;
+
+use serde_json::{Map, Value};
+
+use crate::migrate::hcl::literal::{key, list_or_map, quoted, spelled};
+
+/// What an argument is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Term {
+    /// A value.
+    Value(Value),
+    /// A block of this type and name.
+    Reference(&'static str, String),
+}
+
+/// What a body has, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Item {
+    Argument(&'static str, Term),
+    Block(Block),
+    Comment(String),
+}
+
+/// A block.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Block {
+    pub(crate) kind: &'static str,
+    pub(crate) label: Option<String>,
+    pub(crate) body: Body,
+}
+
+/// What stands between braces, or in a file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Body {
+    pub(crate) items: Vec<Item>,
+}
+
+impl Body {
+    pub(crate) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
+        let term = Term::Value(value.into());
+        self.items.push(Item::Argument(name, term));
+    }
+
+    pub(crate) fn refer(&mut self, name: &'static str, kind: &'static str, to: &str) {
+        let term = Term::Reference(kind, to.to_owned());
+        self.items.push(Item::Argument(name, term));
+    }
+
+    pub(crate) fn comment(&mut self, text: impl Into<String>) {
+        self.items.push(Item::Comment(text.into()));
+    }
+
+    /// Adds a block, and gives its body.
+    pub(crate) fn block(&mut self, kind: &'static str, label: Option<&str>, body: Body) {
+        let label = label.map(str::to_owned);
+        self.items.push(Item::Block(Block { kind, label, body }));
+    }
+
+    /// The body of the first block of this type.
+    pub(crate) fn inner(&mut self, kind: &str) -> Option<&mut Body> {
+        self.items.iter_mut().find_map(|item| match item {
+            Item::Block(block) if block.kind == kind => Some(&mut block.body),
+            _ => None,
+        })
+    }
+
+    /// Adds to the one block of this type, which is made where there is none.
+    pub(crate) fn add_within(&mut self, kind: &'static str, more: Body) {
+        match self.inner(kind) {
+            Some(own) => own.items.extend(more.items),
+            None if more.is_empty() => {}
+            None => self.block(kind, None, more),
+        }
+    }
+
+    /// Takes an argument out.
+    pub(crate) fn take(&mut self, name: &str) -> Option<Term> {
+        let place = self.items.iter().position(|item| match item {
+            Item::Argument(own, _) => *own == name,
+            _ => false,
+        })?;
+        match self.items.remove(place) {
+            Item::Argument(_, term) => Some(term),
+            _ => None,
+        }
+    }
+
+    /// Takes an argument out that is a value.
+    pub(crate) fn take_value(&mut self, name: &str) -> Option<Value> {
+        match self.take(name)? {
+            Term::Value(value) => Some(value),
+            Term::Reference(..) => None,
+        }
+    }
+
+    /// Takes all blocks of a type out.
+    pub(crate) fn take_blocks(&mut self, kind: &str) -> Vec<Block> {
+        let (mut taken, mut rest) = (Vec::new(), Vec::new());
+        for item in std::mem::take(&mut self.items) {
+            match item {
+                Item::Block(block) if block.kind == kind => taken.push(block),
+                other => rest.push(other),
+            }
+        }
+        self.items = rest;
+        taken
+    }
+
+    /// Whether a body says nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+}
+
+/// A text, and which of its lines say what: first and last line, from one, with the place of the
+/// item in the tree.
+#[derive(Debug, Default)]
+pub(crate) struct Printed {
+    pub(crate) text: String,
+    places: Vec<(usize, usize, Vec<usize>)>,
+    line: usize,
+}
+
+/// Columns of a line that is not broken.
+const COLUMNS: usize = 100;
+
+impl Printed {
+    /// The text of a body.
+    pub(crate) fn of(body: &Body) -> Self {
+        let mut own = Self::default();
+        own.body(body, &mut Vec::new());
+        own
+    }
+
+    /// The place of the innermost item on a line.
+    pub(crate) fn at(&self, line: usize) -> Option<&[usize]> {
+        let on = |place: &&(usize, usize, Vec<usize>)| (place.0..=place.1).contains(&line);
+        let found = self.places.iter().filter(on);
+        found
+            .max_by_key(|(.., path)| path.len())
+            .map(|(.., path)| path.as_slice())
+    }
+
+    fn put(&mut self, depth: usize, text: &str) {
+        for line in text.split('\n') {
+            if !line.is_empty() {
+                self.text.push_str(&"  ".repeat(depth));
+            }
+            self.text.push_str(line);
+            self.text.push('\n');
+            self.line += 1;
+        }
+    }
+
+    fn body(&mut self, body: &Body, path: &mut Vec<usize>) {
+        let depth = path.len();
+        for (index, item) in body.items.iter().enumerate() {
+            path.push(index);
+            if depth == 0 && index > 0 {
+                self.put(0, "");
+            }
+            let first = self.line + 1;
+            match item {
+                Item::Argument(name, term) => self.argument(depth, name, term),
+                Item::Comment(text) => {
+                    for line in text.lines() {
+                        self.put(depth, format!("# {line}").trim_end());
+                    }
+                }
+                Item::Block(block) => self.block(block, depth, path),
+            }
+            self.places.push((first, self.line, path.clone()));
+            path.pop();
+        }
+    }
+
+    fn block(&mut self, block: &Block, depth: usize, path: &mut Vec<usize>) {
+        let label = block.label.as_ref();
+        let label = label.map_or_else(String::new, |label| format!(" {}", quoted(label)));
+        let head = format!("{}{label}", block.kind);
+        let short = match block.body.items.as_slice() {
+            [] => Some(format!("{head} {{}}")),
+            [Item::Argument(name, term)] if depth > 0 => {
+                let one = format!("{head} {{ {name} = {} }}", one_line(term));
+                let fits = depth * 2 + one.chars().count() <= COLUMNS && !one.contains('\n');
+                fits.then_some(one)
+            }
+            _ => None,
+        };
+        if let Some(short) = short {
+            self.put(depth, &short);
+            return;
+        }
+        self.put(depth, &format!("{head} {{"));
+        self.body(&block.body, path);
+        self.put(depth, "}");
+    }
+
+    fn argument(&mut self, depth: usize, name: &str, term: &Term) {
+        let one = format!("{name} = {}", one_line(term));
+        let value = match term {
+            Term::Value(value) => value,
+            Term::Reference(..) => return self.put(depth, &one),
+        };
+        if let Value::String(text) = value {
+            // What has several lines keeps its own indent.
+            let spelled = spelled(text, depth);
+            self.text.push_str(&"  ".repeat(depth));
+            self.text.push_str(&format!("{name} = {spelled}\n"));
+            self.line += 1 + spelled.matches('\n').count();
+            return;
+        }
+        if depth * 2 + one.chars().count() <= COLUMNS {
+            return self.put(depth, &one);
+        }
+        match value {
+            Value::Object(items) => self.broken(depth, name, ('{', '}'), entries(items)),
+            Value::Array(items) => {
+                let items = items.iter().map(|item| format!("{},", list_or_map(item)));
+                self.broken(depth, name, ('[', ']'), items.collect());
+            }
+            _ => self.put(depth, &one),
+        }
+    }
+
+    /// A list or map with each element on a line of its own.
+    fn broken(&mut self, depth: usize, name: &str, marks: (char, char), items: Vec<String>) {
+        self.put(depth, &format!("{name} = {}", marks.0));
+        for item in items {
+            self.put(depth + 1, &item);
+        }
+        self.put(depth, &marks.1.to_string());
+    }
+}
+
+fn entries(items: &Map<String, Value>) -> Vec<String> {
+    let each = items.iter();
+    each.map(|(name, item)| format!("{} = {}", key(name), list_or_map(item)))
+        .collect()
+}
+
+fn one_line(term: &Term) -> String {
+    match term {
+        Term::Value(value) => list_or_map(value),
+        Term::Reference(kind, name) if key(name) == *name => format!("{kind}.{name}"),
+        Term::Reference(kind, name) => format!("{kind}[{}]", quoted(name)),
+    }
+}

@@ -1,0 +1,106 @@
+//! Values as HCL spells them: quotes, escapes, heredocs.
+//! It must not know what a value is for.
+
+use serde_json::Value;
+
+/// Words that mean something else where a key of a map stands.
+const WORDS: [&str; 6] = ["for", "if", "in", "null", "true", "false"];
+
+/// A key of a map: as it is where HCL takes it so, quoted else.
+pub(crate) fn key(text: &str) -> String {
+    let inner = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(inner)
+        && !WORDS.contains(&text);
+    if plain { text.to_owned() } else { quoted(text) }
+}
+
+/// A value on one line.
+pub(crate) fn list_or_map(value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(text),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(list_or_map).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Value::Object(items) if items.is_empty() => "{}".to_owned(),
+        Value::Object(items) => {
+            let each = items.iter();
+            let items: Vec<String> = each
+                .map(|(name, item)| format!("{} = {}", key(name), list_or_map(item)))
+                .collect();
+            format!("{{ {} }}", items.join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// A text in quotes.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in escaped(text).chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// A text in which nothing is a template.
+fn escaped(text: &str) -> String {
+    text.replace("${", "$${").replace("%{", "%%{")
+}
+
+/// A text in quotes or, where it has several lines, as a heredoc.
+pub(crate) fn spelled(text: &str, depth: usize) -> String {
+    let odd = |c: char| c.is_control() && c != '\n' && c != '\t';
+    let lines = text.trim_end_matches('\n').contains('\n');
+    if !lines || text.contains(odd) {
+        return quoted(text);
+    }
+    let mark = mark(text);
+    // The least indent of all lines is taken away: it is ours only if some line has none itself.
+    let flush = text
+        .lines()
+        .all(|line| line.is_empty() || is_indented(line));
+    let (dash, pad) = match flush {
+        true => ("", String::new()),
+        false => ("-", "  ".repeat(depth + 1)),
+    };
+    let mut body = String::new();
+    for line in escaped(text).lines() {
+        if !line.is_empty() {
+            body.push_str(&pad);
+        }
+        body.push_str(line);
+        body.push('\n');
+    }
+    let end = match flush {
+        true => String::new(),
+        false => "  ".repeat(depth),
+    };
+    // A heredoc ends with the end of its last line.
+    match text.ends_with('\n') {
+        true => format!("<<{dash}{mark}\n{body}{end}{mark}"),
+        false => format!("trimsuffix(<<{dash}{mark}\n{body}{end}{mark}\n{end}, \"\\n\")"),
+    }
+}
+
+fn is_indented(line: &str) -> bool {
+    line.starts_with(char::is_whitespace)
+}
+
+/// A delimiter that does not occur in a text.
+fn mark(text: &str) -> String {
+    let numbered = (2_u32..).map(|number| format!("EOT{number}"));
+    let mut all = std::iter::once("EOT".to_owned()).chain(numbered);
+    let free = all.find(|mark| !text.contains(mark.as_str()));
+    free.unwrap_or_else(|| "EOT".to_owned())
+}

@@ -1,0 +1,395 @@
+//! From a configuration to objects of Karpenter's, and what they cannot say.
+//! It must not know how the configuration was written, nor where the YAML goes.
+
+mod buffer;
+
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+use super::field_tables::{KUBELET, NODE_CLASS, OVERLAY, POOL};
+use super::{placeholders, requirements, to_hcl};
+use crate::config::Config;
+use crate::migrate::dropped::{Loss, Losses};
+use crate::migrate::field_mapping;
+use crate::migrate::field_mapping::{put, report_rest};
+use crate::migrate::hcl::{Body, Item, Term};
+use crate::migrate::yaml_writer;
+use crate::model::cluster::{Batching, Binding, Brakes, Cluster, Scheduling};
+use crate::model::fleet::FleetLimits;
+use crate::model::node_class::NodeClass;
+use crate::model::overlay::Overlay;
+use crate::model::pool::{CoolDown, Pool};
+
+/// Why there is nothing to export.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ExportError {
+    /// The configuration has no such cluster.
+    #[error("export the cluster {wanted:?}: there is {there}")]
+    NoCluster {
+        /// What was asked for.
+        wanted: String,
+        /// The clusters there are.
+        there: String,
+    },
+    /// Which of several is meant is not said.
+    #[error("export one cluster: choose one of {there}")]
+    Several {
+        /// The clusters there are.
+        there: String,
+    },
+}
+
+/// What was exported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// YAML.
+    pub text: String,
+    /// What Karpenter cannot be told.
+    pub losses: Vec<Loss>,
+}
+
+/// A document of YAML, with what it does not say.
+struct Document {
+    object: Map<String, Value>,
+    losses: Vec<Loss>,
+}
+
+/// Makes objects of Karpenter's of what a configuration says of one cluster.
+///
+/// # Errors
+///
+/// No such cluster, or several and none is chosen.
+pub fn export(config: &Config, cluster: Option<&str>) -> Result<Exported, ExportError> {
+    let cluster = chosen(config, cluster)?;
+    let mut documents = Vec::new();
+    for class in &cluster.node_classes {
+        documents.push(node_class(class, cluster));
+    }
+    documents.extend(cluster.pools.iter().map(pool));
+    documents.extend(cluster.overlays.iter().map(overlay));
+    for own in &cluster.buffers {
+        documents.extend(buffer::buffer(own));
+    }
+    let around = around(cluster, &config.fleet);
+    let mut text = String::new();
+    for loss in &around {
+        text.push_str(&format!("# {}\n", note(loss)));
+    }
+    for document in &documents {
+        let notes: Vec<String> = document.losses.iter().map(note).collect();
+        text.push_str(&yaml_writer::document(&notes, &document.object));
+    }
+    let lost = documents.into_iter().flat_map(|own| own.losses);
+    Ok(Exported {
+        text,
+        losses: around.into_iter().chain(lost).collect(),
+    })
+}
+
+fn note(loss: &Loss) -> String {
+    let text = format!("export: {loss}");
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().map(plain).collect()
+}
+
+fn chosen<'a>(config: &'a Config, wanted: Option<&str>) -> Result<&'a Cluster, ExportError> {
+    let names = config.clusters.iter().map(|own| own.name.as_str());
+    let there = match config.clusters.len() {
+        0 => "none".to_owned(),
+        _ => names.collect::<Vec<&str>>().join(", "),
+    };
+    match (wanted, config.clusters.as_slice()) {
+        (None, [only]) => Ok(only),
+        (None, []) => Err(ExportError::NoCluster {
+            wanted: "*".to_owned(),
+            there,
+        }),
+        (None, _) => Err(ExportError::Several { there }),
+        (Some(wanted), all) => {
+            let found = all.iter().find(|own| own.name.as_str() == wanted);
+            found.ok_or_else(|| ExportError::NoCluster {
+                wanted: wanted.to_owned(),
+                there,
+            })
+        }
+    }
+}
+
+/// An object of this kind.
+fn object(api: &str, kind: &str, name: &str, spec: Map<String, Value>) -> Map<String, Value> {
+    let mut own = Map::new();
+    own.insert("apiVersion".to_owned(), json!(api));
+    own.insert("kind".to_owned(), json!(kind));
+    own.insert("metadata".to_owned(), json!({ "name": name }));
+    own.insert("spec".to_owned(), Value::Object(spec));
+    own
+}
+
+const NODES: &str = "karpenter.sh/v1";
+const EC2: &str = "karpenter.k8s.aws";
+
+fn pool(own: &Pool) -> Document {
+    let name = own.name.as_str();
+    let path = format!("pool.{name}");
+    let mut losses = Losses::default();
+    let mut body = to_hcl::pool(own);
+    let mut spec = Map::new();
+    // Fields come in the order in which people write them.
+    put(&mut spec, "template", json!({}));
+    match body.take("node_class") {
+        Some(Term::Reference(_, class)) => {
+            let class = json!({ "group": EC2, "kind": "EC2NodeClass", "name": class });
+            put(&mut spec, "template.spec.nodeClassRef", class);
+        }
+        _ => {
+            let blank =
+                json!({ "group": EC2, "kind": "EC2NodeClass", "name": placeholders::NODE_CLASS });
+            put(&mut spec, "template.spec.nodeClassRef", blank);
+            losses.miss(
+                format!("{path}.node_class"),
+                "Karpenter takes no NodePool without",
+            );
+        }
+    }
+    let rules = requirements::export(&mut body);
+    put(&mut spec, "template.spec.requirements", rules);
+    let budgets = budgets(&mut body, &path, &mut losses);
+    field_mapping::export(POOL, &mut body, &path, &mut spec, &mut losses);
+    if let Some(budgets) = budgets {
+        put(&mut spec, "disruption.budgets", budgets);
+    }
+    report_rest(&body, &path, &mut losses);
+    // It may not be left out where anything else of disruption is said.
+    if let Some(Value::Object(disruption)) = spec.get_mut("disruption") {
+        let after = disruption.entry("consolidateAfter");
+        after.or_insert_with(|| json!("0s"));
+    }
+    Document {
+        object: object(NODES, "NodePool", name, spec),
+        losses: losses.all,
+    }
+}
+
+const WITHOUT: &str = "Karpenter takes no EC2NodeClass without";
+
+/// The budgets of a pool. One of which a part cannot be said would mean something else.
+fn budgets(body: &mut Body, path: &str, losses: &mut Losses) -> Option<Value> {
+    let blocks = body.inner("disruption")?.take_blocks("budget");
+    if blocks.is_empty() {
+        return None;
+    }
+    let mut kept = Vec::new();
+    for (index, mut block) in blocks.into_iter().enumerate() {
+        let at = format!("{path}.disruption.budget[{index}]");
+        match budget(&mut block.body, &at, losses) {
+            Ok(object) => kept.push(Value::Object(object)),
+            Err(why) => losses.add(at, why),
+        }
+    }
+    // None at all would be one of 10%.
+    if kept.is_empty() {
+        kept.push(json!({ "nodes": "100%" }));
+    }
+    Some(Value::Array(kept))
+}
+
+fn budget(body: &mut Body, at: &str, losses: &mut Losses) -> Result<Map<String, Value>, String> {
+    let mut own = Map::new();
+    let nodes = body.take_value("nodes").unwrap_or_default();
+    if body.take("rate").is_some() {
+        if nodes == "100%" {
+            return Err("Karpenter counts how many leave at once, not within a time".to_owned());
+        }
+        losses.add(format!("{at}.rate"), "Karpenter has no rates");
+    }
+    own.insert("nodes".to_owned(), nodes);
+    if let Some(Value::Array(mut reasons)) = body.take_value("reasons") {
+        let before = reasons.len();
+        reasons.retain(|own| own != "expired");
+        if reasons.is_empty() {
+            return Err("Karpenter's nodes expire whatever budgets say".to_owned());
+        }
+        if reasons.len() < before {
+            let why = "Karpenter's nodes expire whatever budgets say";
+            losses.add(format!("{at}.reasons: expired"), why);
+        }
+        body.set("reasons", reasons);
+    }
+    if body.take("timezone").is_some() {
+        return Err("Karpenter's schedules are in UTC".to_owned());
+    }
+    let sunday = |item: &Item| match item {
+        Item::Argument("schedule", Term::Value(Value::String(own))) => {
+            !own.starts_with('@')
+                && own
+                    .split_whitespace()
+                    .nth(4)
+                    .is_some_and(|day| day.contains('7'))
+        }
+        _ => false,
+    };
+    if body.items.iter().any(sunday) {
+        return Err("Karpenter's weeks have no day 7: write 0 for Sunday".to_owned());
+    }
+    let odd = |own: &str| own.ends_with('s');
+    let duration = body.take_value("duration");
+    if duration.as_ref().and_then(Value::as_str).is_some_and(odd) {
+        return Err("Karpenter's schedules last for minutes or hours".to_owned());
+    }
+    if let Some(duration) = duration {
+        body.set("duration", duration);
+    }
+    field_mapping::export(super::field_tables::BUDGET, body, at, &mut own, losses);
+    Ok(own)
+}
+
+fn node_class(own: &NodeClass, cluster: &Cluster) -> Document {
+    let name = own.name.as_str();
+    let path = format!("node_class.{name}");
+    let mut losses = Losses::default();
+    let tags = cluster.tags_of(Some(&own.name));
+    let mut body = to_hcl::node_class::node_class(own, &tags);
+    let mut spec = Map::new();
+    field_mapping::export(NODE_CLASS, &mut body, &path, &mut spec, &mut losses);
+    if body.take("efa").is_some() {
+        spec.insert("networkInterfaces".to_owned(), json!([]));
+    }
+    if let Some(mut block) = body.take_blocks("kubelet").pop() {
+        let mut kubelet = Map::new();
+        let at = format!("{path}.kubelet");
+        let inner = &mut block.body;
+        let extra = inner.take_value("extra");
+        field_mapping::export(KUBELET, inner, &at, &mut kubelet, &mut losses);
+        if let Some(Value::Object(extra)) = extra {
+            for name in extra.keys() {
+                let why = "before 1.15 an EC2NodeClass has no such field; user data may say it";
+                losses.add(format!("{at}.extra.{name}"), why);
+            }
+        }
+        if !kubelet.is_empty() {
+            spec.insert("kubelet".to_owned(), Value::Object(kubelet));
+        }
+    }
+    report_rest(&body, &path, &mut losses);
+    for (field, block) in [
+        ("amiSelectorTerms", "ami"),
+        ("subnetSelectorTerms", "subnet"),
+        ("securityGroupSelectorTerms", "security_group"),
+    ] {
+        if !spec.contains_key(field) {
+            spec.insert(field.to_owned(), placeholders::of(field));
+            losses.miss(format!("{path}.{block}"), WITHOUT);
+        }
+    }
+    if own.identity.is_none() {
+        spec.insert("role".to_owned(), placeholders::of("role"));
+        losses.miss(format!("{path}.role"), WITHOUT);
+    }
+    // Nothing else says what images are for whom there is no alias.
+    let terms = spec.get("amiSelectorTerms").and_then(Value::as_array);
+    let has_alias = |own: &Value| own.get("alias").is_some();
+    if !terms.is_some_and(|all| all.iter().any(has_alias)) {
+        let family = spec.entry("amiFamily");
+        family.or_insert_with(|| json!("Custom"));
+    }
+    Document {
+        object: object(&format!("{EC2}/v1"), "EC2NodeClass", name, spec),
+        losses: losses.all,
+    }
+}
+
+fn overlay(own: &Overlay) -> Document {
+    let path = format!("overlay.{}", own.name);
+    let mut losses = Losses::default();
+    let mut body = to_hcl::overlay(own);
+    let mut spec = Map::new();
+    spec.insert("requirements".to_owned(), requirements::export(&mut body));
+    field_mapping::export(OVERLAY, &mut body, &path, &mut spec, &mut losses);
+    report_rest(&body, &path, &mut losses);
+    Document {
+        object: object("karpenter.sh/v1alpha1", "NodeOverlay", &own.name, spec),
+        losses: losses.all,
+    }
+}
+
+/// What stands around pools and node classes, and is lost: only what decides anything, not how a
+/// cluster is reached.
+fn around(cluster: &Cluster, fleet: &FleetLimits) -> Vec<Loss> {
+    const SHARED: &str = "Karpenter knows one cluster, and only its pools";
+    let mut losses = Losses::default();
+    around_cluster(cluster, &mut losses);
+    around_scheduler(cluster, &mut losses);
+    let limited = to_hcl::limits(&fleet.limits).is_some();
+    for (there, path) in [
+        (limited, "fleet.limits"),
+        (!fleet.budgets.is_empty(), "fleet.budget"),
+    ] {
+        if there {
+            losses.add(path, SHARED);
+        }
+    }
+    losses.all
+}
+
+const NONE: &str = "Karpenter has no such setting";
+
+fn around_cluster(own: &Cluster, losses: &mut Losses) {
+    let disruption = &own.disruption;
+    let rows = [
+        (
+            to_hcl::limits(&own.limits).is_some(),
+            "limits",
+            "Karpenter limits pools, not clusters",
+        ),
+        (
+            !disruption.budgets.is_empty(),
+            "disruption.budget",
+            "Karpenter's budgets are of pools",
+        ),
+        (!disruption.windows.is_empty(), "disruption.window", NONE),
+        (
+            disruption.cool_down != CoolDown::default(),
+            "disruption.cool_down",
+            NONE,
+        ),
+        (own.binding == Binding::Early, "binding", NONE),
+        (own.brakes != Brakes::default(), "what brakes it", NONE),
+    ];
+    for (_, path, why) in rows.into_iter().filter(|(there, ..)| *there) {
+        losses.add(format!("cluster.{}.{path}", own.name.as_str()), why);
+    }
+}
+
+fn around_scheduler(cluster: &Cluster, losses: &mut Losses) {
+    let (own, batching) = (&cluster.scheduling, cluster.batching);
+    let (usual, brief) = (Scheduling::default(), Batching::default());
+    let rows = [
+        (
+            batching.idle != brief.idle,
+            "batch_idle",
+            "in Karpenter a setting, BATCH_IDLE_DURATION",
+        ),
+        (
+            batching.max != brief.max,
+            "batch_max",
+            "in Karpenter a setting, BATCH_MAX_DURATION",
+        ),
+        (
+            own.preferences != usual.preferences,
+            "preference_policy",
+            "in Karpenter a setting, PREFERENCE_POLICY",
+        ),
+        (
+            own.min_values != usual.min_values,
+            "min_values_policy",
+            "in Karpenter a setting, MIN_VALUES_POLICY",
+        ),
+        (own.node_price != usual.node_price, "node_price", NONE),
+        (own.priority_cutoff.is_some(), "priority_cutoff", NONE),
+        (!own.default_spread.is_empty(), "default_spread", NONE),
+        (own.schedulers != usual.schedulers, "schedulers", NONE),
+    ];
+    for (_, path, why) in rows.into_iter().filter(|(there, ..)| *there) {
+        losses.add(format!("scheduler.{path}"), why);
+    }
+}

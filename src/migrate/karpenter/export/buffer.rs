@@ -1,0 +1,129 @@
+//! CapacityBuffers with the templates of their pods.
+//! It must not know who asks for room.
+
+use serde_json::{Map, Value, json};
+
+use super::super::field_tables::BUFFER;
+use super::super::to_hcl;
+use super::{Document, object};
+use crate::migrate::dropped::Losses;
+use crate::migrate::field_mapping;
+use crate::migrate::field_mapping::{put, report_rest, take};
+use crate::model::buffer::Buffer;
+use crate::model::labels::POOL as POOL_LABEL;
+use crate::model::taint::{Toleration, TolerationOperator};
+
+/// A buffer, after the template of its pods.
+pub(super) fn buffer(own: &Buffer) -> Vec<Document> {
+    let path = format!("buffer.{}", own.name);
+    let mut losses = Losses::default();
+    let mut body = to_hcl::buffer(own);
+    let scalable = own.scalable.as_ref();
+    let namespace = scalable.map_or("default", |scalable| scalable.namespace.as_str());
+    let mut template = None;
+    let pool = body.take("pool");
+    body.take_blocks("pod");
+    match (&own.pod, scalable) {
+        (Some(_), Some(_)) => {
+            let why = "Karpenter takes a workload or a template of pods, not both";
+            losses.add(format!("{path}.pod"), why);
+        }
+        (Some(_), None) => template = Some(pod_template(own, namespace)),
+        _ => {}
+    }
+    if pool.is_some() && template.is_none() {
+        let why = "pods of a workload have the node selector that it gives them";
+        losses.add(format!("{path}.pool"), why);
+    }
+    let mut spec = Map::new();
+    if template.is_some() {
+        spec.insert("podTemplateRef".to_owned(), json!({ "name": own.name }));
+    }
+    if let Some(mut block) = body.take_blocks("scalable").pop() {
+        let mut field = |name: &str| block.body.take_value(name).unwrap_or_default();
+        let (kind, name) = (field("kind"), field("name"));
+        let scaled = json!({ "apiGroup": "apps", "kind": kind, "name": name });
+        spec.insert("scalableRef".to_owned(), scaled);
+    }
+    field_mapping::export(BUFFER, &mut body, &path, &mut spec, &mut losses);
+    report_rest(&body, &path, &mut losses);
+    let mut object = object(
+        "autoscaling.x-k8s.io/v1beta1",
+        "CapacityBuffer",
+        &own.name,
+        spec,
+    );
+    put(&mut object, "metadata.namespace", json!(namespace));
+    let buffer = Document {
+        object,
+        losses: losses.all,
+    };
+    let template = template.map(|object| Document {
+        object,
+        losses: Vec::new(),
+    });
+    template.into_iter().chain([buffer]).collect()
+}
+
+/// What the pods of a buffer are like. The container does nothing: no such pod is ever made.
+fn pod_template(own: &Buffer, namespace: &str) -> Map<String, Value> {
+    let mut pod = own.pod.as_ref().map(to_hcl::buffer_pod).unwrap_or_default();
+    let requests = pod.take_value("requests").unwrap_or_default();
+    let mut selector = match pod.take_value("node_selector") {
+        Some(Value::Object(selector)) => selector,
+        _ => Map::new(),
+    };
+    if let Some(pool) = &own.pool {
+        selector.insert(POOL_LABEL.to_owned(), json!(pool.as_str()));
+    }
+    let mut resources = json!({ "requests": requests });
+    if let Some(limits) = limits(&requests) {
+        resources["limits"] = limits;
+    }
+    let container = json!({ "name": "room", "image": "pause", "resources": resources });
+    let mut spec = Map::new();
+    spec.insert("containers".to_owned(), json!([container]));
+    if !selector.is_empty() {
+        spec.insert("nodeSelector".to_owned(), Value::Object(selector));
+    }
+    let tolerations = own.pod.iter().flat_map(|pod| &pod.tolerations);
+    let tolerations: Vec<Value> = tolerations.map(toleration).collect();
+    if !tolerations.is_empty() {
+        spec.insert("tolerations".to_owned(), Value::Array(tolerations));
+    }
+    let mut object = object("v1", "PodTemplate", &own.name, Map::new());
+    put(&mut object, "metadata.namespace", json!(namespace));
+    take(&mut object, "spec");
+    object.insert("template".to_owned(), json!({ "spec": spec }));
+    object
+}
+
+/// Limits of what may not be promised twice: Kubernetes wants them where there are requests.
+/// Source: `ValidateResourceRequirements` of Kubernetes' core validation.
+fn limits(requests: &Value) -> Option<Value> {
+    let own = requests.as_object()?.iter();
+    let exclusive = own.filter(|(name, _)| {
+        let native = !name.contains('/') || name.contains("kubernetes.io/");
+        !native || name.starts_with("hugepages-")
+    });
+    let limits: Map<String, Value> = exclusive
+        .map(|(name, amount)| (name.clone(), amount.clone()))
+        .collect();
+    (!limits.is_empty()).then_some(Value::Object(limits))
+}
+
+fn toleration(own: &Toleration) -> Value {
+    let mut object = Map::new();
+    object.insert("key".to_owned(), json!(own.key));
+    match own.operator {
+        TolerationOperator::Equal => {
+            object.insert("operator".to_owned(), json!("Equal"));
+            object.insert("value".to_owned(), json!(own.value));
+        }
+        _ => drop(object.insert("operator".to_owned(), json!("Exists"))),
+    }
+    if let Some(effect) = own.effect {
+        object.insert("effect".to_owned(), json!(effect.as_str()));
+    }
+    Value::Object(object)
+}

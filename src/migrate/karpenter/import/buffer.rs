@@ -1,0 +1,241 @@
+//! Buffers of CapacityBuffers, with the PodTemplates that they name.
+//! It must not know what a pod runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::super::field_tables::BUFFER;
+use super::{Built, Object, fields};
+use crate::migrate::dropped::Losses;
+use crate::migrate::field_mapping;
+use crate::migrate::field_mapping::{take, text};
+use crate::migrate::format_units;
+use crate::migrate::hcl::{Block, Body, Item};
+use crate::model::labels::POOL;
+use crate::model::quantity::Resources;
+
+/// The one way in which room is kept.
+const STRATEGY: &str = "buffer.x-k8s.io/active-capacity";
+
+pub(super) fn build(
+    mut object: Object,
+    templates: &[Object],
+    taints: &BTreeMap<String, Vec<Value>>,
+    clusters: &[String],
+) -> Built {
+    let (mut body, mut losses) = object.start(clusters);
+    let mut spec = std::mem::take(&mut object.spec);
+    if take(&mut spec, "provisioningStrategy").is_some_and(|own| own != STRATEGY) {
+        losses.add("spec.provisioningStrategy", "room is kept in one way");
+    }
+    let (named, scaled) = (
+        take(&mut spec, "podTemplateRef"),
+        take(&mut spec, "scalableRef"),
+    );
+    field_mapping::import(BUFFER, &mut spec, "spec", &mut body, &mut losses);
+    let mut left_out = None;
+    if let Some(named) = named {
+        let mut named = fields(Some(named), "spec.podTemplateRef", &mut losses);
+        let name = take(&mut named, "name").as_ref().and_then(text);
+        let name = name.unwrap_or_default();
+        for (field, _) in named.iter().filter(|(_, own)| !own.is_null()) {
+            losses.add(format!("spec.podTemplateRef.{field}"), "an unknown field");
+        }
+        let same = |own: &&Object| own.name == name && own.namespace == object.namespace;
+        match templates.iter().find(same) {
+            Some(template) => pod(template, taints, &mut body, &mut losses),
+            None => {
+                left_out = Some(format!(
+                    "the PodTemplate {name:?} of {:?} is not among what is imported",
+                    object.namespace
+                ));
+            }
+        }
+    }
+    match scaled {
+        Some(Value::Object(scaled)) => {
+            scalable(scaled, &object.namespace, &mut body, &mut losses);
+        }
+        Some(_) => losses.add("spec.scalableRef", "it is no object"),
+        None => {}
+    }
+    let mut built = object.built("buffer", body, losses);
+    if let Some(why) = left_out {
+        built.leave_out(why);
+    }
+    built
+}
+
+fn scalable(mut scaled: Map<String, Value>, namespace: &str, body: &mut Body, losses: &mut Losses) {
+    let mut inner = Body::default();
+    let group = take(&mut scaled, "apiGroup");
+    if group.is_some_and(|own| own != "apps" && own != "") {
+        losses.add("spec.scalableRef.apiGroup", "workloads are those of apps");
+    }
+    if let Some(kind) = take(&mut scaled, "kind") {
+        inner.set("kind", kind);
+    }
+    inner.set("namespace", namespace);
+    if let Some(name) = take(&mut scaled, "name") {
+        inner.set("name", name);
+    }
+    for name in scaled.keys() {
+        losses.add(format!("spec.scalableRef.{name}"), "an unknown field");
+    }
+    body.block("scalable", None, inner);
+}
+
+/// Fields of a pod that say where it may be, or how much it takes, and that a buffer has not.
+const UNHEARD: [&str; 9] = [
+    "affinity",
+    "initContainers",
+    "overhead",
+    "priorityClassName",
+    "resourceClaims",
+    "resources",
+    "runtimeClassName",
+    "schedulerName",
+    "topologySpreadConstraints",
+];
+
+/// What the pods are like. A pool that their node selector names is the buffer's.
+fn pod(
+    template: &Object,
+    taints: &BTreeMap<String, Vec<Value>>,
+    body: &mut Body,
+    losses: &mut Losses,
+) {
+    let path = format!("{}: template.spec", template.of);
+    let mut spec = fields(template.spec.get("spec").cloned(), &path, losses);
+    for field in UNHEARD {
+        if take(&mut spec, field).is_some() {
+            let why = "a buffer says nothing of it";
+            losses.add(format!("{path}.{field}"), why);
+        }
+    }
+    let mut requests = Resources::default();
+    let at = format!("{path}.containers");
+    let containers = items(take(&mut spec, "containers"), &at, losses);
+    for (index, container) in containers.into_iter().enumerate() {
+        let at = format!("{at}[{index}]");
+        requests.add(&requests_of(container, &at, losses));
+    }
+    let mut inner = Body::default();
+    inner.set("requests", format_units::requests(&requests));
+    let at = format!("{path}.nodeSelector");
+    let mut selector = fields(take(&mut spec, "nodeSelector"), &at, losses);
+    let at = format!("{path}.tolerations");
+    let mut tolerations = items(take(&mut spec, "tolerations"), &at, losses);
+    let pool = selector.get(POOL).and_then(text);
+    if let Some((pool, taints)) = pool.and_then(|name| taints.get_key_value(&name)) {
+        selector.shift_remove(POOL);
+        // Those of its pool are tolerated by themselves.
+        if tolerations.ends_with(taints) {
+            tolerations.truncate(tolerations.len() - taints.len());
+        }
+        let mut own = Body::default();
+        own.refer("pool", "pool", pool);
+        let at = body.items.iter().position(|item| match item {
+            Item::Argument(name, _) => *name != "clusters",
+            _ => true,
+        });
+        let at = at.unwrap_or(body.items.len());
+        body.items.splice(at..at, own.items);
+    }
+    if !selector.is_empty() {
+        inner.set("node_selector", Value::Object(selector));
+    }
+    for (index, toleration) in tolerations.iter().enumerate() {
+        tolerate(
+            toleration,
+            &format!("{path}.tolerations[{index}]"),
+            &mut inner,
+            losses,
+        );
+    }
+    body.block("pod", None, inner);
+}
+
+/// What a list has; what is something else is lost.
+fn items(own: Option<Value>, path: &str, losses: &mut Losses) -> Vec<Value> {
+    match own {
+        Some(Value::Array(own)) => return own,
+        None | Some(Value::Null) => {}
+        Some(_) => losses.add(path, "it is no list"),
+    }
+    Vec::new()
+}
+
+/// What a container asks for, with limits in place of missing requests: the API writes them so into
+/// pods.
+fn requests_of(container: Value, path: &str, losses: &mut Losses) -> Resources {
+    let path = format!("{path}.resources");
+    let mut container = fields(Some(container), &path, losses);
+    let mut resources = fields(take(&mut container, "resources"), &path, losses);
+    let (mut sum, mut said) = (Resources::default(), BTreeSet::new());
+    for field in ["requests", "limits"] {
+        let at = format!("{path}.{field}");
+        for (name, amount) in fields(take(&mut resources, field), &at, losses) {
+            if !said.insert(name.clone()) || amount.is_null() {
+                continue;
+            }
+            let amount = text(&amount).unwrap_or_default();
+            let at = format!("{at}.{name}");
+            match sum.set(&name, &amount) {
+                Err(error) => losses.add(at, error.to_string()),
+                Ok(()) if sum.get(&name) < 0 => {
+                    sum.put(&name, 0);
+                    losses.add(at, "it is negative");
+                }
+                Ok(()) => {}
+            }
+        }
+    }
+    for (name, _) in resources.iter().filter(|(_, own)| !own.is_null()) {
+        losses.add(format!("{path}.{name}"), "a buffer says nothing of it");
+    }
+    sum
+}
+
+/// Fields of a toleration.
+const TOLERATION: [&str; 5] = ["effect", "key", "operator", "tolerationSeconds", "value"];
+
+fn tolerate(toleration: &Value, at: &str, body: &mut Body, losses: &mut Losses) {
+    // With less said it would tolerate more.
+    let known = |(name, own): &(&String, &Value)| {
+        own.is_null() || (TOLERATION.contains(&name.as_str()) && text(own).is_some())
+    };
+    let odd = toleration
+        .as_object()
+        .map(|own| own.iter().find(|own| !known(own)));
+    if let Some(Some((name, _))) = odd {
+        losses.add(at, format!("its {name} is not known"));
+        return;
+    }
+    let field = |name: &str| toleration.get(name).and_then(text);
+    let Some(key) = field("key").filter(|key| !key.is_empty()) else {
+        losses.add(at, "it tolerates every taint, and we name them");
+        return;
+    };
+    let operator = field("operator").unwrap_or_else(|| "Equal".to_owned());
+    if !matches!(operator.as_str(), "Equal" | "Exists") {
+        losses.add(at, format!("there is no operator {operator:?} here"));
+        return;
+    }
+    let mut inner = Body::default();
+    if let Some(effect) = field("effect").filter(|own| !own.is_empty()) {
+        inner.set("effect", effect);
+    }
+    if operator == "Equal" {
+        inner.set("value", field("value").unwrap_or_default());
+    }
+    if field("tolerationSeconds").is_some() {
+        losses.add(format!("{at}.tolerationSeconds"), "room is not evicted");
+    }
+    body.items.push(Item::Block(Block {
+        kind: "toleration",
+        label: Some(key),
+        body: inner,
+    }));
+}

@@ -1,0 +1,85 @@
+//! Settings of kubelets that a pool had before they were a node class'.
+//! It must not know what the settings mean.
+
+use serde_json::Value;
+
+use super::pool::class_of;
+use super::{Object, Objects};
+use crate::migrate::dropped::Losses;
+
+/// Gives the settings to the node classes of their pools. Where pools of one class differ, each
+/// that differs gets a copy of the class, by the name of both.
+pub(super) fn settle(objects: &mut Objects) {
+    if objects.kubelets.is_empty() {
+        return;
+    }
+    let names: Vec<String> = objects.classes.iter().map(|own| own.name.clone()).collect();
+    for name in names {
+        let uses = |pool: &&mut Object| class_of(&pool.spec).as_deref() == Some(name.as_str());
+        let mut own: Vec<&mut Object> = objects.pools.iter_mut().filter(uses).collect();
+        let settings: Vec<Option<Value>> = own
+            .iter()
+            .map(|pool| objects.kubelets.get(&pool.name).cloned())
+            .collect();
+        // A pool without any has a class without any.
+        let base = match settings.iter().all(Option::is_some) {
+            true => settings.first().cloned().flatten(),
+            false => None,
+        };
+        let mut copies: Vec<(Value, String)> = Vec::new();
+        for (pool, setting) in own.iter_mut().zip(&settings) {
+            let Some(setting) = setting.as_ref().filter(|own| Some(*own) != base.as_ref()) else {
+                continue;
+            };
+            let known = copies.iter().find(|(own, _)| own == setting);
+            let copy = match known {
+                Some((_, copy)) => copy.clone(),
+                None => {
+                    let copy = format!("{name}-{}", pool.name);
+                    copies.push((setting.clone(), copy.clone()));
+                    copy
+                }
+            };
+            rename(pool, &copy);
+        }
+        let Some(class) = objects.classes.iter_mut().find(|own| own.name == name) else {
+            continue;
+        };
+        let plain = class.clone();
+        if let Some(base) = base {
+            give(class, base);
+        }
+        for (setting, copy) in copies {
+            let mut class = plain.clone();
+            class.name.clone_from(&copy);
+            class.about.push(format!(
+                "{name:?} with settings of kubelets that a pool of it had."
+            ));
+            give(&mut class, setting);
+            objects.classes.push(class);
+        }
+    }
+}
+
+fn give(class: &mut Object, settings: Value) {
+    if class.spec.contains_key("kubelet") {
+        let mut losses = Losses::of(class.of.clone());
+        losses.add(
+            "kubelet of its pools",
+            "the node class has settings of its own",
+        );
+        class.lost.extend(losses.all);
+        return;
+    }
+    class.spec.insert("kubelet".to_owned(), settings);
+}
+
+fn rename(pool: &mut Object, class: &str) {
+    let own = pool
+        .spec
+        .get_mut("template")
+        .and_then(|own| own.get_mut("spec"));
+    if let Some(own) = own.and_then(|own| own.get_mut("nodeClassRef")) {
+        own["name"] = Value::from(class);
+    }
+}

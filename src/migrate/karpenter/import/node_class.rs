@@ -1,0 +1,106 @@
+//! Node classes of EC2NodeClasses.
+//! It must not know which versions an EC2NodeClass comes in.
+
+use serde_json::{Map, Value};
+
+use super::super::field_tables::{KUBELET, NODE_CLASS};
+use super::super::placeholders;
+use super::{Built, Object};
+use crate::migrate::dropped::Losses;
+use crate::migrate::field_mapping;
+use crate::migrate::field_mapping::take;
+use crate::migrate::hcl::{Body, Item};
+
+pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
+    let (mut body, mut losses) = object.start(clusters);
+    let mut spec = std::mem::take(&mut object.spec);
+    for field in ["role", "instanceProfile"] {
+        without_path(&mut spec, field, &mut losses);
+    }
+    for field in [
+        "amiSelectorTerms",
+        "subnetSelectorTerms",
+        "securityGroupSelectorTerms",
+    ] {
+        for at in placeholders::take_terms(&mut spec, field) {
+            losses.add(format!("spec.{field}[{at}]"), placeholders::WHY);
+        }
+    }
+    lone_ids(&mut spec, &mut losses);
+    let none = matches!(spec.get("networkInterfaces"), Some(Value::Array(all)) if all.is_empty());
+    let kubelet = take(&mut spec, "kubelet");
+    field_mapping::import(NODE_CLASS, &mut spec, "spec", &mut body, &mut losses);
+    let blocks = body.items.iter();
+    let at = blocks
+        .take_while(|item| !matches!(item, Item::Block(_)))
+        .count();
+    let mut between = Body::default();
+    // An empty list rules adapters out, and is all that it does.
+    if none {
+        between.set("efa", false);
+    }
+    body.items.splice(at..at, between.items);
+    match kubelet {
+        Some(Value::Object(own)) => settings(own, &mut body, &mut losses),
+        Some(_) => losses.add("spec.kubelet", "it is no object"),
+        None => {}
+    }
+    object.built("node_class", body, losses)
+}
+
+/// IAM's names are unique whatever their paths.
+fn without_path(spec: &mut Map<String, Value>, field: &str, losses: &mut Losses) {
+    let Some(Value::String(text)) = spec.get_mut(field) else {
+        return;
+    };
+    if placeholders::is_name(text) {
+        losses.add(format!("spec.{field}: {text}"), placeholders::WHY);
+        spec.shift_remove(field);
+        return;
+    }
+    if let Some((path, name)) = text.rsplit_once('/') {
+        let why = "names are unique in IAM whatever their paths";
+        losses.add(format!("spec.{field}: {path:?}/"), why);
+        *text = name.to_owned();
+    }
+}
+
+/// Where an image has an id, Karpenter looks for nothing else.
+fn lone_ids(spec: &mut Map<String, Value>, losses: &mut Losses) {
+    let terms = spec
+        .get_mut("amiSelectorTerms")
+        .and_then(Value::as_array_mut);
+    for (index, term) in terms.into_iter().flatten().enumerate() {
+        let Some(term) = term
+            .as_object_mut()
+            .filter(|own| own.get("id").is_some_and(|id| !id.is_null()))
+        else {
+            continue;
+        };
+        for field in ["ssmParameter", "name", "owner", "tags", "alias"] {
+            if take(term, field).is_some() {
+                let path = format!("spec.amiSelectorTerms[{index}].{field}");
+                losses.add(path, "the id says it all");
+            }
+        }
+    }
+}
+
+/// Settings of kubelets: what has no argument of its own is passed on.
+fn settings(mut kubelet: Map<String, Value>, body: &mut Body, losses: &mut Losses) {
+    let mut own = Map::new();
+    for row in KUBELET {
+        if let Some(value) = take(&mut kubelet, row.field) {
+            own.insert(row.field.to_owned(), value);
+        }
+    }
+    let mut inner = Body::default();
+    field_mapping::import(KUBELET, &mut own, "spec.kubelet", &mut inner, losses);
+    kubelet.retain(|_, value| !value.is_null());
+    if !kubelet.is_empty() {
+        inner.set("extra", Value::Object(kubelet));
+    }
+    if !inner.is_empty() {
+        body.block("kubelet", None, inner);
+    }
+}

@@ -1,0 +1,23 @@
+//! Overlays of NodeOverlays.
+//! It must not know which instance types there are.
+
+use super::super::field_tables::OVERLAY;
+use super::super::requirements;
+use super::{Built, Object};
+use crate::migrate::field_mapping;
+use crate::migrate::field_mapping::take;
+
+pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
+    let (mut body, mut losses) = object.start(clusters);
+    let mut spec = std::mem::take(&mut object.spec);
+    let requirements = take(&mut spec, "requirements");
+    field_mapping::import(OVERLAY, &mut spec, "spec", &mut body, &mut losses);
+    let ruled = requirements.map_or(Ok(()), |own| {
+        requirements::import(&own, "spec.requirements", &mut body, &mut losses)
+    });
+    let mut built = object.built("overlay", body, losses);
+    if let Err(why) = ruled {
+        built.leave_out(why);
+    }
+    built
+}

@@ -1,0 +1,212 @@
+//! Makes objects of `v1` of those of earlier versions, as Karpenter's own conversion does, with
+//! what their API filled in.
+//! It must not know what becomes of objects of `v1`.
+
+use serde_json::{Map, Value, json};
+
+use super::super::field_tables::FAMILIES;
+use super::{Object, Objects};
+use crate::migrate::dropped::Losses;
+use crate::migrate::field_mapping::{put, take, text};
+
+/// Terms of one list at most. Source: spec/aws.md §1.1.
+const TERMS_MAX: usize = 30;
+
+/// Why a launch template is not carried.
+pub(super) const TEMPLATES: &str =
+    "launch templates are ours alone: say in the node class what yours says";
+
+/// Why the cluster that nodes join is not carried.
+pub(super) const OWN_BLOCK: &str = "a cluster has a block of its own";
+
+/// A NodePool of `v1beta1`.
+pub(super) fn pool(mut own: Object, all: &mut Objects) {
+    if let Some(age) = take(&mut own.spec, "disruption.expireAfter") {
+        put(&mut own.spec, "template.spec.expireAfter", age);
+    }
+    rename_policy(&mut own.spec, "disruption.consolidationPolicy");
+    if let Some(settings) = take(&mut own.spec, "template.spec.kubelet") {
+        all.kubelets.insert(own.name.clone(), settings);
+    }
+    all.pools.push(own);
+}
+
+/// Calls what is consolidated as `v1` does.
+pub(super) fn rename_policy(spec: &mut Map<String, Value>, field: &str) {
+    if let Some(text) = take(spec, field) {
+        let renamed = match text.as_str() {
+            Some("WhenUnderutilized") => Value::from("WhenEmptyOrUnderutilized"),
+            _ => text,
+        };
+        put(spec, field, renamed);
+    }
+}
+
+/// An EC2NodeClass of `v1beta1`.
+pub(super) fn node_class(mut own: Object) -> Object {
+    hops(&mut own.spec, true);
+    let mut losses = Losses::of(own.of.clone());
+    images(&mut own.spec, true, &mut losses);
+    own.lost.extend(losses.all);
+    own
+}
+
+/// An AWSNodeTemplate of `v1alpha1`.
+pub(super) fn template(mut own: Object) -> Object {
+    let mut losses = Losses::of(own.of.clone());
+    aws(&mut own.spec, "spec", &mut losses);
+    own.lost.extend(losses.all);
+    own
+}
+
+/// Tells that a version of Kubernetes is nothing to choose for nodes.
+pub(super) fn refuse_version(spec: &mut Map<String, Value>, path: &str, losses: &mut Losses) {
+    if take(spec, "kubernetesVersion").is_some() {
+        let why = "nodes have the version of their cluster";
+        losses.add(format!("{path}.kubernetesVersion"), why);
+    }
+}
+
+/// The tag by which a cluster's subnets and security groups were found where nothing was said.
+pub(super) fn cluster_tag(name: &str) -> Map<String, Value> {
+    let key = format!("kubernetes.io/cluster/{name}");
+    Map::from_iter([(key, Value::from("*"))])
+}
+
+/// Makes the spec of an EC2NodeClass of what described one before there was any.
+pub(super) fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut Losses) {
+    for (name, own) in [("apiVersion", "extensions.karpenter.sh/"), ("kind", "AWS")] {
+        let said = spec.get(name).and_then(Value::as_str);
+        if said.is_some_and(|said| said.starts_with(own)) {
+            spec.shift_remove(name);
+        }
+    }
+    refuse_version(spec, path, losses);
+    if take(spec, "launchTemplate").is_some() {
+        losses.add(format!("{path}.launchTemplate"), TEMPLATES);
+    }
+    if let Some(cluster) = take(spec, "cluster") {
+        losses.add(format!("{path}.cluster"), OWN_BLOCK);
+        if let Some(name) = cluster.get("name").and_then(text) {
+            for field in ["subnetSelector", "securityGroupSelector"] {
+                if spec.get(field).is_none_or(Value::is_null) {
+                    spec.insert(field.to_owned(), Value::Object(cluster_tag(&name)));
+                }
+            }
+        }
+    }
+    let mut newest = true;
+    for (from, to) in [
+        ("subnetSelector", "subnetSelectorTerms"),
+        ("securityGroupSelector", "securityGroupSelectorTerms"),
+        ("amiSelector", "amiSelectorTerms"),
+    ] {
+        if let Some(selector) = take(spec, from) {
+            let at = format!("{path}.{from}");
+            let terms = terms(&selector, &at, losses);
+            newest &= from != "amiSelector" || !terms.is_empty();
+            spec.insert(to.to_owned(), Value::Array(terms));
+        }
+    }
+    if spec.get("amiFamily").is_none_or(Value::is_null) {
+        spec.insert("amiFamily".to_owned(), Value::from("AL2"));
+    }
+    images(spec, newest, losses);
+    hops(spec, false);
+}
+
+/// Images where none are named: the `newest` of the family, unless what names them was lost.
+fn images(spec: &mut Map<String, Value>, newest: bool, losses: &mut Losses) {
+    let family = spec.get("amiFamily").and_then(text).unwrap_or_default();
+    if family == "Ubuntu" {
+        // They start as those of AL2 do, but no alias finds them.
+        spec.insert("amiFamily".to_owned(), Value::from("AL2"));
+        let why = "taken for AL2, which starts alike; ami blocks have to name the images";
+        losses.add("spec.amiFamily: Ubuntu", why);
+        return;
+    }
+    let none = match spec.get("amiSelectorTerms") {
+        Some(Value::Array(terms)) => terms.is_empty(),
+        other => other.is_none_or(Value::is_null),
+    };
+    let none = none && newest;
+    let known = FAMILIES.iter().find(|(theirs, _)| *theirs == family);
+    if let Some((_, ours)) = known.filter(|(theirs, _)| none && *theirs != "Custom") {
+        let terms = json!([{ "alias": format!("{ours}@latest") }]);
+        spec.insert("amiSelectorTerms".to_owned(), terms);
+    }
+}
+
+/// What the metadata service allowed where nothing was said.
+fn hops(spec: &mut Map<String, Value>, each: bool) {
+    let given = spec.get("metadataOptions").is_some_and(Value::is_object);
+    let options = spec.entry("metadataOptions").or_insert_with(|| json!({}));
+    if options.is_null() {
+        *options = json!({});
+    }
+    let Some(options) = options.as_object_mut() else {
+        return;
+    };
+    // Either the API filled in each option, or EC2 did, which wants no tokens.
+    if each || !given {
+        options.entry("httpPutResponseHopLimit").or_insert(json!(2));
+    } else {
+        options.entry("httpTokens").or_insert(json!("optional"));
+    }
+}
+
+/// The terms of a selector: values with commas are alternatives, ids are ids. Without what is no
+/// text the rest would mean more.
+fn terms(selector: &Value, path: &str, losses: &mut Losses) -> Vec<Value> {
+    let Some(selector) = selector.as_object() else {
+        losses.add(path, "it is no map");
+        return Vec::new();
+    };
+    let mut all = vec![Map::new()];
+    for (key, value) in selector {
+        let field = match key.as_str() {
+            "aws-ids" | "aws::ids" => "id",
+            "aws::name" => "name",
+            "aws::owners" => "owner",
+            _ => "",
+        };
+        let values = match value {
+            Value::Null => String::new(),
+            value => match text(value) {
+                Some(values) => values,
+                None => {
+                    losses.add(format!("{path}.{key}"), "it is no text");
+                    return Vec::new();
+                }
+            },
+        };
+        let mut next = Vec::new();
+        for value in values.split(',').map(str::trim) {
+            for term in &all {
+                let mut term: Map<String, Value> = term.clone();
+                // What is empty is any value.
+                let value = Value::from(if value.is_empty() { "*" } else { value });
+                match field {
+                    "" => {
+                        let tags = term.entry("tags").or_insert_with(|| json!({}));
+                        tags[key] = value;
+                    }
+                    _ => drop(term.insert(field.to_owned(), value)),
+                }
+                next.push(term);
+                if next.len() > TERMS_MAX {
+                    losses.add(path, format!("it is more than {TERMS_MAX} terms"));
+                    return Vec::new();
+                }
+            }
+        }
+        all = next;
+    }
+    for term in &mut all {
+        if term.contains_key("id") && term.len() > 1 {
+            term.retain(|name, _| name == "id");
+            losses.add(format!("{path}: all but ids"), "an id says it all");
+        }
+    }
+    all.into_iter().map(Value::Object).collect()
+}

@@ -1,0 +1,192 @@
+//! Sees to it that what was imported is a configuration: what the language refuses is left out, and
+//! said to be.
+//! It must not know why anything is refused.
+
+use serde_json::Value;
+
+use super::super::field_tables::{KUBELET, NODE_CLASS};
+use super::{Built, CLUSTERS, ImportError, Words};
+use crate::config::diagnostic::{Problem, Severity};
+use crate::config::{Inputs, SourceFile, load};
+use crate::migrate::dropped::{Losses, joined};
+use crate::migrate::hcl::{Body, Item, Printed, Term};
+
+/// The file that is tried, beside one with the clusters it is tried with.
+const FILE: &str = "import.hcl";
+
+/// What a node class may as well be without: nothing more is launched for want of it, since a
+/// managed cluster refuses a class without a role, images or subnets.
+const SOFT: [&str; 6] = [
+    "ami",
+    "context",
+    "instance_profile",
+    "kubelet",
+    "role",
+    "subnet",
+];
+
+/// Leaves out what the configuration cannot have, block by block, until it is one.
+pub(super) fn check(built: &mut [Built], clusters: &[String]) -> Result<(), ImportError> {
+    // Each round leaves something out.
+    loop {
+        let clusters = SourceFile::new(CLUSTERS, trial(clusters, built));
+        let (mut body, mut order) = (Body::default(), Vec::new());
+        for (index, own) in built.iter().enumerate().filter(|(_, own)| !own.left_out) {
+            body.items.push(Item::Block(own.block.clone()));
+            order.push(index);
+        }
+        let printed = Printed::of(&body);
+        let files = [SourceFile::new(FILE, printed.text.clone()), clusters];
+        let Err(problems) = load(&files, &Inputs::default()) else {
+            return Ok(());
+        };
+        let errors = problems
+            .iter()
+            .filter(|own| own.severity == Severity::Error);
+        let mut blamed = Vec::new();
+        for problem in errors.clone() {
+            let ranges = problem.ranges.iter().filter(|range| range.file == FILE);
+            let place = ranges
+                .filter_map(|range| printed.at(range.start.line))
+                .next();
+            blamed.extend(place.map(|place| (place.to_vec(), why(problem))));
+        }
+        if blamed.is_empty() {
+            let first = errors.map(why).next().unwrap_or_default();
+            return Err(ImportError::Unsound(first));
+        }
+        // The last first, so that the places of the others stay what they are.
+        blamed.sort();
+        blamed.dedup_by(|one, other| one.0 == other.0);
+        for (place, why) in blamed.into_iter().rev() {
+            leave_out(&mut built[order[place[0]]], &place[1..], why);
+        }
+    }
+}
+
+fn why(problem: &Problem) -> String {
+    problem.detail.trim_end_matches('.').to_owned()
+}
+
+/// Leaves out an item of a block that it may be without, or else the block.
+fn leave_out(own: &mut Built, place: &[usize], why: String) {
+    if own.left_out {
+        return;
+    }
+    let Some((path, depth)) = soft(own, place) else {
+        own.leave_out(why);
+        return;
+    };
+    remove(&mut own.block.body, &place[..depth]);
+    let mut losses = Losses::of(own.of.clone());
+    losses.add(path, why);
+    own.losses.extend(losses.all);
+}
+
+/// What blocks in our own words cannot be without: they would mean more, or nothing.
+const HARD: [&str; 5] = ["limits", "node_class", "region", "require", "taint"];
+
+/// The same of a block in our own words, as it has it: the innermost item that is to blame.
+fn soft_of_ours(own: &Built, place: &[usize]) -> Option<(String, usize)> {
+    let (mut body, mut path) = (&own.block.body, String::new());
+    for (depth, index) in place.iter().enumerate() {
+        let item = body.items.get(*index)?;
+        let (name, inner) = named(item)?;
+        if depth == 0 && HARD.contains(&name) && own.block.kind != "cluster" {
+            return None;
+        }
+        path = joined(&path, name);
+        match inner {
+            Some(inner) if depth + 1 < place.len() => body = inner,
+            _ => return Some((path, depth + 1)),
+        }
+    }
+    None
+}
+
+/// The path of what a block may be without, as the object has it, and how much of the place in the
+/// tree leads to it.
+fn soft(own: &Built, place: &[usize]) -> Option<(String, usize)> {
+    if own.words == Words::Ours {
+        return soft_of_ours(own, place);
+    }
+    if own.block.kind != "node_class" {
+        return None;
+    }
+    let (first, rest) = place.split_first()?;
+    let items = &own.block.body.items;
+    let (name, inner) = named(items.get(*first)?)?;
+    let row = NODE_CLASS.iter().find(|row| row.name == name)?;
+    if !SOFT.contains(&name) {
+        return None;
+    }
+    let path = format!("spec.{}", row.field);
+    let same = |item: &&Item| named(item).is_some_and(|(own, _)| own == name);
+    let index = items[..*first].iter().filter(same).count();
+    let path = match name {
+        "ami" | "subnet" => return Some((format!("{path}[{index}]"), 1)),
+        _ => path,
+    };
+    let Some(item) = rest.first().and_then(|index| inner?.items.get(*index)) else {
+        return Some((path, 1));
+    };
+    let (name, _) = named(item)?;
+    let row = KUBELET.iter().find(|row| row.name == name);
+    let path = match (row, item) {
+        (Some(row), _) => format!("{path}.{}", row.field),
+        (None, Item::Argument(_, Term::Value(Value::Object(items)))) => {
+            let names: Vec<&str> = items.keys().map(String::as_str).collect();
+            format!("{path}: {}", names.join(", "))
+        }
+        _ => path,
+    };
+    Some((path, 2))
+}
+
+fn named(item: &Item) -> Option<(&'static str, Option<&Body>)> {
+    match item {
+        Item::Argument(name, _) => Some((name, None)),
+        Item::Block(block) => Some((block.kind, Some(&block.body))),
+        Item::Comment(_) => None,
+    }
+}
+
+fn remove(body: &mut Body, place: &[usize]) {
+    let Some((first, rest)) = place.split_first() else {
+        return;
+    };
+    match body.items.get_mut(*first) {
+        Some(Item::Block(block)) if !rest.is_empty() => {
+            remove(&mut block.body, rest);
+            if block.body.is_empty() {
+                body.items.remove(*first);
+            }
+        }
+        Some(_) => drop(body.items.remove(*first)),
+        None => {}
+    }
+}
+
+/// Clusters that the blocks may be for, which are only observed: a managed one wants more of a node
+/// class than an import can give. Those that are among what is tried need no stand-in.
+fn trial(patterns: &[String], built: &[Built]) -> String {
+    let mut names: Vec<String> = patterns.iter().map(|own| own.replace('*', "any")).collect();
+    if names.is_empty() {
+        names.push("any".to_owned());
+    }
+    let own = built
+        .iter()
+        .filter(|own| own.block.kind == "cluster" && !own.left_out);
+    let own: Vec<&String> = own.filter_map(|own| own.block.label.as_ref()).collect();
+    if patterns.is_empty() && !own.is_empty() {
+        names.clear();
+    }
+    names.retain(|name| !own.contains(&name));
+    names.sort();
+    names.dedup();
+    let each = names.iter().map(|name| {
+        let name = crate::migrate::hcl::literal::quoted(name);
+        format!("cluster {name} {{\n  region = \"us-east-1\"\n  eks {{}}\n}}\n")
+    });
+    each.collect()
+}

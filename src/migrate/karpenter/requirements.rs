@@ -1,0 +1,229 @@
+//! Requirements: Karpenter's lists of operators, and one block for each label.
+//! It must not know whose they are.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::migrate::dropped::Losses;
+use crate::migrate::field_mapping::{take, text};
+use crate::migrate::hcl::{Body, Item, Term};
+use crate::model::labels::normalized;
+use crate::model::requirement::{Operator, Requirement, Requirements};
+
+/// Operators as Karpenter spells them, with our arguments.
+const OPERATORS: [(&str, &str, Operator); 8] = [
+    ("In", "in", Operator::In),
+    ("NotIn", "not_in", Operator::NotIn),
+    ("Exists", "exists", Operator::Exists),
+    ("DoesNotExist", "exists", Operator::DoesNotExist),
+    ("Gt", "gt", Operator::Gt),
+    ("Gte", "gte", Operator::Gte),
+    ("Lt", "lt", Operator::Lt),
+    ("Lte", "lte", Operator::Lte),
+];
+
+/// What one entry of a list says.
+struct Entry {
+    key: String,
+    operator: &'static str,
+    requirement: Requirement,
+    values: Vec<String>,
+}
+
+/// The blocks of a list of requirements, in the order in which their keys come first. `Err` says
+/// what no node can meet, or what is no requirement: without it the rest would mean more.
+pub(super) fn import(
+    value: &Value,
+    path: &str,
+    body: &mut Body,
+    losses: &mut Losses,
+) -> Result<(), String> {
+    let items = value.as_array().ok_or("the requirements are no list")?;
+    let mut groups: Vec<(String, Vec<Entry>)> = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let at = format!("{path}[{index}]");
+        let entry = entry(item, &at, losses).map_err(|why| format!("{at}: {why}"))?;
+        let key = normalized(&entry.key).to_owned();
+        match groups.iter_mut().find(|(own, _)| *own == key) {
+            Some((_, entries)) => entries.push(entry),
+            None => groups.push((key, vec![entry])),
+        }
+    }
+    for (_, entries) in groups {
+        group(&entries, path, body, losses)?;
+    }
+    Ok(())
+}
+
+fn entry(item: &Value, at: &str, losses: &mut Losses) -> Result<Entry, String> {
+    let Value::Object(mut object) = item.clone() else {
+        return Err("it is no object".to_owned());
+    };
+    let mut field = |name: &str| take(&mut object, name);
+    let key = field("key")
+        .as_ref()
+        .and_then(text)
+        .ok_or("it has no key")?;
+    let word = field("operator").as_ref().and_then(text);
+    let word = word.ok_or("it has no operator")?;
+    let known = OPERATORS.iter().find(|(theirs, ..)| *theirs == word);
+    let (_, operator, meant) = known.ok_or_else(|| format!("there is no operator {word:?}"))?;
+    let values = match field("values") {
+        Some(Value::Array(values)) => values.iter().map(text).collect(),
+        None => Some(Vec::new()),
+        Some(_) => None,
+    };
+    let values: Vec<String> = values.ok_or("its values are no list of texts")?;
+    let mut requirement = Requirement::from_operator(*meant, &values)?;
+    if let Some(least) = field("minValues") {
+        let least = least.as_u64().and_then(|own| u32::try_from(own).ok());
+        requirement.min_values = Some(least.ok_or("its minValues is no number")?);
+    }
+    for name in object.keys() {
+        losses.add(format!("{at}.{name}"), "an unknown field");
+    }
+    Ok(Entry {
+        key,
+        operator,
+        requirement,
+        values,
+    })
+}
+
+/// The block of all entries of one label.
+fn group(
+    entries: &[Entry],
+    path: &str,
+    body: &mut Body,
+    losses: &mut Losses,
+) -> Result<(), String> {
+    let [first, more @ ..] = entries else {
+        return Ok(());
+    };
+    let mut inner = Body::default();
+    if more.is_empty() {
+        // As it was written.
+        match (first.operator, first.values.as_slice()) {
+            ("exists", _) => {
+                let there = first.requirement.operator() != Operator::DoesNotExist;
+                inner.set("exists", there);
+            }
+            ("in" | "not_in", values) => inner.set(first.operator, values.to_vec()),
+            (name, values) => {
+                let number = values.first().and_then(|own| own.parse::<i64>().ok());
+                inner.set(name, number);
+            }
+        }
+        if let Some(least) = first.requirement.min_values {
+            inner.set("min_values", least);
+        }
+    } else {
+        let all = entries.iter().map(|entry| entry.requirement.clone());
+        let all = all.reduce(|one, other| one.intersection(&other));
+        let all = all.unwrap_or_else(Requirement::exists);
+        if all.is_impossible() {
+            let key = &first.key;
+            return Err(format!("no value of {key:?} meets all its requirements"));
+        }
+        let both = spell(&all, &mut inner);
+        if !both {
+            let why = "a block that has not_in cannot say exists as well, and Karpenter forgets it";
+            losses.add(format!("{path}[{}: Exists]", first.key), why);
+        }
+    }
+    body.block("require", Some(&first.key), inner);
+    Ok(())
+}
+
+/// The blocks of requirements.
+pub(super) fn blocks(requirements: &Requirements, body: &mut Body) {
+    for (key, requirement) in requirements.iter() {
+        let mut inner = Body::default();
+        spell(requirement, &mut inner);
+        body.block("require", Some(key), inner);
+    }
+}
+
+/// The arguments of a requirement; whether they say all of it.
+fn spell(requirement: &Requirement, body: &mut Body) -> bool {
+    let (low, high) = requirement.bounds();
+    let excluded = requirement.excluded();
+    let bounded = low.is_some() || high.is_some();
+    if let Some(values) = requirement.values().filter(|values| !values.is_empty()) {
+        body.set("in", values.iter().cloned().collect::<Vec<String>>());
+    } else if requirement.operator() == Operator::DoesNotExist {
+        body.set("exists", false);
+    } else if let Some(values) = excluded.filter(|values| !values.is_empty()) {
+        body.set("not_in", values.iter().cloned().collect::<Vec<String>>());
+    } else if requirement.allows_absence() {
+        body.set("not_in", Vec::<String>::new());
+    } else if !bounded {
+        body.set("exists", true);
+    }
+    if let Some(low) = low {
+        body.set("gte", low);
+    }
+    if let Some(high) = high {
+        body.set("lte", high);
+    }
+    if let Some(least) = requirement.min_values {
+        body.set("min_values", least);
+    }
+    let names = excluded.is_some_and(|values| !values.is_empty());
+    !names || bounded || requirement.allows_absence()
+}
+
+/// The list of Karpenter's that says what the blocks say.
+pub(super) fn export(body: &mut Body) -> Value {
+    let mut all = Vec::new();
+    for mut block in body.take_blocks("require") {
+        let key = block.label.unwrap_or_default();
+        let least = block.body.take_value("min_values");
+        let mut first = true;
+        for item in &block.body.items {
+            let Item::Argument(name, Term::Value(value)) = item else {
+                continue;
+            };
+            let mut entry = Map::new();
+            entry.insert("key".to_owned(), json!(key));
+            let (operator, values) = operator(name, value);
+            // Excluding nothing says nothing, and Karpenter takes no empty list.
+            if values.is_empty() && operator == "NotIn" {
+                continue;
+            }
+            entry.insert("operator".to_owned(), json!(operator));
+            if !values.is_empty() {
+                entry.insert("values".to_owned(), json!(values));
+            }
+            if let Some(least) = least.as_ref().filter(|_| first) {
+                entry.insert("minValues".to_owned(), least.clone());
+            }
+            first = false;
+            all.push(Value::Object(entry));
+        }
+    }
+    Value::Array(all)
+}
+
+fn operator(name: &str, value: &Value) -> (&'static str, Vec<String>) {
+    let word = match value {
+        Value::Bool(false) => "DoesNotExist",
+        _ => {
+            let found = OPERATORS.iter().find(|(_, ours, _)| *ours == name);
+            found.map_or("Exists", |(theirs, ..)| theirs)
+        }
+    };
+    let values = match value {
+        Value::Array(items) => items.iter().filter_map(text).collect(),
+        Value::Number(number) => vec![number.to_string()],
+        _ => Vec::new(),
+    };
+    (word, values)
+}
+
+/// The labels that a list of requirements speaks of.
+pub(super) fn keys(items: &[Value]) -> BTreeSet<String> {
+    let keys = items.iter().filter_map(|item| item.get("key")?.as_str());
+    keys.map(|key| normalized(key).to_owned()).collect()
+}

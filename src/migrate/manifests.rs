@@ -1,0 +1,183 @@
+//! Reads objects of Kubernetes out of YAML or JSON: documents, and lists within them.
+//! It must not know which kinds there are.
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::config::SourceFile;
+use crate::migrate::field_mapping::take;
+
+/// Bytes of all texts together at most.
+pub(crate) const BYTES_MAX: usize = 64 << 20;
+/// Objects at most: a large cluster's pools and node classes are hundreds.
+pub(crate) const OBJECTS_MAX: usize = 20_000;
+/// Characters of a parser's message that are shown.
+const MESSAGE_MAX: usize = 300;
+
+/// Why there are no objects.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum DocumentError {
+    /// It is neither YAML nor JSON, or too deep.
+    #[error("read {file}: {why}")]
+    Malformed {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It is too much.
+    #[error("read {file}: there are more than {BYTES_MAX} bytes or {OBJECTS_MAX} objects")]
+    TooMuch {
+        /// The file that is too much.
+        file: String,
+    },
+    /// A document is no object.
+    #[error("read {file}: its {place} is no object with a kind and an apiVersion")]
+    NoObject {
+        /// The file.
+        file: String,
+        /// Which: documents from one, items of lists from nought.
+        place: String,
+    },
+}
+
+/// An object.
+#[derive(Clone, Debug)]
+pub(crate) struct Document {
+    /// The file it is from.
+    pub(crate) file: String,
+    /// Group of its API; empty for the core.
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) kind: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// What else its metadata has.
+    pub(crate) metadata: Map<String, Value>,
+    /// What it has beside `apiVersion`, `kind`, `metadata` and `status`.
+    pub(crate) rest: Map<String, Value>,
+}
+
+/// What is in some files.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Documents {
+    /// The objects, in order.
+    pub(crate) objects: Vec<Document>,
+    /// How many documents say no kind: among several files there are some of Helm or Kustomize.
+    pub(crate) strange: usize,
+}
+
+/// All objects of all files. What one file says that is no object is an error.
+pub(crate) fn read(files: &[SourceFile]) -> Result<Documents, DocumentError> {
+    let (mut all, mut bytes) = (Documents::default(), 0_usize);
+    for file in files {
+        bytes = bytes.saturating_add(file.text.len());
+        let too_much = || DocumentError::TooMuch {
+            file: file.name.clone(),
+        };
+        if bytes > BYTES_MAX {
+            return Err(too_much());
+        }
+        let documents = parse(&file.text).map_err(|why| DocumentError::Malformed {
+            file: file.name.clone(),
+            why,
+        })?;
+        for (index, value) in documents.into_iter().enumerate() {
+            if value.is_null() {
+                continue;
+            }
+            if files.len() > 1 && value.get("kind").is_none_or(Value::is_null) {
+                all.strange += 1;
+                continue;
+            }
+            let place = format!("document {}", index + 1);
+            let flat = flatten(value, (&file.name, &place), None, &mut all.objects);
+            flat.map_err(|place| DocumentError::NoObject {
+                file: file.name.clone(),
+                place,
+            })?;
+            if all.objects.len() > OBJECTS_MAX {
+                return Err(too_much());
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The documents of a text. JSON is YAML, but for tabs and for one object right after another.
+pub(crate) fn parse(text: &str) -> Result<Vec<Value>, String> {
+    if text.trim_start().starts_with('{') {
+        let all = serde_json::Deserializer::from_str(text).into_iter();
+        if let Ok(all) = all.collect() {
+            return Ok(all);
+        }
+    }
+    serde_saphyr::from_multiple(text).map_err(|error| {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        first.chars().take(MESSAGE_MAX).collect()
+    })
+}
+
+/// Adds an object, or those of a list. The elements of a list of one kind need not say theirs.
+/// `Err` is the place of what is no object.
+fn flatten(
+    value: Value,
+    (file, place): (&str, &str),
+    of: Option<(&str, &str)>,
+    all: &mut Vec<Document>,
+) -> Result<(), String> {
+    let Value::Object(mut object) = value else {
+        return Err(place.to_owned());
+    };
+    let mut word = |name: &str, otherwise: Option<&str>| {
+        let own = take(&mut object, name);
+        let own = own.as_ref().and_then(Value::as_str).or(otherwise);
+        own.map(str::to_owned)
+    };
+    let kind = word("kind", of.map(|(_, kind)| kind)).ok_or(place)?;
+    let api = word("apiVersion", of.map(|(api, _)| api)).ok_or(place)?;
+    if let Some(single) = kind.strip_suffix("List")
+        && let Some(Value::Array(_) | Value::Null) = object.get("items")
+    {
+        let of = Some((api.as_str(), single)).filter(|_| !single.is_empty());
+        let items = match take(&mut object, "items") {
+            Some(Value::Array(items)) => items,
+            _ => Vec::new(),
+        };
+        for (index, item) in items.into_iter().enumerate() {
+            if !item.is_null() {
+                let place = format!("{place}, items[{index}]");
+                flatten(item, (file, &place), of, all)?;
+            }
+        }
+        return Ok(());
+    }
+    let mut metadata = match take(&mut object, "metadata") {
+        Some(Value::Object(metadata)) => metadata,
+        _ => Map::new(),
+    };
+    // What is no text stays, to be told of.
+    let mut text = |name: &str| match metadata.get(name) {
+        Some(Value::String(text)) => {
+            let text = text.clone();
+            metadata.shift_remove(name);
+            text
+        }
+        _ => String::new(),
+    };
+    let (name, namespace) = (text("name"), text("namespace"));
+    take(&mut object, "status");
+    let (group, version) = api.rsplit_once('/').unwrap_or(("", &api));
+    all.push(Document {
+        file: file.to_owned(),
+        group: group.to_owned(),
+        version: version.to_owned(),
+        kind,
+        namespace,
+        name,
+        metadata,
+        rest: object,
+    });
+    Ok(())
+}
