@@ -6,28 +6,28 @@
 //!                                         └─ template, subnets
 //! ```
 
-pub mod template;
+pub mod launch_template;
 
-pub mod shelf;
+pub mod launch_template_cache;
 
-pub mod subnets;
+pub mod subnet_capacity;
 
-pub mod fleet;
+pub mod create_fleet;
 
-pub mod rights;
+pub mod iam_policy;
 
-pub mod refusal;
+pub mod errors;
 
-pub mod trial;
+pub mod dry_run;
 
-pub mod notice;
+pub mod interruption_message;
 
-pub mod health;
+pub mod instance_status;
 
-pub mod alias;
+pub mod ami_alias;
 
-pub mod listing;
+pub mod purchase_option;
 
-pub mod find;
+pub mod resolve_node_class;
 
-pub mod adopt;
+pub mod adoption;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use hcl::{Body, Expression, ObjectKey};
-use outrigger::ec2::rights::{STATEMENTS, statement};
+use outrigger::ec2::iam_policy::{STATEMENTS, statement};
 
 /// What each statement grants, by its name.
 type Granted = BTreeMap<String, BTreeSet<String>>;

@@ -257,7 +257,7 @@ def sources(calls, root):
 
 def events(case, root):
     """Events that are sent and not understood, or the other way round."""
-    text = (pathlib.Path(root) / "ec2/notice.rs").read_text().split("#[cfg(test)]")[0]
+    text = (pathlib.Path(root) / "ec2/interruption_message.rs").read_text().split("#[cfg(test)]")[0]
     known = set(re.findall(r'\("0", "([a-z0-9.]+)", "([^"]+)"\)', text))
     sent = [json.loads(own) for own in case["event_patterns"].values()]
     kinds = {(own["source"][0], own["detail-type"][0]) for own in sent}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::ec2::shelf::KEPT;
+use crate::ec2::launch_template_cache::KEPT;
 use crate::host::clock;
 use crate::shell::aws::fault::Fault;
 
@@ -124,7 +124,7 @@ mod tests {
     use tokio::time;
 
     use super::{Chore, Diary};
-    use crate::ec2::shelf::Shelf;
+    use crate::ec2::launch_template_cache::Shelf;
     use crate::shell::aws::fault::Fault;
 
     #[tokio::test(start_paused = true)]

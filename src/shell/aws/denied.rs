@@ -16,8 +16,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::ec2::rights::{STATEMENTS, statement};
-use crate::ec2::shelf::{KEPT, Shelf};
+use crate::ec2::iam_policy::{STATEMENTS, statement};
+use crate::ec2::launch_template_cache::{KEPT, Shelf};
 use crate::engine::command::{Answer, Command, FailureKind, Launch};
 use crate::engine::event::Event;
 use crate::host::clock;

@@ -19,9 +19,10 @@ use crate::catalog::Catalog;
 use crate::catalog::discovered_memory::Memory;
 use crate::catalog::node_class::{ClassSupplies, ClassSupply};
 use crate::catalog::region::Region;
-use crate::ec2::find::{self, Found};
-use crate::ec2::health::judge;
-use crate::ec2::subnets::Subnets;
+use crate::ec2::instance_status::judge;
+use crate::ec2::resolve_node_class;
+use crate::ec2::resolve_node_class::Found;
+use crate::ec2::subnet_capacity::Subnets;
 use crate::engine::event::Event;
 use crate::host::{clock, text};
 use crate::model::cluster::{Cluster, Mode};
@@ -495,7 +496,8 @@ impl Desk {
         let version = home.map(|home| home.version.as_str());
         let images = self.images.find(&account, &class.images, version).await;
         let profile = self.profiles.of(&account, (own, acts), class).await;
-        let mut resolved = find::resolve(class, &self.found, images, profile, clock::now());
+        let mut resolved =
+            resolve_node_class::resolve(class, &self.found, images, profile, clock::now());
         let nowhere = BTreeSet::new();
         let shifted = self.shifted.get(&own.name).unwrap_or(&nowhere);
         resolved.conditions.push(validated(class, &resolved, home));

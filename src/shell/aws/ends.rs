@@ -11,7 +11,7 @@ use futures::future::join_all;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use crate::ec2::refusal::Sort;
+use crate::ec2::errors::Sort;
 use crate::model::id::InstanceId;
 use crate::model::instance::InstanceState;
 use crate::shell::aws::account::Account;

@@ -8,7 +8,8 @@ use aws_sdk_ec2::operation::RequestId;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use thiserror::Error;
 
-use crate::ec2::refusal::{self, Failure};
+use crate::ec2::errors;
+use crate::ec2::errors::Failure;
 use crate::host::text;
 use crate::shell::fence::Fenced;
 
@@ -84,7 +85,7 @@ impl Fault {
     pub(crate) fn sorted(&self, service: &str) -> Failure {
         let action = format!("{service}:{}", self.operation);
         let code = self.code.as_deref().unwrap_or_default();
-        refusal::failure(&action, code, &self.message, self.status)
+        errors::failure(&action, code, &self.message, self.status)
     }
 
     /// Whether AWS says that what was asked for is not there.

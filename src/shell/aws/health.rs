@@ -5,7 +5,7 @@
 
 use aws_sdk_ec2::types::{Filter, InstanceStatus, InstanceStatusSummary, StatusType};
 
-use crate::ec2::health::{Check, EVENT_CODES, Scheduled, StatusRow};
+use crate::ec2::instance_status::{Check, EVENT_CODES, Scheduled, StatusRow};
 use crate::model::id::InstanceId;
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;

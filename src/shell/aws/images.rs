@@ -8,9 +8,9 @@ use aws_sdk_ec2::types::{ArchitectureValues, Filter, Image as Listed};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::ec2::alias;
-use crate::ec2::find::{Listed as Answer, Trouble};
-use crate::ec2::refusal::Sort;
+use crate::ec2::ami_alias;
+use crate::ec2::errors::Sort;
+use crate::ec2::resolve_node_class::{Listed as Answer, Trouble};
 use crate::host::clock;
 use crate::model::instance::Arch;
 use crate::model::node_class::image::ImageTerm;
@@ -67,7 +67,7 @@ impl Images {
                             text: "the cluster's Kubernetes version is not known yet".to_owned(),
                         });
                     };
-                    let paths = alias::parameters(*family, of, version);
+                    let paths = ami_alias::parameters(*family, of, version);
                     let paths = paths.map_err(|why| Trouble {
                         cause: Cause::UnsupportedAlias,
                         text: why.to_string(),
@@ -90,7 +90,7 @@ impl Images {
     async fn aliased(
         &mut self,
         account: &Account,
-        paths: &[alias::Parameter],
+        paths: &[ami_alias::Parameter],
     ) -> Answer<Vec<(String, Vec<Variant>)>> {
         let mut ids = Vec::new();
         for own in paths {

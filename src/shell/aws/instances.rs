@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use crate::ec2::listing::{self, Bought};
+use crate::ec2::purchase_option;
+use crate::ec2::purchase_option::Bought;
 use crate::host::clock;
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClusterName, InstanceId, ReservationId};
@@ -194,7 +195,7 @@ fn instance(own: &Listed) -> Option<Instance> {
     let node = name.map(|name| NodeToCome::of_ec2(name, &zone.into(), &id));
     Some(Instance {
         id,
-        offering: listing::offering(own.instance_type()?.as_str(), zone, bought),
+        offering: purchase_option::offering(own.instance_type()?.as_str(), zone, bought),
         state: state(own.state()?.name()?)?,
         launched: own
             .launch_time()

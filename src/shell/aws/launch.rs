@@ -11,8 +11,8 @@ use aws_sdk_ec2::types::{
     SpotAllocationStrategy, SpotOptionsRequest, TargetCapacitySpecificationRequest,
 };
 
-use crate::ec2::fleet::{Config, FleetRequest, Override, Target};
-use crate::ec2::refusal::{FleetError, FleetOutcome};
+use crate::ec2::create_fleet::{Config, FleetRequest, Override, Target};
+use crate::ec2::errors::{FleetError, FleetOutcome};
 use crate::host::clock;
 use crate::model::id::InstanceId;
 use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};

@@ -1,7 +1,7 @@
 //! What of a region node classes pick from, listed again and again: a listing that fails leaves
 //! what was known. It must not know what node classes pick.
 
-use crate::ec2::find::{Found, Listed};
+use crate::ec2::resolve_node_class::{Found, Listed};
 use crate::shell::aws::account::Account;
 use crate::shell::aws::fault::Fault;
 use crate::shell::aws::images::trouble;
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn what_was_known_stays_while_it_cannot_be_listed() {
         let fault = || Fault::silent("DescribeSubnets", "no answer");
-        let mut known = Err(crate::ec2::find::Trouble {
+        let mut known = Err(crate::ec2::resolve_node_class::Trouble {
             cause: Cause::Denied,
             text: "not allowed".to_owned(),
         });

@@ -9,7 +9,7 @@ use aws_sdk_ec2::types::{
 };
 use jiff::Timestamp;
 
-use crate::ec2::find::ListedReservation;
+use crate::ec2::resolve_node_class::ListedReservation;
 use crate::host::clock;
 use crate::model::id::{TypeName, Zone};
 use crate::model::labels::Labels;

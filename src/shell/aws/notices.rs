@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::ec2::notice::{self, Message, Notice};
+use crate::ec2::interruption_message;
+use crate::ec2::interruption_message::{Message, Notice};
 use crate::engine::event::Event;
 use crate::host::clock;
 use crate::model::claim::TAG_CLUSTER;
@@ -158,7 +159,7 @@ impl Listener {
             counter!("karpenter_interruption_received_messages_total", "message_type" => kind)
                 .increment(1);
         };
-        match notice::read(message.body().unwrap_or_default(), clock::now()) {
+        match interruption_message::read(message.body().unwrap_or_default(), clock::now()) {
             Ok(Message::NoOp) => {
                 kind("no_op");
                 Fate::Delete

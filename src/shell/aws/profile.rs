@@ -13,7 +13,8 @@ use aws_sdk_iam::types::Tag;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::ec2::find::{self, Listed, Trouble};
+use crate::ec2::resolve_node_class;
+use crate::ec2::resolve_node_class::{Listed, Trouble};
 use crate::host::clock;
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::cluster::Cluster;
@@ -189,7 +190,10 @@ fn gone<T>(answer: Result<T, Fault>) -> Result<(), Fault> {
 
 /// The roles of a cluster's node classes.
 fn roles(cluster: &Cluster) -> impl Iterator<Item = &str> {
-    cluster.node_classes.iter().filter_map(find::role_of)
+    cluster
+        .node_classes
+        .iter()
+        .filter_map(resolve_node_class::role_of)
 }
 
 /// Where the profiles of an installation lie in a region, so that others' are never looked at.

@@ -13,9 +13,9 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::catalog::node_class::{ClassSupplies, ClassSupply};
-use crate::ec2::adopt::may_adopt;
-use crate::ec2::fleet::FleetRequest;
-use crate::ec2::rights::{ADOPTION, TAGGING};
+use crate::ec2::adoption::may_adopt;
+use crate::ec2::create_fleet::FleetRequest;
+use crate::ec2::iam_policy::{ADOPTION, TAGGING};
 use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch};
 use crate::engine::event::Event;
 use crate::host::clock;

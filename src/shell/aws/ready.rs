@@ -3,9 +3,9 @@
 
 use crate::bootstrap::{self, Home, Seed};
 use crate::catalog::node_class::ClassSupply;
-use crate::ec2::fleet::{FleetRequest, Order};
-use crate::ec2::subnets::Subnets;
-use crate::ec2::template::{Site, UserData};
+use crate::ec2::create_fleet::{FleetRequest, Order};
+use crate::ec2::launch_template::{Site, UserData};
+use crate::ec2::subnet_capacity::Subnets;
 use crate::engine::command::{Answer, FailureKind, Launch};
 use crate::host::clock;
 use crate::model::cluster::Cluster;

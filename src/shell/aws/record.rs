@@ -15,7 +15,7 @@ use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
 use jiff::Timestamp;
 use metrics::counter;
 
-use crate::ec2::refusal::THROTTLED;
+use crate::ec2::errors::THROTTLED;
 use crate::host::clock;
 use crate::shell::clock_skew::SkewGauge;
 use crate::shell::fence;

@@ -22,8 +22,10 @@ use aws_sdk_ec2::types::{
 use aws_smithy_types::base64;
 use tokio::sync::Mutex;
 
-use crate::ec2::shelf::Shelf;
-use crate::ec2::template::{Device, Interface, Metadata, Placement, Template, cluster_in, spelt};
+use crate::ec2::launch_template::{
+    Device, Interface, Metadata, Placement, Template, cluster_in, spelt,
+};
+use crate::ec2::launch_template_cache::Shelf;
 use crate::host::clock;
 use crate::model::claim::TAG_INSTALLATION;
 use crate::model::labels::Labels;

@@ -14,9 +14,10 @@ use aws_smithy_types::base64;
 use tokio::time::Instant;
 
 use crate::bootstrap::Home;
-use crate::ec2::fleet::FleetRequest;
-use crate::ec2::subnets::Subnets;
-use crate::ec2::trial::{self, Verdict};
+use crate::ec2::create_fleet::FleetRequest;
+use crate::ec2::dry_run;
+use crate::ec2::dry_run::Verdict;
+use crate::ec2::subnet_capacity::Subnets;
 use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClusterName, NodeClassName};
@@ -106,9 +107,9 @@ pub(crate) fn requests((own, home): (&Cluster, &Home), ready: &Ready) -> Vec<Fle
         if pool.node_class.as_ref() != Some(&ready.class.name) {
             return None;
         }
-        let offerings = trial::offerings(pool, &supply.catalog).into_iter();
+        let offerings = dry_run::offerings(pool, &supply.catalog).into_iter();
         let requests = offerings.filter_map(|offering| {
-            let launch = trial::launch(own, pool, offering);
+            let launch = dry_run::launch(own, pool, offering);
             // Nothing is taken of any subnet.
             let mut subnets = Subnets::default();
             let request = ready.request(&launch, (own, home), Some(STAND_IN), &mut subnets);
@@ -200,7 +201,7 @@ pub(crate) async fn untouched(
 fn said(fault: &Fault) -> Verdict {
     let operation = format!("ec2:{}", fault.operation);
     let code = fault.code.as_deref().unwrap_or_default();
-    trial::verdict(&operation, code, &fault.message, fault.status)
+    dry_run::verdict(&operation, code, &fault.message, fault.status)
 }
 
 /// What an instance is tried to be run from.

@@ -12,8 +12,8 @@ use futures::future::join_all;
 use tokio::sync::{Mutex, OnceCell};
 
 use crate::catalog::region::Region;
-use crate::ec2::find::Found;
-use crate::ec2::refusal::Sort;
+use crate::ec2::errors::Sort;
+use crate::ec2::resolve_node_class::Found;
 use crate::host::text::quoted;
 use crate::model::cluster::Cluster;
 use crate::shell::aws::account::{Account, AccountKey, Accounts, once};

@@ -9,9 +9,10 @@ use crate::catalog::Catalog;
 use crate::catalog::discovered_memory::Memory;
 use crate::catalog::node_class::ClassSupply;
 use crate::catalog::region::Region;
-use crate::ec2::find::{self, Found, Listed, Trouble};
-use crate::ec2::fleet::FleetRequest;
-use crate::ec2::trial::Verdict;
+use crate::ec2::create_fleet::FleetRequest;
+use crate::ec2::dry_run::Verdict;
+use crate::ec2::resolve_node_class;
+use crate::ec2::resolve_node_class::{Found, Listed, Trouble};
 use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::id::Zone;
@@ -58,7 +59,8 @@ pub(super) async fn class(
         Err(trouble) => (Err(trouble), true),
     };
     let images = images.unwrap_or_else(|| Err(late()));
-    let mut resolved = find::resolve(class, &seen.found, images, profile, clock::now());
+    let mut resolved =
+        resolve_node_class::resolve(class, &seen.found, images, profile, clock::now());
     resolved.conditions.push(validated(class, &resolved, home));
     let conditions = resolved.conditions.iter();
     let mut checks: Vec<Check> = conditions

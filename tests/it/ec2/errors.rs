@@ -1,8 +1,8 @@
 //! What EC2's errors mean, each once.
 
-use outrigger::ec2::fleet::FleetRequest;
-use outrigger::ec2::refusal::{Failure, FleetError, FleetOutcome, Sort, failure};
-use outrigger::ec2::rights::STATEMENTS;
+use outrigger::ec2::create_fleet::FleetRequest;
+use outrigger::ec2::errors::{Failure, FleetError, FleetOutcome, Sort, failure};
+use outrigger::ec2::iam_policy::STATEMENTS;
 use outrigger::engine::command::{Answer, FailureKind, RefusalKind};
 use outrigger::model::node_class::resolved::{PlacementGroup, Strategy};
 use outrigger::model::reservation::Reservation;

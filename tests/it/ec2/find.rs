@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
-use outrigger::ec2::find::{Found, ListedReservation, Trouble, resolve};
+use outrigger::ec2::resolve_node_class::{Found, ListedReservation, Trouble, resolve};
 use outrigger::model::instance::Arch;
 use outrigger::model::labels::Labels;
 use outrigger::model::node_class::NodeClass;

@@ -2,7 +2,7 @@
 //! It must not know how images are looked for.
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::ec2::find::{Found, Listed, Trouble, resolve};
+use outrigger::ec2::resolve_node_class::{Found, Listed, Trouble, resolve};
 use outrigger::model::instance::Arch;
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::node_class::image::{Family, ImageTerm};

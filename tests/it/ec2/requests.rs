@@ -1,7 +1,7 @@
 //! Which way a launch is bought, from what, in which order.
 
 use jiff::SignedDuration;
-use outrigger::ec2::fleet::{FleetRequest, Strategy, TEMPLATES_MAX, Target};
+use outrigger::ec2::create_fleet::{FleetRequest, Strategy, TEMPLATES_MAX, Target};
 use outrigger::engine::command::{Answer, FailureKind, Refusal, RefusalKind};
 use outrigger::model::instance::Price;
 use outrigger::model::node_class::resolved::{Cause, Condition, ConditionKind};
@@ -11,7 +11,7 @@ use super::scene::{NOW, Scene, offering};
 
 /// Overrides as `type zone subnet image priority`, templates apart.
 fn overrides(request: &FleetRequest) -> Vec<Vec<String>> {
-    let one = |own: &outrigger::ec2::fleet::Override| {
+    let one = |own: &outrigger::ec2::create_fleet::Override| {
         let (key, at) = (&own.offering, own.offering.zone.as_str());
         let zone = at.trim_start_matches("us-east-1");
         let subnet = own.subnet.trim_start_matches("subnet-");
@@ -21,7 +21,8 @@ fn overrides(request: &FleetRequest) -> Vec<Vec<String>> {
             key.instance_type, own.priority
         )
     };
-    let config = |own: &outrigger::ec2::fleet::Config| own.overrides.iter().map(one).collect();
+    let config =
+        |own: &outrigger::ec2::create_fleet::Config| own.overrides.iter().map(one).collect();
     request.configs.iter().map(config).collect()
 }
 

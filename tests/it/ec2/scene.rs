@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use outrigger::catalog::Catalog;
-use outrigger::ec2::fleet::{FleetRequest, Order};
-use outrigger::ec2::subnets::Subnets;
-use outrigger::ec2::template::{Site, Template, UserData};
+use outrigger::ec2::create_fleet::{FleetRequest, Order};
+use outrigger::ec2::launch_template::{Site, Template, UserData};
+use outrigger::ec2::subnet_capacity::Subnets;
 use outrigger::engine::command::{Answer, Launch};
 use outrigger::model::claim::{ClaimRecord, Origin};
 use outrigger::model::id::TypeName;

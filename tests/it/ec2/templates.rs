@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
-use outrigger::ec2::template::{InterfaceKind, MarketType, NAME_MAX, Template, UserData};
+use outrigger::ec2::launch_template::{InterfaceKind, MarketType, NAME_MAX, Template, UserData};
 use outrigger::model::node_class::disk::BlockDevice;
 use outrigger::model::node_class::image::Family;
 use outrigger::model::node_class::network::{ConnectionTracking, NetworkInterface};
@@ -205,7 +205,7 @@ fn interfaces(template: &Template) -> Vec<String> {
     fn text<T: ToString>(own: Option<T>) -> String {
         own.map_or("-".to_owned(), |own| own.to_string())
     }
-    let one = |own: &outrigger::ec2::template::Interface| {
+    let one = |own: &outrigger::ec2::launch_template::Interface| {
         assert_eq!(own.groups, ["sg-1", "sg-2"]);
         let parts = [
             format!("{}.{}", text(own.card), own.device),

@@ -1,6 +1,6 @@
 //! What of a region the terms of a node class mean. It must not know how the region is listed.
 
-use outrigger::ec2::find::{Found, ListedReservation, resolve};
+use outrigger::ec2::resolve_node_class::{Found, ListedReservation, resolve};
 use outrigger::model::labels::Labels;
 use outrigger::model::node_class::network::{MatchCriteria, ReservationTerm};
 use outrigger::model::node_class::resolved::{Condition, ConditionKind, FoundReservation};

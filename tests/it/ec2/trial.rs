@@ -1,7 +1,7 @@
 //! What node classes are tried with, and what dry runs say of them.
 
 use outrigger::catalog::Catalog;
-use outrigger::ec2::trial::{TRIES, Verdict, launch, offerings, verdict};
+use outrigger::ec2::dry_run::{TRIES, Verdict, launch, offerings, verdict};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::instance::CapacityType;
 use outrigger::model::labels::{INSTANCE_TYPE, ZONE};

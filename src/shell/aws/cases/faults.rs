@@ -5,10 +5,10 @@ use std::sync::Mutex;
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use super::canned::{Asked, Canned, REGION, Reply};
-use crate::ec2::fleet::{Config, FleetRequest, Override, Strategy, Target};
-use crate::ec2::refusal::Sort;
-use crate::ec2::subnets::Taken;
-use crate::ec2::template::{Site, Variation, template};
+use crate::ec2::create_fleet::{Config, FleetRequest, Override, Strategy, Target};
+use crate::ec2::errors::Sort;
+use crate::ec2::launch_template::{Site, Variation, template};
+use crate::ec2::subnet_capacity::Taken;
 use crate::engine::command::RefusalKind;
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::Labels;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time;
 
 use super::canned::{Asked, Canned, REGION, Reply};
-use crate::ec2::find::Listed;
+use crate::ec2::resolve_node_class::Listed;
 use crate::model::labels::Labels;
 use crate::model::node_class::image::{Family, ImageTerm};
 use crate::model::node_class::resolved::{Cause, Image, Variant};

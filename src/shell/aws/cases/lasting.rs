@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::advance;
 
 use super::canned::{Asked, Canned, REGION, Reply};
-use crate::ec2::find::Listed;
+use crate::ec2::resolve_node_class::Listed;
 use crate::model::node_class::image::{Family, ImageTerm};
 use crate::model::node_class::resolved::{Cause, Image, Variant};
 use crate::shell::aws::images::Images;

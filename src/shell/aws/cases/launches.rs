@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use aws_smithy_types::retry::RetryConfig;
 
 use super::canned::{Asked, Canned, REGION, Reply};
-use crate::ec2::fleet::{Config, FleetRequest, Override, Strategy, Target};
-use crate::ec2::subnets::Taken;
-use crate::ec2::template::{Site, UserData, Variation, template};
+use crate::ec2::create_fleet::{Config, FleetRequest, Override, Strategy, Target};
+use crate::ec2::launch_template::{Site, UserData, Variation, template};
+use crate::ec2::subnet_capacity::Taken;
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;

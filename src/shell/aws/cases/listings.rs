@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::canned::{Asked, Canned, REGION, Reply};
-use crate::ec2::health::{Check, Scheduled, StatusRow};
+use crate::ec2::instance_status::{Check, Scheduled, StatusRow};
 use crate::model::instance::{CapacityType, InstanceState};
 use crate::model::node_class::network::MatchCriteria;
 use crate::model::node_class::resolved::{Cause, Strategy};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time;
 
 use super::canned::{Asked, Canned, REGION, Reply};
-use crate::ec2::find::Listed;
+use crate::ec2::resolve_node_class::Listed;
 use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::node_class::resolved::Cause;

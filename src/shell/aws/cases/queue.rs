@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::canned::{Canned, REGION, Reply};
-use crate::ec2::refusal::Sort;
+use crate::ec2::errors::Sort;
 use crate::engine::event::{Event, Interruption};
 use crate::host::clock::{self, Moment};
 use crate::shell::aws::account::Account;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use jiff::SignedDuration;
 
 use super::canned::{Asked, Canned, REGION, Reply};
-use crate::ec2::shelf::Shelf;
-use crate::ec2::template::{Site, Template, Variation, template};
+use crate::ec2::launch_template::{Site, Template, Variation, template};
+use crate::ec2::launch_template_cache::Shelf;
 use crate::host::clock;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::Resolved;

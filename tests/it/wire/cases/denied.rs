@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
-use outrigger::ec2::rights::statement;
+use outrigger::ec2::iam_policy::statement;
 use tempfile::TempDir;
 
 use super::{Ec2, block, ground, shared};

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
-use crate::ec2::refusal::{Sort, failure};
+use crate::ec2::errors::{Sort, failure};
 use crate::engine::command::Launch;
 use crate::model::cluster::Cluster;
 use crate::model::id::{TypeName, Zone};

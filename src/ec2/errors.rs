@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ec2::fleet::FleetRequest;
-use crate::ec2::rights::{TAGGING, statement};
+use crate::ec2::create_fleet::FleetRequest;
+use crate::ec2::iam_policy::{TAGGING, statement};
 use crate::engine::command::{Answer, FailureKind, Refusal, RefusalKind};
 use crate::model::instance::OfferingKey;
 

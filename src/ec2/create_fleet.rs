@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
-use crate::ec2::subnets::{Subnets, Taken};
-use crate::ec2::template::{Site, Template, UserData, Variation, template};
+use crate::ec2::launch_template::{Site, Template, UserData, Variation, template};
+use crate::ec2::subnet_capacity::{Subnets, Taken};
 use crate::engine::command::{Answer, FailureKind, Launch, Refusal, RefusalKind};
 use crate::model::claim::TAGS_OF_ONE_CLAIM;
 use crate::model::id::{TypeName, Zone};
