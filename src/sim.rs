@@ -7,9 +7,9 @@
 //!     engine ──► commands, late or lost ──► checked against the truth ──► cloud
 //! ```
 
-pub mod chance;
+pub mod rng;
 
-pub mod timers;
+pub mod event_queue;
 
 pub mod workload;
 
@@ -25,7 +25,7 @@ pub mod faults;
 
 pub mod watches;
 
-pub mod meddlers;
+pub mod external_changes;
 
 pub mod invariants;
 
@@ -33,17 +33,17 @@ pub mod summary;
 
 pub mod samples;
 
-mod deeds;
+mod command_delivery;
 
-mod mishaps;
+mod fault_injection;
 
-mod news;
+mod dispatch;
 
-mod strangers;
+mod foreign_resources;
 
-pub mod together;
+pub mod multi_cluster;
 
-pub mod drawn;
+pub mod random_scenario;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -61,15 +61,15 @@ use crate::model::instance::{InstanceType, OfferingKey};
 use crate::model::pool::Pool;
 use crate::model::requirement::Requirement;
 use crate::model::watched_object::Kind;
-use crate::sim::chance::{between, stream};
 use crate::sim::cloud::{Cloud, CloudSettings};
 use crate::sim::cluster::SimCluster;
+use crate::sim::event_queue::{Timers, later};
 use crate::sim::faults::{Cut, Faults, Mishap, Trip};
 use crate::sim::invariants::{Checker, Rule, Scene, Violation};
+use crate::sim::rng::{between, stream};
 use crate::sim::scenario::{Scenario, Taken};
 use crate::sim::summary::{FixedFleet, SAMPLE, Summary, percentile};
 use crate::sim::timeline::{Fact, Line};
-use crate::sim::timers::{Timers, later};
 use crate::sim::watches::{Listing, Watches};
 
 /// What a world is made from.
@@ -474,7 +474,9 @@ impl World {
     fn list_kind(&mut self, kind: Kind, cut: Option<(Cut, Timestamp)>, wait: SignedDuration) {
         let mut objects = self.scene.cluster.store().list(kind);
         let listing = match cut {
-            Some((cut, since)) => mishaps::cut_off(&mut objects, cut, since, &mut self.picks),
+            Some((cut, since)) => {
+                fault_injection::cut_off(&mut objects, cut, since, &mut self.picks)
+            }
             None => Listing::Whole,
         };
         self.watches.list(

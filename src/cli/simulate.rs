@@ -29,7 +29,7 @@ use crate::config::{self, Config, Inputs, SourceFile};
 use crate::host::clock::Stopwatch;
 use crate::host::{files, text};
 use crate::model::cluster::Mode;
-use crate::sim::drawn::{drawn, types_of};
+use crate::sim::random_scenario::{drawn, types_of};
 use crate::sim::samples::{Sample, Sampler};
 use crate::sim::scenario::{Scenario, WORKING_DAY};
 use crate::sim::timeline::{Fact, Line};

@@ -3,9 +3,9 @@
 //!
 //! It serves the simulation, and behind a real API server it serves `run` as a simulated cloud.
 
-pub mod machine;
+pub mod instance;
 
-pub mod stock;
+pub mod capacity;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::model::instance::{
 };
 use crate::model::labels::Labels;
 use crate::model::taint::Taint;
-use crate::sim::chance::{stream, up_to};
-use crate::sim::cloud::machine::Machine;
-use crate::sim::cloud::stock::Stock;
-use crate::sim::timers::{Timers, later};
+use crate::sim::cloud::capacity::Stock;
+use crate::sim::cloud::instance::Machine;
+use crate::sim::event_queue::{Timers, later};
+use crate::sim::rng::{stream, up_to};
 
 /// How long before its end a spot instance is told. Source: EC2 user guide, spot interruptions.
 pub const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
@@ -163,7 +163,7 @@ impl Cloud {
         }
         let chosen = match first.capacity_type {
             CapacityType::Spot => self.stock.price_capacity_optimized(&sold),
-            CapacityType::OnDemand | CapacityType::Reserved => stock::lowest_price(&sold),
+            CapacityType::OnDemand | CapacityType::Reserved => capacity::lowest_price(&sold),
         };
         let Some(offering) = chosen else {
             let refusal = |(key, kind): (&OfferingKey, _)| Refusal {

@@ -1,21 +1,21 @@
 //! A cluster as far as anyone outside can tell: API server, owners, scheduler, kubelets, budgets.
 //! It must not know Outrigger: whatever it is asked for, it answers as Kubernetes would.
 
-pub mod filter;
+pub mod scheduler_filters;
 
 pub mod store;
 
-pub mod owners;
+pub mod workload_controllers;
 
 mod rollout;
 
-pub mod budgets;
+pub mod pdb_controller;
 
 pub mod scheduler;
 
 pub mod kubelet;
 
-pub mod api;
+pub mod api_server;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,12 +24,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::coordination::lease_annotations::Lease;
 use crate::model::id::{NodeName, PodKey};
-use crate::sim::chance::{between, stream};
 use crate::sim::cluster::kubelet::Kubelet;
-use crate::sim::cluster::owners::Owned;
 use crate::sim::cluster::store::Store;
+use crate::sim::cluster::workload_controllers::Owned;
+use crate::sim::event_queue::Timers;
+use crate::sim::rng::{between, stream};
 use crate::sim::timeline::Fact;
-use crate::sim::timers::Timers;
 use crate::sim::workload::Workload;
 
 /// A pod that waits for a place: its rank (priority, then age), key and UID.

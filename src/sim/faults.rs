@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::command::Command;
 use crate::model::watched_object::Kind;
-use crate::sim::chance::{between, happens, stream, up_to};
-use crate::sim::timers::later;
+use crate::sim::event_queue::later;
+use crate::sim::rng::{between, happens, stream, up_to};
 
 /// What becomes of one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

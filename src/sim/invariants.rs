@@ -1,9 +1,9 @@
 //! What must hold after every step, and what must hold once faults have stopped.
 //! It must not know how the engine decides: it looks at commands and at the truth behind them.
 
-mod early;
+mod early_binding;
 
-pub mod leaving;
+pub mod disruption;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,11 +25,11 @@ use crate::model::pool::{Limits, Pool, Reason};
 use crate::model::quantity::Resources;
 use crate::model::watched_object::Kind;
 use crate::sim::cloud::Cloud;
-use crate::sim::cloud::machine::Machine;
+use crate::sim::cloud::instance::Machine;
 use crate::sim::cluster::SimCluster;
-use crate::sim::invariants::leaving::Leaving;
-use crate::sim::meddlers::Meddlers;
-use crate::sim::timers::later;
+use crate::sim::event_queue::later;
+use crate::sim::external_changes::Meddlers;
+use crate::sim::invariants::disruption::Leaving;
 
 /// What must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -491,7 +491,7 @@ impl Checker {
                 self.fault(Rule::Orphan, now, text);
             }
             empty.extend(empty_for_long(node, scene, now));
-            if node.is_marked() && !leaving::is_held(node, scene, now) {
+            if node.is_marked() && !disruption::is_held(node, scene, now) {
                 let text = format!("node {} is left tainted, or marked", node.name);
                 self.fault(Rule::Tainted, now, text);
             }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::id::TypeName;
 use crate::model::instance::{CapacityType, Price};
 use crate::sim::World;
-use crate::sim::timers::later;
+use crate::sim::event_queue::later;
 
 /// How far two samples are apart.
 pub const EVERY: SignedDuration = SignedDuration::from_mins(1);

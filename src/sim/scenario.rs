@@ -1,7 +1,7 @@
 //! A scenario: what runs over a day, what runs short, what is taken back; read from HCL.
 //! It must not know the cluster's configuration, which it passes on as text.
 
-pub mod read;
+pub mod decode;
 
 pub mod blocks;
 
@@ -18,7 +18,7 @@ use crate::model::instance::{CapacityType, OfferingKey};
 use crate::sim::scenario::blocks::{
     read_capacity, read_interruption, read_outage, read_scenario, read_workload,
 };
-use crate::sim::scenario::read::Reader;
+use crate::sim::scenario::decode::Reader;
 use crate::sim::scenario::reload::{reloads, without};
 use crate::sim::workload::Workload;
 

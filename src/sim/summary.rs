@@ -12,7 +12,7 @@ use crate::model::id::TypeName;
 use crate::model::instance::{CapacityType, InstanceType, Price};
 use crate::model::quantity::Resources;
 use crate::sim::cluster::SimCluster;
-use crate::sim::cluster::filter::has_room;
+use crate::sim::cluster::scheduler_filters::has_room;
 use crate::sim::invariants::Scene;
 use crate::sim::workload::Owns;
 

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::event::Event;
 use crate::model::watched_object::Kind;
-use crate::sim::timers::later;
+use crate::sim::event_queue::later;
 
 /// How much of the truth a listing tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

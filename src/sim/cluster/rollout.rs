@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use crate::model::id::PodKey;
 use crate::model::pod::Pod;
 use crate::sim::cluster::SimCluster;
-use crate::sim::cluster::owners::is_healthy;
+use crate::sim::cluster::workload_controllers::is_healthy;
 
 impl SimCluster {
     /// All pods of a workload are of an earlier template from now on.

@@ -10,7 +10,9 @@ use crate::model::labels::ZONE;
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
-use crate::sim::cluster::filter::{Unfit, admits, discouragements, keeps_skew, labels_suit};
+use crate::sim::cluster::scheduler_filters::{
+    Unfit, admits, discouragements, keeps_skew, labels_suit,
+};
 use crate::sim::cluster::{SimCluster, Todo, Waiter};
 use crate::sim::timeline::Fact;
 use crate::sim::workload::Workload;

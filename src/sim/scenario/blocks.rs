@@ -8,9 +8,9 @@ use crate::model::id::TypeName;
 use crate::model::instance::CapacityType;
 use crate::model::requirement::{Operator, Requirement};
 use crate::model::taint::{Effect, Toleration, TolerationOperator};
-use crate::sim::scenario::read::{Reader, time_of_day};
+use crate::sim::event_queue::later;
+use crate::sim::scenario::decode::{Reader, time_of_day};
 use crate::sim::scenario::{Interruption, Outage, Scenario, Shortage, Taken};
-use crate::sim::timers::later;
 use crate::sim::workload::{Budget, Owns, Step, Want, Workload};
 
 /// 2026-03-03, a Tuesday, at midnight UTC: any day would do, but it must always be the same.

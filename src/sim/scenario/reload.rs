@@ -7,7 +7,7 @@ use hcl_edit::Span;
 use hcl_edit::structure::{Block, Body};
 use jiff::Timestamp;
 
-use crate::sim::scenario::read::{Reader, time_of_day};
+use crate::sim::scenario::decode::{Reader, time_of_day};
 
 /// Where something stands in the source.
 type Part = Range<usize>;

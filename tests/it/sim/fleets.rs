@@ -8,7 +8,7 @@ use std::thread;
 use outrigger::catalog::Catalog;
 use outrigger::model::pool::Allowance;
 use outrigger::sim::World;
-use outrigger::sim::drawn::{drawn, types_of};
+use outrigger::sim::random_scenario::{drawn, types_of};
 use outrigger::sim::workload::Owns;
 
 /// Some of the smallest, so that default tests stay quick; `outrigger simulate --fleets --faults

@@ -14,8 +14,8 @@ use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::reservation::Reservation;
 use outrigger::sim::invariants::Violation;
+use outrigger::sim::multi_cluster::Together;
 use outrigger::sim::scenario::{Scenario, WORKING_DAY};
-use outrigger::sim::together::Together;
 use outrigger::sim::{Setup, World};
 
 /// The built-in scenario.

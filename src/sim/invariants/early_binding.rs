@@ -7,8 +7,8 @@ use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::AWAITED;
 use crate::model::node::Node;
 use crate::model::pod::Pod;
+use crate::sim::event_queue::later;
 use crate::sim::invariants::{Checker, Rule, Scene};
-use crate::sim::timers::later;
 
 /// Longest time pods may be bound to a node whose instance is gone and whose kubelet never came:
 /// the daemon may be away for a minute and a half, and blind for five.

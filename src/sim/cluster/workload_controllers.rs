@@ -9,10 +9,10 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::pod::{DaemonSet, Pod, PodPhase};
 use crate::model::taint::{Effect, Toleration, TolerationOperator};
-use crate::sim::cluster::filter::admits_when_empty;
+use crate::sim::cluster::scheduler_filters::admits_when_empty;
 use crate::sim::cluster::{SimCluster, Todo};
+use crate::sim::event_queue::later;
 use crate::sim::timeline::Fact;
-use crate::sim::timers::later;
 use crate::sim::workload::{Owns, Workload};
 
 /// A workload with what became of it.

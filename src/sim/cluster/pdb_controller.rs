@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::model::pdb::{Bound, Pdb};
 use crate::model::selector::Selector;
 use crate::sim::cluster::SimCluster;
-use crate::sim::cluster::owners::is_healthy;
+use crate::sim::cluster::workload_controllers::is_healthy;
 use crate::sim::workload::Budget;
 
 /// The pods of a workload that has a budget.

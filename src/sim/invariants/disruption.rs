@@ -18,9 +18,9 @@ use crate::model::pod::Pod;
 use crate::model::pool::{Pool, Rate, Reason, names};
 use crate::model::quantity::Resources;
 use crate::model::watched_object::{Kind, Object};
-use crate::sim::cluster::filter::{admits, admits_when_empty};
+use crate::sim::cluster::scheduler_filters::{admits, admits_when_empty};
+use crate::sim::event_queue::later;
 use crate::sim::invariants::{Checker, Rule, Scene, taints};
-use crate::sim::timers::later;
 use crate::sim::workload::{Budget, Workload};
 
 /// Reasons for which a node leaves only as far as budgets let it.

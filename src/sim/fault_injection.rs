@@ -9,10 +9,10 @@ use crate::model::id::{InstanceId, NodeName};
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::watched_object::{Kind, Object};
 use crate::sim::cloud::CloudEvent;
+use crate::sim::event_queue::later;
 use crate::sim::faults::{Cut, Mishap};
 use crate::sim::scenario::Taken;
 use crate::sim::timeline::Fact;
-use crate::sim::timers::later;
 use crate::sim::watches::Listing;
 use crate::sim::{Due, World};
 

@@ -9,7 +9,7 @@ use crate::model::instance::{Instance, InstanceState};
 use crate::model::labels::Labels;
 use crate::model::taint::Taint;
 use crate::sim::cloud::TERMINATED_VISIBLE;
-use crate::sim::timers::later;
+use crate::sim::event_queue::later;
 
 /// An instance with its past.
 #[derive(Clone, Debug)]

@@ -17,9 +17,9 @@ use crate::model::requirement::{Operator, Requirement};
 use crate::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 use crate::model::window::Window;
 use crate::sim::Setup;
-use crate::sim::chance::{between, happens, stream};
+use crate::sim::event_queue::later;
+use crate::sim::rng::{between, happens, stream};
 use crate::sim::scenario::{Scenario, Shortage};
-use crate::sim::timers::later;
 use crate::sim::workload::{Budget, Owns, Step, Want, Workload};
 
 /// 2026-03-27, a Friday, at midnight UTC: in some time zones the clocks change within two days.

@@ -13,10 +13,10 @@ use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
 use crate::model::quantity::Resources;
-use crate::sim::chance::stream;
+use crate::sim::event_queue::later;
 use crate::sim::invariants::{Rule, Violation};
+use crate::sim::rng::stream;
 use crate::sim::scenario::blocks::{DEFAULT_CALM, DEFAULT_SETTLE};
-use crate::sim::timers::later;
 use crate::sim::{Setup, World};
 
 /// One event of the fleet in so many is lost on its way.
