@@ -2,14 +2,9 @@
 //! It must not know how the solver comes to its answers, nor the clock.
 
 pub mod catalogs;
-
 pub mod workloads;
-
 pub mod fleet;
-
 pub mod supply;
-
 #[cfg(feature = "bound")]
 pub mod bound;
-
 pub mod greedy;

@@ -18,13 +18,9 @@ use outrigger::state::unavailable_offerings::Holds;
 use crate::catalogs::{self, GIB};
 
 pub mod pods;
-
 pub mod diverse;
-
 pub mod deployments;
-
 pub mod standing;
-
 pub mod hopeless;
 
 /// The seed of every draw.

@@ -10,31 +10,18 @@
 //! Source: spec/aws.md §3 and §9; where it is done otherwise: docs/decisions/015-user-data.md.
 
 mod shell_quote;
-
 mod mime;
-
 mod kubelet_config;
-
 mod node_config;
-
 mod al2;
-
 mod nodeadm;
-
 mod bottlerocket;
-
 mod windows;
-
 mod ca_cert_hash;
-
 mod join_script;
-
 mod kubeadm;
-
 mod k3s_rke2;
-
 mod talos;
-
 mod template;
 
 use core::fmt;

@@ -13,29 +13,17 @@ use crate::model::requirement::Requirements;
 use crate::model::reservation::Reservation;
 
 pub mod instance_type_info;
-
 pub mod capacity;
-
 pub mod type_labels;
-
 pub mod instance_type;
-
 pub mod region;
-
 pub mod reservations;
-
 pub mod csv;
-
 pub mod kwok;
-
 pub mod image_selection;
-
 pub mod discovered_memory;
-
 pub mod node_class;
-
 pub mod overlay;
-
 #[cfg(test)]
 mod tests;
 

@@ -2,63 +2,39 @@
 //! It must not know how a verb works.
 
 mod features;
-
 mod diagnostics;
-
 mod arguments;
-
 mod stdin;
-
 mod given;
-
 #[cfg(feature = "daemon")]
 mod run;
-
 mod validate;
-
 mod fmt;
-
 mod plan;
-
 mod explain;
-
 #[cfg(feature = "daemon")]
 mod doctor;
-
 #[cfg(feature = "daemon")]
 mod pause;
-
 #[cfg(feature = "daemon")]
 mod resume;
-
 #[cfg(feature = "daemon")]
 mod reload;
-
 #[cfg(feature = "daemon")]
 mod release;
-
 #[cfg(feature = "daemon")]
 mod status;
-
 #[cfg(feature = "daemon")]
 mod top;
-
 mod simulate;
-
 #[cfg(feature = "daemon")]
 mod simulated_cloud;
-
 #[cfg(feature = "aws")]
 mod token;
-
 mod import;
-
 mod export;
-
 mod completions;
-
 mod man;
-
 mod version;
 
 use std::borrow::Cow;

@@ -12,49 +12,27 @@
 // The order is the architecture: a module names only those above it.
 
 pub mod diagnostic;
-
 pub mod source;
-
 pub mod config_diff;
-
 pub mod settings;
-
 pub mod id_format;
-
 pub mod schema;
-
 mod syntax;
-
 pub(crate) mod value;
-
 mod secrets;
-
 mod functions;
-
 mod eval;
-
 mod report;
-
 mod syntax_hints;
-
 pub mod format;
-
 pub(crate) mod kubernetes_names;
-
 mod convert;
-
 mod decoded_block;
-
 mod decode;
-
 mod types;
-
 mod variables;
-
 mod locals;
-
 mod terraform_output;
-
 mod lower;
 
 use std::cell::RefCell;

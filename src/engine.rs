@@ -9,71 +9,38 @@
 //! ```
 
 pub mod backoff;
-
 pub mod batcher;
-
 mod static_pools;
-
 pub mod command;
-
 pub mod event;
-
 pub mod report;
-
 mod in_flight;
-
 mod replacement_pods;
-
 mod placements;
-
 mod consolidation_feedback;
-
 mod sync;
-
 mod lease_annotations;
-
 mod drain;
-
 mod command_results;
-
 mod nomination;
-
 mod early_binding;
-
 mod registration;
-
 mod fleet_sync;
-
 mod interruption;
-
 mod discovered_capacity;
-
 mod in_place_update;
-
 mod adoption;
-
 mod safeguards;
-
 mod cluster_identity;
-
 mod undrained_terminations;
-
 mod registration_backoff;
-
 mod buffer_status;
-
 mod offering_probe;
-
 mod lifecycle;
-
 mod garbage_collection;
-
 pub mod release;
-
 mod apply_plan;
-
 mod consolidation;
-
 pub mod views;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -2,7 +2,5 @@
 //! It must not know any network, nor what a verb does.
 
 pub(crate) mod clock;
-
 pub(crate) mod text;
-
 pub(crate) mod files;

@@ -2,22 +2,14 @@
 //! It must not know where the objects come from nor what is decided about them.
 
 pub(crate) mod quantity;
-
 pub(crate) mod api_types;
-
 mod requests;
-
 mod selector;
-
 mod place;
-
 mod pod;
-
 mod pdb;
-
 #[cfg(feature = "daemon")]
 pub(crate) mod buffer;
-
 pub mod offline_state;
 
 use std::ops::RangeInclusive;

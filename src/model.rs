@@ -19,57 +19,30 @@
 // from sorting.
 
 pub mod id;
-
 pub mod labels;
-
 pub mod quantity;
-
 pub mod requirement;
-
 pub mod selector;
-
 pub mod affinity;
-
 pub mod taint;
-
 pub mod duration;
-
 pub mod pod;
-
 pub mod eviction;
-
 pub mod pdb;
-
 pub mod node;
-
 pub mod watched_object;
-
 pub mod reservation;
-
 pub mod instance;
-
 pub mod window;
-
 pub mod pool;
-
 pub mod clock_skew;
-
 pub mod overlay;
-
 pub mod buffer;
-
 pub mod buffer_object;
-
 pub mod fleet;
-
 pub mod node_class;
-
 pub mod claim;
-
 pub mod proxy;
-
 pub mod cluster;
-
 pub mod capacity_scope;
-
 pub mod template_hash;

@@ -2,23 +2,14 @@
 //! It must not know how an action is carried out; nothing is left to decide there.
 
 mod projection;
-
 mod separate_spread;
-
 mod buffers;
-
 mod blocked_by_terminating;
-
 pub mod audit;
-
 pub mod render_rejections;
-
 pub mod render;
-
 pub mod explain_pod;
-
 pub mod explain_node;
-
 pub mod explain_pool;
 
 use std::borrow::Cow;

@@ -2,39 +2,22 @@
 //! It must not know the clock beyond `now`, who asks, or how a claim is launched.
 
 pub mod rejection;
-
 mod problem;
-
 mod topology;
-
 mod gangs;
-
 mod supply;
-
 mod domains;
-
 mod packing;
-
 mod scheduler;
-
 mod even_spread;
-
 mod second_pass;
-
 mod bind_order;
-
 pub mod solution_cost;
-
 mod diagnose;
-
 mod assign_domains;
-
 mod attempt;
-
 pub mod cheaper_types;
-
 pub mod static_pools;
-
 pub mod pool_availability;
 
 use std::cell::OnceCell;

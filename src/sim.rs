@@ -8,41 +8,23 @@
 //! ```
 
 pub mod rng;
-
 pub mod event_queue;
-
 pub mod workload;
-
 pub mod scenario;
-
 pub mod timeline;
-
 pub mod cloud;
-
 pub mod cluster;
-
 pub mod faults;
-
 pub mod watches;
-
 pub mod external_changes;
-
 pub mod invariants;
-
 pub mod summary;
-
 pub mod samples;
-
 mod command_delivery;
-
 mod fault_injection;
-
 mod dispatch;
-
 mod foreign_resources;
-
 pub mod multi_cluster;
-
 pub mod random_scenario;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -2,55 +2,30 @@
 //! It must not know what is decided from it.
 
 pub mod unavailable_offerings;
-
 pub mod selectors;
-
 pub mod snapshot;
-
 mod bound_pods;
-
 mod node_usage;
-
 mod disruption_cost;
-
 pub mod sorted_map;
-
 pub mod node_instances;
-
 pub mod object_cache;
-
 mod pdbs;
-
 pub mod volume_topology;
-
 pub mod watch_health;
-
 pub mod node_claims;
-
 pub mod cluster_identity;
-
 mod reschedulable_pods;
-
 pub mod node_capacity;
-
 pub mod snapshot_builder;
-
 pub mod nominations;
-
 pub mod what_if;
-
 pub mod early_binding;
-
 pub mod disruption_blockers;
-
 pub mod candidates;
-
 pub mod drain_blockers;
-
 pub mod stats;
-
 pub mod pod_status;
-
 #[cfg(test)]
 pub(crate) mod fixtures;
 

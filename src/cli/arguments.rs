@@ -14,9 +14,9 @@ use crate::config::Held;
 use crate::config::diagnostic::Problem;
 use crate::host::files::{self, DEFAULT_CONFIG, Wanted};
 #[cfg(feature = "daemon")]
-use crate::shell::console::DEFAULT_SOCKET;
+use crate::runtime::config_source;
 #[cfg(feature = "daemon")]
-use crate::shell::outputs;
+use crate::runtime::control::DEFAULT_SOCKET;
 
 /// Where the daemon answers.
 #[cfg(feature = "daemon")]
@@ -56,7 +56,7 @@ impl ConfigArguments {
     /// The configuration, as the daemon has it. None where there is none, which is told then.
     #[cfg(feature = "daemon")]
     pub(crate) fn read(&self, colour: bool) -> anyhow::Result<Option<Config>> {
-        let read = super::wait_for(outputs::load(&self.wanted()))?;
+        let read = super::wait_for(config_source::load(&self.wanted()))?;
         Ok(told(read, colour))
     }
 

@@ -9,7 +9,8 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::arguments::ConfigArguments;
-use crate::shell::doctor::{self, NoSuchCluster, Scope, TOPICS};
+use crate::doctor;
+use crate::doctor::{NoSuchCluster, Scope, TOPICS};
 
 /// What the exit code says.
 const CODES: &str = "Exit codes: 0 all is well, 1 doctor could not run, 2 warnings, 3 something \

@@ -23,7 +23,7 @@ use crate::model::fleet::{FleetLimits, FleetView};
 use crate::model::id::ClusterName;
 use crate::model::pool::Limits;
 #[cfg(feature = "daemon")]
-use crate::shell::visit::{Sight, visit};
+use crate::runtime::observe::{Sight, visit};
 use crate::state::State;
 
 const NO_CLUSTER: &str = "the configuration names no cluster; write cluster \"NAME\" { … }";

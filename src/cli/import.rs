@@ -13,13 +13,13 @@ use clap::Args;
 use super::{diagnostics, stdin};
 use crate::config::SourceFile;
 use crate::host::files;
+#[cfg(feature = "daemon")]
+use crate::kubernetes::karpenter_objects;
 use crate::migrate::cluster_autoscaler;
 use crate::migrate::karpenter::import::{
     CLUSTER_EXAMPLE, CLUSTERS, ImportOptions, Imported, import,
 };
 use crate::model::cluster::Kubeconfig;
-#[cfg(feature = "daemon")]
-use crate::shell::kube::objects;
 
 /// Where a kubeconfig is that nobody names, from a user's home.
 const KUBECONFIG: &str = ".kube/config";
@@ -133,7 +133,7 @@ fn karpenters(arguments: &Arguments) -> anyhow::Result<Vec<SourceFile>> {
 /// Karpenter's objects of a live cluster.
 #[cfg(feature = "daemon")]
 fn of_cluster(kubeconfig: &Kubeconfig) -> anyhow::Result<Vec<SourceFile>> {
-    Ok(super::wait_for(objects::read(kubeconfig))??)
+    Ok(super::wait_for(karpenter_objects::read(kubeconfig))??)
 }
 
 /// Karpenter's objects of a live cluster, which this build cannot ask.

@@ -15,10 +15,10 @@ use super::given::chosen;
 use crate::coordination::lease_annotations::{Pause, REASON_MAX, pause_key};
 use crate::engine::command::LeasePatch;
 use crate::host::clock;
+use crate::kubernetes::lease;
 use crate::model::cluster::Cluster;
 use crate::model::id::PoolName;
-use crate::shell::drivers::Drivers;
-use crate::shell::kube::lease;
+use crate::runtime::clusters::Drivers;
 
 /// Longest pause with an end: a year.
 const LONGEST: SignedDuration = SignedDuration::from_hours(24 * 366);

@@ -10,9 +10,9 @@ use clap::Args;
 use super::arguments::ConfigArguments;
 use super::diagnostics;
 use super::given::chosen;
+use crate::kubernetes::release::release_all;
 use crate::model::cluster::Mode;
-use crate::shell::drivers::Drivers;
-use crate::shell::kube::release::release_all;
+use crate::runtime::clusters::Drivers;
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {

@@ -16,8 +16,8 @@ use crate::coordination::lease_annotations::{ACCEPTED, accepted_with};
 use crate::host::text::line;
 use crate::model::cluster::Cluster;
 use crate::model::template_hash::{accepted_cluster, change_id};
-use crate::shell::console::RELOAD;
-use crate::shell::console::ask::ask;
+use crate::runtime::control::RELOAD;
+use crate::runtime::control::client::ask;
 
 /// Time for the daemon to read its configuration: clouds are asked what they have.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -12,10 +12,11 @@ use super::diagnostics;
 use crate::config::Config;
 use crate::config::diagnostic::Problem;
 use crate::host::text;
-use crate::shell::notify;
-use crate::shell::outputs::Origin;
-use crate::shell::supervisor::{self, RunError, Signals, Wanted};
-use crate::shell::telemetry::log;
+use crate::runtime::config_source::Origin;
+use crate::runtime::daemon;
+use crate::runtime::daemon::{RunError, Signals, Wanted};
+use crate::runtime::systemd;
+use crate::telemetry::report_log;
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -28,7 +29,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     // clusters take twice what they need. Without leave for it nothing is lost but memory.
     rustix::thread::disable_transparent_huge_pages(true).unwrap_or_default();
     let runtime = super::runtime()?;
-    let directory = notify::directory("STATE_DIRECTORY");
+    let directory = systemd::directory("STATE_DIRECTORY");
     let mut origin = Origin::new(arguments.config.wanted(), directory.as_deref());
     let read = runtime.block_on(async {
         let mut signals = Signals::listen()?;
@@ -63,17 +64,12 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     let telemetry = &config.telemetry;
     let entered = runtime.enter();
     let endpoint = telemetry.otlp.as_deref();
-    let (level, traces) = log::init(telemetry.log_format, telemetry.log_level, endpoint);
+    let (level, traces) = report_log::init(telemetry.log_format, telemetry.log_level, endpoint);
     drop(entered);
     let ran = {
         // What is left of them is sent while there is a runtime.
         let _traces = traces;
-        runtime.block_on(supervisor::run(
-            driven(config),
-            level,
-            Driven(origin),
-            signals,
-        ))
+        runtime.block_on(daemon::run(driven(config), level, Driven(origin), signals))
     };
     super::end(runtime);
     match ran {
@@ -93,7 +89,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
 /// The configuration as what is to be driven.
 struct Driven(Origin);
 
-impl supervisor::Origin for Driven {
+impl daemon::Origin for Driven {
     async fn read(&mut self) -> Result<Wanted, String> {
         let read = self.0.read().await;
         self.accepted(read)

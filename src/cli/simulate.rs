@@ -2,9 +2,7 @@
 //! It must not know how the world in it works.
 
 mod campaign;
-
 mod chart;
-
 mod report;
 
 use std::fs;

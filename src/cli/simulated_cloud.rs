@@ -14,9 +14,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::catalog::{self, Catalog};
 use crate::config::settings::{LogFormat, LogLevel};
 use crate::host::files;
-use crate::shell::cloud_server::{listen, serve};
-use crate::shell::simulated::CloudHandle;
-use crate::shell::telemetry::log;
+use crate::providers::simulated::CloudHandle;
+use crate::providers::simulated::server::{listen, serve};
+use crate::telemetry::report_log;
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -40,7 +40,7 @@ fn duration(text: &str) -> Result<SignedDuration, String> {
 
 pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
     // Nothing changes its level.
-    drop(log::init(LogFormat::Text, LogLevel::Info, None));
+    drop(report_log::init(LogFormat::Text, LogLevel::Info, None));
     let catalog = match &arguments.catalog {
         None => Catalog::shipped(),
         Some(path) => catalog::parse(&path.display().to_string(), &files::read_text(path)?)?,

@@ -17,8 +17,8 @@ use super::arguments::SocketArguments;
 use crate::engine::views::status::{Paused, PoolStatus, Status};
 use crate::host::clock;
 use crate::host::text::bounded;
-use crate::shell::console::ask::ask;
-use crate::shell::console::{STATUS, Told, ToldCluster};
+use crate::runtime::control::client::ask;
+use crate::runtime::control::{STATUS, Told, ToldCluster};
 
 /// The exit code where a cluster is not well.
 const UNWELL: u8 = 2;

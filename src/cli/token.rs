@@ -8,8 +8,8 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 
-use crate::shell::aws::account::{AccountKey, Accounts};
-use crate::shell::aws::token;
+use crate::providers::aws::clients::{AccountKey, Accounts};
+use crate::providers::aws::eks_token;
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -31,7 +31,7 @@ pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     let own = super::wait_for(async {
         let account = Accounts::default().get(&key).await;
-        token::token(&account.config, &key.region, &arguments.cluster_name).await
+        eks_token::token(&account.config, &key.region, &arguments.cluster_name).await
     });
     let own = own?.context("make a token")?;
     // Kubernetes wants whole seconds.

@@ -2,27 +2,16 @@
 //! It must not know how anything is found out: the daemon tells it.
 
 mod units;
-
 mod sheet;
-
 mod fit;
-
 mod heard;
-
 mod fleet;
-
 mod nodes;
-
 mod pods;
-
 mod timeline;
-
 mod screen;
-
 mod draw;
-
 mod terminal;
-
 #[cfg(test)]
 mod tests;
 
@@ -45,9 +34,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::arguments::SocketArguments;
 use crate::host::clock;
 use crate::host::text::{self, bounded};
-use crate::shell::console::ask::{ask, send};
-use crate::shell::console::inventory::Question;
-use crate::shell::console::{INVENTORY, STATUS};
+use crate::runtime::control::client::{ask, send};
+use crate::runtime::control::inventory::Question;
+use crate::runtime::control::{INVENTORY, STATUS};
 use heard::{Answer, Asking};
 use screen::{Act, Screen, Settings};
 use terminal::{Input, Session, listen};

@@ -19,9 +19,7 @@ use crate::model::pool::{Allowance, Rate};
 use crate::model::quantity::parse_whole;
 
 mod threshold;
-
 mod kubelet_config;
-
 mod map;
 
 /// What an argument holds.

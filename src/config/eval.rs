@@ -17,9 +17,7 @@ use crate::config::syntax::{Expr, For, ForPart, Kind, Part};
 use crate::config::value::{self, elements, quote, type_name};
 
 mod operator;
-
 mod path;
-
 mod call;
 
 /// Why an expression has no value, and where.

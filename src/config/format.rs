@@ -5,7 +5,6 @@
 //! variable is no text. Behaviour: `terraform fmt` 1.11, which the tests ask.
 
 mod tokens;
-
 mod spacing;
 
 use std::iter::Peekable;

@@ -12,13 +12,9 @@ use crate::config::settings::Parameter;
 use crate::config::value;
 
 mod yaml;
-
 pub(super) mod encoding;
-
 mod string;
-
 mod collection;
-
 mod number;
 
 /// Reads a file, or says why it cannot be read.

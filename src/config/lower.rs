@@ -22,29 +22,17 @@ use crate::model::id::NodeClassName;
 use crate::model::pool::Pool;
 
 mod quantities;
-
 mod schedule;
-
 mod disruption;
-
 mod installation;
-
 mod scheduler;
-
 mod requirement;
-
 mod pool;
-
 mod overlay;
-
 mod buffer;
-
 mod node_class;
-
 mod cluster;
-
 mod required;
-
 mod user_data;
 
 /// All blocks of a configuration by type.

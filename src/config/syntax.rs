@@ -2,7 +2,6 @@
 //! It must not know whether it was written as HCL or as JSON, nor what its names mean.
 
 pub(super) mod native;
-
 pub(super) mod json;
 
 use hcl::Value;

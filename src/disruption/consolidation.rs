@@ -8,13 +8,9 @@
 //! docs/decisions/027-consolidation.md.
 
 pub mod search;
-
 pub mod replacement;
-
 pub mod components;
-
 pub mod keep_zones;
-
 pub mod outcome;
 
 use std::collections::BTreeMap;

@@ -2,11 +2,8 @@
 //! It must not know why it leaves, except that an empty node with pods on it stays.
 
 pub(super) mod waves;
-
 pub(super) mod eviction;
-
 pub(super) mod volumes;
-
 pub(super) mod deadline;
 
 use jiff::{SignedDuration, Timestamp};

@@ -13,25 +13,14 @@
 // The order is the architecture: a module names only those above it.
 
 mod command_line;
-
 mod flags;
-
 mod deployment;
-
 mod node_groups;
-
 mod scale_down;
-
 mod cluster;
-
 mod unsupported_fields;
-
 mod instance_requirements;
-
 mod launch_source;
-
 mod node_class;
-
 mod pool;
-
 pub mod import;

@@ -14,15 +14,10 @@
 // Autoscaler shares is open to the crate.
 
 mod placeholders;
-
 mod field_tables;
-
 mod requirements;
-
 pub mod import;
-
 mod to_hcl;
-
 pub mod export;
 
 pub use crate::migrate::dropped::Loss;

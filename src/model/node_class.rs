@@ -4,15 +4,10 @@
 //! Source of every field: spec/aws.md §1.1.
 
 pub mod image;
-
 pub mod network;
-
 pub mod disk;
-
 pub mod kubelet;
-
 pub mod bootstrap;
-
 pub mod resolved;
 
 use crate::model::id::NodeClassName;

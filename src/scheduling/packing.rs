@@ -2,23 +2,14 @@
 //! It must not know the other pools, nor which of several drafts is taken.
 
 pub(super) mod fill_bin;
-
 pub(super) mod launch_options;
-
 pub(super) mod existing_nodes;
-
 pub(super) mod merge;
-
 pub(super) mod pod_cost;
-
 pub(super) mod first_fit;
-
 pub(super) mod best_value;
-
 pub(super) mod context;
-
 pub(super) mod offering_cache;
-
 pub(super) mod initial_topology;
 
 use crate::scheduling::packing::fill_bin::{Bin, Lot, Part, Queues, Terms, Way, rows_in, united};

@@ -2,11 +2,8 @@
 //! It must not know which pools or hosts there are.
 
 pub(super) mod resource_vector;
-
 pub(super) mod pod_constraints;
-
 pub(super) mod daemon_constraints;
-
 pub(super) mod default_constraints;
 
 use std::collections::{BTreeMap, BTreeSet};

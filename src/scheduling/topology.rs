@@ -2,7 +2,6 @@
 //! It must not know where anybody is.
 
 pub(super) mod topology_state;
-
 pub(super) mod node_counters;
 
 use std::collections::BTreeMap;

@@ -4,7 +4,6 @@
 //! It serves the simulation, and behind a real API server it serves `run` as a simulated cloud.
 
 pub mod instance;
-
 pub mod capacity;
 
 use std::collections::BTreeMap;

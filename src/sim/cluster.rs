@@ -2,19 +2,12 @@
 //! It must not know Outrigger: whatever it is asked for, it answers as Kubernetes would.
 
 pub mod scheduler_filters;
-
 pub mod store;
-
 pub mod workload_controllers;
-
 mod rollout;
-
 pub mod pdb_controller;
-
 pub mod scheduler;
-
 pub mod kubelet;
-
 pub mod api_server;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,6 @@
 //! It must not know how the engine decides: it looks at commands and at the truth behind them.
 
 mod early_binding;
-
 pub mod disruption;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,9 +2,7 @@
 //! It must not know the cluster's configuration, which it passes on as text.
 
 pub mod decode;
-
 pub mod blocks;
-
 pub mod reload;
 
 use std::fmt;

@@ -4,13 +4,8 @@
 //! The rows of spec/aws.md §12.5 and the rules 17 to 29 of §10 are named where they are tested.
 
 mod case;
-
 mod accepted;
-
 mod eks;
-
 mod bottlerocket;
-
 mod bare;
-
 mod hostile;

@@ -2,15 +2,10 @@
 //! It must not know how EC2 is asked.
 
 mod table;
-
 mod amounts;
-
 mod regions;
-
 mod classes;
-
 mod drifts;
-
 mod plans;
 
 use std::sync::{Arc, LazyLock};

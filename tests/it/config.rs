@@ -11,19 +11,12 @@ use outrigger::config::settings::Parameter;
 use outrigger::config::{Config, Held, Input, Inputs, SourceFile, load};
 
 mod formatting;
-
 mod functions;
-
 mod node_classes;
-
 mod properties;
-
 mod reference;
-
 mod refusals;
-
 mod secrets;
-
 mod written;
 
 /// The folder a case believes it lies in.

@@ -3,38 +3,21 @@
 //! It must not know how the solver comes to its answers.
 
 mod judge;
-
 mod world;
-
 mod notation;
-
 mod provisioning;
-
 mod labels;
-
 mod wishes;
-
 mod packing;
-
 mod running;
-
 mod leaving;
-
 mod minimums;
-
 mod volumes;
-
 mod topology;
-
 mod defaults;
-
 mod affinity;
-
 mod launch;
-
 mod reservations;
-
 #[cfg(feature = "daemon")]
 mod manifests;
-
 mod registry;

@@ -77,16 +77,16 @@ fn every_code_is_listed_with_what_to_do() {
         ("## Configuration\n", problems),
         (
             "## Clusters that cannot be driven\n",
-            &spelled("src/shell/drivers/fault.rs", "The stable name")
-                | &spelled("src/shell/kube/client.rs", "The stable name"),
+            &spelled("src/runtime/clusters/error.rs", "The stable name")
+                | &spelled("src/kubernetes/client.rs", "The stable name"),
         ),
         (
             "## APIs that cannot be used\n",
-            spelled("src/shell/kube/cause.rs", "The stable name"),
+            spelled("src/kubernetes/api_error.rs", "The stable name"),
         ),
         (
             "## Set-ups\n",
-            spelled("src/shell/doctor/flaw.rs", "The stable name"),
+            spelled("src/doctor/codes.rs", "The stable name"),
         ),
         (
             "## Pods without a place\n",
@@ -161,10 +161,10 @@ fn nothing_else_spells_codes() {
     let known = [
         "src/disruption/verdict.rs",
         "src/plan/explain_node.rs",
-        "src/shell/doctor/flaw.rs",
-        "src/shell/drivers/fault.rs",
-        "src/shell/kube/cause.rs",
-        "src/shell/kube/client.rs",
+        "src/doctor/codes.rs",
+        "src/runtime/clusters/error.rs",
+        "src/kubernetes/api_error.rs",
+        "src/kubernetes/client.rs",
         "src/state/disruption_blockers.rs",
         "src/state/cluster_identity.rs",
         "src/state/drain_blockers.rs",

@@ -15,25 +15,15 @@ use api::{Api, Manner, kubeconfig_for, list};
 use process::{Process, get, within};
 
 mod api;
-
 pub(crate) mod doctor;
-
 mod console;
-
 mod top;
-
 mod exchange;
-
 mod looking;
-
 mod pausing;
-
 pub(crate) mod process;
-
 mod program;
-
 mod proxied;
-
 mod service;
 
 /// A directory of configuration.

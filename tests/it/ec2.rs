@@ -2,17 +2,10 @@
 //! It must not know how EC2 is reached.
 
 mod scene;
-
 mod find;
-
 mod templates;
-
 mod requests;
-
 mod terms;
-
 mod errors;
-
 mod images;
-
 mod trial;

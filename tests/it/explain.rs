@@ -23,7 +23,6 @@ use outrigger_bench::workloads::pods::{plain, term};
 use crate::solve::world::{GIB, kwok_like};
 
 mod node;
-
 mod pool;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;

@@ -2,8 +2,6 @@
 //! It must not know how engines use it; the simulated world tests both together.
 
 mod stage;
-
 mod grants;
 mod leaves;
-
 mod random;

@@ -13,9 +13,7 @@ use outrigger::migrate::karpenter::export::{ExportError, Exported, export};
 use outrigger::migrate::karpenter::import::{ImportError, ImportOptions, Imported, import};
 
 pub(crate) mod drawn;
-
 pub(crate) mod fields;
-
 pub(crate) mod round_trip;
 
 /// Clusters for what has none.

@@ -2,44 +2,25 @@
 //! It must not know how the plane is put together (`tests/plane/up` does) nor what is tested on it.
 
 pub(crate) mod bench;
-
 mod proxy;
-
 pub(crate) mod cases;
-
 mod program;
-
 mod early;
 mod events;
-
 mod oracle;
-
 mod scale_out;
-
 mod audit;
-
 pub(crate) mod terms;
-
 mod scale_down;
-
 mod adoption;
-
 mod dashboards;
-
 pub(crate) mod standby;
-
 mod doctor;
-
 pub(crate) mod rights;
-
 mod plan;
-
 mod identity;
-
 mod importing;
-
 mod published;
-
 mod many;
 
 use std::fs;

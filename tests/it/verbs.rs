@@ -2,5 +2,4 @@
 //! It must not know what the daemon does.
 
 mod report;
-
 mod missing;

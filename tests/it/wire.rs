@@ -2,21 +2,13 @@
 //! It must not know how it is put together (`tests/moto/serve` does) nor what is tested on it.
 
 mod kubelets;
-
 mod proxy;
-
 mod cases;
-
 mod early;
-
 mod lane;
-
 mod kills;
-
 mod doctor;
-
 mod outputs;
-
 mod standby;
 
 use std::collections::BTreeMap;

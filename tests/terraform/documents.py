@@ -232,7 +232,7 @@ def sources(calls, root):
             continue
         text = path.read_text().split("#[cfg(test)]")[0]
         if CALLS.search(text):
-            found.add(f"src/shell/{own}")
+            found.add(f"src/runtime/{own}")
     named = {own["file"] for own in calls}
     for path in sorted(found - named):
         yield f"{path} calls a cluster's API, and calls.tsv has nothing of it"
@@ -240,7 +240,7 @@ def sources(calls, root):
         yield f"{path} calls no cluster's API, and calls.tsv says so"
     text = (shell / "kube/act.rs").read_text()
     arms = text[text.index("match command {") : text.index("Command::Launch(_)")]
-    commands = {own["call"] for own in calls if own["file"] == "src/shell/kube/act.rs"}
+    commands = {own["call"] for own in calls if own["file"] == "src/kubernetes/commands.rs"}
     for name in sorted(set(re.findall(r"Command::(\w+)", arms)) ^ commands):
         yield f"the command {name} is carried out or in calls.tsv, but not both"
     text = (pathlib.Path(root) / "model/watched_object.rs").read_text()

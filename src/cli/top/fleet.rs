@@ -4,8 +4,8 @@
 use super::heard::Heard;
 use super::sheet::{Cell, Column, Row, Sheet, Tone};
 use crate::engine::views::status::Status;
-use crate::shell::console::ToldCluster;
-use crate::shell::front::Standing;
+use crate::runtime::cluster_handle::Standing;
+use crate::runtime::control::ToldCluster;
 
 /// What a cluster is told by, in columns.
 pub(super) fn sheet(heard: &Heard, only: Option<&str>) -> Sheet {

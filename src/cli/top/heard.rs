@@ -3,8 +3,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::shell::console::inventory::{Question, ToldInventory};
-use crate::shell::console::{Told, ToldCluster};
+use crate::runtime::control::inventory::{Question, ToldInventory};
+use crate::runtime::control::{Told, ToldCluster};
 
 /// What is asked: how all clusters are doing, or what is in one.
 #[derive(Clone, Debug, PartialEq, Eq)]

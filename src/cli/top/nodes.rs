@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::sheet::{Cell, Column, Row, Sheet, Tone};
 use super::units;
-use crate::shell::console::inventory::{Question, ToldInventory, ToldNode};
+use crate::runtime::control::inventory::{Question, ToldInventory, ToldNode};
 
 /// The names of the columns that are always there, as they are sorted by.
 const NAMED: [&str; 9] = [

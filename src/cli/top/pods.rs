@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::nodes::empty;
 use super::sheet::{Cell, Column, Row, Sheet, Tone};
 use super::units;
-use crate::shell::console::inventory::{ToldInventory, ToldPod};
+use crate::runtime::control::inventory::{ToldInventory, ToldPod};
 
 /// What pods are told by, in columns.
 pub(super) fn sheet(told: Option<&ToldInventory>, now: Timestamp) -> Sheet {

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::heard::{Asking, Heard};
 use super::sheet::Sheet;
 use super::{fleet, nodes, pods, timeline};
-use crate::shell::console::inventory::Question;
+use crate::runtime::control::inventory::Question;
 
 /// What may be looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,9 +20,9 @@ use super::screen::{Act, Key, Screen, Settings, View};
 use super::{node_sort, nodes, terminal};
 use crate::engine::views::inventory::Amount;
 use crate::engine::views::status::{Paused, PoolStatus, Status, Unaccepted};
-use crate::shell::console::inventory::{Holds, Question, ToldInventory, ToldNode, ToldPod};
-use crate::shell::console::{Told, ToldCluster};
-use crate::shell::timeline::Line;
+use crate::runtime::activity_log::Line;
+use crate::runtime::control::inventory::{Holds, Question, ToldInventory, ToldNode, ToldPod};
+use crate::runtime::control::{Told, ToldCluster};
 use crate::text::sanitize::disturbs;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);

@@ -5,8 +5,8 @@ use jiff::Timestamp;
 
 use super::sheet::{Cell, Column, Row, Sheet, Tone};
 use super::units;
-use crate::shell::console::inventory::ToldInventory;
-use crate::shell::timeline::Line;
+use crate::runtime::activity_log::Line;
+use crate::runtime::control::inventory::ToldInventory;
 
 /// What lines are told by, in columns.
 pub(super) fn sheet(told: Option<&ToldInventory>, now: Timestamp) -> Sheet {

@@ -10,11 +10,8 @@ use crate::model::id::NodeClassName;
 use crate::model::node_class::{Identity, MetadataOptions, NodeClass, VM_OVERHEAD_PER_MILLE};
 
 mod terms;
-
 mod devices;
-
 mod kubelet;
-
 mod bootstrap;
 
 /// A node class, and the clusters it is for.

@@ -5,17 +5,11 @@ use crate::config::id_format::Form;
 use crate::config::schema::{Argument, BlockType, Kind, Repeat};
 
 mod disruption;
-
 mod cluster;
-
 mod node_class;
-
 mod pool;
-
 mod overlay;
-
 mod buffer;
-
 mod scheduler;
 
 const SECOND: i64 = 1000;

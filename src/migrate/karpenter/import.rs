@@ -7,19 +7,12 @@
 //! ```
 
 mod v1_conversion;
-
 mod provisioner;
-
 mod pool;
-
 mod kubelet;
-
 mod node_class;
-
 mod overlay;
-
 mod buffer;
-
 mod validate;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -24,7 +24,7 @@ use crate::binary::{outrigger, run};
 
 /// What the daemon's log tells: the defaults, and for which claim each pod was planned.
 const LOG: &str =
-    "warn,kube_client=off,kube_runtime=off,outrigger=info,outrigger::shell::telemetry::log=debug";
+    "warn,kube_client=off,kube_runtime=off,outrigger=info,outrigger::telemetry::report_log=debug";
 
 /// The program of a cloud in a file, and the file.
 const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/exec/reference.py");

@@ -2,15 +2,10 @@
 //! It must not know how a plan is made, nor read a rule of Kubernetes itself.
 
 mod api;
-
 mod world;
-
 mod extender;
-
 mod draw;
-
 mod judge;
-
 mod reduce;
 
 use std::collections::BTreeMap;

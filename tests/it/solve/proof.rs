@@ -2,13 +2,9 @@
 //! not. It must not ask the solver for anything.
 
 mod answers;
-
 mod nodes;
-
 mod claims;
-
 mod company;
-
 mod spreading;
 
 use outrigger::catalog::Catalog;

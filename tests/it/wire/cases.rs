@@ -2,11 +2,8 @@
 //! It must not know how either is put together.
 
 mod denied;
-
 mod identity;
-
 mod two;
-
 mod unregistered;
 
 use std::fs;

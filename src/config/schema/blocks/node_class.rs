@@ -7,11 +7,8 @@ use crate::config::schema::{BlockType, Kind, Repeat};
 use crate::model::node_class::image::Family;
 
 mod terms;
-
 mod devices;
-
 mod kubelet;
-
 mod bootstrap;
 
 pub(super) static NODE_CLASS: BlockType = BlockType {

@@ -2,7 +2,6 @@
 //! It must not know what becomes of them.
 
 mod features;
-
 mod volumes;
 
 use fastrand::Rng;

@@ -1,0 +1,150 @@
+//! Looks at everything that the daemon would need, and says what is wrong and what puts it right.
+//! Nothing is written anywhere. It must not know who asks, nor how the answer is shown.
+//!
+//! ```text
+//! configuration                      files -> clusters
+//! host                               the service manager, homes, files that are named
+//! cluster NAME                       (several at once)
+//!   kubeconfig -> api -> version     each needs the one before it
+//!                     -> clock, rights, lease, autoscalers, priority       (at once)
+//!   pools
+//!   aws -> identity, types, network, reads, queue, instances, node classes (beside the API)
+//! ```
+
+pub(crate) mod report;
+mod codes;
+mod options;
+mod host_checks;
+mod api_checks;
+mod rbac_checks;
+mod cluster_checks;
+#[cfg(feature = "aws")]
+mod instance_checks;
+#[cfg(feature = "aws")]
+mod node_class_checks;
+#[cfg(feature = "aws")]
+mod aws_checks;
+
+use futures::{StreamExt, stream};
+
+use crate::doctor::codes::Flaw;
+pub(crate) use crate::doctor::options::{Scope, TOPICS};
+use crate::doctor::report::{Check, Report};
+use crate::host::files::Wanted;
+use crate::model::cluster::{Cluster, Mode};
+use crate::runtime::clusters::Drivers;
+use crate::runtime::config_source;
+
+/// Clusters that are looked at at once: as many calls wait at most, and each spends its time
+/// waiting.
+const AT_ONCE: usize = 8;
+
+/// Why nothing was looked at.
+pub(crate) struct NoSuchCluster {
+    /// Those there are.
+    pub(crate) known: Vec<String>,
+}
+
+/// Looks at a configuration, this host, and all clusters or one.
+pub(crate) async fn examine(
+    wanted: &Wanted,
+    only: Option<&str>,
+    scope: &Scope,
+) -> Result<Report, NoSuchCluster> {
+    let config = match config_source::load(wanted).await {
+        Ok(config) => config,
+        Err(problems) => {
+            let configuration = host_checks::refused(&problems);
+            return Ok(Report(vec![
+                configuration,
+                host_checks::examine(&[], scope),
+            ]));
+        }
+    };
+    let configuration = host_checks::accepted(&config);
+    let known = || config.clusters.iter().map(|own| own.name.to_string());
+    if only.is_some_and(|name| !known().any(|own| own == name)) {
+        return Err(NoSuchCluster {
+            known: known().collect(),
+        });
+    }
+    let mut clusters = config.clusters.clone();
+    clusters.retain(|own| only.is_none_or(|name| own.name.as_str() == name));
+    let mut checks = vec![configuration, host_checks::examine(&clusters, scope)];
+    let tools = Tools::new();
+    let all = clusters.iter().map(|own| tools.cluster(own, scope));
+    let all = stream::iter(all).buffered(AT_ONCE);
+    checks.extend(all.collect::<Vec<_>>().await);
+    Ok(Report(checks))
+}
+
+/// What clusters are looked at with.
+struct Tools {
+    drivers: Drivers,
+    #[cfg(feature = "aws")]
+    cloud: aws_checks::Cloud,
+}
+
+impl Tools {
+    fn new() -> Self {
+        Self {
+            drivers: Drivers::start(),
+            #[cfg(feature = "aws")]
+            cloud: aws_checks::Cloud::default(),
+        }
+    }
+
+    async fn cluster(&self, own: &Cluster, scope: &Scope) -> Check {
+        let (mut checks, connection) = api_checks::examine(&self.drivers, own, scope).await;
+        let client = connection.as_ref().map(|own| &own.client);
+        let around = async {
+            match client {
+                None => Vec::new(),
+                Some(client) => cluster_checks::examine(client, own, scope).await,
+            }
+        };
+        let granted = async {
+            match client {
+                None => None,
+                Some(client) => Some(rbac_checks::examine(client, own, scope).await),
+            }
+        };
+        #[cfg(feature = "aws")]
+        let aws = self.cloud.examine(own, connection.as_ref(), scope);
+        #[cfg(not(feature = "aws"))]
+        let aws = async {
+            let is_ec2 = !own.region.is_empty() && own.simulated.is_none() && own.exec.is_none();
+            let why = "this build was compiled without the feature \"aws\"";
+            let fix = "cargo build --release --features aws";
+            is_ec2.then(|| Check::skipped("aws", why, Some(fix)))
+        };
+        let (granted, around, aws): (Option<Check>, Vec<Check>, Option<Check>) =
+            tokio::join!(granted, around, aws);
+        checks.extend(granted);
+        checks.extend(around);
+        checks.push(scope.at_once("pools", || pools(own)));
+        checks.extend(aws);
+        let mode = match own.mode {
+            Mode::Observe => "observed",
+            Mode::Manage => "managed",
+        };
+        Check::of(&format!("cluster {}", own.name), mode, checks)
+    }
+}
+
+/// Which pools a cluster has, and the node classes that they use.
+fn pools(cluster: &Cluster) -> Check {
+    if cluster.pools.is_empty() {
+        let why = "no pool is for this cluster, so that it never gets a node";
+        let fix = "write pool \"general\" {}, or name the cluster in the `clusters` of a pool";
+        return Check::warning(("pools", Flaw::NoPool.code()), why, fix);
+    }
+    let names = |all: Vec<&str>| all.join(", ");
+    let pools = names(cluster.pools.iter().map(|own| own.name.as_str()).collect());
+    let classes = cluster.node_classes.iter();
+    let said = match names(classes.map(|own| own.name.as_str()).collect()).as_str() {
+        "" => pools,
+        classes => format!("{pools}; node classes that they use: {classes}"),
+    };
+    Check::ok("pools", &said)
+}

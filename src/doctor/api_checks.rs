@@ -1,0 +1,446 @@
+//! Whether the API of a cluster is reached: its kubeconfig, the way there, its certificate, the
+//! credentials; and how fast, at what time, and in which version it answers.
+//! It must not know what the user may do there.
+
+use std::time::Duration;
+
+use http::header::{DATE, HeaderMap};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use jiff::Timestamp;
+use kube::Client;
+use kube::client::Body;
+use kube::config::{AuthInfo, Kubeconfig as File, KubeconfigError};
+use serde::Deserialize;
+
+use crate::doctor::codes::Flaw;
+use crate::doctor::host_checks;
+use crate::doctor::options::{LIMIT, Scope};
+use crate::doctor::report::Check;
+use crate::host::clock::{self, Stopwatch};
+use crate::host::text::{self, quoted};
+use crate::kubernetes::api_error::Cause;
+use crate::kubernetes::client::{ConnectError, Connection};
+use crate::kubernetes::exec_credential::PluginError;
+use crate::kubernetes_convert::{OLDEST, TESTED, tested};
+use crate::model::clock_skew::{ClockPeer, ClockSkew, SKEW_TOLD};
+use crate::model::cluster::{Cluster, Kubeconfig};
+use crate::outbound::clock_skew::http_date;
+use crate::runtime::clusters::{Drivers, PrepareError};
+
+/// A slower answer to the least of questions makes watches late and passes long.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// Bytes of an answer: an object has no more.
+const BODY: usize = 2 << 20;
+
+/// What an API server says beside its answer.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Vec<u8>,
+}
+
+/// Asks for a path of the API.
+pub(super) async fn ask(client: &Client, path: &str) -> Result<Answer, kube::Error> {
+    let request = Request::get(path).body(Body::empty());
+    let request = request.map_err(|error| kube::Error::Service(error.into()))?;
+    let (head, body) = client.send(request).await?.into_parts();
+    let body = Limited::new(body, BODY).collect().await;
+    let body = body.map_err(kube::Error::Service)?;
+    Ok(Answer {
+        status: head.status,
+        headers: head.headers,
+        body: body.to_bytes().to_vec(),
+    })
+}
+
+/// Looks at all of it; the connection where the API takes us.
+pub(super) async fn examine(
+    drivers: &Drivers,
+    own: &Cluster,
+    scope: &Scope,
+) -> (Vec<Check>, Option<Connection>) {
+    if let Some(left_out) = scope.left_out("api") {
+        return (vec![left_out], None);
+    }
+    let mut checks = match (&own.kubeconfig, scope.left_out("kubeconfig")) {
+        (None, _) => Vec::new(),
+        (Some(_), Some(left_out)) => vec![left_out],
+        (Some(file), None) => kubeconfig(file),
+    };
+    if checks.iter().any(Check::has_failed) {
+        return (checks, None);
+    }
+    let connection = match scope.within(drivers.connect(own)).await {
+        Some(Ok(connection)) => connection,
+        Some(Err(error)) => {
+            checks.push(unconnected(own, &error));
+            return (checks, None);
+        }
+        None => {
+            checks.push(unmade(own, scope));
+            return (checks, None);
+        }
+    };
+    let client = &connection.client;
+    let place = Place::of(own, &connection);
+    // The first answer waits for names and handshakes.
+    let first = match scope.within(ask(client, "/version")).await {
+        Some(Ok(first)) => first,
+        Some(Err(error)) => {
+            checks.push(place.unreached(&text::chain(&error)));
+            return (checks, None);
+        }
+        None => {
+            checks.push(place.silent());
+            return (checks, None);
+        }
+    };
+    if let Some(refused) = place.refused(&first) {
+        checks.push(refused);
+        return (checks, None);
+    }
+    let (began, before) = (Stopwatch::start(), clock::now());
+    let second = scope.within(ask(client, "/version")).await;
+    let took = began.elapsed();
+    checks.push(place.speed(took));
+    if let Some(Ok(answer)) = second {
+        let after = clock::now();
+        checks.push(scope.at_once("clock", || time(&answer.headers, before, after)));
+        checks.push(scope.at_once("version", || version(&answer)));
+    }
+    (checks, Some(connection))
+}
+
+/// The file, and what it names.
+fn kubeconfig(own: &Kubeconfig) -> Vec<Check> {
+    let mut checks = vec![host_checks::secret("kubeconfig", &own.path)];
+    checks.extend(host_checks::hidden(&own.path));
+    if !checks.iter().any(Check::has_failed)
+        && let Ok(file) = File::read_from(&own.path)
+    {
+        let users = file
+            .auth_infos
+            .iter()
+            .filter_map(|own| own.auth_info.as_ref());
+        let clusters = file.clusters.iter().filter_map(|own| own.cluster.as_ref());
+        let authorities = clusters.filter_map(|own| own.certificate_authority.clone());
+        let named = users.flat_map(named).chain(authorities);
+        checks.extend(named.filter_map(|path| host_checks::hidden(path.as_ref())));
+    }
+    checks
+}
+
+/// The files of a user of a kubeconfig.
+fn named(user: &AuthInfo) -> Vec<String> {
+    let all = [&user.client_certificate, &user.client_key, &user.token_file];
+    all.into_iter().flatten().cloned().collect()
+}
+
+/// Why there is no connection: nothing has been sent to the API yet.
+fn unconnected(own: &Cluster, error: &PrepareError) -> Check {
+    let why = text::causes(error).join(": ");
+    let (name, fix) = match &own.kubeconfig {
+        Some(file) => ("kubeconfig", mended(file, error)),
+        None => ("api", error.help().to_owned()),
+    };
+    Check::failed((name, error.code()), &why, &fix)
+}
+
+/// There is no connection in time. Where a kubeconfig is there, only its plugin can take so long.
+fn unmade(own: &Cluster, scope: &Scope) -> Check {
+    let late = scope.late("api");
+    let Some(file) = own.kubeconfig.as_ref().filter(|_| late.has_failed()) else {
+        return late;
+    };
+    let (error, seconds) = (PrepareError::late(own), LIMIT.as_secs());
+    let path = file.path.display();
+    let why = format!("the plugin of {path} gave no credentials within {seconds} s");
+    Check::failed(("kubeconfig", error.code()), &why, &mended(file, &error))
+}
+
+/// What puts a kubeconfig right of which no connection is made.
+fn mended(file: &Kubeconfig, error: &PrepareError) -> String {
+    let (kubectl, path) = (kubectl(file), quoted(&file.path.to_string_lossy()));
+    let contexts = format!("kubectl --kubeconfig {path} config view, and name one of its contexts");
+    let PrepareError::Connect(_, why) = error else {
+        return contexts;
+    };
+    match why {
+        ConnectError::Plugin(_, PluginError::Late) => format!(
+            "run the plugin by hand, as the user outrigger: \
+             sudo -u outrigger {kubectl} get --raw /version"
+        ),
+        ConnectError::Plugin(..) | ConnectError::Client { .. } => format!(
+            "correct the plugin, token file, certificate or key that it names in {path}, until \
+             this works: sudo -u outrigger {kubectl} get --raw /version"
+        ),
+        ConnectError::Gone { .. } => format!(
+            "name the exec plugin that came after it in {path}, such as gke-gcloud-auth-plugin or \
+             kubelogin, until this works: sudo -u outrigger {kubectl} get --raw /version"
+        ),
+        ConnectError::Late(_) => format!("see why files that {path} names do not come"),
+        ConnectError::Panicked(..) => "report it, without the file".to_owned(),
+        ConnectError::Context { source, .. } => match **source {
+            KubeconfigError::CurrentContextNotSet
+            | KubeconfigError::LoadContext(_)
+            | KubeconfigError::LoadClusterOfContext(_) => contexts,
+            _ => format!(
+                "correct what is said of it in {path}, until this works: \
+                 {kubectl} get --raw /version"
+            ),
+        },
+        _ => contexts,
+    }
+}
+
+/// How kubectl is called with a kubeconfig.
+fn kubectl(file: &Kubeconfig) -> String {
+    let context = file.context.iter();
+    let context: String = context
+        .map(|it| format!(" --context {}", quoted(it)))
+        .collect();
+    let path = quoted(&file.path.to_string_lossy());
+    format!("kubectl --kubeconfig {path}{context}")
+}
+
+/// Where an API is, and who says so.
+struct Place {
+    server: String,
+    /// Host and port.
+    host: String,
+    /// What to correct where the address is wrong.
+    source: String,
+    /// What kubectl is to be called with.
+    kubectl: String,
+}
+
+impl Place {
+    fn of(own: &Cluster, connection: &Connection) -> Self {
+        let server = connection.server.clone();
+        let uri: Option<http::Uri> = server.parse().ok();
+        let authority = uri.as_ref().and_then(|own| own.authority());
+        let host = authority.map_or(server.clone(), |it| match it.port() {
+            Some(_) => it.to_string(),
+            None => format!("{it}:443"),
+        });
+        let (source, kubectl) = match &own.kubeconfig {
+            Some(file) => (
+                format!("`server:` in {}", file.path.display()),
+                kubectl(file),
+            ),
+            None => (
+                "`endpoint` in the eks block".to_owned(),
+                "kubectl".to_owned(),
+            ),
+        };
+        Self {
+            server,
+            host,
+            source,
+            kubectl,
+        }
+    }
+
+    fn name(&self) -> &str {
+        self.host
+            .rsplit_once(':')
+            .map_or(&self.host, |(own, _)| own)
+    }
+
+    /// Why there was no answer.
+    fn unreached(&self, what: &str) -> Check {
+        let unknown = (
+            Cause::Odd,
+            "it cannot be asked",
+            "KUBECTL get --raw /version",
+        );
+        let (cause, why, fix) = Cause::of_words(what).unwrap_or(unknown);
+        let host = quoted(&self.host);
+        let fix = fix
+            .replace(
+                "CERTIFICATE",
+                "openssl s_client -connect HOST -showcerts </dev/null",
+            )
+            .replace("NAME", &quoted(self.name()))
+            .replace("HOST", &host)
+            .replace("KUBECTL", &self.kubectl)
+            .replace("SOURCE", &self.source);
+        Check::failed(
+            ("api", cause.code()),
+            &format!("{}: {why}: {what}", self.server),
+            &fix,
+        )
+    }
+
+    fn silent(&self) -> Check {
+        let why = format!("{}: no answer within {} s", self.server, LIMIT.as_secs());
+        let fix = format!(
+            "let this host reach {} (firewalls, security groups, routes), or see why the API \
+             server hangs",
+            quoted(&self.host)
+        );
+        Check::failed(("api", Cause::Silent.code()), &why, &fix)
+    }
+
+    /// An answer that is none; a right to `/version` that is missing is for others to say.
+    fn refused(&self, answer: &Answer) -> Option<Check> {
+        let (server, status) = (&self.server, answer.status);
+        if status == StatusCode::UNAUTHORIZED {
+            let why = format!("{server}: it does not know the user: 401");
+            let fix = format!(
+                "{} auth whoami; write credentials that this API takes (in EKS: give the role of \
+                 this host an access entry)",
+                self.kubectl
+            );
+            return Some(Check::failed(
+                ("api", Cause::Unauthorized.code()),
+                &why,
+                &fix,
+            ));
+        }
+        let is_well = status.is_success();
+        if status == StatusCode::FORBIDDEN || (is_well && Said::of(answer).is_some()) {
+            return None;
+        }
+        let why = match is_well {
+            true => format!("{server}: it answers, but with no version of Kubernetes"),
+            false => format!("{server}: it answers {status}"),
+        };
+        let fix = match status.is_server_error() {
+            true => format!("{} get --raw '/readyz?verbose'", self.kubectl),
+            false => format!("correct {}: no Kubernetes API answers so", self.source),
+        };
+        Some(Check::failed(("api", Cause::Odd.code()), &why, &fix))
+    }
+
+    fn speed(&self, took: Duration) -> Check {
+        let said = format!("{}: answers within {} ms", self.server, took.as_millis());
+        if took <= SLOW {
+            return Check::ok("api", &said);
+        }
+        let why = format!("{said}, which is more than {} s", SLOW.as_secs());
+        let fix = format!(
+            "{} get --raw '/readyz?verbose'; run the daemon nearer to the cluster",
+            self.kubectl
+        );
+        Check::warning(("api", Cause::Slow.code()), &why, &fix)
+    }
+}
+
+/// How far the clocks of both hosts differ, by the time of an answer.
+fn time(headers: &HeaderMap, before: Timestamp, after: Timestamp) -> Check {
+    let said = headers.get(DATE).and_then(|own| own.to_str().ok());
+    let Some(at) = said.and_then(http_date) else {
+        return Check::skipped("clock", "the API server does not say what time it is", None);
+    };
+    let skew = ClockSkew {
+        peer: ClockPeer::ApiServer,
+        ahead: ClockSkew::estimate(at, before, after),
+    };
+    let why = skew.to_string();
+    let fix = "timedatectl set-ntp true, on whichever of the two hosts is wrong";
+    match skew.ahead.abs() {
+        _ if skew.is_fault() => Check::failed(("clock", Cause::Clock.code()), &why, fix),
+        far if far > SKEW_TOLD => Check::warning(("clock", Cause::Clock.code()), &why, fix),
+        _ => Check::ok("clock", "the same as the API server's"),
+    }
+}
+
+/// What `/version` says of an API.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Said {
+    major: String,
+    minor: String,
+    git_version: String,
+}
+
+impl Said {
+    fn of(answer: &Answer) -> Option<Self> {
+        serde_json::from_slice(&answer.body).ok()
+    }
+}
+
+/// The version of the API server.
+fn version(answer: &Answer) -> Check {
+    let Some(said) = Said::of(answer) else {
+        let why = "the API server does not say its version";
+        return Check::skipped("version", why, None);
+    };
+    let digits: String = said
+        .minor
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    let version = format!("Kubernetes {}", said.git_version);
+    match (said.major.as_str(), digits.parse::<u32>()) {
+        ("1", Ok(minor)) if minor < OLDEST => {
+            let why = format!("{version} is older than 1.{OLDEST}, the oldest that is supported");
+            let fix = format!("upgrade the control plane to Kubernetes 1.{OLDEST} or later");
+            Check::failed(("version", Flaw::VersionOld.code()), &why, &fix)
+        }
+        ("1", Ok(minor)) if !TESTED.contains(&minor) => {
+            let outside = format!("{version}; the tests run on {}", tested());
+            Check::ok("version", &outside)
+        }
+        ("1", Ok(_)) => Check::ok("version", &version),
+        _ => Check::skipped("version", &format!("{version} is no version of 1"), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::{Answer, time, version};
+    use crate::doctor::report::Report;
+
+    #[test]
+    fn clocks_that_differ_by_more_than_the_second_that_is_cut_off_are_told() {
+        let said = "Thu, 01 Jan 1970 01:00:00 GMT";
+        let headers: HeaderMap = [(http::header::DATE, said.parse().expect("a value"))]
+            .into_iter()
+            .collect();
+        for (seconds, code) in [
+            (0, 0),
+            (3, 0),
+            (4, 2),
+            (11, 2),
+            (12, 4),
+            (-2, 0),
+            (-3, 2),
+            (-11, 4),
+        ] {
+            let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(3600 + seconds);
+            let check = time(&headers, now, now);
+            assert_eq!(Report(vec![check]).code(), code, "{seconds} s");
+        }
+    }
+
+    #[test]
+    fn a_version_outside_of_what_is_supported_or_tested_is_told() {
+        let outside = "; the tests run on 1.35 to 1.37";
+        for (minor, code, words) in [
+            ("28", 4, " is older than 1.29, the oldest that is supported"),
+            ("29", 0, outside),
+            ("34+", 0, outside),
+            ("35", 0, ""),
+            ("37+", 0, ""),
+            ("38", 0, outside),
+        ] {
+            let body = format!(r#"{{"major":"1","minor":"{minor}","gitVersion":"v1.{minor}"}}"#);
+            let check = version(&Answer {
+                status: http::StatusCode::OK,
+                headers: HeaderMap::new(),
+                body: body.into_bytes(),
+            });
+            let said = format!("Kubernetes v1.{minor}{words}");
+            let told = format!("{check:?}");
+            assert!(told.contains(&format!("{said:?}")), "{said}: {told}");
+            assert_eq!(Report(vec![check]).code(), code, "{minor}");
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! What AWS lets the daemon do for a cluster: who it is there, what it may list, the queue, the
+//! node classes. What clusters of an account and region share is asked for once.
+//! It must not know what a node class comes to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_ec2::operation::RequestId;
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use futures::future::join_all;
+use tokio::sync::{Mutex, OnceCell};
+
+use crate::catalog::region::Region;
+use crate::doctor::codes::Flaw;
+use crate::doctor::host_checks;
+use crate::doctor::instance_checks;
+use crate::doctor::node_class_checks;
+use crate::doctor::node_class_checks::{POLICY, Seen};
+use crate::doctor::options::Scope;
+use crate::doctor::report::Check;
+use crate::ec2::errors::Sort;
+use crate::ec2::resolve_node_class::Found;
+use crate::host::text::quoted;
+use crate::kubernetes::client::Connection;
+use crate::model::cluster::Cluster;
+use crate::providers::aws::clients::{Account, AccountKey, Accounts, once};
+use crate::providers::aws::error::Fault;
+use crate::providers::aws::{caller_identity, cluster_info, instance_types, refresh, sqs};
+
+/// What was asked of an account and region, and what was found there, where anything was.
+type Asked = (Vec<Check>, Option<Arc<Seen>>);
+
+/// The accounts and regions of clusters.
+#[derive(Default)]
+pub(super) struct Cloud {
+    accounts: Accounts,
+    known: Mutex<BTreeMap<AccountKey, Arc<OnceCell<Asked>>>>,
+}
+
+impl Cloud {
+    /// Looks at what a cluster needs of AWS; none where it needs nothing.
+    pub(super) async fn examine(
+        &self,
+        own: &Cluster,
+        connection: Option<&Connection>,
+        scope: &Scope,
+    ) -> Option<Check> {
+        if !host_checks::uses_aws(own) {
+            return None;
+        }
+        if let Some(left_out) = scope.left_out("aws") {
+            return Some(left_out);
+        }
+        let key = AccountKey::of(own);
+        let cell = self
+            .known
+            .lock()
+            .await
+            .entry(key.clone())
+            .or_default()
+            .clone();
+        let asked = cell.get_or_init(|| async {
+            let account = self.accounts.get(&key).await;
+            region(account, scope).await
+        });
+        let (mut checks, seen) = asked.await.clone();
+        if let Some(seen) = seen {
+            checks.extend(interruptions(&seen.account, own, scope).await);
+            if let Some(to) = connection {
+                let check = scope.check(instance_checks::NAME, async {
+                    let found = instance_checks::instances(&seen.account, own, to).await;
+                    let failed = |fault| broken(instance_checks::NAME, "ec2", &fault, &own.region);
+                    found.unwrap_or_else(failed)
+                });
+                checks.push(check.await);
+            }
+            let home = match connection {
+                None => None,
+                Some(to) => {
+                    scope
+                        .within(cluster_info::home(own, to, &seen.account))
+                        .await
+                }
+            };
+            let home = home.and_then(Result::ok).map(|known| known.home);
+            let classes = own.node_classes.iter();
+            let classes = classes
+                .map(|class| node_class_checks::class(&seen, own, class, home.as_ref(), scope));
+            checks.extend(join_all(classes).await);
+        }
+        Some(Check::of("aws", &own.region, checks))
+    }
+}
+
+/// Looks at an account and region.
+async fn region(account: Arc<Account>, scope: &Scope) -> Asked {
+    let who = scope.check("identity", async {
+        match caller_identity::arn(&account).await {
+            Ok(arn) => Check::ok("identity", &arn),
+            Err(fault) => unknown(&fault, &account),
+        }
+    });
+    let who = who.await;
+    if who.has_failed() {
+        // Nobody answers us anything else either.
+        return (vec![who], None);
+    }
+    let (types, network, reads) = tokio::join!(
+        scope.within(sold(&account)),
+        scope.within(network(&account)),
+        reads(&account, scope),
+    );
+    let unknown = || Region::new(&account.key.region, Region::shipped().source);
+    let (types, region) = types.unwrap_or_else(|| (scope.late("types"), unknown()));
+    let (network, found) = network.unwrap_or_else(|| (scope.late("network"), Found::default()));
+    let seen = Seen {
+        base: Arc::new(region.catalog()),
+        account,
+        region,
+        found,
+    };
+    (vec![who, types, network, reads], Some(Arc::new(seen)))
+}
+
+/// Why AWS does not know us.
+fn unknown(fault: &Fault, account: &Account) -> Check {
+    let why = fault.sorted("sts").text;
+    let fix = match (&fault.code, &account.key.role) {
+        (None, _) => {
+            "give this host an instance role (terraform/modules/host), or credentials in \
+             /etc/default/outrigger; let it reach STS in the region"
+        }
+        (Some(_), Some(_)) => {
+            "let this host's role assume role_arn: terraform/modules/render has `assume_policy` \
+             and `spoke_trust`"
+        }
+        (Some(_), None) => "aws sts get-caller-identity with the same credentials; renew them",
+    };
+    Check::failed(("identity", Flaw::AwsIdentity.code()), &why, fix)
+}
+
+/// A call that failed, as a check.
+fn broken(name: &str, service: &str, fault: &Fault, region: &str) -> Check {
+    let failure = fault.sorted(service);
+    let fix = match failure.sort {
+        Sort::Denied => POLICY.to_owned(),
+        Sort::Throttled => {
+            let why = format!("the account is busy: {}", failure.text);
+            return Check::skipped(name, &why, None);
+        }
+        Sort::Fault => format!("let this host reach {service} in {region}"),
+        _ => format!("see whether {region} is the region that is meant"),
+    };
+    Check::failed((name, Flaw::AwsCall.code()), &failure.text, &fix)
+}
+
+/// Instance types and where they sell, and the region that they make.
+async fn sold(account: &Account) -> (Check, Region) {
+    let shipped = Region::shipped();
+    let mut region = Region::new(&account.key.region, shipped.source);
+    let check = match tokio::try_join!(
+        instance_types::shapes(account),
+        instance_types::sold(account)
+    ) {
+        Ok((shapes, sold)) => {
+            region.set_shapes(shapes, &shipped);
+            region.list.clone_from(&shipped.list);
+            region.set_sold(sold);
+            Check::ok("types", &format!("{} instance types", region.shapes.len()))
+        }
+        Err(fault) => broken("types", "ec2", &fault, &account.key.region),
+    };
+    (check, region)
+}
+
+/// Subnets, security groups, reservations and placement groups.
+async fn network(account: &Account) -> (Check, Found) {
+    let mut found = Found::default();
+    let (_, outcome) = refresh::refresh(account, &mut found, (true, true)).await;
+    let check = match outcome {
+        Ok(()) => {
+            let subnets = found.subnets.as_ref().map_or(0, Vec::len);
+            let groups = found.security_groups.as_ref().map_or(0, Vec::len);
+            Check::ok(
+                "network",
+                &format!("{subnets} subnets, {groups} security groups"),
+            )
+        }
+        Err(fault) => broken("network", "ec2", &fault, &account.key.region),
+    };
+    (check, found)
+}
+
+/// What else is listed again and again: each is tried and not done.
+async fn reads(account: &Account, scope: &Scope) -> Check {
+    let all = async {
+        let ec2 = &account.ec2;
+        let instances = ec2.describe_instances().dry_run(true).customize();
+        let status = ec2.describe_instance_status().dry_run(true).customize();
+        let templates = ec2.describe_launch_templates().dry_run(true).customize();
+        let spot = ec2.describe_spot_price_history().dry_run(true).customize();
+        let products = account.pricing.get_products().service_code("AmazonEC2");
+        let (instances, status, templates, spot, products) = tokio::join!(
+            instances.config_override(once()).send(),
+            status.config_override(once()).send(),
+            templates.config_override(once()).send(),
+            spot.config_override(once()).send(),
+            products.max_results(1).send(),
+        );
+        [
+            ("ec2", fault("DescribeInstances", instances)),
+            ("ec2", fault("DescribeInstanceStatus", status)),
+            ("ec2", fault("DescribeLaunchTemplates", templates)),
+            ("ec2", fault("DescribeSpotPriceHistory", spot)),
+            ("pricing", fault("GetProducts", products)),
+        ]
+    };
+    let Some(all) = scope.within(all).await else {
+        return scope.late("reads");
+    };
+    let count = all.len();
+    let faults = all.into_iter().filter_map(|(service, fault)| {
+        let fault = fault?;
+        Some(broken(
+            fault.operation,
+            service,
+            &fault,
+            &account.key.region,
+        ))
+    });
+    Check::of(
+        "reads",
+        &format!("tried {count} listings"),
+        faults.collect(),
+    )
+}
+
+/// What kept a call from being answered; none where it was, or would have been.
+fn fault<T, E>(
+    operation: &'static str,
+    answer: Result<T, SdkError<E, HttpResponse>>,
+) -> Option<Fault>
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+    SdkError<E, HttpResponse>: RequestId,
+{
+    let fault = Fault::new(operation, answer.err()?);
+    let passed = fault.sorted("ec2").sort == Sort::DryRun;
+    Some(fault).filter(|_| !passed)
+}
+
+/// The queue of interruptions, where the cluster names one. To receive from it would take messages
+/// from the daemon, so that only its name is asked for.
+async fn interruptions(account: &Account, own: &Cluster, scope: &Scope) -> Option<Check> {
+    let name = own.interruption.as_ref()?.queue.as_str();
+    let bare = name.rsplit('/').next().unwrap_or(name);
+    Some(
+        scope
+            .check("queue", async {
+                match sqs::url(account, bare).await {
+                    Ok(url) => Check::ok("queue", &url),
+                    Err(fault) if fault.is(&["QueueDoesNotExist", ABSENT]) => {
+                        let why = format!("there is no queue {bare} in {}", own.region);
+                        let fix = format!(
+                            "aws sqs list-queues --region {}; terraform/modules/region makes one",
+                            quoted(&own.region)
+                        );
+                        Check::failed(("queue", Flaw::QueueMissing.code()), &why, &fix)
+                    }
+                    Err(fault) => broken("queue", "sqs", &fault, &own.region),
+                }
+            })
+            .await,
+    )
+}
+
+/// What SQS says of a queue that is not there, in the protocol before JSON.
+const ABSENT: &str = "AWS.SimpleQueueService.NonExistentQueue";

@@ -1,0 +1,229 @@
+//! The configuration, the files that it names, and what the unit that ships lets the daemon see of
+//! this host. It must not know what is in any file but the configuration.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::config::Config;
+use crate::config::diagnostic::{Problem, Severity};
+use crate::doctor::codes::Flaw;
+use crate::doctor::options::Scope;
+use crate::doctor::report::Check;
+use crate::host::text::quoted;
+use crate::model::cluster::Cluster;
+use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
+
+/// What `ProtectHome=yes` of the unit hides.
+const HIDDEN: [&str; 3] = ["/home", "/root", "/run/user"];
+
+/// Who may read a file: everybody, its group.
+const READABLE_BY_ALL: u32 = 0o004;
+const READABLE_BY_GROUP: u32 = 0o040;
+
+/// A configuration that cannot be used.
+pub(super) fn refused(problems: &[Problem]) -> Check {
+    let said = "the daemon would not start with it";
+    Check::of("configuration", said, problems.iter().map(told).collect())
+}
+
+/// One that can.
+pub(super) fn accepted(config: &Config) -> Check {
+    if config.clusters.is_empty() {
+        let why = "it names no cluster, so that the daemon has nothing to do and does not start";
+        let fix = "write cluster \"NAME\" { kubeconfig { path = \"/etc/outrigger/kubeconfig\" } }";
+        return Check::failed(("configuration", Flaw::NoCluster.code()), why, fix);
+    }
+    let pools: usize = config.clusters.iter().map(|own| own.pools.len()).sum();
+    let said = format!("clusters: {}, pools: {pools}", config.clusters.len());
+    let warnings = config.warnings.iter().map(told).collect();
+    Check::of("configuration", &said, warnings)
+}
+
+/// A problem of a configuration, as `outrigger validate` has it in more words.
+fn told(problem: &Problem) -> Check {
+    let place = problem.ranges.first().map_or(String::new(), |range| {
+        format!("{}:{}: ", range.file, range.start.line)
+    });
+    let why = format!("{place}{}", problem.detail);
+    let fix = problem.help.as_deref();
+    let fix = fix.unwrap_or("outrigger validate shows the place");
+    let code = problem.code.as_str();
+    match problem.severity {
+        Severity::Error => Check::failed((code, code), &why, fix),
+        Severity::Warning => Check::warning((code, code), &why, fix),
+    }
+}
+
+/// What of this host the daemon would not see, and files that it would not get.
+pub(super) fn examine(clusters: &[Cluster], scope: &Scope) -> Check {
+    if let Some(left_out) = scope.left_out("host") {
+        return left_out;
+    }
+    let mut checks = vec![service()];
+    for path in files(clusters) {
+        checks.push(secret(&format!("file {}", path.display()), &path));
+        checks.extend(hidden(&path));
+    }
+    if clusters.iter().any(uses_aws) {
+        checks.extend(profile());
+    }
+    Check::of("host", "", checks)
+}
+
+/// Whether the service manager runs us.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the service manager speaks by the environment"
+)]
+fn service() -> Check {
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    let said = if is_set("NOTIFY_SOCKET") || is_set("CREDENTIALS_DIRECTORY") {
+        "run by the service manager, with the secrets and the environment of the unit"
+    } else {
+        "not run by the service manager: what only its unit is given is not seen from here"
+    };
+    Check::ok("service", said)
+}
+
+/// Files with secrets that clusters name, without their kubeconfigs.
+fn files(clusters: &[Cluster]) -> Vec<PathBuf> {
+    let sources = clusters.iter().flat_map(|own| &own.node_classes);
+    let sources = sources.filter_map(|own| match &own.bootstrap {
+        Bootstrap::Eks => None,
+        Bootstrap::Kubeadm { token } => Some(token),
+        Bootstrap::K3s(agent) | Bootstrap::Rke2(agent) => Some(&agent.token),
+        Bootstrap::Talos { machine_config } => Some(machine_config),
+        Bootstrap::Custom { token, .. } => token.as_ref(),
+    });
+    let paths = sources.filter_map(|own| match own {
+        SecretSource::File(path) => Some(path.clone()),
+        SecretSource::SsmParameter(_) | SecretSource::Minted => None,
+    });
+    let mut paths: Vec<PathBuf> = paths.collect();
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+/// A file with something secret in it: it is there, the daemon may read it, and not everybody.
+pub(super) fn secret(name: &str, path: &Path) -> Check {
+    let (shown, own) = (path.display(), quoted(&path.to_string_lossy()));
+    let place = format!("install -o outrigger -g outrigger -m 0400 FILE {own}");
+    let read = fs::metadata(path).and_then(|about| File::open(path).map(|_| about));
+    let about = match read {
+        Ok(about) => about,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let why = format!("{shown} is not there");
+            return Check::failed((name, Flaw::FileMissing.code()), &why, &place);
+        }
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let why = format!("{shown} may not be read by the user who runs this");
+            let fix = format!("chown outrigger {own} && chmod u+r {own}");
+            return Check::failed((name, Flaw::FileUnreadable.code()), &why, &fix);
+        }
+        Err(error) => {
+            let why = format!("{shown}: {error}");
+            return Check::failed((name, Flaw::FileUnreadable.code()), &why, &place);
+        }
+    };
+    if !about.is_file() {
+        let why = format!("{shown} is not a regular file");
+        return Check::failed((name, Flaw::FileUnreadable.code()), &why, &place);
+    }
+    if about.mode() & READABLE_BY_ALL != 0 {
+        let why = format!("every user of this host can read {shown}");
+        let what = (name, Flaw::FileExposed.code());
+        return Check::warning(what, &why, &format!("chmod o-rwx {own}"));
+    }
+    let group = about.gid() != 0 && about.mode() & READABLE_BY_GROUP != 0;
+    if about.uid() == 0 && !group {
+        let why = format!("only root can read {shown}, and the unit runs as the user outrigger");
+        let what = (name, Flaw::FileOfRoot.code());
+        return Check::warning(what, &why, &format!("chown outrigger {own}"));
+    }
+    Check::ok(name, &format!("{shown}"))
+}
+
+/// A path that the unit hides from the daemon.
+pub(super) fn hidden(path: &Path) -> Option<Check> {
+    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let is_hidden = |own: &Path| HIDDEN.iter().any(|home| own.starts_with(home));
+    if !is_hidden(path) && !is_hidden(&real) {
+        return None;
+    }
+    let shown = path.display();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let why = format!("{shown} is below a home directory, which ProtectHome= of the unit hides");
+    let (own, there) = (path.to_string_lossy(), format!("/etc/outrigger/{name}"));
+    let fix = format!(
+        "install -o outrigger -g outrigger -m 0400 {} {}, and name that path in the configuration",
+        quoted(&own),
+        quoted(&there)
+    );
+    Some(Check::warning(
+        ("home", Flaw::HomeHidden.code()),
+        &why,
+        &fix,
+    ))
+}
+
+/// Whether EC2 makes a cluster's nodes.
+pub(super) fn uses_aws(cluster: &Cluster) -> bool {
+    let elsewhere = cluster.exec.is_some() || cluster.simulated.is_some();
+    !cluster.region.is_empty() && !elsewhere
+}
+
+/// Credentials of AWS that this shell has from a home, and the unit would not.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the SDK finds its profile by the environment"
+)]
+fn profile() -> Option<Check> {
+    let var = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let home = var("HOME").unwrap_or_default();
+    let named = |name: &str, file: &str| var(name).unwrap_or_else(|| home.join(".aws").join(file));
+    let all = [
+        named("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
+        named("AWS_CONFIG_FILE", "config"),
+    ];
+    let is_hidden = |path: &&PathBuf| HIDDEN.iter().any(|own| path.starts_with(own));
+    let found = all.iter().filter(is_hidden).find(|path| path.exists())?;
+    let why = format!(
+        "this shell finds AWS credentials in {}, which ProtectHome= of the unit hides",
+        found.display()
+    );
+    let fix = "give the host an instance role (terraform/modules/host), or set \
+               AWS_SHARED_CREDENTIALS_FILE=/etc/outrigger/aws in /etc/default/outrigger";
+    Some(Check::warning(("home", Flaw::HomeHidden.code()), &why, fix))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{hidden, secret};
+
+    #[test]
+    fn what_is_below_a_home_is_hidden_by_the_unit() {
+        for (path, expect) in [
+            ("/home/me/.kube/config", true),
+            ("/root/.kube/config", true),
+            ("/run/user/1000/token", true),
+            ("/etc/outrigger/kubeconfig", false),
+            ("/homes/x", false),
+        ] {
+            assert_eq!(hidden(Path::new(path)).is_some(), expect, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_link_into_a_home_is_hidden_as_well() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let link = dir.path().join("kubeconfig");
+        std::os::unix::fs::symlink("/root", &link).expect("a link");
+        assert!(hidden(&link).is_some());
+        assert!(secret("a", &link).has_failed(), "it is a directory");
+    }
+}

@@ -1,0 +1,70 @@
+//! Whether the instances of a cluster were launched for the API server that is reached.
+//! It must not know how that is compared.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, ListParams};
+
+use crate::coordination::lease_annotations::Notes;
+use crate::doctor::report::Check;
+use crate::host::clock;
+use crate::host::text;
+use crate::kubernetes::client::Connection;
+use crate::kubernetes::lease;
+use crate::model::cluster::Cluster;
+use crate::model::watched_object;
+use crate::model::watched_object::Object;
+use crate::providers::aws::clients::Account;
+use crate::providers::aws::error::Fault;
+use crate::providers::aws::instances::Lister;
+use crate::state::State;
+
+/// The name of the check.
+pub(super) const NAME: &str = "instances";
+
+/// Compares what running instances say of their cluster with the API server.
+pub(super) async fn instances(
+    account: &Account,
+    own: &Cluster,
+    connection: &Connection,
+) -> Result<Check, Fault> {
+    let namespaces: Api<Namespace> = Api::all(connection.client.clone());
+    let wanted = ListParams::default().fields("metadata.name=kube-system");
+    let found = match namespaces.list(&wanted).await {
+        Ok(found) => found,
+        Err(error) => {
+            let why = format!("the cluster cannot be identified: {}", text::chain(&error));
+            return Ok(Check::skipped(NAME, &why, None));
+        }
+    };
+    let listed = Lister::default();
+    let listed = listed.list(account, &own.installation, &own.name).await?;
+    let (mut state, now) = (State::default(), clock::now());
+    // A Lease that cannot be read is a check of its own; then nothing counts as accepted.
+    let known = lease::read(connection).await.ok().flatten();
+    state.notes = Notes::read(known.as_ref(), &Notes::default());
+    let cluster = Arc::new(own.clone());
+    state.configure(cluster.clone());
+    for namespace in found.items {
+        let uid = namespace.metadata.uid.unwrap_or_default();
+        let own = watched_object::Namespace {
+            name: namespace.metadata.name.unwrap_or_default(),
+            uid,
+            ..watched_object::Namespace::default()
+        };
+        state.objects.apply(Object::Namespace(own), now);
+    }
+    state.ledger.listed(listed, &cluster, now);
+    let count = state.running_claims().count();
+    Ok(match state.mismatch() {
+        None => Check::ok(
+            NAME,
+            &format!("{count} run, and none is of another cluster"),
+        ),
+        Some(mismatch) => {
+            let fix = "correct the kubeconfig, the Lease or the region";
+            Check::failed((NAME, mismatch.code()), &mismatch.to_string(), fix)
+        }
+    })
+}

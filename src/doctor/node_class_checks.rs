@@ -1,0 +1,269 @@
+//! What node classes come to in their account and region, and whether EC2 would launch from them.
+//! Nothing is made: calls that would are dry. It must not know how a region is listed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::bootstrap::Home;
+use crate::catalog::Catalog;
+use crate::catalog::discovered_memory::Memory;
+use crate::catalog::node_class::ClassSupply;
+use crate::catalog::region::Region;
+use crate::doctor::codes::Flaw;
+use crate::doctor::options::{LIMIT, Scope};
+use crate::doctor::report::Check;
+use crate::ec2::create_fleet::FleetRequest;
+use crate::ec2::dry_run::Verdict;
+use crate::ec2::resolve_node_class;
+use crate::ec2::resolve_node_class::{Found, Listed, Trouble};
+use crate::host::clock;
+use crate::model::cluster::Cluster;
+use crate::model::id::Zone;
+use crate::model::node_class::resolved::{Cause, Condition, ConditionKind, Resolved, Status};
+use crate::model::node_class::{Identity, NodeClass};
+use crate::model::template_hash::node_class_hash;
+use crate::providers::aws::clients::Account;
+use crate::providers::aws::images::{Images, trouble};
+use crate::providers::aws::launchable_class::{Ready, validated};
+use crate::providers::aws::{dry_run, instance_profiles};
+
+/// A zone with fewer free addresses is used up by the next scale-out.
+const ADDRESSES: u32 = 16;
+
+/// What puts a missing right right.
+pub(super) const POLICY: &str = "add the statement that is named to the policy of the daemon's \
+                                 role: terraform/modules/render has it as `policy`";
+
+/// What was found of an account and region.
+pub(super) struct Seen {
+    pub(super) account: Arc<Account>,
+    pub(super) region: Region,
+    pub(super) base: Arc<Catalog>,
+    pub(super) found: Found,
+}
+
+/// Looks at a node class of a cluster, of whose API `home` tells.
+pub(super) async fn class(
+    seen: &Seen,
+    own: &Cluster,
+    class: &NodeClass,
+    home: Option<&Home>,
+    scope: &Scope,
+) -> Check {
+    let version = home.map(|home| home.version.as_str());
+    let mut images = Images::default();
+    let images = scope.within(images.find(&seen.account, &class.images, version));
+    let (images, profile) = tokio::join!(images, scope.within(instance_profile(seen, own, class)));
+    let (profile, there) = match profile.unwrap_or_else(|| Err(late())) {
+        Ok((name, there)) => (Ok(name), there),
+        Err(trouble) => (Err(trouble), true),
+    };
+    let images = images.unwrap_or_else(|| Err(late()));
+    let mut resolved =
+        resolve_node_class::resolve(class, &seen.found, images, profile, clock::now());
+    resolved.conditions.push(validated(class, &resolved, home));
+    let conditions = resolved.conditions.iter();
+    let mut checks: Vec<Check> = conditions
+        .map(|it| condition(it, &resolved, class))
+        .collect();
+    if !there {
+        let why = "its instance profile is made with the first launch";
+        checks.push(Check::ok("instance_profile", why));
+    }
+    checks.push(match scope.left_out("launch") {
+        Some(left_out) => left_out,
+        None if own.disable_dry_run => {
+            Check::left_out("launch", "not tried: disable_dry_run = true")
+        }
+        None => launch(seen, (own, home), class, (resolved, there), scope).await,
+    });
+    Check::of(&format!("node_class {}", class.name), "", checks)
+}
+
+fn late() -> Trouble {
+    Trouble {
+        cause: Cause::Unavailable,
+        text: format!("no answer within {} s", LIMIT.as_secs()),
+    }
+}
+
+/// The instance profile of a class, and whether it is there: that of a role is made when it is
+/// needed first.
+async fn instance_profile(seen: &Seen, own: &Cluster, class: &NodeClass) -> Listed<(String, bool)> {
+    match &class.identity {
+        Some(Identity::Profile(name)) => Ok((name.clone(), true)),
+        Some(Identity::Role(role)) => {
+            let found = instance_profiles::look(&seen.account, own, role).await;
+            found.map_err(|fault| trouble(&fault, "iam"))
+        }
+        None => Err(Trouble {
+            cause: Cause::InstanceProfileNotFound,
+            text: "the node class has neither a role nor an instance profile".to_owned(),
+        }),
+    }
+}
+
+/// A condition of a class as a check.
+fn condition(own: &Condition, resolved: &Resolved, class: &NodeClass) -> Check {
+    let name = match own.kind {
+        ConditionKind::ImagesReady => "images",
+        ConditionKind::SubnetsReady => "subnets",
+        ConditionKind::SecurityGroupsReady => "security_groups",
+        ConditionKind::InstanceProfileReady => "instance_profile",
+        ConditionKind::CapacityReservationsReady => "capacity_reservations",
+        ConditionKind::PlacementGroupReady => "placement_group",
+        ConditionKind::ValidationSucceeded => "user_data",
+    };
+    match own.status {
+        Status::False => {
+            let code = own.cause.map_or(Flaw::ClassUnready.code(), Cause::as_str);
+            Check::failed((name, code), &own.message, &fix(own.cause, class))
+        }
+        Status::Unknown => Check::skipped(name, &own.message, None),
+        Status::True if own.kind == ConditionKind::SubnetsReady => subnets(resolved, class),
+        Status::True => Check::ok(name, &met(own.kind, resolved)),
+    }
+}
+
+/// What was found.
+fn met(kind: ConditionKind, found: &Resolved) -> String {
+    let ids = |all: Vec<&str>| all.join(", ");
+    match kind {
+        ConditionKind::ImagesReady => match found.images.first() {
+            Some(newest) => format!("{}, {} ({})", found.images.len(), newest.id, newest.name),
+            None => "none".to_owned(),
+        },
+        ConditionKind::SecurityGroupsReady => {
+            let groups = found.security_groups.iter();
+            ids(groups.map(|own| own.id.as_str()).collect())
+        }
+        ConditionKind::InstanceProfileReady => found.profile.clone().unwrap_or_default(),
+        ConditionKind::CapacityReservationsReady => found.reservations.len().to_string(),
+        ConditionKind::PlacementGroupReady => {
+            let group = found.placement_group.as_ref();
+            group.map_or(String::new(), |own| own.id.clone())
+        }
+        ConditionKind::SubnetsReady | ConditionKind::ValidationSucceeded => {
+            "it can be made for each image".to_owned()
+        }
+    }
+}
+
+/// Subnets, and whether each zone has addresses left.
+fn subnets(found: &Resolved, class: &NodeClass) -> Check {
+    let mut zones: BTreeMap<&Zone, u32> = BTreeMap::new();
+    for own in &found.subnets {
+        let free = zones.entry(&own.zone).or_default();
+        *free = free.saturating_add(own.free);
+    }
+    let said = zones.iter().map(|(zone, free)| format!("{zone} {free}"));
+    let said = said.collect::<Vec<_>>().join(", ");
+    let said = format!("{}; free addresses: {said}", found.subnets.len());
+    let fix = format!(
+        "add a larger subnet to node_class {:?} in that zone",
+        class.name.as_str()
+    );
+    if zones.values().all(|free| *free == 0) {
+        let why = format!("no address is free: {said}");
+        return Check::failed(("subnets", Flaw::SubnetsFull.code()), &why, &fix);
+    }
+    if zones.values().any(|free| *free < ADDRESSES) {
+        let why = format!("a zone has fewer than {ADDRESSES} free addresses: {said}");
+        return Check::warning(("subnets", Flaw::SubnetsShort.code()), &why, &fix);
+    }
+    Check::ok("subnets", &said)
+}
+
+/// What puts an unmet condition right.
+fn fix(cause: Option<Cause>, class: &NodeClass) -> String {
+    let name = class.name.as_str();
+    let look = |what: &str| format!("{what}; or correct node_class {name:?}");
+    match cause {
+        Some(Cause::Denied) => POLICY.to_owned(),
+        Some(Cause::ImageNotFound) => look("aws ec2 describe-images --owners self amazon"),
+        Some(Cause::SubnetsNotFound) => look(
+            "aws ec2 describe-subnets; tag those that are meant: aws ec2 create-tags --resources \
+             SUBNET --tags Key=KEY,Value=VALUE",
+        ),
+        Some(Cause::SecurityGroupsNotFound) => look(
+            "aws ec2 describe-security-groups; tag those that are meant: aws ec2 create-tags \
+             --resources GROUP --tags Key=KEY,Value=VALUE",
+        ),
+        Some(Cause::PlacementGroupNotFound) => look("aws ec2 describe-placement-groups"),
+        Some(Cause::InstanceProfileNotFound) => look("aws iam list-instance-profiles"),
+        Some(Cause::RoleNotFound) => look("aws iam list-roles"),
+        _ => format!("correct node_class {name:?}; docs/CONFIGURATION.md has its arguments"),
+    }
+}
+
+/// Whether EC2 would launch from a class, as far as dry runs say.
+async fn launch(
+    seen: &Seen,
+    (own, home): (&Cluster, Option<&Home>),
+    class: &NodeClass,
+    (resolved, there): (Resolved, bool),
+    scope: &Scope,
+) -> Check {
+    let Some(home) = home.filter(|_| resolved.unmet().is_none()) else {
+        let why = "not tried before all that the class names is found";
+        return Check::skipped("launch", why, None);
+    };
+    let nowhere = BTreeSet::new();
+    let known = (&Memory::default(), &nowhere);
+    let ready = Ready {
+        class: class.clone(),
+        hash: node_class_hash(Some(class)),
+        supply: ClassSupply::new((&seen.region, &seen.base), class, &resolved, known),
+        resolved,
+    };
+    let mut requests = dry_run::requests((own, home), &ready);
+    if let Err(why) = &ready.supply.supply {
+        return Check::skipped("launch", &format!("not tried: {why}"), None);
+    }
+    if !there {
+        // Nothing could be launched with a profile that is made only then.
+        let configs = requests.iter_mut().flat_map(|own| &mut own.configs);
+        configs.for_each(|own| own.template.profile = None);
+    }
+    let mut first = None;
+    for request in &requests {
+        let Some(said) = scope
+            .within(dry_run::untouched(&seen.account, request))
+            .await
+        else {
+            return scope.late("launch");
+        };
+        let refused = said
+            .iter()
+            .any(|(_, own)| matches!(own, Verdict::Refused(..)));
+        let check = tried(request, said, class);
+        if !refused {
+            return check;
+        }
+        first.get_or_insert(check);
+    }
+    let none = "not tried: no pool of the class has an offering on demand";
+    first.unwrap_or_else(|| Check::skipped("launch", none, None))
+}
+
+fn tried(request: &FleetRequest, said: [(&str, Verdict); 3], class: &NodeClass) -> Check {
+    let of = request.overrides().next().map_or(String::new(), |own| {
+        format!(
+            "a dry run of {} in {}",
+            own.offering.instance_type, own.offering.zone
+        )
+    });
+    let parts = said.into_iter().map(|(call, verdict)| match verdict {
+        Verdict::Passed => Check::ok(call, "it would be done"),
+        // It is judged by rights on something without tags, as nothing of that name is there.
+        Verdict::Refused(Cause::Denied, why) if why.contains(":launch-template/") => {
+            let why = format!("not to be told before the first launch: {why}");
+            Check::skipped(call, &why, None)
+        }
+        Verdict::Refused(cause, why) => {
+            Check::failed((call, cause.as_str()), &why, &fix(Some(cause), class))
+        }
+        Verdict::Open(why) => Check::skipped(call, &why, None),
+    });
+    Check::of("launch", &of, parts.collect())
+}

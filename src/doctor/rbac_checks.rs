@@ -1,0 +1,128 @@
+//! Whether the user of a cluster has every right that the daemon takes there: the API server is
+//! asked right by right. It must not know which rights there are: `kube::rights` does.
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, ResourceAttributes, SelfSubjectAccessReview as Review,
+    SelfSubjectAccessReviewSpec,
+};
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+use crate::doctor::codes::Flaw;
+use crate::doctor::options::{LIMIT, Scope};
+use crate::doctor::report::Check;
+use crate::host::text;
+use crate::kubernetes::rbac::{Right, needed};
+use crate::model::cluster::Cluster;
+
+/// Questions at once.
+const AT_ONCE: usize = 8;
+
+/// What the API server says of one verb.
+enum Said {
+    Allowed,
+    Denied,
+    /// It could not be asked; why.
+    Silent(String),
+}
+
+/// Asks for all of them.
+pub(super) async fn examine(client: &Client, own: &Cluster, scope: &Scope) -> Check {
+    if let Some(left_out) = scope.left_out("rights") {
+        return left_out;
+    }
+    let rights = needed(own);
+    let asked = rights.iter().map(|right| async move {
+        let mut said = Vec::with_capacity(right.verbs.len());
+        for verb in right.verbs {
+            let answer = scope.within(ask(client, right, verb)).await;
+            let late = || Said::Silent(format!("no answer within {} s", LIMIT.as_secs()));
+            said.push((*verb, answer.unwrap_or_else(late)));
+        }
+        (right, said)
+    });
+    let asked = stream::iter(asked).buffered(AT_ONCE);
+    let asked: Vec<(&Right<'_>, Vec<(&str, Said)>)> = asked.collect().await;
+    let count: usize = asked.iter().map(|(_, said)| said.len()).sum();
+    let lacks = asked.iter().filter_map(|(right, said)| lack(right, said));
+    let lacks: Vec<Check> = lacks.collect();
+    let mode = own.mode.as_str();
+    let said = format!("asked for {count} that mode = \"{mode}\" takes");
+    Check::of("rights", &said, lacks)
+}
+
+/// What is missing of a right, if anything is.
+fn lack(right: &Right<'_>, said: &[(&str, Said)]) -> Option<Check> {
+    let what = right.what();
+    let silent = said.iter().find_map(|(verb, own)| match own {
+        Said::Silent(why) => Some(format!("whether it may {verb} {what}: {why}")),
+        _ => None,
+    });
+    if let Some(why) = silent {
+        return Some(Check::skipped(&what, &why, None));
+    }
+    let denied = said.iter().filter(|(_, own)| matches!(own, Said::Denied));
+    let denied: Vec<&str> = denied.map(|(verb, _)| *verb).collect();
+    if denied.is_empty() {
+        return None;
+    }
+    let verbs = denied.join(", ");
+    let name = format!("{verbs} {what}");
+    let fix = format!(
+        "add to the {}: {}",
+        right.role.object(),
+        right.rule(&denied)
+    );
+    let (option, turned_off) = match right.purpose.option() {
+        Some(option) => (format!(", for {option}"), right.purpose.can_be_missed()),
+        None => (String::new(), false),
+    };
+    let why = format!("it may not {name}{option}");
+    let name = (name.as_str(), Flaw::RightMissing.code());
+    Some(match turned_off {
+        true => Check::warning(name, &why, &fix),
+        false => Check::failed(name, &why, &fix),
+    })
+}
+
+/// Whether we may do one thing.
+async fn ask(client: &Client, right: &Right<'_>, verb: &str) -> Said {
+    let text = |own: &str| Some(own.to_owned()).filter(|own| !own.is_empty());
+    let spec = if right.resource.starts_with('/') {
+        SelfSubjectAccessReviewSpec {
+            non_resource_attributes: Some(NonResourceAttributes {
+                path: text(right.resource),
+                verb: text(verb),
+            }),
+            resource_attributes: None,
+        }
+    } else {
+        let (resource, part) = right
+            .resource
+            .split_once('/')
+            .unwrap_or((right.resource, ""));
+        SelfSubjectAccessReviewSpec {
+            non_resource_attributes: None,
+            resource_attributes: Some(ResourceAttributes {
+                group: text(right.group),
+                resource: text(resource),
+                subresource: text(part),
+                name: text(right.name),
+                namespace: right.role.namespace().and_then(text),
+                verb: text(verb),
+                ..ResourceAttributes::default()
+            }),
+        }
+    };
+    let review = Review {
+        spec,
+        ..Review::default()
+    };
+    let reviews: Api<Review> = Api::all(client.clone());
+    match reviews.create(&PostParams::default(), &review).await {
+        Ok(answer) if answer.status.as_ref().is_some_and(|own| own.allowed) => Said::Allowed,
+        Ok(_) => Said::Denied,
+        Err(error) => Said::Silent(text::chain(&error)),
+    }
+}

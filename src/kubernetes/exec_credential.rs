@@ -1,0 +1,315 @@
+//! The plugin of a kubeconfig that gives credentials: a process, ended with all that it has started
+//! where it is late. It must not know what they are used for.
+//!
+//! Source: the Kubernetes API `client.authentication.k8s.io/v1`, ExecCredential.
+
+use std::io::{self, IsTerminal, stdin};
+use std::pin::pin;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::config::{ExecConfig, ExecInteractiveMode};
+use serde::Deserialize;
+use serde_json::json;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt, copy, sink};
+use tokio::process::Command;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use crate::host::text;
+use crate::outbound::process_group::Group;
+
+/// Time for a plugin to give credentials, from when it is begun.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+/// So many run at once, or a hundred clusters' would all be late for each other. Whoever comes
+/// first is first.
+const AT_ONCE: usize = 16;
+/// Time to hear what one that has ended said last: something that it has left behind may hold on
+/// to its stderr.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+/// Bytes of what it prints: a certificate and its key are a few kB.
+const PRINTED: u64 = 1 << 20;
+/// Bytes of its stderr that are looked at.
+const SAID: u64 = 4 << 10;
+
+/// Why there are no credentials. What a plugin printed, its arguments and its environment are not
+/// told: there may be secrets in them.
+#[derive(Debug, Error)]
+pub(crate) enum PluginError {
+    #[error("its plugin has no command")]
+    NoCommand,
+    #[error("its plugin wants to ask somebody (interactiveMode: Always), and nobody is there")]
+    Asks,
+    #[error("start its plugin {0:?}")]
+    Start(String, #[source] io::Error),
+    #[error("hear its plugin")]
+    Hear(#[source] io::Error),
+    #[error("its plugin did not give credentials within {} s", LIMIT.as_secs())]
+    Late,
+    #[error("its plugin failed, {0}: {1}")]
+    Failed(ExitStatus, String),
+    #[error("its plugin printed no credentials")]
+    Odd,
+}
+
+/// What a plugin has printed: a token, a certificate with its key, or both.
+pub(super) struct Credentials {
+    pub(super) token: Option<String>,
+    /// As PEM.
+    pub(super) identity: Option<(String, String)>,
+    pub(super) until: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+struct Printed {
+    status: Status,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    expiration_timestamp: Option<Timestamp>,
+    token: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key_data: Option<String>,
+}
+
+static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
+
+/// Runs a plugin once it is its turn, for as long as `LIMIT` at most.
+pub(super) async fn credentials(exec: &ExecConfig) -> Result<Credentials, PluginError> {
+    // It is never closed.
+    let _turn = TURNS.acquire().await;
+    match timeout(LIMIT, run(exec)).await {
+        Ok(printed) => read(&printed?),
+        Err(_) => Err(PluginError::Late),
+    }
+}
+
+async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
+    let program = exec.command.as_ref().ok_or(PluginError::NoCommand)?;
+    // Somebody at a terminal may be asked, say for a code.
+    let is_asking = match exec.interactive_mode {
+        Some(ExecInteractiveMode::Never) => false,
+        Some(ExecInteractiveMode::Always) if !stdin().is_terminal() => {
+            return Err(PluginError::Asks);
+        }
+        _ => stdin().is_terminal(),
+    };
+    let mut spec = json!({"interactive": is_asking});
+    if let Some(cluster) = &exec.cluster {
+        spec["cluster"] = json!(cluster);
+    }
+    let info = json!({
+        "apiVersion": exec.api_version,
+        "kind": "ExecCredential",
+        "spec": spec,
+    });
+    let mut command = Command::new(program);
+    command
+        .args(exec.args.iter().flatten())
+        .envs(exec.env.iter().flatten().filter_map(|own| {
+            let (name, value) = (own.get("name")?, own.get("value")?);
+            Some((name, value))
+        }))
+        .env("KUBERNETES_EXEC_INFO", info.to_string())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
+    if !is_asking {
+        // In a group of its own it could not read from the terminal.
+        command
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .process_group(0);
+    }
+    let mut process = command
+        .spawn()
+        .map_err(|error| PluginError::Start(text::bounded(program), error))?;
+    let group = (!is_asking).then(|| Group::of(&process));
+    let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
+    let (mut printed, mut said) = (Vec::new(), Vec::new());
+    let (heard, status) = {
+        let ends = async {
+            let ended = tokio::join!(heard(stdout, PRINTED, &mut printed), process.wait());
+            sleep(LAST_WORDS).await;
+            ended
+        };
+        let (mut ends, mut says) = (pin!(ends), pin!(heard(stderr, SAID, &mut said)));
+        tokio::select! {
+            ended = &mut ends => ended,
+            _ = &mut says => ends.await,
+        }
+    };
+    // What it has begun and left behind, such as an agent, is its own affair.
+    group.into_iter().for_each(Group::spare);
+    heard.map_err(PluginError::Hear)?;
+    let status = status.map_err(PluginError::Hear)?;
+    if !status.success() {
+        let words = text::bounded(String::from_utf8_lossy(&said).trim());
+        return Err(PluginError::Failed(status, words));
+    }
+    Ok(printed)
+}
+
+/// Takes all that comes, and keeps the beginning.
+async fn heard(
+    from: Option<impl AsyncRead + Unpin>,
+    most: u64,
+    kept: &mut Vec<u8>,
+) -> io::Result<()> {
+    if let Some(mut from) = from {
+        (&mut from).take(most).read_to_end(kept).await?;
+        copy(&mut from, &mut sink()).await?;
+    }
+    Ok(())
+}
+
+fn read(printed: &[u8]) -> Result<Credentials, PluginError> {
+    let text = str::from_utf8(printed).map_err(|_| PluginError::Odd)?;
+    let printed: Printed = serde_saphyr::from_str(text).map_err(|_| PluginError::Odd)?;
+    let status = printed.status;
+    let identity = status.client_certificate_data.zip(status.client_key_data);
+    let token = status.token.map(|own| own.trim().to_owned());
+    let token = token.filter(|own| !own.is_empty());
+    if token.is_none() && identity.is_none() {
+        return Err(PluginError::Odd);
+    }
+    Ok(Credentials {
+        token,
+        identity,
+        until: status.expiration_timestamp,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::path::Path;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A plugin that is a script for `sh`.
+    fn script(text: &str) -> ExecConfig {
+        let config = json!({
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "sh",
+            "args": ["-c", text],
+            "interactiveMode": "Never",
+        });
+        serde_json::from_value(config).expect("a plugin")
+    }
+
+    async fn fails(exec: &ExecConfig) -> String {
+        let ran = credentials(exec).await;
+        text::chain(&ran.err().expect("no credentials"))
+    }
+
+    #[tokio::test]
+    async fn what_a_plugin_prints_is_read() {
+        let until = "2099-01-01T00:00:00Z";
+        let print = |status: &str| script(&format!("echo '{{\"status\": {{{status}}}}}'"));
+        let exec = print(&format!(
+            "\"token\": \" abc\", \"expirationTimestamp\": \"{until}\""
+        ));
+        let own = credentials(&exec).await.expect("a token");
+        assert_eq!(own.token.as_deref(), Some("abc"));
+        assert_eq!(own.until, Some(until.parse().expect("a time")));
+        assert!(own.identity.is_none());
+        let exec = print("\"clientCertificateData\": \"c\", \"clientKeyData\": \"k\"");
+        let own = credentials(&exec).await.expect("an identity");
+        assert_eq!(own.identity, Some(("c".to_owned(), "k".to_owned())));
+        for odd in [
+            "",
+            "\"token\": \"\"",
+            "\"clientKeyData\": \"k\"",
+            "\"token\": {}",
+        ] {
+            assert_eq!(
+                fails(&print(odd)).await,
+                "its plugin printed no credentials"
+            );
+        }
+        let many = script("head -c 2000000 /dev/zero; head -c 2000000 /dev/zero >&2");
+        assert_eq!(fails(&many).await, "its plugin printed no credentials");
+    }
+
+    #[tokio::test]
+    async fn a_plugin_knows_what_the_kubeconfig_says() {
+        let print = "printf '{\"status\": {\"token\": \"%s\"}}' \
+                     \"$A $(echo \"$KUBERNETES_EXEC_INFO\" | tr -d '\"\\n')\"";
+        let mut exec = script(print);
+        let variable = [("name", "A"), ("value", "b")];
+        let variable = variable.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        exec.env = Some(vec![HashMap::from(variable)]);
+        let token = credentials(&exec).await.expect("a token").token;
+        let token = token.expect("a token");
+        assert!(
+            token.starts_with("b {apiVersion:client.authentication.k8s.io/v1,"),
+            "{token}"
+        );
+        assert!(token.contains("kind:ExecCredential"), "{token}");
+        assert!(token.contains("interactive:false"), "{token}");
+    }
+
+    #[tokio::test]
+    async fn why_a_plugin_gives_nothing_is_told_without_its_secrets() {
+        let mut exec = script("echo no such profile >&2; echo s3cret; exit 3");
+        let said = fails(&exec).await;
+        assert_eq!(said, "its plugin failed, exit status: 3: no such profile");
+        exec.command = Some("/nope".to_owned());
+        let said = fails(&exec).await;
+        assert!(
+            said.starts_with("start its plugin \"/nope\": No such file"),
+            "{said}"
+        );
+        exec.command = None;
+        assert_eq!(fails(&exec).await, "its plugin has no command");
+    }
+
+    #[tokio::test]
+    async fn what_a_plugin_leaves_behind_is_not_waited_for_and_not_ended() {
+        let dir = TempDir::new().expect("a directory");
+        let pid = dir.path().join("pid");
+        let text = format!(
+            "sleep 60 >/dev/null & echo $! > {}; echo '{{\"status\": {{\"token\": \"a\"}}}}'",
+            pid.display()
+        );
+        let own = timeout(Duration::from_secs(10), credentials(&script(&text))).await;
+        assert!(own.expect("it is not late").is_ok());
+        let pid = std::fs::read_to_string(&pid).expect("it has begun");
+        assert!(is_there(pid.trim()));
+        let ended = Command::new("kill").arg(pid.trim()).status().await;
+        assert!(ended.expect("it is ended").success());
+    }
+
+    /// Whether a process is there that is not to be reaped.
+    fn is_there(pid: &str) -> bool {
+        let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
+        stat.is_ok_and(|own| !own.contains(") Z "))
+    }
+
+    #[tokio::test]
+    async fn a_plugin_that_is_given_up_ends_with_what_it_has_started() {
+        let dir = TempDir::new().expect("a directory");
+        let pids = dir.path().join("pids");
+        let text = format!("sleep 60 & echo $$ $! > {}; wait", pids.display());
+        let exec = script(&text);
+        let given_up = timeout(Duration::from_secs(2), credentials(&exec)).await;
+        assert!(given_up.is_err());
+        let pids = std::fs::read_to_string(&pids).expect("it has begun");
+        let mut pids: Vec<_> = pids.split_whitespace().collect();
+        assert_eq!(pids.len(), 2);
+        for _ in 0..100 {
+            pids.retain(|own| is_there(own));
+            if pids.is_empty() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{pids:?} are still there");
+    }
+}

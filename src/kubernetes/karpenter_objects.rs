@@ -1,0 +1,480 @@
+//! Reads all of Karpenter's objects that a cluster has, in the newest version that it serves.
+//! It must not know what becomes of them, and writes nothing.
+
+use std::time::Duration;
+
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use kube::client::Body;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::time::timeout;
+
+use crate::config::SourceFile;
+use crate::host::text;
+use crate::kubernetes::client::{ConnectError, Connection, connect};
+use crate::kubernetes::list::PAGE;
+use crate::migrate::manifests::BYTES_MAX;
+use crate::model::cluster::{Api, Kubeconfig};
+
+/// Time for one answer: pools and node classes are hundreds at most.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Time for all of it.
+const ALL: Duration = Duration::from_secs(120);
+/// Pages of a kind at most; with so many objects nobody imports them.
+const PAGES: usize = 40;
+/// Templates of pods at most that are got one by one.
+const TEMPLATES: usize = 1000;
+
+/// A kind with the versions of it that are understood, the newest first.
+struct Kind {
+    group: &'static str,
+    plural: &'static str,
+    versions: &'static [&'static str],
+}
+
+/// All that is looked for.
+const KINDS: [Kind; 6] = [
+    kind("karpenter.sh", "nodepools", &["v1", "v1beta1"]),
+    kind("karpenter.sh", "nodeoverlays", &["v1alpha1"]),
+    kind(
+        "karpenter.sh",
+        "provisioners",
+        &["v1alpha5", "v1alpha4", "v1alpha3"],
+    ),
+    kind("karpenter.k8s.aws", "ec2nodeclasses", &["v1", "v1beta1"]),
+    kind("karpenter.k8s.aws", "awsnodetemplates", &["v1alpha1"]),
+    kind(BUFFERS, "capacitybuffers", &["v1beta1", "v1alpha1"]),
+];
+
+/// Where objects are that need not be Karpenter's.
+const BUFFERS: &str = "autoscaling.x-k8s.io";
+
+const fn kind(
+    group: &'static str,
+    plural: &'static str,
+    versions: &'static [&'static str],
+) -> Kind {
+    Kind {
+        group,
+        plural,
+        versions,
+    }
+}
+
+/// Why there are no objects.
+#[derive(Debug, Error)]
+pub(crate) enum ObjectsError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("reach the API at {server}: {why}; try {kubectl} get --raw /version")]
+    Unreached {
+        server: String,
+        why: String,
+        kubectl: String,
+    },
+    #[error("read {path} of {server}: no answer within {} s", ANSWER.as_secs())]
+    Late { server: String, path: String },
+    #[error("read Karpenter's objects of {server}: not done within {} s", ALL.as_secs())]
+    Endless { server: String },
+    #[error(
+        "use the API at {server}: it does not know the user (401); try {kubectl} auth whoami, and \
+         write credentials that it takes"
+    )]
+    Unknown { server: String, kubectl: String },
+    #[error(
+        "read {} of {server}: the user may not (403); give it the right: kubectl create \
+         clusterrole outrigger-import --verb=list --resource={}, bound by a clusterrolebinding",
+        all.join(" and "),
+        all.join(",")
+    )]
+    Forbidden { server: String, all: Vec<String> },
+    #[error(
+        "read {path} of {server}: the user may not (403); give it the right: kubectl create \
+         clusterrole outrigger-import --verb=get {right}, bound by a clusterrolebinding"
+    )]
+    Hidden {
+        server: String,
+        path: String,
+        right: String,
+    },
+    #[error("read {path} of {server}: {why}")]
+    Odd {
+        server: String,
+        path: String,
+        why: String,
+    },
+    #[error("read {path} of {server}: there are more than {BYTES_MAX} bytes, or {PAGES} pages")]
+    TooMuch { server: String, path: String },
+    #[error(
+        "find Karpenter's objects at {server}: its API has none of {}; name another cluster with \
+         --context",
+        looked_for.join(", ")
+    )]
+    NoKinds {
+        server: String,
+        looked_for: Vec<String>,
+    },
+    #[error(
+        "find Karpenter's objects at {server}: its API has {}, and there is none of them",
+        kinds.join(", ")
+    )]
+    Empty { server: String, kinds: Vec<String> },
+}
+
+/// All objects, as texts for an import.
+pub(crate) async fn read(kubeconfig: &Kubeconfig) -> Result<Vec<SourceFile>, ObjectsError> {
+    let connection = connect(kubeconfig, &Api::default()).await?;
+    let server = connection.server.clone();
+    let mut visit = Visit {
+        kubectl: kubectl(kubeconfig),
+        connection,
+        bytes: 0,
+    };
+    match timeout(ALL, visit.all()).await {
+        Ok(read) => read,
+        Err(_) => Err(ObjectsError::Endless { server }),
+    }
+}
+
+/// What kubectl is to be called with.
+fn kubectl(kubeconfig: &Kubeconfig) -> String {
+    let path = text::quoted(&kubeconfig.path.to_string_lossy());
+    let context = kubeconfig.context.iter();
+    let context: String = context
+        .map(|own| format!(" --context {}", text::quoted(own)))
+        .collect();
+    format!("kubectl --kubeconfig {path}{context}")
+}
+
+/// An answer: what is there, or why there is nothing.
+enum Answer {
+    There(String),
+    Absent,
+    Forbidden,
+}
+
+/// One reading of a cluster.
+struct Visit {
+    connection: Connection,
+    kubectl: String,
+    /// Bytes that came so far.
+    bytes: usize,
+}
+
+impl Visit {
+    async fn all(&mut self) -> Result<Vec<SourceFile>, ObjectsError> {
+        let server = self.connection.server.clone();
+        let (mut served, mut forbidden) = (Vec::new(), Vec::new());
+        let (mut files, mut count) = (Vec::new(), 0);
+        for own in &KINDS {
+            let Some(version) = self.version(own).await? else {
+                continue;
+            };
+            let name = format!("{}.{}", own.plural, own.group);
+            let path = format!("/apis/{}/{version}/{}", own.group, own.plural);
+            served.push(name.clone());
+            match self.list(&path).await? {
+                None => forbidden.push(name),
+                Some(pages) => {
+                    count += pages.iter().map(|page| page.objects).sum::<usize>();
+                    files.extend(pages);
+                }
+            }
+        }
+        if !forbidden.is_empty() {
+            let all = forbidden;
+            return Err(ObjectsError::Forbidden { server, all });
+        }
+        if served.is_empty() {
+            let looked_for = KINDS.iter();
+            let looked_for = looked_for.map(|own| {
+                let versions = own.versions.join(" or ");
+                format!("{}.{} ({versions})", own.plural, own.group)
+            });
+            let looked_for = looked_for.collect();
+            return Err(ObjectsError::NoKinds { server, looked_for });
+        }
+        if count == 0 {
+            let kinds = served;
+            return Err(ObjectsError::Empty { server, kinds });
+        }
+        let templates = self.templates(&files).await?;
+        let mut sources: Vec<SourceFile> = files.into_iter().map(|page| page.file).collect();
+        sources.extend(templates);
+        Ok(sources)
+    }
+
+    /// The newest version of a kind that the API has, if it has any.
+    async fn version(&mut self, own: &Kind) -> Result<Option<&'static str>, ObjectsError> {
+        for version in own.versions {
+            let path = format!("/apis/{}/{version}", own.group);
+            let found = match self.ask(&path).await? {
+                Answer::There(text) => self.parsed(&path, &text)?,
+                Answer::Absent => continue,
+                Answer::Forbidden => {
+                    return Err(ObjectsError::Hidden {
+                        server: self.connection.server.clone(),
+                        right: "--non-resource-url=/apis/*".to_owned(),
+                        path,
+                    });
+                }
+            };
+            let resources = found["resources"].as_array();
+            let mut names = resources.into_iter().flatten().map(|own| &own["name"]);
+            if names.any(|name| name == own.plural) {
+                return Ok(Some(version));
+            }
+        }
+        Ok(None)
+    }
+
+    /// All objects of a kind, page by page; none where we may not list them.
+    async fn list(&mut self, path: &str) -> Result<Option<Vec<Page>>, ObjectsError> {
+        let (mut pages, mut next) = (Vec::new(), String::new());
+        for number in 0..PAGES {
+            let wanted = match next.is_empty() {
+                true => format!("{path}?limit={PAGE}"),
+                false => format!("{path}?limit={PAGE}&continue={next}"),
+            };
+            let text = match self.ask(&wanted).await? {
+                Answer::There(text) => text,
+                Answer::Forbidden => return Ok(None),
+                // It has gone since it was found.
+                Answer::Absent => return Ok(Some(pages)),
+            };
+            let found = self.parsed(path, &text)?;
+            let name = match number {
+                0 => format!("{}{path}", self.connection.server),
+                _ => format!("{}{path} (page {})", self.connection.server, number + 1),
+            };
+            pages.push(Page {
+                file: SourceFile::new(name, text),
+                objects: found["items"].as_array().map_or(0, Vec::len),
+                templates: templates(&found),
+            });
+            match found["metadata"]["continue"].as_str() {
+                None | Some("") => return Ok(Some(pages)),
+                // It is base64 that URLs can have, or else it is what it is.
+                Some(token) => next = encoded(token),
+            }
+        }
+        Err(self.too_much(path))
+    }
+
+    /// The PodTemplates that buffers name. What is not there is told by whoever looks for it.
+    async fn templates(&mut self, pages: &[Page]) -> Result<Vec<SourceFile>, ObjectsError> {
+        let mut named: Vec<&(String, String)> =
+            pages.iter().flat_map(|page| &page.templates).collect();
+        named.sort();
+        named.dedup();
+        let mut files = Vec::new();
+        for (namespace, name) in named.into_iter().take(TEMPLATES) {
+            let path = format!(
+                "/api/v1/namespaces/{}/podtemplates/{}",
+                encoded(namespace),
+                encoded(name)
+            );
+            match self.ask(&path).await? {
+                Answer::There(text) => {
+                    let name = format!("{}{path}", self.connection.server);
+                    files.push(SourceFile::new(name, text));
+                }
+                Answer::Absent => {}
+                Answer::Forbidden => {
+                    return Err(ObjectsError::Hidden {
+                        server: self.connection.server.clone(),
+                        right: "--resource=podtemplates".to_owned(),
+                        path,
+                    });
+                }
+            }
+        }
+        Ok(files)
+    }
+
+    /// Asks for a path.
+    async fn ask(&mut self, path: &str) -> Result<Answer, ObjectsError> {
+        let server = self.connection.server.clone();
+        let odd = |why: String| ObjectsError::Odd {
+            server: server.clone(),
+            path: path.to_owned(),
+            why,
+        };
+        let request = Request::get(path).body(Body::empty());
+        let request = request.map_err(|error| odd(error.to_string()))?;
+        self.connection.limiter.turn().await;
+        let left = BYTES_MAX.saturating_sub(self.bytes);
+        let client = self.connection.client.clone();
+        let answer = timeout(ANSWER, async {
+            let (head, body) = client.send(request).await?.into_parts();
+            let body = Limited::new(body, left).collect().await;
+            let body = body.map(|own| own.to_bytes());
+            Ok::<_, kube::Error>((head.status, body))
+        });
+        let (status, body) = match answer.await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => {
+                return Err(ObjectsError::Unreached {
+                    why: text::chain(&error),
+                    kubectl: self.kubectl.clone(),
+                    server,
+                });
+            }
+            Err(_) => {
+                let path = path.to_owned();
+                return Err(ObjectsError::Late { server, path });
+            }
+        };
+        match status {
+            StatusCode::NOT_FOUND => return Ok(Answer::Absent),
+            StatusCode::FORBIDDEN => return Ok(Answer::Forbidden),
+            StatusCode::UNAUTHORIZED => {
+                let kubectl = self.kubectl.clone();
+                return Err(ObjectsError::Unknown { server, kubectl });
+            }
+            status if !status.is_success() => return Err(odd(format!("it answers {status}"))),
+            _ => {}
+        }
+        let body = body.map_err(
+            |error| match error.is::<http_body_util::LengthLimitError>() {
+                true => self.too_much(path),
+                false => odd(error.to_string()),
+            },
+        )?;
+        self.bytes += body.len();
+        let text = String::from_utf8(body.to_vec());
+        text.map(Answer::There)
+            .map_err(|_| odd("it is no text".to_owned()))
+    }
+
+    fn parsed(&self, path: &str, text: &str) -> Result<Value, ObjectsError> {
+        serde_json::from_str(text).map_err(|error| ObjectsError::Odd {
+            server: self.connection.server.clone(),
+            path: path.to_owned(),
+            why: error.to_string(),
+        })
+    }
+
+    fn too_much(&self, path: &str) -> ObjectsError {
+        ObjectsError::TooMuch {
+            server: self.connection.server.clone(),
+            path: path.to_owned(),
+        }
+    }
+}
+
+/// A page of a listing.
+struct Page {
+    file: SourceFile,
+    objects: usize,
+    /// Namespaces and names of the PodTemplates that its objects name.
+    templates: Vec<(String, String)>,
+}
+
+fn templates(page: &Value) -> Vec<(String, String)> {
+    let items = page["items"].as_array().into_iter().flatten();
+    let each = items.filter_map(|item| {
+        let name = item["spec"]["podTemplateRef"]["name"].as_str()?;
+        let namespace = item["metadata"]["namespace"].as_str()?;
+        Some((namespace.to_owned(), name.to_owned()))
+    });
+    each.collect()
+}
+
+/// A text as a part of a URL.
+fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let each = text.bytes().map(|byte| match plain(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    });
+    each.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::pending;
+
+    use http::{Request, Response, StatusCode};
+    use kube::Client;
+    use kube::client::Body;
+    use tower::service_fn;
+
+    use super::{BYTES_MAX, Connection, ObjectsError, Visit, encoded};
+
+    fn visit(client: Client) -> Visit {
+        Visit {
+            connection: Connection::over(client),
+            kubectl: "kubectl".to_owned(),
+            bytes: 0,
+        }
+    }
+
+    /// What comes of an API that gives this to everybody.
+    async fn answered(status: StatusCode, body: &'static str) -> Result<usize, ObjectsError> {
+        let service = service_fn(move |_: Request<Body>| async move {
+            let answer = Response::builder().status(status);
+            Ok::<_, Infallible>(
+                answer
+                    .body(Body::from(body.as_bytes().to_vec()))
+                    .expect("an answer"),
+            )
+        });
+        let mut visit = visit(Client::new(service, "default"));
+        visit.all().await.map(|files| files.len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_that_never_answers_is_given_up() {
+        let service =
+            service_fn(|_: Request<Body>| pending::<Result<Response<Body>, Infallible>>());
+        let mut visit = visit(Client::new(service, "default"));
+        let late = visit.all().await.expect_err("no answer");
+        assert!(matches!(late, ObjectsError::Late { .. }), "{late}");
+    }
+
+    #[tokio::test]
+    async fn answers_that_are_none_are_told() {
+        let rows = [
+            (
+                StatusCode::UNAUTHORIZED,
+                "",
+                "it does not know the user (401)",
+            ),
+            (StatusCode::BAD_GATEWAY, "", "it answers 502 Bad Gateway"),
+            (StatusCode::OK, "<html>", "expected value"),
+            (StatusCode::OK, "[]", "none of nodepools.karpenter.sh"),
+            (StatusCode::NOT_FOUND, "", "none of nodepools.karpenter.sh"),
+        ];
+        for (status, body, expect) in rows {
+            let error = answered(status, body).await.expect_err(expect).to_string();
+            assert!(error.contains(expect), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_listing_without_end_is_given_up() {
+        let endless = r#"{"resources": [{"name": "nodepools"}], "metadata": {"continue": "a"}}"#;
+        let error = answered(StatusCode::OK, endless).await.expect_err("no end");
+        assert!(matches!(error, ObjectsError::TooMuch { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn no_more_is_read_than_can_be_imported() {
+        let service = service_fn(|_: Request<Body>| async {
+            Ok::<_, Infallible>(Response::new(Body::from(vec![b' '; 64])))
+        });
+        let mut visit = visit(Client::new(service, "default"));
+        visit.bytes = BYTES_MAX - 10;
+        let error = visit.all().await.expect_err("too much");
+        assert!(matches!(error, ObjectsError::TooMuch { .. }), "{error}");
+    }
+
+    #[test]
+    fn what_a_url_cannot_have_is_encoded() {
+        assert_eq!(encoded("a-B_0.~"), "a-B_0.~");
+        assert_eq!(encoded("a/b=?ü"), "a%2Fb%3D%3F%C3%BC");
+    }
+}

@@ -1,0 +1,339 @@
+//! Reads and writes a cluster's Lease: who holds it, and what its annotations say.
+//! It must not know who should hold it, nor what the annotations mean.
+//!
+//! Both are written by themselves, and neither keeps the other from being written: whoever changes
+//! annotations goes by those that were read, not by the version of an object that its holder renews
+//! every other second.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+use kube::api::{GetParams, Patch, PatchParams, PostParams};
+use kube::core::{Request, Status};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::coordination::leader_election::{Hold, LASTS};
+use crate::coordination::lease_annotations::Lease;
+use crate::engine::command::LeasePatch;
+use crate::kubernetes::client::Connection;
+use crate::model::id::LeaseName;
+use crate::model::labels::Labels;
+use crate::outbound::fence::Fenced;
+
+/// The object as it was read.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Stored {
+    metadata: Meta,
+    spec: Spec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Meta {
+    resource_version: String,
+    annotations: Option<Labels>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    holder_identity: Option<String>,
+    renew_time: Option<String>,
+    lease_duration_seconds: Option<u32>,
+    lease_transitions: Option<u32>,
+}
+
+/// Who holds a Lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Its resource version; none where there is no Lease.
+    pub(crate) version: Option<String>,
+    pub(crate) hold: Hold,
+    /// How often it has changed hands.
+    pub(crate) transitions: u32,
+    /// The host that has asked for the cluster last, and when by its clock.
+    pub(crate) asked: Option<String>,
+}
+
+/// The annotation by which a host asks whoever leads a cluster for it: `HOST TIME`. It is no word
+/// for the engine, which does not see it.
+const ASKED: &str = "outrigger.dev/asked-by";
+
+/// Who we are to the API server, in the fields we write.
+pub(crate) const FIELD_MANAGER: &str = "outrigger";
+
+/// How often annotations are tried to be written while the holder renews the Lease.
+const TRIES: u32 = 5;
+
+/// The annotations of the Lease; none where there is none.
+pub(crate) async fn read(connection: &Connection) -> Result<Option<Lease>, kube::Error> {
+    Ok(stored(connection).await?.map(lease))
+}
+
+/// Who holds the Lease.
+pub(crate) async fn holder(connection: &Connection) -> Result<Held, kube::Error> {
+    Ok(stored(connection).await?.map(held).unwrap_or_default())
+}
+
+/// Who holds the Lease of another autoscaler; none where there is none.
+pub(crate) async fn other(client: &Client, place: &LeaseName) -> Result<Option<Hold>, kube::Error> {
+    let stored = read_at(client, place).await?;
+    Ok(stored.map(|own| held(own).hold))
+}
+
+async fn stored(connection: &Connection) -> Result<Option<Stored>, kube::Error> {
+    read_at(&connection.client, &connection.lease).await
+}
+
+async fn read_at(client: &Client, place: &LeaseName) -> Result<Option<Stored>, kube::Error> {
+    let request = leases(place).get(&place.name, &GetParams::default());
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    match client.request::<Stored>(request).await {
+        Ok(stored) => Ok(Some(stored)),
+        Err(kube::Error::Api(status)) if status.code == 404 && status.reason == "NotFound" => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Changes the annotations of the Lease if they are still those of the version, or makes it if
+/// there is none: a conflict otherwise. Returns how they are then. Who holds it is left as it is.
+pub(crate) async fn write(
+    connection: &Connection,
+    patch: &LeasePatch,
+) -> Result<Lease, kube::Error> {
+    let annotations = annotations(patch);
+    let Some(version) = &patch.version else {
+        return create(connection, annotations, None).await.map(lease);
+    };
+    let mut tries = 1;
+    loop {
+        let known = stored(connection).await?.unwrap_or_default();
+        let at = known.metadata.resource_version.clone();
+        if lease(known).version != *version {
+            return Err(conflict());
+        }
+        // Requests for Leases pass the fence of the client, since it is by them that it opens.
+        if !connection.fence.is_open() {
+            return Err(kube::Error::Service(Box::new(Fenced::Term)));
+        }
+        let body = json!({"metadata": {"annotations": &annotations, "resourceVersion": at}});
+        match patched(connection, &body).await {
+            // Its holder has renewed it meanwhile.
+            Err(kube::Error::Api(status)) if status.code == 409 && tries < TRIES => tries += 1,
+            other => return other.map(lease),
+        }
+    }
+}
+
+/// Has the Lease say that somebody holds it since now, or goes on to, if it is still at its
+/// version; makes it if there was none. With an empty name nobody holds it. Who has asked for the
+/// cluster is forgotten where it changes hands, unless it is let go for them.
+pub(crate) async fn hold(
+    connection: &Connection,
+    known: &Held,
+    holder: &str,
+    now: Timestamp,
+) -> Result<Held, kube::Error> {
+    let spec = spec(known, holder, now);
+    let stored = match &known.version {
+        None => create(connection, Map::new(), Some(spec)).await?,
+        Some(version) => {
+            let mut body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+            if known.asked.is_some() && known.hold.holder != holder {
+                body["metadata"]["annotations"] = json!({ASKED: null});
+            }
+            patched(connection, &body).await?
+        }
+    };
+    Ok(held(stored))
+}
+
+/// Has the Lease say that a host asks for the cluster. Whoever holds it sees that when it renews
+/// it.
+pub(crate) async fn ask(
+    connection: &Connection,
+    host: &str,
+    now: Timestamp,
+) -> Result<(), kube::Error> {
+    let body = json!({"metadata": {"annotations": {ASKED: format!("{host} {now}")}}});
+    patched(connection, &body).await.map(drop)
+}
+
+/// Has the Lease say that nobody holds it, for whoever has asked for the cluster.
+pub(crate) async fn part(
+    connection: &Connection,
+    known: &Held,
+    now: Timestamp,
+) -> Result<Held, kube::Error> {
+    let kept = Held {
+        asked: None,
+        ..known.clone()
+    };
+    hold(connection, &kept, "", now).await
+}
+
+/// What changes of a Lease that somebody holds since now. Source: Kubernetes API, LeaseSpec.
+fn spec(known: &Held, holder: &str, now: Timestamp) -> Value {
+    let time = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let mut spec = json!({
+        "holderIdentity": holder,
+        "leaseDurationSeconds": LASTS.as_secs(),
+        "renewTime": &time,
+    });
+    if !holder.is_empty() && known.hold.holder != holder {
+        spec["acquireTime"] = json!(time);
+        spec["leaseTransitions"] = json!(known.transitions.saturating_add(1));
+    }
+    spec
+}
+
+/// Makes the Lease; a conflict where there is one.
+async fn create(
+    connection: &Connection,
+    annotations: Map<String, Value>,
+    spec: Option<Value>,
+) -> Result<Stored, kube::Error> {
+    let params = PostParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        ..PostParams::default()
+    };
+    let body = json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": &connection.lease.name, "annotations": annotations},
+        "spec": spec.unwrap_or_else(|| json!({})),
+    });
+    let request = requests(connection).create(&params, body.to_string().into_bytes());
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    connection.client.request::<Stored>(request).await
+}
+
+async fn patched(connection: &Connection, body: &Value) -> Result<Stored, kube::Error> {
+    let params = PatchParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        ..PatchParams::default()
+    };
+    let request = requests(connection).patch(&connection.lease.name, &params, &Patch::Merge(body));
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    connection.client.request::<Stored>(request).await
+}
+
+fn requests(connection: &Connection) -> Request {
+    leases(&connection.lease)
+}
+
+fn leases(place: &LeaseName) -> Request {
+    Request::new(format!(
+        "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
+        place.namespace
+    ))
+}
+
+/// What the API server says to who comes too late.
+fn conflict() -> kube::Error {
+    let status = Status::failure("the annotations of the Lease are others by now", "Conflict");
+    kube::Error::Api(Box::new(status.with_code(409)))
+}
+
+/// The annotations of a patch. A null takes one away where there is one; a new Lease has none.
+fn annotations(patch: &LeasePatch) -> Map<String, Value> {
+    let set = patch.annotations.iter();
+    let set = set.filter(|(_, value)| patch.version.is_some() || value.is_some());
+    set.map(|(key, value)| (key.clone(), json!(value)))
+        .collect()
+}
+
+fn lease(stored: Stored) -> Lease {
+    let mut annotations = stored.metadata.annotations.unwrap_or_default();
+    annotations.retain(|key, _| key != ASKED);
+    let mut print = DefaultHasher::new();
+    for pair in &annotations {
+        pair.hash(&mut print);
+    }
+    Lease {
+        version: format!("{:016x}", print.finish()),
+        annotations,
+    }
+}
+
+fn held(stored: Stored) -> Held {
+    let spec = stored.spec;
+    let annotations = stored.metadata.annotations.as_ref();
+    let asked = annotations.and_then(|own| own.get(ASKED)).cloned();
+    Held {
+        version: Some(stored.metadata.resource_version),
+        hold: Hold {
+            holder: spec.holder_identity.unwrap_or_default(),
+            renewed: spec.renew_time.unwrap_or_default(),
+            lasts: Duration::from_secs(spec.lease_duration_seconds.unwrap_or(0).into()),
+        },
+        transitions: spec.lease_transitions.unwrap_or(0),
+        asked,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, from_value, json};
+
+    use super::{Held, annotations, held, lease, spec};
+    use crate::engine::command::LeasePatch;
+
+    fn stored(version: &str, spec: Value) -> super::Stored {
+        let metadata = json!({"resourceVersion": version, "annotations": {"a": "b"}});
+        from_value(json!({"metadata": metadata, "spec": spec})).expect("a Lease")
+    }
+
+    #[test]
+    fn annotations_are_taken_away_only_from_a_lease_that_is_there() {
+        let set = vec![
+            ("a".to_owned(), Some("b".to_owned())),
+            ("c".to_owned(), None),
+        ];
+        let mut patch = LeasePatch {
+            version: Some("7".into()),
+            annotations: set,
+        };
+        assert_eq!(
+            Value::from(annotations(&patch)),
+            json!({"a": "b", "c": null})
+        );
+        patch.version = None;
+        assert_eq!(Value::from(annotations(&patch)), json!({"a": "b"}));
+    }
+
+    #[test]
+    fn a_renewal_is_no_change_of_annotations() {
+        let old = lease(stored("7", json!({"holderIdentity": "a"})));
+        assert_eq!(lease(stored("8", json!({"holderIdentity": "b"}))), old);
+        let mut other = stored("8", json!({}));
+        other.metadata.annotations = Some([("a".into(), "c".into())].into_iter().collect());
+        assert_ne!(lease(other).version, old.version);
+    }
+
+    #[test]
+    fn a_lease_changes_hands_once() {
+        let now = "2026-01-02T03:04:05.6789Z".parse().expect("a time");
+        let known = held(stored(
+            "7",
+            json!({"holderIdentity": "a", "leaseTransitions": 4}),
+        ));
+        let time = "2026-01-02T03:04:05.678900Z";
+        let same = json!({"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": time});
+        assert_eq!(spec(&known, "a", now), same);
+        let mut other = same.clone();
+        other["holderIdentity"] = json!("b");
+        other["acquireTime"] = json!(time);
+        other["leaseTransitions"] = json!(5);
+        assert_eq!(spec(&known, "b", now), other);
+        assert_eq!(spec(&known, "", now)["leaseTransitions"], Value::Null);
+        let first = spec(&Held::default(), "a", now);
+        assert_eq!(first["leaseTransitions"], 1);
+    }
+}

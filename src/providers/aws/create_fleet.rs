@@ -1,0 +1,213 @@
+//! One CreateFleet call, and what EC2 made of it.
+//! It must not know how a request came about, nor what a refusal leads to.
+
+use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
+use aws_sdk_ec2::operation::create_fleet::builders::CreateFleetFluentBuilder;
+use aws_sdk_ec2::types::{
+    CreateFleetError as Listed, DefaultTargetCapacityType, FleetLaunchTemplateConfigRequest,
+    FleetLaunchTemplateOverridesRequest, FleetLaunchTemplateSpecificationRequest,
+    FleetOnDemandAllocationStrategy, FleetReservationType, FleetType, InstanceLifecycle,
+    InstanceType, OnDemandOptionsRequest, ReservedCapacityOptionsRequest, ResourceType,
+    SpotAllocationStrategy, SpotOptionsRequest, TargetCapacitySpecificationRequest,
+};
+
+use crate::ec2::create_fleet::{Config, FleetRequest, Override, Target};
+use crate::ec2::errors::{FleetError, FleetOutcome};
+use crate::host::clock;
+use crate::model::id::InstanceId;
+use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
+use crate::providers::aws::clients::{Account, once};
+use crate::providers::aws::error::Fault;
+use crate::providers::aws::launch_templates::{Templates, specification};
+
+/// What came of a request.
+pub(crate) struct Outcome {
+    /// The instance, and the subnet it is in.
+    pub(crate) launched: Option<(Instance, Option<String>)>,
+    /// What else EC2 said.
+    pub(crate) said: FleetOutcome,
+}
+
+/// Makes the templates of a request that are not there yet, and asks for the instance.
+pub(crate) async fn launch(
+    account: &Account,
+    templates: &Templates,
+    request: &FleetRequest,
+) -> Result<Outcome, Fault> {
+    let names: Vec<String> = request
+        .configs
+        .iter()
+        .map(|it| it.template.name())
+        .collect();
+    let mut answer = attempt(account, templates, request).await;
+    if let Err(fault) = &answer
+        && fault.is(&["InvalidLaunchTemplateName.NotFoundException"])
+    {
+        // Somebody has removed a template: it is made again, once.
+        templates.forget(&names).await;
+        answer = attempt(account, templates, request).await;
+    }
+    templates.done(&names).await;
+    let answer = answer?;
+    let errors: Vec<FleetError> = answer.errors().iter().map(error).collect();
+    Ok(Outcome {
+        launched: launched(&answer, request),
+        said: FleetOutcome::of(request, &errors),
+    })
+}
+
+async fn attempt(
+    account: &Account,
+    templates: &Templates,
+    request: &FleetRequest,
+) -> Result<CreateFleetOutput, Fault> {
+    let configs = configs(account, templates, request).await?;
+    account.buckets.fleet.turn().await;
+    let call = call(account, request, configs).client_token(&request.token);
+    // Of several attempts only what became of the last would be known: that may be refused where
+    // the first, whose answer was lost, has made an instance. The engine asks again, and knows.
+    let answer = call.customize().config_override(once()).send().await;
+    answer.map_err(|error| Fault::new("CreateFleet", error))
+}
+
+/// The templates of a request, each made if it is not there, with what may be launched from it.
+pub(crate) async fn configs(
+    account: &Account,
+    templates: &Templates,
+    request: &FleetRequest,
+) -> Result<Vec<FleetLaunchTemplateConfigRequest>, Fault> {
+    let mut configs = Vec::with_capacity(request.configs.len());
+    for own in &request.configs {
+        templates.ensure(account, &own.template).await?;
+        configs.push(config(own));
+    }
+    Ok(configs)
+}
+
+/// A template by its name, with what may be launched from it.
+pub(crate) fn config(own: &Config) -> FleetLaunchTemplateConfigRequest {
+    let template = FleetLaunchTemplateSpecificationRequest::builder()
+        .launch_template_name(own.template.name())
+        // There is one version of each: its name says what is in it.
+        .version("$Latest")
+        .build();
+    FleetLaunchTemplateConfigRequest::builder()
+        .launch_template_specification(template)
+        .set_overrides(Some(own.overrides.iter().map(alternative).collect()))
+        .build()
+}
+
+/// The call for a request, without its token.
+pub(crate) fn call(
+    account: &Account,
+    request: &FleetRequest,
+    configs: Vec<FleetLaunchTemplateConfigRequest>,
+) -> CreateFleetFluentBuilder {
+    let call = account
+        .ec2
+        .create_fleet()
+        .r#type(FleetType::Instant)
+        .set_launch_template_configs(Some(configs))
+        .set_context(request.context.clone())
+        .tag_specifications(specification(ResourceType::Instance, &request.tags))
+        .tag_specifications(specification(ResourceType::Volume, &request.tags))
+        .tag_specifications(specification(ResourceType::Fleet, &request.tags))
+        .target_capacity_specification(
+            TargetCapacitySpecificationRequest::builder()
+                .total_target_capacity(1)
+                .default_target_capacity_type(DefaultTargetCapacityType::from(
+                    request.target.as_str(),
+                ))
+                .build(),
+        );
+    let strategy = request.strategy.map(|own| own.as_str());
+    match (request.target, strategy) {
+        (Target::Spot, Some(strategy)) => call.spot_options(
+            SpotOptionsRequest::builder()
+                .allocation_strategy(SpotAllocationStrategy::from(strategy))
+                .build(),
+        ),
+        (Target::OnDemand, Some(strategy)) => call.on_demand_options(
+            OnDemandOptionsRequest::builder()
+                .allocation_strategy(FleetOnDemandAllocationStrategy::from(strategy))
+                .build(),
+        ),
+        (Target::Interruptible, _) => call.reserved_capacity_options(
+            ReservedCapacityOptionsRequest::builder()
+                .reservation_types(FleetReservationType::InterruptibleCapacityReservation)
+                .build(),
+        ),
+        _ => call,
+    }
+}
+
+fn alternative(own: &Override) -> FleetLaunchTemplateOverridesRequest {
+    FleetLaunchTemplateOverridesRequest::builder()
+        .instance_type(InstanceType::from(own.offering.instance_type.as_str()))
+        .subnet_id(&own.subnet)
+        .availability_zone(own.offering.zone.as_str())
+        .image_id(&own.image)
+        .priority(own.priority)
+        .build()
+}
+
+/// The instance of an answer. What EC2 leaves out of it is what was asked for: of a token that was
+/// used before it may say little.
+fn launched(
+    answer: &CreateFleetOutput,
+    request: &FleetRequest,
+) -> Option<(Instance, Option<String>)> {
+    let own = answer.instances().first()?;
+    let id = own.instance_ids().first()?;
+    let said = own
+        .launch_template_and_overrides()
+        .and_then(|own| own.overrides());
+    let kind = own
+        .instance_type()
+        .or(said.and_then(|own| own.instance_type()));
+    let zone = said.and_then(|own| own.availability_zone());
+    let subnet = said.and_then(|own| own.subnet_id()).or(own.subnet_id());
+    let is_own = |it: &&Override| {
+        kind.is_none_or(|kind| kind.as_str() == it.offering.instance_type.as_str())
+            && zone.is_none_or(|zone| zone == it.offering.zone.as_str())
+            && subnet.is_none_or(|subnet| subnet == it.subnet)
+    };
+    let chosen = request
+        .overrides()
+        .find(is_own)
+        .or(request.overrides().next())?;
+    let capacity_type = match own.lifecycle() {
+        Some(InstanceLifecycle::Spot) => CapacityType::Spot,
+        _ => chosen.offering.capacity_type,
+    };
+    let instance = Instance {
+        id: InstanceId::from(id.as_str()),
+        offering: OfferingKey {
+            capacity_type,
+            ..chosen.offering.clone()
+        },
+        state: InstanceState::Pending,
+        launched: clock::now(),
+        tags: request.tags.clone().into(),
+        node: None,
+        facts: None,
+    };
+    Some((instance, subnet.map(str::to_owned)))
+}
+
+fn error(own: &Listed) -> FleetError {
+    let said = own
+        .launch_template_and_overrides()
+        .and_then(|own| own.overrides());
+    FleetError {
+        code: own.error_code().unwrap_or_default().to_owned(),
+        message: own.error_message().unwrap_or_default().to_owned(),
+        instance_type: said
+            .and_then(|own| own.instance_type())
+            .map(|it| it.as_str().to_owned()),
+        zone: said
+            .and_then(|own| own.availability_zone())
+            .map(str::to_owned),
+        subnet: said.and_then(|own| own.subnet_id()).map(str::to_owned),
+    }
+}

@@ -1,0 +1,409 @@
+//! Tries node classes against EC2 by dry runs before nodes are made of them, each once for what it
+//! comes to. It must not know what EC2's words mean: `ec2::trial` says.
+//!
+//! Which calls, and how often: docs/decisions/020-dry-run.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use aws_sdk_ec2::types::{
+    FleetLaunchTemplateConfigRequest, IamInstanceProfileSpecification,
+    InstanceNetworkInterfaceSpecification, InstanceType, LaunchTemplateSpecification, ResourceType,
+};
+use aws_smithy_types::base64;
+use tokio::time::Instant;
+
+use crate::bootstrap::Home;
+use crate::ec2::create_fleet::FleetRequest;
+use crate::ec2::dry_run;
+use crate::ec2::dry_run::Verdict;
+use crate::ec2::subnet_capacity::Subnets;
+use crate::host::clock;
+use crate::model::cluster::Cluster;
+use crate::model::id::{ClusterName, NodeClassName};
+use crate::model::node_class::Identity;
+use crate::model::node_class::resolved::{Cause, Condition, ConditionKind};
+use crate::outbound::fence;
+use crate::providers::aws::clients::{Account, once};
+use crate::providers::aws::create_fleet;
+use crate::providers::aws::error::Fault;
+use crate::providers::aws::launch_templates;
+use crate::providers::aws::launch_templates::{Templates, specification};
+use crate::providers::aws::launchable_class::{Ready, STAND_IN};
+
+/// What has passed is tried again after this long at the earliest: a right that is taken away
+/// later is told of by the first launch that lacks it.
+const PASSED: Duration = Duration::from_hours(12);
+/// What has not is tried again when classes are resolved anew, each five minutes: somebody is at
+/// it.
+const AGAIN: Duration = Duration::from_mins(4);
+
+/// What came of trying node classes.
+#[derive(Default)]
+pub(crate) struct Trials(BTreeMap<(ClusterName, NodeClassName), Tried>);
+
+struct Tried {
+    /// What was tried.
+    what: String,
+    /// How long that counts.
+    until: Instant,
+    unmet: Option<Condition>,
+}
+
+impl Trials {
+    /// What keeps EC2 from launching from a class, as far as a dry run can say. A class is not held
+    /// back because AWS is busy.
+    pub(crate) async fn of(
+        &mut self,
+        (account, templates): (&Account, &Templates),
+        (own, home): (&Cluster, &Home),
+        ready: &Ready,
+    ) -> Option<Condition> {
+        let requests = requests((own, home), ready);
+        let what = fingerprint(requests.first()?, ready);
+        let place = (own.name.clone(), ready.class.name.clone());
+        let now = clock::monotonic();
+        let known = self.0.get(&place);
+        if let Some(known) = known.filter(|it| it.what == what && now < it.until) {
+            return known.unmet.clone();
+        }
+        let mut verdict = rehearse(account, templates, &requests).await;
+        // One that we have made ourselves may not be seen everywhere yet.
+        if let Verdict::Refused(Cause::InstanceProfileNotFound, why) = &verdict
+            && !matches!(ready.class.identity, Some(Identity::Profile(_)))
+        {
+            verdict = Verdict::Open(why.clone());
+        }
+        let (span, unmet) = match verdict {
+            Verdict::Passed => (PASSED, None),
+            Verdict::Refused(cause, why) => {
+                let kind = ConditionKind::ValidationSucceeded;
+                (AGAIN, Some(Condition::unmet(kind, cause, why)))
+            }
+            Verdict::Open(why) => {
+                let (cluster, node_class) = (&own.name, &ready.class.name);
+                tracing::info!(%cluster, %node_class, why, "a dry run does not say");
+                (AGAIN, None)
+            }
+        };
+        // What is tried no more is forgotten in time.
+        self.0.retain(|_, own| now < own.until);
+        let tried = Tried {
+            what,
+            until: now + span,
+            unmet: unmet.clone(),
+        };
+        self.0.insert(place, tried);
+        unmet
+    }
+}
+
+/// What a class is tried with: launches for the first of its pools that can have any.
+pub(crate) fn requests((own, home): (&Cluster, &Home), ready: &Ready) -> Vec<FleetRequest> {
+    let Ok(supply) = &ready.supply.supply else {
+        return Vec::new();
+    };
+    let mut pools = own.pools.iter();
+    let found = pools.find_map(|pool| {
+        if pool.node_class.as_ref() != Some(&ready.class.name) {
+            return None;
+        }
+        let offerings = dry_run::offerings(pool, &supply.catalog).into_iter();
+        let requests = offerings.filter_map(|offering| {
+            let launch = dry_run::launch(own, pool, offering);
+            // Nothing is taken of any subnet.
+            let mut subnets = Subnets::default();
+            let request = ready.request(&launch, (own, home), Some(STAND_IN), &mut subnets);
+            request.ok()
+        });
+        Some(requests.collect::<Vec<_>>()).filter(|all| !all.is_empty())
+    });
+    found.unwrap_or_default()
+}
+
+/// What a trial depends on: templates are named by what they say.
+fn fingerprint(request: &FleetRequest, ready: &Ready) -> String {
+    let names = request.configs.iter().map(|own| own.template.name());
+    let names: Vec<String> = names.collect();
+    let subnets: BTreeSet<&String> = ready.resolved.subnets.iter().map(|own| &own.id).collect();
+    format!("{names:?} {subnets:?} {:?}", request.context)
+}
+
+/// Tries launches one after the other until one would be made, or one says nothing of the class:
+/// where AWS is busy it is asked no more, and nothing is held against the class. What the first
+/// says where all are refused.
+async fn rehearse(account: &Account, templates: &Templates, all: &[FleetRequest]) -> Verdict {
+    let mut first = None;
+    for request in all {
+        match attempt(account, templates, request).await {
+            refused @ Verdict::Refused(..) => first.get_or_insert(refused),
+            other => return other,
+        };
+    }
+    first.unwrap_or(Verdict::Passed)
+}
+
+async fn attempt(account: &Account, templates: &Templates, request: &FleetRequest) -> Verdict {
+    let names = request.configs.iter().map(|own| own.template.name());
+    let names: Vec<String> = names.collect();
+    let tried = match create_fleet::configs(account, templates, request).await {
+        Err(fault) => Err(fault),
+        Ok(configs) => match run(account, request, Source::Template).await {
+            Err(fault) if said(&fault) == Verdict::Passed => fleet(account, request, configs).await,
+            other => other,
+        },
+    };
+    templates.done(&names).await;
+    match tried {
+        // Nobody is asked not to answer.
+        Ok(()) => Verdict::Passed,
+        Err(fault) => {
+            if fault.is(&["InvalidLaunchTemplateName.NotFoundException"]) {
+                // Somebody has removed it: whoever needs it makes it again.
+                templates.forget(&names).await;
+            }
+            said(&fault)
+        }
+    }
+}
+
+/// What is said of the name of a template that is not there yet, or is there already.
+const ABOUT_NAMES: [&str; 2] = [
+    "InvalidLaunchTemplateName.NotFoundException",
+    "InvalidLaunchTemplateName.AlreadyExistsException",
+];
+
+/// Tries a launch with nothing made for it, not even a template: what EC2 says of each call it
+/// takes. The call for a fleet names a template that may not be there.
+pub(crate) async fn untouched(
+    account: &Account,
+    request: &FleetRequest,
+) -> [(&'static str, Verdict); 3] {
+    let verdict = |tried: Result<(), Fault>| match tried {
+        Ok(()) => Verdict::Passed,
+        // Names are looked up for whoever has the right to the call.
+        Err(fault) if fault.is(&ABOUT_NAMES) => Verdict::Passed,
+        Err(fault) => said(&fault),
+    };
+    let template = match request.configs.first() {
+        Some(config) => launch_templates::rehearse(account, &config.template).await,
+        None => Ok(()),
+    };
+    let run = run(account, request, Source::Nothing).await;
+    let configs = request.configs.iter().map(create_fleet::config).collect();
+    let fleet = fleet(account, request, configs).await;
+    [
+        ("ec2:CreateLaunchTemplate", verdict(template)),
+        ("ec2:RunInstances", verdict(run)),
+        ("ec2:CreateFleet", verdict(fleet)),
+    ]
+}
+
+fn said(fault: &Fault) -> Verdict {
+    let operation = format!("ec2:{}", fault.operation);
+    let code = fault.code.as_deref().unwrap_or_default();
+    dry_run::verdict(&operation, code, &fault.message, fault.status)
+}
+
+/// What an instance is tried to be run from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// The template of the request, which is there.
+    Template,
+    /// What that would say of image, profile and user data: there is no template.
+    Nothing,
+}
+
+/// Whether an instance may be run as a request says: image, subnet, groups, profile, tags.
+async fn run(account: &Account, request: &FleetRequest, from: Source) -> Result<(), Fault> {
+    let Some((config, own)) = request
+        .configs
+        .first()
+        .and_then(|config| Some((config, config.overrides.first()?)))
+    else {
+        return Ok(());
+    };
+    let interfaces = config.template.interfaces.iter().map(|it| {
+        InstanceNetworkInterfaceSpecification::builder()
+            .set_network_card_index(it.card)
+            .device_index(it.device)
+            .set_interface_type(it.kind.map(|kind| kind.as_str().to_owned()))
+            .set_associate_public_ip_address(it.public_ip)
+            .set_groups(Some(it.groups.clone()))
+            .subnet_id(&own.subnet)
+            .build()
+    });
+    account.buckets.fleet.turn().await;
+    let call = account.ec2.run_instances().dry_run(true);
+    let call = match from {
+        Source::Template => {
+            let template = LaunchTemplateSpecification::builder()
+                .launch_template_name(config.template.name())
+                .version("$Latest");
+            call.launch_template(template.build())
+        }
+        Source::Nothing => {
+            let profile = config.template.profile.as_ref();
+            let profile = profile.map(|name| {
+                let own = IamInstanceProfileSpecification::builder().name(name);
+                own.build()
+            });
+            call.image_id(&own.image)
+                .set_iam_instance_profile(profile)
+                .user_data(base64::encode(config.template.user_data.bytes()))
+        }
+    };
+    let mut call = call
+        .min_count(1)
+        .max_count(1)
+        .instance_type(InstanceType::from(own.offering.instance_type.as_str()))
+        .set_network_interfaces(Some(interfaces.collect()));
+    for kind in [
+        ResourceType::Instance,
+        ResourceType::Volume,
+        ResourceType::NetworkInterface,
+    ] {
+        call = call.tag_specifications(specification(kind, &request.tags));
+    }
+    // An account that is busy is not asked again at once: the trial can wait.
+    let call = call.customize().config_override(once());
+    let answer = fence::without(call.send()).await;
+    answer.map_err(|error| Fault::new("RunInstances", error))?;
+    Ok(())
+}
+
+/// Whether a fleet of one may be asked for.
+async fn fleet(
+    account: &Account,
+    request: &FleetRequest,
+    configs: Vec<FleetLaunchTemplateConfigRequest>,
+) -> Result<(), Fault> {
+    account.buckets.fleet.turn().await;
+    let call = create_fleet::call(account, request, configs).dry_run(true);
+    let call = call.customize().config_override(once());
+    let answer = fence::without(call.send()).await;
+    answer.map_err(|error| Fault::new("CreateFleet", error))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::sync::mpsc;
+    use tokio::time::sleep;
+
+    use crate::engine::event::Event;
+    use crate::host::clock;
+    use crate::providers::Provider;
+    use crate::providers::aws::provider::Ec2;
+    use crate::providers::aws::tests::idle_calls;
+    use crate::providers::aws::tests::idle_calls::{Counts, Refused};
+
+    const LACKS: &str = "You are not authorized to perform this operation. User: u is not \
+                         authorized to perform: iam:PassRole on resource: \
+                         arn:aws:iam::1:role/node because no identity-based policy allows it.";
+    const VPC: &str = "Security group sg-1 and subnet subnet-1 belong to different networks.";
+    const NAME: &str = "Invalid IAM Instance Profile name";
+
+    /// What the one class of a cluster is said to be after each time that classes were resolved,
+    /// within `minutes` of which `refused` holds in the first; and how often it was tried.
+    async fn told(
+        refused: &[(&'static str, &'static str, &'static str)],
+        minutes: u64,
+        disable: bool,
+    ) -> (Vec<Option<String>>, u64) {
+        let (counts, no) = (Counts::default(), Refused::default());
+        for (operation, code, message) in refused {
+            no.lock()
+                .expect("no panic")
+                .insert(operation, (code, message));
+        }
+        let keepers = idle_calls::keepers(&counts, &no);
+        let mut own = idle_calls::cluster(0);
+        own.disable_dry_run = disable;
+        let own = Arc::new(own);
+        let provider = Ec2::new(own.clone(), idle_calls::api(), keepers.of(&own).await);
+        let (events, mut inbox) = mpsc::channel(64);
+        provider.attend(own, Some(events)).await;
+        let began = clock::monotonic();
+        let span = Duration::from_secs(60 * minutes);
+        let mut all: Vec<Option<String>> = Vec::new();
+        while clock::monotonic().duration_since(began) < span {
+            sleep(Duration::from_secs(60)).await;
+            keepers.tick().await;
+            no.lock().expect("no panic").clear();
+            while let Ok(event) = inbox.try_recv() {
+                if let Event::ClassesChanged(classes) = event {
+                    let said = classes["default"].supply.as_ref().err().cloned();
+                    all.push(said);
+                }
+            }
+        }
+        // Nothing is known before AWS was asked.
+        let first = all.remove(0).unwrap_or_default();
+        assert!(first.contains("not been asked yet"), "{first}");
+        let counts = counts.lock().expect("no panic");
+        (all, counts.get("RunInstances").copied().unwrap_or(0))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_class_that_ec2_would_refuse_says_why_until_it_would_not() {
+        for (operation, code, message, words) in [
+            (
+                "RunInstances",
+                "UnauthorizedOperation",
+                LACKS,
+                "Denied: not allowed: iam:PassRole on arn:aws:iam::1:role/node; statement \
+                 AllowPassingInstanceRole of the shipped policy grants it",
+            ),
+            (
+                "CreateLaunchTemplate",
+                "UnauthorizedOperation",
+                "You are not authorized.",
+                "Denied: not allowed: ec2:CreateLaunchTemplate; statement \
+                 AllowScopedEC2InstanceActionsWithTags",
+            ),
+            (
+                "RunInstances",
+                "InvalidParameter",
+                VPC,
+                "LaunchInvalid: ec2:RunInstances: InvalidParameter",
+            ),
+            (
+                "RunInstances",
+                "InvalidUserData.Malformed",
+                "User data is limited to 16384 bytes",
+                "UserDataTooLarge: ",
+            ),
+        ] {
+            let (told, tried) = told(&[(operation, code, message)], 8, false).await;
+            let first = told[0].clone().unwrap_or_default();
+            assert!(first.starts_with(words), "{operation} {code}: {first}");
+            assert_eq!(told.last(), Some(&None), "{operation} {code}: {told:?}");
+            // The template cannot be made: nothing is run from it.
+            let runs = if operation == "RunInstances" { 2 } else { 1 };
+            assert_eq!(tried, runs, "{operation} {code}: {told:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_says_nothing_of_a_class_does_not_keep_it_from_being_used() {
+        let runs = |code, message| [("RunInstances", code, message)];
+        for (refused, tried) in [
+            (runs("DryRunOperation", "Request would have succeeded."), 1),
+            (runs("RequestLimitExceeded", "slow down"), 2),
+            (runs("Unsupported", "not in this zone"), 2),
+            // Made for the class a moment ago.
+            (runs("InvalidParameterValue", NAME), 2),
+        ] {
+            let (told, count) = told(&refused, 8, false).await;
+            assert!(told.iter().all(Option::is_none), "{refused:?}: {told:?}");
+            assert_eq!(count, tried, "{refused:?}");
+        }
+        let (told, count) = told(&runs("UnauthorizedOperation", LACKS), 8, true).await;
+        assert!(told.iter().all(Option::is_none), "{told:?}");
+        assert_eq!(count, 0, "it is turned off");
+    }
+}

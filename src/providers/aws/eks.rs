@@ -1,0 +1,56 @@
+//! The API of an EKS cluster: where it is, and tokens for it that are made in process.
+//! It must not know what is asked of the API.
+
+use std::sync::Arc;
+
+use aws_smithy_types::base64;
+use futures::FutureExt;
+
+use crate::host::text;
+use crate::kubernetes::client::Issued;
+use crate::kubernetes::token_layer::{Bearer, Token};
+use crate::model::cluster::{Cluster, Eks};
+use crate::providers::aws::clients::Account;
+use crate::providers::aws::cluster_info::describe;
+use crate::providers::aws::eks_token::token;
+
+/// Where the API of a cluster is, and how it is reached. EKS is asked for what is not configured.
+pub(crate) async fn issued(
+    account: Arc<Account>,
+    cluster: &Cluster,
+    eks: &Eks,
+) -> Result<Issued, String> {
+    let name = eks.name.clone().unwrap_or(cluster.name.to_string());
+    let (endpoint, ca) = match (&eks.endpoint, &eks.ca_data) {
+        (Some(endpoint), Some(ca)) => (endpoint.clone(), ca.clone()),
+        (endpoint, ca) => {
+            let listed = describe(&account, &name).await;
+            let listed = listed.map_err(|fault| fault.sorted("eks").text)?;
+            let known = listed.certificate_authority().and_then(|own| own.data());
+            let own = |given: &Option<String>, known: Option<&str>, what: &str| {
+                let text = given.clone().or(known.map(str::to_owned));
+                text.ok_or_else(|| format!("EKS does not name the {what} of {name:?} yet"))
+            };
+            (
+                own(endpoint, listed.endpoint(), "endpoint")?,
+                own(ca, known, "CA")?,
+            )
+        }
+    };
+    let ca = base64::decode(&ca).map_err(|_| "its CA is no base64".to_owned())?;
+    let first = issue(&account, &name).await?;
+    let bearer = Bearer::start(&endpoint, first, move || {
+        let (account, name) = (account.clone(), name.clone());
+        async move { issue(&account, &name).await }.boxed()
+    });
+    Ok(Issued {
+        endpoint,
+        ca,
+        bearer,
+    })
+}
+
+async fn issue(account: &Account, cluster: &str) -> Result<Token, String> {
+    let own = token(&account.config, &account.key.region, cluster).await;
+    own.map_err(|error| text::chain(&error))
+}

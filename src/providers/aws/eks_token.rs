@@ -1,0 +1,144 @@
+//! The token that EKS takes: a call to STS that is signed and not made, by whoever wants to be
+//! known. It must not know what the token is used for.
+//!
+//! Source: the EKS user guide and aws-iam-authenticator: `k8s-aws-v1.` and the URL in base64,
+//! signed over the header `x-k8s-aws-id`; good for 15 minutes.
+
+use std::time::Duration;
+
+use aws_config::SdkConfig;
+use aws_credential_types::provider::ProvideCredentials;
+use aws_sigv4::http_request::{SignableBody, SignableRequest, SignatureLocation, SigningSettings};
+use aws_sigv4::sign::v4::SigningParams;
+use jiff::SignedDuration;
+use thiserror::Error;
+use tokio::time::timeout;
+
+use crate::host::{clock, text};
+use crate::kubernetes::token_layer::Token;
+
+/// How long EKS takes a token, less a minute for clocks that differ.
+const LIFE: SignedDuration = SignedDuration::from_mins(14);
+/// How long the signed call itself is good for: EKS makes it at once.
+const SIGNED: Duration = Duration::from_secs(60);
+/// Time to find out who we are: a role may have to be assumed.
+const CREDENTIALS: Duration = Duration::from_secs(20);
+
+/// Why there is no token.
+#[derive(Debug, Error)]
+pub(crate) enum TokenError {
+    #[error("find AWS credentials: the default chain has none; set a profile, a role or a key")]
+    NoProvider,
+    #[error("find AWS credentials within {} s", CREDENTIALS.as_secs())]
+    Late,
+    #[error("find AWS credentials: {0}")]
+    Credentials(String),
+    #[error("sign a call to STS: {0}")]
+    Sign(String),
+}
+
+/// A token for a cluster of this name in EKS.
+pub(crate) async fn token(
+    config: &SdkConfig,
+    region: &str,
+    cluster: &str,
+) -> Result<Token, TokenError> {
+    let provider = config
+        .credentials_provider()
+        .ok_or(TokenError::NoProvider)?;
+    let credentials = timeout(CREDENTIALS, provider.provide_credentials()).await;
+    let credentials = credentials.map_err(|_| TokenError::Late)?;
+    let credentials = credentials.map_err(|error| TokenError::Credentials(text::chain(&error)))?;
+    let now = clock::now();
+    let sign = |why: &dyn std::error::Error| TokenError::Sign(why.to_string());
+    let identity = credentials.into();
+    let mut settings = SigningSettings::default();
+    settings.signature_location = SignatureLocation::QueryParams;
+    settings.expires_in = Some(SIGNED);
+    let parameters = SigningParams::builder()
+        .identity(&identity)
+        .region(region)
+        .name("sts")
+        .time(now.into())
+        .settings(settings)
+        .build()
+        .map_err(|error| sign(&error))?;
+    let host = host(region);
+    let url = format!("https://{host}/?Action=GetCallerIdentity&Version=2011-06-15");
+    let headers = [("host", host.as_str()), ("x-k8s-aws-id", cluster)];
+    let request = SignableRequest::new(
+        "GET",
+        url.clone(),
+        headers.into_iter(),
+        SignableBody::Bytes(&[]),
+    )
+    .map_err(|error| sign(&error))?;
+    let signed = aws_sigv4::http_request::sign(request, &parameters.into());
+    let (instructions, _) = signed.map_err(|error| sign(&error))?.into_parts();
+    let mut request = http::Request::builder()
+        .uri(url)
+        .body(())
+        .map_err(|error| sign(&error))?;
+    instructions.apply_to_request_http1x(&mut request);
+    let url = request.uri().to_string();
+    let text = aws_smithy_types::base64::encode(url);
+    let text = text.replace('+', "-").replace('/', "_");
+    Ok(Token {
+        text: format!("k8s-aws-v1.{}", text.trim_end_matches('=')),
+        until: Some(now.checked_add(LIFE).unwrap_or(now)),
+    })
+}
+
+/// Where STS is in a region.
+fn host(region: &str) -> String {
+    let domain = match region.split('-').next() {
+        Some("cn") => "amazonaws.com.cn",
+        _ => "amazonaws.com",
+    };
+    format!("sts.{region}.{domain}")
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_config::SdkConfig;
+    use aws_credential_types::Credentials;
+    use aws_credential_types::provider::SharedCredentialsProvider;
+    use aws_smithy_types::base64;
+
+    use super::token;
+
+    #[tokio::test]
+    async fn a_token_is_a_signed_call_for_one_cluster() {
+        let credentials = Credentials::new(
+            "AKIDEXAMPLE",
+            "secret",
+            Some("session".into()),
+            None,
+            "test",
+        );
+        let provider = SharedCredentialsProvider::new(credentials);
+        let config = SdkConfig::builder().credentials_provider(provider).build();
+        let own = token(&config, "eu-west-1", "prod").await.expect("a token");
+        let text = own.text.strip_prefix("k8s-aws-v1.").expect("its version");
+        assert!(!text.contains(['=', '+', '/']), "{text}");
+        let mut padded = text.replace('-', "+").replace('_', "/");
+        while padded.len() % 4 > 0 {
+            padded.push('=');
+        }
+        let url = String::from_utf8(base64::decode(padded).expect("base64")).expect("text");
+        let begin = "https://sts.eu-west-1.amazonaws.com/?Action=GetCallerIdentity";
+        assert!(url.starts_with(begin), "{url}");
+        for part in [
+            "X-Amz-Expires=60",
+            "X-Amz-SignedHeaders=host%3Bx-k8s-aws-id",
+            "X-Amz-Credential=AKIDEXAMPLE%2F",
+            "%2Feu-west-1%2Fsts%2Faws4_request",
+            "X-Amz-Security-Token=session",
+            "X-Amz-Signature=",
+        ] {
+            assert!(url.contains(part), "{part} in {url}");
+        }
+        let other = token(&config, "eu-west-1", "other").await.expect("a token");
+        assert_ne!(own.text, other.text, "it is signed for the cluster");
+    }
+}

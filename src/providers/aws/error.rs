@@ -1,0 +1,118 @@
+//! What came of a call that failed, in AWS' own words.
+//! It must not know what follows from it: `ec2::refusal` sorts.
+
+use std::fmt;
+
+use aws_sdk_ec2::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_ec2::operation::RequestId;
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use thiserror::Error;
+
+use crate::ec2::errors;
+use crate::ec2::errors::Failure;
+use crate::host::text;
+use crate::outbound::fence::Fenced;
+
+/// A call that failed.
+#[derive(Clone, Debug, Error)]
+pub(crate) struct Fault {
+    /// The operation, such as `CreateFleet`.
+    pub(crate) operation: &'static str,
+    /// AWS' code; none where AWS did not answer.
+    pub(crate) code: Option<String>,
+    /// HTTP status of the answer; none where there was none.
+    pub(crate) status: Option<u16>,
+    /// In words, bounded.
+    pub(crate) message: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            operation, message, ..
+        } = self;
+        match &self.code {
+            Some(code) => write!(f, "{operation}: {code}: {message}"),
+            None => write!(f, "{operation}: no answer: {message}"),
+        }
+    }
+}
+
+impl Fault {
+    /// It was not sent.
+    pub(crate) fn fenced(operation: &'static str, fenced: Fenced) -> Self {
+        Self::silent(operation, &fenced.to_string())
+    }
+
+    /// What an SDK's error says.
+    pub(crate) fn new<E>(operation: &'static str, error: SdkError<E, HttpResponse>) -> Self
+    where
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+        SdkError<E, HttpResponse>: RequestId,
+    {
+        let request = error.request_id().map(str::to_owned);
+        let status = error.raw_response().map(|own| own.status().as_u16());
+        let (code, message) = match &error {
+            SdkError::ServiceError(answer) => {
+                let own = answer.err();
+                let code = own.code().unwrap_or("Unknown").to_owned();
+                let message = own.message().unwrap_or("without a message").to_owned();
+                (Some(code), message)
+            }
+            // What stands in it may be a whole page of HTML.
+            other => (None, sources(other)),
+        };
+        let request = request.map_or(String::new(), |id| format!(" (request {id})"));
+        Self {
+            operation,
+            code,
+            status,
+            message: text::bounded(&format!("{message}{request}")),
+        }
+    }
+
+    /// A fault that is none of AWS'.
+    pub(crate) fn silent(operation: &'static str, message: &str) -> Self {
+        Self {
+            operation,
+            code: None,
+            status: None,
+            message: message.to_owned(),
+        }
+    }
+
+    /// What it means for a call of this service, such as `ec2`.
+    pub(crate) fn sorted(&self, service: &str) -> Failure {
+        let action = format!("{service}:{}", self.operation);
+        let code = self.code.as_deref().unwrap_or_default();
+        errors::failure(&action, code, &self.message, self.status)
+    }
+
+    /// Whether AWS says that what was asked for is not there.
+    pub(crate) fn is(&self, codes: &[&str]) -> bool {
+        let code = self.code.as_deref();
+        code.is_some_and(|own| codes.contains(&own))
+    }
+}
+
+/// The innermost reason why there was no answer.
+fn sources<E>(error: &SdkError<E, HttpResponse>) -> String
+where
+    E: std::error::Error + 'static,
+{
+    let mut text = match error {
+        SdkError::ConstructionFailure(_) => "the request could not be made".to_owned(),
+        SdkError::TimeoutError(_) => "it took too long".to_owned(),
+        SdkError::DispatchFailure(_) => "AWS could not be reached".to_owned(),
+        _ => "the answer could not be read".to_owned(),
+    };
+    let mut source = std::error::Error::source(error);
+    // Chains of the SDK are short; a bound keeps a cycle from hanging us.
+    for _ in 0..8 {
+        let Some(own) = source else { break };
+        text.push_str(": ");
+        text.push_str(&own.to_string());
+        source = own.source();
+    }
+    text
+}

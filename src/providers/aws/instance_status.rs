@@ -1,0 +1,60 @@
+//! The status of instances, as EC2 tells it to whoever asks.
+//! It must not know which of them are ours, nor what is done about it.
+//!
+//! Source: spec/aws.md §6.2.
+
+use aws_sdk_ec2::types::{Filter, InstanceStatus, InstanceStatusSummary, StatusType};
+
+use crate::ec2::instance_status::{Check, EVENT_CODES, Scheduled, StatusRow};
+use crate::model::id::InstanceId;
+use crate::providers::aws::clients::Account;
+use crate::providers::aws::error::Fault;
+use crate::providers::aws::network::{filter, time};
+use crate::providers::aws::paginate;
+use crate::providers::aws::paginate::PAGE;
+
+/// Everything that something is wrong with, in the whole account and region: what is well is not
+/// told.
+pub(crate) async fn ailing(account: &Account) -> Result<Vec<StatusRow>, Fault> {
+    let codes = EVENT_CODES.map(str::to_owned).to_vec();
+    let scheduled = Filter::builder().name("event.code").set_values(Some(codes));
+    let mut all = Vec::new();
+    // EC2 joins filters by "and", and these are alternatives.
+    for wanted in [
+        filter("instance-status.status", "impaired"),
+        filter("system-status.status", "impaired"),
+        scheduled.build(),
+    ] {
+        let call = account.ec2.describe_instance_status().filters(wanted);
+        let pages = call.into_paginator().page_size(PAGE).send();
+        paginate::each(account, "DescribeInstanceStatus", pages, |page| {
+            all.extend(page.instance_statuses().iter().filter_map(row));
+        })
+        .await?;
+    }
+    Ok(all)
+}
+
+fn row(own: &InstanceStatus) -> Option<StatusRow> {
+    let events = own.events().iter().map(|event| Scheduled {
+        code: event.code().map_or("", |code| code.as_str()).to_owned(),
+        description: event.description().unwrap_or_default().to_owned(),
+        not_before: event.not_before().and_then(time),
+    });
+    let mut checks = checks(own.instance_status());
+    checks.extend(self::checks(own.system_status()));
+    Some(StatusRow {
+        instance: InstanceId::from(own.instance_id()?),
+        checks,
+        events: events.collect(),
+    })
+}
+
+fn checks(summary: Option<&InstanceStatusSummary>) -> Vec<Check> {
+    let details = summary.map(|own| own.details()).unwrap_or_default();
+    let check = |own: &aws_sdk_ec2::types::InstanceStatusDetails| Check {
+        failed: own.status() == Some(&StatusType::Failed),
+        since: own.impaired_since().and_then(time),
+    };
+    details.iter().map(check).collect()
+}

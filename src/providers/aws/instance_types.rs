@@ -1,0 +1,232 @@
+//! The instance types of a region, as EC2 describes them.
+//! It must not know what follows from the facts: `catalog` works that out.
+
+use aws_sdk_ec2::types::{
+    ArchitectureType, EbsOptimizedSupport, EnaSupport, EphemeralNvmeSupport, Filter, InstanceType,
+    InstanceTypeInfo, LocationType, NetworkInfo, NitroEnclavesSupport,
+    SupportedAdditionalProcessorFeature, UsageClassType,
+};
+
+use crate::catalog::instance_type_info::{Accelerator, Card, Gpu, Neuron, Shape};
+use crate::model::id::{TypeName, Zone};
+use crate::model::instance::Arch;
+use crate::providers::aws::clients::Account;
+use crate::providers::aws::error::Fault;
+use crate::providers::aws::network::filter;
+use crate::providers::aws::paginate;
+use crate::providers::aws::paginate::PAGE;
+
+/// Types of a page, the most that EC2 gives.
+const TYPES: i32 = 100;
+
+/// All types that a node can be made of.
+pub(crate) async fn shapes(account: &Account) -> Result<Vec<Shape>, Fault> {
+    let architectures = Filter::builder()
+        .name("processor-info.supported-architecture")
+        .values("x86_64")
+        .values("arm64");
+    let pages = account
+        .ec2
+        .describe_instance_types()
+        .filters(filter("supported-virtualization-type", "hvm"))
+        .filters(architectures.build())
+        .into_paginator()
+        .page_size(TYPES)
+        .send();
+    let mut all = Vec::new();
+    paginate::each(account, "DescribeInstanceTypes", pages, |page| {
+        // One that EC2 describes in a new way does not hide the others.
+        all.extend(page.instance_types().iter().filter_map(shape));
+    })
+    .await?;
+    Ok(all)
+}
+
+/// In which zones each type sells.
+pub(crate) async fn sold(account: &Account) -> Result<Vec<(TypeName, Zone)>, Fault> {
+    let pages = account
+        .ec2
+        .describe_instance_type_offerings()
+        .location_type(LocationType::AvailabilityZone)
+        .into_paginator()
+        .page_size(PAGE)
+        .send();
+    let mut all = Vec::new();
+    paginate::each(account, "DescribeInstanceTypeOfferings", pages, |page| {
+        let own = page.instance_type_offerings().iter();
+        all.extend(own.filter_map(|own| {
+            let name = own.instance_type()?.as_str();
+            Some((TypeName::from(name), Zone::from(own.location()?)))
+        }));
+    })
+    .await?;
+    Ok(all)
+}
+
+/// A type as ours; none where EC2 leaves out what every type has, or it is for no node.
+fn shape(own: &InstanceTypeInfo) -> Option<Shape> {
+    let name = own.instance_type().map(InstanceType::as_str)?;
+    let processor = own.processor_info()?;
+    let arch = processor.supported_architectures().iter().find_map(arch)?;
+    let vcpu = count(own.v_cpu_info()?.default_v_cpus())?;
+    let memory_mib = u32::try_from(own.memory_info()?.size_in_mib()?).ok()?;
+    let mut shape = Shape::new(name, arch, vcpu, memory_mib);
+    let usage = own.supported_usage_classes();
+    shape.on_demand = usage.contains(&UsageClassType::OnDemand);
+    shape.spot = usage.contains(&UsageClassType::Spot);
+    shape.bare_metal = own.bare_metal().unwrap_or(false);
+    shape.cpu_manufacturer = processor.manufacturer().map(str::to_owned);
+    shape.clock_mhz = processor.sustained_clock_speed_in_ghz().and_then(mhz);
+    shape.nested_virtualization = Some(
+        processor
+            .supported_features()
+            .contains(&SupportedAdditionalProcessorFeature::NestedVirtualization),
+    );
+    shape.hypervisor = Some(own.hypervisor().map_or("", |it| it.as_str()).to_owned());
+    shape.enclaves = Some(own.nitro_enclaves_support() == Some(&NitroEnclavesSupport::Supported));
+    if let Some(network) = own.network_info() {
+        take_network(&mut shape, network);
+    }
+    if let Some(ebs) = own.ebs_info()
+        && ebs.ebs_optimized_support() == Some(&EbsOptimizedSupport::Default)
+    {
+        let most = ebs
+            .ebs_optimized_info()
+            .and_then(|it| it.maximum_bandwidth_in_mbps());
+        shape.ebs_mbps = count(most);
+    }
+    if let Some(disks) = own.instance_storage_info() {
+        shape.disk_gb = disks
+            .total_size_in_gb()
+            .and_then(|it| u32::try_from(it).ok());
+        shape.nvme = disks
+            .nvme_support()
+            .is_some_and(|it| *it != EphemeralNvmeSupport::Unsupported);
+    }
+    let strategies = own.placement_group_info();
+    shape.placement = strategies.map(|own| {
+        let names = own.supported_strategies().iter();
+        names.map(|name| name.as_str().to_owned()).collect()
+    });
+    take_accelerators(&mut shape, own);
+    Some(shape)
+}
+
+fn take_network(shape: &mut Shape, network: &NetworkInfo) {
+    let cards = network.network_cards().iter().filter_map(|card| {
+        let index = count(card.network_card_index())?;
+        let enis = count(card.maximum_network_interfaces())?;
+        Some(Card { index, enis })
+    });
+    let cards: Vec<Card> = cards.collect();
+    let default = count(network.default_network_card_index()).unwrap_or(0);
+    shape.set_cards(default, cards);
+    shape.ips_per_eni = count(network.ipv4_addresses_per_interface()).unwrap_or(0);
+    shape.ena = network
+        .ena_support()
+        .map(|it| *it != EnaSupport::Unsupported);
+    let efa = network.efa_info();
+    shape.efa_max = count(efa.and_then(|own| own.maximum_efa_interfaces())).unwrap_or(0);
+    shape.encryption_in_transit = network.encryption_in_transit_supported();
+}
+
+fn take_accelerators(shape: &mut Shape, own: &InstanceTypeInfo) {
+    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+    let gpus = own.gpu_info().map(|own| own.gpus()).unwrap_or_default();
+    shape.gpus = gpus
+        .iter()
+        .map(|gpu| Gpu {
+            name: text(gpu.name()),
+            manufacturer: text(gpu.manufacturer()),
+            count: count(gpu.count()).unwrap_or(0),
+            memory_mib: count(gpu.memory_info().and_then(|it| it.size_in_mib())).unwrap_or(0),
+        })
+        .collect();
+    let neurons = own.neuron_info().map(|own| own.neuron_devices());
+    shape.neurons = neurons
+        .unwrap_or_default()
+        .iter()
+        .map(|own| {
+            let devices = count(own.count()).unwrap_or(0);
+            let cores = count(own.core_info().and_then(|it| it.count())).unwrap_or(0);
+            Neuron {
+                name: own.name().map(str::to_owned),
+                devices,
+                cores: devices.saturating_mul(cores),
+            }
+        })
+        .collect();
+    let accelerators = own
+        .inference_accelerator_info()
+        .map(|own| own.accelerators());
+    shape.accelerators = accelerators
+        .unwrap_or_default()
+        .iter()
+        .map(|own| Accelerator {
+            name: text(own.name()),
+            manufacturer: text(own.manufacturer()),
+            count: count(own.count()).unwrap_or(0),
+        })
+        .collect();
+}
+
+fn arch(own: &ArchitectureType) -> Option<Arch> {
+    match own {
+        ArchitectureType::X8664 => Some(Arch::Amd64),
+        ArchitectureType::Arm64 => Some(Arch::Arm64),
+        _ => None,
+    }
+}
+
+fn count(number: Option<i32>) -> Option<u32> {
+    u32::try_from(number?).ok()
+}
+
+/// GHz in MHz, rounded.
+fn mhz(ghz: f64) -> Option<u32> {
+    let mhz = (ghz * 1000.0).round();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between zero and a million"
+    )]
+    (mhz > 0.0 && mhz < 1e6).then_some(mhz as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_ec2::types::{
+        ArchitectureType, EbsInfo, EbsOptimizedInfo, EbsOptimizedSupport, InstanceType,
+        InstanceTypeInfo, MemoryInfo, ProcessorInfo, VCpuInfo,
+    };
+
+    use super::shape;
+
+    fn described(ebs: Option<EbsOptimizedSupport>) -> InstanceTypeInfo {
+        let bandwidth = EbsOptimizedInfo::builder().maximum_bandwidth_in_mbps(4750);
+        let ebs = EbsInfo::builder()
+            .set_ebs_optimized_support(ebs)
+            .ebs_optimized_info(bandwidth.build());
+        let processor = ProcessorInfo::builder().supported_architectures(ArchitectureType::X8664);
+        InstanceTypeInfo::builder()
+            .instance_type(InstanceType::M5Large)
+            .processor_info(processor.build())
+            .v_cpu_info(VCpuInfo::builder().default_v_cpus(2).build())
+            .memory_info(MemoryInfo::builder().size_in_mib(8192).build())
+            .ebs_info(ebs.build())
+            .build()
+    }
+
+    #[test]
+    fn bandwidth_to_volumes_counts_where_it_need_not_be_asked_for() {
+        for (support, expect) in [
+            (Some(EbsOptimizedSupport::Default), Some(4750)),
+            (Some(EbsOptimizedSupport::Supported), None),
+            (Some(EbsOptimizedSupport::Unsupported), None),
+            (None, None),
+        ] {
+            let own = shape(&described(support.clone())).expect("a type");
+            assert_eq!(own.ebs_mbps, expect, "{support:?}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The instances of an account and region: listed once for all clusters, and ended.
+//! It must not know which claim an instance fulfils.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use aws_sdk_ec2::types::{Instance as Listed, InstanceLifecycleType, InstanceStateName};
+use jiff::Timestamp;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep};
+
+use crate::ec2::purchase_option;
+use crate::ec2::purchase_option::Bought;
+use crate::host::clock;
+use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
+use crate::model::id::{ClusterName, InstanceId, ReservationId};
+use crate::model::instance::{Instance, InstanceFacts, InstanceState, NodeToCome};
+use crate::model::labels::Labels;
+use crate::providers::aws::clients::Account;
+use crate::providers::aws::error::Fault;
+use crate::providers::aws::launch_templates::tags;
+use crate::providers::aws::network::{filter, labels, time};
+use crate::providers::aws::paginate;
+use crate::providers::aws::paginate::PAGE;
+
+/// A listing that is no older serves a cluster that has not had it yet and has changed nothing
+/// since: clusters that are idle fall into step with each other.
+const SHARED: Duration = Duration::from_secs(20);
+
+/// An instance that a listing of this age lacks is not one of ours: EC2 shows what it launched
+/// within seconds, and notices about foreign ones come by the hundred.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// Waits before looks for an instance that was launched a moment ago: EC2 shows most at once, and
+/// all within seconds. Others that were launched meanwhile are found by the same look.
+const NAME_WAITS: [Duration; 6] = [
+    Duration::ZERO,
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+    Duration::from_millis(800),
+    Duration::from_millis(1600),
+];
+
+/// Listings of an installation's instances, shared by its clusters.
+#[derive(Debug, Default)]
+pub(crate) struct Lister(Mutex<BTreeMap<String, Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    began: Instant,
+    all: Vec<Instance>,
+    /// Clusters that have had it, or have changed something since.
+    spent: BTreeSet<ClusterName>,
+    /// Whether anything was launched or ended since: then it lacks instances that there are.
+    old: bool,
+}
+
+impl Lister {
+    /// The instances of a cluster. No listing is given to a cluster twice: two that agree are two.
+    pub(crate) async fn list(
+        &self,
+        account: &Account,
+        installation: &str,
+        cluster: &ClusterName,
+    ) -> Result<Vec<Instance>, Fault> {
+        // Whoever asks meanwhile waits, and has the same.
+        let mut known = self.0.lock().await;
+        let usable = |own: &Shared, age: Duration| age <= SHARED && !own.spent.contains(cluster);
+        let own = listing(&mut known, account, installation, usable).await?;
+        own.spent.insert(cluster.clone());
+        let is_own = |it: &&Instance| {
+            let tag = it.tags.get(TAG_CLUSTER);
+            tag.is_some_and(|name| name == cluster.as_str())
+        };
+        Ok(own.all.iter().filter(is_own).cloned().collect())
+    }
+
+    /// One instance of an installation; none where it has no such. A listing that is a few seconds
+    /// old may not show one that has just been launched: it is asked for anew then.
+    pub(crate) async fn find(
+        &self,
+        account: &Account,
+        installation: &str,
+        instance: &InstanceId,
+    ) -> Result<Option<Instance>, Fault> {
+        let mut known = self.0.lock().await;
+        let usable = |own: &Shared, age: Duration| {
+            let shows = own.all.iter().any(|it| it.id == *instance);
+            shows || (!own.old && age <= FRESH)
+        };
+        let own = listing(&mut known, account, installation, usable).await?;
+        Ok(own.all.iter().find(|it| it.id == *instance).cloned())
+    }
+
+    /// The Node that an instance will register which was launched a moment ago. EC2 says so in
+    /// listings alone, and may not show the instance for a while.
+    pub(crate) async fn node_of(
+        &self,
+        account: &Account,
+        (installation, cluster): (&str, &ClusterName),
+        instance: &InstanceId,
+    ) -> Option<Box<NodeToCome>> {
+        for wait in NAME_WAITS {
+            sleep(wait).await;
+            // What was listed before does not count.
+            self.changed(cluster).await;
+            let found = self.find(account, installation, instance).await;
+            if let Ok(Some(node)) = found.map(|own| own.and_then(|own| own.node)) {
+                return Some(node);
+            }
+        }
+        None
+    }
+
+    /// A cluster has launched or ended something: what was listed before does not show it.
+    pub(crate) async fn changed(&self, cluster: &ClusterName) {
+        for own in self.0.lock().await.values_mut() {
+            own.spent.insert(cluster.clone());
+            own.old = true;
+        }
+    }
+}
+
+/// The listing of an installation that is known, if it is usable at its age; else a new one.
+async fn listing<'k>(
+    known: &'k mut BTreeMap<String, Shared>,
+    account: &Account,
+    installation: &str,
+    usable: impl Fn(&Shared, Duration) -> bool,
+) -> Result<&'k mut Shared, Fault> {
+    let now = clock::monotonic();
+    let last = known.remove(installation);
+    let own = match last.filter(|own| usable(own, now.duration_since(own.began))) {
+        Some(own) => own,
+        None => Shared {
+            began: now,
+            all: list(account, installation).await?,
+            spent: BTreeSet::new(),
+            old: false,
+        },
+    };
+    Ok(known.entry(installation.to_owned()).or_insert(own))
+}
+
+/// One instance, whosever it is; none where there is none.
+pub(crate) async fn describe(
+    account: &Account,
+    instance: &InstanceId,
+) -> Result<Option<Instance>, Fault> {
+    account.buckets.read.turn().await;
+    // By a filter, since an id that is none is an error, and no answer to the question.
+    let answer = account
+        .ec2
+        .describe_instances()
+        .filters(filter("instance-id", instance.as_str()))
+        .send()
+        .await
+        .map_err(|error| Fault::new("DescribeInstances", error))?;
+    let mut all = answer.reservations().iter().flat_map(|it| it.instances());
+    Ok(all.find_map(self::instance))
+}
+
+async fn list(account: &Account, installation: &str) -> Result<Vec<Instance>, Fault> {
+    let pages = account
+        .ec2
+        .describe_instances()
+        .filters(filter(&format!("tag:{TAG_INSTALLATION}"), installation))
+        .into_paginator()
+        .page_size(PAGE)
+        .send();
+    let mut all = Vec::new();
+    paginate::each(account, "DescribeInstances", pages, |page| {
+        let own = page.reservations().iter().flat_map(|it| it.instances());
+        all.extend(own.filter_map(instance));
+    })
+    .await?;
+    Ok(all)
+}
+
+/// An instance as ours; none where EC2 leaves out what every instance has.
+fn instance(own: &Listed) -> Option<Instance> {
+    let zone = own.placement()?.availability_zone()?;
+    let is_spot = own.instance_lifecycle() == Some(&InstanceLifecycleType::Spot);
+    let wanted = own.capacity_reservation_specification();
+    let bought = Bought {
+        spot_request: own.spot_instance_request_id().or(is_spot.then_some("")),
+        reservation: own.capacity_reservation_id(),
+        preference: wanted
+            .and_then(|own| own.capacity_reservation_preference())
+            .map(|own| own.as_str()),
+    };
+    let id = InstanceId::from(own.instance_id()?);
+    // By its address or by its id, as its subnet demands; and so its kubelet calls its node.
+    let name = own.private_dns_name().filter(|name| !name.is_empty());
+    let node = name.map(|name| NodeToCome::of_ec2(name, &zone.into(), &id));
+    Some(Instance {
+        id,
+        offering: purchase_option::offering(own.instance_type()?.as_str(), zone, bought),
+        state: state(own.state()?.name()?)?,
+        launched: own
+            .launch_time()
+            .and_then(time)
+            .unwrap_or(Timestamp::UNIX_EPOCH),
+        tags: labels(own.tags()).into(),
+        node: node.map(Box::new),
+        facts: Some(Box::new(facts(own))),
+    })
+}
+
+/// What drift is judged by.
+fn facts(own: &Listed) -> InstanceFacts {
+    let text = |text: Option<&str>| text.map(str::to_owned);
+    let groups = own.security_groups().iter();
+    let interfaces = own.network_interfaces().iter();
+    let kinds = interfaces.filter_map(|own| own.interface_type());
+    let adapters = kinds.filter(|kind| matches!(*kind, "efa" | "efa-only"));
+    let known = !own.network_interfaces().is_empty();
+    let partition = own.placement().and_then(|own| own.partition_number());
+    InstanceFacts {
+        image: text(own.image_id()),
+        subnet: text(own.subnet_id()),
+        security_groups: groups.filter_map(|group| text(group.group_id())).collect(),
+        placement_group: text(own.placement().and_then(|own| own.group_id())),
+        partition: partition
+            .and_then(|number| u32::try_from(number).ok())
+            .filter(|number| *number > 0),
+        reservation: own.capacity_reservation_id().map(ReservationId::from),
+        adapters: u32::try_from(adapters.count()).ok().filter(|_| known),
+    }
+}
+
+pub(crate) fn state(name: &InstanceStateName) -> Option<InstanceState> {
+    Some(match name {
+        InstanceStateName::Pending => InstanceState::Pending,
+        InstanceStateName::Running => InstanceState::Running,
+        InstanceStateName::Stopping => InstanceState::Stopping,
+        InstanceStateName::Stopped => InstanceState::Stopped,
+        InstanceStateName::ShuttingDown => InstanceState::ShuttingDown,
+        InstanceStateName::Terminated => InstanceState::Terminated,
+        _ => return None,
+    })
+}
+
+/// Puts tags on instances.
+pub(crate) async fn tag(
+    account: &Account,
+    instances: &[InstanceId],
+    wanted: &Labels,
+) -> Result<(), Fault> {
+    account.buckets.change.turn().await;
+    let ids = instances.iter().map(|own| own.as_str().to_owned());
+    let call = account.ec2.create_tags();
+    let call = call.set_resources(Some(ids.collect()));
+    let answer = call.set_tags(Some(tags(wanted))).send().await;
+    answer.map_err(|error| Fault::new("CreateTags", error))?;
+    Ok(())
+}
+
+/// Ends instances, and says in which state each is then, as far as EC2 says so.
+pub(crate) async fn terminate(
+    account: &Account,
+    instances: &[InstanceId],
+) -> Result<BTreeMap<InstanceId, InstanceState>, Fault> {
+    account.buckets.terminate.turn().await;
+    let ids = instances.iter().map(InstanceId::to_string).collect();
+    let call = account
+        .ec2
+        .terminate_instances()
+        .set_instance_ids(Some(ids));
+    let answer = call.send().await;
+    let answer = answer.map_err(|error| Fault::new("TerminateInstances", error))?;
+    let own = answer.terminating_instances().iter().filter_map(|it| {
+        let id = InstanceId::from(it.instance_id()?);
+        Some((id, state(it.current_state()?.name()?)?))
+    });
+    Ok(own.collect())
+}

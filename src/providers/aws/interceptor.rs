@@ -1,0 +1,193 @@
+//! What every request to AWS passes last: the fence of the cluster it is for. Adds the term to each
+//! change, so that CloudTrail shows it. Counts the requests that go, by service and operation: what
+//! the IAM policy must allow, and what an idle daemon costs in calls.
+//! It must not know what is asked.
+
+use aws_smithy_runtime_api::box_error::BoxError;
+use aws_smithy_runtime_api::client::interceptors::Intercept;
+use aws_smithy_runtime_api::client::interceptors::context::{
+    BeforeTransmitInterceptorContextMut, BeforeTransmitInterceptorContextRef,
+    FinalizerInterceptorContextRef,
+};
+use aws_smithy_runtime_api::client::orchestrator::Metadata;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
+use jiff::Timestamp;
+use metrics::counter;
+
+use crate::ec2::errors::THROTTLED;
+use crate::host::clock;
+use crate::outbound::clock_skew::SkewGauge;
+use crate::outbound::fence;
+
+/// Counts requests, retries included.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    /// The region, as the label says it.
+    pub(crate) region: String,
+    /// By how much the clock of this host differs from that of AWS.
+    pub(crate) skew: SkewGauge,
+}
+
+const AGENT: &str = "user-agent";
+
+/// When an attempt was sent.
+#[derive(Debug)]
+struct Sent(Timestamp);
+
+impl Storable for Sent {
+    type Storer = StoreReplace<Self>;
+}
+
+impl Intercept for Recorder {
+    fn name(&self) -> &'static str {
+        "outrigger::Recorder"
+    }
+
+    /// Adds the terms to `User-Agent`, which the signature of a request does not cover.
+    fn modify_before_transmit(
+        &self,
+        context: &mut BeforeTransmitInterceptorContextMut<'_>,
+        _components: &RuntimeComponents,
+        cfg: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let operation = cfg.load::<Metadata>().map_or("", Metadata::name);
+        let marks = match changes(operation) {
+            true => fence::marks(),
+            false => String::new(),
+        };
+        if !marks.is_empty() {
+            let headers = context.request_mut().headers_mut();
+            let agent = headers.get(AGENT).unwrap_or_default();
+            let agent = format!("{agent} {marks}");
+            headers.try_insert(AGENT, agent.trim_start().to_owned())?;
+        }
+        Ok(())
+    }
+
+    fn read_before_transmit(
+        &self,
+        _context: &BeforeTransmitInterceptorContextRef<'_>,
+        _components: &RuntimeComponents,
+        cfg: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let operation = cfg.load::<Metadata>().map_or("", Metadata::name);
+        fence::pass(changes(operation))?;
+        if let Some(call) = cfg.load::<Metadata>() {
+            let (service, operation) = (call.service().to_owned(), call.name().to_owned());
+            #[cfg(test)]
+            note(&service, &operation);
+            counter!(
+                "outrigger_aws_requests_total",
+                "region" => self.region.clone(), "service" => service, "operation" => operation
+            )
+            .increment(1);
+        }
+        cfg.interceptor_state().store_put(Sent(clock::now()));
+        Ok(())
+    }
+
+    /// Notes the date of answers, and counts those that too much was asked, those among them upon
+    /// which the SDK tries again.
+    fn read_after_attempt(
+        &self,
+        context: &FinalizerInterceptorContextRef<'_>,
+        _components: &RuntimeComponents,
+        cfg: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let sent = cfg.load::<Sent>().map(|own| own.0);
+        if let (Some(answer), Some(sent)) = (context.response(), sent) {
+            self.skew.note(answer.headers().get("date"), sent);
+        }
+        let refused = context.response().filter(|own| !own.status().is_success());
+        let body = refused.and_then(|own| own.body().bytes());
+        if let (Some(body), Some(call)) = (body, cfg.load::<Metadata>())
+            && is_throttled(body)
+        {
+            counter!(
+                "outrigger_ec2_throttled_total",
+                "region" => self.region.clone(), "api" => call.name().to_owned()
+            )
+            .increment(1);
+        }
+        Ok(())
+    }
+}
+
+/// Whether an operation changes anything that another host could see.
+fn changes(operation: &str) -> bool {
+    // A message that is received or given back is another's in a moment.
+    let reads = ["AssumeRole", "Describe", "Get", "List", "Receive"];
+    operation != "ChangeMessageVisibility" && !reads.iter().any(|own| operation.starts_with(own))
+}
+
+/// Whether an error says that too much was asked. It has one code, and says nothing else at length.
+fn is_throttled(body: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(body);
+    THROTTLED.iter().any(|own| text.contains(own))
+}
+
+/// Notes the right that a call takes, for `tests/moto/rights.py`; once in each process.
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests are told by their environment"
+)]
+fn note(service: &str, operation: &str) {
+    use std::collections::BTreeSet;
+    use std::io::Write;
+    use std::sync::Mutex;
+
+    static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+    let Ok(directory) = std::env::var("OUTRIGGER_AWS_RECORD") else {
+        return;
+    };
+    let service = service.to_lowercase().replace(' ', "-");
+    let right = format!("{service}:{operation}");
+    if !NOTED.lock().expect("no panic").insert(right.clone()) {
+        return;
+    }
+    let path = format!("{directory}/{}.sdk", std::process::id());
+    let file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path);
+    writeln!(file.expect("a file"), "{right}").expect("it is written");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::changes;
+
+    #[test]
+    fn what_changes_something_is_told_from_what_reads() {
+        for operation in [
+            "CreateFleet",
+            "RunInstances",
+            "TerminateInstances",
+            "CreateTags",
+            "CreateLaunchTemplate",
+            "DeleteLaunchTemplate",
+            "CreateInstanceProfile",
+            "AddRoleToInstanceProfile",
+            "RemoveRoleFromInstanceProfile",
+            "DeleteInstanceProfile",
+            "DeleteMessage",
+            "SomethingThatIsStillToCome",
+            "",
+        ] {
+            assert!(changes(operation), "{operation}");
+        }
+        for operation in [
+            "AssumeRole",
+            "DescribeInstances",
+            "GetParameter",
+            "ListInstanceProfiles",
+            "ReceiveMessage",
+            "ChangeMessageVisibility",
+        ] {
+            assert!(!changes(operation), "{operation}");
+        }
+    }
+}

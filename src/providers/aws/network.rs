@@ -1,0 +1,181 @@
+//! Subnets, security groups, placement groups and capacity reservations of a region.
+//! It must not know which node class means which of them.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_ec2::types::{
+    CapacityReservation, CapacityReservationState, CapacityReservationType, Filter,
+    InstanceMatchCriteria, PlacementGroup as Group, PlacementGroupState, PlacementStrategy, Tag,
+};
+use jiff::Timestamp;
+
+use crate::ec2::resolve_node_class::ListedReservation;
+use crate::host::clock;
+use crate::model::id::{TypeName, Zone};
+use crate::model::labels::Labels;
+use crate::model::node_class::network::MatchCriteria;
+use crate::model::node_class::resolved::{
+    FoundReservation, PlacementGroup, SecurityGroup, Strategy, Subnet,
+};
+use crate::model::reservation::{Reservation, ReservationKind};
+use crate::providers::aws::clients::Account;
+use crate::providers::aws::error::Fault;
+use crate::providers::aws::paginate;
+use crate::providers::aws::paginate::PAGE;
+
+/// Tags as ours.
+pub(crate) fn labels(tags: &[Tag]) -> Labels {
+    let pair = |tag: &Tag| Some((tag.key()?.to_owned(), tag.value()?.to_owned()));
+    tags.iter().filter_map(pair).collect()
+}
+
+/// A filter of one value.
+pub(crate) fn filter(name: &str, value: &str) -> Filter {
+    Filter::builder().name(name).values(value).build()
+}
+
+/// An SDK's time as ours; none where it is out of range.
+pub(crate) fn time(at: &aws_sdk_ec2::primitives::DateTime) -> Option<Timestamp> {
+    Timestamp::from_second(at.secs()).ok()
+}
+
+/// All subnets.
+pub(crate) async fn subnets(account: &Account) -> Result<Vec<(Subnet, Labels)>, Fault> {
+    let pages = account
+        .ec2
+        .describe_subnets()
+        .into_paginator()
+        .page_size(PAGE)
+        .send();
+    let mut all = Vec::new();
+    paginate::each(account, "DescribeSubnets", pages, |page| {
+        for own in page.subnets() {
+            let (Some(id), Some(zone)) = (own.subnet_id(), own.availability_zone()) else {
+                continue;
+            };
+            let free = own.available_ip_address_count().unwrap_or(0);
+            let subnet = Subnet {
+                id: id.to_owned(),
+                zone: Zone::from(zone),
+                zone_id: own.availability_zone_id().unwrap_or_default().to_owned(),
+                free: u32::try_from(free).unwrap_or(0),
+            };
+            all.push((subnet, labels(own.tags())));
+        }
+    })
+    .await?;
+    Ok(all)
+}
+
+/// All security groups.
+pub(crate) async fn security_groups(
+    account: &Account,
+) -> Result<Vec<(SecurityGroup, Labels)>, Fault> {
+    let pages = account
+        .ec2
+        .describe_security_groups()
+        .into_paginator()
+        .page_size(PAGE)
+        .send();
+    let mut all = Vec::new();
+    paginate::each(account, "DescribeSecurityGroups", pages, |page| {
+        for own in page.security_groups() {
+            let Some(id) = own.group_id() else { continue };
+            let group = SecurityGroup {
+                id: id.to_owned(),
+                name: own.group_name().unwrap_or_default().to_owned(),
+            };
+            all.push((group, labels(own.tags())));
+        }
+    })
+    .await?;
+    Ok(all)
+}
+
+/// All placement groups that are available, by name.
+pub(crate) async fn placement_groups(
+    account: &Account,
+) -> Result<BTreeMap<String, PlacementGroup>, Fault> {
+    account.buckets.read.turn().await;
+    let call = account.ec2.describe_placement_groups().send().await;
+    let answer = call.map_err(|error| Fault::new("DescribePlacementGroups", error))?;
+    let known = answer.placement_groups().iter();
+    Ok(known.filter_map(placement_group).collect())
+}
+
+fn placement_group(own: &Group) -> Option<(String, PlacementGroup)> {
+    if own.state() != Some(&PlacementGroupState::Available) {
+        return None;
+    }
+    let strategy = match own.strategy()? {
+        PlacementStrategy::Cluster => Strategy::Cluster,
+        PlacementStrategy::Spread => Strategy::Spread,
+        PlacementStrategy::Partition => {
+            Strategy::Partition(u32::try_from(own.partition_count().unwrap_or(0)).unwrap_or(0))
+        }
+        // Something new: whoever names it is told that it is not there.
+        _ => return None,
+    };
+    let id = own.group_id()?.to_owned();
+    Some((
+        own.group_name()?.to_owned(),
+        PlacementGroup { id, strategy },
+    ))
+}
+
+/// All reservations that are active.
+pub(crate) async fn reservations(account: &Account) -> Result<Vec<ListedReservation>, Fault> {
+    let pages = account
+        .ec2
+        .describe_capacity_reservations()
+        .filters(filter("state", "active"))
+        .into_paginator()
+        .page_size(PAGE)
+        .send();
+    let now = clock::now();
+    let mut all = Vec::new();
+    paginate::each(account, "DescribeCapacityReservations", pages, |page| {
+        let own = page.capacity_reservations().iter();
+        all.extend(own.filter_map(|own| reservation(own, now)));
+    })
+    .await?;
+    Ok(all)
+}
+
+fn reservation(own: &CapacityReservation, now: Timestamp) -> Option<ListedReservation> {
+    if own.state() != Some(&CapacityReservationState::Active) {
+        return None;
+    }
+    let count = |number: Option<i32>| u32::try_from(number.unwrap_or(0)).unwrap_or(0);
+    let kind = match own.reservation_type() {
+        None | Some(CapacityReservationType::Default) => ReservationKind::Default,
+        Some(CapacityReservationType::CapacityBlock) => ReservationKind::CapacityBlock,
+        // Something new: nobody knows yet how it is launched into (spec/aws.md §13.4).
+        Some(_) => return None,
+    };
+    let reservation = Reservation {
+        kind,
+        interruptible: own.interruptible().unwrap_or(false),
+        left: count(own.available_instance_count()),
+        counted: Some(now),
+        ends: own.end_date().and_then(time),
+        ..Reservation::new(
+            own.capacity_reservation_id()?,
+            count(own.total_instance_count()),
+        )
+    };
+    Some(ListedReservation {
+        found: FoundReservation {
+            instance_type: TypeName::from(own.instance_type()?),
+            zone: Zone::from(own.availability_zone()?),
+            reservation,
+        },
+        owner: own.owner_id().unwrap_or_default().to_owned(),
+        criteria: match own.instance_match_criteria() {
+            Some(InstanceMatchCriteria::Open) => Some(MatchCriteria::Open),
+            Some(InstanceMatchCriteria::Targeted) => Some(MatchCriteria::Targeted),
+            _ => None,
+        },
+        tags: labels(own.tags()),
+    })
+}

@@ -1,0 +1,148 @@
+//! What instances cost: the price list, and what spot capacity cost a moment ago.
+//! It must not know which types are of use to anyone.
+//!
+//! Source: spec/aws.md §4.8.
+
+use std::collections::BTreeMap;
+
+use aws_sdk_ec2::types::InstanceType;
+use aws_sdk_pricing::types::{Filter, FilterType};
+use aws_smithy_types::DateTime;
+use serde_json::Value;
+
+use crate::host::clock;
+use crate::model::id::{TypeName, Zone};
+use crate::model::instance::Price;
+use crate::providers::aws::clients::Account;
+use crate::providers::aws::error::Fault;
+use crate::providers::aws::paginate;
+
+/// Prices of a page, the most that AWS gives.
+const PAGE: i32 = 100;
+/// Entries of a page of spot prices.
+const SPOT_PAGE: i32 = 1000;
+/// The product whose spot prices count; EC2-Classic and VPC are told apart by name alone.
+const PRODUCTS: [&str; 2] = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"];
+
+/// Prices of virtual machines and of whole machines, by type.
+pub(crate) type ListPrices = (Vec<(TypeName, Price)>, Vec<(TypeName, Price)>);
+
+/// On-demand prices.
+pub(crate) async fn list(account: &Account) -> Result<ListPrices, Fault> {
+    let shared = listed(account, "Shared", "Compute Instance").await?;
+    let metal = listed(account, "Dedicated", "Compute Instance (bare metal)").await?;
+    Ok((shared, metal))
+}
+
+async fn listed(
+    account: &Account,
+    tenancy: &str,
+    family: &str,
+) -> Result<Vec<(TypeName, Price)>, Fault> {
+    let region = account.key.region.as_str();
+    let filters = [
+        ("regionCode", region),
+        ("serviceCode", "AmazonEC2"),
+        ("preInstalledSw", "NA"),
+        ("operatingSystem", "Linux"),
+        ("capacitystatus", "Used"),
+        ("marketoption", "OnDemand"),
+        ("tenancy", tenancy),
+        ("productFamily", family),
+    ];
+    let filter = |(field, value): (&str, &str)| {
+        let filter = Filter::builder().field(field).value(value);
+        filter.r#type(FilterType::TermMatch).build().ok()
+    };
+    let pages = account
+        .pricing
+        .get_products()
+        .service_code("AmazonEC2")
+        .set_filters(Some(filters.into_iter().filter_map(filter).collect()))
+        .into_paginator()
+        .page_size(PAGE)
+        .send();
+    let currency = if region.starts_with("cn-") {
+        "CNY"
+    } else {
+        "USD"
+    };
+    let mut all = Vec::new();
+    paginate::each(account, "GetProducts", pages, |page| {
+        let found = page.price_list().iter();
+        all.extend(found.filter_map(|text| product(text, currency)));
+    })
+    .await?;
+    Ok(all)
+}
+
+/// A type and its price, from a product of the price list; none where it says neither, or nothing.
+fn product(text: &str, currency: &str) -> Option<(TypeName, Price)> {
+    let product: Value = serde_json::from_str(text).ok()?;
+    let name = product["product"]["attributes"]["instanceType"].as_str()?;
+    let terms = product["terms"]["OnDemand"].as_object()?;
+    let dimensions = terms.values().next()?["priceDimensions"].as_object()?;
+    let price = dimensions.values().next()?["pricePerUnit"][currency].as_str()?;
+    let price = price.parse().ok().and_then(Price::new)?;
+    (price.usd_per_h() > 0.0).then(|| (TypeName::from(name), price))
+}
+
+/// What spot capacity costs now, by type and zone.
+pub(crate) async fn spot(account: &Account) -> Result<Vec<(TypeName, Zone, Price)>, Fault> {
+    let pages = account
+        .ec2
+        .describe_spot_price_history()
+        .start_time(DateTime::from_secs(clock::now().as_second()))
+        .set_product_descriptions(Some(PRODUCTS.map(str::to_owned).to_vec()))
+        .into_paginator()
+        .page_size(SPOT_PAGE)
+        .send();
+    let mut newest: BTreeMap<(TypeName, Zone), (i64, Price)> = BTreeMap::new();
+    paginate::each(account, "DescribeSpotPriceHistory", pages, |page| {
+        for own in page.spot_price_history() {
+            let name = own.instance_type().map(InstanceType::as_str);
+            let (Some(name), Some(zone)) = (name, own.availability_zone()) else {
+                continue;
+            };
+            let price = own.spot_price().and_then(|text| text.parse().ok());
+            let Some(price) = price.and_then(Price::new).filter(|it| it.usd_per_h() > 0.0) else {
+                continue;
+            };
+            let key = (TypeName::from(name), Zone::from(zone));
+            let at = own.timestamp().map_or(0, DateTime::secs);
+            if newest.get(&key).is_none_or(|(known, _)| *known <= at) {
+                newest.insert(key, (at, price));
+            }
+        }
+    })
+    .await?;
+    let all = newest.into_iter();
+    Ok(all
+        .map(|((name, zone), (_, price))| (name, zone, price))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::product;
+
+    #[test]
+    fn products_are_read_as_the_price_list_has_them() {
+        // The shape of the AWS Price List Query API, `GetProducts`.
+        let text = |price: &str| {
+            format!(
+                r#"{{"product":{{"attributes":{{"instanceType":"m5.large"}}}},
+                "terms":{{"OnDemand":{{"A.B":{{"priceDimensions":{{"A.B.C":
+                {{"pricePerUnit":{{"USD":"{price}"}}}}}}}}}}}}}}"#
+            )
+        };
+        let read = |text: &str| product(text, "USD").map(|(name, it)| (name.0, it.usd_per_h()));
+        assert_eq!(
+            read(&text("0.0960000000")),
+            Some(("m5.large".to_owned(), 0.096))
+        );
+        for wrong in [&text("0.0000000000"), &text("free"), "{}", "[", ""] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}

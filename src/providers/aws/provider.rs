@@ -1,0 +1,403 @@
+//! EC2 as one cluster's provider: launches, ends and lists its instances.
+//! It must not know why any of them is wanted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::SignedDuration;
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::time::Instant;
+
+use crate::catalog::node_class::{ClassSupplies, ClassSupply};
+use crate::ec2::adoption::may_adopt;
+use crate::ec2::create_fleet::FleetRequest;
+use crate::ec2::iam_policy::{ADOPTION, TAGGING};
+use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch};
+use crate::engine::event::Event;
+use crate::host::clock;
+use crate::kubernetes::client::Connection;
+use crate::model::claim::{TAG_CLAIM, TAG_CLUSTER, TAG_INSTALLATION};
+use crate::model::cluster::{Binding, Cluster};
+use crate::model::id::{ClaimId, InstanceId};
+use crate::model::instance::Instance;
+use crate::model::node_class::NodeClass;
+use crate::providers::aws::error::Fault;
+use crate::providers::aws::join_secrets::Secrets;
+use crate::providers::aws::launchable_class::again;
+use crate::providers::aws::region::Keeper;
+use crate::providers::aws::region_task::{Member, View};
+use crate::providers::aws::{create_fleet, instances};
+use crate::providers::{Provider, not_ours};
+
+/// How long a launch is remembered. The engine repeats none for longer (`UNSURE_MAX`).
+const REPEATS: Duration = Duration::from_mins(30);
+
+/// A launch that was asked for: one that is repeated has to say the same again, or EC2 would not
+/// take it for the same.
+struct Asked {
+    at: Instant,
+    launch: Launch,
+    state: Known,
+    /// Whether an answer was lost: what fails after that does not say what it has made.
+    unsure: bool,
+}
+
+/// What is known of it.
+#[derive(Clone)]
+enum Known {
+    /// It may have made an instance: to be asked again with the same request.
+    Open(Arc<FleetRequest>),
+    /// It has made this one.
+    Made(Box<Instance>),
+}
+
+/// Tells providers of one cluster apart that follow each other.
+static SEATS: AtomicU64 = AtomicU64::new(0);
+
+/// One cluster's EC2.
+pub(crate) struct Ec2 {
+    seat: u64,
+    cluster: Arc<Cluster>,
+    /// Whether pods are bound to nodes that are still to come, so that their names are asked for.
+    early: AtomicBool,
+    connection: Connection,
+    keeper: Keeper,
+    view: watch::Sender<Arc<View>>,
+    secrets: Secrets,
+    events: Mutex<Option<mpsc::Sender<Event>>>,
+    asked: Mutex<BTreeMap<ClaimId, Asked>>,
+}
+
+impl Ec2 {
+    pub(crate) fn new(cluster: Arc<Cluster>, connection: Connection, keeper: Keeper) -> Self {
+        Self {
+            seat: SEATS.fetch_add(1, Ordering::Relaxed),
+            early: AtomicBool::new(cluster.binding == Binding::Early),
+            cluster,
+            connection,
+            keeper,
+            view: watch::Sender::default(),
+            secrets: Secrets::default(),
+            events: Mutex::default(),
+            asked: Mutex::default(),
+        }
+    }
+
+    async fn launch(&self, launch: Launch) -> Answer {
+        let request = match self.known(&launch).await {
+            Err(answer) => return *answer,
+            Ok(Some(Known::Made(instance))) => return self.made_before(*instance).await,
+            Ok(Some(Known::Open(request))) => request,
+            Ok(None) => match self.request(&launch).await {
+                Ok(request) => request,
+                Err(answer) => return *answer,
+            },
+        };
+        let claim = launch.claim.id.clone();
+        let answer = self.ask(&launch, &request).await;
+        let mut asked = self.asked.lock().await;
+        match &answer {
+            Answer::Launched(instance) => {
+                if let Some(own) = asked.get_mut(&claim) {
+                    // The request is large, and not needed any more.
+                    own.state = Known::Made(Box::new(instance.clone()));
+                }
+            }
+            Answer::Failed { kind, .. } => {
+                let lost = *kind == FailureKind::Unknown;
+                let own = asked.get_mut(&claim);
+                let unsure = own.is_some_and(|own| {
+                    own.unsure |= lost;
+                    own.unsure
+                });
+                if !unsure && *kind != FailureKind::Throttled {
+                    asked.remove(&claim);
+                }
+            }
+            _ => drop(asked.remove(&claim)),
+        }
+        answer
+    }
+
+    /// Asks EC2, and tells whom it concerns what it says.
+    async fn ask(&self, launch: &Launch, request: &FleetRequest) -> Answer {
+        let shared = &self.keeper.shared;
+        let outcome = create_fleet::launch(&shared.account, &shared.templates, request).await;
+        shared.lister.changed(&self.cluster.name).await;
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(fault) => return failed(&fault),
+        };
+        let launched = outcome.launched.as_ref();
+        let used = launched.and_then(|(_, subnet)| subnet.as_deref());
+        if let Ok(mut subnets) = shared.subnets.lock() {
+            subnets.give_back(&request.taken, used);
+            for subnet in &outcome.said.exhausted {
+                subnets.exhausted(subnet, clock::now());
+            }
+        }
+        if outcome.launched.is_some() && !outcome.said.refusals.is_empty() {
+            // What was refused on the way counts as much as if nothing had been launched.
+            let class = launch.claim.node_class.clone();
+            let event = Event::Refused(class, outcome.said.refusals.clone());
+            if let Some(events) = &*self.events.lock().await {
+                drop(events.send(event).await);
+            }
+        }
+        for why in &outcome.said.notes {
+            tracing::warn!(cluster = %self.cluster.name, claim = %launch.claim.id, why, "launch");
+        }
+        match outcome.launched {
+            Some((mut instance, _)) => {
+                if self.early.load(Ordering::Relaxed) {
+                    let whose = (self.cluster.installation.as_str(), &self.cluster.name);
+                    let (account, lister) = (&shared.account, &shared.lister);
+                    instance.node = lister.node_of(account, whose, &instance.id).await;
+                }
+                Answer::Launched(instance)
+            }
+            None => outcome.said.answer(),
+        }
+    }
+
+    /// What is known of a launch; an answer where its token stands for another.
+    async fn known(&self, launch: &Launch) -> Result<Option<Known>, Box<Answer>> {
+        let mut asked = self.asked.lock().await;
+        let now = clock::monotonic();
+        asked.retain(|_, own| now.duration_since(own.at) < REPEATS);
+        match asked.get(&launch.claim.id) {
+            Some(own) if own.launch != *launch => Err(Box::new(invalid(
+                "the client token stands for another launch",
+            ))),
+            own => Ok(own.map(|own| own.state.clone())),
+        }
+    }
+
+    /// The instance of a launch that was answered before.
+    async fn made_before(&self, instance: Instance) -> Answer {
+        let listed = self.listed().await;
+        match listed.map(|all| all.into_iter().find(|own| own.id == instance.id)) {
+            // A listing may not show yet what we have ended ourselves.
+            Ok(own) => match own.filter(|_| instance.state.is_live()).unwrap_or(instance) {
+                own if own.state.is_live() => Answer::Launched(own),
+                _ => invalid("the client token was used for an instance that has ended"),
+            },
+            Err(fault) => failed(&fault),
+        }
+    }
+
+    /// The request of a launch.
+    async fn request(&self, launch: &Launch) -> Result<Arc<FleetRequest>, Box<Answer>> {
+        let view = self.view.borrow().clone();
+        let class = launch.claim.node_class.as_ref();
+        let ready = class.and_then(|name| view.classes.get(name));
+        let (Some(ready), Some(home)) = (ready, &view.home) else {
+            return Err(Box::new(again("the node class is not resolved yet")));
+        };
+        if ready.hash != launch.claim.node_class_hash {
+            return Err(Box::new(again("the node class is another one by now")));
+        }
+        let bootstrap = &ready.class.bootstrap;
+        let (account, client) = (&self.keeper.shared.account, &self.connection.client);
+        let secret = self.secrets.of(bootstrap, account, client).await;
+        let secret = secret.map_err(|lack| Box::new(lack.answer()))?;
+        let secret = secret.as_ref().map(|own| own.0.as_str());
+        let request = {
+            let mut subnets = self.keeper.shared.subnets.lock();
+            let subnets = subnets.as_mut().map_err(|_| Box::new(again("a panic")))?;
+            Arc::new(ready.request(launch, (&self.cluster, home), secret, subnets)?)
+        };
+        let own = Asked {
+            at: clock::monotonic(),
+            launch: launch.clone(),
+            state: Known::Open(request.clone()),
+            unsure: false,
+        };
+        let mut asked = self.asked.lock().await;
+        asked.insert(launch.claim.id.clone(), own);
+        Ok(request)
+    }
+
+    async fn terminate(&self, instance: &InstanceId) -> Answer {
+        let shared = &self.keeper.shared;
+        let state = shared.ends.end(&shared.account, instance).await;
+        shared.lister.changed(&self.cluster.name).await;
+        match state {
+            Ok(state) => {
+                for own in self.asked.lock().await.values_mut() {
+                    if let Known::Made(made) = &mut own.state
+                        && made.id == *instance
+                    {
+                        made.state = state;
+                    }
+                }
+                Answer::Terminating(state)
+            }
+            Err(fault) => failed(&fault),
+        }
+    }
+
+    /// Has the tags of an instance say that it is ours, where they say now that it is Karpenter's,
+    /// of this cluster and that pool. Whoever may write Nodes could name any instance there is.
+    async fn adopt(&self, own: &Adoption) -> Answer {
+        let shared = &self.keeper.shared;
+        let known = instances::describe(&shared.account, &own.instance).await;
+        let tags = match known {
+            Ok(Some(known)) if known.state.is_live() => known.tags,
+            Ok(_) => {
+                return Answer::Failed {
+                    kind: FailureKind::Gone,
+                    text: format!("{} is gone", own.instance),
+                };
+            }
+            Err(fault) => return failed(&fault),
+        };
+        // An answer was lost: the right is for what is not ours yet.
+        let same = |key: &str| tags.get(key) == own.tags.get(key);
+        if [TAG_INSTALLATION, TAG_CLUSTER, TAG_CLAIM]
+            .into_iter()
+            .all(same)
+        {
+            shared.lister.changed(&self.cluster.name).await;
+            return Answer::Done;
+        }
+        if let Err(why) = may_adopt(&tags, &own.tags) {
+            let text = format!("{} is not taken over: {why}", own.instance);
+            return Answer::Failed {
+                kind: FailureKind::Denied,
+                text,
+            };
+        }
+        let ids = [own.instance.clone()];
+        let tagged = instances::tag(&shared.account, &ids, &own.tags).await;
+        shared.lister.changed(&self.cluster.name).await;
+        match tagged.map_err(|fault| failed(&fault)) {
+            Ok(()) => Answer::Done,
+            // Another statement grants tags on what is not ours yet.
+            Err(Answer::Failed { kind, text }) => Answer::Failed {
+                kind,
+                text: text.replace(TAGGING, ADOPTION),
+            },
+            Err(other) => other,
+        }
+    }
+
+    async fn listed(&self) -> Result<Vec<Instance>, Fault> {
+        let shared = &self.keeper.shared;
+        let (installation, name) = (&self.cluster.installation, &self.cluster.name);
+        let lister = &shared.lister;
+        lister.list(&shared.account, installation, name).await
+    }
+}
+
+fn invalid(why: &str) -> Answer {
+    Answer::Failed {
+        kind: FailureKind::Invalid,
+        text: why.to_owned(),
+    }
+}
+
+fn failed(fault: &Fault) -> Answer {
+    fault.sorted("ec2").answer()
+}
+
+impl Ec2 {
+    /// Tells an engine what is known of its node classes: it plans with none of which nothing is.
+    async fn known_so_far(&self, cluster: &Cluster, events: &mpsc::Sender<Event>) {
+        let view = self.view.borrow().clone();
+        let supply = |class: &NodeClass| match view.classes.get(&class.name) {
+            Some(ready) if ready.class == *class => ready.supply.clone(),
+            _ => ClassSupply::unasked(),
+        };
+        let all = cluster.node_classes.iter();
+        let all: ClassSupplies = all.map(|own| (own.name.clone(), supply(own))).collect();
+        if !all.is_empty() {
+            drop(events.send(Event::ClassesChanged(Arc::new(all))).await);
+        }
+    }
+}
+
+impl Provider for Ec2 {
+    fn clock_ahead(&self) -> Option<SignedDuration> {
+        self.keeper.shared.account.skew.ahead()
+    }
+
+    fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
+        async move {
+            match command {
+                Command::Launch(launch) => self.launch(*launch).await,
+                Command::Terminate { instance, .. } => self.terminate(&instance).await,
+                Command::Tag { instances, tags } => {
+                    let account = &self.keeper.shared.account;
+                    let tagged = instances::tag(account, &instances, &tags).await;
+                    tagged.map_or_else(|fault| failed(&fault), |()| Answer::Done)
+                }
+                Command::Adopt(own) => self.adopt(&own).await,
+                Command::Learn {
+                    instance_type,
+                    image,
+                    memory,
+                } => {
+                    self.keeper.learn(instance_type, image, memory).await;
+                    Answer::Done
+                }
+                Command::ListInstances => {
+                    let listed = self.listed().await;
+                    listed.map_or_else(|fault| failed(&fault), Answer::Instances)
+                }
+                other => not_ours(&other),
+            }
+        }
+        .boxed()
+    }
+
+    fn attend(
+        &self,
+        cluster: Arc<Cluster>,
+        events: Option<mpsc::Sender<Event>>,
+    ) -> BoxFuture<'_, ()> {
+        async move {
+            self.events.lock().await.clone_from(&events);
+            if let Ok(mut engines) = self.keeper.shared.engines.lock() {
+                // Messages are not for an engine that has to stop.
+                match &events {
+                    Some(events) => {
+                        let own = (events.clone(), self.connection.fence.of_this_term());
+                        engines.insert(cluster.name.clone(), own);
+                    }
+                    None => drop(engines.remove(&cluster.name)),
+                }
+            }
+            if let Some(events) = &events {
+                self.known_so_far(&cluster, events).await;
+            }
+            let early = cluster.binding == Binding::Early;
+            self.early.store(early, Ordering::Relaxed);
+            let member = Member {
+                seat: self.seat,
+                cluster,
+                connection: self.connection.clone(),
+                events,
+                view: self.view.clone(),
+                told: None,
+                missing: Vec::new(),
+            };
+            self.keeper.attend(member).await;
+        }
+        .boxed()
+    }
+
+    fn is_well(&self) -> bool {
+        self.keeper.is_well()
+    }
+}
+
+impl Drop for Ec2 {
+    fn drop(&mut self) {
+        self.keeper.leave(self.cluster.name.clone(), self.seat);
+    }
+}

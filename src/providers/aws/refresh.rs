@@ -1,0 +1,65 @@
+//! What of a region node classes pick from, listed again and again: a listing that fails leaves
+//! what was known. It must not know what node classes pick.
+
+use crate::ec2::resolve_node_class::{Found, Listed};
+use crate::providers::aws::clients::Account;
+use crate::providers::aws::error::Fault;
+use crate::providers::aws::images::trouble;
+use crate::providers::aws::network;
+
+/// Lists subnets and security groups, and reservations and placement groups where they are wanted.
+/// Says whether subnets were listed, and what failed.
+pub(crate) async fn refresh(
+    account: &Account,
+    found: &mut Found,
+    (reservations, groups): (bool, bool),
+) -> (bool, Result<(), Fault>) {
+    let mut all = vec![take(&mut found.subnets, network::subnets(account).await)];
+    let counted = all[0].is_ok();
+    let own = network::security_groups(account).await;
+    all.push(take(&mut found.security_groups, own));
+    if reservations {
+        let own = network::reservations(account).await;
+        all.push(take(&mut found.reservations, own));
+    }
+    if groups {
+        let own = network::placement_groups(account).await;
+        all.push(take(&mut found.placement_groups, own));
+    }
+    (counted, all.into_iter().collect())
+}
+
+fn take<T>(known: &mut Listed<T>, answer: Result<T, Fault>) -> Result<(), Fault> {
+    match answer {
+        Ok(own) => *known = Ok(own),
+        Err(fault) => {
+            if known.is_err() {
+                *known = Err(trouble(&fault, "ec2"));
+            }
+            return Err(fault);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::take;
+    use crate::model::node_class::resolved::Cause;
+    use crate::providers::aws::error::Fault;
+
+    #[test]
+    fn what_was_known_stays_while_it_cannot_be_listed() {
+        let fault = || Fault::silent("DescribeSubnets", "no answer");
+        let mut known = Err(crate::ec2::resolve_node_class::Trouble {
+            cause: Cause::Denied,
+            text: "not allowed".to_owned(),
+        });
+        assert!(take(&mut known, Err::<u8, _>(fault())).is_err());
+        let trouble = known.clone().expect_err("nothing is known");
+        assert_eq!(trouble.cause, Cause::Unavailable, "the newest reason");
+        assert!(take(&mut known, Ok(1)).is_ok());
+        assert!(take(&mut known, Err(fault())).is_err());
+        assert_eq!(known, Ok(1));
+    }
+}

@@ -1,0 +1,252 @@
+//! Reaches what is known of accounts and regions: one keeper each, for all clusters that are in it.
+//! It must not know what a keeper does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex as Locked};
+use std::time::Duration;
+
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::sleep;
+
+use crate::host::clock;
+use crate::model::cluster::Cluster;
+use crate::model::id::{ClusterName, TypeName};
+use crate::providers::aws::clients::{AccountKey, Accounts};
+use crate::providers::aws::instances::Lister;
+use crate::providers::aws::interruption_listener::Engines;
+use crate::providers::aws::launch_templates::Templates;
+use crate::providers::aws::region_task::{Ask, Desk, Member, Shared};
+use crate::providers::aws::terminate_batcher::Ends;
+
+/// Keepers of many accounts do not all begin in the same second.
+const JITTER_MS: u64 = 20_000;
+
+/// Requests that wait for a keeper: it may be busy asking AWS for a minute.
+const QUEUE: usize = 256;
+
+/// Reaches the keeper of an account and region.
+#[derive(Clone)]
+pub(crate) struct Keeper {
+    asks: mpsc::Sender<Ask>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Keeper {
+    fn is_beside(&self, key: &AccountKey) -> bool {
+        self.shared.account.key.is_beside(key)
+    }
+
+    /// Whether it has not panicked: nothing else ends it.
+    pub(crate) fn is_well(&self) -> bool {
+        !self.asks.is_closed()
+    }
+
+    /// A cluster is there, or is another than it was.
+    pub(crate) async fn attend(&self, member: Member) {
+        // Those who ask a keeper that has ended are begun anew.
+        drop(self.asks.send(Ask::Attend(Box::new(member))).await);
+    }
+
+    /// A node of this type and image has reported so much memory, in bytes.
+    pub(crate) async fn learn(&self, of: TypeName, image: String, memory: i64) {
+        drop(self.asks.send(Ask::Learn(of, image, memory)).await);
+    }
+
+    /// A cluster is driven no more.
+    pub(crate) fn leave(&self, cluster: ClusterName, seat: u64) {
+        drop(self.asks.try_send(Ask::Leave(cluster, seat)));
+    }
+}
+
+/// The keepers of all accounts and regions.
+#[derive(Default)]
+pub(crate) struct Keepers {
+    accounts: Accounts,
+    known: Mutex<BTreeMap<AccountKey, Keeper>>,
+    configured: Arc<Locked<BTreeSet<ClusterName>>>,
+}
+
+impl Keepers {
+    /// None yet, of these accounts.
+    #[cfg(test)]
+    pub(crate) fn of_accounts(accounts: Accounts) -> Self {
+        Self {
+            accounts,
+            ..Self::default()
+        }
+    }
+
+    /// These clusters are configured on this host, whether or not each can be driven.
+    pub(crate) fn configure(&self, clusters: BTreeSet<ClusterName>) {
+        let mut configured = self.configured.lock();
+        if let Ok(own) = configured.as_deref_mut() {
+            *own = clusters;
+        }
+    }
+
+    /// The keeper of a cluster's account and region.
+    pub(crate) async fn of(&self, cluster: &Cluster) -> Keeper {
+        let key = AccountKey::of(cluster);
+        let mut known = self.known.lock().await;
+        if let Some(own) = known.get(&key).filter(|own| own.is_well()) {
+            return own.clone();
+        }
+        let account = self.accounts.get(&key).await;
+        let beside = known.values().find(|own| own.is_beside(&key));
+        let engines = beside.map_or_else(Engines::default, |own| own.shared.engines.clone());
+        let shared = Arc::new(Shared {
+            account: account.clone(),
+            lister: Arc::<Lister>::default(),
+            ends: Ends::default(),
+            engines,
+            configured: self.configured.clone(),
+            templates: Templates::default(),
+            subnets: Locked::default(),
+        });
+        let (asks, inbox) = mpsc::channel(QUEUE);
+        let desk = Desk::new(shared.clone());
+        tokio::spawn(desk.keep(inbox));
+        let keeper = Keeper { asks, shared };
+        known.insert(key, keeper.clone());
+        keeper
+    }
+
+    /// It is time to see what is due. A tick that is lost or doubled is harmless.
+    pub(crate) async fn tick(&self) {
+        for keeper in self.known.lock().await.values() {
+            let asks = keeper.asks.clone();
+            let wait = Duration::from_millis(clock::seed() % JITTER_MS);
+            tokio::spawn(async move {
+                sleep(wait).await;
+                drop(asks.try_send(Ask::Tick));
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::Arc;
+
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use tokio::sync::mpsc;
+    use tower::service_fn;
+
+    use super::{Duration, sleep};
+
+    use crate::engine::command::{Answer, Command};
+    use crate::engine::event::Event;
+    use crate::kubernetes::client::Connection;
+    use crate::providers::Provider;
+    use crate::providers::aws::provider::Ec2;
+    use crate::providers::aws::tests::idle_calls;
+    use crate::providers::aws::tests::idle_calls::{Counts, Refused};
+
+    const MIB: i64 = 1 << 20;
+
+    #[tokio::test]
+    async fn a_keeper_that_has_ended_is_followed_by_another() {
+        let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
+        let own = Arc::new(idle_calls::cluster(0));
+        let first = Ec2::new(own.clone(), idle_calls::api(), keepers.of(&own).await);
+        assert!(first.is_well());
+        // As if it had panicked.
+        let closed = mpsc::channel(1).0;
+        for known in keepers.known.lock().await.values_mut() {
+            known.asks = closed.clone();
+        }
+        let ended = keepers.known.lock().await.values().next().cloned();
+        let second = Ec2::new(own.clone(), idle_calls::api(), ended.expect("one"));
+        assert!(!second.is_well());
+        let third = Ec2::new(own.clone(), idle_calls::api(), keepers.of(&own).await);
+        assert!(third.is_well());
+        let (events, mut inbox) = mpsc::channel(64);
+        third.attend(own, Some(events)).await;
+        sleep(Duration::from_secs(3)).await;
+        told(&mut inbox);
+    }
+
+    /// Memory of the one type as a cluster is told of it last.
+    fn told(inbox: &mut mpsc::Receiver<Event>) -> i64 {
+        let mut last = None;
+        while let Ok(event) = inbox.try_recv() {
+            if let Event::ClassesChanged(classes) = event {
+                last = Some(classes);
+            }
+        }
+        let classes = last.expect("classes");
+        let class = classes.values().next().expect("a class");
+        let own = class.supply.as_ref().expect("it is ready");
+        own.catalog.get("m5.large").expect("a type").capacity.memory
+    }
+
+    /// A connection over which nothing is ever answered.
+    fn hanging() -> Connection {
+        let never = |_: Request<Body>| pending::<Result<Response<Body>, tower::BoxError>>();
+        Connection::over(Client::new(service_fn(never), "default"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_whose_api_hangs_keeps_no_other_waiting() {
+        let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
+        let mut all = Vec::new();
+        for number in 0..6 {
+            let own = Arc::new(idle_calls::cluster(number));
+            let api = if number < 5 {
+                hanging()
+            } else {
+                idle_calls::api()
+            };
+            let provider = Ec2::new(own.clone(), api, keepers.of(&own).await);
+            let (events, inbox) = mpsc::channel(64);
+            provider.attend(own, Some(events)).await;
+            all.push((provider, inbox));
+        }
+        sleep(Duration::from_secs(3)).await;
+        told(&mut all[5].1);
+        while let Ok(event) = all[0].1.try_recv() {
+            if let Event::ClassesChanged(classes) = event {
+                assert!(
+                    classes.values().all(|own| own.supply.is_err()),
+                    "it is known"
+                );
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nodes_of_one_cluster_report_all_of_the_region_plan_with() {
+        let keepers = idle_calls::keepers(&Counts::default(), &Refused::default());
+        let mut all = Vec::new();
+        for number in 0..2 {
+            let own = Arc::new(idle_calls::cluster(number));
+            let provider = Ec2::new(own.clone(), idle_calls::api(), keepers.of(&own).await);
+            let (events, inbox) = mpsc::channel(64);
+            provider.attend(own, Some(events)).await;
+            all.push((provider, inbox));
+        }
+        sleep(Duration::from_mins(1)).await;
+        // Less 7.5 %.
+        let estimate = 7577 * MIB;
+        for (_, inbox) in &mut all {
+            assert_eq!(told(inbox), estimate);
+        }
+        // A second report says no less than the first.
+        for memory in [7900 * MIB, 8000 * MIB] {
+            let report = Command::Learn {
+                instance_type: "m5.large".into(),
+                image: "ami-1".to_owned(),
+                memory,
+            };
+            assert_eq!(all[0].0.execute(report).await, Answer::Done);
+        }
+        keepers.tick().await;
+        sleep(Duration::from_mins(1)).await;
+        for (_, inbox) in &mut all {
+            assert_eq!(told(inbox), 7900 * MIB);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Who is here, and who hears what queues say.
+//! It must not know what is in a message.
+
+use std::collections::BTreeSet;
+
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use super::{Desk, Member, Shared};
+use crate::engine::event::Event;
+use crate::providers::aws::interruption_listener::Listener;
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        // Another desk reads them, if anybody does.
+        self.queues.values().for_each(AbortHandle::abort);
+    }
+}
+
+impl Desk {
+    /// A cluster is not here any more in this way, but in another, if at all: its engine hears
+    /// nothing any more, unless it is the same one. Another role's keeper may have it already.
+    pub(super) fn unheard(&self, old: &Member, new: Option<&Member>) {
+        let Some(events) = &old.events else {
+            return;
+        };
+        let is_same =
+            |own: Option<&mpsc::Sender<Event>>| own.is_some_and(|it| it.same_channel(events));
+        let name = &old.cluster.name;
+        if let Ok(mut known) = self.shared.engines.lock()
+            && is_same(known.get(name).map(|own| &own.0))
+            && !is_same(new.and_then(|own| own.events.as_ref()))
+        {
+            known.remove(name);
+        }
+    }
+
+    /// Reads the queues that clusters name, each once, and tells their engines.
+    pub(super) fn listen(&mut self) {
+        let members = self.members.iter();
+        let engines = members.filter_map(|(name, own)| {
+            let events = own.events.clone().filter(|own| !own.is_closed())?;
+            Some((name, events, &own.connection.fence))
+        });
+        if let Ok(mut known) = self.shared.engines.lock() {
+            known.retain(|_, own| !own.0.is_closed());
+            for (name, events, fence) in engines {
+                // An engine that is known keeps the fence of its term.
+                let is_known = known.get(name);
+                if !is_known.is_some_and(|own| own.0.same_channel(&events)) {
+                    known.insert(name.clone(), (events, fence.of_this_term()));
+                }
+            }
+        }
+        // Whoever leads nobody of a queue would only keep its messages from others.
+        let led = self.members.values().filter(|own| own.events.is_some());
+        let named = led.filter_map(|own| {
+            let queue = own.cluster.interruption.as_ref()?.queue.clone();
+            Some((own.cluster.installation.clone(), queue))
+        });
+        let wanted: BTreeSet<(String, String)> = named.collect();
+        self.queues.retain(|key, task| {
+            let stays = wanted.contains(key) && !task.is_finished();
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        for key in wanted {
+            let Shared {
+                account,
+                lister,
+                engines,
+                ..
+            } = &*self.shared;
+            let (account, lister) = (account.clone(), lister.clone());
+            let listener = Listener::new(account, lister, engines.clone(), key.clone());
+            let entry = self.queues.entry(key);
+            entry.or_insert_with(|| tokio::spawn(listener.listen()).abort_handle());
+        }
+    }
+}

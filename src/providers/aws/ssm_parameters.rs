@@ -1,0 +1,71 @@
+//! Parameters of AWS Systems Manager that a configuration reads.
+//! It must not know what they hold.
+
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, Region};
+use aws_sdk_ssm::types::ParameterType;
+use tokio::time::timeout;
+
+use crate::config::settings::Parameter;
+use crate::host::files::Untold;
+use crate::providers::aws::clients::{Account, AccountKey};
+use crate::providers::aws::error::Fault;
+
+/// Time to find out which region this host is in.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// AWS has no such parameter, or cannot have one of that name.
+const NONE: &[&str] = &[
+    "ParameterNotFound",
+    "ParameterVersionNotFound",
+    "ValidationException",
+];
+
+/// What a parameter holds. One that is encrypted is refused: values of the configuration are shown.
+pub(crate) async fn parameter(parameter: &Parameter) -> Result<String, Untold> {
+    let of_arn = || {
+        let arn = parameter.name.strip_prefix("arn:")?;
+        arn.split(':').nth(2).map(str::to_owned)
+    };
+    let region = match parameter.region.clone().or_else(of_arn) {
+        Some(region) => region,
+        None => own_region().await?,
+    };
+    let account = Account::new(AccountKey { region, role: None }).await;
+    let call = account.ssm.get_parameter().name(&parameter.name);
+    let answer = call.send().await.map_err(|error| {
+        let fault = Fault::new("GetParameter", error);
+        Untold {
+            may_pass: !fault.is(NONE),
+            why: fault.sorted("ssm").text,
+        }
+    })?;
+    let refused = |why: &str| Untold {
+        may_pass: false,
+        why: why.to_owned(),
+    };
+    let held = answer
+        .parameter()
+        .ok_or_else(|| refused("the answer holds none"))?;
+    if held.r#type() == Some(&ParameterType::SecureString) {
+        let why =
+            "it is encrypted, and what a configuration says is shown; secret() is for secrets";
+        return Err(refused(why));
+    }
+    let value = held.value().ok_or_else(|| refused("it holds nothing"))?;
+    Ok(value.to_owned())
+}
+
+/// The region that the environment, a profile or the host itself names.
+async fn own_region() -> Result<String, Untold> {
+    let load = aws_config::defaults(BehaviorVersion::latest()).load();
+    let config = timeout(LIMIT, load).await.ok();
+    let region = config
+        .as_ref()
+        .and_then(|own| own.region().map(Region::to_string));
+    region.ok_or_else(|| Untold {
+        may_pass: true,
+        why: "it has no region, and this host names none: write region, or set AWS_REGION".into(),
+    })
+}

@@ -1,0 +1,227 @@
+//! Ends that are asked for at once, in one call for all clusters of an account and region.
+//! It must not know whose instances they are, nor why they go.
+//!
+//! Source: spec/aws.md §5.10.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use crate::ec2::errors::Sort;
+use crate::model::id::InstanceId;
+use crate::model::instance::InstanceState;
+use crate::outbound::fence;
+use crate::outbound::fence::{Fence, Fenced};
+use crate::providers::aws::clients::Account;
+use crate::providers::aws::error::Fault;
+use crate::providers::aws::instances;
+
+/// Ends wait so long for others: one drain lets several nodes go at once.
+const WAIT: Duration = Duration::from_millis(100);
+/// Instances of one call; EC2 takes 1,000.
+const MOST: usize = 500;
+
+/// The state an instance is in once it was told to end.
+type Ended = Result<InstanceState, Fault>;
+
+/// An instance, the fences that its end stands behind, and who waits for what comes of it.
+type Waiting = Vec<(InstanceId, Arc<[Fence]>, oneshot::Sender<Ended>)>;
+
+/// Ends that wait for their call.
+#[derive(Debug, Default)]
+pub(crate) struct Ends(Arc<Mutex<Waiting>>);
+
+impl Ends {
+    /// Ends an instance, and returns its state after that. A task of its own makes the call, also
+    /// when the caller has given up, but only while the fences of the caller let it pass.
+    pub(crate) async fn end(&self, account: &Arc<Account>, instance: &InstanceId) -> Ended {
+        let Some(fences) = fence::carried() else {
+            return Err(Fault::fenced("TerminateInstances", Fenced::Unasked));
+        };
+        let (reply, answer) = oneshot::channel();
+        let first = {
+            let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.push((instance.clone(), fences, reply));
+            waiting.len() == 1
+        };
+        if first {
+            let (waiting, account) = (self.0.clone(), account.clone());
+            tokio::spawn(async move {
+                sleep(WAIT).await;
+                let all =
+                    std::mem::take(&mut *waiting.lock().unwrap_or_else(PoisonError::into_inner));
+                all_of(&account, all).await;
+            });
+        }
+        let silent = || Fault::silent("TerminateInstances", "the call was given up");
+        answer.await.unwrap_or_else(|_| Err(silent()))
+    }
+}
+
+async fn all_of(account: &Account, all: Waiting) {
+    // Whose cluster is led by another host by now is not heard; whoever asked is told nothing, and
+    // asks again where it still may.
+    let mut all: Waiting = all
+        .into_iter()
+        .filter(|own| fence::lets_pass(&own.1))
+        .collect();
+    while !all.is_empty() {
+        let rest = all.split_off(all.len().min(MOST));
+        some(account, all).await;
+        all = rest;
+    }
+}
+
+/// One call; what it says nothing of is asked for by itself, so that no instance suffers from what
+/// is wrong with another. A throttled call and one without an answer are not made worse so.
+async fn some(account: &Account, all: Waiting) {
+    let ids: Vec<InstanceId> = all.iter().map(|own| own.0.clone()).collect();
+    let fences: Vec<Fence> = all.iter().flat_map(|own| own.1.iter().cloned()).collect();
+    let call = fence::within(fences, instances::terminate(account, &ids));
+    let (states, fault) = match call.await {
+        Ok(Ok(states)) => (states, None),
+        // One of them may not end any more, or not so late: each has a call of its own.
+        Ok(Err(_)) if !all.iter().all(|own| fence::lets_pass(&own.1)) => (BTreeMap::new(), None),
+        Err(_) => (BTreeMap::new(), None),
+        Ok(Err(fault)) => (BTreeMap::new(), Some(fault)),
+    };
+    let whole = fault.filter(|own| {
+        let sort = own.sorted("ec2").sort;
+        all.len() == 1 || matches!(sort, Sort::Throttled | Sort::Fault)
+    });
+    let alone = all.into_iter().map(|(id, fences, reply)| {
+        let (known, whole) = (states.get(&id).copied(), whole.clone());
+        async move {
+            let ended = match (known, whole) {
+                (Some(state), _) => Ok(state),
+                (None, Some(fault)) => Err(fault),
+                (None, None) => match fence::within(fences, single(account, &id)).await {
+                    Ok(ended) => ended,
+                    Err(fenced) => Err(Fault::fenced("TerminateInstances", fenced)),
+                },
+            };
+            // Who asked may have given up.
+            drop(reply.send(ended));
+        }
+    });
+    join_all(alone).await;
+}
+
+async fn single(account: &Account, id: &InstanceId) -> Ended {
+    let states = instances::terminate(account, std::slice::from_ref(id)).await?;
+    // EC2 took the call: what it does not say is that the instance goes.
+    let said = states.get(id).copied();
+    Ok(said.unwrap_or(InstanceState::ShuttingDown))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use aws_sdk_ec2::types::{InstanceType, ResourceType};
+    use futures::future::join_all;
+    use serde_json::{Value, json};
+
+    use super::Ends;
+    use crate::host::clock::Moment;
+    use crate::model::claim::TAG_INSTALLATION;
+    use crate::model::id::InstanceId;
+    use crate::model::instance::InstanceState;
+    use crate::outbound::fence;
+    use crate::outbound::fence::Fence;
+    use crate::providers::aws::clients::{Account, AccountKey};
+    use crate::providers::aws::launch_templates::specification;
+    use crate::providers::aws::tests::moto::Aws;
+
+    const HOUR: Duration = Duration::from_hours(1);
+
+    /// Launches some, and ends them at once with another that is nobody's; how many calls that
+    /// took, and what came of each.
+    async fn check(
+        aws: &mut Aws,
+        (count, unknown, fault): (i32, bool, Option<&str>),
+        expect: (usize, &[bool]),
+    ) {
+        let key = AccountKey::of(&aws.cluster("here", "prod"));
+        let account = Arc::new(Account::of(key, aws.config().await));
+        let call = account
+            .ec2
+            .run_instances()
+            .image_id("ami-0123456789abcdef0");
+        let call = call.instance_type(InstanceType::from("m5.large"));
+        let tags = [(TAG_INSTALLATION.to_owned(), "here".to_owned())].into();
+        let call = call.tag_specifications(specification(ResourceType::Instance, &tags));
+        let made = call.min_count(count).max_count(count).send();
+        let made = fence::without(made).await;
+        let made = made.expect("instances").instances.unwrap_or_default();
+        let ids = made.iter().filter_map(|own| own.instance_id());
+        let mut ids: Vec<InstanceId> = ids.map(InstanceId::from).collect();
+        if unknown {
+            ids.push("i-0123456789abcdef0".into());
+        }
+        aws.ask(&json!({"do": "forget"}));
+        if let Some(kind) = fault {
+            aws.ask(&json!({
+                "do": "fault", "action": "TerminateInstances", "kind": kind, "times": null,
+            }));
+        }
+        let ends = Ends::default();
+        let all = ids.iter().map(|id| fence::without(ends.end(&account, id)));
+        let ended = join_all(all).await;
+        aws.ask(&json!({"do": "clear"}));
+        let calls = aws.ask(&json!({"do": "calls"}));
+        let calls = calls["calls"].as_array().map_or(0, Vec::len);
+        let went: Vec<bool> = ended.iter().map(Result::is_ok).collect();
+        assert_eq!((calls, &*went), expect, "{ended:?}");
+        for state in ended.into_iter().flatten() {
+            assert_eq!(state, InstanceState::ShuttingDown);
+        }
+        let states = aws.ask(&json!({"do": "instances"}));
+        let lives = |own: &&Value| own["state"] == "running" || own["state"] == "pending";
+        let lives = states["instances"]
+            .as_array()
+            .map(|all| all.iter().filter(lives).count());
+        let stay = if fault.is_some() { ids.len() } else { 0 };
+        assert_eq!(lives, Some(stay));
+    }
+
+    #[tokio::test]
+    async fn ends_that_are_due_at_once_are_one_call_and_none_suffers_from_another() {
+        let test = "providers::aws::terminate_batcher::tests::\
+                    ends_that_are_due_at_once_are_one_call_and_none_suffers_from_another";
+        let Some(mut aws) = Aws::start_or_skip(test) else {
+            return;
+        };
+        check(&mut aws, (5, false, None), (1, &[true; 5])).await;
+        check(&mut aws, (1, false, None), (1, &[true])).await;
+        // EC2 ends none where it does not know one; then each is asked for by itself.
+        let one = [true, true, true, false];
+        check(&mut aws, (3, true, None), (1 + 4, &one)).await;
+        // Nothing is sent of what was decided too long ago, in another term or in none.
+        let account = Arc::new(Account::of(
+            AccountKey::of(&aws.cluster("here", "prod")),
+            aws.config().await,
+        ));
+        let fence = Fence::default();
+        let past = fence.of_term(fence.begin("term/one.1.1"));
+        fence.begin("term/one.1.1");
+        fence.open(Moment::now(), HOUR);
+        let late = fence.of_this_term().until(Moment::now());
+        let id = InstanceId::from("i-0123456789abcdef0");
+        aws.ask(&json!({"do": "forget"}));
+        for own in [past, late] {
+            let ended = fence::within([own], Ends::default().end(&account, &id)).await;
+            assert!(!matches!(ended, Ok(Ok(_))), "{ended:?}");
+        }
+        assert!(Ends::default().end(&account, &id).await.is_err());
+        let calls = aws.ask(&json!({"do": "calls"}));
+        assert_eq!(calls["calls"], json!([]));
+        // Three attempts of one call, not of each.
+        check(&mut aws, (3, false, Some("throttle")), (3, &[false; 3])).await;
+    }
+}

@@ -1,0 +1,195 @@
+//! An AWS of one test: it answers each request as the test says, and remembers all of them.
+//! It must not know what is tested.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_smithy_runtime_api::client::http::{
+    HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::retry::RetryConfig;
+use tokio::time::sleep;
+
+use crate::providers::aws::clients::{Account, AccountKey};
+
+pub(super) const REGION: &str = "us-west-2";
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) operation: String,
+    /// Parameters, `name=value`, one a line; JSON where it is that.
+    pub(super) body: String,
+}
+
+impl Asked {
+    /// Whether a parameter has this value, or JSON has this in it.
+    pub(super) fn says(&self, text: &str) -> bool {
+        match self.body.starts_with('{') {
+            true => self.body.contains(text),
+            false => self.body.lines().any(|own| own == text),
+        }
+    }
+}
+
+/// What AWS says.
+pub(super) enum Reply {
+    /// What stands in an answer in XML.
+    Xml(String),
+    /// An answer in JSON.
+    Json(String),
+    /// The same after a while.
+    Late(Duration, String),
+    /// A code of refusal, with a message.
+    No(&'static str, &'static str),
+    /// Nothing: the connection breaks.
+    Silent,
+}
+
+type Answer = dyn Fn(&Asked) -> Reply + Send + Sync;
+
+/// An AWS, and what it was asked.
+#[derive(Clone)]
+pub(super) struct Canned {
+    answer: Arc<Answer>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl fmt::Debug for Canned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Canned")
+    }
+}
+
+impl Canned {
+    /// One that answers so.
+    pub(super) fn new(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+        Self {
+            answer: Arc::new(answer),
+            asked: Arc::default(),
+        }
+    }
+
+    /// Its clients, as the daemon's own identity in a region; a call is tried once.
+    pub(super) fn account(&self, region: &str) -> Account {
+        self.trying(region, RetryConfig::disabled())
+    }
+
+    /// The same, where calls are tried again like this.
+    pub(super) fn trying(&self, region: &str, again: RetryConfig) -> Account {
+        let canned = self.clone();
+        let credentials = Credentials::new("key", "secret", None, None, "test");
+        let config = SdkConfig::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .region(Region::new(region.to_owned()))
+            .credentials_provider(SharedCredentialsProvider::new(credentials))
+            .retry_config(again)
+            .http_client(http_client_fn(move |_, _| {
+                SharedHttpConnector::new(canned.clone())
+            }))
+            .build();
+        let key = AccountKey {
+            region: region.to_owned(),
+            role: None,
+        };
+        Account::of(key, config)
+    }
+
+    /// What it was asked since it was last looked at.
+    pub(super) fn asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut *self.asked.lock().expect("no panic"))
+    }
+
+    /// The same by names alone.
+    pub(super) fn operations(&self) -> String {
+        let names: Vec<String> = self.asked().into_iter().map(|own| own.operation).collect();
+        names.join(" ")
+    }
+}
+
+impl HttpConnector for Canned {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let target = request.headers().get("x-amz-target");
+        let target = target.and_then(|own| own.rsplit('.').next());
+        let body = String::from_utf8_lossy(request.body().bytes().unwrap_or_default());
+        let decoded = match target {
+            Some(_) => body.clone().into_owned(),
+            None => form(&body),
+        };
+        let action = decoded.lines().find_map(|own| own.strip_prefix("Action="));
+        let operation = target.or(action).unwrap_or(request.uri()).to_owned();
+        let is_json = target.is_some() || decoded.is_empty();
+        let kind = match (is_json, decoded.contains("Version=2016-11-15")) {
+            (true, _) => Kind::Json,
+            (false, true) => Kind::Ec2,
+            (false, false) => Kind::Query,
+        };
+        let body = decoded.clone();
+        let asked = Asked { operation, body };
+        let reply = (self.answer)(&asked);
+        self.asked.lock().expect("no panic").push(asked.clone());
+        HttpConnectorFuture::new(async move {
+            let (status, body) = match reply {
+                Reply::Xml(inner) => {
+                    let name = format!("{}Response", asked.operation);
+                    (200, format!("<{name}>{inner}</{name}>"))
+                }
+                Reply::Json(text) => (200, text),
+                Reply::Late(wait, text) => {
+                    sleep(wait).await;
+                    (200, text)
+                }
+                Reply::No(code, message) => (400, kind.no(code, message)),
+                Reply::Silent => return Err(ConnectorError::io("broken".into())),
+            };
+            let answer = http::Response::builder().status(status);
+            let answer = answer.body(SdkBody::from(body)).expect("a response");
+            Ok(HttpResponse::try_from(answer).expect("a response"))
+        })
+    }
+}
+
+/// How a service speaks.
+#[derive(Clone, Copy)]
+enum Kind {
+    Ec2,
+    Query,
+    Json,
+}
+
+impl Kind {
+    fn no(self, code: &str, message: &str) -> String {
+        let error = format!("<Error><Code>{code}</Code><Message>{message}</Message></Error>");
+        match self {
+            Self::Ec2 => format!("<Response><Errors>{error}</Errors></Response>"),
+            Self::Query => format!("<ErrorResponse>{error}</ErrorResponse>"),
+            Self::Json => format!(r#"{{"__type":"{code}","message":"{message}"}}"#),
+        }
+    }
+}
+
+/// A form as lines: `a=b+c&d=%2F` is `a=b c` and `d=/`.
+fn form(body: &str) -> String {
+    let mut text = Vec::new();
+    let mut bytes = body.bytes();
+    while let Some(byte) = bytes.next() {
+        text.push(match byte {
+            b'&' => b'\n',
+            b'+' => b' ',
+            b'%' => {
+                let digits = [bytes.next(), bytes.next()].map(|own| own.unwrap_or(b'0'));
+                let digits = String::from_utf8_lossy(&digits).into_owned();
+                u8::from_str_radix(&digits, 16).unwrap_or(b'?')
+            }
+            other => other,
+        });
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}

@@ -1,0 +1,133 @@
+//! What nodes are told of their cluster, and who is asked for it.
+//! It must not know how they are told.
+
+use std::time::Duration;
+
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use tokio::time;
+use tower::service_fn;
+
+use super::canned::{Canned, REGION, Reply};
+use crate::bootstrap::Home;
+use crate::kubernetes::client::Connection;
+use crate::model::cluster::{Cluster, Eks};
+use crate::providers::aws::cluster_info::home;
+use crate::providers::aws::refresh_schedule::{Chore, Diary};
+
+/// A cluster's API of this minor version, with a DNS and addresses of Services if it tells.
+fn api(minor: &'static str, dns: &'static str, services: &'static str) -> Connection {
+    let answer = move |request: Request<Body>| async move {
+        let found = match request.uri().path() {
+            "/version" => format!(
+                r#"{{"major":"1","minor":"{minor}","gitVersion":"","gitCommit":"",
+                "gitTreeState":"","buildDate":"","goVersion":"","compiler":"",
+                "platform":""}}"#
+            ),
+            "/api/v1/namespaces/kube-system/services/kube-dns" if !dns.is_empty() => {
+                format!(r#"{{"metadata":{{}},"spec":{{"clusterIP":"{dns}"}}}}"#)
+            }
+            "/apis/networking.k8s.io/v1/servicecidrs/kubernetes" if !services.is_empty() => {
+                format!(r#"{{"metadata":{{}},"spec":{{"cidrs":["{services}"]}}}}"#)
+            }
+            _ => String::new(),
+        };
+        let none = r#"{"kind":"Status","status":"Failure","reason":"NotFound","message":"",
+            "code":404}"#;
+        let (status, body) = match found.is_empty() {
+            true => (404, none.to_owned()),
+            false => (200, found),
+        };
+        let answer = Response::builder().status(status);
+        Ok::<_, tower::BoxError>(answer.body(Body::from(body.into_bytes()))?)
+    };
+    Connection::over(Client::new(service_fn(answer), "default"))
+}
+
+async fn told(cluster: &Cluster, connection: &Connection, aws: &Canned) -> Home {
+    let home = home(cluster, connection, &aws.account(REGION)).await;
+    home.expect("it is known").home
+}
+
+/// The address of the DNS decides of which family the cluster's addresses are.
+#[tokio::test]
+async fn a_cluster_is_asked_for_its_version_and_its_addresses() {
+    let aws = Canned::new(|_| Reply::Silent);
+    let cluster = Cluster {
+        name: "own".into(),
+        ..Cluster::default()
+    };
+    let rows = [
+        ("33", "10.100.0.10", "10.100.0.0/16", "1.33", false),
+        ("34+", "fd30::a", "fd30::/108", "1.34", true),
+        ("32", "", "", "1.32", false),
+        ("32", "None", "", "1.32", false),
+    ];
+    for (minor, dns, services, version, ipv6) in rows {
+        let own = told(&cluster, &api(minor, dns, services), &aws).await;
+        assert_eq!((own.version.as_str(), own.ipv6), (version, ipv6));
+        assert_eq!(own.dns, dns.parse().ok());
+        let services = Some(services).filter(|own| !own.is_empty());
+        assert_eq!(own.service_cidr.as_deref(), services);
+        assert_eq!((own.name.as_str(), own.ca.is_empty()), ("own", false));
+    }
+    assert_eq!(aws.asked().len(), 0, "no cluster of EKS");
+}
+
+/// What neither the configuration nor the API says EKS does.
+#[tokio::test]
+async fn eks_is_asked_for_what_the_api_does_not_tell() {
+    type Row = (
+        &'static str,
+        &'static str,
+        &'static str,
+        Option<&'static str>,
+    );
+    const V4: &str = r#"{"serviceIpv4Cidr":"10.1.0.0/16"}"#;
+    const V6: &str = r#"{"serviceIpv6Cidr":"fd31::/108"}"#;
+    let rows: [Row; 5] = [
+        ("10.9.0.0/16", "10.2.0.0/16", V4, Some("10.9.0.0/16")),
+        ("", "10.2.0.0/16", V4, Some("10.2.0.0/16")),
+        ("", "", V4, Some("10.1.0.0/16")),
+        ("", "", V6, Some("fd31::/108")),
+        ("", "", "{}", None),
+    ];
+    for (given, api_says, eks, expect) in rows {
+        let aws = Canned::new(move |asked| {
+            assert_eq!(
+                asked.operation,
+                "https://eks.us-west-2.amazonaws.com/clusters/theirs"
+            );
+            Reply::Json(format!(
+                r#"{{"cluster":{{"kubernetesNetworkConfig":{eks}}}}}"#
+            ))
+        });
+        let cluster = Cluster {
+            name: "own".into(),
+            eks: Some(Eks {
+                name: Some("theirs".to_owned()),
+                service_cidr: Some(given.to_owned()).filter(|own| !own.is_empty()),
+                ..Eks::default()
+            }),
+            ..Cluster::default()
+        };
+        let own = told(&cluster, &api("33", "", api_says), &aws).await;
+        assert_eq!(own.service_cidr.as_deref(), expect);
+        assert_eq!(own.name, "theirs");
+        let asked = usize::from(given.is_empty() && api_says.is_empty());
+        assert_eq!(aws.asked().len(), asked);
+    }
+}
+
+/// What a cluster's nodes are told is asked for again with its node classes.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_is_looked_at_again_every_five_minutes() {
+    let mut diary = Diary::default();
+    assert!(diary.begin(Chore::Classes));
+    diary.end("r", Chore::Classes, Ok(false));
+    time::advance(Duration::from_secs(299)).await;
+    assert!(!diary.begin(Chore::Classes));
+    time::advance(Duration::from_secs(1)).await;
+    assert!(diary.begin(Chore::Classes));
+}

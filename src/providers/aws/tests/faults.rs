@@ -1,0 +1,178 @@
+//! What EC2 says against a launch, on the wire. It must not know what a refusal leads to.
+
+use std::sync::Mutex;
+
+use metrics_exporter_prometheus::PrometheusBuilder;
+
+use super::canned::{Asked, Canned, REGION, Reply};
+use crate::ec2::create_fleet::{Config, FleetRequest, Override, Strategy, Target};
+use crate::ec2::errors::Sort;
+use crate::ec2::launch_template::{Site, Variation, template};
+use crate::ec2::subnet_capacity::Taken;
+use crate::engine::command::RefusalKind;
+use crate::model::instance::{CapacityType, OfferingKey};
+use crate::model::labels::Labels;
+use crate::model::node_class::NodeClass;
+use crate::model::node_class::resolved::Resolved;
+use crate::outbound::fence;
+use crate::providers::aws::create_fleet::{Outcome, launch};
+use crate::providers::aws::error::Fault;
+use crate::providers::aws::launch_templates::Templates;
+
+const ZONES: [&str; 2] = ["us-west-2a", "us-west-2b"];
+
+/// One type in two zones.
+fn request() -> FleetRequest {
+    let site = Site {
+        cluster: "prod",
+        region: REGION,
+        ipv6: false,
+    };
+    let alternative = |zone: &str| Override {
+        offering: OfferingKey {
+            instance_type: "m5.large".into(),
+            zone: zone.into(),
+            capacity_type: CapacityType::OnDemand,
+            reservation: None,
+        },
+        subnet: format!("subnet-{zone}"),
+        image: "ami-1".to_owned(),
+        priority: 0.0,
+    };
+    let (class, resolved) = (NodeClass::default(), Resolved::default());
+    FleetRequest {
+        token: "claim".to_owned(),
+        target: Target::OnDemand,
+        strategy: Some(Strategy::Prioritized),
+        configs: vec![Config {
+            template: template(&class, &resolved, site, Variation::default()),
+            overrides: ZONES.map(alternative).into(),
+        }],
+        context: None,
+        tags: Labels::new(),
+        refused: Vec::new(),
+        taken: Taken::default(),
+    }
+}
+
+fn of_zone(zone: &str) -> String {
+    format!(
+        "<launchTemplateAndOverrides><overrides><instanceType>m5.large</instanceType>\
+         <availabilityZone>{zone}</availabilityZone></overrides></launchTemplateAndOverrides>"
+    )
+}
+
+/// An instance in the second zone.
+fn made(errors: &str) -> Reply {
+    let zone = of_zone(ZONES[1]);
+    Reply::Xml(format!(
+        "<fleetInstanceSet><item><instanceIds><item>i-1</item></instanceIds><instanceType>m5.large\
+         </instanceType>{zone}</item></fleetInstanceSet><errorSet>{errors}</errorSet>"
+    ))
+}
+
+/// Also where the SDK tries again by itself, so that nobody else hears of it.
+#[test]
+fn what_aws_throttles_is_counted() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.expect("a runtime");
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let aws = Canned::new(|_| Reply::No("RequestLimitExceeded", "too much"));
+            let account = aws.account(REGION);
+            let call = account.ec2.describe_subnets().send().await;
+            call.expect_err("it is refused");
+            let other = Canned::new(|_| Reply::No("UnauthorizedOperation", "no"));
+            let account = other.account(REGION);
+            let call = account.ec2.describe_images().send().await;
+            call.expect_err("it is refused");
+        });
+    });
+    let text = recorder.handle().render();
+    let throttled = text
+        .lines()
+        .filter(|own| own.starts_with("outrigger_ec2_throttled_total{"));
+    let throttled: Vec<&str> = throttled.collect();
+    let expect = format!("{{region=\"{REGION}\",api=\"DescribeSubnets\"}}");
+    assert_eq!(throttled.len(), 1, "{text}");
+    assert!(throttled[0].contains(&expect), "{text}");
+}
+
+/// That the id of a template is not known is no matter of a template of ours, which have names.
+#[tokio::test]
+async fn only_a_name_that_is_not_known_is_worth_another_template() {
+    const NAME: &str = "InvalidLaunchTemplateName.NotFoundException";
+    const ID: &str = "InvalidLaunchTemplateId.NotFound";
+    // What launches are refused with, the last first; how often EC2 is asked, what comes of it.
+    let cases: [(&'static [&'static str], usize, Option<Sort>); 5] = [
+        (&[], 1, None),
+        (&[NAME], 2, None),
+        (&[NAME, NAME], 2, Some(Sort::TemplateGone)),
+        (&[ID], 1, Some(Sort::NotFound)),
+        (&[ID, NAME], 2, Some(Sort::NotFound)),
+    ];
+    for (refused, rounds, sort) in cases {
+        let left = Mutex::new(refused.to_vec());
+        let aws = Canned::new(move |asked| match asked.operation.as_str() {
+            "CreateFleet" => match left.lock().expect("no panic").pop() {
+                Some(code) => Reply::No(code, "gone"),
+                None => made(""),
+            },
+            _ => Reply::Xml(String::new()),
+        });
+        let own = launched(&aws).await;
+        let failed = own.err().map(|fault| fault.sorted("ec2").sort);
+        assert_eq!(failed, sort, "{refused:?}");
+        let (fleets, others): (Vec<Asked>, Vec<Asked>) = aws
+            .asked()
+            .into_iter()
+            .partition(|own| own.operation == "CreateFleet");
+        assert_eq!(
+            (fleets.len(), others.len()),
+            (rounds, rounds),
+            "{refused:?}"
+        );
+        // A token that is used again means the same to the byte.
+        assert!(fleets.iter().all(|own| own.body == fleets[0].body));
+    }
+}
+
+async fn launched(aws: &Canned) -> Result<Outcome, Fault> {
+    let (account, templates, request) = (aws.account(REGION), Templates::default(), request());
+    fence::without(launch(&account, &templates, &request)).await
+}
+
+/// The zone stands beside the subnet, so that errors are told apart by it; and they are, also
+/// where something was launched.
+#[tokio::test]
+async fn errors_beside_an_instance_are_those_of_their_zone() {
+    let aws = Canned::new(|asked| match asked.operation.as_str() {
+        "CreateFleet" => made(&format!(
+            "<item><errorCode>InsufficientInstanceCapacity</errorCode>{}</item>",
+            of_zone(ZONES[0])
+        )),
+        _ => Reply::Xml(String::new()),
+    });
+    let own = launched(&aws).await;
+    let Outcome { launched, said } = own.unwrap_or_else(|fault| panic!("{fault}"));
+    let (instance, _) = launched.expect("an instance");
+    assert_eq!(instance.offering.zone.as_str(), ZONES[1]);
+    let [refused] = &said.refusals[..] else {
+        panic!("{:?}", said.refusals);
+    };
+    assert_eq!(refused.offering.zone.as_str(), ZONES[0]);
+    assert_eq!(refused.kind, RefusalKind::InsufficientCapacity);
+    let fleet = aws.asked().remove(1);
+    for (number, zone) in ZONES.into_iter().enumerate() {
+        let at = format!("LaunchTemplateConfigs.1.Overrides.{}", number + 1);
+        for told in [
+            format!("{at}.AvailabilityZone={zone}"),
+            format!("{at}.SubnetId=subnet-{zone}"),
+        ] {
+            assert!(fleet.says(&told), "{told}: {fleet:?}");
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! Every right of the policy, taken away: what needs it fails, and says which right is missing and
+//! which statement grants it; with the right it succeeds.
+//! It must not know what a policy looks like: `ec2::rights` does, and `terraform/` is held to it.
+//!
+//! The proxy before moto keeps what is not allowed by action, of the calls that moto has no answer
+//! to as well. What it does not know is on which resources and under which conditions a policy
+//! grants an action.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use aws_sdk_sqs::types::Message;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::ec2::iam_policy::{STATEMENTS, statement};
+use crate::ec2::launch_template_cache::{KEPT, Shelf};
+use crate::engine::command::{Answer, Command, FailureKind, Launch};
+use crate::engine::event::Event;
+use crate::host::clock;
+use crate::model::claim::{ClaimRecord, Origin};
+use crate::model::cluster::Cluster;
+use crate::model::id::ClaimId;
+use crate::model::instance::{CapacityType, Instance, OfferingKey};
+use crate::model::labels::{Labels, TAINT_UNREGISTERED};
+use crate::model::node_class::Identity;
+use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
+use crate::model::node_class::image::{Family, ImageTerm};
+use crate::model::taint::{Effect, Taint};
+use crate::model::template_hash::node_class_hash;
+use crate::outbound::fence;
+use crate::providers::Provider;
+use crate::providers::aws::cleanup_scope::Care;
+use crate::providers::aws::clients::{Account, AccountKey, Accounts};
+use crate::providers::aws::error::Fault;
+use crate::providers::aws::images::Images;
+use crate::providers::aws::instance_profiles::Profiles;
+use crate::providers::aws::join_secrets::Secrets;
+use crate::providers::aws::launch_templates::Templates;
+use crate::providers::aws::provider::Ec2;
+use crate::providers::aws::region::Keepers;
+use crate::providers::aws::tests::idle_calls::api;
+use crate::providers::aws::tests::moto::Aws;
+use crate::providers::aws::{
+    cluster_info, instance_status, instance_types, network, pricing, sqs, zonal_shift,
+};
+
+/// What came of a deed: nothing to say, or what people are told.
+type Said = Result<(), String>;
+
+/// Something the daemon does.
+type Deed = for<'s> fn(&'s mut Stage) -> BoxFuture<'s, Said>;
+
+/// Rights, each with what cannot be done without it.
+const DEEDS: &[(&str, Deed)] = &[
+    ("ec2:DescribeInstanceTypes", |it| {
+        asked("ec2", instance_types::shapes(&it.account))
+    }),
+    ("ec2:DescribeInstanceTypeOfferings", |it| {
+        asked("ec2", instance_types::sold(&it.account))
+    }),
+    ("ec2:DescribeSubnets", |it| {
+        asked("ec2", network::subnets(&it.account))
+    }),
+    ("ec2:DescribeSecurityGroups", |it| {
+        asked("ec2", network::security_groups(&it.account))
+    }),
+    ("ec2:DescribePlacementGroups", |it| {
+        asked("ec2", network::placement_groups(&it.account))
+    }),
+    ("ec2:DescribeCapacityReservations", |it| {
+        asked("ec2", network::reservations(&it.account))
+    }),
+    ("ec2:DescribeSpotPriceHistory", |it| {
+        asked("ec2", pricing::spot(&it.account))
+    }),
+    ("pricing:GetProducts", |it| {
+        asked("pricing", pricing::list(&it.account))
+    }),
+    ("ec2:DescribeInstanceStatus", |it| {
+        asked("ec2", instance_status::ailing(&it.account))
+    }),
+    ("ec2:DescribeImages", |it| {
+        let term = ImageTerm::Id("ami-0123456789abcdef0".to_owned());
+        it.images(term).boxed()
+    }),
+    ("ssm:GetParameter", |it| it.images(latest()).boxed()),
+    ("ssm:GetParameter", |it| it.secret().boxed()),
+    ("eks:DescribeCluster", |it| {
+        let name = it.aws.fact("cluster");
+        asked("eks", cluster_info::describe(&it.account, name))
+    }),
+    ("arc-zonal-shift:GetManagedResource", |it| {
+        let arn = "arn:aws:eks:us-west-2:123456789012:cluster/tests";
+        asked("arc-zonal-shift", zonal_shift::shifted(&it.account, arn))
+    }),
+    ("sqs:GetQueueUrl", |it| {
+        asked("sqs", sqs::url(&it.account, it.aws.fact("queue")))
+    }),
+    ("sqs:ReceiveMessage", |it| asked("sqs", it.message())),
+    ("sqs:DeleteMessage", |it| asked("sqs", it.delete())),
+    ("sqs:ChangeMessageVisibility", |it| {
+        asked("sqs", it.give_back())
+    }),
+    ("iam:GetInstanceProfile", |it| it.profile().boxed()),
+    ("iam:CreateInstanceProfile", |it| it.profile().boxed()),
+    ("iam:TagInstanceProfile", |it| it.profile().boxed()),
+    ("iam:AddRoleToInstanceProfile", |it| it.profile().boxed()),
+    ("iam:PassRole", |it| it.profile().boxed()),
+    ("iam:ListInstanceProfiles", |it| it.unused().boxed()),
+    ("ec2:DescribeInstances", |it| it.unused().boxed()),
+    ("iam:RemoveRoleFromInstanceProfile", |it| {
+        it.unused().boxed()
+    }),
+    ("iam:DeleteInstanceProfile", |it| it.unused().boxed()),
+    ("ec2:DescribeInstances", |it| it.list().boxed()),
+    ("ec2:CreateLaunchTemplate", |it| it.launch(true).boxed()),
+    ("ec2:CreateTags", |it| it.launch(true).boxed()),
+    ("ec2:CreateTags", |it| it.launch(false).boxed()),
+    ("ec2:CreateFleet", |it| it.launch(false).boxed()),
+    ("ec2:RunInstances", |it| it.launch(false).boxed()),
+    ("iam:PassRole", |it| it.launch(false).boxed()),
+    ("ec2:TerminateInstances", |it| it.end().boxed()),
+    ("ec2:DescribeLaunchTemplates", |it| it.templates().boxed()),
+    ("ec2:DeleteLaunchTemplate", |it| it.templates().boxed()),
+];
+
+fn asked<'s, T>(
+    service: &'static str,
+    call: impl Future<Output = Result<T, Fault>> + Send + 's,
+) -> BoxFuture<'s, Said> {
+    let told = move |fault: Fault| fault.sorted(service).text;
+    call.map(move |answer| answer.map(drop).map_err(told))
+        .boxed()
+}
+
+fn latest() -> ImageTerm {
+    ImageTerm::Alias {
+        family: Family::Al2023,
+        version: "latest".to_owned(),
+    }
+}
+
+/// One cluster on the AWS of the tests, and what the daemon has for it.
+struct Stage {
+    aws: Aws,
+    account: Arc<Account>,
+    cluster: Arc<Cluster>,
+    provider: Ec2,
+    /// So that no two things have one name.
+    count: u32,
+}
+
+impl Stage {
+    async fn start(test: &str) -> Option<Self> {
+        let aws = Aws::start_or_skip(test)?;
+        let cluster = Arc::new(aws.cluster("here", "prod"));
+        let account = Account::of(AccountKey::of(&cluster), aws.config().await);
+        let keepers = Keepers::of_accounts(Accounts::with(account));
+        let keeper = keepers.of(&cluster).await;
+        let account = keeper.shared.account.clone();
+        let provider = Ec2::new(cluster.clone(), api(), keeper);
+        let (events, mut inbox) = mpsc::channel(64);
+        provider.attend(cluster.clone(), Some(events)).await;
+        // Once for what is not known yet, then for what AWS has said.
+        for _ in 0..2 {
+            while !matches!(inbox.recv().await, Some(Event::ClassesChanged(_))) {}
+        }
+        tokio::spawn(async move { while inbox.recv().await.is_some() {} });
+        Some(Self {
+            aws,
+            account,
+            cluster,
+            provider,
+            count: 0,
+        })
+    }
+
+    fn next(&mut self) -> u32 {
+        self.count += 1;
+        self.count
+    }
+
+    async fn images(&self, term: ImageTerm) -> Said {
+        let (mut images, terms) = (Images::default(), [term]);
+        let found = images.find(&self.account, &terms, Some("1.33")).await;
+        found.map(drop).map_err(|trouble| trouble.text)
+    }
+
+    /// What nodes join with, where it lies in a parameter.
+    async fn secret(&mut self) -> Said {
+        let name = "/outrigger/token";
+        self.aws
+            .ask(&json!({"do": "parameter", "name": name, "value": "secret"}));
+        let token = SecretSource::SsmParameter(name.to_owned());
+        let bootstrap = Bootstrap::Kubeadm { token };
+        let (secrets, client) = (Secrets::default(), api().client);
+        let found = secrets.of(&bootstrap, &self.account, &client).await;
+        let found = found.map_err(|lack| lack.why);
+        found.map(|secret| assert_eq!(secret.expect("a secret").0, "secret"))
+    }
+
+    /// A message, and the queue it is from.
+    async fn message(&mut self) -> Result<(String, Message), Fault> {
+        self.aws.ask(&json!({"do": "send", "body": "of the tests"}));
+        let url = sqs::url(&self.account, self.aws.fact("queue")).await?;
+        let mut all = sqs::receive(&self.account, &url).await?;
+        Ok((url, all.pop().expect("a message")))
+    }
+
+    async fn delete(&mut self) -> Result<(), Fault> {
+        let (url, message) = self.message().await?;
+        sqs::delete(&self.account, &url, &message).await
+    }
+
+    async fn give_back(&mut self) -> Result<(), Fault> {
+        let (url, message) = self.message().await?;
+        sqs::give_back(&self.account, &url, &message).await
+    }
+
+    /// A cluster whose nodes have a role.
+    fn of_role(&self, name: &str) -> Cluster {
+        let mut own = Cluster::clone(&self.cluster);
+        own.name = name.into();
+        own.node_classes[0].identity = Some(Identity::Role(self.aws.fact("role").to_owned()));
+        own
+    }
+
+    /// The instance profile of a role that has none yet.
+    async fn profile(&mut self) -> Said {
+        let own = self.of_role(&format!("cluster-{}", self.count + 1));
+        self.next();
+        let mut profiles = Profiles::default();
+        let made = profiles.of(&self.account, (&own, true), &own.node_classes[0]);
+        made.await.map(drop).map_err(|trouble| trouble.text)
+    }
+
+    /// An instance profile that nobody uses any more.
+    async fn unused(&mut self) -> Said {
+        let name = format!("outrigger-old-{}", self.next());
+        let role = self.aws.fact("role").to_owned();
+        self.aws.ask(&json!({
+            "do": "profile", "name": name, "path": "/outrigger/us-west-2/here/", "role": role,
+            "age": 7200,
+        }));
+        let clusters = [Arc::new(self.of_role("prod"))];
+        let mut profiles = Profiles::default();
+        let removed = profiles
+            .collect(&self.account, &Care::of_all(&clusters))
+            .await;
+        removed
+            .map(|count| assert!(count > 0, "{name} stays"))
+            .map_err(|fault| fault.sorted("iam").text)
+    }
+
+    async fn list(&self) -> Said {
+        said(self.provider.execute(Command::ListInstances).await).map(drop)
+    }
+
+    async fn launched(&mut self, label: &str) -> Result<Option<Instance>, String> {
+        let claim = ClaimRecord {
+            id: ClaimId(format!("claim-{}", self.next())),
+            installation: self.cluster.installation.clone(),
+            cluster: self.cluster.name.clone(),
+            origin: Origin::default(),
+            pool: "general".into(),
+            node_class: Some("default".into()),
+            created: Timestamp::UNIX_EPOCH,
+            expire_after: None,
+            expire_hard_after: None,
+            termination_grace_period: None,
+            pool_hash: "v1:1".to_owned(),
+            node_class_hash: node_class_hash(self.cluster.node_classes.first()),
+            startup_taints: Vec::new(),
+            reason: "of the tests".to_owned(),
+            command_id: "1".to_owned(),
+        };
+        let launch = Launch {
+            offerings: vec![OfferingKey {
+                instance_type: "m5.large".into(),
+                zone: "us-west-2a".into(),
+                capacity_type: CapacityType::OnDemand,
+                reservation: None,
+            }],
+            labels: Labels::from([("label".to_owned(), label.to_owned())]),
+            taints: vec![Taint::new(TAINT_UNREGISTERED, Effect::NoExecute)],
+            tags: claim.tags(),
+            devices: BTreeSet::new(),
+            overlaid: false,
+            relaxed: false,
+            varied: false,
+            claim,
+        };
+        said(
+            self.provider
+                .execute(Command::Launch(Box::new(launch)))
+                .await,
+        )
+    }
+
+    /// A launch, from a template that has to be made first or from one that is there.
+    async fn launch(&mut self, new: bool) -> Said {
+        let label = format!("only-{}", self.count);
+        let label = if new { &label } else { "same" };
+        self.launched(label).await.map(drop)
+    }
+
+    async fn end(&mut self) -> Said {
+        let instance = self.launched("same").await?.expect("an instance").id;
+        let claim = "of-the-tests".into();
+        let command = Command::Terminate { claim, instance };
+        said(self.provider.execute(command).await).map(drop)
+    }
+
+    /// Removes the templates that nobody has needed for a while.
+    async fn templates(&mut self) -> Said {
+        self.launched(&format!("only-{}", self.count)).await?;
+        let known = self.aws.ask(&json!({"do": "templates"}));
+        let known = known["templates"].as_array().expect("a list");
+        let names = known.iter().filter_map(|own| own["name"].as_str());
+        let mut shelf = Shelf::default();
+        let ago = KEPT + SignedDuration::from_secs(1);
+        shelf.listed(names.map(str::to_owned), clock::now() - ago);
+        let care = Care::of_all(&[]);
+        let removed = Templates::of(shelf)
+            .collect(&self.account, "here", &care)
+            .await;
+        removed
+            .map(|count| assert!(count > 0, "{known:?} stay"))
+            .map_err(|fault| fault.sorted("ec2").text)
+    }
+}
+
+/// What an answer tells people where it is a failure, which then is for want of a right.
+fn said(answer: Answer) -> Result<Option<Instance>, String> {
+    match answer {
+        Answer::Launched(instance) => Ok(Some(instance)),
+        Answer::Terminating(_) | Answer::Instances(_) => Ok(None),
+        Answer::Failed { kind, text } => {
+            assert_eq!(kind, FailureKind::Denied, "{text}");
+            Err(text)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn whoever_lacks_a_right_is_told_which_and_what_grants_it() {
+    let test =
+        "providers::aws::tests::iam_denied::whoever_lacks_a_right_is_told_which_and_what_grants_it";
+    let Some(mut stage) = Stage::start(test).await else {
+        return;
+    };
+    fence::without(try_each(&mut stage)).await;
+}
+
+async fn try_each(stage: &mut Stage) {
+    stage.launch(false).await.expect("the template is there");
+    let mut tried = BTreeSet::new();
+    for (action, deed) in DEEDS {
+        stage.aws.ask(&json!({"do": "deny", "actions": [action]}));
+        let why = deed(stage).await.expect_err(action);
+        stage.aws.ask(&json!({"do": "allow", "actions": [action]}));
+        let sid = statement(action, "").expect("a statement");
+        for part in [
+            format!("not allowed: {action}"),
+            format!("statement {sid} "),
+        ] {
+            assert!(why.contains(&part), "{action}: {part:?} is not in {why:?}");
+        }
+        if let Err(why) = deed(stage).await {
+            panic!("{action} is there, and yet: {why}");
+        }
+        tried.insert(*action);
+    }
+    println!(
+        "{} deeds, each without one of {} rights",
+        DEEDS.len(),
+        tried.len()
+    );
+    let granted = STATEMENTS.iter().flat_map(|own| own.actions).copied();
+    assert_eq!(tried, granted.collect());
+}

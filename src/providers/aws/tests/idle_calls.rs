@@ -1,0 +1,289 @@
+//! What ten idle clusters ask of AWS in an hour, counted on the wire in virtual time.
+//! It must not know how often anything ought to be asked: only what all of it may come to.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_smithy_runtime_api::client::http::{
+    HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::retry::RetryConfig;
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tower::service_fn;
+
+use crate::engine::command::{Answer, Command};
+use crate::kubernetes::client::Connection;
+use crate::model::cluster::{Cluster, Eks, InterruptionQueue, Mode};
+use crate::model::node_class::image::{Family, ImageTerm};
+use crate::model::node_class::network::{SecurityGroupTerm, SubnetTerm};
+use crate::model::node_class::{Identity, NodeClass};
+use crate::model::pool::Pool;
+use crate::providers::Provider;
+use crate::providers::aws::clients::{Account, AccountKey, Accounts};
+use crate::providers::aws::provider::Ec2;
+use crate::providers::aws::region::Keepers;
+
+const CLUSTERS: usize = 10;
+
+/// Calls of one idle Karpenter in an hour, with one node class (spec/aws.md §13.3): listings of
+/// instances 90; their status 180; subnets, groups and images 60 each; `DescribeCluster` 12;
+/// instance profiles 4 and 2; the queue 180; validation twice, of about five calls.
+const KARPENTER: u64 = 90 + 180 + 3 * 60 + 12 + 6 + 180 + 2 * 5;
+
+/// Requests by service and operation.
+pub(crate) type Counts = Arc<Mutex<BTreeMap<String, u64>>>;
+
+/// What EC2 refuses: by operation, a code and a message.
+pub(crate) type Refused = Arc<Mutex<BTreeMap<&'static str, (&'static str, &'static str)>>>;
+
+/// AWS with next to nothing in it.
+#[derive(Clone, Debug)]
+struct Quiet(Counts, Refused);
+
+impl HttpConnector for Quiet {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let (counts, refused) = (self.0.clone(), self.1.clone());
+        HttpConnectorFuture::new(async move {
+            let operation = operation(&request);
+            let is_dry = text(&request).contains("DryRun=true");
+            if let Ok(mut counts) = counts.lock() {
+                *counts.entry(operation.clone()).or_default() += 1;
+            }
+            if operation == "ReceiveMessage" {
+                // A look into an empty queue takes as long as it may.
+                sleep(Duration::from_secs(20)).await;
+            }
+            let no = refused.lock().expect("no panic");
+            let no = no.get(operation.as_str()).copied();
+            // No dry run succeeds.
+            let dry = ("DryRunOperation", "Request would have succeeded.");
+            let no = no.or(is_dry.then_some(dry));
+            let (kind, body) = match no {
+                Some((code, message)) => ("text/xml", refusal(code, message)),
+                None => answer(&operation),
+            };
+            let answer = http::Response::builder()
+                .status(no.map_or(200, |_| 400))
+                .header("content-type", kind)
+                .body(SdkBody::from(body))
+                .expect("a response");
+            Ok(HttpResponse::try_from(answer).expect("a response"))
+        })
+    }
+}
+
+fn text(request: &HttpRequest) -> String {
+    let body = request.body().bytes().unwrap_or_default();
+    String::from_utf8_lossy(body).into_owned()
+}
+
+/// The operation of a request, whichever protocol it is in.
+fn operation(request: &HttpRequest) -> String {
+    if let Some(target) = request.headers().get("x-amz-target") {
+        return target.rsplit('.').next().unwrap_or(target).to_owned();
+    }
+    let body = text(request);
+    let action = body
+        .split('&')
+        .find_map(|part| part.strip_prefix("Action="));
+    action.unwrap_or(request.uri()).to_owned()
+}
+
+fn refusal(code: &str, message: &str) -> String {
+    format!(
+        "<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors>\
+         <RequestID>r</RequestID></Response>"
+    )
+}
+
+pub(crate) fn answer(operation: &str) -> (&'static str, String) {
+    let xml = |inner: &str| {
+        let text = format!("<{operation}Response>{inner}</{operation}Response>");
+        ("text/xml", text)
+    };
+    let json = |text: &str| ("application/x-amz-json-1.0", text.to_owned());
+    let tags = "<tagSet><item><key>own</key><value>yes</value></item></tagSet>";
+    match operation {
+        "DescribeSubnets" => xml(&format!(
+            "<subnetSet><item><subnetId>subnet-1</subnetId><availabilityZone>us-west-2a\
+             </availabilityZone><availabilityZoneId>usw2-az1</availabilityZoneId>\
+             <availableIpAddressCount>250</availableIpAddressCount>{tags}</item></subnetSet>"
+        )),
+        "DescribeSecurityGroups" => xml(&format!(
+            "<securityGroupInfo><item><groupId>sg-1</groupId><groupName>nodes</groupName>{tags}\
+             </item></securityGroupInfo>"
+        )),
+        "DescribeImages" => xml(
+            "<imagesSet><item><imageId>ami-1</imageId><name>eks</name><architecture>x86_64\
+             </architecture><creationDate>2026-01-01T00:00:00.000Z</creationDate></item>\
+             </imagesSet>",
+        ),
+        "DescribeInstanceTypes" => xml(
+            "<instanceTypeSet><item><instanceType>m5.large</instanceType><supportedUsageClasses>\
+             <item>on-demand</item></supportedUsageClasses><processorInfo>\
+             <supportedArchitectures><item>x86_64</item></supportedArchitectures></processorInfo>\
+             <vCpuInfo><defaultVCpus>2</defaultVCpus></vCpuInfo><memoryInfo><sizeInMiB>8192\
+             </sizeInMiB></memoryInfo></item></instanceTypeSet>",
+        ),
+        "DescribeInstanceTypeOfferings" => xml(
+            "<instanceTypeOfferingSet><item><instanceType>m5.large</instanceType><locationType>\
+             availability-zone</locationType><location>us-west-2a</location></item>\
+             </instanceTypeOfferingSet>",
+        ),
+        "GetInstanceProfile" => xml(
+            "<GetInstanceProfileResult><InstanceProfile><Path>/</Path><InstanceProfileName>p\
+             </InstanceProfileName><InstanceProfileId>p</InstanceProfileId><Arn>a</Arn>\
+             <CreateDate>2026-01-01T00:00:00Z</CreateDate><Roles><member><Path>/</Path><RoleName>\
+             node</RoleName><RoleId>r</RoleId><Arn>a</Arn><CreateDate>2026-01-01T00:00:00Z\
+             </CreateDate></member></Roles></InstanceProfile></GetInstanceProfileResult>",
+        ),
+        "ListInstanceProfiles" => xml(
+            "<ListInstanceProfilesResult><InstanceProfiles/><IsTruncated>false</IsTruncated>\
+             </ListInstanceProfilesResult>",
+        ),
+        "GetParameter" => json(r#"{"Parameter":{"Value":"ami-1"}}"#),
+        "GetQueueUrl" => json(r#"{"QueueUrl":"https://queue.test/1/q"}"#),
+        "GetProducts" => json(r#"{"PriceList":[]}"#),
+        "ReceiveMessage" => json("{}"),
+        _ => xml(""),
+    }
+}
+
+/// A cluster's API that knows its version and nothing else.
+pub(crate) fn api() -> Connection {
+    let answer = |request: Request<Body>| async move {
+        let (status, body) = match request.uri().path() {
+            "/version" => (
+                200,
+                r#"{"major":"1","minor":"33","gitVersion":"","gitCommit":"","gitTreeState":"",
+                "buildDate":"","goVersion":"","compiler":"","platform":""}"#,
+            ),
+            _ => (
+                404,
+                r#"{"kind":"Status","status":"Failure","reason":"NotFound","message":"",
+                "code":404}"#,
+            ),
+        };
+        let answer = Response::builder().status(status);
+        Ok::<_, tower::BoxError>(answer.body(Body::from(body.as_bytes().to_vec()))?)
+    };
+    Connection::over(Client::new(service_fn(answer), "default"))
+}
+
+/// A node class of EKS images whose subnets and groups have this tag.
+pub(crate) fn node_class(key: &str, value: &str, identity: Identity) -> NodeClass {
+    let tags = || [(key.to_owned(), value.to_owned())].into();
+    NodeClass {
+        name: "default".into(),
+        family: Family::Al2023,
+        images: vec![ImageTerm::Alias {
+            family: Family::Al2023,
+            version: "latest".to_owned(),
+        }],
+        subnets: vec![SubnetTerm::Tags(tags())],
+        security_groups: vec![SecurityGroupTerm::Tags(tags())],
+        identity: Some(identity),
+        ..NodeClass::default()
+    }
+}
+
+pub(crate) fn cluster(number: usize) -> Cluster {
+    let class = node_class("own", "yes", Identity::Role("node".to_owned()));
+    Cluster {
+        mode: Mode::Manage,
+        installation: "here".to_owned(),
+        name: format!("c{number}").into(),
+        region: "us-west-2".to_owned(),
+        eks: Some(Eks {
+            service_cidr: Some("10.0.0.0/16".to_owned()),
+            ..Eks::default()
+        }),
+        interruption: Some(InterruptionQueue {
+            queue: "q".to_owned(),
+            ..InterruptionQueue::default()
+        }),
+        pools: vec![Pool {
+            node_class: Some(class.name.clone()),
+            ..Pool::new("default")
+        }],
+        node_classes: vec![class],
+        ..Cluster::default()
+    }
+}
+
+pub(crate) fn keepers(counts: &Counts, refused: &Refused) -> Keepers {
+    let quiet = Quiet(counts.clone(), refused.clone());
+    let credentials = Credentials::new("key", "secret", None, None, "test");
+    let config = SdkConfig::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .region(Region::new("us-west-2"))
+        .credentials_provider(SharedCredentialsProvider::new(credentials))
+        .retry_config(RetryConfig::disabled())
+        .http_client(http_client_fn(move |_, _| {
+            SharedHttpConnector::new(quiet.clone())
+        }))
+        .build();
+    let key = AccountKey::of(&cluster(0));
+    Keepers::of_accounts(Accounts::with(Account::of(key, config)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
+    let counts = Counts::default();
+    let keepers = keepers(&counts, &Refused::default());
+    let mut providers = Vec::new();
+    let told = Arc::new(AtomicUsize::new(0));
+    for number in 0..CLUSTERS {
+        let cluster = Arc::new(cluster(number));
+        let keeper = keepers.of(&cluster).await;
+        let provider = Ec2::new(cluster.clone(), api(), keeper);
+        let (events, mut inbox) = mpsc::channel(64);
+        let told = told.clone();
+        tokio::spawn(async move {
+            while inbox.recv().await.is_some() {
+                told.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        provider.attend(cluster, Some(events)).await;
+        providers.push(provider);
+    }
+    // What a start takes is no matter of an idle hour.
+    sleep(Duration::from_mins(2)).await;
+    let begun = std::mem::take(&mut *counts.lock().expect("no panic"));
+    // Each node class was tried once, and not again before anything of it changes.
+    let tried = ["CreateLaunchTemplate", "RunInstances", "CreateFleet"];
+    assert_eq!(
+        tried.map(|name| begun.get(name)),
+        [Some(&10); 3],
+        "{begun:?}"
+    );
+    assert!(told.swap(0, Ordering::Relaxed) > CLUSTERS);
+    for _ in 0..60 {
+        keepers.tick().await;
+        // Engines of an idle cluster list instances each minute, every one at its own time.
+        for provider in &providers {
+            let answer = provider.execute(Command::ListInstances).await;
+            assert_eq!(answer, Answer::Instances(Vec::new()));
+            sleep(Duration::from_secs(6)).await;
+        }
+    }
+    let counts = counts.lock().expect("no panic").clone();
+    let all: u64 = counts.values().sum();
+    let most = KARPENTER * CLUSTERS as u64 / 10;
+    println!("{all} calls in an hour, {most} allowed: {counts:#?}");
+    assert!(counts.len() > 6, "{counts:?}");
+    // Node classes were resolved all the time; nobody plans anew for what he knows.
+    assert_eq!(told.load(Ordering::Relaxed), 0, "events of an idle hour");
+    assert!(all <= most, "{all} calls, {most} allowed: {counts:#?}");
+}

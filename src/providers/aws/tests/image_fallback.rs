@@ -1,0 +1,101 @@
+//! What becomes of images while SSM does not tell which they are.
+//! It must not know which of them are used.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::advance;
+
+use super::canned::{Asked, Canned, REGION, Reply};
+use crate::ec2::resolve_node_class::Listed;
+use crate::model::node_class::image::{Family, ImageTerm};
+use crate::model::node_class::resolved::{Cause, Image, Variant};
+use crate::providers::aws::images::Images;
+
+/// Images by a part of the names of their parameters, with their architecture.
+const HELD: [(&str, &str, &str); 6] = [
+    ("x86_64/standard", "ami-1", "x86_64"),
+    ("x86_64/nvidia", "ami-2", "x86_64"),
+    ("x86_64/neuron", "ami-3", "x86_64"),
+    ("arm64/standard", "ami-4", "arm64"),
+    ("arm64/nvidia", "ami-5", "arm64"),
+    ("/own", "ami-6", "x86_64"),
+];
+
+/// All parameters can be read, but those for Neuron devices and of the user's own, which have
+/// this error.
+fn reply(asked: &Asked, error: Option<&'static str>) -> Reply {
+    if asked.operation == "DescribeImages" {
+        let item = |(_, id, arch): (&str, &str, &str)| {
+            format!(
+                "<item><imageId>{id}</imageId><architecture>{arch}</architecture><creationDate>\
+                 2026-01-01T00:00:00.000Z</creationDate></item>"
+            )
+        };
+        let all = HELD.map(item).concat();
+        return Reply::Xml(format!("<imagesSet>{all}</imagesSet>"));
+    }
+    let held = HELD.iter().find(|(part, ..)| asked.says(part));
+    let (part, id, _) = held.expect("a parameter");
+    match error.filter(|_| part.contains("neuron") || part.contains("own")) {
+        Some(code) => Reply::No(code, "no"),
+        None => Reply::Json(format!(r#"{{"Parameter":{{"Value":"{id}"}}}}"#)),
+    }
+}
+
+/// Ids, with a mark where the image is for Neuron devices.
+fn ids(found: Listed<Vec<Image>>) -> Result<String, Cause> {
+    let id = |own: Image| {
+        let neuron = own.variants.contains(&Variant::Neuron);
+        own.id.replace("ami-", if neuron { "n" } else { "" })
+    };
+    let all = found.map_err(|trouble| trouble.cause)?;
+    Ok(all.into_iter().map(id).collect::<Vec<_>>().join(" "))
+}
+
+/// An image that is dropped for want of an answer would make its nodes drift, or leave types
+/// without any.
+#[tokio::test(start_paused = true)]
+async fn for_want_of_an_answer_no_image_is_dropped() {
+    let error: Arc<Mutex<Option<&'static str>>> = Arc::default();
+    let told = error.clone();
+    let aws = Canned::new(move |asked| {
+        let error = told.lock().expect("no panic");
+        reply(asked, *error)
+    });
+    let account = aws.account(REGION);
+    let alias = [ImageTerm::Alias {
+        family: Family::Al2023,
+        version: "latest".to_owned(),
+    }];
+    let own = [ImageTerm::SsmParameter("/own".to_owned())];
+    let gone = Some("ParameterNotFound");
+    let all = Ok("1 2 n3 4 5");
+    // Half an hour each: what SSM says, and what is then found of AWS' images and of the user's.
+    let steps = [
+        // Nothing is known yet, and a part is not taken for the whole.
+        (
+            Some("ThrottlingException"),
+            Err(Cause::Unavailable),
+            Err(Cause::Unavailable),
+        ),
+        // There is none for these devices, or not yet.
+        (gone, Ok("1 2 4 5"), Ok("")),
+        (None, all, Ok("6")),
+        (Some("ThrottlingException"), all, Ok("6")),
+        (Some("InternalServerError"), all, Ok("6")),
+        (Some("AccessDeniedException"), all, Ok("6")),
+        // The user takes away what is his own; what AWS publishes comes back.
+        (gone, all, Ok("")),
+        (None, all, Ok("6")),
+    ];
+    let mut images = Images::default();
+    for (step, (now, of_alias, of_user)) in steps.into_iter().enumerate() {
+        *error.lock().expect("no panic") = now;
+        let found = images.find(&account, &alias, Some("1.33")).await;
+        assert_eq!(ids(found), of_alias.map(str::to_owned), "step {step}");
+        let found = images.find(&account, &own, None).await;
+        assert_eq!(ids(found), of_user.map(str::to_owned), "step {step}");
+        advance(Duration::from_mins(31)).await;
+    }
+}

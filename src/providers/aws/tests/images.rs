@@ -1,0 +1,288 @@
+//! How images are looked for, and for how long what was found is believed.
+//! It must not know which of them is used: the cases of spec/aws.md §12.4.
+
+use std::time::Duration;
+
+use tokio::time;
+
+use super::canned::{Asked, Canned, REGION, Reply};
+use crate::ec2::resolve_node_class::Listed;
+use crate::model::labels::Labels;
+use crate::model::node_class::image::{Family, ImageTerm};
+use crate::model::node_class::resolved::{Cause, Image, Variant};
+use crate::providers::aws::images::Images;
+
+/// How long images are believed that were found.
+const FOUND: Duration = Duration::from_mins(10);
+/// The same of parameters that name the latest image, or are the user's own.
+const LATEST: Duration = Duration::from_mins(30);
+/// The same of parameters that name a version.
+const PINNED: Duration = Duration::from_hours(24);
+
+/// Images of the region: id, architecture, time of deprecation. All are tagged.
+const THERE: [(&str, &str, &str); 4] = [
+    ("ami-1", "x86_64", ""),
+    ("ami-2", "arm64", "2020-01-01T00:00:00.000Z"),
+    ("ami-3", "x86_64", "2999-01-01T00:00:00.000Z"),
+    ("ami-4", "i386", ""),
+];
+
+/// All images, or those of the ids that are asked for.
+fn described(asked: &Asked) -> String {
+    let wanted = |id: &str| {
+        let by_id = asked.says("Filter.1.Name=image-id");
+        let value = format!("={id}");
+        !by_id || asked.body.lines().any(|own| own.ends_with(&value))
+    };
+    let items = THERE.iter().filter(|(id, ..)| wanted(id));
+    let items = items.map(|(id, arch, deprecated)| {
+        format!(
+            "<item><imageId>{id}</imageId><name>own</name><architecture>{arch}</architecture>\
+             <creationDate>2019-01-01T00:00:00.000Z</creationDate>\
+             <deprecationTime>{deprecated}</deprecationTime><tagSet><item>\
+             <key>karpenter.k8s.aws/instance-gpu-count</key><value>1</value></item></tagSet>\
+             </item>"
+        )
+    });
+    let items: String = items.collect();
+    format!("<imagesSet>{items}</imagesSet>")
+}
+
+/// An AWS with these parameters: a part of the name, and what is held. `no` may not be read.
+fn aws(parameters: &'static [(&'static str, &'static str)]) -> Canned {
+    Canned::new(move |asked| {
+        if asked.operation == "DescribeImages" {
+            return Reply::Xml(described(asked));
+        }
+        let mut all = parameters.iter();
+        let held = all.find(|(name, _)| asked.says(name)).map(|own| own.1);
+        match held {
+            Some("no") => Reply::No("AccessDeniedException", ""),
+            Some(id) => Reply::Json(format!(r#"{{"Parameter":{{"Value":"{id}"}}}}"#)),
+            None => Reply::No("ParameterNotFound", ""),
+        }
+    })
+}
+
+async fn find(aws: &Canned, terms: &[ImageTerm]) -> Listed<Vec<Image>> {
+    let mut images = Images::default();
+    images.find(&aws.account(REGION), terms, Some("1.32")).await
+}
+
+fn ids(found: &[Image]) -> Vec<&str> {
+    found.iter().map(|own| own.id.as_str()).collect()
+}
+
+fn labels(all: &[(&str, &str)]) -> Labels {
+    let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    all.iter().map(pair).collect()
+}
+
+fn search(name: Option<&str>, owner: Option<&str>, tags: &[(&str, &str)]) -> ImageTerm {
+    ImageTerm::Search {
+        name: name.map(str::to_owned),
+        owner: owner.map(str::to_owned),
+        tags: labels(tags),
+    }
+}
+
+fn alias(family: Family, version: &str) -> ImageTerm {
+    ImageTerm::Alias {
+        family,
+        version: version.to_owned(),
+    }
+}
+
+/// Terms, and of each request that follows its owners and its filters.
+#[tokio::test]
+async fn images_are_looked_for_by_ids_or_by_names_owners_and_tags() {
+    let both = [("a", "1"), ("b", "*")];
+    type Row = (
+        Vec<ImageTerm>,
+        &'static [(&'static [&'static str], &'static str)],
+    );
+    let rows: [Row; 7] = [
+        (
+            vec![ImageTerm::Id("ami-3".into()), ImageTerm::Id("ami-1".into())],
+            &[(&[], "image-id ami-1 ami-3")],
+        ),
+        (
+            vec![search(Some("own-*"), None, &[])],
+            &[(&["self", "amazon"], "name own-*")],
+        ),
+        (
+            vec![search(Some("own-*"), Some("me"), &[])],
+            &[(&["me"], "name own-*")],
+        ),
+        (vec![search(None, Some("me"), &[])], &[(&["me"], "")]),
+        (
+            vec![search(None, Some("me"), &both)],
+            &[(&["me"], "tag:a 1 tag-key b")],
+        ),
+        // Of one term all tags are wanted, of two terms either.
+        (
+            vec![search(None, None, &both)],
+            &[(&[], "tag:a 1 tag-key b")],
+        ),
+        (
+            vec![
+                search(None, None, &both[..1]),
+                search(None, None, &both[1..]),
+            ],
+            &[(&[], "tag:a 1"), (&[], "tag-key b")],
+        ),
+    ];
+    for (terms, expect) in rows {
+        let aws = aws(&[]);
+        find(&aws, &terms).await.expect("images");
+        let asked = aws.asked();
+        assert_eq!(asked.len(), expect.len(), "{terms:?}");
+        for (own, (owners, filters)) in asked.iter().zip(expect) {
+            let said = |name: &str| -> Vec<String> {
+                let own = own.body.lines().filter(|own| own.starts_with(name));
+                let values = own.filter_map(|own| own.split_once('='));
+                values.map(|(_, value)| value.to_owned()).collect()
+            };
+            assert_eq!(said("Owner."), *owners, "{terms:?}");
+            let expect = [*filters, "state available"].join(" ");
+            assert_eq!(said("Filter.").join(" "), expect.trim_start(), "{terms:?}");
+            assert!(own.says("IncludeDeprecated=true"), "{own:?}");
+        }
+    }
+}
+
+/// Of what is listed only hardware that nodes have counts; tags say nothing of it.
+#[tokio::test]
+async fn an_image_is_what_ec2_says_of_it() {
+    let found = find(&aws(&[]), &[search(None, Some("me"), &[])]).await;
+    let found = found.expect("images");
+    let own = found
+        .iter()
+        .map(|own| (own.id.as_str(), own.arch.as_str(), own.deprecated));
+    let expect = [
+        ("ami-1", "amd64", false),
+        ("ami-2", "arm64", true),
+        ("ami-3", "amd64", false),
+    ];
+    assert_eq!(own.collect::<Vec<_>>(), expect);
+    assert!(found.iter().all(|own| own.variants.is_empty()));
+}
+
+/// Parameters that are not there are left out, whichever they are; that one may not be read is
+/// told, since nobody could say whether it is the one that is needed.
+#[tokio::test]
+async fn an_alias_has_the_images_whose_parameters_are_there() {
+    type Row = (
+        Family,
+        &'static [(&'static str, &'static str)],
+        &'static [&'static str],
+    );
+    let rows: [Row; 7] = [
+        (Family::Al2, &[("amazon-linux-2/", "ami-1")], &["ami-1"]),
+        (Family::Al2023, &[("arm64/standard", "ami-2")], &["ami-2"]),
+        (
+            Family::Al2023,
+            &[("x86_64/neuron", "ami-3"), ("x86_64/standard", "ami-1")],
+            &["ami-1", "ami-3"],
+        ),
+        (
+            Family::Bottlerocket,
+            &[("1.32/x86_64", "ami-1")],
+            &["ami-1"],
+        ),
+        (Family::Windows2019, &[("Server-2019", "ami-1")], &["ami-1"]),
+        (Family::Windows2022, &[("Server-2022", "ami-1")], &["ami-1"]),
+        (Family::Bottlerocket, &[], &[]),
+    ];
+    for (family, parameters, expect) in rows {
+        let found = find(&aws(parameters), &[alias(family, "latest")]).await;
+        assert_eq!(ids(&found.expect("images")), expect, "{family:?}");
+    }
+    let (both, terms) = (
+        aws(&[("amazon-linux-2-gpu", "ami-1")]),
+        [alias(Family::Al2, "latest")],
+    );
+    let variants = &find(&both, &terms).await.expect("images")[0].variants;
+    assert_eq!(*variants, [Variant::Neuron, Variant::Nvidia]);
+    let aws = aws(&[("arm64/standard", "no"), ("x86_64/standard", "ami-1")]);
+    let trouble = find(&aws, &[alias(Family::Al2023, "latest")]).await;
+    assert_eq!(trouble.expect_err("no right").cause, Cause::Denied);
+    let trouble = find(&aws, &[alias(Family::Windows2025, "latest")]).await;
+    assert_eq!(trouble.expect_err("too old").cause, Cause::UnsupportedAlias);
+    let mut images = Images::default();
+    let unknown = [alias(Family::Al2023, "latest")];
+    let trouble = images.find(&aws.account(REGION), &unknown, None).await;
+    assert_eq!(trouble.expect_err("no version").cause, Cause::Unavailable);
+}
+
+#[tokio::test]
+async fn a_parameter_of_the_users_own_names_an_image() {
+    let aws = aws(&[
+        ("/own/image", "ami-1"),
+        ("/own/text", "hello"),
+        ("/own/secret", "no"),
+    ]);
+    let term = |name: &str| [ImageTerm::SsmParameter(name.to_owned())];
+    for (name, expect) in [("/own/image", 1), ("/own/text", 0), ("/own/none", 0)] {
+        let found = find(&aws, &term(name)).await.expect(name);
+        assert_eq!(found.len(), expect, "{name}");
+    }
+    let trouble = find(&aws, &term("/own/secret")).await;
+    assert_eq!(trouble.expect_err("no right").cause, Cause::Denied);
+}
+
+/// How many requests are made once more after this long.
+async fn again(terms: &[ImageTerm], after: Duration) -> usize {
+    let aws = aws(&[
+        ("recommended", "ami-1"),
+        ("v2025", "ami-1"),
+        ("/own", "ami-1"),
+    ]);
+    let (mut images, account) = (Images::default(), aws.account(REGION));
+    let first = images.find(&account, terms, Some("1.32")).await;
+    assert!(!aws.asked().is_empty());
+    time::advance(after).await;
+    let second = images.find(&account, terms, Some("1.32")).await;
+    assert_eq!(first, second);
+    aws.asked().len()
+}
+
+/// What was found is believed for ten minutes, what the latest image is for half an hour, and
+/// which image a version is for a day: a new one shows within that time.
+#[tokio::test(start_paused = true)]
+async fn what_was_found_is_believed_for_a_while() {
+    let searches = [
+        ImageTerm::Id("ami-1".into()),
+        search(Some("own"), None, &[]),
+        search(None, None, &[("a", "1")]),
+    ];
+    for term in searches {
+        let term = [term];
+        assert_eq!(
+            again(&term, FOUND - Duration::from_secs(1)).await,
+            0,
+            "{term:?}"
+        );
+        assert_eq!(again(&term, FOUND).await, 1, "{term:?}");
+    }
+    // Terms that differ in their tags alone are two.
+    let one = search(None, None, &[("a", "1")]);
+    let other = search(None, None, &[("a", "1"), ("b", "1")]);
+    assert_eq!(again(&[one, other], FOUND).await, 2);
+    // The images that the parameters hold are asked for anew as well.
+    let latest = [alias(Family::Al2, "latest")];
+    let pinned = [alias(Family::Al2, "v2025")];
+    let own = [ImageTerm::SsmParameter("/own".to_owned())];
+    for (term, keep, parameters) in [
+        (&latest, LATEST, 3),
+        (&pinned, PINNED, 3),
+        (&own, LATEST, 1),
+    ] {
+        assert_eq!(
+            again(term, keep - Duration::from_secs(1)).await,
+            1,
+            "{term:?}"
+        );
+        assert_eq!(again(term, keep).await, 1 + parameters, "{term:?}");
+    }
+}

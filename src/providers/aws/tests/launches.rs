@@ -1,0 +1,368 @@
+//! What EC2 is told of a launch and of its template, word by word.
+//! It must not know why a launch is as it is: the cases of spec/aws.md §12.6.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use aws_smithy_types::retry::RetryConfig;
+
+use super::canned::{Asked, Canned, REGION, Reply};
+use crate::ec2::create_fleet::{Config, FleetRequest, Override, Strategy, Target};
+use crate::ec2::launch_template::{Site, UserData, Variation, template};
+use crate::ec2::subnet_capacity::Taken;
+use crate::model::instance::{CapacityType, OfferingKey};
+use crate::model::labels::Labels;
+use crate::model::node_class::NodeClass;
+use crate::model::node_class::image::Family;
+use crate::model::node_class::resolved::Strategy as Grouping;
+use crate::model::node_class::resolved::{PlacementGroup, Resolved, SecurityGroup};
+use crate::model::reservation::{Reservation, ReservationKind};
+use crate::outbound::fence;
+use crate::providers::aws::create_fleet::launch;
+use crate::providers::aws::launch_templates::Templates;
+
+fn tags() -> Labels {
+    let all = [
+        ("Name", "mine"),
+        ("outrigger.dev/claim", "abc"),
+        ("team", "web"),
+    ];
+    all.map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+}
+
+/// All that a template is made of.
+struct Parts {
+    class: NodeClass,
+    resolved: Resolved,
+    own: Variation<'static>,
+    target: Target,
+}
+
+fn parts() -> Parts {
+    let group = SecurityGroup {
+        id: "sg-1".into(),
+        name: String::new(),
+    };
+    let mut tags = tags();
+    tags.remove("outrigger.dev/claim");
+    Parts {
+        class: NodeClass {
+            family: Family::Al2023,
+            ..NodeClass::default()
+        },
+        resolved: Resolved {
+            security_groups: vec![group],
+            profile: Some("nodes".into()),
+            ..Resolved::default()
+        },
+        own: Variation {
+            image: "ami-1",
+            user_data: UserData::new(b"hello".to_vec()),
+            tags,
+            ..Variation::default()
+        },
+        target: Target::OnDemand,
+    }
+}
+
+fn request(own: &Parts, reservation: Option<&Reservation>) -> FleetRequest {
+    let site = Site {
+        cluster: "prod",
+        region: "us-west-2",
+        ipv6: false,
+    };
+    let variation = Variation {
+        reservation,
+        ..own.own.clone()
+    };
+    let offering = OfferingKey {
+        instance_type: "m5.large".into(),
+        zone: "us-west-2a".into(),
+        capacity_type: own.own.bought.unwrap_or(CapacityType::OnDemand),
+        reservation: None,
+    };
+    let alternative = Override {
+        offering,
+        subnet: "subnet-1".into(),
+        image: "ami-1".into(),
+        priority: 0.0,
+    };
+    FleetRequest {
+        token: "abc".into(),
+        target: own.target,
+        strategy: Some(Strategy::Prioritized),
+        configs: vec![Config {
+            template: template(&own.class, &own.resolved, site, variation),
+            overrides: vec![alternative],
+        }],
+        context: None,
+        tags: tags(),
+        refused: Vec::new(),
+        taken: Taken::default(),
+    }
+}
+
+fn made(asked: &Asked) -> Reply {
+    let inner = match asked.operation.as_str() {
+        "CreateFleet" => {
+            "<fleetInstanceSet><item><instanceIds><item>i-1</item></instanceIds>\
+             <instanceType>m5.large</instanceType></item></fleetInstanceSet>"
+        }
+        _ => "",
+    };
+    Reply::Xml(inner.to_owned())
+}
+
+/// The parameters below this name, in order, without the name.
+fn below<'a>(asked: &'a Asked, name: &str) -> Vec<&'a str> {
+    let own = asked.body.lines();
+    own.filter_map(|own| own.strip_prefix(name)).collect()
+}
+
+/// How often templates turn out to be missing, and whether an instance comes of it.
+#[tokio::test]
+async fn a_template_that_somebody_removed_is_made_again_once() {
+    const ROUND: [&str; 2] = ["CreateLaunchTemplate", "CreateFleet"];
+    for (missing, launched) in [(0, true), (1, true), (2, false)] {
+        let left = AtomicUsize::new(missing);
+        let aws = Canned::new(move |asked| {
+            let less = |own: usize| own.checked_sub(1);
+            let is_fleet = asked.operation == "CreateFleet";
+            let order = Ordering::Relaxed;
+            match is_fleet && left.fetch_update(order, order, less).is_ok() {
+                true => Reply::No("InvalidLaunchTemplateName.NotFoundException", "gone"),
+                false => made(asked),
+            }
+        });
+        let (account, templates) = (aws.account(REGION), Templates::default());
+        let request = request(&parts(), None);
+        let outcome = fence::without(launch(&account, &templates, &request)).await;
+        let instance = outcome.ok().and_then(|own| own.launched);
+        assert_eq!(instance.is_some(), launched, "{missing}");
+        let asked = aws.asked();
+        let names: Vec<&str> = asked.iter().map(|own| own.operation.as_str()).collect();
+        assert_eq!(names, ROUND.repeat(1 + missing.min(1)), "{missing}");
+        // It has the same name and the same token.
+        let fleets = asked.iter().filter(|own| own.operation == "CreateFleet");
+        let name = request.configs[0].template.name();
+        for own in fleets {
+            let named = "LaunchTemplateConfigs.1.LaunchTemplateSpecification.LaunchTemplateName=";
+            assert_eq!(below(own, named), [name.as_str()]);
+            assert!(own.says("ClientToken=abc"));
+        }
+        // It is known to be there now.
+        drop(fence::without(launch(&account, &templates, &request)).await);
+        assert_eq!(aws.operations(), "CreateFleet", "{missing}");
+    }
+}
+
+/// Of a launch whose answer is lost it is not known whether it made an instance: another attempt
+/// that is refused for a busy account must not hide that.
+#[tokio::test(start_paused = true)]
+async fn a_call_for_an_instance_is_tried_once() {
+    let lost = AtomicUsize::new(0);
+    let aws = Canned::new(move |asked| {
+        let is_fleet = asked.operation == "CreateFleet";
+        match is_fleet.then(|| lost.fetch_add(1, Ordering::Relaxed)) {
+            None => made(asked),
+            Some(0) => Reply::Silent,
+            Some(_) => Reply::No("RequestLimitExceeded", "busy"),
+        }
+    });
+    let account = aws.trying(REGION, RetryConfig::standard().with_max_attempts(3));
+    let request = request(&parts(), None);
+    let templates = Templates::default();
+    let outcome = launch(&account, &templates, &request);
+    let outcome = fence::without(outcome).await;
+    let fault = outcome.err().expect("no answer");
+    assert_eq!(fault.code, None, "{fault}");
+    assert_eq!(aws.operations(), "CreateLaunchTemplate CreateFleet");
+}
+
+/// What is tagged, by its kind, with its tags.
+fn tagged(asked: &Asked, specifications: &str) -> BTreeMap<String, Labels> {
+    let mut all = BTreeMap::new();
+    for number in 1..9 {
+        let at = format!("{specifications}.{number}.");
+        let Some(kind) = below(asked, &format!("{at}ResourceType=")).first().copied() else {
+            break;
+        };
+        let mut labels = Labels::new();
+        for tag in 1..9 {
+            let of = |part: &str| {
+                let text = below(asked, &format!("{at}Tag.{tag}.{part}="));
+                text.first().map(|own| (*own).to_owned())
+            };
+            labels.extend(of("Key").zip(of("Value")));
+        }
+        all.insert(kind.to_owned(), labels);
+    }
+    all
+}
+
+#[tokio::test]
+async fn all_that_a_launch_makes_is_tagged() {
+    for spot in [false, true] {
+        let aws = Canned::new(made);
+        let mut own = parts();
+        own.own.bought = spot.then_some(CapacityType::Spot);
+        let request = request(&own, None);
+        let account = aws.account(REGION);
+        let templates = Templates::default();
+        let done = launch(&account, &templates, &request);
+        let done = fence::without(done).await;
+        assert!(done.is_ok_and(|own| own.launched.is_some()));
+        let asked = aws.asked();
+        let [template, fleet] = asked.as_slice() else {
+            panic!("{asked:?}");
+        };
+        // A name of the user's own stays.
+        let all = ["fleet", "instance", "volume"].map(|kind| (kind.to_owned(), tags()));
+        assert_eq!(tagged(fleet, "TagSpecification"), all.into());
+        let shared = own.own.tags.clone();
+        assert_eq!(shared["Name"], "mine");
+        let itself = [("launch-template".to_owned(), shared.clone())];
+        assert_eq!(tagged(template, "TagSpecification"), itself.into());
+        let mut kinds = vec!["network-interface"];
+        kinds.extend(spot.then_some("spot-instances-request"));
+        let kinds = kinds
+            .into_iter()
+            .map(|kind| (kind.to_owned(), shared.clone()));
+        let data = tagged(template, "LaunchTemplateData.TagSpecification");
+        assert_eq!(data, kinds.collect());
+    }
+}
+
+/// How a template is changed, and what else EC2 is told of it then.
+type Row = (
+    fn(&mut Parts),
+    Option<fn() -> Reservation>,
+    &'static [&'static str],
+);
+
+/// Of a plain template, without tags, disks and user data.
+const PLAIN: [&str; 14] = [
+    "CapacityReservationSpecification.CapacityReservationPreference=none",
+    "EnclaveOptions.Enabled=false",
+    "IamInstanceProfile.Name=nodes",
+    "ImageId=ami-1",
+    "MetadataOptions.HttpEndpoint=enabled",
+    "MetadataOptions.HttpProtocolIpv6=disabled",
+    "MetadataOptions.HttpPutResponseHopLimit=1",
+    "MetadataOptions.HttpTokens=required",
+    "MetadataOptions.InstanceMetadataTags=disabled",
+    "Monitoring.Enabled=false",
+    "NetworkInterface.1.DeviceIndex=0",
+    "NetworkInterface.1.SecurityGroupId.1=sg-1",
+    "Placement.Tenancy=default",
+    "UserData=aGVsbG8=",
+];
+
+fn reserved() -> Reservation {
+    Reservation::new("cr-1", 1)
+}
+
+const ROWS: [Row; 8] = [
+    (|_| {}, None, &[]),
+    (
+        |it| it.class.detailed_monitoring = true,
+        None,
+        &["Monitoring.Enabled=true"],
+    ),
+    (
+        |it| it.own.enclave = true,
+        None,
+        &["EnclaveOptions.Enabled=true"],
+    ),
+    (
+        |it| {
+            it.own.dedicated = true;
+            it.own.partition = Some(2);
+            it.resolved.placement_group = Some(PlacementGroup {
+                id: "pg-1".into(),
+                strategy: Grouping::Partition(3),
+            });
+        },
+        None,
+        &[
+            "Placement.GroupId=pg-1",
+            "Placement.PartitionNumber=2",
+            "Placement.Tenancy=dedicated",
+        ],
+    ),
+    (
+        |it| it.class.nested_virtualization = Some(true),
+        None,
+        &["CpuOptions.NestedVirtualization=enabled"],
+    ),
+    (
+        |_| {},
+        Some(reserved),
+        &[
+            "CapacityReservationSpecification.CapacityReservationPreference=\
+             capacity-reservations-only",
+            "CapacityReservationSpecification.CapacityReservationTarget.\
+             CapacityReservationId=cr-1",
+        ],
+    ),
+    (
+        |it| it.target = Target::CapacityBlock,
+        Some(|| Reservation {
+            kind: ReservationKind::CapacityBlock,
+            ..reserved()
+        }),
+        &[
+            "CapacityReservationSpecification.CapacityReservationPreference=\
+             capacity-reservations-only",
+            "CapacityReservationSpecification.CapacityReservationTarget.\
+             CapacityReservationId=cr-1",
+            "InstanceMarketOptions.MarketType=capacity-block",
+        ],
+    ),
+    (
+        |it| it.target = Target::Interruptible,
+        Some(|| Reservation {
+            interruptible: true,
+            ..reserved()
+        }),
+        &[
+            "CapacityReservationSpecification.CapacityReservationPreference=\
+             capacity-reservations-only",
+            "CapacityReservationSpecification.CapacityReservationTarget.\
+             CapacityReservationId=cr-1",
+            "InstanceMarketOptions.MarketType=interruptible-capacity-reservation",
+        ],
+    ),
+];
+
+#[tokio::test]
+async fn a_template_is_told_to_ec2_as_it_is() {
+    for (number, (change, reservation, expect)) in ROWS.into_iter().enumerate() {
+        let mut own = parts();
+        change(&mut own);
+        own.class.family = Family::Custom;
+        let reservation = reservation.map(|own| own());
+        let request = request(&own, reservation.as_ref());
+        let aws = Canned::new(made);
+        let account = aws.account(REGION);
+        let templates = Templates::default();
+        let done = launch(&account, &templates, &request);
+        let done = fence::without(done).await;
+        assert!(done.is_ok());
+        let asked = aws.asked();
+        let told = below(&asked[0], "LaunchTemplateData.");
+        let told = told
+            .into_iter()
+            .filter(|own| !own.starts_with("TagSpecification"));
+        let mut told: Vec<&str> = told.collect();
+        told.sort_unstable();
+        let name = |own: &str| own.split('=').next().map(str::to_owned);
+        let plain = PLAIN
+            .iter()
+            .filter(|own| expect.iter().all(|it| name(it) != name(own)));
+        let mut expect: Vec<&str> = plain.chain(expect).copied().collect();
+        expect.sort_unstable();
+        assert_eq!(told, expect, "case {number}");
+    }
+}

@@ -1,0 +1,416 @@
+//! Listings of EC2: pages put together, and what of each entry is taken.
+//! Source: the cases of spec/aws.md §12.10 and §12.11.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::canned::{Asked, Canned, REGION, Reply};
+use crate::ec2::instance_status::{Check, Scheduled, StatusRow};
+use crate::model::instance::{CapacityType, InstanceState};
+use crate::model::node_class::network::MatchCriteria;
+use crate::model::node_class::resolved::{Cause, Strategy};
+use crate::model::reservation::ReservationKind;
+use crate::providers::aws::images::trouble;
+use crate::providers::aws::instances::Lister;
+use crate::providers::aws::{instance_status, network};
+
+/// XML of elements by name, one after the other; what is empty is left out.
+fn xml(elements: &[(&str, &str)]) -> String {
+    let said = elements.iter().filter(|(_, value)| !value.is_empty());
+    said.map(|(name, value)| format!("<{name}>{value}</{name}>"))
+        .collect()
+}
+
+fn items(name: &str, all: &[String]) -> String {
+    let all: String = all
+        .iter()
+        .map(|own| format!("<item>{own}</item>"))
+        .collect();
+    format!("<{name}>{all}</{name}>")
+}
+
+fn tags(pairs: &[(&str, &str)]) -> String {
+    let tag = |(key, value): &(&str, &str)| xml(&[("key", key), ("value", value)]);
+    items("tagSet", &pairs.iter().map(tag).collect::<Vec<_>>())
+}
+
+fn at(text: &str) -> Timestamp {
+    text.parse().expect("a time")
+}
+
+/// Pages of which some are empty, each entry once; the second is asked for by the first's token.
+fn paged(asked: &Asked, name: &str, entries: [&[String]; 3]) -> Reply {
+    let page = match asked.body.lines().find(|own| own.starts_with("NextToken=")) {
+        None => 0,
+        Some("NextToken=one") => 1,
+        Some(_) => 2,
+    };
+    let next = [
+        "<nextToken>one</nextToken>",
+        "<nextToken>two</nextToken>",
+        "",
+    ][page];
+    Reply::Xml(items(name, entries[page]) + next)
+}
+
+#[tokio::test]
+async fn pages_are_put_together_and_empty_ones_end_nothing() {
+    let aws = Canned::new(|asked| {
+        let subnet = |id: &str, zone: &str, free: &str| {
+            let own = [
+                ("subnetId", id),
+                ("availabilityZone", zone),
+                ("availabilityZoneId", "usw2-az1"),
+                ("availableIpAddressCount", free),
+            ];
+            xml(&own) + &tags(&[("team", "web")])
+        };
+        let group = |id: &str| xml(&[("groupId", id), ("groupName", "nodes")]);
+        match asked.operation.as_str() {
+            "DescribeSubnets" => paged(
+                asked,
+                "subnetSet",
+                [
+                    &[subnet("s-1", "us-west-2a", "7"), subnet("s-2", "", "7")],
+                    &[],
+                    &[subnet("s-3", "us-west-2b", "-1")],
+                ],
+            ),
+            _ => paged(
+                asked,
+                "securityGroupInfo",
+                [&[], &[group("sg-1")], &[group("sg-2")]],
+            ),
+        }
+    });
+    let account = aws.account(REGION);
+    let all = network::subnets(&account).await.expect("subnets");
+    let told: Vec<String> = all
+        .iter()
+        .map(|(own, _)| format!("{} {} {} {}", own.id, own.zone, own.zone_id, own.free))
+        .collect();
+    // One without a zone is of no use.
+    let expect = ["s-1 us-west-2a usw2-az1 7", "s-3 us-west-2b usw2-az1 0"];
+    assert_eq!(told, expect);
+    assert_eq!(all[0].1, [("team".to_owned(), "web".to_owned())].into());
+    assert_eq!(aws.asked().len(), 3);
+    let all = network::security_groups(&account).await.expect("groups");
+    let ids: Vec<&str> = all.iter().map(|(own, _)| own.id.as_str()).collect();
+    assert_eq!(ids, ["sg-1", "sg-2"]);
+}
+
+/// A listing that fails half way is none: a part must not be taken for the whole.
+#[tokio::test]
+async fn a_page_that_fails_fails_the_listing() {
+    let rows = [
+        (
+            "UnauthorizedOperation",
+            Cause::Denied,
+            "AllowRegionalReadActions",
+        ),
+        (
+            "RequestLimitExceeded",
+            Cause::Unavailable,
+            "RequestLimitExceeded",
+        ),
+    ];
+    for (code, cause, text) in rows {
+        let aws = Canned::new(move |asked| match asked.says("NextToken=one") {
+            false => paged(asked, "subnetSet", [&[], &[], &[]]),
+            true => Reply::No(code, "why"),
+        });
+        let fault = network::subnets(&aws.account(REGION)).await;
+        let own = trouble(&fault.expect_err("a fault"), "ec2");
+        assert_eq!(own.cause, cause);
+        assert!(own.text.contains(text), "{}", own.text);
+    }
+    let aws = Canned::new(|_| Reply::Silent);
+    let fault = network::security_groups(&aws.account(REGION)).await;
+    let own = trouble(&fault.expect_err("a fault"), "ec2");
+    assert_eq!(own.cause, Cause::Unavailable);
+}
+
+/// Only groups that are available are taken, with how they place; what is new is left out.
+#[tokio::test]
+async fn placement_groups_are_those_that_are_available() {
+    let rows = [
+        (
+            "a",
+            "pg-1",
+            "available",
+            "cluster",
+            "",
+            Some(Strategy::Cluster),
+        ),
+        (
+            "b",
+            "pg-2",
+            "available",
+            "spread",
+            "",
+            Some(Strategy::Spread),
+        ),
+        (
+            "c",
+            "pg-3",
+            "available",
+            "partition",
+            "7",
+            Some(Strategy::Partition(7)),
+        ),
+        ("d", "pg-4", "pending", "cluster", "", None),
+        ("e", "pg-5", "deleting", "cluster", "", None),
+        ("f", "pg-6", "deleted", "cluster", "", None),
+        ("g", "pg-7", "available", "precision", "", None),
+        ("h", "", "available", "cluster", "", None),
+    ];
+    let aws = Canned::new(move |_| {
+        let all = rows.map(|(name, id, state, strategy, count, _)| {
+            xml(&[
+                ("groupName", name),
+                ("groupId", id),
+                ("state", state),
+                ("strategy", strategy),
+                ("partitionCount", count),
+            ])
+        });
+        Reply::Xml(items("placementGroupSet", &all))
+    });
+    let all = network::placement_groups(&aws.account(REGION)).await;
+    let all = all.expect("groups");
+    let found = all.iter().map(|(name, own)| (name.as_str(), own.strategy));
+    let expect = rows.iter();
+    let expect = expect.filter_map(|own| Some((own.0, own.5?)));
+    assert_eq!(
+        found.collect::<BTreeMap<_, _>>(),
+        expect.collect::<BTreeMap<_, _>>()
+    );
+    assert_eq!(all["c"].id, "pg-3");
+}
+
+/// State and type of a reservation, and whether it is taken.
+#[tokio::test]
+async fn reservations_are_those_that_are_active() {
+    let rows = [
+        ("cr-1", "active", "default", true),
+        ("cr-2", "active", "", true),
+        ("cr-3", "active", "capacity-block", true),
+        ("cr-4", "active", "something-new", false),
+        ("cr-5", "expired", "default", false),
+        ("cr-6", "cancelled", "default", false),
+        ("cr-7", "pending", "default", false),
+        ("cr-8", "failed", "default", false),
+        ("cr-9", "scheduled", "default", false),
+        ("cr-10", "payment-pending", "default", false),
+        ("cr-11", "payment-failed", "default", false),
+        ("cr-12", "assessing", "default", false),
+        ("cr-13", "delayed", "default", false),
+        ("cr-14", "unsupported", "default", false),
+    ];
+    let aws = Canned::new(move |_| {
+        let all = rows.map(|(id, state, kind, _)| {
+            let own = xml(&[
+                ("capacityReservationId", id),
+                ("ownerId", "012345678901"),
+                ("instanceType", "m5.large"),
+                ("availabilityZone", "us-west-2a"),
+                ("totalInstanceCount", "10"),
+                ("availableInstanceCount", "4"),
+                ("state", state),
+                ("reservationType", kind),
+                ("endDate", "2030-01-01T00:00:00.000Z"),
+                ("instanceMatchCriteria", "targeted"),
+                ("interruptible", if id == "cr-2" { "" } else { "true" }),
+            ]);
+            own + &tags(&[("team", "web")])
+        });
+        Reply::Xml(items("capacityReservationSet", &all))
+    });
+    let all = network::reservations(&aws.account(REGION)).await;
+    let all = all.expect("reservations");
+    let ids = all.iter().map(|own| own.found.reservation.id.as_str());
+    let expect = rows.iter().filter(|own| own.3).map(|own| own.0);
+    assert!(ids.eq(expect), "{all:?}");
+    let block = &all[2].found.reservation;
+    assert_eq!(block.kind, ReservationKind::CapacityBlock);
+    let own = &all[0];
+    let reservation = &own.found.reservation;
+    assert_eq!(reservation.kind, ReservationKind::Default);
+    assert_eq!((reservation.total, reservation.left), (10, 4));
+    assert!(reservation.interruptible && reservation.counted.is_some());
+    assert!(
+        !all[1].found.reservation.interruptible,
+        "it does not say so"
+    );
+    assert_eq!(reservation.ends, Some(at("2030-01-01T00:00:00Z")));
+    assert_eq!(own.owner, "012345678901");
+    assert_eq!(own.criteria, Some(MatchCriteria::Targeted));
+    assert_eq!(own.found.zone.as_str(), "us-west-2a");
+    let asked = aws.asked().remove(0);
+    assert!(asked.says("Filter.1.Name=state") && asked.says("Filter.1.Value.1=active"));
+}
+
+/// What is well is not asked for; of what is not, checks of instance and host, and events.
+#[tokio::test]
+async fn the_status_of_instances_is_read_with_its_details() {
+    let aws = Canned::new(|asked| {
+        let failed = |name: &str, since: &str| {
+            let detail = xml(&[
+                ("name", name),
+                ("status", "failed"),
+                ("impairedSince", since),
+            ]);
+            xml(&[("status", "impaired")]) + &items("details", &[detail])
+        };
+        let own = match () {
+            () if asked.says("Filter.1.Name=instance-status.status") => {
+                let checks = failed("reachability", "2026-01-01T00:00:00.000Z");
+                xml(&[("instanceId", "i-1"), ("instanceStatus", &checks)])
+            }
+            () if asked.says("Filter.1.Name=system-status.status") => {
+                let checks = failed("reachability", "");
+                xml(&[("instanceId", "i-2"), ("systemStatus", &checks)])
+            }
+            () => {
+                let event = xml(&[
+                    ("code", "instance-stop"),
+                    ("description", "[Completed] gone"),
+                    ("notBefore", "2026-01-02T00:00:00.000Z"),
+                ]);
+                xml(&[("instanceId", "i-3")]) + &items("eventsSet", &[event])
+            }
+        };
+        Reply::Xml(items("instanceStatusSet", &[own]))
+    });
+    let rows = instance_status::ailing(&aws.account(REGION))
+        .await
+        .expect("rows");
+    let row = |instance: &str, checks: Vec<Check>, events: Vec<Scheduled>| StatusRow {
+        instance: instance.into(),
+        checks,
+        events,
+    };
+    let check = |since| Check {
+        failed: true,
+        since,
+    };
+    let event = Scheduled {
+        code: "instance-stop".to_owned(),
+        description: "[Completed] gone".to_owned(),
+        not_before: Some(at("2026-01-02T00:00:00Z")),
+    };
+    let expect = [
+        row("i-1", vec![check(Some(at("2026-01-01T00:00:00Z")))], vec![]),
+        row("i-2", vec![check(None)], vec![]),
+        row("i-3", vec![], vec![event]),
+    ];
+    assert_eq!(rows, expect);
+    let asked = aws.asked();
+    assert_eq!(asked.len(), 3);
+    for own in &asked[..2] {
+        assert!(own.says("Filter.1.Value.1=impaired"), "{own:?}");
+    }
+    let codes = [
+        "instance-reboot",
+        "system-reboot",
+        "system-maintenance",
+        "instance-retirement",
+        "instance-stop",
+    ];
+    for (number, code) in codes.iter().enumerate() {
+        let value = format!("Filter.1.Value.{}={code}", number + 1);
+        assert!(asked[2].says(&value), "{:?}", asked[2]);
+    }
+}
+
+fn listed(id: &str, state: &str, cluster: &str, more: &str) -> String {
+    let own = xml(&[
+        ("instanceId", id),
+        ("imageId", "ami-1"),
+        ("instanceType", "m5.large"),
+        ("subnetId", "subnet-1"),
+        ("launchTime", "2026-01-01T00:00:00.000Z"),
+        ("instanceState", &xml(&[("name", state)])),
+        (
+            "placement",
+            &xml(&[
+                ("availabilityZone", "us-west-2a"),
+                ("groupId", "pg-1"),
+                ("partitionNumber", "2"),
+            ]),
+        ),
+    ]);
+    let group = xml(&[("groupId", "sg-1"), ("groupName", "nodes")]);
+    let group = items("groupSet", &[group]);
+    own + &group + more + &tags(&[("outrigger.dev/cluster", cluster)])
+}
+
+/// One listing of an installation serves its clusters, each with its own instances, and is made
+/// anew for whoever has had it.
+#[tokio::test]
+async fn one_listing_of_instances_serves_all_clusters() {
+    let aws = Canned::new(|asked| {
+        let spot = xml(&[("spotInstanceRequestId", "sir-1")]);
+        let reserved = xml(&[(
+            "capacityReservationSpecification",
+            &xml(&[(
+                "capacityReservationPreference",
+                "capacity-reservations-only",
+            )]),
+        )]);
+        let reserved = xml(&[("capacityReservationId", "cr-1")]) + &reserved;
+        let none = items("reservationSet", &[]);
+        let first = [
+            listed("i-1", "running", "one", &spot),
+            listed("i-2", "pending", "two", ""),
+            listed("i-3", "something-new", "one", ""),
+        ];
+        let second = [listed("i-4", "terminated", "one", &reserved)];
+        let page = |all: &[String]| items("reservationSet", &[items("instancesSet", all)]);
+        if asked.says("Filter.1.Value.1=broken") {
+            return Reply::No("Unavailable", "sorry");
+        }
+        Reply::Xml(match asked.says("NextToken=one") {
+            _ if !asked.says("Filter.1.Value.1=here") => none,
+            false => page(&first) + "<nextToken>one</nextToken>",
+            true => page(&second),
+        })
+    });
+    let account = aws.account(REGION);
+    let lister = Lister::default();
+    let ids = async |installation: &str, cluster: &str| {
+        let all = lister.list(&account, installation, &cluster.into()).await;
+        let all = all.expect("instances");
+        let ids = all.iter().map(|own| own.id.to_string());
+        ids.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(ids("here", "one").await, "i-1 i-4");
+    assert_eq!(ids("here", "two").await, "i-2");
+    assert_eq!(ids("here", "three").await, "");
+    assert_eq!(aws.asked().len(), 2, "two pages once");
+    assert_eq!(ids("there", "one").await, "", "another installation");
+    assert_eq!(aws.asked().len(), 1);
+    for _ in 0..2 {
+        let all = lister.list(&account, "broken", &"one".into()).await;
+        assert!(all.expect_err("a fault").is(&["Unavailable"]));
+        assert_eq!(aws.asked().len(), 1, "what failed is asked anew");
+    }
+    let all = lister.list(&account, "here", &"one".into()).await;
+    let all = all.expect("instances");
+    assert_eq!(aws.asked().len(), 2, "never the same twice");
+    let [spot, reserved] = &all[..] else {
+        panic!("{all:?}");
+    };
+    assert_eq!(spot.offering.capacity_type, CapacityType::Spot);
+    assert_eq!(spot.state, InstanceState::Running);
+    assert_eq!(reserved.offering.capacity_type, CapacityType::Reserved);
+    assert_eq!(reserved.state, InstanceState::Terminated);
+    let facts = spot.facts.as_deref().expect("facts");
+    assert_eq!(facts.image.as_deref(), Some("ami-1"));
+    assert_eq!(facts.subnet.as_deref(), Some("subnet-1"));
+    assert_eq!(facts.security_groups, ["sg-1".to_owned()].into());
+    assert_eq!(facts.placement_group.as_deref(), Some("pg-1"));
+    assert_eq!(facts.partition, Some(2));
+    assert_eq!(spot.launched, at("2026-01-01T00:00:00Z"));
+}

@@ -1,0 +1,594 @@
+//! Node classes from the first call to AWS to what their pools can have, or why they cannot.
+//! Source: the cases of spec/aws.md §12.9 to §12.11.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::canned::{Asked, Canned, REGION, Reply};
+use crate::bootstrap::Home;
+use crate::catalog::node_class::ClassCatalog;
+use crate::engine::command::{Answer, Command, FailureKind, Launch};
+use crate::engine::event::Event;
+use crate::model::claim::{ClaimRecord, Origin};
+use crate::model::cluster::{Cluster, Eks, Mode};
+use crate::model::instance::{Arch, CapacityType, OfferingKey};
+use crate::model::labels::Labels;
+use crate::model::node_class::image::{Family, ImageTerm};
+use crate::model::node_class::network::SubnetTerm;
+use crate::model::node_class::resolved::{Cause, Image, Resolved, Status};
+use crate::model::node_class::{Identity, NodeClass};
+use crate::outbound::fence;
+use crate::providers::Provider;
+use crate::providers::aws::clients::{Account, Accounts};
+use crate::providers::aws::launchable_class::validated;
+use crate::providers::aws::provider::Ec2;
+use crate::providers::aws::region::Keepers;
+use crate::providers::aws::tests::idle_calls;
+use crate::providers::aws::tests::idle_calls::{api, node_class};
+use crate::providers::aws::{eks, zonal_shift};
+
+/// AWS with a little of everything, but for what the test says otherwise.
+fn aws(other: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static) -> Canned {
+    Canned::new(move |asked| {
+        let known = || Reply::Json(idle_calls::answer(&asked.operation).1);
+        other(asked).unwrap_or_else(known)
+    })
+}
+
+fn cluster(class: NodeClass, service_cidr: Option<&str>) -> Cluster {
+    Cluster {
+        mode: Mode::Manage,
+        installation: "here".to_owned(),
+        name: "one".into(),
+        region: REGION.to_owned(),
+        eks: Some(Eks {
+            service_cidr: service_cidr.map(str::to_owned),
+            ..Eks::default()
+        }),
+        node_classes: vec![class],
+        ..Cluster::default()
+    }
+}
+
+/// A cluster's provider, once its node class is resolved, and what that has.
+struct Bench {
+    aws: Canned,
+    provider: Ec2,
+    supply: Result<ClassCatalog, String>,
+    keepers: Keepers,
+    inbox: mpsc::Receiver<Event>,
+}
+
+impl Bench {
+    async fn start(own: Cluster, aws: Canned) -> Self {
+        let account: Account = aws.account(REGION);
+        let keepers = Keepers::of_accounts(Accounts::with(account));
+        let own = Arc::new(own);
+        let keeper = keepers.of(&own).await;
+        let provider = Ec2::new(own.clone(), api(), keeper);
+        let (events, inbox) = mpsc::channel(64);
+        provider.attend(own, Some(events)).await;
+        let mut bench = Self {
+            aws,
+            provider,
+            supply: Err(String::new()),
+            keepers,
+            inbox,
+        };
+        let told = bench.told().await;
+        assert_eq!(told[0], Err("AWS has not been asked yet".to_owned()));
+        bench
+    }
+
+    /// What the engine is told of the class, as long as there is anything to tell; the last counts.
+    async fn told(&mut self) -> Vec<Result<ClassCatalog, String>> {
+        let mut told = Vec::new();
+        // A keeper that is told of the time waits for up to 20 s.
+        while let Ok(Some(event)) = timeout(Duration::from_secs(25), self.inbox.recv()).await {
+            if let Event::ClassesChanged(all) = event {
+                told.extend(all.values().map(|own| own.supply.clone()));
+            }
+        }
+        if let Some(last) = told.last() {
+            self.supply = last.clone();
+        }
+        told
+    }
+}
+
+fn class() -> NodeClass {
+    node_class("own", "yes", Identity::Role("node".to_owned()))
+}
+
+/// What AWS refuses: operation, code, message.
+type Refused = (&'static str, &'static str, &'static str);
+
+const NO_SUBNETS: &str = "not authorized to perform: ec2:DescribeSubnets on resource: * because";
+
+type Change = fn(&mut NodeClass);
+const SAME: Change = |_| {};
+
+/// What AWS refuses, what is wrong with the class, and how the reason begins why it is not ready.
+const LACKS: [(Option<Refused>, Change, &str); 12] = [
+    (None, SAME, ""),
+    (
+        Some(("DescribeSubnets", "UnauthorizedOperation", NO_SUBNETS)),
+        SAME,
+        "Denied: not allowed: ec2:DescribeSubnets on *; statement AllowRegionalReadActions",
+    ),
+    (
+        Some(("DescribeSecurityGroups", "RequestLimitExceeded", "slow")),
+        SAME,
+        "Unavailable: ec2:DescribeSecurityGroups: RequestLimitExceeded",
+    ),
+    (
+        Some(("DescribeImages", "InternalError", "sorry")),
+        SAME,
+        "Unavailable: ec2:DescribeImages: InternalError",
+    ),
+    (
+        Some(("GetParameter", "ParameterNotFound", "")),
+        SAME,
+        "ImageNotFound: no image fits alias = \"al2023@latest\"",
+    ),
+    (
+        Some(("GetParameter", "AccessDeniedException", "")),
+        SAME,
+        "Denied: not allowed: ssm:GetParameter; statement AllowSSMReadActions",
+    ),
+    (
+        Some(("AddRoleToInstanceProfile", "NoSuchEntity", "none")),
+        |own| own.identity = Some(Identity::Role("other".to_owned())),
+        "RoleNotFound: there is no IAM role \"other\"",
+    ),
+    (
+        Some(("GetInstanceProfile", "Throttling", "slow")),
+        SAME,
+        "Unavailable: iam:GetInstanceProfile: Throttling",
+    ),
+    (
+        None,
+        |own| own.identity = None,
+        "InstanceProfileNotFound: the node class has neither",
+    ),
+    (
+        None,
+        |own| own.subnets = vec![SubnetTerm::Id("subnet-9".to_owned())],
+        "SubnetsNotFound: no subnet fits Id(\"subnet-9\")",
+    ),
+    (
+        None,
+        |own| {
+            own.family = Family::Al2;
+            own.images = vec![ImageTerm::Alias {
+                family: Family::Al2,
+                version: "latest".to_owned(),
+            }];
+        },
+        "UnsupportedAlias: there are no images of al2 for Kubernetes 1.33",
+    ),
+    (
+        Some(("DescribeInstanceTypes", "Unavailable", "")),
+        SAME,
+        "Unavailable: EC2 has not told yet what it sells",
+    ),
+];
+
+#[tokio::test(start_paused = true)]
+async fn a_class_is_ready_or_says_what_it_lacks() {
+    for (refused, change, expect) in LACKS {
+        let mut own = class();
+        change(&mut own);
+        let aws = aws(move |asked| {
+            let (operation, code, message) = refused?;
+            (asked.operation == operation).then_some(Reply::No(code, message))
+        });
+        let bench = Bench::start(cluster(own, Some("10.0.0.0/16")), aws).await;
+        match bench.supply {
+            Ok(own) => {
+                assert_eq!(expect, "", "{refused:?}");
+                assert_eq!(own.images["m5.large"], "ami-1");
+            }
+            Err(why) => assert!(!expect.is_empty() && why.starts_with(expect), "{why}"),
+        }
+    }
+}
+
+/// A class that names its instance profile is taken at its word: IAM is asked for nothing.
+#[tokio::test(start_paused = true)]
+async fn a_class_with_a_profile_of_its_own_asks_nothing_of_iam() {
+    for (identity, asks) in [
+        (Identity::Profile("its-own".to_owned()), false),
+        (Identity::Role("node".to_owned()), true),
+    ] {
+        let own = node_class("own", "yes", identity);
+        let bench = Bench::start(cluster(own, Some("10.0.0.0/16")), aws(|_| None)).await;
+        assert!(bench.supply.is_ok(), "{:?}", bench.supply);
+        let asked = bench.aws.operations();
+        assert_eq!(asked.contains("InstanceProfile"), asks, "{asked}");
+    }
+}
+
+/// What EKS says of a cluster's Services, where its own API does not say it.
+#[tokio::test(start_paused = true)]
+async fn addresses_of_services_are_asked_of_eks() {
+    let v4 = json!({ "serviceIpv4Cidr": "10.100.0.0/16", "ipFamily": "ipv4" });
+    let v6 = json!({ "serviceIpv6Cidr": "fd00::/108", "ipFamily": "ipv6" });
+    let rows = [
+        (Some(v4), None, ""),
+        (Some(v6), None, ""),
+        (Some(json!({})), None, "ClusterCidrUnknown: "),
+        (None, Some("10.0.0.0/16"), ""),
+        (
+            None,
+            None,
+            "Unavailable: the cluster's Kubernetes version is not known",
+        ),
+    ];
+    for (says, configured, expect) in rows {
+        let text = says.map(|own| {
+            let own = json!({ "cluster": { "name": "one", "kubernetesNetworkConfig": own } });
+            own.to_string()
+        });
+        let aws = aws(move |asked| {
+            let of_eks = asked.operation.ends_with("/clusters/one");
+            of_eks.then(|| match &text {
+                Some(text) => Reply::Json(text.clone()),
+                None => Reply::No("ServerException", "sorry"),
+            })
+        });
+        let bench = Bench::start(cluster(class(), configured), aws).await;
+        match &bench.supply {
+            Ok(_) => assert_eq!(expect, "", "{configured:?}"),
+            Err(why) => assert!(!expect.is_empty() && why.starts_with(expect), "{why}"),
+        }
+        let asked = bench.aws.operations();
+        assert_eq!(asked.contains("/clusters/one"), configured.is_none());
+    }
+}
+
+fn home() -> Home {
+    Home {
+        name: "one".to_owned(),
+        endpoint: "https://api.test".to_owned(),
+        ca: "Y2E=".to_owned(),
+        service_cidr: None,
+        dns: None,
+        ipv6: false,
+        version: "1.33".to_owned(),
+    }
+}
+
+fn image() -> Image {
+    Image {
+        id: "ami-1".to_owned(),
+        name: "eks".to_owned(),
+        arch: Arch::Amd64,
+        variants: Vec::new(),
+        created: None,
+        deprecated: false,
+    }
+}
+
+/// A script that nothing can pack.
+fn noise() -> String {
+    let mut rng = fastrand::Rng::with_seed(1);
+    let letters: String = (0..40_000).map(|_| rng.alphanumeric()).collect();
+    format!("#!/bin/sh\n# {letters}")
+}
+
+fn long(own: &mut NodeClass, _: &mut Home) {
+    own.user_data = noise();
+}
+
+const WELL: &str = "";
+
+/// A family, what is changed of a class and its cluster, and why no user data can be made then.
+type Valid = (Family, fn(&mut NodeClass, &mut Home), &'static str);
+
+const VALID: [Valid; 16] = [
+    (Family::Al2023, |_, _| {}, "ClusterCidrUnknown"),
+    (
+        Family::Al2023,
+        |_, home| home.service_cidr = Some("10.0.0.0/16".to_owned()),
+        WELL,
+    ),
+    (
+        Family::Al2023,
+        |_, home| home.service_cidr = Some("fd00::/108".to_owned()),
+        WELL,
+    ),
+    (Family::Al2, |_, _| {}, WELL),
+    (Family::Bottlerocket, |_, _| {}, WELL),
+    (Family::Windows2019, |_, _| {}, WELL),
+    (Family::Windows2022, |_, _| {}, WELL),
+    (Family::Windows2025, |_, _| {}, WELL),
+    (Family::Custom, |_, _| {}, WELL),
+    (Family::Al2, long, "UserDataTooLarge"),
+    (Family::Custom, long, "UserDataTooLarge"),
+    (
+        Family::Windows2022,
+        |own, _| own.user_data = "x".repeat(17_000),
+        "UserDataTooLarge",
+    ),
+    // Short, and wrong in another way: that is not said to be its length.
+    (
+        Family::Al2,
+        |own, _| own.user_data = "MIME-Version: 1.0\n\nno boundary".to_owned(),
+        "UserDataInvalid",
+    ),
+    (
+        Family::Bottlerocket,
+        |own, _| own.user_data = "no = [toml".to_owned(),
+        "UserDataInvalid",
+    ),
+    (
+        Family::Bottlerocket,
+        |own, _| {
+            let setting = ("registryPullQPS".to_owned(), json!(10));
+            own.kubelet.extra = [setting].into();
+        },
+        "UnsupportedKubeletSetting",
+    ),
+    (
+        Family::Bottlerocket,
+        |_, home| home.endpoint.clear(),
+        "Unavailable",
+    ),
+];
+
+#[test]
+fn a_class_is_valid_when_user_data_can_be_made_of_it() {
+    let resolved = Resolved {
+        images: vec![image()],
+        ..Resolved::default()
+    };
+    for (family, change, expect) in VALID {
+        let mut class = NodeClass {
+            family,
+            ..NodeClass::default()
+        };
+        let mut home = home();
+        change(&mut class, &mut home);
+        let own = validated(&class, &resolved, Some(&home));
+        let cause = own.cause.map_or(WELL, Cause::as_str);
+        assert_eq!(cause, expect, "{family:?} {}", own.message);
+        let status = match expect {
+            "" => Status::True,
+            "Unavailable" => Status::Unknown,
+            _ => Status::False,
+        };
+        assert_eq!(own.status, status, "{family:?} {}", own.message);
+    }
+    // Addresses of DNS decide nothing here; a cluster that has not answered decides all.
+    let mut known = home();
+    known.dns = Some(IpAddr::from([10, 0, 0, 10]));
+    let own = validated(&NodeClass::default(), &resolved, Some(&known));
+    assert_eq!(own.status, Status::True);
+    let own = validated(&NodeClass::default(), &resolved, None);
+    assert_eq!(
+        (own.status, own.cause),
+        (Status::Unknown, Some(Cause::Unavailable))
+    );
+}
+
+fn launch(class: Option<&str>, hash: &str) -> Box<Launch> {
+    let claim = ClaimRecord {
+        id: "claim-1".into(),
+        installation: "here".to_owned(),
+        cluster: "one".into(),
+        origin: Origin::default(),
+        pool: "general".into(),
+        node_class: class.map(Into::into),
+        created: Timestamp::UNIX_EPOCH,
+        expire_after: None,
+        expire_hard_after: None,
+        termination_grace_period: None,
+        pool_hash: "v2:1".to_owned(),
+        node_class_hash: hash.to_owned(),
+        startup_taints: Vec::new(),
+        reason: "provisioned".to_owned(),
+        command_id: "1".to_owned(),
+    };
+    Box::new(Launch {
+        offerings: vec![OfferingKey {
+            instance_type: "m5.large".into(),
+            zone: "us-west-2a".into(),
+            capacity_type: CapacityType::OnDemand,
+            reservation: None,
+        }],
+        labels: Labels::new(),
+        taints: Vec::new(),
+        tags: claim.tags(),
+        devices: BTreeSet::new(),
+        overlaid: false,
+        relaxed: false,
+        varied: false,
+        claim,
+    })
+}
+
+/// A launch from a class that is not known, is not ready or is another by now asks EC2 for nothing,
+/// and is decided anew.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_launched_from_a_class_that_is_not_as_planned() {
+    let hash = crate::model::template_hash::node_class_hash(Some(&class()));
+    let hash = hash.as_str();
+    let rows = [
+        (None, hash, false, "not resolved yet"),
+        (Some("other"), hash, false, "not resolved yet"),
+        (Some("default"), "v2:1:2", false, "another one by now"),
+        (Some("default"), hash, true, "SubnetsNotFound"),
+    ];
+    for (name, hash, empty, expect) in rows {
+        let aws = aws(move |asked| {
+            let none = empty && asked.operation == "DescribeSubnets";
+            none.then(|| Reply::Xml("<subnetSet/>".to_owned()))
+        });
+        let bench = Bench::start(cluster(class(), Some("10.0.0.0/16")), aws).await;
+        bench.aws.asked();
+        let command = Command::Launch(launch(name, hash));
+        let answer = fence::without(bench.provider.execute(command)).await;
+        let Answer::Failed { kind, text } = answer else {
+            panic!("{answer:?}");
+        };
+        assert_eq!(kind, FailureKind::Conflict, "{text}");
+        assert!(text.contains(expect), "{text}");
+        assert_eq!(bench.aws.operations(), "");
+    }
+}
+
+/// Shifts of zones as they are told: which of them count now.
+#[tokio::test]
+async fn zones_are_left_alone_while_traffic_is_shifted_away() {
+    let (later, before) = (4_102_444_800_i64, 1_500_000_000_i64);
+    let shift_of = |zone: &str, status: &str, ends: i64| {
+        json!({
+            "appliedStatus": status, "awayFrom": zone, "comment": "", "expiryTime": ends,
+            "resourceIdentifier": "arn", "startTime": before, "zonalShiftId": "1",
+        })
+    };
+    let auto = |zone: &str, status: &str| {
+        let began = before;
+        json!({ "appliedStatus": status, "awayFrom": zone, "startTime": began })
+    };
+    let applied = shift_of("usw2-az1", "APPLIED", later);
+    let rows = [
+        (vec![], vec![], ""),
+        (vec![applied.clone()], vec![], "usw2-az1"),
+        (vec![shift_of("usw2-az1", "APPLIED", before)], vec![], ""),
+        (vec![shift_of("usw2-az1", "NOT_APPLIED", later)], vec![], ""),
+        (vec![], vec![auto("usw2-az2", "APPLIED")], "usw2-az2"),
+        (vec![], vec![auto("usw2-az2", "NOT_APPLIED")], ""),
+        (
+            vec![applied],
+            vec![auto("usw2-az2", "APPLIED")],
+            "usw2-az1 usw2-az2",
+        ),
+    ];
+    for (shifts, autoshifts, expect) in rows {
+        let text = json!({
+            "name": "one", "appliedWeights": {}, "zonalShifts": shifts, "autoshifts": autoshifts,
+        });
+        let text = text.to_string();
+        let aws = Canned::new(move |_| Reply::Json(text.clone()));
+        let all = zonal_shift::shifted(&aws.account(REGION), "arn").await;
+        let all: Vec<String> = all.expect("zones").into_iter().collect();
+        assert_eq!(all.join(" "), expect);
+    }
+    // A cluster that nobody has registered has no shifts; what cannot be read is a fault.
+    for (code, is_fault) in [("ResourceNotFoundException", false), ("Oops", true)] {
+        let aws = Canned::new(move |_| Reply::No(code, "why"));
+        let all = zonal_shift::shifted(&aws.account(REGION), "arn").await;
+        assert_eq!(all.is_err(), is_fault, "{code}");
+    }
+}
+
+/// What is to be had where goes with a shift and comes back after it; a zone that the class has no
+/// subnet in is none of its concern.
+#[tokio::test(start_paused = true)]
+async fn zones_come_and_go_with_shifts() {
+    let away = Arc::new(Mutex::new(""));
+    let told = away.clone();
+    let aws = aws(move |asked| {
+        if asked.operation.ends_with("/clusters/one") {
+            let own = json!({ "cluster": { "name": "one", "arn": "arn:aws:eks:r:1:cluster/one" } });
+            return Some(Reply::Json(own.to_string()));
+        }
+        if !asked.operation.contains("/managedresources/") {
+            return None;
+        }
+        let shifts = match *told.lock().expect("no panic") {
+            "" => vec![],
+            zone => vec![json!({
+                "appliedStatus": "APPLIED", "awayFrom": zone, "comment": "",
+                "expiryTime": 4_102_444_800_i64, "resourceIdentifier": "arn",
+                "startTime": 1_500_000_000, "zonalShiftId": "1",
+            })],
+        };
+        let own = json!({ "appliedWeights": {}, "zonalShifts": shifts, "autoshifts": [] });
+        Some(Reply::Json(own.to_string()))
+    });
+    let own = Cluster {
+        zonal_shift: true,
+        ..cluster(class(), Some("10.0.0.0/16"))
+    };
+    let mut bench = Bench::start(own, aws).await;
+    for (zone, available) in [
+        ("", true),
+        ("usw2-az9", true),
+        ("usw2-az1", false),
+        ("usw2-az1", false),
+        ("", true),
+    ] {
+        *away.lock().expect("no panic") = zone;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        bench.keepers.tick().await;
+        bench.told().await;
+        let own = bench.supply.as_ref().expect("it is ready");
+        let it = own.catalog.get("m5.large").expect("a type");
+        let sold = it.offerings.iter().any(|own| own.available);
+        assert_eq!(sold, available, "{zone}");
+    }
+}
+
+/// The API of a cluster of EKS is where the configuration says, or else where EKS does.
+#[tokio::test]
+async fn the_api_of_a_cluster_is_configured_or_asked_for() {
+    const CA: Option<&str> = Some("Y2E=");
+    const URL: Option<&str> = Some("https://own.test");
+    let known = json!({ "cluster": {
+        "name": "one", "endpoint": "https://eks.test", "certificateAuthority": { "data": "ZWtz" },
+    } });
+    let creating = json!({ "cluster": { "name": "one", "status": "CREATING" } });
+    let rows = [
+        (URL, CA, None, Ok(("https://own.test", "ca"))),
+        (None, None, Some(&known), Ok(("https://eks.test", "eks"))),
+        (URL, None, Some(&known), Ok(("https://own.test", "eks"))),
+        (None, CA, Some(&known), Ok(("https://eks.test", "ca"))),
+        (
+            None,
+            None,
+            Some(&creating),
+            Err("does not name the endpoint"),
+        ),
+        (URL, None, Some(&creating), Err("does not name the CA")),
+        (URL, Some("?"), None, Err("no base64")),
+        (None, None, None, Err("eks:DescribeCluster")),
+    ];
+    for (endpoint, ca, says, expect) in rows {
+        let text = says.map(ToString::to_string);
+        let aws = Canned::new(move |_| match &text {
+            Some(text) => Reply::Json(text.clone()),
+            None => Reply::No("ServerException", "sorry"),
+        });
+        let own = Eks {
+            endpoint: endpoint.map(str::to_owned),
+            ca_data: ca.map(str::to_owned),
+            ..Eks::default()
+        };
+        let account = Arc::new(aws.account(REGION));
+        let one = cluster(class(), None);
+        let issued = eks::issued(account, &one, &own).await;
+        match (issued, expect) {
+            (Ok(own), Ok((endpoint, ca))) => {
+                assert_eq!(
+                    (own.endpoint.as_str(), &own.ca[..]),
+                    (endpoint, ca.as_bytes())
+                );
+                assert!(own.bearer.shown().starts_with("Bearer k8s-aws-v1."));
+            }
+            (Err(why), Err(expect)) => assert!(why.contains(expect), "{why}"),
+            (issued, expect) => panic!("{:?}, not {expect:?}", issued.map(|own| own.endpoint)),
+        }
+        let asked = aws.asked().len();
+        assert_eq!(asked, usize::from(endpoint.is_none() || ca.is_none()));
+    }
+}

@@ -1,0 +1,140 @@
+//! Prices: the price list, and what spot capacity costs.
+//! Source: the cases of spec/aws.md §12.11.
+
+use serde_json::json;
+
+use super::canned::{Asked, Canned, REGION, Reply};
+use crate::providers::aws::pricing;
+
+/// A product of the price list.
+fn product(name: &str, currency: &str, price: &str) -> String {
+    let unit = json!({ currency: price });
+    let own = json!({
+        "product": { "attributes": { "instanceType": name } },
+        "terms": { "OnDemand": { "a": { "priceDimensions": { "b": { "pricePerUnit": unit } } } } },
+    });
+    own.to_string()
+}
+
+fn page(products: &[String], next: Option<&str>) -> Reply {
+    Reply::Json(json!({ "PriceList": products, "NextToken": next }).to_string())
+}
+
+fn told<K: ToString>(all: impl IntoIterator<Item = (K, f64)>) -> String {
+    let texts = all
+        .into_iter()
+        .map(|(key, usd)| format!("{} {usd}", key.to_string()));
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+#[tokio::test]
+async fn the_price_list_is_read_page_by_page_in_the_regions_currency() {
+    for (region, currency, other) in [(REGION, "USD", "CNY"), ("cn-north-1", "CNY", "USD")] {
+        let aws = Canned::new(move |asked| {
+            let one = |name: &str, price: &str| product(name, currency, price);
+            match (asked.says("\"Shared\""), asked.says("\"one\"")) {
+                (true, false) => page(&[one("m5.large", "0.096")], Some("one")),
+                (true, true) => page(
+                    &[
+                        one("m5.xlarge", "0.192"),
+                        // Free, in another currency, and no product at all.
+                        one("m5.2xlarge", "0.0"),
+                        product("m5.4xlarge", other, "0.7"),
+                        "{}".to_owned(),
+                    ],
+                    None,
+                ),
+                (false, _) => page(&[one("m5.metal", "4.608")], None),
+            }
+        });
+        let (shared, metal) = pricing::list(&aws.account(region)).await.expect("prices");
+        let text = |all: Vec<(crate::model::id::TypeName, crate::model::instance::Price)>| {
+            told(all.into_iter().map(|(name, own)| (name, own.usd_per_h())))
+        };
+        assert_eq!(text(shared), "m5.large 0.096, m5.xlarge 0.192", "{region}");
+        assert_eq!(text(metal), "m5.metal 4.608", "{region}");
+        let asked = aws.asked();
+        let words = |own: &Asked, all: &[&str]| all.iter().all(|word| own.says(word));
+        let region = format!("\"{region}\"");
+        let both = [
+            "\"Used\"",
+            "\"NA\"",
+            "\"Linux\"",
+            "\"OnDemand\"",
+            region.as_str(),
+        ];
+        assert!(asked.iter().all(|own| words(own, &both)), "{asked:?}");
+        assert!(asked[2].says("\"Dedicated\"") && asked[2].says("bare metal"));
+        assert_eq!(asked.len(), 3);
+    }
+}
+
+/// What fails on any page gives no prices at all: those that are known stay.
+#[tokio::test]
+async fn a_price_list_that_fails_is_none() {
+    let aws = Canned::new(|asked| match asked.says("\"Dedicated\"") {
+        true => Reply::No("ThrottlingException", "slow"),
+        false => page(&[product("m5.large", "USD", "0.096")], None),
+    });
+    let fault = pricing::list(&aws.account(REGION)).await;
+    let own = fault.expect_err("a fault").sorted("pricing");
+    assert_eq!(own.sort, crate::ec2::errors::Sort::Throttled);
+    let aws = Canned::new(|_| Reply::Silent);
+    pricing::spot(&aws.account(REGION))
+        .await
+        .expect_err("a fault");
+}
+
+/// Type, zone, price and hour of what is listed, page by page; the newest of each counts.
+#[tokio::test]
+async fn spot_prices_are_the_newest_of_each_type_and_zone() {
+    let pages: [&[(&str, &str, &str, u8)]; 2] = [
+        &[
+            ("m5.large", "us-west-2a", "0.05", 3),
+            ("m5.large", "us-west-2a", "0.04", 5),
+            ("m5.large", "us-west-2b", "0.03", 1),
+        ],
+        &[
+            ("m5.large", "us-west-2a", "0.06", 4),
+            ("c5.large", "us-west-2b", "0.02", 1),
+            // No price at all.
+            ("c5.large", "us-west-2a", "0.0", 1),
+            ("c5.large", "us-west-2a", "free", 1),
+            ("c5.large", "", "0.01", 1),
+        ],
+    ];
+    let aws = Canned::new(move |asked| {
+        let page = usize::from(asked.says("NextToken=one"));
+        let all = pages[page].iter().map(|(name, zone, price, hour)| {
+            let zone = match *zone {
+                "" => String::new(),
+                zone => format!("<availabilityZone>{zone}</availabilityZone>"),
+            };
+            format!(
+                "<item><instanceType>{name}</instanceType>{zone}<spotPrice>{price}</spotPrice>\
+                 <timestamp>2026-01-01T0{hour}:00:00.000Z</timestamp></item>"
+            )
+        });
+        let all: String = all.collect();
+        let next = ["<nextToken>one</nextToken>", ""][page];
+        Reply::Xml(format!(
+            "<spotPriceHistorySet>{all}</spotPriceHistorySet>{next}"
+        ))
+    });
+    let all = pricing::spot(&aws.account(REGION)).await.expect("prices");
+    let all = all
+        .into_iter()
+        .map(|(name, zone, own)| (format!("{name} {zone}"), own.usd_per_h()));
+    let expect = "c5.large us-west-2b 0.02, m5.large us-west-2a 0.04, m5.large us-west-2b 0.03";
+    assert_eq!(told(all), expect);
+    let asked = aws.asked();
+    assert_eq!(asked.len(), 2);
+    for own in asked {
+        assert!(own.says("ProductDescription.1=Linux/UNIX"), "{own:?}");
+        assert!(own.says("ProductDescription.2=Linux/UNIX (Amazon VPC)"));
+        assert!(
+            own.body.contains("StartTime="),
+            "what was is of no interest"
+        );
+    }
+}

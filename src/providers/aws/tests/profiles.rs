@@ -1,0 +1,450 @@
+//! Instance profiles of roles: made, put right, remembered, removed.
+//! Source: the cases of spec/aws.md §12.10 and §12.11; docs/decisions/018-instance-profiles.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time;
+
+use super::canned::{Asked, Canned, REGION, Reply};
+use crate::ec2::resolve_node_class::Listed;
+use crate::host::clock;
+use crate::model::cluster::Cluster;
+use crate::model::node_class::resolved::Cause;
+use crate::model::node_class::{Identity, NodeClass};
+use crate::outbound::fence;
+use crate::providers::aws::cleanup_scope::Care;
+use crate::providers::aws::clients::Account;
+use crate::providers::aws::instance_profiles::Profiles;
+
+const OLD: &str = "2026-01-01T00:00:00Z";
+
+/// A profile that IAM has.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    path: String,
+    roles: Vec<String>,
+    created: String,
+    /// As they were given.
+    tags: Vec<String>,
+}
+
+/// As much of IAM as profiles need.
+#[derive(Debug, Default)]
+struct Iam {
+    profiles: BTreeMap<String, Known>,
+    roles: BTreeSet<String>,
+    /// Profiles that instances have.
+    used: BTreeSet<String>,
+    /// An operation that fails, with what.
+    fails: Option<(&'static str, &'static str)>,
+}
+
+fn parameter(asked: &Asked, name: &str) -> String {
+    let mut lines = asked.body.lines();
+    let own = lines.find_map(|own| own.strip_prefix(name)?.strip_prefix('='));
+    own.unwrap_or_default().to_owned()
+}
+
+impl Iam {
+    fn show(&self, name: &str) -> String {
+        let Known {
+            path,
+            roles,
+            created,
+            ..
+        } = &self.profiles[name];
+        let role = |own: &String| {
+            format!(
+                "<member><Path>/</Path><RoleName>{own}</RoleName><RoleId>r</RoleId><Arn>a</Arn>\
+                 <CreateDate>{OLD}</CreateDate></member>"
+            )
+        };
+        let roles: String = roles.iter().map(role).collect();
+        format!(
+            "<Path>{path}</Path><InstanceProfileName>{name}</InstanceProfileName>\
+             <InstanceProfileId>p</InstanceProfileId><Arn>a</Arn><CreateDate>{created}\
+             </CreateDate><Roles>{roles}</Roles>"
+        )
+    }
+
+    fn answer(&mut self, asked: &Asked) -> Reply {
+        if let Some((operation, code)) = self.fails
+            && operation == asked.operation
+        {
+            return Reply::No(code, "why");
+        }
+        let name = parameter(asked, "InstanceProfileName");
+        let role = parameter(asked, "RoleName");
+        let operation = asked.operation.as_str();
+        let none = Reply::No("NoSuchEntity", "no such thing");
+        let result =
+            |inner: &str| Reply::Xml(format!("<{operation}Result>{inner}</{operation}Result>"));
+        match operation {
+            "CreateInstanceProfile" if self.profiles.contains_key(&name) => {
+                Reply::No("EntityAlreadyExists", "it is there")
+            }
+            "CreateInstanceProfile" => {
+                let pairs = asked.body.lines().filter(|own| own.starts_with("Tags."));
+                let known = Known {
+                    path: parameter(asked, "Path"),
+                    roles: Vec::new(),
+                    created: clock::now().to_string(),
+                    tags: pairs
+                        .filter_map(|own| Some(own.split_once('=')?.1.to_owned()))
+                        .collect(),
+                };
+                self.profiles.insert(name, known);
+                result("")
+            }
+            "ListInstanceProfiles" => {
+                let prefix = parameter(asked, "PathPrefix");
+                let all = self.profiles.iter();
+                let all = all.filter(|(_, own)| own.path.starts_with(&prefix));
+                let all = all.map(|(name, _)| format!("<member>{}</member>", self.show(name)));
+                let all: String = all.collect();
+                result(&format!(
+                    "<InstanceProfiles>{all}</InstanceProfiles><IsTruncated>false</IsTruncated>"
+                ))
+            }
+            "DescribeInstances" => {
+                let pattern = parameter(asked, "Filter.1.Value.1");
+                let is_used = self.used.contains(pattern.trim_start_matches("*/"));
+                let one = "<item><instancesSet><item><instanceId>i-1</instanceId></item>\
+                           </instancesSet></item>";
+                let one = if is_used { one } else { "" };
+                Reply::Xml(format!("<reservationSet>{one}</reservationSet>"))
+            }
+            _ if !self.profiles.contains_key(&name) => none,
+            "GetInstanceProfile" => {
+                let own = self.show(&name);
+                result(&format!("<InstanceProfile>{own}</InstanceProfile>"))
+            }
+            "AddRoleToInstanceProfile" if !self.roles.contains(&role) => none,
+            "DeleteInstanceProfile" => {
+                self.profiles.remove(&name);
+                Reply::Xml(String::new())
+            }
+            _ => {
+                if let Some(own) = self.profiles.get_mut(&name) {
+                    match operation {
+                        "AddRoleToInstanceProfile" => own.roles.push(role),
+                        _ => own.roles.retain(|other| *other != role),
+                    }
+                }
+                Reply::Xml(String::new())
+            }
+        }
+    }
+}
+
+/// IAM with these roles.
+struct Bench {
+    iam: Arc<Mutex<Iam>>,
+    aws: Canned,
+    account: Account,
+    profiles: Profiles,
+}
+
+impl Bench {
+    fn new(roles: &[&str]) -> Self {
+        let iam = Iam {
+            roles: roles.iter().map(|own| (*own).to_owned()).collect(),
+            ..Iam::default()
+        };
+        let iam = Arc::new(Mutex::new(iam));
+        let shared = iam.clone();
+        let aws = Canned::new(move |asked| shared.lock().expect("no panic").answer(asked));
+        let account = aws.account(REGION);
+        Self {
+            iam,
+            aws,
+            account,
+            profiles: Profiles::default(),
+        }
+    }
+
+    async fn of(&mut self, cluster: &Cluster, role: &str) -> Listed<String> {
+        let class = NodeClass {
+            identity: Some(Identity::Role(role.to_owned())),
+            ..NodeClass::default()
+        };
+        let found = self.profiles.of(&self.account, (cluster, true), &class);
+        fence::without(found).await
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Iam)) {
+        change(&mut self.iam.lock().expect("no panic"));
+    }
+
+    fn roles_of(&self, profile: &str) -> Vec<String> {
+        let iam = self.iam.lock().expect("no panic");
+        iam.profiles[profile].roles.clone()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let iam = self.iam.lock().expect("no panic");
+        iam.profiles.keys().cloned().collect()
+    }
+
+    async fn collect(&mut self, clusters: &[Arc<Cluster>]) -> Result<usize, String> {
+        let care = Care::of_all(clusters);
+        let removed = self.profiles.collect(&self.account, &care);
+        fence::without(removed)
+            .await
+            .map_err(|fault| fault.to_string())
+    }
+}
+
+fn cluster(name: &str, roles: &[&str]) -> Cluster {
+    let class = |role: &&str| NodeClass {
+        identity: Some(Identity::Role((*role).to_owned())),
+        ..NodeClass::default()
+    };
+    Cluster {
+        installation: "here".to_owned(),
+        name: name.into(),
+        region: REGION.to_owned(),
+        node_classes: roles.iter().map(class).collect(),
+        ..Cluster::default()
+    }
+}
+
+/// The roles of the profile that is there, what looking for it fails with, and what is done.
+type Found<'a> = (Option<&'a [&'a str]>, Option<&'static str>, &'a str);
+
+#[tokio::test]
+async fn a_profile_is_made_and_has_its_role() {
+    let rows: [Found<'_>; 5] = [
+        (
+            None,
+            None,
+            "GetInstanceProfile CreateInstanceProfile AddRoleToInstanceProfile",
+        ),
+        (Some(&["node"]), None, "GetInstanceProfile"),
+        (
+            Some(&[]),
+            None,
+            "GetInstanceProfile AddRoleToInstanceProfile",
+        ),
+        (
+            Some(&["other"]),
+            None,
+            "GetInstanceProfile RemoveRoleFromInstanceProfile AddRoleToInstanceProfile",
+        ),
+        // Another host is faster.
+        (
+            Some(&[]),
+            Some("NoSuchEntity"),
+            "GetInstanceProfile CreateInstanceProfile AddRoleToInstanceProfile",
+        ),
+    ];
+    let one = cluster("one", &[]);
+    let mut bench = Bench::new(&["node"]);
+    let name = bench.of(&one, "node").await.expect("a profile");
+    for (before, fails, expect) in rows {
+        let mut bench = Bench::new(&["node", "other"]);
+        bench.change(|iam| {
+            let known = before.map(|roles| Known {
+                roles: roles.iter().map(|own| (*own).to_owned()).collect(),
+                created: OLD.to_owned(),
+                ..Known::default()
+            });
+            iam.profiles
+                .extend(known.map(|known| (name.clone(), known)));
+            iam.fails = fails.map(|code| ("GetInstanceProfile", code));
+        });
+        assert_eq!(bench.of(&one, "node").await, Ok(name.clone()), "{before:?}");
+        assert_eq!(bench.aws.operations(), expect, "{before:?}");
+        assert_eq!(bench.roles_of(&name), ["node"], "{before:?}");
+    }
+}
+
+/// It lies where an installation's lie, and is tagged as the cluster's.
+#[tokio::test]
+async fn a_profile_says_whose_it_is() {
+    let mut bench = Bench::new(&["node"]);
+    let name = bench.of(&cluster("one", &[]), "node").await;
+    let name = name.expect("a profile");
+    let iam = bench.iam.lock().expect("no panic");
+    let own = &iam.profiles[&name];
+    assert_eq!(own.path, "/outrigger/us-west-2/here/");
+    let tags = own.tags.join(" ");
+    for (key, value) in [
+        ("outrigger.dev/installation", "here"),
+        ("outrigger.dev/cluster", "one"),
+        ("topology.kubernetes.io/region", "us-west-2"),
+        ("kubernetes.io/cluster/one", "owned"),
+    ] {
+        assert!(tags.contains(&format!("{key} {value}")), "{tags}");
+    }
+}
+
+/// Within an hour it is not looked at again; what failed is tried anew.
+#[tokio::test(start_paused = true)]
+async fn a_profile_is_remembered_once_it_is_right() {
+    let one = cluster("one", &[]);
+    let mut bench = Bench::new(&["node"]);
+    let name = bench.of(&one, "node").await.expect("a profile");
+    bench.aws.asked();
+    for _ in 0..3 {
+        assert_eq!(bench.of(&one, "node").await, Ok(name.clone()));
+    }
+    assert_eq!(bench.aws.operations(), "", "it is remembered");
+    assert!(bench.of(&cluster("two", &[]), "node").await.is_ok());
+    assert_ne!(bench.aws.operations(), "", "not for another cluster");
+    time::advance(Duration::from_secs(3601)).await;
+    assert_eq!(bench.of(&one, "node").await, Ok(name));
+    assert_eq!(bench.aws.operations(), "GetInstanceProfile");
+    for (code, cause) in [
+        ("Throttling", Cause::Unavailable),
+        ("AccessDenied", Cause::Denied),
+    ] {
+        let mut bench = Bench::new(&["node"]);
+        bench.change(|iam| iam.fails = Some(("CreateInstanceProfile", code)));
+        let why = bench.of(&one, "node").await.expect_err("a trouble");
+        assert_eq!(why.cause, cause);
+        assert!(why.text.contains("iam:CreateInstanceProfile"), "{why:?}");
+        bench.change(|iam| iam.fails = None);
+        assert!(bench.of(&one, "node").await.is_ok(), "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_role_that_is_not_there_is_named_and_looked_for_again() {
+    let one = cluster("one", &[]);
+    let mut bench = Bench::new(&[]);
+    let why = bench.of(&one, "node").await.expect_err("a trouble");
+    assert_eq!(why.cause, Cause::RoleNotFound);
+    assert!(why.text.contains("no IAM role \"node\""), "{}", why.text);
+    bench.change(|iam| iam.roles.extend(["node".to_owned()]));
+    let name = bench.of(&one, "node").await.expect("a profile");
+    assert_eq!(bench.roles_of(&name), ["node"]);
+}
+
+/// A profile is of an installation, cluster, region and role: whoever changes his role has another
+/// at once, and those who run keep theirs.
+#[tokio::test]
+async fn each_role_has_a_profile_of_its_own() {
+    let mut bench = Bench::new(&["a", "b"]);
+    let one = cluster("one", &["a", "a", "b"]);
+    let first = bench.of(&one, "a").await.expect("a profile");
+    assert_eq!(
+        bench.of(&one, "a").await,
+        Ok(first.clone()),
+        "another class"
+    );
+    // A path before the role only says where it lies.
+    let lies = bench.of(&one, "teams/blue/a").await.expect("a profile");
+    assert_eq!(bench.roles_of(&lies), ["a"]);
+    let mut names = BTreeSet::from([first.clone()]);
+    let installation = Cluster {
+        installation: "there".to_owned(),
+        ..one.clone()
+    };
+    let region = Cluster {
+        region: "eu-west-1".to_owned(),
+        ..one.clone()
+    };
+    for (cluster, role) in [
+        (&one, "b"),
+        (&cluster("two", &[]), "a"),
+        (&installation, "a"),
+        (&region, "a"),
+        (&cluster(&"x".repeat(200), &[]), "a"),
+        (&cluster("ünïcode name", &[]), "a"),
+    ] {
+        let name = bench.of(cluster, role).await.expect("a profile");
+        let allowed = |own: char| own.is_ascii_alphanumeric() || "+=,.@-_".contains(own);
+        assert!(name.len() <= 128 && name.chars().all(allowed), "{name}");
+        assert_eq!(bench.roles_of(&name), [role]);
+        assert!(names.insert(name), "{role}");
+    }
+    // There and back again: nothing is made anew.
+    bench.aws.asked();
+    for role in ["b", "a", "b", "a"] {
+        assert!(bench.of(&one, role).await.is_ok());
+    }
+    assert_eq!(bench.aws.operations(), "");
+    assert_eq!(bench.roles_of(&first), ["a"]);
+}
+
+/// A profile, where it lies, with which roles, since when, whether instances have it; whether it is
+/// removed.
+type Lying<'a> = (&'a str, &'a str, &'a [&'a str], &'a str, bool, bool);
+
+#[tokio::test]
+async fn profiles_that_nobody_uses_are_removed() {
+    let path = "/outrigger/us-west-2/here/";
+    let young = clock::now().to_string();
+    let rows: [Lying<'_>; 8] = [
+        ("outrigger-gone-1", path, &["a"], OLD, false, true),
+        ("outrigger-gone-2", path, &[], OLD, false, true),
+        ("outrigger-gone-3", path, &["a", "b"], OLD, false, true),
+        ("outrigger-gone-4", path, &["a"], &young, false, false),
+        ("outrigger-gone-5", path, &["a"], OLD, true, false),
+        ("of-no-cluster", path, &["a"], OLD, false, false),
+        (
+            "outrigger-gone-6",
+            "/outrigger/eu-west-1/here/",
+            &["a"],
+            OLD,
+            false,
+            false,
+        ),
+        ("others", "/karpenter/us-west-2/", &["a"], OLD, false, false),
+    ];
+    let mut bench = Bench::new(&["a", "b"]);
+    let one = Arc::new(cluster("one", &["a"]));
+    let two = Arc::new(cluster("two", &["b"]));
+    let mut kept = vec![bench.of(&one, "a").await.expect("a profile")];
+    kept.push(bench.of(&two, "b").await.expect("a profile"));
+    bench.change(|iam| {
+        for own in iam.profiles.values_mut() {
+            own.created = OLD.to_owned();
+        }
+        for (name, path, roles, created, used, removed) in rows {
+            let known = Known {
+                path: path.to_owned(),
+                roles: roles.iter().map(|own| (*own).to_owned()).collect(),
+                created: created.to_owned(),
+                tags: Vec::new(),
+            };
+            iam.profiles.insert(name.to_owned(), known);
+            if used {
+                iam.used.insert(name.to_owned());
+            }
+            if !removed {
+                kept.push(name.to_owned());
+            }
+        }
+    });
+    kept.sort();
+    // What cannot be removed is told of, and tried again.
+    bench.change(|iam| iam.fails = Some(("DeleteInstanceProfile", "ServiceFailure")));
+    let why = bench.collect(&[one.clone(), two.clone()]).await;
+    assert!(why.expect_err("a fault").contains("ServiceFailure"));
+    bench.change(|iam| iam.fails = None);
+    assert_eq!(bench.collect(&[one.clone(), two.clone()]).await, Ok(3));
+    assert_eq!(bench.names(), kept);
+    assert_eq!(bench.collect(&[one.clone(), two.clone()]).await, Ok(0));
+    // A role that no class has any more loses its profile, once nobody has that; what was known of
+    // it goes with it.
+    assert_eq!(bench.collect(std::slice::from_ref(&one)).await, Ok(1));
+    bench.aws.asked();
+    assert!(bench.of(&two, "b").await.is_ok());
+    let made = "GetInstanceProfile CreateInstanceProfile AddRoleToInstanceProfile";
+    assert_eq!(bench.aws.operations(), made);
+    // What somebody else has removed meanwhile is as good as removed.
+    bench.change(|iam| {
+        iam.used.clear();
+        iam.fails = Some(("DeleteInstanceProfile", "NoSuchEntity"));
+    });
+    assert_eq!(bench.collect(&[one]).await, Ok(1));
+    // Where all classes name profiles there are none of ours to look for.
+    bench.aws.asked();
+    let none = Arc::new(cluster("three", &[]));
+    assert_eq!(bench.collect(&[none]).await, Ok(0));
+    assert_eq!(bench.aws.operations(), "");
+}

@@ -1,0 +1,348 @@
+//! Messages of the queue: who hears of them, and what becomes of each.
+//! Source: the cases of spec/aws.md §12.11.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::canned::{Canned, REGION, Reply};
+use crate::ec2::errors::Sort;
+use crate::engine::event::{Event, Interruption};
+use crate::host::clock::{self, Moment};
+use crate::outbound::fence::Fence;
+use crate::providers::aws::clients::Account;
+use crate::providers::aws::interruption_listener::{Engines, Listener};
+use crate::providers::aws::sqs;
+
+fn body(kind: &str, detail: &Value) -> String {
+    let source = match kind {
+        "AWS Health Event" => "aws.health",
+        _ => "aws.ec2",
+    };
+    let own = json!({
+        "version": "0", "source": source, "detail-type": kind, "time": "2026-01-01T00:00:00Z",
+        "detail": detail,
+    });
+    own.to_string()
+}
+
+fn of_instance(kind: &str, id: &str) -> String {
+    body(kind, &json!({ "instance-id": id, "state": "stopping" }))
+}
+
+fn health(ids: &[&str]) -> String {
+    let entities: Vec<Value> = ids.iter().map(|id| json!({ "entityValue": id })).collect();
+    let detail = json!({
+        "service": "EC2", "eventTypeCategory": "scheduledChange", "affectedEntities": entities,
+    });
+    body("AWS Health Event", &detail)
+}
+
+const SPOT: &str = "EC2 Spot Instance Interruption Warning";
+const RESERVATION: &str = "EC2 Capacity Reservation Instance Interruption Warning";
+const REBALANCE: &str = "EC2 Instance Rebalance Recommendation";
+const STATE: &str = "EC2 Instance State-change Notification";
+
+/// Instances with their clusters, all of this installation.
+const INSTANCES: [(&str, &str); 3] = [("i-1", "one"), ("i-2", "one"), ("i-far", "far")];
+
+/// What the queue does: messages that are still to come, and an operation that fails.
+#[derive(Default)]
+struct Sqs {
+    messages: Vec<String>,
+    given: usize,
+    fails: Option<(&'static str, &'static str)>,
+}
+
+impl Sqs {
+    /// Ten messages at most, each with a receipt of its own; else nothing comes for a while.
+    fn receive(&mut self) -> Reply {
+        let some = self.messages.len().min(10);
+        if some == 0 {
+            return Reply::Late(Duration::from_secs(20), "{}".to_owned());
+        }
+        let first = self.given;
+        self.given += some;
+        let messages = self.messages.drain(..some).enumerate();
+        let messages = messages.map(
+            |(at, body)| json!({ "Body": body, "ReceiptHandle": format!("r{}.", first + at) }),
+        );
+        let messages: Vec<Value> = messages.collect();
+        Reply::Json(json!({ "Messages": messages }).to_string())
+    }
+}
+
+fn instances() -> String {
+    let one = |(id, cluster): &(&str, &str)| {
+        format!(
+            "<item><instanceId>{id}</instanceId><instanceType>m5.large</instanceType><placement>\
+             <availabilityZone>us-west-2a</availabilityZone></placement><instanceState><name>\
+             running</name></instanceState><tagSet><item><key>outrigger.dev/cluster</key><value>\
+             {cluster}</value></item></tagSet></item>"
+        )
+    };
+    let all: String = INSTANCES.iter().map(one).collect();
+    format!("<reservationSet><item><instancesSet>{all}</instancesSet></item></reservationSet>")
+}
+
+fn aws(messages: &[String]) -> (Arc<Mutex<Sqs>>, Canned) {
+    let sqs = Arc::new(Mutex::new(Sqs {
+        messages: messages.to_vec(),
+        ..Sqs::default()
+    }));
+    let shared = sqs.clone();
+    let aws = Canned::new(move |asked| {
+        let mut sqs = shared.lock().expect("no panic");
+        let operation = asked.operation.as_str();
+        if let Some((fails, code)) = sqs.fails
+            && fails == operation
+        {
+            return Reply::No(code, "why");
+        }
+        match operation {
+            "ReceiveMessage" => sqs.receive(),
+            "GetQueueUrl" => Reply::Json(r#"{"QueueUrl":"https://queue.test/1/q"}"#.to_owned()),
+            "DescribeInstances" => Reply::Xml(instances()),
+            _ => Reply::Json("{}".to_owned()),
+        }
+    });
+    (sqs, aws)
+}
+
+/// What came of messages.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Heard {
+    /// What the engine of cluster one was told.
+    events: Vec<(String, Interruption)>,
+    /// Which messages were deleted, and which given back, by their places.
+    deleted: BTreeSet<usize>,
+    given_back: BTreeSet<usize>,
+}
+
+fn listener(account: Account, engines: Engines) -> Listener {
+    let installation = ("here".to_owned(), "q".to_owned());
+    Listener::new(Arc::new(account), Arc::default(), engines, installation)
+}
+
+fn engines(events: mpsc::Sender<Event>, fence: Fence) -> Engines {
+    Arc::new(Mutex::new(BTreeMap::from([(
+        "one".into(),
+        (events, fence),
+    )])))
+}
+
+fn told(inbox: &mut mpsc::Receiver<Event>) -> Vec<(String, Interruption)> {
+    let mut all = Vec::new();
+    while let Ok(event) = inbox.try_recv() {
+        let Event::Interrupted(instance, what, _) = event else {
+            panic!("{event:?}");
+        };
+        all.push((instance.to_string(), what));
+    }
+    all
+}
+
+/// Lets a daemon that leads read the queue for so long.
+async fn heard(messages: &[String], seconds: u64) -> Heard {
+    heard_behind(Fence::default(), messages, seconds).await
+}
+
+async fn heard_behind(fence: Fence, messages: &[String], seconds: u64) -> Heard {
+    let (_, aws) = aws(messages);
+    let (events, mut inbox) = mpsc::channel(2000);
+    let own = listener(aws.account(REGION), engines(events, fence));
+    let task = tokio::spawn(own.listen());
+    sleep(Duration::from_secs(seconds)).await;
+    task.abort();
+    let asked = aws.asked();
+    let places = |operation: &str| {
+        let of = asked.iter().filter(|own| own.operation == operation);
+        let place = |at: &usize| format!("\"r{at}.\"");
+        let all: String = of.map(|own| own.body.as_str()).collect();
+        let all = (0..messages.len()).filter(|at| all.contains(&place(at)));
+        all.collect::<BTreeSet<usize>>()
+    };
+    Heard {
+        events: told(&mut inbox),
+        deleted: places("DeleteMessage"),
+        given_back: places("ChangeMessageVisibility"),
+    }
+}
+
+/// A message, what the engine hears of it, and whether it is deleted, or else given back.
+type Taken<'a> = (String, &'a [(&'a str, Interruption)], bool);
+
+#[tokio::test(start_paused = true)]
+async fn each_message_is_heard_deleted_or_given_back() {
+    use Interruption::{Maintenance, Rebalance, Reservation, Spot, Stopping};
+    let running = body(STATE, &json!({ "instance-id": "i-1", "state": "running" }));
+    let rows: [Taken<'_>; 14] = [
+        (of_instance(SPOT, "i-1"), &[("i-1", Spot)], true),
+        (
+            of_instance(RESERVATION, "i-1"),
+            &[("i-1", Reservation)],
+            true,
+        ),
+        (of_instance(REBALANCE, "i-2"), &[("i-2", Rebalance)], true),
+        (of_instance(STATE, "i-1"), &[("i-1", Stopping)], true),
+        (
+            health(&["i-1", "vol-1", "i-9", "i-2"]),
+            &[("i-1", Maintenance), ("i-2", Maintenance)],
+            true,
+        ),
+        (running, &[], true),
+        ("hello".to_owned(), &[], true),
+        ("{}".to_owned(), &[], true),
+        (
+            of_instance("EC2 Instance Launch Successful", "i-1"),
+            &[],
+            true,
+        ),
+        (body(SPOT, &json!({})), &[], true),
+        // Nobody's: without our installation's tag.
+        (of_instance(SPOT, "i-9"), &[], true),
+        // Another host's, as a whole or in part: it hears of its own and is given back.
+        (of_instance(SPOT, "i-far"), &[], false),
+        (health(&["i-far"]), &[], false),
+        (health(&["i-1", "i-far"]), &[("i-1", Maintenance)], false),
+    ];
+    for (message, events, deleted) in rows {
+        let own = heard(std::slice::from_ref(&message), 15).await;
+        let place = BTreeSet::from([0]);
+        let events = events.iter().map(|(id, what)| ((*id).to_owned(), *what));
+        let expect = Heard {
+            events: events.collect(),
+            deleted: if deleted { place.clone() } else { [].into() },
+            given_back: if deleted { [].into() } else { place },
+        };
+        assert_eq!(own, expect, "{message}");
+    }
+}
+
+/// A message that comes twice is heard twice, which harms no engine; the rest of a batch is not
+/// held up by what cannot be read.
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_taken_in_message_by_message() {
+    let messages = [
+        of_instance(SPOT, "i-1"),
+        "hello".to_owned(),
+        of_instance(SPOT, "i-1"),
+        of_instance(SPOT, "i-far"),
+        of_instance(STATE, "i-2"),
+    ];
+    let own = heard(&messages, 15).await;
+    let told = own.events.iter().map(|(id, _)| id.as_str());
+    assert_eq!(told.collect::<Vec<_>>(), ["i-1", "i-1", "i-2"]);
+    assert_eq!(own.deleted, [0, 1, 2, 4].into());
+    assert_eq!(own.given_back, [3].into());
+}
+
+/// A host that was stopped until its Lease ran out may go on with messages in hand: it neither
+/// deletes nor gives back, whoever they are for.
+#[tokio::test(start_paused = true)]
+async fn who_leads_no_more_changes_nothing_of_the_queue() {
+    let messages = ["i-1", "i-far"].map(|id| of_instance(SPOT, id));
+    let lapsed = Fence::default();
+    let span = Duration::from_secs(1);
+    let now = Moment::now();
+    let steady = now.steady.checked_sub(span).expect("a time");
+    lapsed.open(Moment { steady, ..now }, span);
+    let own = heard_behind(lapsed, &messages, 60).await;
+    let expect = Heard {
+        events: vec![("i-1".to_owned(), Interruption::Spot)],
+        ..Heard::default()
+    };
+    assert_eq!(own, expect);
+
+    // Whoever only observes keeps nothing from others.
+    let observes = Fence::default();
+    observes.close();
+    let unknown = of_instance(SPOT, "i-unknown");
+    let messages = [messages[1].clone(), unknown, "no message".to_owned()];
+    let own = heard_behind(observes, &messages, 15).await;
+    assert_eq!(own.given_back, [0, 1, 2].into());
+    assert_eq!(own.deleted, BTreeSet::new());
+}
+
+/// A region loses its spot capacity: all hear of it at once.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_messages_are_heard_within_seconds() {
+    let messages = vec![of_instance(SPOT, "i-1"); 1000];
+    assert_eq!(heard(&messages, 1).await.events.len(), 1000);
+    assert_eq!(heard(&messages, 15).await.deleted.len(), 1000);
+}
+
+/// What the engine does not take, or nobody can be found for, is neither deleted nor given back: it
+/// comes again by itself.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_taken_in_is_left() {
+    for (full, fails) in [
+        (true, None),
+        (false, Some(("DescribeInstances", "Unavailable"))),
+    ] {
+        let (sqs, aws) = aws(&[of_instance(SPOT, "i-1")]);
+        sqs.lock().expect("no panic").fails = fails;
+        let (events, inbox) = mpsc::channel(1);
+        if full {
+            let filler = Event::Timeout;
+            events.send(filler).await.expect("room for one");
+        }
+        let task =
+            tokio::spawn(listener(aws.account(REGION), engines(events, Fence::default())).listen());
+        sleep(Duration::from_secs(15)).await;
+        task.abort();
+        let asked = aws.operations();
+        assert!(asked.contains("ReceiveMessage"), "{asked}");
+        for operation in ["DeleteMessage", "ChangeMessageVisibility"] {
+            assert!(!asked.contains(operation), "{asked}");
+        }
+        drop(inbox);
+    }
+}
+
+/// A queue that is not there, or may not be read, is asked for ever more rarely, and is heard from
+/// once it can be.
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_cannot_be_read_is_tried_again() {
+    let rows = [
+        ("GetQueueUrl", "QueueDoesNotExist", Sort::NotFound),
+        ("GetQueueUrl", "AccessDeniedException", Sort::Denied),
+        ("ReceiveMessage", "AccessDeniedException", Sort::Denied),
+    ];
+    for (operation, code, sort) in rows {
+        let (sqs, aws) = aws(&[of_instance(SPOT, "i-1")]);
+        sqs.lock().expect("no panic").fails = Some((operation, code));
+        let account = aws.account(REGION);
+        let fault = match operation {
+            "GetQueueUrl" => sqs::url(&account, "q").await.expect_err("a fault"),
+            _ => sqs::receive(&account, "https://queue.test/1/q")
+                .await
+                .expect_err("a fault"),
+        };
+        let failure = fault.sorted("sqs");
+        assert_eq!(failure.sort, sort, "{code}");
+        assert!(failure.text.contains(operation), "{failure:?}");
+        let statement = failure.text.contains("AllowInterruptionQueueActions");
+        assert_eq!(statement, sort == Sort::Denied, "{failure:?}");
+        let (events, mut inbox) = mpsc::channel(10);
+        let task = tokio::spawn(listener(account, engines(events, Fence::default())).listen());
+        aws.asked();
+        sleep(Duration::from_secs(300)).await;
+        let tried = aws
+            .asked()
+            .iter()
+            .filter(|own| own.operation == operation)
+            .count();
+        assert!((5..=15).contains(&tried), "{tried} times");
+        sqs.lock().expect("no panic").fails = None;
+        let before = clock::monotonic();
+        let event = inbox.recv().await.expect("an event");
+        assert!(matches!(event, Event::Interrupted(..)));
+        assert!(before.elapsed() <= Duration::from_secs(61));
+        task.abort();
+    }
+}

@@ -1,0 +1,153 @@
+//! Launch templates: made once, left to others, removed when nobody needs them.
+//! Source: the cases of spec/aws.md §12.10.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use jiff::SignedDuration;
+
+use super::canned::{Asked, Canned, REGION, Reply};
+use crate::ec2::launch_template::{Site, Template, Variation, template};
+use crate::ec2::launch_template_cache::Shelf;
+use crate::host::clock;
+use crate::model::node_class::NodeClass;
+use crate::model::node_class::resolved::Resolved;
+use crate::outbound::fence;
+use crate::providers::aws::cleanup_scope::Care;
+use crate::providers::aws::launch_templates::Templates;
+
+/// The templates of EC2 by name, and an operation that fails.
+#[derive(Default)]
+struct Stored {
+    names: BTreeSet<String>,
+    fails: Option<(&'static str, &'static str)>,
+}
+
+impl Stored {
+    fn answer(&mut self, asked: &Asked) -> Reply {
+        if let Some((operation, code)) = self.fails
+            && operation == asked.operation
+        {
+            return Reply::No(code, "why");
+        }
+        let mut lines = asked.body.lines();
+        let name = lines.find_map(|own| own.strip_prefix("LaunchTemplateName="));
+        let name = name.unwrap_or_default().to_owned();
+        let exists = "InvalidLaunchTemplateName.AlreadyExistsException";
+        let unknown = "InvalidLaunchTemplateName.NotFoundException";
+        match asked.operation.as_str() {
+            "CreateLaunchTemplate" if !self.names.insert(name.clone()) => Reply::No(exists, "two"),
+            "DeleteLaunchTemplate" if !self.names.remove(&name) => Reply::No(unknown, "none"),
+            "DescribeLaunchTemplates" => {
+                let all = self.names.iter();
+                let all = all.map(|name| {
+                    format!("<item><launchTemplateName>{name}</launchTemplateName></item>")
+                });
+                let all: String = all.collect();
+                Reply::Xml(format!("<launchTemplates>{all}</launchTemplates>"))
+            }
+            _ => Reply::Xml(String::new()),
+        }
+    }
+}
+
+fn aws() -> (Arc<Mutex<Stored>>, Canned) {
+    let stored = Arc::<Mutex<Stored>>::default();
+    let shared = stored.clone();
+    let aws = Canned::new(move |asked| shared.lock().expect("no panic").answer(asked));
+    (stored, aws)
+}
+
+/// A template of an image.
+fn of_image(image: &str) -> Template {
+    let site = Site {
+        cluster: "one",
+        region: REGION,
+        ipv6: false,
+    };
+    let own = Variation {
+        image,
+        ..Variation::default()
+    };
+    template(&NodeClass::default(), &Resolved::default(), site, own)
+}
+
+#[tokio::test]
+async fn a_template_is_made_once() {
+    let (stored, aws) = aws();
+    let account = aws.account(REGION);
+    let templates = Templates::default();
+    // Denied at first: it is tried anew.
+    stored.lock().expect("no panic").fails =
+        Some(("CreateLaunchTemplate", "UnauthorizedOperation"));
+    let fault = fence::without(templates.ensure(&account, &of_image("ami-1"))).await;
+    let fault = fault.expect_err("a fault").sorted("ec2");
+    assert!(fault.text.contains("ec2:CreateLaunchTemplate"), "{fault:?}");
+    stored.lock().expect("no panic").fails = None;
+    for _ in 0..3 {
+        let name = fence::without(templates.ensure(&account, &of_image("ami-1"))).await;
+        assert_eq!(name.expect("a name"), of_image("ami-1").name());
+    }
+    let twice = "CreateLaunchTemplate CreateLaunchTemplate";
+    assert_eq!(aws.operations(), twice);
+    // Another host has made the same, named by what is in it.
+    let other = Templates::default();
+    let name = fence::without(other.ensure(&account, &of_image("ami-1"))).await;
+    assert_eq!(name.expect("a name"), of_image("ami-1").name());
+    // What EC2 says is gone is made again.
+    let name = of_image("ami-1").name();
+    stored.lock().expect("no panic").names.clear();
+    templates.forget(std::slice::from_ref(&name)).await;
+    aws.asked();
+    let made = fence::without(templates.ensure(&account, &of_image("ami-1"))).await;
+    assert_eq!(made.expect("a name"), name);
+    assert_eq!(aws.operations(), "CreateLaunchTemplate");
+}
+
+#[tokio::test]
+async fn templates_that_nobody_needs_are_removed() {
+    let (stored, aws) = aws();
+    let account = aws.account(REGION);
+    let change = |change: &dyn Fn(&mut Stored)| change(&mut stored.lock().expect("no panic"));
+    let names = |all: &[&str]| all.iter().map(|own| (*own).to_owned()).collect::<Vec<_>>();
+    let care = Care::of_all(&[]);
+    let long_ago = clock::now() - SignedDuration::from_mins(11);
+    let mut shelf = Shelf::default();
+    shelf.begin("outrigger/one/in-use", long_ago);
+    shelf.listed(names(&["outrigger/one/a", "outrigger/one/b"]), long_ago);
+    let templates = Templates::of(shelf);
+    // Of others, and of an earlier life of ours: that one is kept for a while.
+    let more = ["karpenter.k8s.aws/1234", "outrigger/one/earlier"];
+    let known = ["outrigger/one/in-use", "outrigger/one/a", "outrigger/one/b"];
+    change(&|own| {
+        own.names
+            .extend(names(&more).into_iter().chain(names(&known)))
+    });
+    // One that cannot be removed is told of, and tried again later.
+    change(&|own| own.fails = Some(("DeleteLaunchTemplate", "InternalError")));
+    let fault = fence::without(templates.collect(&account, "here", &care)).await;
+    assert!(fault.expect_err("a fault").is(&["InternalError"]));
+    let asked = aws.asked().remove(0);
+    assert!(asked.says("Filter.1.Name=tag:outrigger.dev/installation"));
+    assert!(asked.says("Filter.1.Value.1=here"), "{asked:?}");
+    change(&|own| own.fails = None);
+    let removed = fence::without(templates.collect(&account, "here", &care)).await;
+    assert_eq!(removed.expect("a number"), 1);
+    let left = stored.lock().expect("no panic").names.clone();
+    let left: Vec<&str> = left.iter().map(String::as_str).collect();
+    let kept = [
+        "outrigger/one/a",
+        "outrigger/one/earlier",
+        "outrigger/one/in-use",
+    ];
+    assert_eq!(left[1..], kept);
+    assert_eq!(left[0], more[0], "others' are left alone");
+    // What somebody else has removed is as good as removed.
+    let mut shelf = Shelf::default();
+    shelf.listed(names(&["outrigger/one/gone"]), long_ago);
+    let unknown = "InvalidLaunchTemplateName.NotFoundException";
+    change(&|own| own.fails = Some(("DeleteLaunchTemplate", unknown)));
+    let templates = Templates::of(shelf);
+    let removed = fence::without(templates.collect(&account, "here", &care)).await;
+    assert_eq!(removed.expect("a number"), 1);
+}

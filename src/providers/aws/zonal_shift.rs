@@ -1,0 +1,43 @@
+//! Zones that traffic of an EKS cluster is shifted away from.
+//! It must not know what is launched, nor where.
+//!
+//! Source: spec/aws.md §5.12; the API of Amazon Application Recovery Controller.
+
+use std::collections::BTreeSet;
+
+use aws_sdk_arczonalshift::types::{AppliedStatus, AutoshiftAppliedStatus};
+use jiff::Timestamp;
+
+use crate::host::clock;
+use crate::providers::aws::clients::Account;
+use crate::providers::aws::error::Fault;
+
+/// Ids of the zones that are to be left alone now. A cluster that is not registered has no shift.
+pub(crate) async fn shifted(account: &Account, arn: &str) -> Result<BTreeSet<String>, Fault> {
+    account.buckets.read.turn().await;
+    let call = account
+        .shift
+        .get_managed_resource()
+        .resource_identifier(arn);
+    let answer = match call.send().await {
+        Ok(answer) => answer,
+        Err(error) => {
+            let fault = Fault::new("GetManagedResource", error);
+            if fault.is(&["ResourceNotFoundException"]) {
+                return Ok(BTreeSet::new());
+            }
+            return Err(fault);
+        }
+    };
+    let now = clock::now();
+    let applies = answer.zonal_shifts().iter().filter(|own| {
+        let ends = Timestamp::from_second(own.expiry_time().secs()).unwrap_or(now);
+        *own.applied_status() == AppliedStatus::Applied && ends > now
+    });
+    let mut all: BTreeSet<String> = applies.map(|own| own.away_from().to_owned()).collect();
+    // Shifts that AWS begins by itself end when it says so.
+    let auto = answer.autoshifts().iter();
+    let auto = auto.filter(|own| *own.applied_status() == AutoshiftAppliedStatus::Applied);
+    all.extend(auto.map(|own| own.away_from().to_owned()));
+    Ok(all)
+}

@@ -1,0 +1,346 @@
+//! The checks, each on claims of its own, so that one provider can be given to all of them.
+//! They must not know which provider they check.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, join_all};
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::sleep;
+
+use crate::engine::command::{Answer, Command, FailureKind, Launch, RefusalKind};
+use crate::host::clock;
+use crate::model::claim::{ClaimRecord, Origin};
+use crate::model::id::{ClaimId, InstanceId};
+use crate::model::instance::{Instance, OfferingKey};
+use crate::model::labels::{Labels, TAINT_UNREGISTERED};
+use crate::model::taint::{Effect, Taint};
+use crate::outbound::fence;
+use crate::providers::Provider;
+
+/// A provider to be checked, and what can be had from it.
+pub(crate) struct Subject<'a> {
+    /// Gives the provider of an installation and cluster; all of them are of one cloud.
+    pub(crate) open: &'a (dyn Fn(&str, &str) -> Arc<dyn Provider> + Sync),
+    /// Two offerings of one capacity type that can be had.
+    pub(crate) sold: [OfferingKey; 2],
+    /// One of the same capacity type of which nothing is left.
+    pub(crate) sold_out: OfferingKey,
+    /// One of the same capacity type that does not exist.
+    pub(crate) unknown: OfferingKey,
+    /// The id of an instance that was never there.
+    pub(crate) nobody: InstanceId,
+    /// Hash of the node class `default`, as claims carry it.
+    pub(crate) node_class_hash: String,
+    /// How long a listing may lag behind.
+    pub(crate) lag: Duration,
+    /// Whether it ends no instance of another cluster, even if it is asked to. The engine never
+    /// asks; a cloud's rights may forbid it in the provider's place.
+    pub(crate) guards_ends: bool,
+}
+
+const HERE: &str = "conformance";
+const CLUSTER: &str = "prod";
+/// How often a listing that lags is looked at again.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Holds a provider to everything.
+pub(crate) async fn check(subject: &Subject<'_>) {
+    type Check<'a> = for<'b> fn(&'b Bench<'a>) -> BoxFuture<'b, ()>;
+    let checks: [(&str, Check<'_>); 9] = [
+        ("once", |it| Box::pin(a_claim_gets_one_instance(it))),
+        ("other", |it| Box::pin(a_token_is_for_one_launch(it))),
+        ("tags", |it| Box::pin(tags_go_there_and_back(it))),
+        ("twice", |it| Box::pin(ending_twice_ends_once(it))),
+        ("ended", |it| Box::pin(a_claim_that_ended_gets_no_other(it))),
+        ("short", |it| Box::pin(what_is_short_is_refused(it))),
+        ("unknown", |it| Box::pin(what_is_not_sold_is_refused(it))),
+        ("foreign", |it| Box::pin(others_are_left_alone(it))),
+        ("nonsense", |it| Box::pin(what_is_no_matter_is_invalid(it))),
+    ];
+    for (name, check) in checks {
+        let bench = Bench {
+            subject,
+            provider: (subject.open)(HERE, CLUSTER),
+            // A cloud that forgets nothing may be checked more than once.
+            run: format!("{name}-{:x}", clock::seed()),
+        };
+        println!("{name}");
+        check(&bench).await;
+    }
+}
+
+/// A provider and the name of what is done with it.
+struct Bench<'a> {
+    subject: &'a Subject<'a>,
+    provider: Arc<dyn Provider>,
+    run: String,
+}
+
+impl Bench<'_> {
+    /// A launch as engines make it, with tags as long and as strange as they may be.
+    fn wish(&self, claim: &str, offerings: &[&OfferingKey]) -> Launch {
+        let letters = |text: &str| text.chars().cycle().take(256).collect::<String>();
+        let claim = ClaimRecord {
+            id: ClaimId(format!("{}-{claim}", self.run)),
+            installation: HERE.to_owned(),
+            cluster: CLUSTER.into(),
+            origin: Origin::default(),
+            pool: "general".into(),
+            node_class: Some("default".into()),
+            created: Timestamp::from_second(1_800_000_000).expect("in range"),
+            expire_after: Some(SignedDuration::from_hours(720)),
+            expire_hard_after: None,
+            termination_grace_period: None,
+            pool_hash: "v1:1".to_owned(),
+            node_class_hash: self.subject.node_class_hash.clone(),
+            startup_taints: vec![Taint::new("a.b/c", Effect::NoSchedule)],
+            reason: letters("why not = a/b_c.d:e@f+g-h "),
+            command_id: "1".to_owned(),
+        };
+        let mut tags = claim.tags();
+        tags.insert("Kostenstelle für äöü".to_owned(), letters("ß漢字кг"));
+        tags.insert("empty".to_owned(), String::new());
+        Launch {
+            claim,
+            offerings: offerings.iter().map(|key| (*key).clone()).collect(),
+            labels: Labels::from([("karpenter.sh/nodepool".to_owned(), "general".to_owned())]),
+            taints: vec![Taint::new(TAINT_UNREGISTERED, Effect::NoExecute)],
+            tags,
+            devices: BTreeSet::new(),
+            overlaid: false,
+            relaxed: false,
+            varied: false,
+        }
+    }
+
+    async fn launch(&self, launch: &Launch) -> Answer {
+        let launch = Box::new(launch.clone());
+        fence::without(self.provider.execute(Command::Launch(launch))).await
+    }
+
+    async fn launched(&self, launch: &Launch) -> Instance {
+        match self.launch(launch).await {
+            Answer::Launched(instance) => instance,
+            other => panic!("{launch:?} is answered with {other:?}"),
+        }
+    }
+
+    async fn terminate(&self, provider: &Arc<dyn Provider>, instance: &InstanceId) -> Answer {
+        let command = Command::Terminate {
+            claim: "for-the-log".into(),
+            instance: instance.clone(),
+        };
+        fence::without(provider.execute(command)).await
+    }
+
+    /// Ends an instance, to leave nothing behind.
+    async fn done(&self, instance: &Instance) {
+        let answer = self.terminate(&self.provider, &instance.id).await;
+        assert!(matches!(answer, Answer::Terminating(_)), "{answer:?}");
+    }
+
+    async fn list(&self) -> Vec<Instance> {
+        listed(&self.provider).await
+    }
+
+    /// What a listing shows of an instance, once that is as wanted.
+    async fn shows(
+        &self,
+        id: &InstanceId,
+        what: &str,
+        wanted: impl Fn(Option<&Instance>) -> bool,
+    ) -> Option<Instance> {
+        let began = clock::monotonic();
+        loop {
+            let all = self.list().await;
+            let found = all.into_iter().find(|it| it.id == *id);
+            if wanted(found.as_ref()) {
+                return found;
+            }
+            let lag = self.subject.lag;
+            assert!(began.elapsed() < lag, "{id} {what}: not within {lag:?}");
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Every instance that a claim has ever had, as far as listings tell.
+    async fn of_claim(&self, launch: &Launch) -> BTreeSet<InstanceId> {
+        sleep(self.subject.lag.min(Duration::from_secs(3))).await;
+        let mut all = self.list().await;
+        all.retain(|it| it.tags.get("outrigger.dev/claim") == Some(&launch.claim.id.0));
+        all.into_iter().map(|it| it.id).collect()
+    }
+}
+
+async fn listed(provider: &Arc<dyn Provider>) -> Vec<Instance> {
+    match provider.execute(Command::ListInstances).await {
+        Answer::Instances(all) => all,
+        other => panic!("a listing is answered with {other:?}"),
+    }
+}
+
+fn failed(answer: &Answer) -> Option<FailureKind> {
+    match answer {
+        Answer::Failed { kind, .. } => Some(*kind),
+        _ => None,
+    }
+}
+
+async fn a_claim_gets_one_instance(bench: &Bench<'_>) {
+    let [sold, other] = &bench.subject.sold;
+    let wish = bench.wish("a", &[sold, other]);
+    let many = (0..5).map(|_| bench.launched(&wish));
+    let instances = join_all(many).await;
+    let first = &instances[0];
+    assert!(wish.offerings.contains(&first.offering), "{first:?}");
+    assert!(first.state.is_live(), "{first:?}");
+    for again in instances.iter().chain([&bench.launched(&wish).await]) {
+        assert_eq!(again.id, first.id, "a claim has two instances");
+        assert_eq!(again.offering, first.offering);
+    }
+    let seen = bench.shows(&first.id, "is listed", |it| it.is_some()).await;
+    let seen = seen.expect("it is listed");
+    assert_eq!(seen.offering, first.offering);
+    // What an answer says of the Node to come is what listings say.
+    assert!(first.node.is_none() || seen.node == first.node, "{seen:?}");
+    assert_eq!(bench.of_claim(&wish).await, [first.id.clone()].into());
+    let elsewhere = bench.launched(&bench.wish("b", &[sold])).await;
+    assert_ne!(elsewhere.id, first.id, "two claims have one instance");
+    bench.done(&elsewhere).await;
+    bench.done(first).await;
+}
+
+async fn a_token_is_for_one_launch(bench: &Bench<'_>) {
+    let [sold, other] = &bench.subject.sold;
+    let wish = bench.wish("a", &[sold]);
+    let instance = bench.launched(&wish).await;
+    let answer = bench.launch(&bench.wish("a", &[other])).await;
+    assert_eq!(failed(&answer), Some(FailureKind::Invalid), "{answer:?}");
+    assert_eq!(bench.of_claim(&wish).await, [instance.id.clone()].into());
+    bench.done(&instance).await;
+}
+
+async fn tags_go_there_and_back(bench: &Bench<'_>) {
+    let wish = bench.wish("a", &[&bench.subject.sold[0]]);
+    let instance = bench.launched(&wish).await;
+    let seen = bench.shows(&instance.id, "is listed", |it| it.is_some());
+    let seen = seen.await.expect("it is listed");
+    for (own, whose) in [(&instance, "the answer"), (&seen, "the listing")] {
+        for (key, value) in &wish.tags {
+            assert_eq!(own.tags.get(key), Some(value), "{key} in {whose}");
+        }
+        let claim = ClaimRecord::from_tags(&own.tags, HERE, &CLUSTER.into());
+        assert_eq!(claim, Ok(wish.claim.clone()), "{whose}");
+    }
+    bench.done(&instance).await;
+}
+
+async fn ending_twice_ends_once(bench: &Bench<'_>) {
+    let sold = &bench.subject.sold[0];
+    let instance = bench.launched(&bench.wish("a", &[sold])).await;
+    let other = bench.launched(&bench.wish("b", &[sold])).await;
+    for again in 0..3 {
+        let answer = bench.terminate(&bench.provider, &instance.id).await;
+        let gone = again > 0 && failed(&answer) == Some(FailureKind::Gone);
+        let ends = matches!(&answer, Answer::Terminating(state) if !state.is_live());
+        assert!(gone || ends, "{answer:?}");
+    }
+    let ended = |it: Option<&Instance>| it.is_none_or(|it| !it.state.is_live());
+    bench.shows(&instance.id, "has ended", ended).await;
+    let lives = |it: Option<&Instance>| it.is_some_and(|it| it.state.is_live());
+    bench.shows(&other.id, "lives", lives).await;
+    bench.done(&other).await;
+    let answer = bench
+        .terminate(&bench.provider, &bench.subject.nobody)
+        .await;
+    assert_eq!(failed(&answer), Some(FailureKind::Gone), "{answer:?}");
+}
+
+async fn a_claim_that_ended_gets_no_other(bench: &Bench<'_>) {
+    let wish = bench.wish("a", &[&bench.subject.sold[0]]);
+    let instance = bench.launched(&wish).await;
+    bench.done(&instance).await;
+    let ended = |it: Option<&Instance>| it.is_none_or(|it| !it.state.is_live());
+    bench.shows(&instance.id, "has ended", ended).await;
+    let answer = bench.launch(&wish).await;
+    assert_eq!(failed(&answer), Some(FailureKind::Invalid), "{answer:?}");
+    let mut all = bench.of_claim(&wish).await;
+    all.remove(&instance.id);
+    assert_eq!(all, BTreeSet::new(), "a claim has two instances");
+}
+
+async fn what_is_short_is_refused(bench: &Bench<'_>) {
+    let Subject { sold, sold_out, .. } = bench.subject;
+    let wish = bench.wish("a", &[sold_out]);
+    assert_refused(
+        &bench.launch(&wish).await,
+        sold_out,
+        RefusalKind::InsufficientCapacity,
+    );
+    assert_eq!(bench.of_claim(&wish).await, BTreeSet::new());
+    let instance = bench
+        .launched(&bench.wish("b", &[sold_out, &sold[0]]))
+        .await;
+    assert_eq!(instance.offering, sold[0]);
+    bench.done(&instance).await;
+}
+
+async fn what_is_not_sold_is_refused(bench: &Bench<'_>) {
+    let Subject { sold, unknown, .. } = bench.subject;
+    let answer = bench.launch(&bench.wish("a", &[unknown])).await;
+    assert_refused(&answer, unknown, RefusalKind::Unsupported);
+    let instance = bench.launched(&bench.wish("b", &[unknown, &sold[0]])).await;
+    assert_eq!(instance.offering, sold[0]);
+    bench.done(&instance).await;
+}
+
+fn assert_refused(answer: &Answer, offering: &OfferingKey, kind: RefusalKind) {
+    match answer {
+        Answer::LaunchRefused(refusals) => {
+            let of = refusals.iter().map(|it| (&it.offering, it.kind));
+            assert_eq!(of.collect::<Vec<_>>(), [(offering, kind)]);
+        }
+        other => panic!("{offering} is answered with {other:?}"),
+    }
+}
+
+async fn others_are_left_alone(bench: &Bench<'_>) {
+    let instance = bench
+        .launched(&bench.wish("a", &[&bench.subject.sold[0]]))
+        .await;
+    let lives = |it: Option<&Instance>| it.is_some_and(|it| it.state.is_live());
+    bench.shows(&instance.id, "lives", lives).await;
+    for (installation, cluster) in [(HERE, "other"), ("other", CLUSTER), ("other", "other")] {
+        let other = (bench.subject.open)(installation, cluster);
+        let seen = listed(&other).await;
+        assert_eq!(
+            seen,
+            [],
+            "{installation} {cluster} sees what is not its own"
+        );
+        if bench.subject.guards_ends {
+            let answer = bench.terminate(&other, &instance.id).await;
+            let kind = failed(&answer);
+            let denied = [Some(FailureKind::Denied), Some(FailureKind::Gone)];
+            assert!(
+                denied.contains(&kind),
+                "{installation} {cluster}: {answer:?}"
+            );
+        }
+    }
+    bench.shows(&instance.id, "still lives", lives).await;
+    bench.done(&instance).await;
+}
+
+async fn what_is_no_matter_is_invalid(bench: &Bench<'_>) {
+    let command = Command::DeleteNode {
+        node: "n".into(),
+        uid: "u".to_owned(),
+    };
+    let answer = fence::without(bench.provider.execute(command)).await;
+    assert_eq!(failed(&answer), Some(FailureKind::Invalid), "{answer:?}");
+    let answer = bench.launch(&bench.wish("a", &[])).await;
+    assert_eq!(failed(&answer), Some(FailureKind::Invalid), "{answer:?}");
+}

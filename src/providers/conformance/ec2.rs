@@ -1,0 +1,168 @@
+//! The EC2 provider, held to the checks over the wire: the real SDK against the AWS of the tests.
+//! It must not know what is checked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_ec2::types::{InstanceType, ResourceType, Tag, TagSpecification};
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::checks::{Subject, check};
+use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch};
+use crate::engine::event::Event;
+use crate::model::claim::{TAG_CLUSTER, TAG_EKS, TAG_OWNED, TAG_POOL};
+use crate::model::id::InstanceId;
+use crate::model::instance::{CapacityType, OfferingKey};
+use crate::model::pool::Pool;
+use crate::model::template_hash::{node_class_hash, record_in};
+use crate::outbound::fence;
+use crate::providers::Provider;
+use crate::providers::aws::clients::{Account, AccountKey, Accounts};
+use crate::providers::aws::provider::Ec2;
+use crate::providers::aws::region::Keepers;
+use crate::providers::aws::tests::idle_calls::api;
+use crate::providers::aws::tests::moto::{Aws, REGION};
+
+fn key(instance_type: &str, zone: &str) -> OfferingKey {
+    OfferingKey {
+        instance_type: instance_type.into(),
+        zone: format!("{REGION}{zone}").into(),
+        capacity_type: CapacityType::OnDemand,
+        reservation: None,
+    }
+}
+
+#[tokio::test]
+async fn ec2_conforms() {
+    let Some(mut aws) = Aws::start_or_skip("providers::conformance::ec2::ec2_conforms") else {
+        return;
+    };
+    aws.ask(&json!({"do": "outage", "type": "m5.large", "zone": "us-west-2c"}));
+    let own = Arc::new(aws.cluster("conformance", "prod"));
+    let account = Account::of(AccountKey::of(&own), aws.config().await);
+    let keepers = Keepers::of_accounts(Accounts::with(account));
+    let keeper = keepers.of(&own).await;
+    let (events, mut inbox) = mpsc::channel(64);
+    let prod: Arc<dyn Provider> = Arc::new(Ec2::new(own.clone(), api(), keeper.clone()));
+    prod.attend(own.clone(), Some(events)).await;
+    // Once for what is not known yet, then for what AWS has said.
+    for _ in 0..2 {
+        while !matches!(inbox.recv().await, Some(Event::ClassesChanged(_))) {}
+    }
+    tokio::spawn(async move { while inbox.recv().await.is_some() {} });
+    let open = |installation: &str, name: &str| -> Arc<dyn Provider> {
+        if (installation, name) == ("conformance", "prod") {
+            return prod.clone();
+        }
+        let other = Arc::new(aws.cluster(installation, name));
+        Arc::new(Ec2::new(other, api(), keeper.clone()))
+    };
+    let subject = Subject {
+        open: &open,
+        sold: [key("m5.large", "a"), key("m5.large", "b")],
+        sold_out: key("m5.large", "c"),
+        unknown: key("m99.large", "a"),
+        nobody: "i-0123456789abcdef0".into(),
+        node_class_hash: node_class_hash(own.node_classes.first()),
+        lag: Duration::from_secs(5),
+        // Only the daemon's rights keep it from that.
+        guards_ends: false,
+    };
+    check(&subject).await;
+}
+
+/// An instance as Karpenter has it: of this pool, in the cluster that EKS calls so.
+async fn karpenters(account: &Account, image: &str, eks: &str, pool: &str) -> InstanceId {
+    let tag = |key: String, value: &str| Tag::builder().key(key).value(value).build();
+    let tags = TagSpecification::builder()
+        .resource_type(ResourceType::Instance)
+        .tags(tag(format!("{TAG_OWNED}{eks}"), "owned"))
+        .tags(tag(TAG_EKS.to_owned(), eks))
+        .tags(tag(TAG_POOL.to_owned(), pool))
+        .build();
+    let run = account
+        .ec2
+        .run_instances()
+        .image_id(image)
+        .min_count(1)
+        .max_count(1);
+    let run = run
+        .instance_type(InstanceType::M5Large)
+        .tag_specifications(tags);
+    let made = fence::without(run.send()).await.expect("an instance");
+    let id = made.instances().first().and_then(|own| own.instance_id());
+    id.expect("its id").into()
+}
+
+#[tokio::test]
+async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
+    let name =
+        "providers::conformance::ec2::what_karpenter_has_made_is_taken_over_and_nothing_else";
+    let Some(aws) = Aws::start_or_skip(name) else {
+        return;
+    };
+    let own = Arc::new(aws.cluster("adoption", "prod"));
+    let account = || async { Account::of(AccountKey::of(&own), aws.config().await) };
+    let direct = account().await;
+    let image = direct.ec2.describe_images().send().await.expect("images");
+    let image = image.images().first().and_then(|own| own.image_id());
+    let image = image.expect("an image").to_owned();
+    let eks = own.eks.as_ref().and_then(|own| own.name.clone());
+    let eks = eks.unwrap_or_else(|| own.name.to_string());
+    let theirs = karpenters(&direct, &image, &eks, "general").await;
+    let of_other = karpenters(&direct, &image, "another", "general").await;
+    let of_pool = karpenters(&direct, &image, &eks, "special").await;
+    let keepers = Keepers::of_accounts(Accounts::with(account().await));
+    let keeper = keepers.of(&own).await;
+    let prod = Ec2::new(own.clone(), api(), keeper);
+    let adopt = async |claim: &str, instance: &InstanceId| {
+        let pool = Pool::new("general");
+        let reason = ("adopted", "adopted");
+        let claim = record_in(&own, &pool, claim, Timestamp::UNIX_EPOCH, reason);
+        let adoption = Adoption {
+            tags: Launch::tags_of(&own, &claim),
+            claim,
+            instance: instance.clone(),
+            offering: key("m5.large", "a"),
+        };
+        fence::without(prod.execute(Command::Adopt(Box::new(adoption)))).await
+    };
+    let denied = async |claim: &str, instance: &InstanceId| {
+        let answer = adopt(claim, instance).await;
+        let is_denied = matches!(
+            &answer,
+            Answer::Failed {
+                kind: FailureKind::Denied,
+                ..
+            }
+        );
+        assert!(is_denied, "{answer:?}");
+    };
+    denied("c-1", &of_other).await;
+    denied("c-2", &of_pool).await;
+    let gone = adopt("c-3", &"i-0123456789abcdef0".into()).await;
+    assert!(
+        matches!(
+            gone,
+            Answer::Failed {
+                kind: FailureKind::Gone,
+                ..
+            }
+        ),
+        "{gone:?}"
+    );
+    // An answer that was lost is asked for again, and changes nothing.
+    for _ in 0..2 {
+        assert_eq!(adopt("c-4", &theirs).await, Answer::Done);
+    }
+    let Answer::Instances(all) = prod.execute(Command::ListInstances).await else {
+        panic!("instances are listed");
+    };
+    let ours: Vec<_> = all
+        .iter()
+        .map(|own| (&own.id, own.tags.get(TAG_CLUSTER)))
+        .collect();
+    assert_eq!(ours, [(&theirs, Some(&own.name.to_string()))]);
+}

@@ -1,0 +1,231 @@
+//! Proves that each check can fail: the simulated provider, bent in one way at a time.
+//! It must not know which check finds it.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+
+use super::checks::check;
+use super::providers::{nowhere, simulated, subject};
+use crate::engine::command::{Answer, Command, FailureKind, Launch, RefusalKind};
+use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
+use crate::model::id::{ClaimId, InstanceId};
+use crate::model::instance::InstanceState;
+use crate::providers::Provider;
+use crate::providers::simulated::{CloudHandle, InProcess};
+
+/// A way in which a provider is not as it has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bend {
+    /// Every launch makes an instance.
+    ForgetsTokens,
+    /// A token is all that is looked at.
+    IgnoresParameters,
+    /// A claim whose instance has ended gets another.
+    ForgetsTheEnded,
+    /// What it launches has fewer tags than it was given.
+    DropsTags,
+    /// Listings show less of a tag.
+    CutsTags,
+    ListsNothing,
+    /// What is there already is not shown again.
+    ListsOthers,
+    EndsOthers,
+    /// Ending what has ended ends something else.
+    EndsAnother,
+    /// Ending what has ended fails for no reason.
+    FailsTheSecondEnd,
+    /// What was never there has ended.
+    EndsNobody,
+    /// Says that it ends and does not.
+    EndsNothing,
+    RefusesWithoutKind,
+    /// All is out of stock, also what does not exist.
+    MistakesKinds,
+    /// Launches the first or nothing.
+    TriesOnlyOne,
+    DoesAnything,
+}
+
+const ALL: [Bend; 16] = [
+    Bend::ForgetsTokens,
+    Bend::IgnoresParameters,
+    Bend::ForgetsTheEnded,
+    Bend::DropsTags,
+    Bend::CutsTags,
+    Bend::ListsNothing,
+    Bend::ListsOthers,
+    Bend::EndsOthers,
+    Bend::EndsAnother,
+    Bend::FailsTheSecondEnd,
+    Bend::EndsNobody,
+    Bend::EndsNothing,
+    Bend::RefusesWithoutKind,
+    Bend::MistakesKinds,
+    Bend::TriesOnlyOne,
+    Bend::DoesAnything,
+];
+
+/// What was done so far.
+#[derive(Default)]
+struct Done {
+    calls: u32,
+    launched: BTreeMap<ClaimId, Launch>,
+    instances: BTreeMap<ClaimId, InstanceId>,
+    ended: Vec<InstanceId>,
+}
+
+struct Bent {
+    bend: Bend,
+    inner: InProcess,
+    cloud: CloudHandle,
+    done: Arc<Mutex<Done>>,
+}
+
+impl Bent {
+    fn done(&self) -> std::sync::MutexGuard<'_, Done> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn launch(&self, mut launch: Launch) -> Answer {
+        let claim = launch.claim.id.clone();
+        {
+            let mut done = self.done();
+            done.calls += 1;
+            let has_ended = |id: &InstanceId| done.ended.contains(id);
+            let anew = match self.bend {
+                Bend::ForgetsTokens => true,
+                Bend::ForgetsTheEnded => done.instances.get(&claim).is_some_and(has_ended),
+                _ => false,
+            };
+            if anew {
+                launch.claim.id = ClaimId(format!("{claim}-{}", done.calls));
+            }
+            if self.bend == Bend::IgnoresParameters {
+                let first = done.launched.entry(claim.clone()).or_insert(launch);
+                launch = first.clone();
+            }
+        }
+        if self.bend == Bend::DropsTags {
+            launch.tags.remove("empty");
+        }
+        if self.bend == Bend::TriesOnlyOne {
+            launch.offerings.truncate(1);
+        }
+        let answer = self.inner.execute(Command::Launch(Box::new(launch))).await;
+        match answer {
+            Answer::Launched(instance) => {
+                self.done().instances.insert(claim, instance.id.clone());
+                Answer::Launched(instance)
+            }
+            Answer::LaunchRefused(_) if self.bend == Bend::RefusesWithoutKind => unknown(),
+            Answer::LaunchRefused(mut refusals) if self.bend == Bend::MistakesKinds => {
+                for own in &mut refusals {
+                    own.kind = RefusalKind::InsufficientCapacity;
+                }
+                Answer::LaunchRefused(refusals)
+            }
+            other => other,
+        }
+    }
+
+    async fn terminate(&self, claim: ClaimId, instance: InstanceId) -> Answer {
+        let again = self.done().ended.contains(&instance);
+        let all = self.cloud.list(None).await.expect("it lists");
+        let own = all.iter().find(|it| it.id == instance);
+        let of = |tag: &str| own.and_then(|own| own.tags.get(tag)).cloned();
+        let another = all.iter().find(|it| it.state.is_live());
+        let (target, of) = match self.bend {
+            Bend::FailsTheSecondEnd if again => return unknown(),
+            Bend::EndsNobody if own.is_none() => {
+                return Answer::Terminating(InstanceState::Terminated);
+            }
+            Bend::EndsNothing => return Answer::Terminating(InstanceState::ShuttingDown),
+            Bend::EndsAnother if again => (another.map(|it| it.id.clone()), None),
+            Bend::EndsOthers => (None, of(TAG_INSTALLATION).zip(of(TAG_CLUSTER))),
+            _ => (None, None),
+        };
+        self.done().ended.push(instance.clone());
+        if let Some((installation, cluster)) = of {
+            return self
+                .cloud
+                .terminate(instance, (installation, cluster.into()))
+                .await;
+        }
+        let instance = target.unwrap_or(instance);
+        self.inner
+            .execute(Command::Terminate { claim, instance })
+            .await
+    }
+
+    async fn list(&self) -> Answer {
+        let all = match self.bend {
+            Bend::ListsNothing => return Answer::Instances(Vec::new()),
+            Bend::ListsOthers => self.cloud.list(None).await.map(Answer::Instances),
+            _ => Some(self.inner.execute(Command::ListInstances).await),
+        };
+        match all.expect("it lists") {
+            Answer::Instances(mut all) if self.bend == Bend::CutsTags => {
+                for value in all
+                    .iter_mut()
+                    .flat_map(|own| Arc::make_mut(&mut own.tags).values_mut())
+                {
+                    *value = value.chars().take(255).collect();
+                }
+                Answer::Instances(all)
+            }
+            other => other,
+        }
+    }
+}
+
+fn unknown() -> Answer {
+    Answer::Failed {
+        kind: FailureKind::Unknown,
+        text: "bent".to_owned(),
+    }
+}
+
+impl Provider for Bent {
+    fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
+        async move {
+            match command {
+                Command::Launch(launch) => self.launch(*launch).await,
+                Command::Terminate { claim, instance } => self.terminate(claim, instance).await,
+                Command::ListInstances => self.list().await,
+                _ if self.bend == Bend::DoesAnything => Answer::Done,
+                other => self.inner.execute(other).await,
+            }
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_bent_provider_is_found() {
+    let checks = ALL.map(|bend| async move {
+        let (cloud, done) = (simulated(), Arc::default());
+        let open = |installation: &str, cluster: &str| -> Arc<dyn Provider> {
+            let inner = InProcess {
+                cloud: cloud.clone(),
+                installation: installation.to_owned(),
+                cluster: cluster.into(),
+                home: nowhere(),
+            };
+            let (cloud, done) = (cloud.clone(), Arc::clone(&done));
+            Arc::new(Bent {
+                bend,
+                inner,
+                cloud,
+                done,
+            })
+        };
+        let subject = subject(&open);
+        let found = AssertUnwindSafe(check(&subject)).catch_unwind().await;
+        assert!(found.is_err(), "{bend:?} passes every check");
+    });
+    join_all(checks).await;
+}

@@ -1,0 +1,156 @@
+//! The providers that are held to the checks.
+//! It must not know what is checked.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use kube::Client;
+use kube::config::Config;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::checks::{Subject, check};
+use crate::catalog::{self, Catalog};
+use crate::model::cluster::{Cluster, Exec, Kubeconfig};
+use crate::model::instance::{CapacityType, OfferingKey};
+use crate::providers::Provider;
+use crate::providers::exec::Program;
+use crate::providers::simulated::remote::Remote;
+use crate::providers::simulated::server::{listen, serve};
+use crate::providers::simulated::{CloudHandle, InProcess};
+use crate::sim::cloud::CloudSettings;
+
+/// The script that `docs/PROVIDERS.md` shows.
+const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/exec/reference.py");
+
+/// Instance types as JSON.
+fn types() -> Value {
+    let one = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
+    let offering = |zone: &str| {
+        json!({"Price": 0.1, "Requirements": [
+            one("karpenter.sh/capacity-type", "on-demand"),
+            one("topology.kubernetes.io/zone", zone)]})
+    };
+    let offerings: Vec<Value> = ["a", "b", "c"].into_iter().map(offering).collect();
+    json!([{
+        "name": "small", "architecture": "amd64", "operatingSystems": ["linux"],
+        "resources": {"cpu": "2", "memory": "4Gi"}, "offerings": offerings,
+    }])
+}
+
+fn key(instance_type: &str, zone: &str) -> OfferingKey {
+    OfferingKey {
+        instance_type: instance_type.into(),
+        zone: zone.into(),
+        capacity_type: CapacityType::OnDemand,
+        reservation: None,
+    }
+}
+
+pub(super) fn subject(open: &(dyn Fn(&str, &str) -> Arc<dyn Provider> + Sync)) -> Subject<'_> {
+    Subject {
+        open,
+        sold: [key("small", "a"), key("small", "b")],
+        sold_out: key("small", "c"),
+        unknown: key("large", "a"),
+        nobody: "i-0123456789abcdef0".into(),
+        node_class_hash: "v1:2".to_owned(),
+        lag: Duration::from_millis(300),
+        guards_ends: true,
+    }
+}
+
+fn read_types() -> Catalog {
+    catalog::parse("types.json", &types().to_string()).expect("they read")
+}
+
+/// A simulated cloud that is short of one offering and boots nothing.
+pub(super) fn simulated() -> CloudHandle {
+    let settings = CloudSettings {
+        boot: SignedDuration::from_hours(1),
+        capacity: [(key("small", "c"), 0)].into(),
+        ..CloudSettings::default()
+    };
+    CloudHandle::start_with(Arc::new(read_types()), settings)
+}
+
+/// An API that nobody answers for.
+pub(super) fn nowhere() -> Client {
+    let config = Config::new("http://127.0.0.1:1".parse().expect("an address"));
+    Client::try_from(config).expect("a client")
+}
+
+#[tokio::test]
+async fn the_simulated_provider_conforms() {
+    let (cloud, home) = (simulated(), nowhere());
+    let open = |installation: &str, cluster: &str| -> Arc<dyn Provider> {
+        Arc::new(InProcess {
+            cloud: cloud.clone(),
+            installation: installation.to_owned(),
+            cluster: cluster.into(),
+            home: home.clone(),
+        })
+    };
+    check(&subject(&open)).await;
+}
+
+#[tokio::test]
+async fn the_simulated_provider_of_another_process_conforms() {
+    let dir = TempDir::new().expect("a directory");
+    let home = Kubeconfig {
+        path: dir.path().join("kubeconfig"),
+        context: None,
+    };
+    let text = "{apiVersion: v1, kind: Config, current-context: a, \
+                clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}], \
+                contexts: [{name: a, context: {cluster: a, user: a}}], \
+                users: [{name: a, user: {}}]}";
+    fs::write(&home.path, text).expect("written");
+    let loopback = "127.0.0.1:0".parse().expect("an address");
+    let listener = listen(loopback).await.expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let serving = tokio::spawn(serve(listener, simulated(), std::future::pending()));
+    let open = |installation: &str, cluster: &str| -> Arc<dyn Provider> {
+        let (cluster, home) = (cluster.into(), home.clone());
+        Arc::new(Remote::new(&address, installation, &cluster, home))
+    };
+    check(&subject(&open)).await;
+    serving.abort();
+}
+
+/// The reference program over the cloud in this directory, with further arguments.
+pub(crate) fn reference(dir: &Path, more: &[&str]) -> Exec {
+    let catalog = dir.join("types.json");
+    if !catalog.exists() {
+        fs::write(&catalog, types().to_string()).expect("written");
+    }
+    let text = |path: &Path| path.to_str().expect("a readable path").to_owned();
+    let journal = text(&dir.join("cloud.jsonl"));
+    let given = ["python3", REFERENCE, "--state", &journal, "--catalog"];
+    let mut command: Vec<String> = given.into_iter().map(str::to_owned).collect();
+    command.push(text(&catalog));
+    command.extend(["--sold-out", "small/c/on-demand"].map(str::to_owned));
+    command.extend(more.iter().map(|it| (*it).to_owned()));
+    Exec {
+        command,
+        ..Exec::default()
+    }
+}
+
+#[tokio::test]
+async fn the_reference_program_conforms() {
+    let dir = TempDir::new().expect("a directory");
+    let exec = reference(dir.path(), &[]);
+    let open = |installation: &str, cluster: &str| -> Arc<dyn Provider> {
+        let cluster = Cluster {
+            installation: installation.to_owned(),
+            name: cluster.into(),
+            ..Cluster::default()
+        };
+        Arc::new(Program::new(&exec, &cluster))
+    };
+    check(&subject(&open)).await;
+}

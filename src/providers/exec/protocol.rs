@@ -1,0 +1,264 @@
+//! What a program is asked and what it answers, each a line of JSON. `docs/PROVIDERS.md` shows
+//! every one of them. It must not know how lines travel, nor what becomes of an answer.
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::command::{Answer, Launch};
+use crate::host::text;
+use crate::model::claim::{ClaimRecord, TAG_CLUSTER, TAG_INSTALLATION};
+use crate::model::id::{ClaimId, ClusterName, InstanceId};
+use crate::model::instance::{Instance, OfferingKey};
+use crate::model::labels::Labels;
+use crate::providers::wire_format::{AnswerBody, OfferingBody, TaintBody};
+
+/// The version of the protocol that is spoken.
+pub(crate) const PROTOCOL: u32 = 1;
+/// The longest id of an instance: it goes into the log, and into `spec.providerID` of a Node.
+const ID_CHARS: usize = 256;
+
+/// The longest name of a Node. Source: Kubernetes, DNS subdomain names.
+const NAME_CHARS: usize = 253;
+
+/// Whose instances a program is asked for.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Scope {
+    pub(crate) installation: String,
+    #[serde(serialize_with = "as_text")]
+    pub(crate) cluster: ClusterName,
+}
+
+fn as_text<S: serde::Serializer>(name: &ClusterName, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(name.as_str())
+}
+
+/// One line to the program.
+#[derive(Debug, Serialize)]
+struct Request<'a> {
+    id: u64,
+    deadline_ms: u64,
+    #[serde(flatten)]
+    scope: &'a Scope,
+    #[serde(flatten)]
+    call: &'a Call,
+}
+
+/// What is asked.
+#[derive(Debug, Serialize)]
+#[serde(tag = "verb", rename_all = "snake_case")]
+pub(crate) enum Call {
+    /// The first line: which versions of the protocol are spoken here.
+    Hello {
+        protocols: [u32; 1],
+    },
+    Launch(Box<LaunchCall>),
+    Terminate {
+        claim: String,
+        instance: String,
+    },
+    List {},
+}
+
+/// A launch, as any provider needs it.
+#[derive(Debug, Serialize)]
+pub(crate) struct LaunchCall {
+    claim: String,
+    pool: String,
+    node_class: Option<String>,
+    offerings: Vec<OfferingBody>,
+    labels: Labels,
+    taints: Vec<TaintBody>,
+    tags: Labels,
+    user_data: String,
+}
+
+impl LaunchCall {
+    /// A launch with what its node class says as user data.
+    pub(crate) fn new(launch: Launch, user_data: String) -> Self {
+        let claim = launch.claim;
+        let offerings = launch.offerings.into_iter().map(OfferingBody::from);
+        Self {
+            claim: claim.id.0,
+            pool: claim.pool.0,
+            node_class: claim.node_class.map(|name| name.0),
+            offerings: offerings.collect(),
+            labels: launch.labels,
+            taints: launch.taints.into_iter().map(TaintBody::from).collect(),
+            tags: launch.tags,
+            user_data,
+        }
+    }
+}
+
+/// The line of a call.
+pub(crate) fn line(
+    id: u64,
+    deadline_ms: u64,
+    scope: &Scope,
+    call: &Call,
+) -> Result<Vec<u8>, String> {
+    let request = Request {
+        id,
+        deadline_ms,
+        scope,
+        call,
+    };
+    let mut line = serde_json::to_vec(&request).map_err(|error| error.to_string())?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+#[derive(Deserialize)]
+struct Head {
+    id: u64,
+}
+
+#[derive(Deserialize)]
+struct Body<T> {
+    answer: T,
+}
+
+/// What a program says of itself.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) protocol: u32,
+    /// For people.
+    #[serde(default)]
+    pub(crate) name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Greeting {
+    Hello(Hello),
+    Failed { text: String },
+}
+
+/// Which call a line answers.
+pub(crate) fn answered(line: &[u8]) -> Result<u64, String> {
+    let head: Head = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    Ok(head.id)
+}
+
+/// The answer to the first line.
+pub(crate) fn hello(line: &[u8]) -> Result<Hello, String> {
+    let body: Body<Greeting> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    match body.answer {
+        Greeting::Hello(hello) if hello.protocol == PROTOCOL => Ok(hello),
+        Greeting::Hello(hello) => Err(format!(
+            "it speaks version {} of the protocol, and version {PROTOCOL} is spoken here",
+            hello.protocol
+        )),
+        Greeting::Failed { text } => Err(text),
+    }
+}
+
+/// What the answer to a call must be true to.
+#[derive(Debug)]
+pub(crate) enum Expect {
+    Launch(ClaimId, Vec<OfferingKey>),
+    Terminate,
+    List,
+}
+
+/// An answer, and how many instances of others it had that were left out.
+pub(crate) fn answer(
+    line: &[u8],
+    expect: &Expect,
+    scope: &Scope,
+) -> Result<(Answer, usize), String> {
+    let body: Body<AnswerBody> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let answer = Answer::try_from(body.answer)?;
+    let answer = match (expect, answer) {
+        (_, Answer::Failed { kind, text }) => Answer::Failed {
+            kind,
+            text: text::bounded(&text),
+        },
+        (Expect::Launch(claim, offerings), Answer::Launched(instance)) => {
+            check_id(&instance.id)?;
+            check_node(&instance)?;
+            check_launched(&instance, claim, offerings, scope)?;
+            Answer::Launched(instance)
+        }
+        (Expect::Launch(_, offerings), Answer::LaunchRefused(mut refusals)) => {
+            refusals.retain(|refusal| offerings.contains(&refusal.offering));
+            if refusals.is_empty() {
+                return Err("it refuses none of the offerings it was given".to_owned());
+            }
+            Answer::LaunchRefused(refusals)
+        }
+        (Expect::Terminate, Answer::Terminating(state)) => Answer::Terminating(state),
+        (Expect::List, Answer::Instances(mut instances)) => {
+            let all = instances.len();
+            instances.retain(|own| scope.has(own));
+            for instance in &instances {
+                check_id(&instance.id)?;
+                check_node(instance)?;
+            }
+            let others = all - instances.len();
+            return Ok((Answer::Instances(instances), others));
+        }
+        _ => return Err("it is no answer to this call".to_owned()),
+    };
+    Ok((answer, 0))
+}
+
+impl Scope {
+    /// Whether an instance is of this installation and cluster.
+    fn has(&self, instance: &Instance) -> bool {
+        let is = |tag: &str, value: &str| instance.tags.get(tag).is_some_and(|own| own == value);
+        is(TAG_INSTALLATION, &self.installation) && is(TAG_CLUSTER, self.cluster.as_str())
+    }
+}
+
+/// A Node's `spec.providerID` ends in the id, behind a slash.
+fn check_id(id: &InstanceId) -> Result<(), String> {
+    let id = id.as_str();
+    let fine = |it: char| it.is_ascii_graphic() && it != '/';
+    match id.is_empty() || id.len() > ID_CHARS || !id.chars().all(fine) {
+        true => Err(format!("{:?} is no id of an instance", text::bounded(id))),
+        false => Ok(()),
+    }
+}
+
+/// A Node is made of what it says, and has to be found again by the instance's id.
+fn check_node(instance: &Instance) -> Result<(), String> {
+    let Some(node) = &instance.node else {
+        return Ok(());
+    };
+    let (id, name) = (instance.id.as_str(), node.name.as_str());
+    let part = |part: &str| {
+        let fine = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
+        !part.is_empty() && part.bytes().all(fine) && !part.starts_with('-') && !part.ends_with('-')
+    };
+    if name.len() > NAME_CHARS || !name.split('.').all(part) {
+        return Err(format!("{:?} is no name of a node", text::bounded(name)));
+    }
+    let rest = node.provider_id.strip_suffix(id);
+    match rest.is_some_and(|rest| rest.contains("://") && rest.ends_with('/')) {
+        true => Ok(()),
+        false => Err(format!(
+            "the provider id {:?} is not {id}'s",
+            text::bounded(&node.provider_id)
+        )),
+    }
+}
+
+fn check_launched(
+    instance: &Instance,
+    claim: &ClaimId,
+    offerings: &[OfferingKey],
+    scope: &Scope,
+) -> Result<(), String> {
+    let own = ClaimRecord::from_tags(&instance.tags, &scope.installation, &scope.cluster);
+    if !own.is_ok_and(|own| own.id == *claim) {
+        return Err(format!("{} does not have the claim's tags", instance.id));
+    }
+    if !offerings.contains(&instance.offering) {
+        let offering = &instance.offering;
+        return Err(format!("{} is {offering}, not asked for", instance.id));
+    }
+    if !instance.state.is_live() {
+        return Err(format!("{} has ended already", instance.id));
+    }
+    Ok(())
+}

@@ -1,0 +1,498 @@
+//! Bad programs, bad lines, and what is left of a program that is needed no more.
+//! They must not know how a program is kept running.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::{any, proptest};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use super::protocol;
+use super::protocol::{Call, Expect, LaunchCall, Scope};
+use super::{Limits, Program};
+use crate::engine::command::{Answer, Command, FailureKind, Launch};
+use crate::host::clock;
+use crate::model::claim::{ClaimRecord, Origin};
+use crate::model::cluster::{Cluster, Exec};
+use crate::model::instance::{CapacityType, OfferingKey};
+use crate::model::labels::{Labels, TAINT_UNREGISTERED};
+use crate::model::node_class::NodeClass;
+use crate::model::taint::{Effect, Taint};
+use crate::providers::Provider;
+use crate::providers::conformance::providers::reference;
+
+/// Limits that a test can wait for. Only the start of the program takes its time.
+fn limits() -> Limits {
+    Limits {
+        call: Duration::from_secs(4),
+        hello: Duration::from_secs(5),
+        restart: (Duration::from_millis(50), Duration::from_millis(200)),
+        settled: Duration::from_secs(60),
+        leave: Duration::from_millis(500),
+        silent: 2,
+        garbage: 5,
+        line: 64 << 10,
+        open: 8,
+    }
+}
+
+fn cluster() -> Cluster {
+    Cluster {
+        installation: "here".to_owned(),
+        name: "prod".into(),
+        node_classes: vec![NodeClass {
+            name: "long".into(),
+            // More than a pipe holds.
+            user_data: "x".repeat(300_000),
+            ..NodeClass::default()
+        }],
+        ..Cluster::default()
+    }
+}
+
+fn program(exec: &Exec) -> Program {
+    Program::limited(exec, &cluster(), limits())
+}
+
+fn wish(class: Option<&str>) -> Launch {
+    let claim = ClaimRecord {
+        id: "c-1".into(),
+        installation: "here".to_owned(),
+        cluster: "prod".into(),
+        origin: Origin::default(),
+        pool: "general".into(),
+        node_class: class.map(Into::into),
+        created: Timestamp::UNIX_EPOCH,
+        expire_after: None,
+        expire_hard_after: None,
+        termination_grace_period: None,
+        pool_hash: "v1:1".to_owned(),
+        node_class_hash: "v1:2".to_owned(),
+        startup_taints: Vec::new(),
+        reason: "test".to_owned(),
+        command_id: "1".to_owned(),
+    };
+    Launch {
+        tags: claim.tags(),
+        devices: Default::default(),
+        overlaid: false,
+        relaxed: false,
+        varied: false,
+        claim,
+        offerings: vec![OfferingKey {
+            instance_type: "small".into(),
+            zone: "a".into(),
+            capacity_type: CapacityType::OnDemand,
+            reservation: None,
+        }],
+        labels: Labels::default(),
+        taints: Vec::new(),
+    }
+}
+
+fn launch(class: Option<&str>) -> Command {
+    Command::Launch(Box::new(wish(class)))
+}
+
+/// Processes with this in their command line.
+fn processes(text: &str) -> usize {
+    let all = fs::read_dir("/proc").expect("processes").flatten();
+    all.filter(|it| {
+        let line = fs::read(it.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(text)
+    })
+    .count()
+}
+
+async fn nothing_is_left(dir: &Path) {
+    let dir = dir.to_str().expect("a readable path");
+    for _ in 0..50 {
+        if processes(dir) == 0 {
+            return;
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{} processes are left", processes(dir));
+}
+
+/// Calls that meet a bad program are answered soon, with these words in one of the answers; the
+/// next run of it is a good one, and is used.
+async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
+    let mut limits = limits();
+    if words.contains("no hello") {
+        // Less than a call may take, as in earnest.
+        limits.hello = Duration::from_secs(1);
+    }
+    let program = Program::limited(&exec, &cluster(), limits);
+    let began = clock::monotonic();
+    let calls = (0..3).map(|_| program.execute(command.clone()));
+    let answers = join_all(calls).await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(30), "{exec:?}: {took:?}");
+    let mut found = false;
+    for answer in &answers {
+        let Answer::Failed { kind, text } = answer else {
+            panic!("{exec:?} answers {answer:?}");
+        };
+        assert_eq!(*kind, FailureKind::Unknown, "{exec:?}: {text}");
+        found |= text.contains(words);
+    }
+    assert!(found, "{words:?} in {answers:#?}");
+    if recovers {
+        let began = clock::monotonic();
+        while !matches!(
+            program.execute(Command::ListInstances).await,
+            Answer::Instances(_)
+        ) {
+            let took = began.elapsed();
+            assert!(took < Duration::from_secs(30), "{exec:?} does not recover");
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_program_is_bounded_and_its_next_run_is_used() {
+    let table = [
+        ("silent", "it says no hello within 1s"),
+        ("old", "version 0 of the protocol"),
+        ("exit", "(exit status: 1)"),
+        ("hang", "no answer within 4s"),
+        ("deaf", "no answer within 4s"),
+        ("die", "(exit status: 3)"),
+        ("flood", "5 lines in a row are no answers"),
+        ("endless", "5 lines in a row are no answers"),
+        ("wrong-id", "no answer within 4s"),
+        ("nonsense", "makes no sense: invalid type"),
+    ];
+    let checks = table.map(|(fault, words)| async move {
+        let dir = TempDir::new().expect("a directory");
+        let once = dir.path().join("once");
+        let once = once.to_str().expect("a readable path");
+        let exec = reference(dir.path(), &["--fault", fault, "--once", once]);
+        check_bad(exec, words, &Command::ListInstances, true).await;
+        nothing_is_left(dir.path()).await;
+    });
+    join_all(checks).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_cannot_be_started_is_told_of() {
+    let dir = TempDir::new().expect("a directory");
+    let plain = dir.path().join("plain");
+    fs::write(&plain, "#!/bin/sh\n").expect("written");
+    let plain = plain.to_str().expect("a readable path");
+    let table = [
+        (vec!["/nowhere/program"], "No such file"),
+        (vec![plain], "Permission denied"),
+        (vec![], "no program is named"),
+        (vec!["true"], "before it said hello"),
+        (vec!["cat"], "missing field `answer`"),
+    ];
+    for (command, words) in table {
+        let exec = Exec {
+            command: command.into_iter().map(str::to_owned).collect(),
+            ..Exec::default()
+        };
+        check_bad(exec, words, &Command::ListInstances, false).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launch_that_is_answered_wrongly_is_not_taken() {
+    let table = [
+        ("untagged", "does not have the claim's tags", None),
+        ("other", "does not have the claim's tags", None),
+        ("hang-launch", "no answer within 4s", None),
+        ("deaf", "does not read its stdin", Some("long")),
+    ];
+    let checks = table.map(|(fault, words, class)| async move {
+        let dir = TempDir::new().expect("a directory");
+        let exec = reference(dir.path(), &["--fault", fault]);
+        check_bad(exec, words, &launch(class), false).await;
+    });
+    join_all(checks).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_beside_the_answers_is_passed_over() {
+    for fault in ["garbage", "loud"] {
+        let dir = TempDir::new().expect("a directory");
+        let program = program(&reference(dir.path(), &["--fault", fault]));
+        // More lines than are passed over in a row.
+        for _ in 0..10 {
+            let answer = program.execute(Command::ListInstances).await;
+            assert_eq!(answer, Answer::Instances(Vec::new()), "{fault}");
+        }
+        let answer = program.execute(launch(None)).await;
+        assert!(matches!(answer, Answer::Launched(_)), "{fault}: {answer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launch_cut_short_by_the_end_of_the_program_is_done_once() {
+    let dir = TempDir::new().expect("a directory");
+    let once = dir.path().join("once");
+    let once = once.to_str().expect("a readable path");
+    let program = program(&reference(
+        dir.path(),
+        &["--fault", "die-launch", "--once", once],
+    ));
+    let mut failures = 0;
+    let launched = loop {
+        match program.execute(launch(None)).await {
+            Answer::Launched(instance) => break instance,
+            Answer::Failed { kind, .. } => assert_eq!(kind, FailureKind::Unknown),
+            other => panic!("{other:?}"),
+        }
+        failures += 1;
+        assert!(failures < 200, "it does not recover");
+        sleep(Duration::from_millis(20)).await;
+    };
+    assert!(failures > 0, "it has not ended");
+    let answer = program.execute(Command::ListInstances).await;
+    assert_eq!(answer, Answer::Instances(vec![launched]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_calls_wait_than_said() {
+    let dir = TempDir::new().expect("a directory");
+    let program = program(&reference(dir.path(), &["--fault", "hang"]));
+    // It is started first, since those that wait for that are refused with it.
+    drop(program.execute(Command::ListInstances).await);
+    let began = clock::monotonic();
+    let answers = join_all((0..500).map(|_| program.execute(Command::ListInstances))).await;
+    assert!(began.elapsed() < Duration::from_secs(30));
+    let throttled = |it: &&Answer| {
+        let kind = match it {
+            Answer::Failed { kind, .. } => *kind,
+            other => panic!("{other:?}"),
+        };
+        kind == FailureKind::Throttled
+    };
+    let throttled = answers.iter().filter(throttled).count();
+    assert!(throttled > 300, "only {throttled} were turned away");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_ends_with_all_it_started_when_it_is_needed_no_more() {
+    let dir = TempDir::new().expect("a directory");
+    let mut exec = reference(dir.path(), &[]);
+    let own = exec.command.join(" ");
+    let dir_name = dir.path().display();
+    // What it starts keeps its pipes open and hears of no end.
+    let sleeper = "python3 -c 'import time; time.sleep(600)'";
+    let script = format!("{sleeper} {dir_name} & exec {own}");
+    exec.command = ["sh", "-c", &script].map(str::to_owned).into();
+    let program = program(&exec);
+    let answer = program.execute(Command::ListInstances).await;
+    assert_eq!(answer, Answer::Instances(Vec::new()));
+    let dir_name = dir_name.to_string();
+    assert!(processes(&dir_name) >= 2, "both run");
+    drop(program);
+    nothing_is_left(dir.path()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_gets_only_what_is_named_of_the_environment() {
+    let dir = TempDir::new().expect("a directory");
+    let seen = dir.path().join("seen");
+    let script = format!("env > {}", seen.display());
+    let exec = Exec {
+        command: ["sh", "-c", &script].map(str::to_owned).into(),
+        environment: vec!["CARGO_MANIFEST_DIR".to_owned(), "NOT_SET".to_owned()],
+        ..Exec::default()
+    };
+    drop(program(&exec).execute(Command::ListInstances).await);
+    let text = fs::read_to_string(seen).expect("it ran");
+    // PWD and such are the shell's own.
+    let own = ["PWD", "SHLVL", "_", "OLDPWD"];
+    let mut names: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.split('=').next())
+        .filter(|name| !own.contains(name))
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, ["CARGO_MANIFEST_DIR", "HOME", "PATH"]);
+}
+
+#[test]
+fn no_line_makes_the_daemon_panic() {
+    let scope = Scope {
+        installation: "here".to_owned(),
+        cluster: "prod".into(),
+    };
+    let wish = wish(None);
+    let expects = [
+        Expect::Launch(wish.claim.id.clone(), wish.offerings.clone()),
+        Expect::Terminate,
+        Expect::List,
+    ];
+    let good = concat!(
+        r#"{"id":1,"answer":{"launched":{"id":"i-1","instance_type":"small","zone":"a","#,
+        r#""capacity_type":"on-demand","state":"running","launched":"2026-01-01T00:00:00Z","#,
+        r#""tags":{"a":"b"}}}}"#
+    );
+    proptest!(|(at in 0..good.len(), to in any::<u8>(), cut in 0..good.len(), noise: Vec<u8>)| {
+        let mut line = good.as_bytes().to_vec();
+        line[at] = to;
+        for line in [&line[..], &line[..cut], &noise] {
+            drop((protocol::answered(line), protocol::hello(line)));
+            for expect in &expects {
+                drop(protocol::answer(line, expect, &scope));
+            }
+        }
+    });
+}
+
+#[test]
+fn the_node_of_an_instance_is_one_that_can_be_made() {
+    let scope = Scope {
+        installation: "here".to_owned(),
+        cluster: "prod".into(),
+    };
+    let listed = |node: &str| {
+        let tags = r#"{"outrigger.dev/installation":"here","outrigger.dev/cluster":"prod"}"#;
+        let line = format!(
+            r#"{{"id":1,"answer":{{"instances":[{{"id":"vm-1","instance_type":"small","zone":"a",
+            "capacity_type":"on-demand","state":"running","launched":"2026-01-01T00:00:00Z",
+            "tags":{tags},"node":{node}}}]}}}}"#
+        );
+        match protocol::answer(line.as_bytes(), &Expect::List, &scope)?.0 {
+            Answer::Instances(all) => Ok(all.into_iter().next().and_then(|own| own.node)),
+            other => Err(format!("{other:?}")),
+        }
+    };
+    assert_eq!(listed("null"), Ok(None));
+    let node = |name: &str, id: &str| format!(r#"{{"name":"{name}","provider_id":"{id}"}}"#);
+    let known = listed(&node("vm-1.lab", "cloud:///vm-1")).expect("a node");
+    assert_eq!(known.expect("a node").name.as_str(), "vm-1.lab");
+    for (name, id) in [
+        ("VM", "cloud:///vm-1"),
+        ("", "cloud:///vm-1"),
+        ("a..b", "cloud:///vm-1"),
+        ("-a", "cloud:///vm-1"),
+        ("vm-1", "cloud:///vm-2"),
+        ("vm-1", "cloud:///other-vm-1"),
+        ("vm-1", "vm-1"),
+    ] {
+        assert!(listed(&node(name, id)).is_err(), "{name} {id}");
+    }
+}
+
+/// The request of each verb that `docs/PROVIDERS.md` shows, as we would send it, and what its
+/// answers must be true to.
+fn shown(scope: &Scope) -> Vec<(Vec<u8>, Option<Expect>)> {
+    let key = |zone: &str, capacity_type| OfferingKey {
+        instance_type: "s-4x".into(),
+        zone: zone.into(),
+        capacity_type,
+        reservation: None,
+    };
+    let claim = ClaimRecord {
+        id: "general-7c9k2".into(),
+        installation: scope.installation.clone(),
+        cluster: scope.cluster.clone(),
+        origin: Origin::default(),
+        pool: "general".into(),
+        node_class: Some("default".into()),
+        created: "2026-07-01T06:00:00Z".parse().expect("a time"),
+        expire_after: Some(SignedDuration::from_hours(720)),
+        expire_hard_after: None,
+        termination_grace_period: None,
+        pool_hash: "v1:8f2c".to_owned(),
+        node_class_hash: "v1:03aa".to_owned(),
+        startup_taints: Vec::new(),
+        reason: "pods".to_owned(),
+        command_id: "41".to_owned(),
+    };
+    let mut tags = claim.tags();
+    tags.insert("team".to_owned(), "shop".to_owned());
+    let offerings = vec![
+        key("eu-1", CapacityType::Spot),
+        key("eu-2", CapacityType::OnDemand),
+    ];
+    let expect = Expect::Launch(claim.id.clone(), offerings.clone());
+    let launch = Launch {
+        claim,
+        offerings,
+        labels: Labels::from([("karpenter.sh/nodepool".to_owned(), "general".to_owned())]),
+        taints: vec![Taint::new(TAINT_UNREGISTERED, Effect::NoExecute)],
+        tags,
+        devices: Default::default(),
+        overlaid: false,
+        relaxed: false,
+        varied: false,
+    };
+    let user_data = "#!/bin/sh\nexec /usr/local/bin/join\n".to_owned();
+    let terminate = Call::Terminate {
+        claim: "general-7c9k2".to_owned(),
+        instance: "vm-1042".to_owned(),
+    };
+    let launch = Call::Launch(Box::new(LaunchCall::new(launch, user_data)));
+    let hello = Call::Hello { protocols: [1] };
+    let calls = [
+        (hello, None),
+        (launch, Some(expect)),
+        (terminate, Some(Expect::Terminate)),
+        (Call::List {}, Some(Expect::List)),
+    ];
+    let line = |id: u64, call: &Call| {
+        let left = if id == 0 { 0 } else { 60_000 };
+        protocol::line(id, left, scope, call).expect("a line")
+    };
+    (0..)
+        .zip(calls)
+        .map(|(id, (call, expect))| (line(id, &call), expect))
+        .collect()
+}
+
+#[test]
+fn the_documentation_shows_what_is_said() {
+    let text = include_str!("../../../docs/PROVIDERS.md");
+    let scope = Scope {
+        installation: "platform-eu".to_owned(),
+        cluster: "lab".into(),
+    };
+    let limits = Limits::default();
+    for told in [
+        format!("its hello | {} s", limits.hello.as_secs()),
+        format!("its answer | {} s", limits.call.as_secs()),
+        format!("unanswered in a row | {} |", limits.silent),
+        format!("a line | {} MiB", limits.line >> 20),
+        format!("no answers | {} |", limits.garbage),
+        format!("its own end | {} s", limits.leave.as_secs()),
+    ] {
+        assert!(text.contains(&told), "{told}");
+    }
+    let shown = shown(&scope);
+    let (mut requests, mut answers) = (0, 0);
+    for block in text.split("```json\n").skip(1) {
+        let (block, _) = block.split_once("```").expect("it ends");
+        let value: Value = serde_json::from_str(block).expect(block);
+        let id = value["id"].as_u64().and_then(|id| usize::try_from(id).ok());
+        let (line, expect) = &shown[id.expect("an id")];
+        if value["verb"].is_string() {
+            let sent: Value = serde_json::from_slice(line).expect("JSON");
+            assert_eq!(value, sent, "{sent:#}");
+            requests += 1;
+            continue;
+        }
+        assert_eq!(
+            protocol::answered(block.as_bytes()).ok(),
+            id.map(|id| id as u64)
+        );
+        let taken = match expect {
+            None => protocol::hello(block.as_bytes()).map(drop),
+            Some(expect) => protocol::answer(block.as_bytes(), expect, &scope).map(drop),
+        };
+        assert_eq!(taken, Ok(()), "{block}");
+        answers += 1;
+    }
+    assert_eq!((requests, answers), (shown.len(), 6));
+}

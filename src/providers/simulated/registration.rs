@@ -1,0 +1,159 @@
+//! The Node object that a booted instance registers, in the way of kwok's fake nodes.
+//! It must not know which instances there are.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+
+use crate::host::text;
+use crate::kubernetes::commands;
+use crate::model::id::InstanceId;
+use crate::model::instance::{Instance, InstanceType};
+use crate::model::labels::{CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, ZONE};
+use crate::model::taint::Taint;
+
+/// Time for one attempt to register.
+const CALL: Duration = Duration::from_secs(15);
+/// Waits between attempts double from the first to the second.
+const WAIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+/// After so many attempts it is no hiccup.
+const TOLD: u32 = 3;
+/// A kubelet tries for ever; this one for about an hour, which no registration deadline outlives.
+const ATTEMPTS: u32 = 360;
+
+/// The Node of an instance. It is named like the instance, and kwok plays its kubelet.
+pub(crate) fn node(
+    instance: &Instance,
+    shape: Option<&InstanceType>,
+    labels: &Labels,
+    taints: &[Taint],
+) -> Value {
+    let offering = &instance.offering;
+    let mut all = labels.clone();
+    for (key, requirement) in shape.iter().flat_map(|shape| shape.requirements.iter()) {
+        if let Some(values) = requirement.values().filter(|values| values.len() == 1) {
+            all.extend(values.iter().map(|value| (key.to_owned(), value.clone())));
+        }
+    }
+    for (key, value) in [
+        (INSTANCE_TYPE, offering.instance_type.as_str()),
+        (ZONE, offering.zone.as_str()),
+        (CAPACITY_TYPE, offering.capacity_type.as_str()),
+        (HOSTNAME, instance.id.as_str()),
+    ] {
+        all.insert(key.to_owned(), value.to_owned());
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": instance.id.as_str(),
+            "labels": all,
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+        },
+        "spec": {
+            "providerID": format!("aws:///{}/{}", offering.zone, instance.id),
+            "taints": taints.iter().map(commands::taint).collect::<Vec<_>>(),
+        },
+        "status": {
+            "capacity": shape.map(|shape| commands::quantities(&shape.capacity)),
+            "allocatable": shape.map(|shape| commands::quantities(&shape.allocatable)),
+        },
+    })
+}
+
+/// Registers a Node, again and again while the API does not take it.
+pub(crate) async fn keep_trying(client: Client, node: Value, instance: InstanceId) {
+    let node = match serde_json::from_value::<Node>(node) {
+        Ok(node) => node,
+        Err(error) => {
+            tracing::error!(%instance, %error, "the node of a simulated instance is no node");
+            return;
+        }
+    };
+    let api: Api<Node> = Api::all(client);
+    let mut wait = WAIT.0;
+    for attempt in 0..ATTEMPTS {
+        let error = match timeout(CALL, register(&api, &node)).await {
+            Ok(Ok(())) => {
+                tracing::debug!(%instance, "simulated instance registered its node");
+                return;
+            }
+            Ok(Err(error)) => text::chain(&error),
+            Err(_) => "no answer".to_owned(),
+        };
+        if attempt == TOLD {
+            tracing::warn!(%instance, error, "simulated instance cannot register");
+        } else {
+            tracing::debug!(%instance, error, "simulated instance cannot register");
+        }
+        sleep(wait).await;
+        wait = (wait * 2).min(WAIT.1);
+    }
+    tracing::warn!(%instance, "simulated instance gives up registering its node");
+}
+
+/// A kubelet that finds its Node leaves labels and taints as they are, and says what it has.
+/// Source: Kubernetes, kubelet_node_status.go.
+async fn register(api: &Api<Node>, node: &Node) -> Result<(), kube::Error> {
+    match api.create(&PostParams::default(), node).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+        created => return created.map(drop),
+    }
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    let has = node.status.as_ref();
+    let status = json!({"status": {
+        "capacity": has.map(|own| &own.capacity),
+        "allocatable": has.map(|own| &own.allocatable),
+        "nodeInfo": { "kubeletVersion": "simulated" },
+    }});
+    let params = PatchParams::default();
+    api.patch_status(name, &params, &Patch::Merge(status))
+        .await?;
+    let kwok = json!({"metadata": { "annotations": node.metadata.annotations }});
+    api.patch(name, &params, &Patch::Merge(kwok)).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::node;
+    use crate::catalog::Catalog;
+    use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
+    use crate::model::labels::{Labels, TAINT_UNREGISTERED};
+    use crate::model::taint::{Effect, Taint};
+
+    #[test]
+    fn a_node_says_what_its_instance_is() {
+        let catalog = Catalog::shipped();
+        let shape = catalog.get("m7i.large").expect("it ships");
+        let instance = Instance {
+            id: "i-1".into(),
+            offering: OfferingKey {
+                instance_type: "m7i.large".into(),
+                zone: "us-east-1a".into(),
+                capacity_type: CapacityType::Spot,
+                reservation: None,
+            },
+            state: InstanceState::Running,
+            launched: Timestamp::UNIX_EPOCH,
+            tags: Default::default(),
+            node: None,
+            facts: None,
+        };
+        let taint = Taint::new(TAINT_UNREGISTERED, Effect::NoExecute);
+        let node = node(&instance, Some(shape), &Labels::default(), &[taint]);
+        assert_eq!(node["spec"]["providerID"], "aws:///us-east-1a/i-1");
+        assert_eq!(node["spec"]["taints"][0]["key"], TAINT_UNREGISTERED);
+        let labels = &node["metadata"]["labels"];
+        assert_eq!(labels["kubernetes.io/arch"], "amd64");
+        assert_eq!(labels["karpenter.sh/capacity-type"], "spot");
+        assert_eq!(node["status"]["capacity"]["cpu"], "2000m");
+    }
+}

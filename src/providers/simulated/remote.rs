@@ -1,0 +1,140 @@
+//! A simulated cloud in a process of its own, asked over loopback.
+//! It must not know how that cloud works.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::Request;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde::Serialize;
+use tokio::time::timeout;
+
+use crate::engine::command::{Answer, Command, FailureKind};
+use crate::host::text;
+use crate::model::cluster::Kubeconfig;
+use crate::model::id::ClusterName;
+use crate::providers::wire_format::{AdoptBody, AnswerBody, LaunchBody, ListBody, TerminateBody};
+use crate::providers::{Provider, not_ours};
+
+/// Time for one call: the cloud answers from memory.
+const CALL: Duration = Duration::from_secs(15);
+/// The longest answer, some hundred thousand instances.
+const ANSWER_BYTES: usize = 64 << 20;
+
+/// One cluster's provider, elsewhere.
+pub(crate) struct Remote {
+    address: String,
+    installation: String,
+    cluster: ClusterName,
+    home: Kubeconfig,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+/// Why there is no answer.
+struct Fault(FailureKind, String);
+
+impl From<String> for Fault {
+    fn from(why: String) -> Self {
+        Self(FailureKind::Unknown, why)
+    }
+}
+
+impl Remote {
+    pub(crate) fn new(
+        address: &str,
+        installation: &str,
+        cluster: &ClusterName,
+        home: Kubeconfig,
+    ) -> Self {
+        let address = address.strip_prefix("http://").unwrap_or(address);
+        Self {
+            address: address.trim_end_matches('/').to_owned(),
+            installation: installation.to_owned(),
+            cluster: cluster.clone(),
+            home,
+            client: Client::builder(TokioExecutor::new()).build_http(),
+        }
+    }
+
+    fn of(&self) -> ListBody {
+        ListBody {
+            installation: self.installation.clone(),
+            cluster: self.cluster.to_string(),
+        }
+    }
+
+    async fn ask(&self, path: &str, body: &impl Serialize) -> Answer {
+        let answer = timeout(CALL, self.post(path, body)).await;
+        let Fault(kind, why) = match answer {
+            Ok(Ok(answer)) => return answer,
+            Ok(Err(fault)) => fault,
+            Err(_) => Fault::from("no answer".to_owned()),
+        };
+        let address = &self.address;
+        let text = text::bounded(&format!("ask the simulated cloud at {address}: {why}"));
+        Answer::Failed { kind, text }
+    }
+
+    async fn post(&self, path: &str, body: &impl Serialize) -> Result<Answer, Fault> {
+        let body = serde_json::to_vec(body).map_err(|error| error.to_string())?;
+        let request = Request::post(format!("http://{}{path}", self.address))
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| error.to_string())?;
+        let answer = self
+            .client
+            .request(request)
+            .await
+            .map_err(|error| text::chain(&error))?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES);
+        let body = body
+            .collect()
+            .await
+            .map_err(|error| error.to_string())?
+            .to_bytes();
+        if !status.is_success() {
+            let why = format!("{status}: {}", String::from_utf8_lossy(&body));
+            // The same request would be refused again.
+            let kind = if status.is_client_error() {
+                FailureKind::Invalid
+            } else {
+                FailureKind::Unknown
+            };
+            return Err(Fault(kind, why));
+        }
+        let answer: AnswerBody =
+            serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+        Ok(Answer::try_from(answer)?)
+    }
+}
+
+impl Provider for Remote {
+    fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
+        async move {
+            match command {
+                Command::Launch(launch) => {
+                    self.ask("/v1/launch", &LaunchBody::new(*launch, &self.home))
+                        .await
+                }
+                Command::Terminate { instance, .. } => {
+                    let (instance, of) = (instance.0, self.of());
+                    let body = TerminateBody { instance, of };
+                    self.ask("/v1/terminate", &body).await
+                }
+                Command::Adopt(own) => {
+                    self.ask("/v1/adopt", &AdoptBody::new(*own, &self.home))
+                        .await
+                }
+                Command::ListInstances => self.ask("/v1/list", &self.of()).await,
+                other => not_ours(&other),
+            }
+        }
+        .boxed()
+    }
+}

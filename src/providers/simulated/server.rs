@@ -1,0 +1,194 @@
+//! The simulated cloud behind HTTP on loopback: it outlives the daemons that use it.
+//! It must not know how the cloud works, nor who asks.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use axum::extract::State;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use kube::Client;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex, Notify};
+use tokio::time::{sleep, timeout};
+
+use crate::engine::command::{Answer, FailureKind};
+use crate::host::text;
+use crate::kubernetes::client::connect;
+use crate::model::cluster::{Api, Kubeconfig};
+use crate::providers::simulated::CloudHandle;
+use crate::providers::wire_format::{AdoptBody, AnswerBody, LaunchBody, ListBody, TerminateBody};
+
+/// How long requests under way are waited for at the end: the cloud answers from memory.
+const STOP: Duration = Duration::from_secs(3);
+/// Time to read a kubeconfig; whoever asked waits 15 s for the whole answer.
+const HOME: Duration = Duration::from_secs(10);
+
+/// Why the cloud is not served.
+#[derive(Debug, Error)]
+pub(crate) enum ServeError {
+    #[error(
+        "listen on {0}: anyone who reaches a simulated cloud commands it, so only loopback \
+             addresses are served; use 127.0.0.1"
+    )]
+    NotLoopback(SocketAddr),
+    #[error("listen on {0}")]
+    Listen(SocketAddr, #[source] io::Error),
+    #[error("serve on {0}")]
+    Serve(SocketAddr, #[source] io::Error),
+}
+
+/// A kubeconfig as it was at a time, and its context.
+type HomeKey = (PathBuf, Option<String>, Option<SystemTime>);
+
+#[derive(Clone)]
+struct Served {
+    cloud: CloudHandle,
+    /// Clients of the APIs that nodes register with.
+    homes: Arc<Mutex<BTreeMap<HomeKey, Client>>>,
+}
+
+/// A bound listener, so that its port is known before anything is served.
+pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    if !address.ip().is_loopback() {
+        return Err(ServeError::NotLoopback(address));
+    }
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| ServeError::Listen(address, error))
+}
+
+/// Serves until `shutdown`, and lets requests under way end, but not for long.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    cloud: CloudHandle,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let address = listener
+        .local_addr()
+        .unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let router = Router::new()
+        .route("/v1/launch", post(launch))
+        .route("/v1/terminate", post(terminate))
+        .route("/v1/adopt", post(adopt))
+        .route("/v1/list", post(list))
+        .route("/v1/instances", get(instances))
+        .with_state(Served {
+            cloud,
+            homes: Arc::default(),
+        });
+    let stopping = Arc::new(Notify::new());
+    let stop = stopping.clone();
+    let serving =
+        axum::serve(listener, router).with_graceful_shutdown(async move { stop.notified().await });
+    let late = async {
+        shutdown.await;
+        stopping.notify_one();
+        sleep(STOP).await;
+    };
+    tokio::select! {
+        served = serving => served.map_err(|error| ServeError::Serve(address, error)),
+        () = late => Ok(()),
+    }
+}
+
+fn failed(kind: FailureKind, why: &str) -> Json<AnswerBody> {
+    Json(
+        Answer::Failed {
+            kind,
+            text: text::bounded(why),
+        }
+        .into(),
+    )
+}
+
+async fn launch(State(served): State<Served>, Json(body): Json<LaunchBody>) -> Json<AnswerBody> {
+    let home = body.home.kubeconfig();
+    let launch = match body.launch() {
+        Ok(launch) => launch,
+        Err(why) => return failed(FailureKind::Invalid, &why),
+    };
+    let claim = launch.claim.id.clone();
+    let cluster = launch.claim.cluster.clone();
+    let answer = match served.home(&home).await {
+        Ok(home) => served.cloud.launch(Box::new(launch), home).await,
+        Err(why) => return failed(FailureKind::Invalid, &why),
+    };
+    if let Answer::Launched(instance) = &answer {
+        let (id, offering) = (&instance.id, &instance.offering);
+        tracing::info!(%cluster, %claim, instance = %id, %offering, "launched");
+    }
+    Json(answer.into())
+}
+
+impl Served {
+    async fn home(&self, kubeconfig: &Kubeconfig) -> Result<Client, String> {
+        let changed = fs::metadata(&kubeconfig.path)
+            .and_then(|file| file.modified())
+            .ok();
+        let key = (kubeconfig.path.clone(), kubeconfig.context.clone(), changed);
+        if let Some(home) = self.homes.lock().await.get(&key) {
+            return Ok(home.clone());
+        }
+        // The others do not wait for a plugin that this kubeconfig may name.
+        let home = timeout(HOME, connect(kubeconfig, &Api::default()))
+            .await
+            .map_err(|_| format!("use {}: no answer", kubeconfig.path.display()))?
+            .map_err(|error| text::chain(&error))?
+            .client;
+        let mut homes = self.homes.lock().await;
+        // A changed file replaces what it said before.
+        homes.retain(|(path, context, _), _| (path, context) != (&key.0, &key.1));
+        homes.insert(key, home.clone());
+        Ok(home)
+    }
+}
+
+async fn terminate(
+    State(served): State<Served>,
+    Json(body): Json<TerminateBody>,
+) -> Json<AnswerBody> {
+    tracing::info!(instance = body.instance, "terminate");
+    let of = (body.of.installation, body.of.cluster.into());
+    let answer = served.cloud.terminate(body.instance.into(), of).await;
+    Json(answer.into())
+}
+
+async fn adopt(State(served): State<Served>, Json(body): Json<AdoptBody>) -> Json<AnswerBody> {
+    let home = body.home.kubeconfig();
+    let adoption = match body.adoption() {
+        Ok(adoption) => adoption,
+        Err(why) => return failed(FailureKind::Invalid, &why),
+    };
+    let (instance, offering) = (&adoption.instance, &adoption.offering);
+    tracing::info!(%instance, %offering, "adopt");
+    Json(match served.home(&home).await {
+        Ok(home) => served.cloud.adopt(Box::new(adoption), home).await.into(),
+        Err(why) => return failed(FailureKind::Invalid, &why),
+    })
+}
+
+async fn list(State(served): State<Served>, Json(body): Json<ListBody>) -> Json<AnswerBody> {
+    listed(&served, Some((body.installation, body.cluster.into()))).await
+}
+
+async fn instances(State(served): State<Served>) -> Json<AnswerBody> {
+    listed(&served, None).await
+}
+
+async fn listed(
+    served: &Served,
+    of: Option<(String, crate::model::id::ClusterName)>,
+) -> Json<AnswerBody> {
+    match served.cloud.list(of).await {
+        Some(instances) => Json(Answer::Instances(instances).into()),
+        None => failed(FailureKind::Unknown, "the simulated cloud has ended"),
+    }
+}

@@ -1,0 +1,382 @@
+//! One cluster's post: an engine stands on it for as long as this host leads the cluster.
+//! It must not know how it comes to lead, nor what an engine does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::catalog::Catalog;
+use crate::engine::event::Event;
+use crate::host::clock;
+use crate::model::cluster::Cluster;
+use crate::runtime::cluster_handle::{Front, PATIENCE, Standing};
+use crate::runtime::engine_loop::{Driver, Parts};
+use crate::runtime::fleet_task::FleetHandle;
+use crate::runtime::leader_election::{Tenure, Turn};
+
+/// Who has no answer of the Lease is looked at this often.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Time for a provider to take in who drives the cluster.
+const TOLD: Duration = Duration::from_secs(4);
+
+/// What a post is told.
+enum Order {
+    /// The cluster, or its instance types, are others.
+    Change(Arc<Cluster>, Arc<Catalog>, oneshot::Sender<bool>),
+    Stop,
+}
+
+/// A cluster that is looked after here.
+pub(crate) struct Post {
+    pub(crate) front: Arc<Front>,
+    orders: mpsc::Sender<Order>,
+    ended: watch::Receiver<()>,
+}
+
+impl Post {
+    /// Looks after the cluster from here on.
+    pub(crate) fn start(parts: Parts, tenure: Tenure, fleet: FleetHandle) -> Self {
+        let front = Arc::new(Front::new(parts.cluster.name.clone()));
+        let (orders, inbox) = mpsc::channel(1);
+        let (end, ended) = watch::channel(());
+        let keeper = Keeper {
+            parts,
+            fleet,
+            front: front.clone(),
+            inbox,
+            told: true,
+        };
+        tokio::spawn(async move {
+            let _end = end;
+            keeper.keep(tenure).await;
+        });
+        Self {
+            front,
+            orders,
+            ended,
+        }
+    }
+
+    /// Passes on what has changed; false where its engine does not take it.
+    pub(crate) async fn change(&self, cluster: Arc<Cluster>, catalog: Arc<Catalog>) -> bool {
+        let (reply, answer) = oneshot::channel();
+        let order = Order::Change(cluster, catalog, reply);
+        self.orders.send(order).await.is_ok() && answer.await.unwrap_or(false)
+    }
+
+    /// Returns when its engine has ended, which none does unless it is told to.
+    pub(crate) async fn ended(&self) {
+        let mut ended = self.ended.clone();
+        while ended.changed().await.is_ok() {}
+    }
+
+    /// Stops its engine, and lets another host have the cluster.
+    pub(crate) async fn stop(self) {
+        drop(self.orders.send(Order::Stop).await);
+        self.ended().await;
+    }
+}
+
+/// Why an engine stands on its post no more.
+enum End {
+    /// It was told to.
+    Stopped,
+    /// It has ended by itself, or could not begin.
+    Failed,
+    /// This host leads no more.
+    Lost,
+    /// The time of day was set.
+    ClockSet,
+}
+
+struct Keeper {
+    parts: Parts,
+    fleet: FleetHandle,
+    front: Arc<Front>,
+    inbox: mpsc::Receiver<Order>,
+    /// Whether the provider has taken in who drives the cluster.
+    told: bool,
+}
+
+impl Keeper {
+    async fn keep(mut self, mut tenure: Tenure) {
+        while let Some(term) = self.wait(&mut tenure).await {
+            match self.lead(&mut tenure, term).await {
+                End::Lost => tenure.rest(term),
+                End::ClockSet => {
+                    self.front.show(Standing::Unready, Vec::new());
+                    tenure.begin_anew(term).await;
+                    // Each new engine lists everything, and the clock may be set again and again.
+                    sleep(LOOK).await;
+                }
+                End::Stopped => break,
+                End::Failed => {
+                    self.front.show(Standing::Ended, Vec::new());
+                    break;
+                }
+            }
+        }
+        tenure.release().await;
+    }
+
+    /// Waits until this host leads, and returns the term; none when it is told to stop, or can make
+    /// nothing of it.
+    async fn wait(&mut self, tenure: &mut Tenure) -> Option<u64> {
+        let since = clock::now();
+        self.attend(None).await;
+        loop {
+            if !self.parts.provider.is_well() {
+                self.front.show(Standing::Ended, Vec::new());
+                return None;
+            }
+            let turn = tenure.turn();
+            self.front.lead_by(match &turn {
+                Turn::Follows(who) => Some(who.clone()),
+                _ => None,
+            });
+            let standing = match turn {
+                Turn::Leads(term) => return Some(term),
+                Turn::Follows(_) => Standing::Standby,
+                Turn::Unknown | Turn::Fails(_) => {
+                    let waited = clock::now().duration_since(since);
+                    if waited > PATIENCE {
+                        Standing::Degraded
+                    } else {
+                        Standing::Unready
+                    }
+                }
+            };
+            self.front.show(standing, Vec::new());
+            tokio::select! {
+                order = self.inbox.recv() => match order {
+                    Some(Order::Change(cluster, catalog, reply)) => {
+                        (self.parts.cluster, self.parts.catalog) = (cluster, catalog);
+                        self.attend(None).await;
+                        let _ = reply.send(true);
+                    }
+                    Some(Order::Stop) | None => return None,
+                },
+                () = tenure.changed(&turn) => {}
+                () = sleep(LOOK) => self.attend_again(None).await,
+            }
+        }
+    }
+
+    /// Has an engine drive the cluster for this term.
+    async fn lead(&mut self, tenure: &mut Tenure, term: u64) -> End {
+        let cluster = self.parts.cluster.clone();
+        self.front.show(Standing::Unready, Vec::new());
+        tenure.tell_well(false);
+        let seat = self.fleet.join(&cluster.name).await;
+        let parts = self.parts.clone();
+        let driver = match Driver::start(parts, term, seat, self.front.clone()) {
+            Ok(driver) => driver,
+            Err(error) => {
+                tracing::error!(cluster = %cluster.name, %error, "its thread does not start");
+                tenure.tell_well(true);
+                return End::Failed;
+            }
+        };
+        self.attend(Some(&driver)).await;
+        let turn = Turn::Leads(term);
+        let end = loop {
+            tokio::select! {
+                biased;
+                // An engine that ends for this has not failed, and takes no order any more.
+                () = driver.clock_set() => break End::ClockSet,
+                () = driver.ended() => break End::Failed,
+                () = tenure.changed(&turn) => break End::Lost,
+                order = self.inbox.recv() => match order {
+                    Some(Order::Change(cluster, catalog, reply)) => {
+                        let _ = reply.send(self.change(&driver, cluster, catalog).await);
+                    }
+                    Some(Order::Stop) | None => break End::Stopped,
+                },
+                () = sleep(LOOK) => self.attend_again(Some(&driver)).await,
+            }
+            if !self.parts.provider.is_well() {
+                tracing::error!(cluster = %cluster.name, "what knows its provider has panicked");
+                break End::Failed;
+            }
+            tenure.tell_well(self.front.standing() == Standing::Ready);
+        };
+        tenure.tell_well(true);
+        // Messages about its instances go to whoever leads from here on.
+        self.attend(None).await;
+        driver.stop().await;
+        self.front.drive(None);
+        end
+    }
+
+    /// Has the provider know the cluster, and the engine that drives it here.
+    async fn attend(&mut self, driver: Option<&Driver>) {
+        let cluster = self.parts.cluster.clone();
+        let events = driver.map(Driver::events);
+        let told = timeout(TOLD, self.parts.provider.attend(cluster, events)).await;
+        if std::mem::replace(&mut self.told, told.is_ok()) && !self.told {
+            let cluster = &self.parts.cluster.name;
+            tracing::warn!(%cluster, "what is known of AWS is late: it is asked by another");
+        }
+    }
+
+    /// Does so where it did not take it in.
+    async fn attend_again(&mut self, driver: Option<&Driver>) {
+        if !self.told {
+            self.attend(driver).await;
+        }
+    }
+
+    async fn change(
+        &mut self,
+        driver: &Driver,
+        cluster: Arc<Cluster>,
+        catalog: Arc<Catalog>,
+    ) -> bool {
+        if self.parts.catalog != catalog {
+            if !driver.tell(Event::CatalogChanged(catalog.clone())).await {
+                return false;
+            }
+            self.parts.catalog = catalog;
+        }
+        if self.parts.cluster != cluster {
+            if !driver.tell(Event::ConfigChanged(cluster.clone())).await {
+                return false;
+            }
+            self.parts.cluster = cluster;
+            self.attend(Some(driver)).await;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use http::{Request, Response};
+    use jiff::SignedDuration;
+    use kube::Client;
+    use kube::client::Body;
+    use tower::{BoxError, service_fn};
+
+    use super::*;
+    use crate::engine::command::{Answer, Command};
+    use crate::host::clock::Moment;
+    use crate::kubernetes::client::Connection;
+    use crate::providers::{Nobody, Provider};
+
+    /// A post of a cluster that is only observed, and whose API never answers.
+    fn observed(provider: Arc<dyn Provider>, read_clocks: fn() -> Moment) -> Post {
+        let never = |_: Request<Body>| pending::<Result<Response<Body>, BoxError>>();
+        let connection = Connection::over(Client::new(service_fn(never), "default"));
+        let tenure = Tenure::observe(&connection);
+        let parts = Parts {
+            cluster: Arc::default(),
+            catalog: Arc::default(),
+            connection,
+            provider,
+            read_clocks,
+        };
+        Post::start(parts, tenure, FleetHandle::start())
+    }
+
+    /// Is too busy to hear who drives the cluster at first, and has panicked soon after.
+    #[derive(Default)]
+    struct Busy {
+        told: AtomicUsize,
+    }
+
+    impl Provider for Busy {
+        fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
+            async { Nobody.execute(command).await }.boxed()
+        }
+
+        fn attend(
+            &self,
+            _: Arc<Cluster>,
+            events: Option<mpsc::Sender<Event>>,
+        ) -> BoxFuture<'_, ()> {
+            if events.is_none() {
+                return ready(()).boxed();
+            }
+            match self.told.fetch_add(1, Ordering::Relaxed) {
+                0 => pending().boxed(),
+                _ => ready(()).boxed(),
+            }
+        }
+
+        fn is_well(&self) -> bool {
+            self.told.load(Ordering::Relaxed) < 2
+        }
+    }
+
+    #[tokio::test]
+    async fn a_provider_is_told_again_and_a_post_ends_with_it() {
+        let provider = Arc::new(Busy::default());
+        let post = observed(provider.clone(), Moment::now);
+        let ended = timeout(Duration::from_mins(1), post.ended()).await;
+        ended.expect("it is begun anew by others");
+        assert_eq!(provider.told.load(Ordering::Relaxed), 2);
+        assert_eq!(post.front.standing(), Standing::Ended);
+    }
+
+    /// By how many hours the time of day has been set.
+    static HOURS: AtomicI64 = AtomicI64::new(0);
+
+    fn set_clocks() -> Moment {
+        let now = Moment::now();
+        let hours = SignedDuration::from_hours(HOURS.load(Ordering::Relaxed));
+        Moment {
+            wall: now.wall + hours,
+            ..now
+        }
+    }
+
+    /// Counts how often an engine was begun.
+    #[derive(Default)]
+    struct Counting {
+        begun: AtomicUsize,
+    }
+
+    impl Provider for Counting {
+        fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
+            async { Nobody.execute(command).await }.boxed()
+        }
+
+        fn attend(
+            &self,
+            _: Arc<Cluster>,
+            events: Option<mpsc::Sender<Event>>,
+        ) -> BoxFuture<'_, ()> {
+            let begun = usize::from(events.is_some());
+            self.begun.fetch_add(begun, Ordering::Relaxed);
+            ready(()).boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn an_engine_begins_anew_each_time_that_the_clock_is_set() {
+        let provider = Arc::new(Counting::default());
+        let post = observed(provider.clone(), set_clocks);
+        for (engines, hours) in [(1, 0), (2, 1), (3, 0), (4, -1)] {
+            HOURS.store(hours, Ordering::Relaxed);
+            let begun = async {
+                while provider.begun.load(Ordering::Relaxed) < engines {
+                    sleep(Duration::from_millis(50)).await;
+                }
+            };
+            let begun = timeout(Duration::from_mins(1), begun).await;
+            begun.expect("another engine begins");
+        }
+        let ended = timeout(Duration::from_secs(6), post.ended()).await;
+        assert!(ended.is_err(), "it is looked after all the time");
+        assert_eq!(provider.begun.load(Ordering::Relaxed), 4, "once each time");
+        post.stop().await;
+    }
+}

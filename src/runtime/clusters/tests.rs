@@ -1,0 +1,75 @@
+//! Clusters that are driven for real, without an API.
+//! They must not know what an engine decides.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::{ALL, Drivers};
+use crate::model::cluster::{Cluster, Kubeconfig};
+use crate::model::fleet::FleetLimits;
+use crate::runtime::cluster_handle::Front;
+
+/// An API that nobody answers at.
+const NOWHERE: &str = r#"
+clusters: [{name: one, cluster: {server: "http://127.0.0.1:9"}}]
+users: [{name: one, user: {}}]
+contexts: [{name: one, context: {cluster: one, user: one}}]
+current-context: one
+"#;
+
+fn cluster(name: &str, kubeconfig: &Path) -> Arc<Cluster> {
+    Arc::new(Cluster {
+        name: name.into(),
+        kubeconfig: Some(Kubeconfig {
+            path: kubeconfig.to_owned(),
+            context: None,
+        }),
+        ..Cluster::default()
+    })
+}
+
+/// Returns once the engine of a cluster answers.
+async fn answers(of: &Front) {
+    let answered = async {
+        while of.ask(|engine, _| engine.is_ready()).await.is_none() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), answered)
+        .await
+        .expect("it does not answer");
+}
+
+#[tokio::test]
+async fn an_engine_that_panics_is_begun_anew_and_no_other_notices() {
+    let place = tempfile::tempdir().expect("a place");
+    let path = place.path().join("kubeconfig");
+    fs::write(&path, NOWHERE).expect("it is written");
+    let mut drivers = Drivers::start();
+    let both = vec![cluster("one", &path), cluster("two", &path)];
+    let (prepared, broken) = drivers.prepare_each(both, ALL).await;
+    let applied = drivers.apply(prepared, broken, FleetLimits::default());
+    applied.await.expect("they are driven");
+    let two = drivers.shown().remove(1);
+    let asked = drivers.shown().remove(0);
+    // Questions are answered on the engine's own thread.
+    answers(&asked).await;
+    let answer = asked.ask(|_, _| -> bool { panic!("of a test") }).await;
+    assert_eq!(answer, None);
+    let ended = drivers.ended().await;
+    assert_eq!(ended.as_str(), "one");
+    drivers.lost(&ended).await;
+    assert!(drivers.is_broken(&ended));
+    let said = drivers.shown().remove(0).led_by().expect("why");
+    assert!(said.contains("[engine-ended]"), "{said}");
+    drivers.mend().await.expect("it is driven again");
+    assert!(drivers.is_whole());
+    answers(&drivers.shown()[0]).await;
+    assert!(Arc::ptr_eq(&two, &drivers.shown()[1]), "it has gone on");
+    answers(&two).await;
+    drivers.stop().await;
+}

@@ -1,0 +1,473 @@
+//! Where the configuration in force comes from: files, and parameters that change by themselves.
+//! It must not know what any of it says, nor how a parameter is asked for.
+//!
+//! What a parameter held last is kept in the daemon's state directory: a daemon that starts while
+//! AWS cannot be asked goes on with it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt, join_all};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::config::diagnostic::{Problem, ProblemCode};
+use crate::config::settings::{Parameter, Polled};
+use crate::config::{Config, Held};
+use crate::host::files::{self, Texts, Untold, Wanted};
+use crate::host::{clock, text};
+
+/// Time for one parameter to be told.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// What parameters held last, in the state directory.
+const COPY: &str = "parameters.json";
+
+/// The configuration, live parameters and all; nothing is kept.
+pub(crate) async fn load(wanted: &Wanted) -> Result<Config, Vec<Problem>> {
+    Origin::new(wanted.clone(), None).read().await
+}
+
+/// Asks for a parameter.
+type Ask = Box<dyn Fn(Parameter) -> BoxFuture<'static, Result<String, Untold>>>;
+
+/// Files and parameters that make a configuration.
+pub(crate) struct Origin {
+    wanted: Wanted,
+    ask: Ask,
+    /// Where the last values are kept.
+    copy: Option<PathBuf>,
+    /// What the last configuration was made of, and the one before.
+    made: Made,
+    before: Option<Made>,
+    /// Whether what is wrong with a configuration may be over by itself.
+    may_pass: bool,
+    /// Parameters that were not told, though something is known of them: why.
+    stale: Vec<(String, String)>,
+}
+
+/// What a configuration was made of.
+#[derive(Default)]
+struct Made {
+    texts: Rc<Texts>,
+    held: BTreeMap<Parameter, Held>,
+    /// When which parameter is looked at again.
+    due: Vec<(Polled, Instant)>,
+}
+
+impl Made {
+    fn new(texts: Rc<Texts>, held: BTreeMap<Parameter, Held>, config: &Config) -> Self {
+        let now = clock::monotonic();
+        let due = |own: &Polled| Some((own.clone(), again(own, now)?));
+        Self {
+            due: config.polled.iter().filter_map(due).collect(),
+            texts,
+            held,
+        }
+    }
+}
+
+impl Origin {
+    /// Nothing is read yet.
+    pub(crate) fn new(wanted: Wanted, state_directory: Option<&Path>) -> Self {
+        Self::asking(
+            wanted,
+            state_directory,
+            Box::new(|own| parameter(own).boxed()),
+        )
+    }
+
+    fn asking(wanted: Wanted, state_directory: Option<&Path>, ask: Ask) -> Self {
+        Self {
+            wanted,
+            ask,
+            copy: state_directory.map(|own| own.join(COPY)),
+            made: Made::default(),
+            before: None,
+            may_pass: false,
+            stale: Vec::new(),
+        }
+    }
+
+    /// Whether what is wrong with the last configuration may be over by itself: it depends on what
+    /// others tell, and what they told is not right, or not of today.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.may_pass
+    }
+
+    /// The last configuration could not be put into force: the one before is, and what has changed
+    /// since is news the next time.
+    pub(crate) fn refused(&mut self) {
+        if let Some(before) = self.before.take() {
+            let now = clock::monotonic();
+            self.made = before;
+            for (own, due) in &mut self.made.due {
+                *due = again(own, now).unwrap_or(*due);
+            }
+            self.save();
+        }
+    }
+
+    /// The configuration as it is now. Where it cannot be one, the last stays what it was.
+    pub(crate) async fn read(&mut self) -> Result<Config, Vec<Problem>> {
+        let texts = Rc::new(files::read(&self.wanted));
+        let asked = RefCell::new(BTreeSet::new());
+        let first = texts.config(&|own| {
+            asked.borrow_mut().insert(own.clone());
+            Held::Unasked
+        });
+        let asked = asked.into_inner();
+        if asked.is_empty() {
+            self.may_pass = false;
+            let config = first?;
+            self.adopt(texts, BTreeMap::new(), &config);
+            return Ok(config);
+        }
+        let held = self.told(asked).await;
+        // What is right with the mocks is right but for what others told.
+        self.may_pass = first.is_ok() || !self.stale.is_empty() || self.may_pass;
+        let mut config = texts.config(&|own| known(&held, own))?;
+        let stale = self.stale.iter().map(|(parameter, why)| {
+            let detail = format!("The parameter {parameter} is as it was told last: {why}.");
+            Problem::warning(ProblemCode::Unreadable, detail)
+        });
+        config.warnings.extend(stale);
+        self.adopt(texts, held, &config);
+        Ok(config)
+    }
+
+    /// Waits until a parameter holds something else; then the configuration is that of the files
+    /// as they were read last, or cannot be one.
+    pub(crate) async fn changed(&mut self) -> Result<Config, Vec<Problem>> {
+        loop {
+            let Some(next) = self.made.due.iter().map(|(_, due)| *due).min() else {
+                return pending().await;
+            };
+            sleep_until(next).await;
+            let is_due = |(own, due): &(Polled, Instant)| (*due <= next).then(|| own.clone());
+            let polled: Vec<Polled> = self.made.due.iter().filter_map(is_due).collect();
+            let asked = polled.into_iter().map(|own| own.parameter).collect();
+            let told = self.told(asked).await;
+            let now = clock::monotonic();
+            for (own, due) in self.made.due.iter_mut().filter(|(_, due)| *due <= next) {
+                *due = again(own, now).unwrap_or(now + LIMIT);
+            }
+            for (parameter, why) in &self.stale {
+                tracing::warn!(parameter, why, "what it held last stays in force");
+            }
+            let mut held = self.made.held.clone();
+            for (parameter, new) in told {
+                match &new {
+                    Held::Text(_) => drop(held.insert(parameter, new)),
+                    Held::Unreadable(why) => {
+                        let parameter = parameter.name;
+                        tracing::warn!(parameter, why, "what it held last stays in force");
+                    }
+                    Held::Unasked => {}
+                }
+            }
+            if held == self.made.held {
+                continue;
+            }
+            let texts = self.made.texts.clone();
+            match texts.config(&|own| known(&held, own)) {
+                Ok(config) => {
+                    self.adopt(texts, held, &config);
+                    return Ok(config);
+                }
+                Err(problems) => {
+                    // It is told once, and is no news before it is otherwise.
+                    self.made.held = held;
+                    return Err(problems);
+                }
+            }
+        }
+    }
+
+    /// Takes in what a configuration was made of.
+    fn adopt(&mut self, texts: Rc<Texts>, held: BTreeMap<Parameter, Held>, config: &Config) {
+        let made = Made::new(texts, held, config);
+        self.before = Some(std::mem::replace(&mut self.made, made));
+        self.save();
+    }
+
+    /// Keeps what parameters hold for a start without AWS.
+    fn save(&self) {
+        if let (Some(path), false) = (&self.copy, self.made.held.is_empty())
+            && let Err(error) = save(path, &self.made.held)
+        {
+            let (path, why) = (path.display(), text::chain(&error));
+            tracing::warn!(%path, why, "what parameters hold is not kept for a start without AWS");
+        }
+    }
+
+    /// What parameters hold, each within its time.
+    async fn told(&mut self, asked: BTreeSet<Parameter>) -> BTreeMap<Parameter, Held> {
+        let late = || Untold {
+            may_pass: true,
+            why: format!("no answer within {} s", LIMIT.as_secs()),
+        };
+        let tell = async |own: Parameter| {
+            let told = timeout(LIMIT, (self.ask)(own.clone())).await;
+            (own, told.unwrap_or_else(|_| Err(late())))
+        };
+        let all = join_all(asked.into_iter().map(tell)).await;
+        let mut held = BTreeMap::new();
+        (self.may_pass, self.stale) = (false, Vec::new());
+        for (own, told) in all {
+            let known = match told {
+                Ok(text) => Held::Text(text),
+                Err(untold) => {
+                    let last = untold.may_pass.then(|| self.last(&own)).flatten();
+                    self.may_pass |= untold.may_pass;
+                    match last {
+                        Some(last) => {
+                            self.stale.push((own.name.clone(), untold.why));
+                            Held::Text(last)
+                        }
+                        None => Held::Unreadable(untold.why),
+                    }
+                }
+            };
+            held.insert(own, known);
+        }
+        held
+    }
+
+    /// What a parameter held when it was told last.
+    fn last(&self, parameter: &Parameter) -> Option<String> {
+        if let Some(Held::Text(text)) = self.made.held.get(parameter) {
+            return Some(text.clone());
+        }
+        let kept: Value =
+            serde_json::from_str(&files::read_limited(self.copy.as_ref()?).ok()?).ok()?;
+        let is_it = |own: &&Value| {
+            own["name"] == parameter.name.as_str() && own["region"] == json!(parameter.region)
+        };
+        let own = kept.as_array()?.iter().find(is_it)?;
+        Some(own["value"].as_str()?.to_owned())
+    }
+}
+
+fn known(held: &BTreeMap<Parameter, Held>, parameter: &Parameter) -> Held {
+    let untold = || Held::Unreadable("it was not asked for".to_owned());
+    held.get(parameter).cloned().unwrap_or_else(untold)
+}
+
+/// When a parameter is looked at next.
+fn again(polled: &Polled, now: Instant) -> Option<Instant> {
+    Some(now + polled.every?.unsigned_abs())
+}
+
+/// Writes what parameters hold.
+fn save(path: &Path, held: &BTreeMap<Parameter, Held>) -> io::Result<()> {
+    let text = |(parameter, own): (&Parameter, &Held)| match own {
+        Held::Text(value) => Some(json!({
+            "name": parameter.name,
+            "region": parameter.region,
+            "value": value,
+        })),
+        _ => None,
+    };
+    let all: Vec<Value> = held.iter().filter_map(text).collect();
+    files::replace(path, &Value::Array(all).to_string())
+}
+
+#[cfg(feature = "aws")]
+async fn parameter(parameter: Parameter) -> Result<String, Untold> {
+    crate::providers::aws::ssm_parameters::parameter(&parameter).await
+}
+
+#[cfg(not(feature = "aws"))]
+async fn parameter(_: Parameter) -> Result<String, Untold> {
+    Err(Untold {
+        may_pass: false,
+        why: "this build cannot ask AWS".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::fs;
+    use std::path::Path;
+    use std::sync::{Arc, Mutex, PoisonError};
+    use std::time::Duration;
+
+    use futures::FutureExt;
+    use tempfile::TempDir;
+    use tokio::time::timeout;
+
+    use super::{Origin, Untold, Wanted};
+    use crate::config::Config;
+    use crate::config::diagnostic::Problem;
+    use crate::host::clock;
+
+    /// What is answered, one after the other, and the last for ever.
+    type Answers = Arc<Mutex<VecDeque<Result<String, Untold>>>>;
+
+    fn region(name: &str) -> Result<String, Untold> {
+        Ok(format!(
+            r#"{{"clusters": {{"demo": {{"region": "{name}"}}}}}}"#
+        ))
+    }
+
+    fn untold(may_pass: bool) -> Result<String, Untold> {
+        let why = "AWS could not be reached".to_owned();
+        Err(Untold { may_pass, why })
+    }
+
+    fn origin(folder: &Path, answers: &Answers) -> Origin {
+        let wanted = Wanted {
+            paths: vec![folder.join("main.hcl")],
+            ..Wanted::default()
+        };
+        let answers = answers.clone();
+        let ask = move |_| {
+            let mut left = answers.lock().unwrap_or_else(PoisonError::into_inner);
+            let next = match left.len() {
+                1 => left.front().cloned(),
+                _ => left.pop_front(),
+            };
+            async move { next.expect("an answer") }.boxed()
+        };
+        Origin::asking(wanted, Some(folder), Box::new(ask))
+    }
+
+    /// A folder with a configuration whose clusters are in a parameter, its origin, and what that
+    /// is told.
+    fn set_up(told: &[Result<String, Untold>]) -> (TempDir, Origin, Answers) {
+        let folder = TempDir::new().expect("a directory");
+        write(folder.path(), "tags = {}");
+        let answers: Answers = Arc::new(Mutex::new(told.iter().cloned().collect()));
+        let origin = origin(folder.path(), &answers);
+        (folder, origin, answers)
+    }
+
+    fn write(folder: &Path, more: &str) {
+        let text = format!(
+            r#"data "terraform_output" "platform" {{
+  ssm_parameter = "/outputs"
+  refresh       = "10m"
+  mock          = {{ clusters = {{ mock = {{ region = "mock" }} }} }}
+}}
+cluster "fleet" {{
+  for_each = data.terraform_output.platform.clusters
+  name     = each.key
+  region   = each.value.region
+  {more}
+  simulated {{}}
+}}
+"#
+        );
+        fs::write(folder.join("main.hcl"), text).expect("written");
+    }
+
+    fn region_of(read: Result<Config, Vec<Problem>>) -> String {
+        let config = read.expect("a configuration");
+        assert_eq!(config.clusters.len(), 1);
+        config.clusters[0].region.clone()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_value_makes_another_configuration_when_it_is_due() {
+        let told = [region("one"), region("one"), untold(true), region("two")];
+        let (_folder, mut origin, _) = set_up(&told);
+        assert_eq!(region_of(origin.read().await), "one");
+        let start = clock::monotonic();
+        assert_eq!(region_of(origin.changed().await), "two");
+        assert_eq!(start.elapsed().as_secs(), 1800);
+        // From here on it is the same for ever.
+        assert!(
+            timeout(Duration::from_hours(3), origin.changed())
+                .await
+                .is_err()
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn files_that_are_being_written_wait_for_the_next_reload() {
+        let (folder, mut origin, answers) = set_up(&[region("one"), region("two")]);
+        assert_eq!(region_of(origin.read().await), "one");
+        write(folder.path(), "half =");
+        assert_eq!(region_of(origin.changed().await), "two");
+        assert!(origin.read().await.is_err());
+        assert!(!origin.may_pass());
+        answers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push_back(region("three"));
+        assert_eq!(region_of(origin.changed().await), "three");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_could_not_be_put_into_force_is_news_again() {
+        let (folder, mut origin, _) = set_up(&[region("one"), region("two")]);
+        assert_eq!(region_of(origin.read().await), "one");
+        for _ in 0..3 {
+            assert_eq!(region_of(origin.changed().await), "two");
+            origin.refused();
+        }
+        // A reload that is refused leaves the files that are in force.
+        write(folder.path(), "tags = { More = \"files\" }");
+        let config = origin.read().await.expect("a configuration");
+        assert_eq!(config.clusters[0].tags.len(), 1);
+        origin.refused();
+        let config = origin.changed().await.expect("a configuration");
+        assert_eq!(config.clusters[0].tags.len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn outputs_of_another_shape_are_told_once() {
+        let odd = Ok(r#"{"clusters": {"demo": {}}}"#.to_owned());
+        let told = [region("one"), odd.clone(), odd.clone(), odd, region("one")];
+        let (_folder, mut origin, _) = set_up(&told);
+        assert_eq!(region_of(origin.read().await), "one");
+        assert!(origin.changed().await.is_err());
+        let start = clock::monotonic();
+        assert_eq!(region_of(origin.changed().await), "one");
+        assert_eq!(start.elapsed().as_secs(), 1800);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_without_an_answer_goes_on_with_what_was_told_last() {
+        let (folder, mut first, answers) = set_up(&[untold(true)]);
+        assert!(first.read().await.is_err());
+        assert!(first.may_pass());
+        let set = |told| *answers.lock().unwrap_or_else(PoisonError::into_inner) = [told].into();
+        set(region("one"));
+        assert_eq!(region_of(first.read().await), "one");
+        set(untold(true));
+        let mut again = origin(folder.path(), &answers);
+        let config = again.read().await.expect("a configuration");
+        assert_eq!(config.clusters[0].region, "one");
+        let told = config.warnings.iter().map(|own| own.detail.as_str());
+        assert!(
+            told.into_iter()
+                .any(|own| own.contains("as it was told last"))
+        );
+        // With new files an old answer may be wrong, and another start may help.
+        write(folder.path(), "tags = { New = each.value.new }");
+        let mut again = origin(folder.path(), &answers);
+        assert!(again.read().await.is_err());
+        assert!(again.may_pass());
+        write(folder.path(), "tags = {}");
+        // What is gone is gone.
+        set(untold(false));
+        let mut again = origin(folder.path(), &answers);
+        assert!(again.read().await.is_err());
+        // Terraform may have yet to make it.
+        assert!(again.may_pass());
+        // What is wrong with the files is wrong whatever others tell.
+        write(folder.path(), "nonsense = 5");
+        set(region("one"));
+        let mut again = self::origin(folder.path(), &answers);
+        assert!(again.read().await.is_err());
+        assert!(!again.may_pass());
+    }
+}

@@ -1,0 +1,213 @@
+//! Engines that outlive their term. It must not know how an engine decides.
+
+use std::sync::mpsc as threads;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Request, Response, StatusCode};
+use kube::Client;
+use kube::client::Body;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tower::{BoxError, service_fn};
+
+use super::{Driver, Parts};
+use crate::catalog::Catalog;
+use crate::engine::Engine;
+use crate::engine::command::{Answer, Command, FailureKind, Refusal};
+use crate::engine::event::Event;
+use crate::host::clock::Moment;
+use crate::kubernetes::client::Connection;
+use crate::model::cluster::{Cluster, Mode};
+use crate::model::pool::Pool;
+use crate::model::watched_object::{Kind, Namespace, Object};
+use crate::outbound::fence;
+use crate::providers::{Provider, not_ours};
+use crate::runtime::cluster_handle::Front;
+use crate::runtime::fleet_task::FleetHandle;
+
+/// Nodes of the static pool, all launched at once.
+const NODES: u32 = 5;
+const HOUR: Duration = Duration::from_hours(1);
+
+/// A provider whose calls wait for their turn before they are sent, as those of AWS do.
+struct Slow {
+    /// Whether it is anybody's turn.
+    turn: watch::Sender<bool>,
+    /// Calls that were begun, and the terms of those that were sent.
+    calls: Mutex<(usize, Vec<Option<u64>>)>,
+}
+
+impl Slow {
+    fn sent(&self) -> Vec<Option<u64>> {
+        self.calls.lock().expect("no panic").1.clone()
+    }
+
+    fn begun(&self) -> usize {
+        self.calls.lock().expect("no panic").0
+    }
+
+    async fn launch(&self) -> Answer {
+        self.calls.lock().expect("no panic").0 += 1;
+        let mut turn = self.turn.subscribe();
+        drop(turn.wait_for(|own| *own).await);
+        if let Err(fenced) = fence::pass(true) {
+            let (kind, text) = (FailureKind::Unknown, fenced.to_string());
+            return Answer::Failed { kind, text };
+        }
+        let fences = fence::carried().unwrap_or_default();
+        let term = fences.first().and_then(|own| own.term());
+        self.calls.lock().expect("no panic").1.push(term);
+        Answer::LaunchRefused(Vec::<Refusal>::new())
+    }
+}
+
+impl Provider for Slow {
+    fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
+        async move {
+            match command {
+                Command::Launch(_) => self.launch().await,
+                Command::ListInstances => Answer::Instances(Vec::new()),
+                other => not_ours(&other),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// An API server that has no Lease and answers no listing: the tests send the events themselves.
+fn api() -> Connection {
+    let answer = |request: Request<Body>| async move {
+        if !request.uri().path().contains("/leases/") {
+            return std::future::pending().await;
+        }
+        let text = json!({"status": "Failure", "reason": "NotFound", "code": 404}).to_string();
+        let answer = Response::builder().status(StatusCode::NOT_FOUND);
+        Ok::<_, BoxError>(answer.body(Body::from(text.into_bytes()))?)
+    };
+    Connection::over(Client::new(service_fn(answer), "default"))
+}
+
+struct Stage {
+    parts: Parts,
+    provider: Arc<Slow>,
+    front: Arc<Front>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let mut pool = Pool::new("general");
+        pool.replicas = Some(NODES);
+        let mut cluster = Cluster {
+            installation: "tests".into(),
+            name: "one".into(),
+            mode: Mode::Manage,
+            pools: vec![pool],
+            ..Cluster::default()
+        };
+        // One call at a time: the other commands stay with the engine.
+        cluster.api.concurrency = 1;
+        let provider = Arc::new(Slow {
+            turn: watch::channel(false).0,
+            calls: Mutex::default(),
+        });
+        Self {
+            front: Arc::new(Front::new(cluster.name.clone())),
+            parts: Parts {
+                read_clocks: Moment::now,
+                cluster: Arc::new(cluster),
+                catalog: Arc::new(Catalog::shipped()),
+                connection: api(),
+                provider: provider.clone(),
+            },
+            provider,
+        }
+    }
+
+    /// Begins a term, and has an engine stand for it that knows all there is.
+    async fn lead(&self) -> (u64, Driver) {
+        let fence = &self.parts.connection.fence;
+        let term = fence.begin("term/one.1.1");
+        fence.open(Moment::now(), HOUR);
+        let seat = FleetHandle::start().join(&self.parts.cluster.name).await;
+        let driver = Driver::start(self.parts.clone(), term, seat, self.front.clone());
+        let driver = driver.expect("a thread");
+        for kind in Kind::ALL {
+            let objects = match kind {
+                Kind::Namespace => vec![Object::Namespace(Namespace {
+                    name: "kube-system".to_owned(),
+                    uid: "here".to_owned(),
+                    ..Namespace::default()
+                })],
+                _ => Vec::new(),
+            };
+            assert!(driver.tell(Event::Reset(kind, objects)).await);
+        }
+        assert!(driver.tell(Event::BuffersChanged(Vec::new())).await);
+        (term, driver)
+    }
+
+    /// Has the engine do nothing until what is returned is dropped.
+    async fn block(&self) -> threads::Sender<()> {
+        let (release, blocked) = threads::channel::<()>();
+        let (begun, begins) = threads::channel();
+        let front = self.front.clone();
+        tokio::spawn(async move {
+            let question = move |_: &Engine, _| {
+                begun.send(()).expect("somebody waits");
+                blocked.recv().unwrap_or_default();
+            };
+            front.ask(question).await.unwrap_or_default();
+        });
+        until(|| begins.try_recv().is_ok()).await;
+        release
+    }
+}
+
+async fn until(mut holds: impl FnMut() -> bool) {
+    for _ in 0..300 {
+        if holds() {
+            return;
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    panic!("it has not come to that within 30 s");
+}
+
+#[tokio::test]
+async fn an_engine_that_hangs_sends_nothing_in_a_later_term_of_the_same_host() {
+    let stage = Stage::new();
+    let (_, first) = stage.lead().await;
+    // One command waits for its turn, and four wait behind it.
+    until(|| stage.provider.begun() == 1).await;
+    let blocked = stage.block().await;
+    let (second, other) = stage.lead().await;
+    // The first engine goes on, and no one has told it to stop.
+    drop(blocked);
+    sleep(Duration::from_secs(2)).await;
+    stage.provider.turn.send_replace(true);
+    until(|| stage.provider.sent().len() >= NODES as usize).await;
+    first.stop().await;
+    other.stop().await;
+    let sent = stage.provider.sent();
+    assert!(sent.iter().all(|own| *own == Some(second)), "{sent:?}");
+}
+
+#[tokio::test]
+async fn an_engine_that_was_told_to_stop_in_a_long_pass_gives_out_nothing_more() {
+    let stage = Stage::new();
+    let (term, driver) = stage.lead().await;
+    until(|| stage.provider.begun() == 1).await;
+    let blocked = stage.block().await;
+    let stopped = tokio::spawn(driver.stop());
+    sleep(Duration::from_millis(500)).await;
+    stage.provider.turn.send_replace(true);
+    drop(blocked);
+    stopped.await.expect("no panic");
+    assert_eq!(stage.provider.begun(), 1);
+    // What was under way is answered.
+    assert_eq!(stage.provider.sent(), [Some(term)]);
+}

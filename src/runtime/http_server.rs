@@ -1,0 +1,117 @@
+//! What the daemon tells about itself over HTTP: is it alive, is it ready, what has it counted.
+//! It must not know how any of that comes about.
+
+use std::io;
+
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use listenfd::ListenFd;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::host::clock;
+use crate::runtime::cluster_handle::{Clusters, Standing};
+use crate::telemetry::report_metrics::Counted;
+
+/// Why nothing is served.
+#[derive(Debug, Error)]
+#[error("listen on {0} for /metrics, /livez and /readyz; set telemetry.listen to a free address")]
+pub(crate) struct AdminError(String, #[source] io::Error);
+
+#[derive(Clone)]
+struct Shown {
+    clusters: watch::Receiver<Clusters>,
+    metrics: Counted,
+}
+
+/// The socket that the service manager holds for us, if it does: `outrigger.socket`.
+fn handed() -> Result<Option<TcpListener>, AdminError> {
+    let take = || {
+        let Some(listener) = ListenFd::from_env().take_tcp_listener(0)? else {
+            return Ok(None);
+        };
+        listener.set_nonblocking(true)?;
+        TcpListener::from_std(listener).map(Some)
+    };
+    take().map_err(|it| AdminError("the socket of the service manager".to_owned(), it))
+}
+
+/// Serves from here on, until the process ends; at the address unless the service manager has a
+/// socket for us.
+pub(crate) async fn start(
+    address: &str,
+    clusters: watch::Receiver<Clusters>,
+    metrics: Counted,
+) -> Result<(), AdminError> {
+    let listener = match handed()? {
+        Some(listener) => listener,
+        None => TcpListener::bind(address)
+            .await
+            .map_err(|it| AdminError(address.to_owned(), it))?,
+    };
+    let address = listener
+        .local_addr()
+        .map_or(address.to_owned(), |it| it.to_string());
+    let router = Router::new()
+        .route("/livez", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(render))
+        .with_state(Shown { clusters, metrics });
+    tracing::info!(address, "serving /livez, /readyz and /metrics");
+    tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, router).await {
+            tracing::error!(%error, "serving /metrics ended");
+        }
+    });
+    Ok(())
+}
+
+/// Ready when every cluster is, or is known not to become so soon. Before the first is shown
+/// nothing is ready, nor while an engine has just ended.
+async fn readyz(State(shown): State<Shown>, RawQuery(query): RawQuery) -> impl IntoResponse {
+    let verbose = query.is_some_and(|query| query.split('&').any(|it| it.starts_with("verbose")));
+    let clusters = shown.clusters.borrow().clone();
+    let mut text = String::new();
+    let mut all = !clusters.is_empty();
+    for cluster in &clusters {
+        let standing = cluster.standing();
+        all &= standing.is_settled();
+        if verbose {
+            text.push_str(&format!(
+                "cluster {}: {}\n",
+                cluster.name,
+                standing.as_str()
+            ));
+            let undone = cluster.undone().into_iter();
+            for own in undone.filter(|_| standing != Standing::Ended) {
+                text.push_str(&format!("cluster {}: {own}\n", cluster.name));
+            }
+        }
+    }
+    text.push_str(if all { "ok\n" } else { "not ready\n" });
+    (
+        if all {
+            StatusCode::OK
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
+        },
+        text,
+    )
+}
+
+async fn render(State(shown): State<Shown>) -> impl IntoResponse {
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    let clusters = shown.clusters.borrow().clone();
+    let now = clock::now();
+    let counted: Vec<_> = clusters.iter().flat_map(|own| own.counted(now)).collect();
+    let samples = counted.iter().map(|own| &own[..]);
+    let names = clusters.iter().map(|own| own.name.as_str()).collect();
+    (
+        [(header::CONTENT_TYPE, kind)],
+        shown.metrics.render(&names, samples),
+    )
+}

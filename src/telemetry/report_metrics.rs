@@ -1,0 +1,725 @@
+//! Counters and gauges under Karpenter's names where they mean the same, else `outrigger_*`.
+//! It must not know who reads them.
+
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use ::metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use thiserror::Error;
+
+use crate::config::config_diff::Written;
+use crate::config::settings::{MetricNames, Telemetry};
+use crate::engine::event::Interruption;
+use crate::engine::report::Report;
+use crate::host::clock;
+use crate::model::claim::Phase;
+use crate::model::id::{ClusterName, PoolName};
+use crate::model::pool::Reason;
+use crate::scheduling::static_pools::Need;
+use crate::telemetry::cluster_collector;
+use crate::telemetry::cluster_collector::{Sample, count};
+use crate::telemetry::metric_definitions::{
+    ALL, DECISIONS, Kind, LIFETIMES, NOTICES, PASSES, PLANS, UNHEALTHY, about,
+};
+
+/// Why nothing is counted.
+#[derive(Debug, Error)]
+pub(crate) enum MetricsError {
+    #[error("set the metrics up")]
+    Build(#[source] BuildError),
+    #[error("set the metrics up: they are already")]
+    Twice,
+}
+
+/// Everything that was counted.
+#[derive(Clone)]
+pub(crate) struct Counted {
+    handle: PrometheusHandle,
+    /// How the names of series begin that are not wanted.
+    unwanted: Vec<&'static str>,
+}
+
+/// Whether each node has series of its own: as the recorder, once for the whole process.
+static PER_NODE: OnceLock<bool> = OnceLock::new();
+
+/// Bounds in seconds of how long a pass may have taken: where one is too slow, by how much.
+const PASS_BOUNDS: [f64; 11] = [
+    0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0,
+];
+
+/// Bounds in seconds of what pods, nodes and messages wait for.
+const WAIT_BOUNDS: [f64; 14] = [
+    0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
+];
+
+/// Bounds in seconds of how old nodes get: from ten minutes to a quarter of a year.
+const AGE_BOUNDS: [f64; 10] = [
+    600.0,
+    3600.0,
+    14_400.0,
+    43_200.0,
+    86_400.0,
+    172_800.0,
+    604_800.0,
+    1_209_600.0,
+    2_592_000.0,
+    7_776_000.0,
+];
+
+/// The bounds of each histogram.
+const BOUNDS: [(&str, &[f64]); 5] = [
+    (PASSES, &PASS_BOUNDS),
+    (PLANS, &PASS_BOUNDS),
+    (DECISIONS, &WAIT_BOUNDS),
+    (NOTICES, &WAIT_BOUNDS),
+    (LIFETIMES, &AGE_BOUNDS),
+];
+
+/// The cluster that a line is about. No name of one has anything to escape in it.
+fn cluster_of(line: &str) -> Option<&str> {
+    let (_, labels) = line.split_once('{')?;
+    let start = match labels.strip_prefix("cluster=\"") {
+        Some(own) => own,
+        None => labels.split_once(",cluster=\"")?.1,
+    };
+    start.split('"').next()
+}
+
+/// Whether each node has series of its own.
+pub(crate) fn per_node() -> bool {
+    PER_NODE.get().copied().unwrap_or(false)
+}
+
+impl Counted {
+    /// Counts from here on, for the whole process; only series under the names that are wanted are
+    /// shown.
+    pub(crate) fn init(telemetry: &Telemetry, written: &Written) -> Result<Self, MetricsError> {
+        let mut builder = PrometheusBuilder::new().set_quantiles(&[0.0, 0.5, 0.9, 0.99, 1.0]);
+        for (name, bounds) in BOUNDS {
+            let name = Matcher::Full(name.to_owned());
+            builder = builder.and_then(|own| own.set_buckets_for_metric(name, bounds));
+        }
+        let recorder = builder.map_err(MetricsError::Build)?.build_recorder();
+        let handle = recorder.handle();
+        ::metrics::set_global_recorder(recorder).map_err(|_| MetricsError::Twice)?;
+        PER_NODE.get_or_init(|| telemetry.per_node);
+        for own in ALL {
+            match own.kind {
+                Kind::Counter => describe_counter!(own.name, own.about),
+                Kind::Gauge => describe_gauge!(own.name, own.about),
+                Kind::Summary | Kind::Histogram => describe_histogram!(own.name, own.about),
+            }
+        }
+        for name in ["outrigger_build_info", "karpenter_build_info"] {
+            gauge!(name, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+        }
+        // Whoever counts has read one.
+        reloaded(true);
+        in_force(written);
+        let all = [
+            (MetricNames::Karpenter, "karpenter_"),
+            (MetricNames::Karpenter, "controller_runtime_"),
+            (MetricNames::Outrigger, "outrigger_"),
+        ];
+        let names = &telemetry.metric_names;
+        let unwanted = all.into_iter().filter(|(name, _)| !names.contains(name));
+        Ok(Self {
+            handle,
+            unwanted: unwanted.map(|(_, prefix)| prefix).collect(),
+        })
+    }
+
+    /// All of it about these clusters and these samples, in the text format of Prometheus. What was
+    /// counted of a cluster that is configured no more is shown again once it is.
+    pub(crate) fn render<'s>(
+        &self,
+        clusters: &BTreeSet<&str>,
+        samples: impl Iterator<Item = &'s [Sample]>,
+    ) -> String {
+        let mut text = self.handle.render();
+        text.push_str(&cluster_collector::render(samples, about));
+        let is_shown = |line: &&str| {
+            let own = line.strip_prefix("# TYPE ");
+            let own = own.or(line.strip_prefix("# HELP ")).unwrap_or(line);
+            let mut unwanted = self.unwanted.iter();
+            !unwanted.any(|prefix| own.starts_with(prefix))
+                && cluster_of(own).is_none_or(|own| clusters.contains(own))
+        };
+        text.split_inclusive('\n').filter(is_shown).collect()
+    }
+
+    /// Drops what summaries need no more.
+    pub(crate) fn keep_small(&self) {
+        self.handle.run_upkeep();
+    }
+}
+
+/// Counts what an engine decided or saw. What is merely observed is not done, so not counted.
+#[expect(clippy::too_many_lines, reason = "a table: one arm a kind")]
+pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
+    let name = || cluster.to_string();
+    match report {
+        Report::Planned {
+            pending,
+            placed,
+            claims,
+            unplaced,
+            ..
+        } => {
+            counter!("outrigger_plans_total", "cluster" => name()).increment(1);
+            for (state, pods) in [
+                ("pending", pending),
+                ("placed", placed),
+                ("unplaced", unplaced),
+            ] {
+                gauge!("outrigger_plan_pods", "cluster" => name(), "state" => state)
+                    .set(count(*pods));
+            }
+            gauge!("outrigger_plan_claims", "cluster" => name()).set(count(*claims));
+        }
+        Report::Decided(waited) => {
+            let bounded = histogram!(DECISIONS, "cluster" => name());
+            let exact = histogram!("outrigger_pods_decided_seconds", "cluster" => name());
+            for own in waited {
+                bounded.record(own.as_secs_f64());
+                exact.record(own.as_secs_f64());
+            }
+        }
+        Report::ClaimPlanned { pool, .. } if managed => {
+            let pool = pool.to_string();
+            counter!("karpenter_nodeclaims_created_total", "cluster" => name(), "nodepool" => pool)
+                .increment(1);
+        }
+        Report::ClaimLaunched { offering, .. } => {
+            let kind = offering.capacity_type.as_str();
+            counter!("outrigger_launches_total", "cluster" => name(), "capacity_type" => kind)
+                .increment(1);
+        }
+        Report::ClaimRefused { refusals, .. } => {
+            for refusal in refusals {
+                let zone = refusal.offering.zone.to_string();
+                let kind = refusal.offering.capacity_type.as_str();
+                let reason = refusal.kind.as_str();
+                counter!(
+                    "outrigger_ice_total",
+                    "cluster" => name(), "zone" => zone, "capacity_type" => kind,
+                    "reason" => reason
+                )
+                .increment(1);
+            }
+        }
+        Report::PodStarted(took) => {
+            // Clocks may differ.
+            histogram!("karpenter_pods_startup_duration_seconds", "cluster" => name())
+                .record(took.as_secs_f64().max(0.0));
+        }
+        Report::ClaimPhase {
+            pool,
+            node,
+            phase,
+            found: false,
+            ..
+        } if managed => phase_reached(&name(), pool.as_str(), node.is_some(), *phase),
+        Report::Retire {
+            pool, reason, pods, ..
+        } if managed => {
+            if *reason == Reason::Empty {
+                decided(&name(), Some(pool), ("delete", *reason, "empty"));
+            }
+            let reason = reason.as_str();
+            counter!(
+                "karpenter_nodeclaims_disrupted_total",
+                "cluster" => name(), "nodepool" => pool.to_string(), "reason" => reason
+            )
+            .increment(1);
+            let pods = u64::try_from(*pods).unwrap_or(u64::MAX);
+            counter!(
+                "karpenter_pods_disruption_initiated_total",
+                "cluster" => name(), "reason" => reason
+            )
+            .increment(pods);
+        }
+        Report::Consolidates {
+            pool,
+            nodes,
+            claims,
+            ..
+        } if managed => {
+            let decision = if *claims == 0 { "delete" } else { "replace" };
+            let many = if *nodes == 1 { "single" } else { "multi" };
+            decided(
+                &name(),
+                pool.as_ref(),
+                (decision, Reason::Underutilized, many),
+            );
+        }
+        Report::Kept { reason, .. } => {
+            counter!(
+                "karpenter_voluntary_disruption_failed_validations_total",
+                "cluster" => name(), "reason" => reason.as_str()
+            )
+            .increment(1);
+        }
+        Report::Eligible { reason, nodes } => {
+            gauge!(
+                "karpenter_voluntary_disruption_eligible_nodes",
+                "cluster" => name(), "reason" => reason.as_str()
+            )
+            .set(count(*nodes));
+        }
+        Report::Evicted { reason, .. } => {
+            let reason = reason.as_str();
+            counter!("karpenter_pods_drained_total", "cluster" => name(), "reason" => reason)
+                .increment(1);
+        }
+        Report::Ended {
+            pool, took, age, ..
+        } => {
+            for (series, time) in [
+                ("karpenter_nodes_termination_duration_seconds", took),
+                (LIFETIMES, age),
+            ] {
+                histogram!(series, "cluster" => name(), "nodepool" => pool.to_string())
+                    .record(time.as_secs_f64());
+            }
+        }
+        Report::Interrupted { what, .. } => {
+            if *what == Interruption::Failed {
+                counter!(UNHEALTHY, "cluster" => name()).increment(1);
+            }
+            let what = what.as_str();
+            counter!("outrigger_interruptions_total", "cluster" => name(), "kind" => what)
+                .increment(1);
+        }
+        Report::DrainHeld { .. } => {
+            counter!("outrigger_drains_held_total", "cluster" => name()).increment(1);
+        }
+        Report::DrainForced { .. } => {
+            counter!("outrigger_drains_forced_total", "cluster" => name()).increment(1);
+        }
+        Report::Lingers { .. } => {
+            counter!("outrigger_instances_lingering_total", "cluster" => name()).increment(1);
+        }
+        Report::EvictRefused { .. } => {
+            counter!("outrigger_evictions_refused_total", "cluster" => name()).increment(1);
+        }
+        Report::Failed { command, kind, .. } => {
+            let kind = kind.as_str();
+            counter!(
+                "outrigger_failures_total",
+                "cluster" => name(), "command" => *command, "kind" => kind
+            )
+            .increment(1);
+        }
+        Report::Short(short) => missing(&name(), &short.need, short.missing),
+        Report::AllAnswered => {
+            gauge!("outrigger_plan_pods", "cluster" => name(), "state" => "unplaced").set(0.0);
+        }
+        Report::Enough(need) => missing(&name(), need, 0),
+        Report::Ailing(_) | Report::Well(_) => {
+            let own = f64::from(u8::from(matches!(report, Report::Ailing(_))));
+            gauge!("outrigger_braked", "cluster" => name(), "for" => "health").set(own);
+        }
+        Report::Held(_) | Report::Unheld { .. } => {
+            let own = f64::from(u8::from(matches!(report, Report::Held(_))));
+            gauge!("outrigger_braked", "cluster" => name(), "for" => "change").set(own);
+        }
+        Report::Mismatch(_) | Report::Matches => {
+            let own = f64::from(u8::from(matches!(report, Report::Mismatch(_))));
+            gauge!("outrigger_braked", "cluster" => name(), "for" => "identity").set(own);
+        }
+        Report::EndsHeld(_) | Report::EndsReleased => {
+            let own = f64::from(u8::from(matches!(report, Report::EndsHeld(_))));
+            gauge!("outrigger_braked", "cluster" => name(), "for" => "undrained").set(own);
+        }
+        Report::Unregistered { .. } => {
+            gauge!("outrigger_braked", "cluster" => name(), "for" => "registration").set(1.0);
+        }
+        Report::Registers { left, .. } => {
+            let own = f64::from(u8::from(*left > 0));
+            gauge!("outrigger_braked", "cluster" => name(), "for" => "registration").set(own);
+        }
+        Report::Frozen(_) => {
+            counter!("outrigger_freezes_total", "cluster" => name()).increment(1);
+        }
+        Report::Ready
+        | Report::Thawed
+        | Report::Unplaced(_)
+        | Report::ClaimPlanned { .. }
+        | Report::ClaimPhase { .. }
+        | Report::Adopted { .. }
+        | Report::NotAdopted { .. }
+        | Report::Retire { .. }
+        | Report::Consolidates { .. }
+        | Report::Drifted { .. }
+        | Report::Lacking { .. }
+        | Report::Unguarded { .. }
+        | Report::SameInstance { .. }
+        | Report::Misread(_)
+        | Report::Orphan { .. }
+        | Report::LeftClosed { .. }
+        | Report::Paused { .. }
+        | Report::Resumed { .. }
+        | Report::Shut { .. }
+        | Report::ClaimDenied { .. }
+        | Report::ClaimRenewed { .. }
+        | Report::BoundEarly { .. }
+        | Report::NotEarly { .. }
+        | Report::Stranger { .. } => {}
+    }
+}
+
+/// Counts a decision: whether others come in the place of what leaves, why it leaves, and whether
+/// it is one node that does not stand empty, several, or none of them used.
+fn decided(
+    cluster: &str,
+    pool: Option<&PoolName>,
+    (decision, reason, what): (&'static str, Reason, &'static str),
+) {
+    counter!(
+        "karpenter_voluntary_disruption_decisions_total",
+        "cluster" => cluster.to_owned(),
+        "nodepool" => pool.map_or_else(String::new, ToString::to_string),
+        "decision" => decision, "reason" => reason.as_str(),
+        "consolidation_type" => what
+    )
+    .increment(1);
+}
+
+/// Shows how much of what shall be there cannot be had.
+fn missing(cluster: &str, need: &Need, missing: usize) {
+    let (kind, name) = match need {
+        Need::Nodes(pool) => ("nodes", pool.to_string()),
+        Need::Room(buffer) => ("room", buffer.clone()),
+    };
+    let cluster = cluster.to_owned();
+    gauge!("outrigger_missing", "cluster" => cluster, "need" => kind, "name" => name)
+        .set(count(missing));
+}
+
+fn phase_reached(cluster: &str, pool: &str, has_node: bool, phase: Phase) {
+    let labels = || {
+        [
+            ("cluster", cluster.to_owned()),
+            ("nodepool", pool.to_owned()),
+        ]
+    };
+    match phase {
+        Phase::Registered => {
+            counter!("karpenter_nodes_created_total", &labels()).increment(1);
+        }
+        Phase::Gone => {
+            counter!("karpenter_nodeclaims_terminated_total", &labels()).increment(1);
+            if has_node {
+                counter!("karpenter_nodes_terminated_total", &labels()).increment(1);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Counts a pass of an engine, under the name by which controllers are known to dashboards.
+pub(crate) fn pass(cluster: &ClusterName, took: Duration) {
+    let labels = [
+        ("cluster", cluster.to_string()),
+        ("controller", "engine".to_owned()),
+    ];
+    counter!("controller_runtime_reconcile_total", &labels).increment(1);
+    histogram!(PASSES, &labels).record(took.as_secs_f64());
+}
+
+/// Counts a pass in which pods were planned for.
+pub(crate) fn planned(cluster: &ClusterName, took: Duration) {
+    histogram!(PLANS, "cluster" => cluster.to_string()).record(took.as_secs_f64());
+}
+
+/// Counts a command that was carried out, or not.
+pub(crate) fn command(
+    cluster: &ClusterName,
+    name: &'static str,
+    outcome: &'static str,
+    took: Duration,
+) {
+    let cluster = cluster.to_string();
+    counter!(
+        "outrigger_commands_total",
+        "cluster" => cluster.clone(), "command" => name, "outcome" => outcome
+    )
+    .increment(1);
+    histogram!("outrigger_command_duration_seconds", "cluster" => cluster, "command" => name)
+        .record(took.as_secs_f64());
+}
+
+/// Shows whether decisions are made for a cluster.
+pub(crate) fn status(cluster: &ClusterName, ready: bool) {
+    for name in ["outrigger_cluster_up", "karpenter_cluster_state_synced"] {
+        gauge!(name, "cluster" => cluster.to_string()).set(f64::from(u8::from(ready)));
+    }
+}
+
+/// Shows whether this host leads a cluster that is managed.
+pub(crate) fn leads(cluster: &ClusterName, leads: bool) {
+    gauge!("outrigger_cluster_leader", "cluster" => cluster.to_string())
+        .set(f64::from(u8::from(leads)));
+}
+
+/// Shows how many buffers that objects declare make no sense, or may not be read.
+pub(crate) fn buffers_left_out(cluster: &str, left_out: usize) {
+    gauge!("outrigger_buffers_left_out", "cluster" => cluster.to_owned()).set(count(left_out));
+}
+
+/// Counts an end of the program that launches for a cluster, which was not meant to end.
+pub(crate) fn program_ended(cluster: &ClusterName) {
+    counter!("outrigger_exec_ends_total", "cluster" => cluster.to_string()).increment(1);
+}
+
+/// Counts a line of that program that answers nothing.
+pub(crate) fn program_rambled(cluster: &ClusterName) {
+    counter!("outrigger_exec_garbage_total", "cluster" => cluster.to_string()).increment(1);
+}
+
+/// Notes how the last attempt to read the configuration went.
+pub(crate) fn reloaded(well: bool) {
+    gauge!("outrigger_config_last_reload_successful").set(f64::from(u8::from(well)));
+    let now = clock::now().as_second();
+    #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 fit 52 bits")]
+    gauge!("outrigger_config_last_reload_timestamp_seconds").set(now as f64);
+}
+
+/// Shows which configuration is in force, by a number that others do not have.
+pub(crate) fn in_force(written: &Written) {
+    gauge!("outrigger_config_hash").set(f64::from(written.print()));
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use jiff::SignedDuration;
+
+    use super::{cluster_of, report};
+    use crate::engine::command::{FailureKind, Refusal, RefusalKind};
+    use crate::engine::report::Report;
+    use crate::model::claim::Phase;
+    use crate::model::instance::{CapacityType, OfferingKey, Price};
+    use crate::model::pool::Reason;
+
+    /// What is shown once these were counted, all of one cluster.
+    fn counted(reports: &[Report], managed: bool) -> String {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            for own in reports {
+                report(&"prod".into(), managed, own);
+            }
+        });
+        recorder.handle().render()
+    }
+
+    fn check(text: &str, lines: &[&str]) {
+        for line in lines {
+            assert!(
+                text.lines().any(|own| own == *line),
+                "{line} is not in\n{text}"
+            );
+        }
+    }
+
+    fn leaves(reason: Reason, pods: usize) -> Report {
+        Report::Retire {
+            claim: "c".into(),
+            pool: "general".into(),
+            node: Some("n".into()),
+            reason,
+            price: None,
+            pods,
+        }
+    }
+
+    fn consolidates(nodes: usize, claims: usize) -> Report {
+        Report::Consolidates {
+            pool: Some("general".into()),
+            nodes,
+            claims,
+            before: Price::default(),
+            after: Price::default(),
+        }
+    }
+
+    #[test]
+    fn a_line_says_which_cluster_it_is_about() {
+        for (line, expect) in [
+            ("outrigger_cluster_up{cluster=\"a\"} 1", Some("a")),
+            ("x{state=\"placed\",cluster=\"b-1\"} 0", Some("b-1")),
+            ("x{eks_cluster=\"c\"} 0", None),
+            ("# TYPE outrigger_cluster_up gauge", None),
+            ("x 1", None),
+        ] {
+            assert_eq!(cluster_of(line), expect, "{line}");
+        }
+    }
+
+    #[test]
+    fn decisions_are_counted_by_what_comes_of_them() {
+        let reports = [
+            leaves(Reason::Empty, 0),
+            leaves(Reason::Empty, 0),
+            consolidates(1, 0),
+            consolidates(1, 1),
+            consolidates(3, 0),
+            consolidates(5, 1),
+            consolidates(2, 2),
+        ];
+        let series = |decision: &str, reason: &str, what: &str, count: u32| {
+            format!(
+                "karpenter_voluntary_disruption_decisions_total{{cluster=\"prod\",\
+                 nodepool=\"general\",decision=\"{decision}\",reason=\"{reason}\",\
+                 consolidation_type=\"{what}\"}} {count}"
+            )
+        };
+        let lines = [
+            series("delete", "empty", "empty", 2),
+            series("delete", "underutilized", "single", 1),
+            series("replace", "underutilized", "single", 1),
+            series("delete", "underutilized", "multi", 1),
+            series("replace", "underutilized", "multi", 2),
+        ];
+        let text = counted(&reports, true);
+        check(&text, &lines.each_ref().map(String::as_str));
+        let text = counted(&reports, false);
+        assert_eq!(text, "", "what is merely observed is no decision");
+    }
+
+    #[test]
+    fn nodes_that_leave_are_counted_with_their_pods_and_those_that_stay_after_all() {
+        let stays = |reason| Report::Kept {
+            claim: "c".into(),
+            reason,
+            why: "x".to_owned(),
+        };
+        let evicted = |reason| Report::Evicted {
+            pod: crate::model::id::ObjectKey::new("default", "p"),
+            reason,
+        };
+        let text = counted(
+            &[
+                leaves(Reason::Expired, 3),
+                leaves(Reason::Expired, 4),
+                leaves(Reason::Unhealthy, 1),
+                stays(Reason::Empty),
+                stays(Reason::Underutilized),
+                stays(Reason::Underutilized),
+                evicted(Reason::Drifted),
+                evicted(Reason::Drifted),
+                evicted(Reason::Interrupted),
+            ],
+            true,
+        );
+        let lines = [
+            ("nodeclaims_disrupted_total", "expired", 2),
+            ("nodeclaims_disrupted_total", "unhealthy", 1),
+            ("pods_disruption_initiated_total", "expired", 7),
+            ("pods_disruption_initiated_total", "unhealthy", 1),
+            ("voluntary_disruption_failed_validations_total", "empty", 1),
+            (
+                "voluntary_disruption_failed_validations_total",
+                "underutilized",
+                2,
+            ),
+            ("pods_drained_total", "drifted", 2),
+            ("pods_drained_total", "interrupted", 1),
+        ];
+        let lines = lines.map(|(name, reason, count)| {
+            let pool = match name {
+                "nodeclaims_disrupted_total" => ",nodepool=\"general\"",
+                _ => "",
+            };
+            format!("karpenter_{name}{{cluster=\"prod\"{pool},reason=\"{reason}\"}} {count}")
+        });
+        check(&text, &lines.each_ref().map(String::as_str));
+    }
+
+    #[test]
+    fn how_many_nodes_may_leave_is_shown_as_it_is_now() {
+        let all = [(Reason::Empty, 3), (Reason::Drifted, 2), (Reason::Empty, 1)];
+        let text = counted(
+            &all.map(|(reason, nodes)| Report::Eligible { reason, nodes }),
+            true,
+        );
+        let name = "karpenter_voluntary_disruption_eligible_nodes";
+        let lines = [("empty", 1), ("drifted", 2)].map(|(reason, nodes)| {
+            format!("{name}{{cluster=\"prod\",reason=\"{reason}\"}} {nodes}")
+        });
+        check(&text, &lines.each_ref().map(String::as_str));
+    }
+
+    #[test]
+    fn ends_of_nodes_are_counted_with_how_long_they_took_and_how_old_nodes_were() {
+        let gone = Report::ClaimPhase {
+            claim: "c".into(),
+            pool: "general".into(),
+            node: Some("n".into()),
+            phase: Phase::Gone,
+            found: false,
+        };
+        let ended = Report::Ended {
+            node: "n".into(),
+            pool: "general".into(),
+            took: SignedDuration::from_secs(90),
+            age: SignedDuration::from_hours(2),
+        };
+        let text = counted(&[gone, ended], true);
+        let of = "cluster=\"prod\",nodepool=\"general\"";
+        let lines = [
+            format!("karpenter_nodes_terminated_total{{{of}}} 1"),
+            format!("karpenter_nodes_termination_duration_seconds_sum{{{of}}} 90"),
+            format!("karpenter_nodes_lifetime_duration_seconds_sum{{{of}}} 7200"),
+        ];
+        check(&text, &lines.each_ref().map(String::as_str));
+    }
+
+    /// Launches that are refused count by zone and reason, calls that fail by what was to be done.
+    #[test]
+    fn what_fails_is_counted_by_what_it_is_about() {
+        let refusal = |zone: &str, kind| Refusal {
+            offering: OfferingKey {
+                instance_type: "m5.large".into(),
+                zone: zone.into(),
+                capacity_type: CapacityType::Spot,
+                reservation: None,
+            },
+            kind,
+        };
+        let failed = |command, kind| Report::Failed {
+            command,
+            kind,
+            text: "x".to_owned(),
+        };
+        let reports = [
+            Report::ClaimRefused {
+                claim: "c".into(),
+                refusals: vec![
+                    refusal("a", RefusalKind::InsufficientCapacity),
+                    refusal("b", RefusalKind::LimitExceeded),
+                ],
+            },
+            Report::ClaimRefused {
+                claim: "d".into(),
+                refusals: vec![refusal("a", RefusalKind::InsufficientCapacity)],
+            },
+            failed("launch", FailureKind::Invalid),
+            failed("terminate", FailureKind::Denied),
+        ];
+        let text = counted(&reports, true);
+        let lines = [
+            "outrigger_ice_total{cluster=\"prod\",zone=\"a\",capacity_type=\"spot\",\
+             reason=\"insufficient-capacity\"} 2",
+            "outrigger_ice_total{cluster=\"prod\",zone=\"b\",capacity_type=\"spot\",\
+             reason=\"limit-exceeded\"} 1",
+            "outrigger_failures_total{cluster=\"prod\",command=\"launch\",kind=\"invalid\"} 1",
+            "outrigger_failures_total{cluster=\"prod\",command=\"terminate\",kind=\"denied\"} 1",
+        ];
+        check(&text, &lines);
+    }
+}
