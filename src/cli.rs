@@ -3,9 +3,9 @@
 
 mod features;
 mod diagnostics;
-mod arguments;
+mod args;
 mod stdin;
-mod given;
+mod cluster_source;
 #[cfg(feature = "daemon")]
 mod run;
 mod validate;
@@ -124,7 +124,7 @@ enum Verb {
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut command = CommandLine::command();
     command.build();
-    let arguments = arguments::with_two_dashes(arguments, &arguments::long_options(&command));
+    let arguments = args::with_two_dashes(arguments, &args::long_options(&command));
     if let Some(code) = refuse_missing(&arguments) {
         return code;
     }
@@ -139,7 +139,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let colour = !line.no_color && !arguments::is_colour_unwanted();
+    let colour = !line.no_color && !args::is_colour_unwanted();
     let end = match line.verb {
         #[cfg(feature = "daemon")]
         Verb::Run(arguments) => run::execute(&arguments, colour),

@@ -8,7 +8,7 @@ use anyhow::bail;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use super::arguments::ConfigArguments;
+use super::args::ConfigArguments;
 use crate::doctor;
 use crate::doctor::{NoSuchCluster, Scope, TOPICS};
 

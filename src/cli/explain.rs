@@ -9,7 +9,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 
-use super::given::Given;
+use super::cluster_source::Given;
 use crate::host::clock;
 use crate::host::text::bounded;
 use crate::model::id::PodKey;

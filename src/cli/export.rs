@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 
-use super::arguments::ConfigArguments;
+use super::args::ConfigArguments;
 use super::diagnostics;
 use crate::migrate::karpenter::export::export;
 

@@ -10,8 +10,8 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::timeout;
 
-use super::arguments::ConfigArguments;
-use super::given::chosen;
+use super::args::ConfigArguments;
+use super::cluster_source::chosen;
 use crate::coordination::lease_annotations::{Pause, REASON_MAX, pause_key};
 use crate::engine::command::LeasePatch;
 use crate::host::clock;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::given::Given;
+use super::cluster_source::Given;
 use crate::host::clock::{self, Stopwatch};
 use crate::plan;
 use crate::plan::render::{FORMAT_VERSION, Shown};

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 
-use super::arguments::ConfigArguments;
+use super::args::ConfigArguments;
+use super::cluster_source::chosen;
 use super::diagnostics;
-use super::given::chosen;
 use crate::kubernetes::release::release_all;
 use crate::model::cluster::Mode;
 use crate::runtime::clusters::Drivers;

@@ -10,7 +10,7 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use http::{Method, StatusCode};
 
-use super::arguments::{ConfigArguments, SocketArguments};
+use super::args::{ConfigArguments, SocketArguments};
 use super::pause::annotate;
 use crate::coordination::lease_annotations::{ACCEPTED, accepted_with};
 use crate::host::text::line;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::BAD_CONFIG;
-use super::arguments::ConfigArguments;
+use super::args::ConfigArguments;
 use super::diagnostics;
 use crate::config::Config;
 use crate::config::diagnostic::Problem;

@@ -18,9 +18,9 @@ use clap::Args;
 use jiff::Timestamp;
 
 use self::chart::Day;
-use super::arguments;
+use super::args;
+use super::cluster_source::{chosen, read_catalog};
 use super::diagnostics;
-use super::given::{chosen, read_catalog};
 use crate::catalog::Catalog;
 use crate::config::diagnostic::Problem;
 use crate::config::{self, Config, Inputs, SourceFile};
@@ -69,7 +69,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
     #[command(flatten)]
-    variables: arguments::VariableArguments,
+    variables: args::VariableArguments,
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,

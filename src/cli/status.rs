@@ -13,7 +13,7 @@ use comfy_table::{CellAlignment, Table};
 use http::{Method, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 
-use super::arguments::SocketArguments;
+use super::args::SocketArguments;
 use crate::engine::views::status::{Paused, PoolStatus, Status};
 use crate::host::clock;
 use crate::host::text::bounded;

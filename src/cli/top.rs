@@ -1,16 +1,16 @@
 //! `outrigger top`: the clusters of this host's daemon on a full screen, while they change.
 //! It must not know how anything is found out: the daemon tells it.
 
-mod units;
-mod sheet;
-mod fit;
-mod heard;
-mod fleet;
-mod nodes;
-mod pods;
-mod timeline;
-mod screen;
-mod draw;
+mod format;
+mod table;
+mod column_layout;
+mod daemon_data;
+mod fleet_view;
+mod nodes_view;
+mod pods_view;
+mod activity_view;
+mod app;
+mod render;
 mod terminal;
 #[cfg(test)]
 mod tests;
@@ -31,14 +31,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::arguments::SocketArguments;
+use super::args::SocketArguments;
 use crate::host::clock;
 use crate::host::text::{self, bounded};
 use crate::runtime::control::client::{ask, send};
 use crate::runtime::control::inventory::Question;
 use crate::runtime::control::{INVENTORY, STATUS};
-use heard::{Answer, Asking};
-use screen::{Act, Screen, Settings};
+use app::{Act, Screen, Settings};
+use daemon_data::{Answer, Asking};
 use terminal::{Input, Session, listen};
 
 /// Time for the daemon to answer: it waits for its engines for less.
@@ -118,7 +118,7 @@ impl Arguments {
             has_colour,
         };
         if let Some(text) = &self.node_sort {
-            let keys = nodes::keys(&Question {
+            let keys = nodes_view::keys(&Question {
                 cluster: String::new(),
                 labels: settings.labels.clone(),
                 resources: settings.resources.clone(),

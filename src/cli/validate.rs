@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::arguments::VariableArguments;
+use super::args::VariableArguments;
 use super::diagnostics;
 use crate::config::diagnostic::report_json;
 use crate::host::files::{self, DEFAULT_CONFIG};

@@ -8,8 +8,8 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, read};
 use tokio::sync::mpsc;
 
-use super::draw;
-use super::screen::{Key, Screen, View};
+use super::app::{Key, Screen, View};
+use super::render;
 use crate::host::clock;
 
 /// Keys that wait to be looked at; who types is waited for when there are more.
@@ -28,8 +28,8 @@ impl Session {
         let now = clock::now();
         self.0.draw(|frame| {
             let area = frame.area();
-            screen.resize(draw::rows(area.height));
-            draw::draw(screen, area, frame.buffer_mut(), now);
+            screen.resize(render::rows(area.height));
+            render::draw(screen, area, frame.buffer_mut(), now);
         })?;
         Ok(())
     }

@@ -14,10 +14,10 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::Rect;
 use ratatui::style::Color;
 
-use super::draw::{draw, rows};
-use super::heard::{Answer, Asking};
-use super::screen::{Act, Key, Screen, Settings, View};
-use super::{node_sort, nodes, terminal};
+use super::app::{Act, Key, Screen, Settings, View};
+use super::daemon_data::{Answer, Asking};
+use super::render::{draw, rows};
+use super::{node_sort, nodes_view, terminal};
 use crate::engine::views::inventory::Amount;
 use crate::engine::views::status::{Paused, PoolStatus, Status, Unaccepted};
 use crate::runtime::activity_log::Line;
@@ -366,7 +366,7 @@ fn nodes_are_sorted_as_is_asked_for() {
         resources: vec!["cpu".to_owned()],
         ..Question::default()
     };
-    let keys = nodes::keys(&question);
+    let keys = nodes_view::keys(&question);
     let check = |text: &str, expect: Option<(&str, bool)>| {
         let own = node_sort(text, &keys).ok();
         let own = own.as_ref().map(|(key, turned)| (key.as_str(), *turned));

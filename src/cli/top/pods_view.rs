@@ -3,9 +3,9 @@
 
 use jiff::Timestamp;
 
-use super::nodes::empty;
-use super::sheet::{Cell, Column, Row, Sheet, Tone};
-use super::units;
+use super::format;
+use super::nodes_view::empty;
+use super::table::{Cell, Column, Row, Sheet, Tone};
 use crate::runtime::control::inventory::{ToldInventory, ToldPod};
 
 /// What pods are told by, in columns.
@@ -39,7 +39,7 @@ fn row(own: &ToldPod, now: Timestamp) -> Row {
         cells: vec![
             Cell::text(&own.name),
             match own.since {
-                Some(at) => Cell::ranked(&units::age(at, now), -(at.as_second() as f64)),
+                Some(at) => Cell::ranked(&format::age(at, now), -(at.as_second() as f64)),
                 None => Cell::maybe(None),
             },
             Cell::text(&own.why).toned(tone),

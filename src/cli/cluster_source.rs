@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 
-use super::arguments::ConfigArguments;
+use super::args::ConfigArguments;
 use super::diagnostics;
 use super::stdin;
 use crate::catalog::{self, Catalog};

@@ -3,8 +3,8 @@
 
 use jiff::Timestamp;
 
-use super::sheet::{Cell, Column, Row, Sheet, Tone};
-use super::units;
+use super::format;
+use super::table::{Cell, Column, Row, Sheet, Tone};
 use crate::runtime::control::inventory::{Question, ToldInventory, ToldNode};
 
 /// The names of the columns that are always there, as they are sorted by.
@@ -29,7 +29,7 @@ pub(super) fn sheet(told: Option<&ToldInventory>, asked: &Question, now: Timesta
         Column::new("capacity", "CAPACITY", (8, 9), 8),
     ];
     let resources = asked.resources.iter();
-    let bar = |own: &String| Column::new(own, &units::title(own), (4, 10), 2);
+    let bar = |own: &String| Column::new(own, &format::title(own), (4, 10), 2);
     columns.extend(resources.map(|own| bar(own).right()));
     columns.extend([
         Column::new("pods", "PODS", (4, 4), 9).right(),
@@ -38,7 +38,7 @@ pub(super) fn sheet(told: Option<&ToldInventory>, asked: &Question, now: Timesta
         Column::new("state", "STATE", (5, 12), 1),
     ]);
     let labels = asked.labels.iter();
-    columns.extend(labels.map(|own| Column::new(own, &units::title(own), (5, 10), 6)));
+    columns.extend(labels.map(|own| Column::new(own, &format::title(own), (5, 10), 6)));
     columns.push(Column::new("why", "WHY", (12, 24), 11));
     let holds = told.and_then(|own| own.holds.as_ref());
     let nodes = holds.iter().flat_map(|own| &own.nodes);
@@ -74,11 +74,11 @@ fn row(own: &ToldNode, now: Timestamp) -> Row {
         Cell::maybe(own.zone.as_deref()),
         Cell::maybe(own.capacity_type.as_deref()),
     ];
-    cells.extend(own.amounts.iter().map(|own| Cell::bar(units::share(*own))));
+    cells.extend(own.amounts.iter().map(|own| Cell::bar(format::share(*own))));
     cells.extend([
         Cell::ranked(&own.pods.to_string(), own.pods as f64),
         match own.born {
-            Some(at) => Cell::ranked(&units::age(at, now), -(at.as_second() as f64)),
+            Some(at) => Cell::ranked(&format::age(at, now), -(at.as_second() as f64)),
             None => Cell::maybe(None),
         },
         match own.usd_per_h {

@@ -3,8 +3,8 @@
 
 use jiff::Timestamp;
 
-use super::sheet::{Cell, Column, Row, Sheet, Tone};
-use super::units;
+use super::format;
+use super::table::{Cell, Column, Row, Sheet, Tone};
 use crate::runtime::activity_log::Line;
 use crate::runtime::control::inventory::ToldInventory;
 
@@ -45,7 +45,7 @@ fn row((place, own): (usize, &Line), now: Timestamp) -> Row {
     Row {
         key: format!("{at} {what} {of}"),
         cells: vec![
-            Cell::ranked(&units::age(at, now), place as f64),
+            Cell::ranked(&format::age(at, now), place as f64),
             Cell::text(&what).toned(tone),
             Cell::text(of),
             Cell::text(text),

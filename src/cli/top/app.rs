@@ -3,9 +3,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::heard::{Asking, Heard};
-use super::sheet::Sheet;
-use super::{fleet, nodes, pods, timeline};
+use super::daemon_data::{Asking, Heard};
+use super::table::Sheet;
+use super::{activity_view, fleet_view, nodes_view, pods_view};
 use crate::runtime::control::inventory::Question;
 
 /// What may be looked at.
@@ -176,10 +176,10 @@ impl Screen {
         let cluster = self.cluster().unwrap_or_default();
         let told = self.heard.inside(&cluster);
         let mut sheet = match self.view {
-            View::Fleet => fleet::sheet(&self.heard, self.settings.only.as_deref()),
-            View::Nodes => nodes::sheet(told, &self.question(cluster), now),
-            View::Pods => pods::sheet(told, now),
-            View::Timeline => timeline::sheet(told, now),
+            View::Fleet => fleet_view::sheet(&self.heard, self.settings.only.as_deref()),
+            View::Nodes => nodes_view::sheet(told, &self.question(cluster), now),
+            View::Pods => pods_view::sheet(told, now),
+            View::Timeline => activity_view::sheet(told, now),
         };
         let (column, is_descending) = self.order(&sheet);
         sheet.sort(column, is_descending);

@@ -6,10 +6,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
-use super::fit::{Claim, Slot, fit};
-use super::screen::{Screen, View};
-use super::sheet::{Cell, Sheet, Tone, width};
-use super::units;
+use super::app::{Screen, View};
+use super::column_layout::{Claim, Slot, fit};
+use super::format;
+use super::table::{Cell, Sheet, Tone, width};
 use crate::host::text::bounded;
 
 /// Between two parts of a line.
@@ -166,7 +166,7 @@ fn head(screen: &Screen, now: Timestamp) -> Vec<(String, Tone)> {
     let late = late.unwrap_or(LATE_LEAST).max(LATE_LEAST);
     let silence = screen.heard.silence(late, now);
     if let Some(silence) = silence.filter(|_| !screen.is_paused) {
-        let text = format!("no answer for {}", units::span(silence));
+        let text = format!("no answer for {}", format::span(silence));
         parts.push((text, Tone::Bad));
     }
     if screen.is_paused {
@@ -191,9 +191,9 @@ fn head_of_fleet(screen: &Screen, parts: &mut Vec<(String, Tone)>) {
     let cost = told.iter().fold(0.0, |sum, own| sum + own.cost_per_hour);
     let unwell_tone = if unwell > 0 { Tone::Bad } else { Tone::Good };
     parts.extend([
-        (units::some(all.len(), "cluster"), Tone::Plain),
+        (format::some(all.len(), "cluster"), Tone::Plain),
         (format!("{unwell} not well"), unwell_tone),
-        (units::some(nodes, "node"), Tone::Plain),
+        (format::some(nodes, "node"), Tone::Plain),
         (format!("${cost:.2}/h"), Tone::Plain),
         (pending(waiting), Tone::Plain),
     ]);
@@ -205,7 +205,7 @@ fn head_of_fleet(screen: &Screen, parts: &mut Vec<(String, Tone)>) {
 }
 
 fn pending(pods: usize) -> String {
-    format!("{} pending", units::some(pods, "pod"))
+    format!("{} pending", format::some(pods, "pod"))
 }
 
 fn head_of_cluster(screen: &Screen, cluster: &str, parts: &mut Vec<(String, Tone)>) {
@@ -221,15 +221,15 @@ fn head_of_cluster(screen: &Screen, cluster: &str, parts: &mut Vec<(String, Tone
     let waiting = holds.pods.len() + holds.more_pods;
     let (hour, month) = (holds.usd_per_h, holds.usd_per_h * 730.0);
     parts.extend([
-        (units::some(nodes, "node"), Tone::Plain),
+        (format::some(nodes, "node"), Tone::Plain),
         (format!("${hour:.2}/h"), Tone::Plain),
         (pending(waiting), Tone::Plain),
     ]);
     for (name, own) in screen.settings.resources.iter().zip(&holds.amounts) {
-        let amount = |value| units::amount(name, value);
-        let share = units::share(*own).unwrap_or(0.0) * 100.0;
+        let amount = |value| format::amount(name, value);
+        let share = format::share(*own).unwrap_or(0.0) * 100.0;
         let (taken, there) = (amount(own.taken), amount(own.there));
-        let title = units::title(name).to_lowercase();
+        let title = format::title(name).to_lowercase();
         parts.push((format!("{title} {taken}/{there} {share:.0}%"), Tone::Plain));
     }
     parts.push((format!("{} pods run", holds.bound_pods), Tone::Plain));

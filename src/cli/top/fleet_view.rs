@@ -1,8 +1,8 @@
 //! The view of the fleet: one row a cluster.
 //! It must not know how it is drawn.
 
-use super::heard::Heard;
-use super::sheet::{Cell, Column, Row, Sheet, Tone};
+use super::daemon_data::Heard;
+use super::table::{Cell, Column, Row, Sheet, Tone};
 use crate::engine::views::status::Status;
 use crate::runtime::cluster_handle::Standing;
 use crate::runtime::control::ToldCluster;
