@@ -16,12 +16,12 @@ use outrigger::model::labels::{
 };
 use outrigger::model::node::Node;
 use outrigger::model::pod::{Owner, Pod, PodPhase};
-use outrigger::model::pool::{Allowance, Budget, Pool};
-use outrigger::model::watched_object::Object;
+use outrigger::model::pool::{Budget, BudgetNodes, Pool};
+use outrigger::model::watched_object::WatchedObject;
 use outrigger::plan::{self, Plan};
-use outrigger::scheduling::{NewClaim, solve};
+use outrigger::scheduling::{NewNodeClaim, solve};
 use outrigger::state::State;
-use outrigger::state::snapshot::Host;
+use outrigger::state::snapshot::NodeRef;
 
 use crate::catalogs::FAKE_ZONES;
 use crate::workloads::standing::scattered;
@@ -45,7 +45,7 @@ impl Fleet {
         let mut cluster = workload.cluster;
         for pool in &mut cluster.pools {
             pool.disruption.budgets = vec![Budget {
-                nodes: Allowance::Percent(100),
+                nodes: BudgetNodes::Percent(100),
                 rate: None,
                 reasons: Vec::new(),
                 during: None,
@@ -134,7 +134,7 @@ impl Fleet {
         self.nodes.retain(|name, _| used.contains(name));
     }
 
-    fn make(&mut self, claim: &NewClaim) {
+    fn make(&mut self, claim: &NewNodeClaim) {
         let name = NodeName::from(format!("node-{:05}", self.made));
         self.made += 1;
         self.nodes
@@ -154,11 +154,11 @@ impl Fleet {
     /// The state of a cluster that is this fleet.
     pub fn state(&self) -> State {
         let nodes = self.nodes.iter().map(|(name, own)| self.node(name, own));
-        let nodes = nodes.map(|own| Object::Node(Box::new(own)));
+        let nodes = nodes.map(|own| WatchedObject::Node(Box::new(own)));
         let pods = self
             .pods
             .values()
-            .map(|own| Object::Pod(Box::new(own.clone())));
+            .map(|own| WatchedObject::Pod(Box::new(own.clone())));
         let (cluster, catalog) = (self.cluster.clone(), self.catalog.clone());
         State::offline(cluster, catalog, nodes.chain(pods).collect(), self.now)
     }
@@ -232,7 +232,7 @@ impl Fleet {
             self.make(claim);
         }
         for (host, pods) in &plan.placed {
-            let Host::Node(name) = host else { continue };
+            let NodeRef::Node(name) = host else { continue };
             moved += pods.len();
             for key in pods {
                 self.bind(key, name);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use outrigger::model::id::PodKey;
-use outrigger::scheduling::{NewClaim, Solution, solve};
+use outrigger::scheduling::{NewNodeClaim, Solution, solve};
 use outrigger::state::snapshot::Snapshot;
 use outrigger_bench::bound::bound;
 use outrigger_bench::greedy::greedy;
@@ -69,7 +69,7 @@ pub(crate) fn row(recipe: &Recipe) -> String {
     let pods = workload.pods.len();
     #[expect(clippy::cast_precision_loss, reason = "a rate")]
     let rate = pods as f64 / took.as_secs_f64();
-    let price = |claim: &NewClaim| claim.offerings[0].1.usd_per_h();
+    let price = |claim: &NewNodeClaim| claim.offerings[0].1.usd_per_h();
     let cost: f64 = solution
         .claims
         .iter()

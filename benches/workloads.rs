@@ -11,9 +11,9 @@ use outrigger::model::labels::{ARCH, CAPACITY_TYPE};
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::Pool;
 use outrigger::model::requirement::{Operator, Requirement};
-use outrigger::state::selectors::Selectors;
-use outrigger::state::snapshot::{Resident, Room, Snapshot, Spare, Usage};
-use outrigger::state::unavailable_offerings::Holds;
+use outrigger::state::selectors::WorkloadSelectors;
+use outrigger::state::snapshot::{BoundPodGroup, BufferPods, ExistingNode, Snapshot, Usage};
+use outrigger::state::unavailable_offerings::UnavailableOfferings;
 
 use crate::catalogs::{self, GIB};
 
@@ -36,8 +36,8 @@ pub struct Running {
 }
 
 impl Running {
-    fn resident(&self) -> Resident<'_> {
-        Resident {
+    fn resident(&self) -> BoundPodGroup<'_> {
+        BoundPodGroup {
             namespace: &self.template.key.namespace,
             labels: &self.template.labels,
             anti_affinity: &self.template.anti_affinity,
@@ -61,15 +61,15 @@ pub struct Workload {
     /// What overlays make of them.
     pub overlaid: PoolCatalogs,
     /// What cannot be had.
-    pub holds: Holds,
+    pub holds: UnavailableOfferings,
     /// Nodes that are there.
-    pub rooms: Vec<Room>,
+    pub rooms: Vec<ExistingNode>,
     /// Pods that run on them.
     pub running: Vec<Running>,
     /// Pods to be placed.
     pub pods: Vec<Pod>,
     /// What selects pods.
-    pub selectors: Selectors,
+    pub selectors: WorkloadSelectors,
     /// DaemonSets.
     pub daemon_sets: Vec<DaemonSet>,
     /// What the pools have in use.
@@ -111,7 +111,7 @@ impl Workload {
             gangs: BTreeMap::new(),
             reservations: self.catalog.reservations().clone(),
             lacking: BTreeMap::new(),
-            spare: Spare::default(),
+            spare: BufferPods::default(),
         }
     }
 

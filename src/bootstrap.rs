@@ -31,11 +31,11 @@ use std::io::Write as _;
 use flate2::{Compression, GzBuilder};
 use thiserror::Error;
 
-use crate::bootstrap::node_config::Node;
+use crate::bootstrap::node_config::NodeConfig;
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::bootstrap::Bootstrap;
-use crate::model::node_class::image::Family;
+use crate::model::node_class::image::AmiFamily;
 use crate::model::node_class::resolved::Cause;
 use crate::model::taint::Taint;
 
@@ -44,7 +44,7 @@ pub const USER_DATA_MAX: usize = 16_384;
 
 /// The cluster that a node is to join.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Home {
+pub struct ClusterEndpoint {
     /// Name, as EKS knows it.
     pub name: String,
     /// URL of the API.
@@ -63,7 +63,7 @@ pub struct Home {
 
 /// What is of one launch.
 #[derive(Clone, Copy)]
-pub struct Seed<'a> {
+pub struct LaunchContext<'a> {
     /// Labels of the node.
     pub labels: &'a Labels,
     /// Taints of the node as it registers, the unregistered one among them.
@@ -184,25 +184,30 @@ fn with_gzip(packed: Option<usize>) -> String {
 ///
 /// # Errors
 /// Where user data of this class cannot be: see [`BootstrapError`].
-pub fn render(class: &NodeClass, home: &Home, seed: &Seed<'_>) -> Result<UserData, BootstrapError> {
-    let node = || Node::of(class, home, seed);
-    let plain = class.family == Family::Custom;
-    let shell = plain || matches!(class.family, Family::Al2 | Family::Al2023);
+pub fn render(
+    class: &NodeClass,
+    home: &ClusterEndpoint,
+    seed: &LaunchContext<'_>,
+) -> Result<UserData, BootstrapError> {
+    let node = || NodeConfig::of(class, home, seed);
+    let plain = class.family == AmiFamily::Custom;
+    let shell = plain || matches!(class.family, AmiFamily::Al2 | AmiFamily::Al2023);
     let (text, unpacked) = match (&class.bootstrap, class.family) {
-        (Bootstrap::Eks, Family::Al2) => (al2::render(&node()?)?, true),
-        (Bootstrap::Eks, Family::Al2023) => (nodeadm::render(&node()?)?, true),
-        (Bootstrap::Eks, Family::Bottlerocket) => (bottlerocket::render(&node()?)?, true),
-        (Bootstrap::Eks, Family::Windows2019 | Family::Windows2022 | Family::Windows2025) => {
-            (windows::render(&node()?)?, false)
-        }
-        (Bootstrap::Eks, Family::Custom) => (
+        (Bootstrap::Eks, AmiFamily::Al2) => (al2::render(&node()?)?, true),
+        (Bootstrap::Eks, AmiFamily::Al2023) => (nodeadm::render(&node()?)?, true),
+        (Bootstrap::Eks, AmiFamily::Bottlerocket) => (bottlerocket::render(&node()?)?, true),
+        (
+            Bootstrap::Eks,
+            AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025,
+        ) => (windows::render(&node()?)?, false),
+        (Bootstrap::Eks, AmiFamily::Custom) => (
             class.user_data.clone(),
             mime::for_cloud_init(&class.user_data),
         ),
         (Bootstrap::Kubeadm { .. }, _) if shell => (kubeadm::render(&node()?)?, true),
         (Bootstrap::K3s(own), _) if shell => (k3s_rke2::K3S.render(own, &node()?)?, true),
         (Bootstrap::Rke2(own), _) if shell => (k3s_rke2::RKE2.render(own, &node()?)?, true),
-        (Bootstrap::Talos { .. }, Family::Custom) => (talos::render(&node()?)?, true),
+        (Bootstrap::Talos { .. }, AmiFamily::Custom) => (talos::render(&node()?)?, true),
         (Bootstrap::Custom { template, .. }, _) => {
             let text = template::render(template, &node()?)?;
             let unpacked = mime::for_cloud_init(&text);

@@ -70,54 +70,54 @@ struct CommandLine {
 enum Verb {
     /// Drive every cluster of a configuration: the daemon
     #[cfg(feature = "daemon")]
-    Run(run::Arguments),
+    Run(run::RunArgs),
     /// Check a configuration; nothing is contacted
-    Validate(validate::Arguments),
+    Validate(validate::ValidateArgs),
     /// Write files of configuration in their canonical form, as Terraform's `fmt` does
-    Fmt(fmt::Arguments),
+    Fmt(fmt::FmtArgs),
     /// Show what would be done about clusters now; nothing is done
-    Plan(plan::Arguments),
+    Plan(plan::PlanArgs),
     /// Explain why a pod has its place, or none, whether a node leaves, and what a pool can have
-    Explain(explain::Arguments),
+    Explain(explain::ExplainArgs),
     /// Say whether the daemon would work here, and what puts right what would not
     #[cfg(feature = "daemon")]
-    Doctor(doctor::Arguments),
+    Doctor(doctor::DoctorArgs),
     /// Have nothing voluntary done in a cluster, or in one of its pools
     #[cfg(feature = "daemon")]
-    Pause(pause::Arguments),
+    Pause(pause::PauseArgs),
     /// End a pause
     #[cfg(feature = "daemon")]
-    Resume(resume::Arguments),
+    Resume(resume::ResumeArgs),
     /// Have the daemon read its configuration again, or accept one by which many nodes would leave
     #[cfg(feature = "daemon")]
-    Reload(reload::Arguments),
+    Reload(reload::ReloadArgs),
     /// Show how the clusters are doing that the daemon of this host drives
     #[cfg(feature = "daemon")]
-    Status(status::Arguments),
+    Status(status::StatusArgs),
     /// Watch clusters, nodes, pending pods and what is done about them on a full screen
     #[cfg(feature = "daemon")]
-    Top(top::Arguments),
+    Top(top::TopArgs),
     /// Take our finalizers and taints off the nodes of a cluster, and leave them as they are
     #[cfg(feature = "daemon")]
-    Release(release::Arguments),
+    Release(release::ReleaseArgs),
     /// Run a scenario in a simulated world, and show it
-    Simulate(simulate::Arguments),
+    Simulate(simulate::SimulateArgs),
     /// Serve a simulated EC2 on loopback, for `simulated { address = … }`
     #[cfg(feature = "daemon")]
-    SimulatedCloud(simulated_cloud::Arguments),
+    SimulatedCloud(simulated_cloud::SimulatedCloudArgs),
     /// Print a token for the API of an EKS cluster, as an exec plugin of kubectl does
     #[cfg(feature = "aws")]
-    Token(token::Arguments),
+    Token(token::TokenArgs),
     /// Make HCL of Karpenter's objects, in files or in a cluster, or of Cluster Autoscaler
-    Import(import::Arguments),
+    Import(import::ImportArgs),
     /// Make Karpenter's objects of a configuration
-    Export(export::Arguments),
+    Export(export::ExportArgs),
     /// Print what completes the command line in a shell
-    Completions(completions::Arguments),
+    Completions(completions::CompletionsArgs),
     /// Write the manual pages
-    Man(man::Arguments),
+    Man(man::ManArgs),
     /// Print the version
-    Version(version::Arguments),
+    Version(version::VersionArgs),
 }
 
 /// Does what the arguments, the program's name first, ask for.

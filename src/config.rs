@@ -41,24 +41,24 @@ use std::path::{Path, PathBuf};
 
 use hcl::Value;
 
-use crate::config::config_diff::Written;
-use crate::config::decode::{Reader, check_names};
-use crate::config::diagnostic::{Problem, ProblemCode, Severity};
-use crate::config::eval::{Evaluator, Known, Scope};
+use crate::config::config_diff::ConfigValues;
+use crate::config::decode::{Decoder, check_names};
+use crate::config::diagnostic::{Diagnostic, ProblemCode, Severity};
+use crate::config::eval::{EvalScope, Evaluator, NamedValue};
 use crate::config::functions::{Environment, FUNCTIONS, SPECIAL};
-pub use crate::config::functions::{Held, ParameterReader, Reader as FileReader};
+pub use crate::config::functions::{FileReader, ParameterReader, ParameterState};
 use crate::config::lower::Blocks;
-use crate::config::report::{Finding, Reporter};
+use crate::config::report::{Reporter, SpannedDiagnostic};
 use crate::config::schema::BlockType;
 pub use crate::config::settings::Config;
 pub use crate::config::source::SourceFile;
-use crate::config::source::{Sources, Span};
+use crate::config::source::{ConfigFiles, Span};
 use crate::config::syntax::{Block, Body, Expr};
-use crate::config::variables::{Given, GivenSource, Resolved, Strictness};
+use crate::config::variables::{GivenSource, ResolvedVariable, Strictness, VariableValue};
 
 /// A variable's value from the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Input {
+pub struct VariableInput {
     /// Name of the variable.
     pub name: String,
     /// Its value: the text itself or, by the variable's type, an expression.
@@ -69,7 +69,7 @@ pub struct Input {
 #[derive(Clone)]
 pub struct Inputs<'a> {
     /// Values from the command line; they win over files, the last one over the others.
-    pub vars: Vec<Input>,
+    pub vars: Vec<VariableInput>,
     /// Files of values (`name = value`), `*.auto.vars.hcl` first; the last one wins.
     pub var_files: Vec<SourceFile>,
     /// The environment: for `env(…)`, and `OUTRIGGER_VAR_x` for the variable `x`.
@@ -93,7 +93,7 @@ impl Default for Inputs<'_> {
             secrets: BTreeMap::new(),
             dir: PathBuf::new(),
             read: &no_files,
-            parameter: &|_| Held::Unasked,
+            parameter: &|_| ParameterState::Unasked,
         }
     }
 }
@@ -106,8 +106,8 @@ fn no_files(_: &Path) -> Result<String, String> {
 const VAR_PREFIX: &str = "OUTRIGGER_VAR_";
 
 /// Reads a configuration: all of it, or everything that is wrong with it, warnings included.
-pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Problem>> {
-    let mut sources = Sources::default();
+pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Diagnostic>> {
+    let mut sources = ConfigFiles::default();
     let (parsed, syntax) = parse_all(&mut sources, files, schema::blocks::root());
     let (given, mut more) = given_values(&mut sources, inputs);
     let reporter = Reporter::new(sources);
@@ -163,20 +163,20 @@ fn evaluate(
     reporter: &Reporter,
     evaluator: &Evaluator<'_>,
     blocks: &Blocks<'_>,
-    given: &[Given],
+    given: &[VariableValue],
 ) -> Config {
-    let mut scope = Scope::default();
+    let mut scope = EvalScope::default();
     let dir = evaluator.environment.dir.display().to_string();
-    let known = |value: Value| Known {
+    let known = |value: Value| NamedValue {
         value,
         sensitive: false,
     };
     let path = [("config".to_owned(), Some(known(Value::String(dir))))];
     scope.roots.insert("path", path.into_iter().collect());
 
-    let written = RefCell::new(Written::default());
-    let nothing = Scope::default();
-    let base = Reader {
+    let written = RefCell::new(ConfigValues::default());
+    let nothing = EvalScope::default();
+    let base = Decoder {
         reporter,
         evaluator,
         scope: &nothing,
@@ -185,7 +185,8 @@ fn evaluate(
     let declared = base.seeing(&scope).sections(blocks, "variable");
     variables::check_given(&base.seeing(&scope), given, &declared);
     let resolved = variables::resolve(&base.seeing(&scope), &declared, given);
-    let values = |(name, resolved): (&String, &Resolved)| (name.clone(), resolved.known.clone());
+    let values =
+        |(name, resolved): (&String, &ResolvedVariable)| (name.clone(), resolved.known.clone());
     scope
         .roots
         .insert("var", resolved.iter().map(values).collect());
@@ -220,10 +221,10 @@ fn evaluate(
 
 /// The trees of all files, and what keeps some from being one.
 fn parse_all(
-    sources: &mut Sources,
+    sources: &mut ConfigFiles,
     files: &[SourceFile],
     schema: &'static BlockType,
-) -> (Vec<Body>, Vec<Finding>) {
+) -> (Vec<Body>, Vec<SpannedDiagnostic>) {
     let (mut bodies, mut findings) = (Vec::new(), Vec::new());
     for file in files {
         let index = sources.add(file);
@@ -235,7 +236,7 @@ fn parse_all(
             let (body, refusals) = syntax::json::parse(text, index, schema);
             bodies.push(body);
             findings.extend(refusals.into_iter().map(|refusal| {
-                Finding::error(ProblemCode::Syntax, refusal.span, refusal.detail)
+                SpannedDiagnostic::error(ProblemCode::Syntax, refusal.span, refusal.detail)
                     .maybe_help(refusal.help)
             }));
             continue;
@@ -255,7 +256,7 @@ fn parse_all(
 static VALUES: BlockType = BlockType {
     name: "vars",
     label: None,
-    repeat: schema::Repeat::Once,
+    repeat: schema::Occurrence::Once,
     about: "",
     arguments: &[],
     blocks: &[],
@@ -263,17 +264,21 @@ static VALUES: BlockType = BlockType {
 };
 
 /// All values from outside, the ones that win last.
-fn given_values(sources: &mut Sources, inputs: &Inputs<'_>) -> (Vec<Given>, Vec<Finding>) {
+fn given_values(
+    sources: &mut ConfigFiles,
+    inputs: &Inputs<'_>,
+) -> (Vec<VariableValue>, Vec<SpannedDiagnostic>) {
     let mut given = Vec::new();
-    let mut text = |sources: &mut Sources, origin: String, (name, value): (&str, &str), strict| {
-        let file = sources.add(&SourceFile::new(origin, value));
-        given.push(Given {
-            name: name.to_owned(),
-            source: GivenSource::Text(value.to_owned()),
-            span: Span::new(file, 0, value.len()),
-            strict,
-        });
-    };
+    let mut text =
+        |sources: &mut ConfigFiles, origin: String, (name, value): (&str, &str), strict| {
+            let file = sources.add(&SourceFile::new(origin, value));
+            given.push(VariableValue {
+                name: name.to_owned(),
+                source: GivenSource::Text(value.to_owned()),
+                span: Span::new(file, 0, value.len()),
+                strict,
+            });
+        };
     for (key, value) in &inputs.env {
         if let Some(name) = key.strip_prefix(VAR_PREFIX) {
             text(sources, key.clone(), (name, value), Strictness::Ignored);
@@ -282,7 +287,7 @@ fn given_values(sources: &mut Sources, inputs: &Inputs<'_>) -> (Vec<Given>, Vec<
     let mut rest = Vec::new();
     let (bodies, mut findings) = parse_all(sources, &inputs.var_files, &VALUES);
     for attr in bodies.iter().flat_map(|body| &body.attrs) {
-        rest.push(Given {
+        rest.push(VariableValue {
             name: attr.name.clone(),
             source: GivenSource::Expr(attr.expr.clone()),
             span: attr.expr.span,
@@ -291,7 +296,7 @@ fn given_values(sources: &mut Sources, inputs: &Inputs<'_>) -> (Vec<Given>, Vec<
     }
     for block in bodies.iter().flat_map(|body| &body.blocks) {
         let detail = "A file of values has only arguments.";
-        findings.push(Finding::error(
+        findings.push(SpannedDiagnostic::error(
             ProblemCode::UnknownBlock,
             block.header(),
             detail,
@@ -303,7 +308,7 @@ fn given_values(sources: &mut Sources, inputs: &Inputs<'_>) -> (Vec<Given>, Vec<
             format!("--var {}", input.name),
             &*input.value,
         ));
-        given.push(Given {
+        given.push(VariableValue {
             name: input.name.clone(),
             source: GivenSource::Text(input.value.clone()),
             span: Span::new(file, 0, input.value.len()),
@@ -330,7 +335,7 @@ fn warn_unused(reporter: &Reporter, body: &Body) {
     let warn = |root: &str, name: &str, span: Span, title: &str| {
         if !used.contains(&(root, name)) {
             let detail = format!("Nothing uses {root}.{name}.");
-            let finding = Finding::warning(ProblemCode::Unused, span, detail);
+            let finding = SpannedDiagnostic::warning(ProblemCode::Unused, span, detail);
             reporter.add(finding.within(title));
         }
     };
@@ -365,7 +370,7 @@ fn visit<'a>(block: &'a Block, see: &mut dyn FnMut(&str, &'a Expr)) {
 }
 
 /// Whether a list of problems holds an error.
-pub fn has_errors(problems: &[Problem]) -> bool {
+pub fn has_errors(problems: &[Diagnostic]) -> bool {
     problems
         .iter()
         .any(|problem| problem.severity == Severity::Error)

@@ -27,12 +27,12 @@ mod aws_checks;
 
 use futures::{StreamExt, stream};
 
-use crate::doctor::codes::Flaw;
-pub(crate) use crate::doctor::options::{Scope, TOPICS};
-use crate::doctor::report::{Check, Report};
-use crate::host::files::Wanted;
-use crate::model::cluster::{Cluster, Mode};
-use crate::runtime::clusters::Drivers;
+use crate::doctor::codes::DoctorCode;
+pub(crate) use crate::doctor::options::{DoctorRun, TOPICS};
+use crate::doctor::report::{Check, DoctorReport};
+use crate::host::files::ConfigSources;
+use crate::model::cluster::{Cluster, ManagementMode};
+use crate::runtime::clusters::ClusterSet;
 use crate::runtime::config_source;
 
 /// Clusters that are looked at at once: as many calls wait at most, and each spends its time
@@ -47,15 +47,15 @@ pub(crate) struct NoSuchCluster {
 
 /// Looks at a configuration, this host, and all clusters or one.
 pub(crate) async fn examine(
-    wanted: &Wanted,
+    wanted: &ConfigSources,
     only: Option<&str>,
-    scope: &Scope,
-) -> Result<Report, NoSuchCluster> {
+    scope: &DoctorRun,
+) -> Result<DoctorReport, NoSuchCluster> {
     let config = match config_source::load(wanted).await {
         Ok(config) => config,
         Err(problems) => {
             let configuration = host_checks::refused(&problems);
-            return Ok(Report(vec![
+            return Ok(DoctorReport(vec![
                 configuration,
                 host_checks::examine(&[], scope),
             ]));
@@ -75,26 +75,26 @@ pub(crate) async fn examine(
     let all = clusters.iter().map(|own| tools.cluster(own, scope));
     let all = stream::iter(all).buffered(AT_ONCE);
     checks.extend(all.collect::<Vec<_>>().await);
-    Ok(Report(checks))
+    Ok(DoctorReport(checks))
 }
 
 /// What clusters are looked at with.
 struct Tools {
-    drivers: Drivers,
+    drivers: ClusterSet,
     #[cfg(feature = "aws")]
-    cloud: aws_checks::Cloud,
+    cloud: aws_checks::AwsAccounts,
 }
 
 impl Tools {
     fn new() -> Self {
         Self {
-            drivers: Drivers::start(),
+            drivers: ClusterSet::start(),
             #[cfg(feature = "aws")]
-            cloud: aws_checks::Cloud::default(),
+            cloud: aws_checks::AwsAccounts::default(),
         }
     }
 
-    async fn cluster(&self, own: &Cluster, scope: &Scope) -> Check {
+    async fn cluster(&self, own: &Cluster, scope: &DoctorRun) -> Check {
         let (mut checks, connection) = api_checks::examine(&self.drivers, own, scope).await;
         let client = connection.as_ref().map(|own| &own.client);
         let around = async {
@@ -125,8 +125,8 @@ impl Tools {
         checks.push(scope.at_once("pools", || pools(own)));
         checks.extend(aws);
         let mode = match own.mode {
-            Mode::Observe => "observed",
-            Mode::Manage => "managed",
+            ManagementMode::Observe => "observed",
+            ManagementMode::Manage => "managed",
         };
         Check::of(&format!("cluster {}", own.name), mode, checks)
     }
@@ -137,7 +137,7 @@ fn pools(cluster: &Cluster) -> Check {
     if cluster.pools.is_empty() {
         let why = "no pool is for this cluster, so that it never gets a node";
         let fix = "write pool \"general\" {}, or name the cluster in the `clusters` of a pool";
-        return Check::warning(("pools", Flaw::NoPool.code()), why, fix);
+        return Check::warning(("pools", DoctorCode::NoPool.code()), why, fix);
     }
     let names = |all: Vec<&str>| all.join(", ");
     let pools = names(cluster.pools.iter().map(|own| own.name.as_str()).collect());

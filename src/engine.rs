@@ -49,36 +49,39 @@ use std::sync::Arc;
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::adoption::Adopting;
+use crate::engine::adoption::AdoptionController;
 use crate::engine::backoff::Denied;
-use crate::engine::batcher::Batch;
+use crate::engine::batcher::PodBatcher;
 use crate::engine::buffer_status::BufferStatuses;
 use crate::engine::cluster_identity::SameInstances;
-use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
-use crate::engine::consolidation::Weighing;
-use crate::engine::consolidation_feedback::Moves;
+use crate::engine::command::{Command, CommandId, CommandResult, FailureKind, IssuedCommand};
+use crate::engine::consolidation::ConsolidationSchedule;
+use crate::engine::consolidation_feedback::SavingsTracker;
 use crate::engine::drain::waves::Waves;
 use crate::engine::event::Event;
-use crate::engine::fleet_sync::Sharing;
-use crate::engine::in_flight::{Attempt, Flight, FlightKind, Group, GroupKey, Hint, Looking, Work};
-use crate::engine::interruption::{Failing, Noticed};
-use crate::engine::lease_annotations::{Noting, UNREAD};
-use crate::engine::placements::Places;
+use crate::engine::fleet_sync::FleetSync;
+use crate::engine::in_flight::{
+    ClaimProgress, CommandPurpose, GroupKey, InFlightCommand, Looking, Nomination, OpeningGroup,
+    PodAttempt,
+};
+use crate::engine::interruption::{PendingInterruption, UnhealthyInstance};
+use crate::engine::lease_annotations::{LeaseSync, UNREAD};
+use crate::engine::placements::Placements;
 use crate::engine::registration_backoff::Unregistered;
-use crate::engine::replacement_pods::Heirs;
+use crate::engine::replacement_pods::ReplacementPods;
 use crate::engine::report::Report;
-use crate::engine::safeguards::Brake;
-use crate::engine::static_pools::Numbers;
+use crate::engine::safeguards::SafeguardState;
+use crate::engine::static_pools::StaticSchedule;
 use crate::engine::undrained_terminations::Undrained;
-use crate::engine::views::inventory::Stays;
+use crate::engine::views::inventory::RetainedNodes;
 use crate::model::buffer::buffer_of;
-use crate::model::cluster::{Cluster, Mode, PlacementHints};
+use crate::model::cluster::{Cluster, ManagementMode, PlacementHints};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeName};
 use crate::model::pool::Reason;
-use crate::model::watched_object::{Kind, Object};
-use crate::scheduling::Why;
+use crate::model::watched_object::{ObjectKind, WatchedObject};
+use crate::scheduling::PoolRejection;
 use crate::state::State;
-use crate::state::disruption_blockers::Misread;
+use crate::state::disruption_blockers::InvalidInput;
 
 /// What happens within this time is worked on together: a thousand pods that are bound, or told of
 /// their nodes, are not worth a thousand passes.
@@ -101,18 +104,18 @@ const WHOLE: SignedDuration = SignedDuration::from_mins(10);
 pub struct Engine {
     state: State,
     rng: Rng,
-    commands: VecDeque<Issued>,
+    commands: VecDeque<IssuedCommand>,
     reports: VecDeque<Report>,
     last_command: u64,
-    flights: BTreeMap<CommandId, Flight>,
-    works: BTreeMap<ClaimId, Work>,
+    flights: BTreeMap<CommandId, InFlightCommand>,
+    works: BTreeMap<ClaimId, ClaimProgress>,
     looking: Looking,
-    batch: Batch,
-    places: Places,
-    moves: Moves,
-    heirs: Heirs,
+    batch: PodBatcher,
+    places: Placements,
+    moves: SavingsTracker,
+    heirs: ReplacementPods,
     waves: Waves,
-    numbers: Numbers,
+    numbers: StaticSchedule,
     wake: Option<(Timestamp, &'static str)>,
     /// Whether anything has happened since the last whole pass.
     happened: bool,
@@ -121,23 +124,23 @@ pub struct Engine {
     /// When nodes may be swept again, and when they are, where something has happened since.
     next_sweep: Option<Timestamp>,
     sweep_due: Option<Timestamp>,
-    told: BTreeMap<PodKey, Arc<[Why]>>,
-    misreads: BTreeSet<Misread>,
+    told: BTreeMap<PodKey, Arc<[PoolRejection]>>,
+    misreads: BTreeSet<InvalidInput>,
     observed_pods: BTreeSet<PodKey>,
     observed_leaving: BTreeSet<ClaimId>,
     /// Nodes that stay, as they were last looked at: for whoever asks.
-    stays: Stays,
+    stays: RetainedNodes,
     /// How many nodes may leave for each reason, as far as they are concerned.
     eligible: BTreeMap<Reason, usize>,
     orphans: BTreeMap<NodeName, garbage_collection::Orphan>,
-    interrupted: BTreeMap<InstanceId, Noticed>,
-    failing: BTreeMap<InstanceId, Failing>,
+    interrupted: BTreeMap<InstanceId, PendingInterruption>,
+    failing: BTreeMap<InstanceId, UnhealthyInstance>,
     /// What pods were told that are still waiting.
-    hints: BTreeMap<PodKey, Hint>,
+    hints: BTreeMap<PodKey, Nomination>,
     /// The least memory that the provider has been told of, by instance type and image.
     learned: BTreeMap<(TypeName, String), i64>,
     /// Nodes that are still closed, by what they open with.
-    groups: BTreeMap<GroupKey, Group>,
+    groups: BTreeMap<GroupKey, OpeningGroup>,
     /// Whether the right to name nodes to pods is denied.
     hints_denied: Denied,
     buffer_statuses: BufferStatuses,
@@ -146,15 +149,15 @@ pub struct Engine {
     /// Whether a pod was ever bound early.
     early_binds: bool,
     /// Pods that are being deleted, since their node never came.
-    unbinding: BTreeMap<PodKey, Attempt>,
-    sharing: Sharing,
-    noting: Noting,
-    weighing: Weighing,
-    brake: Brake,
+    unbinding: BTreeMap<PodKey, PodAttempt>,
+    sharing: FleetSync,
+    noting: LeaseSync,
+    weighing: ConsolidationSchedule,
+    brake: SafeguardState,
     undrained: Undrained,
     /// Instances of more than one Node, as last told.
     same_instances: SameInstances,
-    adopting: Adopting,
+    adopting: AdoptionController,
     unregistered: Unregistered,
 }
 
@@ -170,12 +173,12 @@ impl Engine {
             flights: BTreeMap::new(),
             works: BTreeMap::new(),
             looking: Looking::default(),
-            batch: Batch::default(),
-            places: Places::default(),
-            moves: Moves::default(),
-            heirs: Heirs::default(),
+            batch: PodBatcher::default(),
+            places: Placements::default(),
+            moves: SavingsTracker::default(),
+            heirs: ReplacementPods::default(),
             waves: Waves::default(),
-            numbers: Numbers::default(),
+            numbers: StaticSchedule::default(),
             wake: None,
             happened: true,
             whole_due: None,
@@ -185,7 +188,7 @@ impl Engine {
             misreads: BTreeSet::new(),
             observed_pods: BTreeSet::new(),
             observed_leaving: BTreeSet::new(),
-            stays: Stays::default(),
+            stays: RetainedNodes::default(),
             eligible: BTreeMap::new(),
             orphans: BTreeMap::new(),
             interrupted: BTreeMap::new(),
@@ -198,13 +201,13 @@ impl Engine {
             early_off: false,
             early_binds: false,
             unbinding: BTreeMap::new(),
-            sharing: Sharing::default(),
-            noting: Noting::default(),
-            weighing: Weighing::default(),
-            brake: Brake::default(),
+            sharing: FleetSync::default(),
+            noting: LeaseSync::default(),
+            weighing: ConsolidationSchedule::default(),
+            brake: SafeguardState::default(),
             undrained: Undrained::default(),
             same_instances: SameInstances::new(),
-            adopting: Adopting::default(),
+            adopting: AdoptionController::default(),
             unregistered: Unregistered::default(),
         };
         engine.state.notes.fault = Some(UNREAD.to_owned());
@@ -235,11 +238,11 @@ impl Engine {
             }
             Event::Deleted(kind, key) => {
                 self.state.views.alive(kind, now);
-                if kind == Kind::Pod {
+                if kind == ObjectKind::Pod {
                     self.gone(&key, now);
                 }
                 self.state.objects.delete(kind, &key, now);
-                if kind == Kind::Node {
+                if kind == ObjectKind::Node {
                     self.looking.gone_nodes.insert(key.name.into());
                 }
             }
@@ -252,8 +255,9 @@ impl Engine {
             }
             Event::WatchLost(kind, why) => self.state.views.lost(kind, why),
             Event::Answered(id, answer) => {
-                let listing = matches!(answer, Answer::Instances(_));
-                let notes = matches!(answer, Answer::Lease(_)).then(|| self.state.notes.clone());
+                let listing = matches!(answer, CommandResult::Instances(_));
+                let notes =
+                    matches!(answer, CommandResult::Lease(_)).then(|| self.state.notes.clone());
                 self.answered(id, answer, now);
                 if let Some(known) = notes {
                     if self.is_ready() && known.says_as(&self.state.notes) {
@@ -284,15 +288,15 @@ impl Engine {
     }
 
     /// Takes an object in. Returns whether it says anything that counts.
-    fn applied(&mut self, object: Object, now: Timestamp) -> bool {
+    fn applied(&mut self, object: WatchedObject, now: Timestamp) -> bool {
         self.state.views.alive(object.kind(), now);
         // ReplicaSets change with each of their pods, and hardly ever in what counts.
-        if let Object::Selecting(own) = &object
+        if let WatchedObject::Selecting(own) = &object
             && self.state.objects.selectors.has(own)
         {
             return false;
         }
-        if let Object::Pod(pod) = &object {
+        if let WatchedObject::Pod(pod) = &object {
             self.about_to_see(pod, now);
         }
         let before = self.state.cluster_uid();
@@ -337,7 +341,7 @@ impl Engine {
     }
 
     /// The next thing to be done; each is answered by one `Event::Answered`.
-    pub fn next_command(&mut self) -> Option<Issued> {
+    pub fn next_command(&mut self) -> Option<IssuedCommand> {
         self.commands.pop_front()
     }
 
@@ -504,7 +508,7 @@ impl Engine {
     }
 
     fn manages(&self) -> bool {
-        self.state.cluster.mode == Mode::Manage
+        self.state.cluster.mode == ManagementMode::Manage
     }
 
     /// Whether pods are told of their nodes.
@@ -521,25 +525,25 @@ impl Engine {
     /// Takes back every such command that nobody has taken yet. Each counts as failed, and is
     /// decided anew.
     fn withdraw(&mut self, why: &str, which: impl Fn(&Command) -> bool, now: Timestamp) {
-        let (taken, left): (VecDeque<Issued>, VecDeque<Issued>) =
+        let (taken, left): (VecDeque<IssuedCommand>, VecDeque<IssuedCommand>) =
             std::mem::take(&mut self.commands)
                 .into_iter()
                 .partition(|own| which(&own.command));
         self.commands = left;
         for act in taken {
             let (kind, text) = (FailureKind::Withdrawn, why.to_owned());
-            self.answered(act.id, Answer::Failed { kind, text }, now);
+            self.answered(act.id, CommandResult::Failed { kind, text }, now);
         }
     }
 
     /// Sends a command off. Whoever issues an act has asked whether the cluster is managed.
-    fn issue(&mut self, command: Command, kind: FlightKind, now: Timestamp) -> CommandId {
+    fn issue(&mut self, command: Command, kind: CommandPurpose, now: Timestamp) -> CommandId {
         self.last_command += 1;
         let id = CommandId(self.last_command);
         let name = command.name();
         self.flights.insert(
             id,
-            Flight {
+            InFlightCommand {
                 kind,
                 name,
                 since: now,
@@ -549,22 +553,22 @@ impl Engine {
         let at = match command {
             Command::Hint { .. } => self.commands.len(),
             Command::CreateNode(_) | Command::Bind { .. } => {
-                let first = |own: &Issued| own.command.binds_early();
+                let first = |own: &IssuedCommand| own.command.binds_early();
                 self.commands.partition_point(first)
             }
             _ => self.commands.len() - self.untold(),
         };
-        self.commands.insert(at, Issued { id, command });
+        self.commands.insert(at, IssuedCommand { id, command });
         id
     }
 
     /// How many pods are about to be told of their nodes; these commands are the last of all.
     fn untold(&self) -> usize {
-        let other = |own: &Issued| !matches!(own.command, Command::Hint { .. });
+        let other = |own: &IssuedCommand| !matches!(own.command, Command::Hint { .. });
         self.commands.len() - self.commands.partition_point(other)
     }
 
-    fn reset(&mut self, kind: Kind, objects: Vec<Object>, now: Timestamp) {
+    fn reset(&mut self, kind: ObjectKind, objects: Vec<WatchedObject>, now: Timestamp) {
         let before = self.state.cluster_uid();
         let mut known = self.state.objects.count(kind);
         let mut vanished = self.state.objects.reset(kind, objects, now);
@@ -574,7 +578,7 @@ impl Engine {
         let lacking = |(key, _): &(ObjectKey, String)| !self.state.objects.has(kind, key);
         vanished.extend(doubted.into_iter().filter(lacking));
         let count = vanished.len();
-        let probed = matches!(kind, Kind::Pod | Kind::Node);
+        let probed = matches!(kind, ObjectKind::Pod | ObjectKind::Node);
         if self.state.views.listed(kind, known, count, now) && probed {
             self.looking.doubts.insert(kind, vanished);
         } else {

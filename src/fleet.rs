@@ -16,14 +16,14 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::disruption::budgets::rate_shut;
-use crate::engine::command::{Answer, Command, FailureKind, Issued};
+use crate::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
 use crate::engine::event::Event;
 use crate::fleet::member::Member;
-use crate::model::capacity_scope::Market;
+use crate::model::capacity_scope::CapacityScope;
 use crate::model::cluster::Cluster;
-use crate::model::fleet::{Ask, FleetLimits, FleetView, Holding, Others};
+use crate::model::fleet::{ClaimUsage, FleetLimits, FleetView, GrantRequest, OtherClusters};
 use crate::model::id::{ClaimId, ClusterName};
-use crate::model::instance::Held;
+use crate::model::instance::UnavailableKey;
 use crate::model::pool::{Budget, Limits, Reason, names};
 use crate::model::quantity::{Resources, display_amount};
 
@@ -41,7 +41,7 @@ pub struct Fleet {
     limits: FleetLimits,
     members: BTreeMap<ClusterName, Member>,
     /// What was refused lately, by who sells it.
-    holds: BTreeMap<Market, BTreeMap<Held, Timestamp>>,
+    holds: BTreeMap<CapacityScope, BTreeMap<UnavailableKey, Timestamp>>,
     /// When clusters are to be told what has changed.
     views_due: Option<Timestamp>,
     views_told: Option<Timestamp>,
@@ -66,7 +66,7 @@ impl Fleet {
             member.configure(cluster, now);
         }
         let markets = self.members.values().map(|own| own.market.clone());
-        let markets: Vec<Market> = markets.collect();
+        let markets: Vec<CapacityScope> = markets.collect();
         self.holds.retain(|market, _| markets.contains(market));
         self.tell_all(now);
     }
@@ -95,7 +95,7 @@ impl Fleet {
     }
 
     /// Takes a command of a cluster's engine; the answer is among the events.
-    pub fn handle(&mut self, cluster: &ClusterName, issued: Issued, now: Timestamp) {
+    pub fn handle(&mut self, cluster: &ClusterName, issued: IssuedCommand, now: Timestamp) {
         self.ring(now);
         let answer = match issued.command {
             Command::Ask(ask) => self.ask(cluster, *ask, now),
@@ -105,14 +105,14 @@ impl Fleet {
                     member.muster = Some(*muster);
                 }
                 self.tell_soon(now);
-                Answer::Done
+                CommandResult::Done
             }
             Command::Account { whole, claims } => self.account(cluster, whole, claims, now),
             Command::HoldDown { what, until } => {
                 self.hold_down(cluster, &what, until, now);
-                Answer::Done
+                CommandResult::Done
             }
-            other => Answer::Failed {
+            other => CommandResult::Failed {
                 kind: FailureKind::Invalid,
                 text: format!("{} is no command for the fleet", other.name()),
             },
@@ -151,7 +151,7 @@ impl Fleet {
         member.map(|own| own.sum.clone()).unwrap_or_default()
     }
 
-    fn ask(&mut self, cluster: &ClusterName, ask: Ask, now: Timestamp) -> Answer {
+    fn ask(&mut self, cluster: &ClusterName, ask: GrantRequest, now: Timestamp) -> CommandResult {
         let refusal = self.refusal(cluster, &ask, now).map(|why| (why, false));
         let Some((why, used_up)) = refusal.or_else(|| Some((self.used_up(cluster, &ask)?, true)))
         else {
@@ -159,7 +159,7 @@ impl Fleet {
                 member.hold(ask.claim, Some(ask.holding));
             }
             self.tell_soon(now);
-            return Answer::Granted;
+            return CommandResult::Granted;
         };
         self.denied(cluster, (why, used_up), now)
     }
@@ -169,13 +169,13 @@ impl Fleet {
         cluster: &ClusterName,
         (why, used_up): (String, bool),
         now: Timestamp,
-    ) -> Answer {
+    ) -> CommandResult {
         self.views += 1;
         let view = Arc::new(self.view(cluster, now).unwrap_or_default());
         if let Some(member) = self.members.get_mut(cluster) {
             member.view = Some(view.clone());
         }
-        Answer::Denied { why, used_up, view }
+        CommandResult::Denied { why, used_up, view }
     }
 
     /// Whether a node may leave. Who asks again for the same node counts once.
@@ -185,7 +185,7 @@ impl Fleet {
         claim: ClaimId,
         reason: Reason,
         now: Timestamp,
-    ) -> Answer {
+    ) -> CommandResult {
         if let Some(why) = self.keeps(cluster, &claim, reason, now) {
             return self.denied(cluster, (why, false), now);
         }
@@ -195,7 +195,7 @@ impl Fleet {
             muster.let_go.insert(claim, (now, reason));
         }
         self.tell_soon(now);
-        Answer::Granted
+        CommandResult::Granted
     }
 
     /// Why a node has to stay.
@@ -220,7 +220,7 @@ impl Fleet {
                  nodes it has"
             ));
         }
-        let mut all = Others::default();
+        let mut all = OtherClusters::default();
         for (name, member) in &self.members {
             let mut muster = member.muster.clone().unwrap_or_default();
             if name == cluster {
@@ -234,7 +234,7 @@ impl Fleet {
     }
 
     /// Why a claim does not get what it asks for.
-    fn refusal(&self, cluster: &ClusterName, ask: &Ask, now: Timestamp) -> Option<String> {
+    fn refusal(&self, cluster: &ClusterName, ask: &GrantRequest, now: Timestamp) -> Option<String> {
         if !self.members.get(cluster).is_some_and(|own| own.speaks) {
             return Some("the cluster has not said yet what it has".to_owned());
         }
@@ -275,7 +275,7 @@ impl Fleet {
     }
 
     /// Why a claim's reservation has nothing for it, all that launch in the same place counted.
-    fn used_up(&self, cluster: &ClusterName, ask: &Ask) -> Option<String> {
+    fn used_up(&self, cluster: &ClusterName, ask: &GrantRequest) -> Option<String> {
         let reservation = ask.holding.reservation.as_ref()?;
         let id = reservation.id.as_str();
         let asker = self.members.get(cluster)?;
@@ -306,13 +306,13 @@ impl Fleet {
         &mut self,
         cluster: &ClusterName,
         whole: bool,
-        claims: Vec<(ClaimId, Option<Holding>)>,
+        claims: Vec<(ClaimId, Option<ClaimUsage>)>,
         now: Timestamp,
-    ) -> Answer {
+    ) -> CommandResult {
         // What changed tells nothing before all was told.
         let member = self.members.get_mut(cluster);
         let Some(member) = member.filter(|own| whole || own.speaks) else {
-            return Answer::Failed {
+            return CommandResult::Failed {
                 kind: FailureKind::Conflict,
                 text: "the fleet was not told of all claims".to_owned(),
             };
@@ -334,13 +334,13 @@ impl Fleet {
         } else {
             self.tell_soon(now);
         }
-        Answer::Done
+        CommandResult::Done
     }
 
     fn hold_down(
         &mut self,
         cluster: &ClusterName,
-        what: &[Held],
+        what: &[UnavailableKey],
         until: Timestamp,
         now: Timestamp,
     ) {
@@ -362,8 +362,8 @@ impl Fleet {
     }
 
     /// Tells a cluster that has just come what was refused before.
-    fn tell_holds(&mut self, cluster: &ClusterName, market: &Market, now: Timestamp) {
-        let mut by_end: BTreeMap<Timestamp, Vec<Held>> = BTreeMap::new();
+    fn tell_holds(&mut self, cluster: &ClusterName, market: &CapacityScope, now: Timestamp) {
+        let mut by_end: BTreeMap<Timestamp, Vec<UnavailableKey>> = BTreeMap::new();
         let known = self.holds.get(market).into_iter().flatten();
         for (held, until) in known.filter(|(_, until)| **until > now) {
             by_end.entry(*until).or_default().push(held.clone());
@@ -384,7 +384,7 @@ impl Fleet {
             return None;
         }
         let others = self.members.iter().filter(|(name, _)| *name != cluster);
-        let mut mustered = Others::default();
+        let mut mustered = OtherClusters::default();
         let all = others.clone().filter_map(|(_, own)| own.muster.as_ref());
         all.for_each(|own| mustered.add(own));
         let others: Vec<_> = others.map(|(_, other)| other.counted()).collect();
@@ -429,7 +429,7 @@ impl Fleet {
 }
 
 /// Why a budget lets none more go, if it does not.
-fn shut(budget: &Budget, all: &Others, reason: Reason, now: Timestamp) -> Option<String> {
+fn shut(budget: &Budget, all: &OtherClusters, reason: Reason, now: Timestamp) -> Option<String> {
     let allowed = budget.allowed(reason, all.nodes, now)?;
     if all.disrupted >= allowed {
         return Some(format!(

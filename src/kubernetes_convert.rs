@@ -18,7 +18,7 @@ use crate::kubernetes_convert::api_types::{self as json, LabelSelector, Meta};
 use crate::kubernetes_convert::quantity::Quantities;
 use crate::model::id::{NodeName, ObjectKey};
 use crate::model::labels::{REGION, ZONE, normalized};
-use crate::model::node::{CONDITIONS_MAX, Condition, ConditionStatus, Node};
+use crate::model::node::{CONDITIONS_MAX, ConditionStatus, Node, NodeCondition};
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
@@ -26,7 +26,8 @@ use crate::model::taint::{Effect, Taint};
 #[cfg(feature = "daemon")]
 use crate::model::watched_object::Attachment;
 use crate::model::watched_object::{
-    CsiNode, Kind, Namespace, Object, Selecting, StorageClass, Volume, VolumeClaim,
+    CsiNode, Namespace, ObjectKind, StorageClass, Volume, VolumeClaim, WatchedObject,
+    WorkloadSelector,
 };
 use crate::state::volume_topology::EBS_DRIVER;
 
@@ -47,9 +48,9 @@ const PLACES_MAX: usize = 100;
 /// A kind of object that has its noun.
 pub(crate) trait Convert {
     /// The noun.
-    const NOUN: Kind;
+    const NOUN: ObjectKind;
 
-    fn convert(self) -> Object;
+    fn convert(self) -> WatchedObject;
 }
 
 fn key(meta: Meta) -> ObjectKey {
@@ -60,10 +61,10 @@ fn key(meta: Meta) -> ObjectKey {
 }
 
 impl Convert for json::Pod {
-    const NOUN: Kind = Kind::Pod;
+    const NOUN: ObjectKind = ObjectKind::Pod;
 
-    fn convert(self) -> Object {
-        Object::Pod(Box::new(pod::pod(self)))
+    fn convert(self) -> WatchedObject {
+        WatchedObject::Pod(Box::new(pod::pod(self)))
     }
 }
 
@@ -88,8 +89,8 @@ pub(crate) fn attachments(
 }
 
 /// A pod of which no more can be read than its name, and why.
-pub(crate) fn broken_pod(namespace: &str, name: &str, why: &str) -> Object {
-    Object::Pod(Box::new(Pod {
+pub(crate) fn broken_pod(namespace: &str, name: &str, why: &str) -> WatchedObject {
+    WatchedObject::Pod(Box::new(Pod {
         key: ObjectKey::new(namespace, name),
         unschedulable: true,
         defects: vec![pod::clip(why)],
@@ -98,11 +99,11 @@ pub(crate) fn broken_pod(namespace: &str, name: &str, why: &str) -> Object {
 }
 
 impl Convert for json::Node {
-    const NOUN: Kind = Kind::Node;
+    const NOUN: ObjectKind = ObjectKind::Node;
 
-    fn convert(self) -> Object {
+    fn convert(self) -> WatchedObject {
         let ready = |it: &json::Condition| it.kind == "Ready" && it.status == "True";
-        Object::Node(Box::new(Node {
+        WatchedObject::Node(Box::new(Node {
             name: NodeName(self.metadata.name),
             uid: self.metadata.uid,
             version: self.metadata.resource_version,
@@ -131,13 +132,13 @@ fn node_claim(owners: Vec<json::OwnerReference>) -> Option<String> {
 }
 
 /// The conditions of a node, bounded: those that say since when they are so.
-fn conditions(all: Vec<json::Condition>) -> Vec<Condition> {
+fn conditions(all: Vec<json::Condition>) -> Vec<NodeCondition> {
     let read = |own: json::Condition| {
         let (status, since) = (
             ConditionStatus::parse(&own.status)?,
             own.last_transition_time?,
         );
-        Some(Condition {
+        Some(NodeCondition {
             kind: own.kind,
             status,
             since,
@@ -168,10 +169,10 @@ fn amounts(quantities: &Quantities) -> Resources {
 }
 
 impl Convert for json::DaemonSet {
-    const NOUN: Kind = Kind::DaemonSet;
+    const NOUN: ObjectKind = ObjectKind::DaemonSet;
 
-    fn convert(self) -> Object {
-        Object::DaemonSet(Box::new(DaemonSet {
+    fn convert(self) -> WatchedObject {
+        WatchedObject::DaemonSet(Box::new(DaemonSet {
             template: pod::template(&self.metadata, self.spec.template),
             key: key(self.metadata),
         }))
@@ -179,10 +180,10 @@ impl Convert for json::DaemonSet {
 }
 
 impl Convert for json::PodDisruptionBudget {
-    const NOUN: Kind = Kind::Pdb;
+    const NOUN: ObjectKind = ObjectKind::Pdb;
 
-    fn convert(self) -> Object {
-        Object::Pdb(pdb::pdb(self))
+    fn convert(self) -> WatchedObject {
+        WatchedObject::Pdb(pdb::pdb(self))
     }
 }
 
@@ -194,14 +195,14 @@ fn nothing() -> Requirements {
 }
 
 impl Convert for json::PersistentVolumeClaim {
-    const NOUN: Kind = Kind::VolumeClaim;
+    const NOUN: ObjectKind = ObjectKind::VolumeClaim;
 
-    fn convert(self) -> Object {
+    fn convert(self) -> WatchedObject {
         let annotations = &self.metadata.annotations.0;
         let class = annotations.get(json::STORAGE_CLASS).cloned();
         let complete = annotations.contains_key(json::BIND_COMPLETED);
         let once = |mode: &String| mode == "ReadWriteOncePod";
-        Object::VolumeClaim(VolumeClaim {
+        WatchedObject::VolumeClaim(VolumeClaim {
             is_bound: complete && !self.spec.volume_name.is_empty(),
             volume: self.spec.volume_name,
             storage_class: class.unwrap_or(self.spec.storage_class_name),
@@ -214,9 +215,9 @@ impl Convert for json::PersistentVolumeClaim {
 }
 
 impl Convert for json::PersistentVolume {
-    const NOUN: Kind = Kind::Volume;
+    const NOUN: ObjectKind = ObjectKind::Volume;
 
-    fn convert(self) -> Object {
+    fn convert(self) -> WatchedObject {
         let source = &self.spec;
         let driver = match &source.csi.driver {
             driver if !driver.is_empty() => driver.clone(),
@@ -224,7 +225,7 @@ impl Convert for json::PersistentVolume {
             _ if source.aws_elastic_block_store.is_some() => EBS_DRIVER.to_owned(),
             _ => String::new(),
         };
-        Object::Volume(Volume {
+        WatchedObject::Volume(Volume {
             node_affinity: volume_places(&self),
             driver,
             is_local: source.local.is_some() || source.host_path.is_some(),
@@ -275,9 +276,9 @@ fn volume_places(volume: &json::PersistentVolume) -> Vec<Requirements> {
 }
 
 impl Convert for json::StorageClass {
-    const NOUN: Kind = Kind::StorageClass;
+    const NOUN: ObjectKind = ObjectKind::StorageClass;
 
-    fn convert(self) -> Object {
+    fn convert(self) -> WatchedObject {
         let topology = |term: json::TopologyTerm| {
             let mut requirements = Requirements::default();
             for it in term.match_label_expressions {
@@ -285,7 +286,7 @@ impl Convert for json::StorageClass {
             }
             requirements
         };
-        Object::StorageClass(StorageClass {
+        WatchedObject::StorageClass(StorageClass {
             name: self.metadata.name,
             provisioner: self.provisioner,
             waits_for_consumer: self.volume_binding_mode == "WaitForFirstConsumer",
@@ -300,11 +301,11 @@ impl Convert for json::StorageClass {
 }
 
 impl Convert for json::CSINode {
-    const NOUN: Kind = Kind::CsiNode;
+    const NOUN: ObjectKind = ObjectKind::CsiNode;
 
-    fn convert(self) -> Object {
+    fn convert(self) -> WatchedObject {
         let limit = |driver: json::CsiDriver| Some((driver.name, driver.allocatable?.count?));
-        Object::CsiNode(CsiNode {
+        WatchedObject::CsiNode(CsiNode {
             name: NodeName(self.metadata.name),
             limits: self.spec.drivers.into_iter().filter_map(limit).collect(),
         })
@@ -312,10 +313,10 @@ impl Convert for json::CSINode {
 }
 
 impl Convert for json::Namespace {
-    const NOUN: Kind = Kind::Namespace;
+    const NOUN: ObjectKind = ObjectKind::Namespace;
 
-    fn convert(self) -> Object {
-        Object::Namespace(Namespace {
+    fn convert(self) -> WatchedObject {
+        WatchedObject::Namespace(Namespace {
             name: self.metadata.name,
             uid: self.metadata.uid,
             labels: self.metadata.labels,
@@ -343,10 +344,10 @@ impl From<json::OfSelector> for LabelSelector {
 macro_rules! selecting {
     ($($name:ident),*) => {$(
         impl Convert for json::$name {
-            const NOUN: Kind = Kind::$name;
+            const NOUN: ObjectKind = ObjectKind::$name;
 
-            fn convert(self) -> Object {
-                Object::Selecting(Selecting {
+            fn convert(self) -> WatchedObject {
+                WatchedObject::Selecting(WorkloadSelector {
                     kind: Self::NOUN,
                     selector: selector::selector(&self.spec.into()).unwrap_or_default(),
                     key: key(self.metadata),
@@ -364,23 +365,25 @@ mod tests {
 
     use super::Convert;
     use crate::kubernetes_convert::api_types as json;
-    use crate::model::watched_object::{Kind, Object, StorageClass, Volume, VolumeClaim};
+    use crate::model::watched_object::{
+        ObjectKind, StorageClass, Volume, VolumeClaim, WatchedObject,
+    };
 
-    fn read<T: Convert + DeserializeOwned>(json: &str) -> Object {
+    fn read<T: Convert + DeserializeOwned>(json: &str) -> WatchedObject {
         let read: T = serde_json::from_str(json).expect("an object");
         read.convert()
     }
 
     fn claim(json: &str) -> VolumeClaim {
         match read::<json::PersistentVolumeClaim>(json) {
-            Object::VolumeClaim(claim) => claim,
+            WatchedObject::VolumeClaim(claim) => claim,
             other => panic!("a volume claim: {other:?}"),
         }
     }
 
     fn volume(json: &str) -> Volume {
         match read::<json::PersistentVolume>(json) {
-            Object::Volume(volume) => volume,
+            WatchedObject::Volume(volume) => volume,
             other => panic!("a volume: {other:?}"),
         }
     }
@@ -533,7 +536,7 @@ mod tests {
             {"matchLabelExpressions": [{"key": "topology.ebs.csi.aws.com/zone",
             "values": ["a", "b"]}]}]}"#,
         );
-        let Object::StorageClass(StorageClass {
+        let WatchedObject::StorageClass(StorageClass {
             waits_for_consumer,
             allowed_topologies,
             ..
@@ -548,8 +551,8 @@ mod tests {
 
     #[test]
     fn what_selects_pods_is_read_by_its_selector() {
-        let check = |read: Object, expect: (Kind, &str)| {
-            let Object::Selecting(own) = read else {
+        let check = |read: WatchedObject, expect: (ObjectKind, &str)| {
+            let WatchedObject::Selecting(own) = read else {
                 panic!("something that selects: {read:?}")
             };
             let expressions = own.selector.expressions().iter();
@@ -571,9 +574,9 @@ mod tests {
         ] {
             check(
                 read::<json::Service>(&of(selector)),
-                (Kind::Service, expect),
+                (ObjectKind::Service, expect),
             );
-            let kind = Kind::ReplicationController;
+            let kind = ObjectKind::ReplicationController;
             check(
                 read::<json::ReplicationController>(&of(selector)),
                 (kind, expect),
@@ -591,11 +594,11 @@ mod tests {
         ] {
             check(
                 read::<json::ReplicaSet>(&of(&selector)),
-                (Kind::ReplicaSet, expect),
+                (ObjectKind::ReplicaSet, expect),
             );
             check(
                 read::<json::StatefulSet>(&of(&selector)),
-                (Kind::StatefulSet, expect),
+                (ObjectKind::StatefulSet, expect),
             );
         }
     }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use foldhash::HashSet;
 use jiff::Timestamp;
 
-use crate::coordination::lease_annotations::LetGo;
+use crate::coordination::lease_annotations::DisruptionRecord;
 use crate::disruption::budgets::Budgets;
 use crate::disruption::cluster_health::ailing;
 use crate::disruption::consolidation;
@@ -30,8 +30,8 @@ use crate::disruption::expiry::expired;
 use crate::disruption::repair::broken;
 use crate::disruption::static_scale_down::surplus;
 pub use crate::disruption::verdict::next_due;
-use crate::disruption::verdict::{Kept, Verdict};
-use crate::model::buffer_object::Rooms;
+use crate::disruption::verdict::{RetainedNode, Verdict};
+use crate::model::buffer_object::BufferRooms;
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
 use crate::model::pool::Reason;
@@ -39,16 +39,16 @@ use crate::plan::blocked_by_terminating::place_stuck;
 use crate::plan::buffers::keep_free;
 use crate::plan::projection::{ahead, give};
 use crate::plan::separate_spread::or_apart;
-use crate::scheduling::static_pools::{Short, replicas};
-use crate::scheduling::{NewClaim, Unplaced, solve};
+use crate::scheduling::static_pools::{Shortfall, replicas};
+use crate::scheduling::{NewNodeClaim, UnschedulablePod, solve};
 use crate::state::State;
-use crate::state::candidates::{Candidate, Health, Roster};
-use crate::state::snapshot::{Host, Snapshot};
-use crate::state::what_if::Field;
+use crate::state::candidates::{Candidate, DisruptionView, NodeHealth};
+use crate::state::snapshot::{NodeRef, Snapshot};
+use crate::state::what_if::WhatIf;
 
 /// A node that shall leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Retire {
+pub struct PlannedTermination {
     /// Its claim; none in an offline plan.
     pub claim: Option<ClaimId>,
     /// The node.
@@ -65,7 +65,7 @@ pub struct Retire {
     pub pods: usize,
 }
 
-impl Retire {
+impl PlannedTermination {
     fn new(candidate: &Candidate<'_>, reason: Reason) -> Self {
         Self {
             claim: candidate.claim.map(|own| own.record.id.clone()),
@@ -90,32 +90,32 @@ impl Retire {
 pub struct Plan {
     /// Nodes to be made; those for buffers have virtual pods. Their offerings stand in the order of
     /// planning, cheapest first as overlays have it, with the prices that are paid.
-    pub launches: Vec<NewClaim>,
+    pub launches: Vec<NewNodeClaim>,
     /// Pods that existing hosts will take.
-    pub placed: Vec<(Host, Vec<PodKey>)>,
+    pub placed: Vec<(NodeRef, Vec<PodKey>)>,
     /// Pods with no answer, and why.
-    pub unplaced: Vec<Unplaced>,
+    pub unplaced: Vec<UnschedulablePod>,
     /// Nodes that shall leave.
-    pub retire: Vec<Retire>,
+    pub retire: Vec<PlannedTermination>,
     /// What nodes save that leave since their pods can be had for less, overlays and the price of
     /// a node counted.
     pub saves: Price,
     /// Claims of static pools that need no node any more; none of them has one.
     pub cancel: Vec<ClaimId>,
     /// Nodes that stay, and why.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<RetainedNode>,
     /// When a node next takes pods of others that is left alone until then.
     pub takes_again: Option<Timestamp>,
     /// What shall be there whatever pods ask for, and cannot be had.
-    pub short: Vec<Short>,
+    pub short: Vec<Shortfall>,
     /// Nodes whose room a buffer needs, with the buffer's name.
     pub held: BTreeMap<NodeName, String>,
     /// Where each buffer has its room.
-    pub room: Rooms,
+    pub room: BufferRooms,
     /// What the audit found wrong with the plan; such actions are left out of it.
     pub findings: Vec<String>,
     /// How many nodes are not ready, where these are too many for any to leave on purpose.
-    pub ailing: Option<Health>,
+    pub ailing: Option<NodeHealth>,
 }
 
 impl Plan {
@@ -178,14 +178,14 @@ fn listed(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
 /// Nodes that shall leave because they are broken, empty, more than their static pool wants, not
 /// what it would make by now, or too old: each for the first of these reasons. Source of the order:
 /// spec/disruption.md §1.8. Where the cluster is not well, none does.
-pub fn sweep(roster: &Roster<'_>, now: Timestamp) -> Plan {
+pub fn sweep(roster: &DisruptionView<'_>, now: Timestamp) -> Plan {
     let mut budgets = Budgets::new(roster, now);
     let (broken, mut kept) = broken(roster, &mut budgets, now);
     let (empty, more) = empty_nodes(roster, &mut budgets, now);
     kept.extend(more);
     let (mut surplus, cancel) = surplus(roster);
     if let Some(unaccepted) = roster.unaccepted {
-        let held = |own| Kept::new(own, Reason::Surplus, Verdict::held(unaccepted));
+        let held = |own| RetainedNode::new(own, Reason::Surplus, Verdict::held(unaccepted));
         kept.extend(surplus.drain(..).map(held));
     }
     surplus.iter().for_each(|own| budgets.let_go(own));
@@ -193,25 +193,29 @@ pub fn sweep(roster: &Roster<'_>, now: Timestamp) -> Plan {
     kept.extend(more);
     let (expired, more) = expired(roster, &mut budgets, now);
     kept.extend(more);
-    let mut retire: Vec<Retire> = Vec::new();
+    let mut retire: Vec<PlannedTermination> = Vec::new();
     for (reason, nodes) in [
         (Reason::Unhealthy, broken),
         (Reason::Empty, empty),
         (Reason::Surplus, surplus),
         (Reason::Expired, expired),
     ] {
-        retire.extend(nodes.into_iter().map(|own| Retire::new(own, reason)));
+        retire.extend(
+            nodes
+                .into_iter()
+                .map(|own| PlannedTermination::new(own, reason)),
+        );
     }
-    retire.extend(drifted.into_iter().map(|(own, cause)| Retire {
+    retire.extend(drifted.into_iter().map(|(own, cause)| PlannedTermination {
         cause: Some(cause.as_str()),
-        ..Retire::new(own, Reason::Drifted)
+        ..PlannedTermination::new(own, Reason::Drifted)
     }));
     let mut gone = BTreeSet::new();
     retire.retain(|own| gone.insert(own.node.clone()));
     kept.retain(|own| !gone.contains(&own.node));
     let ailing = ailing(roster);
     if let Some(health) = ailing {
-        kept.extend(retire.drain(..).map(|own| Kept {
+        kept.extend(retire.drain(..).map(|own| RetainedNode {
             node: own.node,
             reason: own.reason,
             verdict: Verdict::Health(health),
@@ -229,11 +233,11 @@ pub fn sweep(roster: &Roster<'_>, now: Timestamp) -> Plan {
 
 /// Nodes that shall leave together since their pods can be had for less, and what comes in their
 /// place. Where the cluster is not well, none does.
-pub fn consolidate(roster: &Roster<'_>, field: &Field<'_>, now: Timestamp) -> Plan {
+pub fn consolidate(roster: &DisruptionView<'_>, field: &WhatIf<'_>, now: Timestamp) -> Plan {
     if let Some(health) = ailing(roster) {
         let candidates = roster.candidates.iter();
-        let kept =
-            candidates.map(|own| Kept::new(own, Reason::Underutilized, Verdict::Health(health)));
+        let kept = candidates
+            .map(|own| RetainedNode::new(own, Reason::Underutilized, Verdict::Health(health)));
         return Plan {
             kept: kept.collect(),
             ailing: Some(health),
@@ -245,7 +249,7 @@ pub fn consolidate(roster: &Roster<'_>, field: &Field<'_>, now: Timestamp) -> Pl
     let found = found.unwrap_or_default();
     let leaves = |own: &&Candidate<'_>| found.nodes.contains(&own.node.name);
     let leaving = roster.candidates.iter().filter(leaves);
-    let retire = |own| Retire::new(own, Reason::Underutilized);
+    let retire = |own| PlannedTermination::new(own, Reason::Underutilized);
     let plan = Plan {
         retire: leaving.map(retire).collect(),
         launches: found.claims,
@@ -265,8 +269,8 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
     let snapshot = state.snapshot(now);
     let mut plan = whole(&snapshot, &roster, now);
     let leaving: BTreeSet<NodeName> = plan.retire.iter().map(|own| own.node.clone()).collect();
-    let taking: BTreeSet<Host> = plan.placed.iter().map(|own| own.0.clone()).collect();
-    let takes = |node: &NodeName| taking.contains(&Host::Node(node.clone()));
+    let taking: BTreeSet<NodeRef> = plan.placed.iter().map(|own| own.0.clone()).collect();
+    let takes = |node: &NodeName| taking.contains(&NodeRef::Node(node.clone()));
     let initialized = |own: &&Candidate<'_>| own.initialized.is_some();
     let gone = roster.candidates.iter().filter(initialized);
     for own in gone.filter(|own| leaving.contains(&own.node.name)) {
@@ -275,7 +279,7 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
     for own in &plan.retire {
         if let Some(claim) = own.claim.clone() {
             let (pool, reason) = (own.pool.clone(), own.reason);
-            let let_go = LetGo {
+            let let_go = DisruptionRecord {
                 pool,
                 reason,
                 at: now,
@@ -291,7 +295,7 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
     roster.held.clone_from(&plan.held);
     let mut field = state.field(now);
     for room in &mut field.snapshot.rooms {
-        let leaves = matches!(&room.host, Host::Node(node) if leaving.contains(node));
+        let leaves = matches!(&room.host, NodeRef::Node(node) if leaving.contains(node));
         room.open &= !leaves && !taking.contains(&room.host);
     }
     let weighed = consolidate(&roster, &field, now);
@@ -328,18 +332,18 @@ pub fn unbudgeted(state: &State, now: Timestamp) -> Plan {
 }
 
 /// What these claims cost at least.
-pub fn cost(claims: &[NewClaim]) -> Price {
-    let first = |own: &NewClaim| own.offerings.first().map(|(_, price)| *price);
+pub fn cost(claims: &[NewNodeClaim]) -> Price {
+    let first = |own: &NewNodeClaim| own.offerings.first().map(|(_, price)| *price);
     claims.iter().filter_map(first).sum()
 }
 
 /// Both at once, for a plan that is shown and not carried out. A node that pending pods will use is
 /// not retired for being empty by the same plan, and one that is surplus takes none.
-pub fn whole(snapshot: &Snapshot<'_>, roster: &Roster<'_>, now: Timestamp) -> Plan {
+pub fn whole(snapshot: &Snapshot<'_>, roster: &DisruptionView<'_>, now: Timestamp) -> Plan {
     let (surplus, _) = surplus(roster);
     let hosts = surplus.into_iter();
-    let hosts = hosts.map(|own| Host::Node(own.node.name.clone()));
-    let leaving: BTreeSet<Host> = hosts.collect();
+    let hosts = hosts.map(|own| NodeRef::Node(own.node.name.clone()));
+    let leaving: BTreeSet<NodeRef> = hosts.collect();
     let mut snapshot = Cow::Borrowed(snapshot);
     if !leaving.is_empty() {
         let rooms = snapshot.to_mut().rooms.iter_mut();
@@ -347,7 +351,7 @@ pub fn whole(snapshot: &Snapshot<'_>, roster: &Roster<'_>, now: Timestamp) -> Pl
         rooms.for_each(|room| room.open = false);
     }
     let plan = provision(&snapshot, now);
-    let roster = Roster {
+    let roster = DisruptionView {
         held: plan.held.clone(),
         ..roster.clone()
     };
@@ -359,7 +363,7 @@ pub fn whole(snapshot: &Snapshot<'_>, roster: &Roster<'_>, now: Timestamp) -> Pl
         ..
     } = sweep(&roster, now);
     retire.retain(|own| {
-        let host = Host::Node(own.node.clone());
+        let host = NodeRef::Node(own.node.clone());
         !plan.placed.iter().any(|(placed, _)| *placed == host)
     });
     Plan {

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use tokio::sync::mpsc;
 
-use crate::engine::command::{Answer, Command, FailureKind};
+use crate::engine::command::{Command, CommandResult, FailureKind};
 use crate::engine::event::Event;
 use crate::model::cluster::Cluster;
 
@@ -40,7 +40,7 @@ use crate::model::cluster::Cluster;
 ///   only where it is certain that there is no such instance any more.
 pub(crate) trait Provider: Send + Sync {
     /// Carries a command out.
-    fn execute(&self, command: Command) -> BoxFuture<'_, Answer>;
+    fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult>;
 
     /// The cluster is looked after, or is configured otherwise than it was. From here on the engine
     /// hears by `events` what there is to be launched, and what becomes of instances; there is none
@@ -68,20 +68,20 @@ pub(crate) trait Provider: Send + Sync {
 }
 
 /// The answer to a command that no provider can carry out.
-pub(crate) fn not_ours(command: &Command) -> Answer {
-    Answer::Failed {
+pub(crate) fn not_ours(command: &Command) -> CommandResult {
+    CommandResult::Failed {
         kind: FailureKind::Invalid,
         text: format!("{} is no command for a provider", command.name()),
     }
 }
 
 /// The provider of a cluster that is only observed: it has no instances and makes none.
-pub(crate) struct Nobody;
+pub(crate) struct NoProvider;
 
-impl Provider for Nobody {
-    fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
+impl Provider for NoProvider {
+    fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
         let answer = match command {
-            Command::ListInstances => Answer::Instances(Vec::new()),
+            Command::ListInstances => CommandResult::Instances(Vec::new()),
             other => not_ours(&other),
         };
         std::future::ready(answer).boxed()

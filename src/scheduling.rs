@@ -33,25 +33,25 @@ use crate::model::labels::Labels;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::model::reservation::Reservation;
-use crate::scheduling::attempt::{Attempt, settled};
-use crate::scheduling::diagnose::Reasons;
-use crate::scheduling::domains::Cells;
-use crate::scheduling::packing::context::{Ground, Opened, Packed};
-use crate::scheduling::packing::existing_nodes::Turn;
-use crate::scheduling::packing::fill_bin::{Part, rows_in};
-use crate::scheduling::problem::{Class, Problem};
-use crate::scheduling::rejection::Miss;
-use crate::scheduling::solution_cost::Weight;
+use crate::scheduling::attempt::{PlacementAttempt, settled};
+use crate::scheduling::diagnose::Diagnosis;
+use crate::scheduling::domains::DomainSet;
+use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
+use crate::scheduling::packing::existing_nodes::PlacementStep;
+use crate::scheduling::packing::fill_bin::{ItemCount, rows_in};
+use crate::scheduling::problem::{PodClass, Problem};
+use crate::scheduling::rejection::RejectionDetail;
+use crate::scheduling::solution_cost::SolutionCost;
 use crate::scheduling::supply::daemon_overhead::floored;
-use crate::scheduling::supply::min_values::Variety;
-use crate::scheduling::supply::node_template::{Row, Shelf};
+use crate::scheduling::supply::min_values::MinValues;
+use crate::scheduling::supply::node_template::{CompatibleOfferings, NodeTemplate};
 use crate::scheduling::topology::Topology;
-use crate::scheduling::topology::node_counters::{CrewCounts, Hosts};
-use crate::state::snapshot::{Host, Room, Snapshot};
+use crate::scheduling::topology::node_counters::{DaemonCounts, NodeConstraintTable};
+use crate::state::snapshot::{ExistingNode, NodeRef, Snapshot};
 
 /// A node to be made, with the pods it is made for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewClaim {
+pub struct NewNodeClaim {
     /// The pool.
     pub pool: PoolName,
     /// What may be launched for it, cheapest first; never empty. All of one reservation, or none in
@@ -65,7 +65,7 @@ pub struct NewClaim {
     pub pods: Vec<PodKey>,
 }
 
-impl NewClaim {
+impl NewNodeClaim {
     /// The reservation it holds one of.
     pub fn reservation(&self) -> Option<&ReservationId> {
         self.offerings.first()?.0.reservation.as_deref()
@@ -74,7 +74,7 @@ impl NewClaim {
 
 /// Why a pod cannot be placed, as a label for metrics and scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Code {
+pub enum RejectionCode {
     /// The pod itself cannot be understood.
     Malformed,
     /// It has resource claims, which are not weighed.
@@ -116,7 +116,7 @@ pub enum Code {
     Effort,
 }
 
-impl Code {
+impl RejectionCode {
     /// The spelling in JSON, logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -145,16 +145,16 @@ impl Code {
 
 /// One reason, of one pool or of the pod itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Why {
+pub struct PoolRejection {
     /// The pool that says no; none where no pool was asked.
     pub pool: Option<PoolName>,
     /// What kind of no it is.
-    pub code: Code,
+    pub code: RejectionCode,
     /// What it was that stopped the pod, and by how much it missed.
-    pub miss: Miss,
+    pub miss: RejectionDetail,
 }
 
-impl Why {
+impl PoolRejection {
     /// The no in words, with the numbers in it.
     pub fn text(&self) -> String {
         self.miss.text()
@@ -163,11 +163,11 @@ impl Why {
 
 /// A pod with no answer, and why: one reason a pool, or one of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unplaced {
+pub struct UnschedulablePod {
     /// The pod.
     pub pod: PodKey,
     /// Why, never empty. Pods that are alike share them.
-    pub reasons: Arc<[Why]>,
+    pub reasons: Arc<[PoolRejection]>,
 }
 
 /// An answer to every pending pod: each is placed on a host, part of a new claim, or unplaced.
@@ -175,11 +175,11 @@ pub struct Unplaced {
 #[must_use = "a solution does nothing unless it is planned"]
 pub struct Solution {
     /// Nodes to be made.
-    pub claims: Vec<NewClaim>,
+    pub claims: Vec<NewNodeClaim>,
     /// Pods that existing hosts will take, by host.
-    pub placed: Vec<(Host, Vec<PodKey>)>,
+    pub placed: Vec<(NodeRef, Vec<PodKey>)>,
     /// Pods with no answer, by key.
-    pub unplaced: Vec<Unplaced>,
+    pub unplaced: Vec<UnschedulablePod>,
     /// All pods that have a place, in an order in which the scheduler can bind them, every planned
     /// node being there from the start.
     pub order: Vec<PodKey>,
@@ -187,7 +187,7 @@ pub struct Solution {
 
 impl Solution {
     /// The same with more pods that have no answer.
-    fn with(mut self, unplaced: Vec<Unplaced>) -> Self {
+    fn with(mut self, unplaced: Vec<UnschedulablePod>) -> Self {
         self.unplaced.extend(unplaced);
         self.unplaced.sort_by(|one, other| one.pod.cmp(&other.pod));
         self
@@ -211,16 +211,17 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
         if round == GANG_ROUNDS_MAX {
             let gangs = sound.iter().filter_map(|pod| pod.gang_key());
             let text = "too many gangs fall short of places to try which of them can be had";
-            short.extend(gangs.map(|gang| (gang, Miss::told(text))));
+            short.extend(gangs.map(|gang| (gang, RejectionDetail::told(text))));
         }
         // Those of the gang that had no place themselves are told why, too.
-        let had = |own: &Unplaced| (own.pod.clone(), own.reasons.clone());
-        let had: BTreeMap<PodKey, Arc<[Why]>> = solution.unplaced.iter().map(had).collect();
+        let had = |own: &UnschedulablePod| (own.pod.clone(), own.reasons.clone());
+        let had: BTreeMap<PodKey, Arc<[PoolRejection]>> =
+            solution.unplaced.iter().map(had).collect();
         sound.retain(|pod| {
             let Some(miss) = pod.gang_key().and_then(|gang| short.get(&gang)) else {
                 return true;
             };
-            let mut own = alone(pod, Code::Gang, miss.clone());
+            let mut own = alone(pod, RejectionCode::Gang, miss.clone());
             let others = had.get(&pod.key).into_iter().flat_map(|own| own.iter());
             own.reasons = own.reasons.iter().chain(others).cloned().collect();
             unplaced.push(own);
@@ -236,16 +237,19 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
 pub fn weigh(
     snapshot: &Snapshot<'_>,
     now: Timestamp,
-    mut is_wanted: impl FnMut(&Weight) -> bool,
-) -> (Weight, Option<Solution>) {
+    mut is_wanted: impl FnMut(&SolutionCost) -> bool,
+) -> (SolutionCost, Option<Solution>) {
     let (sound, unplaced) = sound(snapshot);
     if sound.iter().any(|pod| pod.gang.is_some()) {
         let solution = solve(snapshot, now);
-        return (Weight::of(&solution, &snapshot.pending), Some(solution));
+        return (
+            SolutionCost::of(&solution, &snapshot.pending),
+            Some(solution),
+        );
     }
-    let mut weight = Weight::default();
+    let mut weight = SolutionCost::default();
     let solution = place(&sound, snapshot, now, &mut |problem, packed| {
-        weight = Weight::new(problem, packed);
+        weight = SolutionCost::new(problem, packed);
         let others = unplaced.iter().map(|own| own.pod.clone());
         weight.left.extend(others);
         is_wanted(&weight)
@@ -254,22 +258,22 @@ pub fn weigh(
 }
 
 /// The pods that can be looked at, and why the others cannot.
-fn sound<'a>(snapshot: &Snapshot<'a>) -> (Vec<&'a Pod>, Vec<Unplaced>) {
+fn sound<'a>(snapshot: &Snapshot<'a>) -> (Vec<&'a Pod>, Vec<UnschedulablePod>) {
     let mut unplaced = Vec::new();
     let mut sound = Vec::with_capacity(snapshot.pending.len());
     for pod in &snapshot.pending {
         match unsound(pod, snapshot) {
-            Some((code, text)) => unplaced.push(alone(pod, code, Miss::told(&text))),
+            Some((code, text)) => unplaced.push(alone(pod, code, RejectionDetail::told(&text))),
             None => sound.push(*pod),
         }
     }
     (sound, unplaced)
 }
 
-fn alone(pod: &Pod, code: Code, miss: Miss) -> Unplaced {
-    Unplaced {
+fn alone(pod: &Pod, code: RejectionCode, miss: RejectionDetail) -> UnschedulablePod {
+    UnschedulablePod {
         pod: pod.key.clone(),
-        reasons: [Why {
+        reasons: [PoolRejection {
             pool: None,
             code,
             miss,
@@ -279,7 +283,7 @@ fn alone(pod: &Pod, code: Code, miss: Miss) -> Unplaced {
 }
 
 /// In which order rooms are filled.
-fn turn(room: &Room) -> (bool, bool, &Host) {
+fn turn(room: &ExistingNode) -> (bool, bool, &NodeRef) {
     (!room.initialized, room.idle, &room.host)
 }
 
@@ -292,10 +296,10 @@ fn place(
     pods: &[&Pod],
     snapshot: &Snapshot<'_>,
     now: Timestamp,
-    is_wanted: &mut dyn FnMut(&Problem<'_>, &Packed<'_, '_>) -> bool,
+    is_wanted: &mut dyn FnMut(&Problem<'_>, &PackingState<'_, '_>) -> bool,
 ) -> Option<Solution> {
     let problem = Problem::new(pods, snapshot);
-    let mut rooms: Vec<&Room> = snapshot.rooms.iter().collect();
+    let mut rooms: Vec<&ExistingNode> = snapshot.rooms.iter().collect();
     rooms.sort_by(|one, other| turn(one).cmp(&turn(other)));
     let topology = Topology::new(
         &problem,
@@ -303,11 +307,11 @@ fn place(
     );
     let board = packing::initial_topology::board(&problem, &topology, &rooms, snapshot);
     let shelves = scheduler::shelves(&problem, snapshot, now);
-    let hosts = Hosts::new(&problem, &topology, &board, &CrewCounts::new());
+    let hosts = NodeConstraintTable::new(&problem, &topology, &board, &DaemonCounts::new());
     let keys = topology.pinned_keys().into_iter();
     let keys = keys.map(|key| problem.groups.keys[key].clone());
-    let cells = Cells::new(keys.collect(), &shelves);
-    let ground = Ground {
+    let cells = DomainSet::new(keys.collect(), &shelves);
+    let ground = PackingContext {
         problem: &problem,
         topology: &topology,
         hosts: &hosts,
@@ -324,8 +328,8 @@ fn place(
     // on them where that has none.
     let crews = packing::initial_topology::crew_counts(&topology, &shelves);
     if best.left() > 0 && !crews.is_empty() {
-        less = Hosts::new(&problem, &topology, &board, &crews);
-        manned = Ground {
+        less = NodeConstraintTable::new(&problem, &topology, &board, &crews);
+        manned = PackingContext {
             hosts: &less,
             passing: ground.passing.clone(),
             crews: ground.crews.clone(),
@@ -340,10 +344,11 @@ fn place(
     if best.packer.may_level() {
         let packer = even_spread::pack(&ground, &rooms, snapshot, board.clone());
         let other = packer.map(|packer| settled(packer, &board));
-        let better = |other: &Attempt<'_, '_, '_>| other.packer.is_better_than(&best.packer);
+        let better =
+            |other: &PlacementAttempt<'_, '_, '_>| other.packer.is_better_than(&best.packer);
         best = other.filter(better).unwrap_or(best);
     }
-    let Attempt {
+    let PlacementAttempt {
         packer,
         turns,
         bound,
@@ -353,14 +358,14 @@ fn place(
     if !is_wanted(&problem, &packed) {
         return None;
     }
-    let mut deal = Deal {
+    let mut deal = PodAssigner {
         rows: &market.rows,
         scheduling: &snapshot.cluster.scheduling,
         queues: problem.classes.iter().map(queue).collect(),
         dealt: vec![0; problem.classes.len()],
     };
     let mut solution = deal.all(&packed, &rooms, &turns);
-    let reasons = Reasons::new(&ground, (&packed, &rooms), snapshot.holds, bound);
+    let reasons = Diagnosis::new(&ground, (&packed, &rooms), snapshot.holds, bound);
     solution.unplaced.extend(deal.unplaced(&packed, reasons));
     Some(solution)
 }
@@ -372,36 +377,36 @@ fn keys(pods: &[&Pod]) -> Vec<PodKey> {
 }
 
 /// Why a pod is not even looked at, if so.
-fn unsound(pod: &Pod, snapshot: &Snapshot<'_>) -> Option<(Code, String)> {
+fn unsound(pod: &Pod, snapshot: &Snapshot<'_>) -> Option<(RejectionCode, String)> {
     if !pod.defects.is_empty() {
-        return Some((Code::Malformed, pod.defects.join("; ")));
+        return Some((RejectionCode::Malformed, pod.defects.join("; ")));
     }
     if pod.has_resource_claims {
         let text = "has resource claims (dynamic resource allocation), which are not weighed";
-        return Some((Code::ResourceClaims, text.to_owned()));
+        return Some((RejectionCode::ResourceClaims, text.to_owned()));
     }
     let mounts = snapshot.mounts.get(&pod.key)?;
     let fault = mounts.fault.clone()?;
-    Some((Code::Volumes, fault))
+    Some((RejectionCode::Volumes, fault))
 }
 
 /// The pods of a class in the order in which the scheduler will most likely look at them, so that
 /// it finds those bound that have to be bound before; else by key.
-fn queue<'a>(class: &Class<'a>) -> Vec<&'a Pod> {
+fn queue<'a>(class: &PodClass<'a>) -> Vec<&'a Pod> {
     let mut pods = class.pods.clone();
     pods.sort_by_key(|pod| pod.version);
     pods
 }
 
 /// Deals the pods of each class out.
-struct Deal<'d> {
-    rows: &'d [Row],
+struct PodAssigner<'d> {
+    rows: &'d [CompatibleOfferings],
     scheduling: &'d Scheduling,
     queues: Vec<Vec<&'d Pod>>,
     dealt: Vec<usize>,
 }
 
-impl<'d> Deal<'d> {
+impl<'d> PodAssigner<'d> {
     fn pods(&mut self, class: usize, count: u64) -> Vec<&'d Pod> {
         let all = &self.queues[class][self.dealt[class]..];
         let count = all.len().min(usize::try_from(count).unwrap_or(usize::MAX));
@@ -410,7 +415,12 @@ impl<'d> Deal<'d> {
     }
 
     /// Gives every turn its pods.
-    fn all(&mut self, packed: &Packed<'_, '_>, rooms: &[&Room], turns: &[Turn]) -> Solution {
+    fn all(
+        &mut self,
+        packed: &PackingState<'_, '_>,
+        rooms: &[&ExistingNode],
+        turns: &[PlacementStep],
+    ) -> Solution {
         let mut sites: Vec<Vec<&Pod>> = vec![Vec::new(); rooms.len() + packed.opened.len()];
         let mut order = Vec::new();
         for turn in turns {
@@ -442,7 +452,7 @@ impl<'d> Deal<'d> {
             ) {
                 Ok(claim) => claims.push(claim),
                 Err(miss) => {
-                    let no = |pod: &&Pod| alone(pod, Code::MinValues, miss.clone());
+                    let no = |pod: &&Pod| alone(pod, RejectionCode::MinValues, miss.clone());
                     unplaced.extend(pods.iter().map(no));
                 }
             }
@@ -459,11 +469,15 @@ impl<'d> Deal<'d> {
         }
     }
 
-    fn unplaced(&mut self, packed: &Packed<'_, '_>, reasons: Reasons<'_, '_, '_>) -> Vec<Unplaced> {
+    fn unplaced(
+        &mut self,
+        packed: &PackingState<'_, '_>,
+        reasons: Diagnosis<'_, '_, '_>,
+    ) -> Vec<UnschedulablePod> {
         let mut unplaced = Vec::new();
         for (class, reasons) in reasons.all() {
             for pod in self.pods(class, packed.left[class]) {
-                unplaced.push(Unplaced {
+                unplaced.push(UnschedulablePod {
                     pod: pod.key.clone(),
                     reasons: reasons.clone(),
                 });
@@ -475,19 +489,19 @@ impl<'d> Deal<'d> {
 
 /// A claim, or why it cannot be had after all.
 fn claim(
-    (packed, rows): (&Packed<'_, '_>, &[Row]),
-    opened: &Opened,
+    (packed, rows): (&PackingState<'_, '_>, &[CompatibleOfferings]),
+    opened: &OpenedNode,
     (pods, scheduling): (&[&Pod], &Scheduling),
     (ledgers, scratch): &mut (
         packing::launch_options::Ledgers,
         packing::launch_options::Scratch,
     ),
-) -> Result<NewClaim, Miss> {
+) -> Result<NewNodeClaim, RejectionDetail> {
     let shelf = &packed.shelves[opened.shelf];
-    let variety = Variety::of(shelf, scheduling.min_values);
-    let parts: &[Part] = &opened.claim.parts;
+    let variety = MinValues::of(shelf, scheduling.min_values);
+    let parts: &[ItemCount] = &opened.claim.parts;
     let own = rows_in(&packed.lots, parts).into_iter();
-    let rows: Vec<&Row> = own.map(|row| &rows[row]).collect();
+    let rows: Vec<&CompatibleOfferings> = own.map(|row| &rows[row]).collect();
     let whole = packing::launch_options::sum(&packed.lots, parts);
     let mut ledger = ledgers.of(opened.shelf);
     let (offerings, types) = packing::launch_options::offerings(
@@ -504,7 +518,7 @@ fn claim(
     // no variety.
     if let Some((key, least, count)) = short.filter(|_| planned.reservation.is_none()) {
         let key = key.to_owned();
-        return Err(Miss::Values { key, least, count });
+        return Err(RejectionDetail::Values { key, least, count });
     }
     ledgers.put(opened.shelf, ledger);
     let mut requests = daemons(shelf, &types);
@@ -514,7 +528,7 @@ fn claim(
     let mut labels = shelf.labels(&rows);
     let reservation = planned.reservation.map(|own| &shelf.reservations[own]);
     labels.extend(reservation.map(Reservation::labels).into_iter().flatten());
-    Ok(NewClaim {
+    Ok(NewNodeClaim {
         pool: shelf.pool.name.clone(),
         offerings,
         labels,
@@ -524,7 +538,7 @@ fn claim(
 }
 
 /// What the daemons of every one of these types ask for at least. Source: spec/scheduling.md §2.9.
-fn daemons(shelf: &Shelf<'_>, types: &[usize]) -> Resources {
+fn daemons(shelf: &NodeTemplate<'_>, types: &[usize]) -> Resources {
     let mut all = types.iter().map(|at| &shelf.shapes[*at].crew.requests);
     let mut least = all.next().cloned().unwrap_or_default();
     for other in all {

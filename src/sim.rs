@@ -35,24 +35,24 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
 use crate::engine::Engine;
-use crate::engine::command::{Answer, CommandId, Issued};
+use crate::engine::command::{CommandId, CommandResult, IssuedCommand};
 use crate::engine::event::Event;
 use crate::model::cluster::{Binding, Cluster};
 use crate::model::id::{InstanceId, NodeName};
 use crate::model::instance::{InstanceType, OfferingKey};
 use crate::model::pool::Pool;
 use crate::model::requirement::Requirement;
-use crate::model::watched_object::Kind;
+use crate::model::watched_object::ObjectKind;
 use crate::sim::cloud::{Cloud, CloudSettings};
 use crate::sim::cluster::SimCluster;
 use crate::sim::event_queue::{Timers, later};
-use crate::sim::faults::{Cut, Faults, Mishap, Trip};
-use crate::sim::invariants::{Checker, Rule, Scene, Violation};
+use crate::sim::faults::{CommandTrip, Cut, FaultPlan, ScheduledFault};
+use crate::sim::invariants::{Checker, GroundTruth, Invariant, Violation};
 use crate::sim::rng::{between, stream};
-use crate::sim::scenario::{Scenario, Taken};
+use crate::sim::scenario::{ReclaimCount, Scenario};
 use crate::sim::summary::{FixedFleet, SAMPLE, Summary, percentile};
-use crate::sim::timeline::{Fact, Line};
-use crate::sim::watches::{Listing, Watches};
+use crate::sim::timeline::{TimelineEntry, TimelineFact};
+use crate::sim::watches::{Listing, SimWatches};
 
 /// What a world is made from.
 #[derive(Clone, Debug)]
@@ -95,18 +95,18 @@ impl Setup {
 
 /// What the world itself does later.
 #[derive(Clone, Debug)]
-enum Due {
-    Arrive(u64, Box<Issued>, Trip),
-    Answer(u64, CommandId, Box<Answer>),
+enum ScheduledEvent {
+    Arrive(u64, Box<IssuedCommand>, CommandTrip),
+    Answer(u64, CommandId, Box<CommandResult>),
     Tell(Box<Event>, Timestamp),
     Untaint(NodeName),
     Register(InstanceId),
-    Happen(Mishap),
-    WatchBack(Kind, Option<Cut>, Timestamp),
+    Happen(ScheduledFault),
+    WatchBack(ObjectKind, Option<Cut>, Timestamp),
     Start,
     Bookmarks { of_places: bool },
     Shortage(usize, bool),
-    Interrupt(Taken, SignedDuration),
+    Interrupt(ReclaimCount, SignedDuration),
     Interrupted,
     Lose(usize),
     Reload(usize),
@@ -117,7 +117,7 @@ enum Due {
 
 /// Counts for the summary.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
+struct SummaryCounts {
     launched: usize,
     retired: usize,
     live: usize,
@@ -147,17 +147,17 @@ pub struct World {
     limit: Timestamp,
     engine: Option<Engine>,
     life: u64,
-    scene: Scene,
-    watches: Watches,
-    cuts: BTreeMap<Kind, (Cut, Timestamp)>,
-    faults: Faults,
-    timers: Timers<Due>,
+    scene: GroundTruth,
+    watches: SimWatches,
+    cuts: BTreeMap<ObjectKind, (Cut, Timestamp)>,
+    faults: FaultPlan,
+    timers: Timers<ScheduledEvent>,
     checker: Checker,
     fixed: FixedFleet,
-    tally: Tally,
-    lines: VecDeque<Line>,
+    tally: SummaryCounts,
+    lines: VecDeque<TimelineEntry>,
     /// What the engine asks of the fleet; nobody takes it where the world is alone.
-    for_fleet: VecDeque<Issued>,
+    for_fleet: VecDeque<IssuedCommand>,
     spins: (Timestamp, u32),
     rush: (Timestamp, usize),
     lags: Rng,
@@ -170,9 +170,9 @@ impl World {
         let scenario = Arc::clone(&setup.scenario);
         let (start, end) = (scenario.start, scenario.end);
         let faults = if faults {
-            Faults::drawn(seed, start, end)
+            FaultPlan::drawn(seed, start, end)
         } else {
-            Faults::none(seed)
+            FaultPlan::none(seed)
         };
         let ms = SignedDuration::from_millis;
         let settings = CloudSettings {
@@ -184,13 +184,13 @@ impl World {
             capacity: BTreeMap::new(),
             names_nodes: setup.config.binding == Binding::Early,
         };
-        let scene = Scene {
+        let scene = GroundTruth {
             config: Arc::clone(&setup.config),
             catalog: Arc::clone(&setup.catalog),
             cluster: SimCluster::new(&scenario.workloads, seed),
             cloud: Cloud::new(Arc::clone(&setup.catalog), settings),
         };
-        let watches = Watches::new(scene.config.kinds());
+        let watches = SimWatches::new(scene.config.kinds());
         let fixed = FixedFleet::new(setup.catalog.get(scenario.fixed_type.as_str()));
         let mut world = Self {
             setup,
@@ -206,7 +206,7 @@ impl World {
             timers: Timers::default(),
             checker: Checker::default(),
             fixed,
-            tally: Tally::default(),
+            tally: SummaryCounts::default(),
             lines: VecDeque::new(),
             for_fleet: VecDeque::new(),
             spins: (start, 0),
@@ -221,30 +221,32 @@ impl World {
 
     /// Notes everything that is known to come.
     fn foresee(&mut self, scenario: &Scenario) {
-        self.timers.at(scenario.start, Due::Start);
-        self.timers.at(scenario.start, Due::Sample);
+        self.timers.at(scenario.start, ScheduledEvent::Start);
+        self.timers.at(scenario.start, ScheduledEvent::Sample);
         for (every, of_places) in [(BOOKMARKS.0, true), (BOOKMARKS.1, false)] {
-            let due = Due::Bookmarks { of_places };
+            let due = ScheduledEvent::Bookmarks { of_places };
             self.timers.after(scenario.start, every, due);
         }
         for (index, shortage) in scenario.shortages.iter().enumerate() {
-            self.timers.at(shortage.from, Due::Shortage(index, true));
+            self.timers
+                .at(shortage.from, ScheduledEvent::Shortage(index, true));
             if let Some(until) = shortage.until {
-                self.timers.at(until, Due::Shortage(index, false));
+                self.timers
+                    .at(until, ScheduledEvent::Shortage(index, false));
             }
         }
         for interruption in &scenario.interruptions {
-            let due = Due::Interrupt(interruption.count, interruption.within);
+            let due = ScheduledEvent::Interrupt(interruption.count, interruption.within);
             self.timers.at(interruption.at, due);
         }
         for (index, outage) in scenario.outages.iter().enumerate() {
-            self.timers.at(outage.from, Due::Lose(index));
+            self.timers.at(outage.from, ScheduledEvent::Lose(index));
         }
         for (index, (at, _)) in self.setup.reloads.iter().enumerate() {
-            self.timers.at(*at, Due::Reload(index));
+            self.timers.at(*at, ScheduledEvent::Reload(index));
         }
         for (at, mishap) in self.faults.mishaps() {
-            self.timers.at(*at, Due::Happen(*mishap));
+            self.timers.at(*at, ScheduledEvent::Happen(*mishap));
         }
     }
 
@@ -254,7 +256,7 @@ impl World {
     }
 
     /// Cluster and cloud as they really are.
-    pub fn scene(&self) -> &Scene {
+    pub fn scene(&self) -> &GroundTruth {
         &self.scene
     }
 
@@ -274,7 +276,7 @@ impl World {
     }
 
     /// The facts since they were last taken, in order.
-    pub fn take_lines(&mut self) -> VecDeque<Line> {
+    pub fn take_lines(&mut self) -> VecDeque<TimelineEntry> {
         std::mem::take(&mut self.lines)
     }
 
@@ -354,40 +356,40 @@ impl World {
         .min()
     }
 
-    fn happen(&mut self, due: Due) {
+    fn happen(&mut self, due: ScheduledEvent) {
         match due {
-            Due::Arrive(life, issued, trip) => self.arrive(life, *issued, trip),
-            Due::Answer(life, id, answer) if life == self.life => {
+            ScheduledEvent::Arrive(life, issued, trip) => self.arrive(life, *issued, trip),
+            ScheduledEvent::Answer(life, id, answer) if life == self.life => {
                 self.hear(Event::Answered(id, *answer));
             }
-            Due::Answer(..) => {}
+            ScheduledEvent::Answer(..) => {}
             // The queue tells again and again until someone listens.
-            Due::Tell(event, until) if self.engine.is_none() && self.now < until => {
+            ScheduledEvent::Tell(event, until) if self.engine.is_none() && self.now < until => {
                 self.timers
-                    .after(self.now, REDELIVERY, Due::Tell(event, until));
+                    .after(self.now, REDELIVERY, ScheduledEvent::Tell(event, until));
             }
-            Due::Tell(event, _) => self.hear(*event),
-            Due::Untaint(node) => self.untaint(&node),
-            Due::Register(instance) => self.register_anew(&instance),
-            Due::Happen(mishap) => self.go_wrong(mishap),
-            Due::WatchBack(kind, cut, since) => self.watch_back(kind, cut, since),
-            Due::Start => self.start_daemon(),
-            Due::Bookmarks { of_places } => self.bookmarks(of_places),
-            Due::Shortage(index, begins) => self.shortage(index, begins),
-            Due::Interrupt(count, within) => self.storm(count, within),
-            Due::Interrupted => self.take_back(1),
-            Due::Lose(outage) => self.lose_zone(outage),
-            Due::Reload(index) => self.reload(index),
-            Due::Restock(keys) => self.restock(keys),
-            Due::Accept => self.accept(),
-            Due::Sample => {
+            ScheduledEvent::Tell(event, _) => self.hear(*event),
+            ScheduledEvent::Untaint(node) => self.untaint(&node),
+            ScheduledEvent::Register(instance) => self.register_anew(&instance),
+            ScheduledEvent::Happen(mishap) => self.go_wrong(mishap),
+            ScheduledEvent::WatchBack(kind, cut, since) => self.watch_back(kind, cut, since),
+            ScheduledEvent::Start => self.start_daemon(),
+            ScheduledEvent::Bookmarks { of_places } => self.bookmarks(of_places),
+            ScheduledEvent::Shortage(index, begins) => self.shortage(index, begins),
+            ScheduledEvent::Interrupt(count, within) => self.storm(count, within),
+            ScheduledEvent::Interrupted => self.take_back(1),
+            ScheduledEvent::Lose(outage) => self.lose_zone(outage),
+            ScheduledEvent::Reload(index) => self.reload(index),
+            ScheduledEvent::Restock(keys) => self.restock(keys),
+            ScheduledEvent::Accept => self.accept(),
+            ScheduledEvent::Sample => {
                 let left = self.setup.scenario.end.duration_since(self.now);
                 self.fixed
                     .sample(&self.scene, SAMPLE.min(left).max(SignedDuration::ZERO));
                 self.checker.stranded(&self.scene, self.now);
                 self.checker.forgotten(&self.scene, self.now);
                 if self.now < self.setup.scenario.end {
-                    self.timers.after(self.now, SAMPLE, Due::Sample);
+                    self.timers.after(self.now, SAMPLE, ScheduledEvent::Sample);
                 }
             }
         }
@@ -396,13 +398,15 @@ impl World {
     /// The watches of pods and nodes, or those of the rest, give a sign of life.
     fn bookmarks(&mut self, of_places: bool) {
         let kinds = self.setup.config.kinds().iter();
-        for kind in kinds.filter(|own| matches!(own, Kind::Pod | Kind::Node) == of_places) {
+        for kind in
+            kinds.filter(|own| matches!(own, ObjectKind::Pod | ObjectKind::Node) == of_places)
+        {
             let event = Event::WatchAlive(*kind);
             self.watches
                 .tell(*kind, event, self.now, SignedDuration::ZERO);
         }
         let every = if of_places { BOOKMARKS.0 } else { BOOKMARKS.1 };
-        let again = Due::Bookmarks { of_places };
+        let again = ScheduledEvent::Bookmarks { of_places };
         self.timers.after(self.now, every, again);
     }
 
@@ -416,7 +420,7 @@ impl World {
             .seed
             .wrapping_add(self.life.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         self.engine = Some(Engine::new(engine_seed));
-        self.note(Fact::Started);
+        self.note(TimelineFact::Started);
         self.hear(Event::ConfigChanged(Arc::clone(&self.setup.config)));
         self.hear(Event::CatalogChanged(Arc::clone(&self.setup.catalog)));
         self.hear(Event::BuffersChanged(Vec::new()));
@@ -437,8 +441,8 @@ impl World {
         self.for_fleet.clear();
         let picks = &mut self.picks;
         self.timers
-            .retain(|due| !matches!(due, Due::Arrive(..)) || picks.bool());
-        self.note(Fact::Stopped);
+            .retain(|due| !matches!(due, ScheduledEvent::Arrive(..)) || picks.bool());
+        self.note(TimelineFact::Stopped);
     }
 
     /// The configuration changes.
@@ -449,11 +453,11 @@ impl World {
         let config = Arc::clone(config);
         self.setup.config = Arc::clone(&config);
         self.scene.config = Arc::clone(&config);
-        self.note(Fact::Reloaded);
+        self.note(TimelineFact::Reloaded);
         self.hear(Event::ConfigChanged(config));
     }
 
-    fn list_kind(&mut self, kind: Kind, cut: Option<(Cut, Timestamp)>, wait: SignedDuration) {
+    fn list_kind(&mut self, kind: ObjectKind, cut: Option<(Cut, Timestamp)>, wait: SignedDuration) {
         let mut objects = self.scene.cluster.store().list(kind);
         let listing = match cut {
             Some((cut, since)) => {
@@ -493,8 +497,11 @@ impl World {
                 .as_ref()
                 .and_then(Engine::poll_timeout)
                 .map_or("", |(_, w)| w);
-            self.checker
-                .fault(Rule::Spin, self.now, format!("woken without end: {why}"));
+            self.checker.fault(
+                Invariant::Spin,
+                self.now,
+                format!("woken without end: {why}"),
+            );
             self.stop_daemon();
             return;
         }
@@ -516,8 +523,8 @@ impl World {
         between(&mut self.lags, ms(low_ms), ms(high_ms))
     }
 
-    fn note(&mut self, fact: Fact) {
-        self.lines.push_back(Line { at: self.now, fact });
+    fn note(&mut self, fact: TimelineFact) {
+        self.lines.push_back(TimelineEntry { at: self.now, fact });
     }
 
     /// The same pods on nodes of one type, so far.

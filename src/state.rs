@@ -37,19 +37,19 @@ use jiff::Timestamp;
 use crate::catalog::Catalog;
 use crate::catalog::node_class::{ClassSupplies, Classes};
 use crate::catalog::overlay::PoolCatalogs;
-use crate::coordination::lease_annotations::Notes;
+use crate::coordination::lease_annotations::LeaseAnnotations;
 use crate::model::buffer::Buffer;
 use crate::model::buffer_object::BufferObject;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
 use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
-use crate::model::watched_object::Object;
-use crate::state::candidates::{Recent, Unaccepted};
-use crate::state::node_claims::Ledger;
+use crate::model::watched_object::WatchedObject;
+use crate::state::candidates::{PendingApproval, RecentActions};
+use crate::state::node_claims::NodeClaims;
 use crate::state::nominations::is_over;
-use crate::state::object_cache::Objects;
-use crate::state::unavailable_offerings::Holds;
-use crate::state::watch_health::Views;
+use crate::state::object_cache::ObjectCache;
+use crate::state::unavailable_offerings::UnavailableOfferings;
+use crate::state::watch_health::WatchHealth;
 
 /// Everything known of one cluster; mutable only by its engine.
 #[derive(Clone, Debug, Default)]
@@ -60,19 +60,19 @@ pub struct State {
     /// class; set by [`stock`](Self::stock).
     pub catalog: Arc<Catalog>,
     /// Offerings not to ask for.
-    pub holds: Holds,
+    pub holds: UnavailableOfferings,
     /// What the watches report.
-    pub objects: Objects,
+    pub objects: ObjectCache,
     /// How far the watches can be believed.
-    pub views: Views,
+    pub views: WatchHealth,
     /// Claims, instances and nodes.
-    pub ledger: Ledger,
+    pub ledger: NodeClaims,
     /// What is known of the fleet; none where the cluster shares nothing with others.
     pub fleet: Option<Arc<FleetView>>,
     /// What is remembered of the cluster on its Lease.
-    pub notes: Notes,
+    pub notes: LeaseAnnotations,
     /// What was done in the cluster lately, beside launches that instances tell of.
-    pub recent: Recent,
+    pub recent: RecentActions,
     /// When this process first saw the cluster whole; what happened before is not known.
     pub started: Option<Timestamp>,
     /// CapacityBuffers of the cluster, by name; none before they were read.
@@ -85,7 +85,7 @@ pub struct State {
     /// Nodes that were only just made to save something, and until when they are left alone.
     pub fresh: BTreeMap<NodeName, Timestamp>,
     /// What another configuration has made due to leave and nobody has accepted yet.
-    pub unaccepted: Option<Unaccepted>,
+    pub unaccepted: Option<PendingApproval>,
     /// The catalog without what is reserved for node classes; none where nothing is.
     plain: Option<Arc<Catalog>>,
     classes: Classes,
@@ -102,7 +102,7 @@ impl State {
     pub fn offline(
         cluster: Arc<Cluster>,
         catalog: Arc<Catalog>,
-        objects: Vec<Object>,
+        objects: Vec<WatchedObject>,
         now: Timestamp,
     ) -> Self {
         let mut state = Self {

@@ -11,10 +11,10 @@ pub(crate) mod report_metrics;
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::engine::command::Answer;
+use crate::engine::command::CommandResult;
 use crate::engine::report::Report;
 use crate::model::id::ClusterName;
-use crate::telemetry::cluster_collector::Sample;
+use crate::telemetry::cluster_collector::MetricSample;
 
 /// Logs and counts what an engine decided or saw.
 pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
@@ -26,7 +26,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
 pub(crate) fn command(
     cluster: &ClusterName,
     name: &'static str,
-    answer: &Answer,
+    answer: &CommandResult,
     took: Duration,
 ) -> &'static str {
     let outcome = outcome(answer);
@@ -56,24 +56,26 @@ pub(crate) fn planned(cluster: &ClusterName, took: Duration) {
 }
 
 /// What a cluster holds now, and what stays in it that would leave, where that is done.
-pub(crate) fn samples(cluster: &ClusterName, engine: &Engine, managed: bool) -> Vec<Sample> {
+pub(crate) fn samples(cluster: &ClusterName, engine: &Engine, managed: bool) -> Vec<MetricSample> {
     let held = engine.held_back().filter(|_| managed);
     cluster_collector::samples(cluster, engine.state(), held, report_metrics::per_node())
 }
 
-fn outcome(answer: &Answer) -> &'static str {
+fn outcome(answer: &CommandResult) -> &'static str {
     match answer {
-        Answer::LaunchRefused(_) | Answer::EvictRefused(_) | Answer::Denied { .. } => "refused",
-        Answer::Failed { kind, .. } => kind.as_str(),
-        Answer::Launched(_)
-        | Answer::Terminating(_)
-        | Answer::Instances(_)
-        | Answer::Pods(_)
-        | Answer::Attachments(_)
-        | Answer::Probed { .. }
-        | Answer::Lease(_)
-        | Answer::Version(_)
-        | Answer::Granted
-        | Answer::Done => "done",
+        CommandResult::LaunchRefused(_)
+        | CommandResult::EvictRefused(_)
+        | CommandResult::Denied { .. } => "refused",
+        CommandResult::Failed { kind, .. } => kind.as_str(),
+        CommandResult::Launched(_)
+        | CommandResult::Terminating(_)
+        | CommandResult::Instances(_)
+        | CommandResult::Pods(_)
+        | CommandResult::Attachments(_)
+        | CommandResult::Probed { .. }
+        | CommandResult::Lease(_)
+        | CommandResult::Version(_)
+        | CommandResult::Granted
+        | CommandResult::Done => "done",
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use outrigger::model::affinity::{PodTerm, Spread};
+use outrigger::model::affinity::{PodTerm, TopologySpread};
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::Labels;
 use outrigger::model::pod::Pod;
@@ -36,8 +36,8 @@ pub fn plain(name: &str, cpu_milli: i64, memory: i64) -> Pod {
 
 /// Pods with these labels, spread over a label of nodes with a skew of one at most, as a
 /// constraint is that names nothing else.
-pub fn spread(topology_key: &str, selected: &Labels) -> Spread {
-    Spread {
+pub fn spread(topology_key: &str, selected: &Labels) -> TopologySpread {
+    TopologySpread {
         selector: Some(Selector::of_labels(selected)),
         topology_key: topology_key.to_owned(),
         max_skew: 1,

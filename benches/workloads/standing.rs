@@ -13,7 +13,7 @@ use outrigger::model::labels::{
 use outrigger::model::pod::Pod;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
-use outrigger::state::snapshot::{Host, Room};
+use outrigger::state::snapshot::{ExistingNode, NodeRef};
 
 use crate::catalogs::FAKE_ZONES;
 use crate::workloads::deployments::Deployment;
@@ -124,7 +124,7 @@ fn name(place: usize) -> NodeName {
     NodeName::from(format!("node-{place:04}"))
 }
 
-fn room(place: usize, it: &InstanceType, used: &Resources) -> Room {
+fn room(place: usize, it: &InstanceType, used: &Resources) -> ExistingNode {
     let node = name(place);
     let zone = FAKE_ZONES[place % FAKE_ZONES.len()];
     let own = [
@@ -141,9 +141,9 @@ fn room(place: usize, it: &InstanceType, used: &Resources) -> Room {
     let label = |(key, value)| (key, Requirement::is_in([value]));
     let mut free = it.allocatable.clone();
     free.subtract(used);
-    Room {
+    ExistingNode {
         labels: Requirements::from_iter(own.map(label)).into(),
-        host: Host::Node(node),
+        host: NodeRef::Node(node),
         taints: Vec::new(),
         free,
         daemons: Vec::new(),

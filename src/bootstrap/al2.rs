@@ -4,21 +4,22 @@
 //! Source: spec/aws.md §3.2.
 
 use crate::bootstrap::BootstrapError;
-use crate::bootstrap::mime::{self, Part, SHELL};
-use crate::bootstrap::node_config::Node;
+use crate::bootstrap::mime;
+use crate::bootstrap::mime::{MimePart, SHELL};
+use crate::bootstrap::node_config::NodeConfig;
 use crate::bootstrap::shell_quote::shell;
 
 const FORMAT: &str = "Amazon Linux 2";
 
 /// The user's parts, then ours.
-pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
+pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
     let mut parts = mime::parts(&node.class.user_data, FORMAT, |_| SHELL)?;
-    parts.push(Part::new(SHELL, script(node)));
+    parts.push(MimePart::new(SHELL, script(node)));
     Ok(mime::write(&parts))
 }
 
-fn script(node: &Node<'_>) -> String {
+fn script(node: &NodeConfig<'_>) -> String {
     let home = node.home;
     let mut lines = vec![format!("/etc/eks/bootstrap.sh {}", shell(&home.name))];
     // Without both of them the script asks EKS.

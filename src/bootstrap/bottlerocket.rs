@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use toml::{Table, Value};
 
 use crate::bootstrap::BootstrapError;
-use crate::bootstrap::node_config::Node;
+use crate::bootstrap::node_config::NodeConfig;
 use crate::model::node_class::image::ImageTerm;
 
 const FORMAT: &str = "Bottlerocket";
@@ -18,7 +18,7 @@ const MOUNT: &str = "000-mount-instance-storage";
 const DIRS: [&str; 3] = ["/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"];
 
 /// The user's settings with ours in them, which win.
-pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
+pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
     if node.kubelet.pods_per_core.is_some_and(|own| own > 0) {
         return Err(BootstrapError::Setting {
@@ -65,7 +65,7 @@ fn table<'a>(of: &'a mut Table, name: &str) -> Result<&'a mut Table, BootstrapEr
     found.ok_or_else(|| fault(format!("{name} is not a table")))
 }
 
-fn cluster(kubernetes: &mut Table, node: &Node<'_>) -> Result<(), BootstrapError> {
+fn cluster(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), BootstrapError> {
     let (endpoint, ca) = node.api()?;
     let mut set = |key: &str, value: Value| kubernetes.insert(key.to_owned(), value);
     set("api-server", endpoint.into());
@@ -88,7 +88,7 @@ fn cluster(kubernetes: &mut Table, node: &Node<'_>) -> Result<(), BootstrapError
 
 /// Ours are all there are: the solver would not know of others, and plan pods for nodes that they
 /// cannot go to.
-fn taints(kubernetes: &mut Table, node: &Node<'_>) -> Result<(), BootstrapError> {
+fn taints(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), BootstrapError> {
     let mut own: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for taint in &node.taints {
         let text = format!("{}:{}", taint.value, taint.effect.as_str());
@@ -119,7 +119,7 @@ fn taints(kubernetes: &mut Table, node: &Node<'_>) -> Result<(), BootstrapError>
     Ok(())
 }
 
-fn kubelet(kubernetes: &mut Table, node: &Node<'_>) {
+fn kubelet(kubernetes: &mut Table, node: &NodeConfig<'_>) {
     let own = &node.kubelet;
     let maps = [
         ("system-reserved", &own.system_reserved),
@@ -159,7 +159,7 @@ fn kubelet(kubernetes: &mut Table, node: &Node<'_>) {
 }
 
 /// The command that makes local disks the place of containers.
-fn mount(node: &Node<'_>) -> Value {
+fn mount(node: &NodeConfig<'_>) -> Value {
     let command = |words: &[&str]| Value::from(words.to_vec());
     let base = ["apiclient", "ephemeral-storage"];
     let init = command(&[base[0], base[1], "init"]);
@@ -180,7 +180,7 @@ fn mount(node: &Node<'_>) -> Value {
 
 /// Whether the image is new enough: by its own name, else by the alias or name it was found by. An
 /// unknown version counts as old, since older ones are the ones that have to be told.
-fn binds_by_itself(node: &Node<'_>) -> bool {
+fn binds_by_itself(node: &NodeConfig<'_>) -> bool {
     let named = node.seed.image_name.and_then(token);
     let terms = node.class.images.iter().find_map(|term| match term {
         ImageTerm::Alias { version, .. } if version == "latest" => Some(BINDS_BY_ITSELF),

@@ -4,8 +4,9 @@
 //! Source: spec/aws.md §9.2 and §9.4.
 
 use crate::bootstrap::BootstrapError;
-use crate::bootstrap::mime::{self, Part, SHELL};
-use crate::bootstrap::node_config::Node;
+use crate::bootstrap::mime;
+use crate::bootstrap::mime::{MimePart, SHELL};
+use crate::bootstrap::node_config::NodeConfig;
 
 /// What stands in a file for the name of the node until the instance knows it.
 pub(super) const NODE_NAME: &str = "__NODE_NAME__";
@@ -15,18 +16,21 @@ pub(super) const PROVIDER_ID: &str = "__PROVIDER_ID__";
 const END: &str = "OUTRIGGER";
 
 /// The user's parts, then ours; ours alone where there are none.
-pub(super) fn with_user_parts(node: &Node<'_>, script: String) -> Result<String, BootstrapError> {
+pub(super) fn with_user_parts(
+    node: &NodeConfig<'_>,
+    script: String,
+) -> Result<String, BootstrapError> {
     let format = node.class.bootstrap.as_str();
     let mut parts = mime::parts(&node.class.user_data, format, |_| SHELL)?;
     if parts.is_empty() {
         return Ok(script);
     }
-    parts.push(Part::new(SHELL, script));
+    parts.push(MimePart::new(SHELL, script));
     Ok(mime::write(&parts))
 }
 
 /// Asks the instance who it is, through IMDSv2. No `-x`: it would print tokens to the console.
-pub(super) fn preamble(node: &Node<'_>) -> Result<String, BootstrapError> {
+pub(super) fn preamble(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let metadata = &node.class.metadata;
     if !metadata.endpoint {
         let bootstrap = node.class.bootstrap.as_str();

@@ -8,9 +8,9 @@ use serde_json::json;
 use crate::bootstrap::BootstrapError;
 use crate::bootstrap::join_script;
 use crate::bootstrap::join_script::{NODE_NAME, PROVIDER_ID};
-use crate::bootstrap::node_config::Node;
+use crate::bootstrap::node_config::NodeConfig;
 use crate::bootstrap::shell_quote::shell;
-use crate::model::node_class::bootstrap::Agent;
+use crate::model::node_class::bootstrap::AgentBootstrap;
 use crate::text::yaml;
 
 /// A distribution with a supervisor.
@@ -50,7 +50,11 @@ pub(super) const RKE2: Distribution = Distribution {
 
 impl Distribution {
     /// The user's parts, then the script.
-    pub(super) fn render(&self, own: &Agent, node: &Node<'_>) -> Result<String, BootstrapError> {
+    pub(super) fn render(
+        &self,
+        own: &AgentBootstrap,
+        node: &NodeConfig<'_>,
+    ) -> Result<String, BootstrapError> {
         node.kubelet.without_extra(self.name)?;
         // A file of its own: what the image says in config.yaml stays.
         let folder = format!("/etc/rancher/{}/config.yaml.d", self.name);
@@ -64,7 +68,11 @@ impl Distribution {
         join_script::with_user_parts(node, script)
     }
 
-    fn configuration(&self, own: &Agent, node: &Node<'_>) -> Result<String, BootstrapError> {
+    fn configuration(
+        &self,
+        own: &AgentBootstrap,
+        node: &NodeConfig<'_>,
+    ) -> Result<String, BootstrapError> {
         let server = match &own.server {
             Some(server) => server.clone(),
             None if node.home.endpoint.is_empty() => {

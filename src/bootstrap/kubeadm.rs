@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::bootstrap::join_script;
 use crate::bootstrap::join_script::{NODE_NAME, PROVIDER_ID};
-use crate::bootstrap::node_config::Node;
+use crate::bootstrap::node_config::NodeConfig;
 use crate::bootstrap::{BootstrapError, ca_cert_hash};
 use crate::text::yaml;
 
@@ -18,7 +18,7 @@ const LISTS_SINCE: u32 = 31;
 const PATH: &str = "/run/outrigger-join.yaml";
 
 /// The user's parts, then the script.
-pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
+pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
     let script = format!(
         "{}{}kubeadm join --config {PATH}\nrm -f {PATH}\n",
@@ -28,7 +28,7 @@ pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
     join_script::with_user_parts(node, script)
 }
 
-fn configuration(node: &Node<'_>) -> Result<String, BootstrapError> {
+fn configuration(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let (endpoint, ca) = node.api()?;
     let (host, port) = join_script::host_port(endpoint, 443);
     let taints = node

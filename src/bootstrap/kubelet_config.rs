@@ -10,9 +10,9 @@ use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 
 use crate::bootstrap::shell_quote::word;
-use crate::bootstrap::{BootstrapError, Home, Seed};
+use crate::bootstrap::{BootstrapError, ClusterEndpoint, LaunchContext};
 use crate::model::node_class::NodeClass;
-use crate::model::node_class::kubelet::{Kubelet, Reserved, Signal, Threshold};
+use crate::model::node_class::kubelet::{KubeletSettings, Reserved, Signal, Threshold};
 
 /// When the kubelet evicts pods on Linux where nobody says it. A flag that names some signals
 /// switches the others off, and k3s has defaults of its own: so others than images of EKS are
@@ -26,7 +26,7 @@ const EVICTION_HARD: [(&str, &str); 5] = [
 ];
 
 /// All that a kubelet is told. Texts are such that no flag and no shell takes them for more.
-pub(super) struct Settings {
+pub(super) struct KubeletConfig {
     /// Addresses of the cluster's DNS; empty where it is not known.
     pub(super) cluster_dns: Vec<IpAddr>,
     /// Pods a node takes at most.
@@ -55,12 +55,12 @@ pub(super) struct Settings {
     pub(super) extra: BTreeMap<String, Value>,
 }
 
-impl Settings {
+impl KubeletConfig {
     /// What the kubelet of an image of EKS is told: it sees to the rest by itself.
     pub(super) fn of_eks(
         class: &NodeClass,
-        home: &Home,
-        seed: &Seed<'_>,
+        home: &ClusterEndpoint,
+        seed: &LaunchContext<'_>,
     ) -> Result<Self, BootstrapError> {
         let own = &class.kubelet;
         let given = |(signal, own): (&Signal, &Threshold)| (signal.as_str().to_owned(), own.text());
@@ -92,8 +92,8 @@ impl Settings {
     /// What any other kubelet is told: also what the scheduler assumes.
     pub(super) fn of_others(
         class: &NodeClass,
-        home: &Home,
-        seed: &Seed<'_>,
+        home: &ClusterEndpoint,
+        seed: &LaunchContext<'_>,
     ) -> Result<Self, BootstrapError> {
         let mut own = Self::of_eks(class, home, seed)?;
         for (signal, threshold) in EVICTION_HARD {
@@ -181,7 +181,7 @@ impl Settings {
             self.image_gc_low.map(Value::from),
             self.cpu_cfs_quota.map(Value::from),
         ];
-        let managed = Kubelet::MANAGED.iter().zip(values);
+        let managed = KubeletSettings::MANAGED.iter().zip(values);
         let managed = managed.filter_map(|(name, value)| Some(((*name).to_owned(), value?)));
         let mut all = self.extra.clone();
         all.extend(managed);

@@ -14,14 +14,14 @@ const BOUNDARY: &str = "//";
 
 /// One part of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct MimePart {
     /// Headers, each a line or more, as they were written.
     headers: String,
     /// The body.
     body: String,
 }
 
-impl Part {
+impl MimePart {
     /// A part of this type.
     pub(super) fn new(content_type: &str, body: impl Into<String>) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl Part {
 }
 
 /// An archive of these parts. Carriage returns are taken out: bash would read them as text.
-pub(super) fn write(parts: &[Part]) -> String {
+pub(super) fn write(parts: &[MimePart]) -> String {
     // An archive within a part, or its end, must not end ours: then it has one slash more than any.
     let lines = parts.iter().flat_map(|part| part.body.lines());
     let slashes = lines.filter_map(|line| {
@@ -77,7 +77,7 @@ pub(super) fn parts(
     text: &str,
     format: &'static str,
     other: impl FnOnce(&str) -> &'static str,
-) -> Result<Vec<Part>, BootstrapError> {
+) -> Result<Vec<MimePart>, BootstrapError> {
     let said = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
     let text = text.replace("\r\n", "\n");
     if is_archive(&text) {
@@ -87,16 +87,16 @@ pub(super) fn parts(
         });
     }
     if text.starts_with("#!") {
-        return Ok(vec![Part::new(SHELL, text)]);
+        return Ok(vec![MimePart::new(SHELL, text)]);
     }
     if text.starts_with("#cloud-config") {
-        return Ok(vec![Part::new(CLOUD_CONFIG, text)]);
+        return Ok(vec![MimePart::new(CLOUD_CONFIG, text)]);
     }
     if !text.lines().any(|line| said(&line)) {
         return Ok(Vec::new());
     }
     let kind = other(&text);
-    Ok(vec![Part::new(kind, text)])
+    Ok(vec![MimePart::new(kind, text)])
 }
 
 /// Headers and what follows the empty line after them.
@@ -107,7 +107,7 @@ fn head(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-fn read(text: &str) -> Result<Vec<Part>, &'static str> {
+fn read(text: &str) -> Result<Vec<MimePart>, &'static str> {
     const FAULT: &str = "it starts as a MIME archive, but its headers are malformed";
     let (headers, body) = head(text).ok_or(FAULT)?;
     let mut content_type = None;
@@ -140,7 +140,7 @@ fn read(text: &str) -> Result<Vec<Part>, &'static str> {
             "" => "Content-Type: text/plain",
             headers => headers,
         };
-        Ok(Part {
+        Ok(MimePart {
             headers: headers.to_owned(),
             body: body.to_owned(),
         })

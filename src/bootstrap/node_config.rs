@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::bootstrap::kubelet_config::{Settings, joined};
+use crate::bootstrap::kubelet_config::{KubeletConfig, joined};
 use crate::bootstrap::shell_quote::word;
-use crate::bootstrap::{BootstrapError, Home, Seed};
+use crate::bootstrap::{BootstrapError, ClusterEndpoint, LaunchContext};
 use crate::model::labels::{DO_NOT_SYNC_TAINTS, Labels};
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::bootstrap::Bootstrap;
@@ -18,27 +18,27 @@ use crate::model::taint::Taint;
 const FORBIDDEN_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
 /// A node to be.
-pub(super) struct Node<'a> {
+pub(super) struct NodeConfig<'a> {
     /// How it is made.
     pub(super) class: &'a NodeClass,
     /// Its cluster.
-    pub(super) home: &'a Home,
+    pub(super) home: &'a ClusterEndpoint,
     /// Its launch.
-    pub(super) seed: &'a Seed<'a>,
+    pub(super) seed: &'a LaunchContext<'a>,
     /// The labels it gives itself.
     pub(super) labels: Labels,
     /// The taints it registers with, by key and effect, none twice.
     pub(super) taints: Vec<Taint>,
     /// The settings of its kubelet.
-    pub(super) kubelet: Settings,
+    pub(super) kubelet: KubeletConfig,
 }
 
-impl<'a> Node<'a> {
+impl<'a> NodeConfig<'a> {
     /// The node of this launch.
     pub(super) fn of(
         class: &'a NodeClass,
-        home: &'a Home,
-        seed: &'a Seed<'a>,
+        home: &'a ClusterEndpoint,
+        seed: &'a LaunchContext<'a>,
     ) -> Result<Self, BootstrapError> {
         let own = seed.labels.iter().filter(|(key, _)| !is_forbidden(key));
         let mut labels: Labels = own
@@ -61,8 +61,8 @@ impl<'a> Node<'a> {
             taints.entry(key).or_insert(taint);
         }
         let kubelet = match class.bootstrap {
-            Bootstrap::Eks => Settings::of_eks(class, home, seed)?,
-            _ => Settings::of_others(class, home, seed)?,
+            Bootstrap::Eks => KubeletConfig::of_eks(class, home, seed)?,
+            _ => KubeletConfig::of_others(class, home, seed)?,
         };
         Ok(Self {
             class,

@@ -6,25 +6,26 @@
 use serde_json::json;
 
 use crate::bootstrap::BootstrapError;
-use crate::bootstrap::mime::{self, Part, SHELL};
-use crate::bootstrap::node_config::Node;
+use crate::bootstrap::mime;
+use crate::bootstrap::mime::{MimePart, SHELL};
+use crate::bootstrap::node_config::NodeConfig;
 use crate::text::yaml;
 
 const FORMAT: &str = "Amazon Linux 2023";
 const NODE_CONFIG: &str = "application/node.eks.aws";
 
 /// The user's parts, then ours, which wins: nodeadm merges documents in their order.
-pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
+pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let kind = |text: &str| match yaml::mapping(text) {
         Some(_) => NODE_CONFIG,
         None => SHELL,
     };
     let mut parts = mime::parts(&node.class.user_data, FORMAT, kind)?;
-    parts.push(Part::new(NODE_CONFIG, config(node)?));
+    parts.push(MimePart::new(NODE_CONFIG, config(node)?));
     Ok(mime::write(&parts))
 }
 
-fn config(node: &Node<'_>) -> Result<String, BootstrapError> {
+fn config(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let home = node.home;
     let (endpoint, ca) = node.api()?;
     let cidr = home.service_cidr.as_ref().filter(|cidr| !cidr.is_empty());

@@ -10,7 +10,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::bootstrap::BootstrapError;
-use crate::bootstrap::node_config::Node;
+use crate::bootstrap::node_config::NodeConfig;
 use crate::text::yaml;
 
 const WHAT: &str = "machine configuration";
@@ -25,7 +25,7 @@ fn fault(reason: impl Into<String>) -> BootstrapError {
 }
 
 /// The machine configuration of this node.
-pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
+pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     if !node.class.user_data.trim().is_empty() {
         return Err(BootstrapError::UserData {
             format: "Talos",
@@ -78,7 +78,7 @@ fn documents(text: &str) -> Vec<String> {
 /// `machine.kubelet` as it is to be.
 fn merged(
     items: &Map<String, Value>,
-    node: &Node<'_>,
+    node: &NodeConfig<'_>,
 ) -> Result<Map<String, Value>, BootstrapError> {
     let machine = items["machine"].as_object();
     let machine = machine.ok_or_else(|| fault("`machine` is not a mapping"))?;

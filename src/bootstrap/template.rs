@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::bootstrap::join_script::host_port;
 use crate::bootstrap::kubelet_config::joined;
-use crate::bootstrap::node_config::Node;
+use crate::bootstrap::node_config::NodeConfig;
 use crate::bootstrap::{BootstrapError, ca_cert_hash, shell_quote};
 use crate::text::yaml;
 
@@ -63,7 +63,7 @@ fn fault(reason: String) -> BootstrapError {
 
 /// The template filled in. Braces around anything but a bare name are left as they are: cloud-init
 /// and others have templates too.
-pub(super) fn render(template: &str, node: &Node<'_>) -> Result<String, BootstrapError> {
+pub(super) fn render(template: &str, node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     if !node.class.user_data.trim().is_empty() {
         return Err(BootstrapError::UserData {
             format: "a template",
@@ -104,7 +104,11 @@ fn named(after: &str) -> Option<(&str, Option<&str>, &str)> {
     (!name.is_empty() && name.chars().all(bare)).then_some((name, filter, left))
 }
 
-fn filtered(name: &str, filter: Option<&str>, node: &Node<'_>) -> Result<String, BootstrapError> {
+fn filtered(
+    name: &str,
+    filter: Option<&str>,
+    node: &NodeConfig<'_>,
+) -> Result<String, BootstrapError> {
     let value = value(name, node)?;
     match filter {
         Some("shell") => Ok(shell_quote::shell(&value)),
@@ -127,7 +131,7 @@ fn filtered(name: &str, filter: Option<&str>, node: &Node<'_>) -> Result<String,
     }
 }
 
-fn value(name: &str, node: &Node<'_>) -> Result<String, BootstrapError> {
+fn value(name: &str, node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let (home, kubelet) = (node.home, &node.kubelet);
     let taints = || {
         let each = node

@@ -4,7 +4,7 @@
 //! Source: spec/aws.md §3.5.
 
 use crate::bootstrap::BootstrapError;
-use crate::bootstrap::node_config::Node;
+use crate::bootstrap::node_config::NodeConfig;
 use crate::bootstrap::shell_quote::powershell;
 
 const FORMAT: &str = "Windows";
@@ -12,7 +12,7 @@ const OPEN: &str = "<powershell>";
 const CLOSE: &str = "</powershell>";
 
 /// One block: the user's script, then the call.
-pub(super) fn render(node: &Node<'_>) -> Result<String, BootstrapError> {
+pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let fault = |reason: &str| BootstrapError::UserData {
         format: FORMAT,
         reason: reason.to_owned(),

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::catalog::instance_type_info::{Gpu, Shape};
+use crate::catalog::instance_type_info::{Gpu, InstanceTypeSpec};
 use crate::model::instance::Arch;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::bootstrap::Bootstrap;
-use crate::model::node_class::image::Family;
+use crate::model::node_class::image::AmiFamily;
 use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use crate::model::node_class::network::NetworkInterface;
 use crate::model::quantity::Resources;
@@ -50,14 +50,14 @@ const TALOS: [(&str, i64); 3] = [
 /// everything as it comes.
 pub fn plain() -> NodeClass {
     NodeClass {
-        family: Family::Al2023,
+        family: AmiFamily::Al2023,
         ..NodeClass::default()
     }
 }
 
 /// Capacity the kubelet reports. `learned` is what nodes of this type and image have reported of
 /// their memory; it stands for the estimate.
-pub fn capacity(shape: &Shape, class: &NodeClass, learned: Option<i64>) -> Resources {
+pub fn capacity(shape: &InstanceTypeSpec, class: &NodeClass, learned: Option<i64>) -> Resources {
     let mut all = Resources {
         cpu_milli: i64::from(shape.vcpu) * 1000,
         memory: learned.unwrap_or_else(|| memory(shape, class)),
@@ -95,7 +95,7 @@ pub fn capacity(shape: &Shape, class: &NodeClass, learned: Option<i64>) -> Resou
 /// What pods may use of the capacity: nothing of what the kubelet or the system keeps, nor of what
 /// has to stay free lest pods be evicted. Thresholds in per cent are of the estimate of the memory,
 /// whatever nodes have reported (spec §4.4). Soft thresholds take nothing (spec §10, 33).
-pub fn allocatable(shape: &Shape, class: &NodeClass, learned: Option<i64>) -> Resources {
+pub fn allocatable(shape: &InstanceTypeSpec, class: &NodeClass, learned: Option<i64>) -> Resources {
     let mut left = capacity(shape, class, learned);
     let disk = left.ephemeral_storage;
     for kept in [kube_reserved(shape, class), system_reserved(class)] {
@@ -120,14 +120,14 @@ pub fn allocatable(shape: &Shape, class: &NodeClass, learned: Option<i64>) -> Re
 /// How many pods a node takes. The VPC network plugin gives each an address of an interface;
 /// elsewhere addresses come from an overlay network. Prefixes of addresses are not counted: who has
 /// them says how many pods there may be. Source: spec §4.3.
-pub fn pods(shape: &Shape, class: &NodeClass) -> i64 {
+pub fn pods(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     let most = match class.kubelet.max_pods {
         Some(own) => own.into(),
         None if is_bare(class) || class.family.windows_build().is_some() => PODS,
         None => eni_pods(shape, class, class.reserved_enis),
     };
     let per_core = class.kubelet.pods_per_core.filter(|own| *own > 0);
-    let per_core = per_core.filter(|_| class.family != Family::Bottlerocket);
+    let per_core = per_core.filter(|_| class.family != AmiFamily::Bottlerocket);
     per_core.map_or(most, |own| most.min(i64::from(own) * i64::from(shape.vcpu)))
 }
 
@@ -138,11 +138,11 @@ pub fn pods(shape: &Shape, class: &NodeClass) -> i64 {
 /// else is set; on Bottlerocket and Windows those that there may really be (spec §4.4 and §10, 31).
 /// Kubelets of other clusters keep nothing unless they are told to, and they are told exactly this:
 /// what the node class says, so that no number has to agree in two places (spec §9.2, 4).
-pub fn kube_reserved(shape: &Shape, class: &NodeClass) -> BTreeMap<String, i64> {
+pub fn kube_reserved(shape: &InstanceTypeSpec, class: &NodeClass) -> BTreeMap<String, i64> {
     let mut all = BTreeMap::new();
     if !is_bare(class) {
         let pods = match class.family {
-            Family::Al2 | Family::Al2023 | Family::Custom => eni_pods(shape, class, 0),
+            AmiFamily::Al2 | AmiFamily::Al2023 | AmiFamily::Custom => eni_pods(shape, class, 0),
             _ => pods(shape, class),
         };
         let memory = KUBE_RESERVED_MIB_PER_POD.saturating_mul(pods) + KUBE_RESERVED_MIB;
@@ -177,7 +177,7 @@ fn amounts(kept: &BTreeMap<String, Reserved>) -> impl Iterator<Item = (String, i
 }
 
 /// The memory that is left when firmware, hypervisor and kernel have taken theirs of what is sold.
-pub fn memory(shape: &Shape, class: &NodeClass) -> i64 {
+pub fn memory(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     let firmware = match shape.arch {
         Arch::Amd64 => 0,
         Arch::Arm64 => ARM_FIRMWARE_MIB,
@@ -190,7 +190,7 @@ pub fn memory(shape: &Shape, class: &NodeClass) -> i64 {
 /// An address of an interface for each pod; the interface's own is none of theirs. Two pods on the
 /// host's network need none. Adapters without an address take the place of an interface on the card
 /// that pods use.
-fn eni_pods(shape: &Shape, class: &NodeClass, reserved: u32) -> i64 {
+fn eni_pods(shape: &InstanceTypeSpec, class: &NodeClass, reserved: u32) -> i64 {
     let taken = layout(class).filter(|own| own.efa_only && own.card == 0);
     let enis = i64::from(shape.card_enis) - i64::from(reserved);
     match enis - count(taken) {
@@ -201,7 +201,7 @@ fn eni_pods(shape: &Shape, class: &NodeClass, reserved: u32) -> i64 {
 
 /// Elastic fabric adapters: those of the node class' own layout, even if that has none (spec §10,
 /// 36).
-fn adapters(shape: &Shape, class: &NodeClass) -> i64 {
+fn adapters(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     match &class.network_interfaces {
         Some(_) => count(layout(class).filter(|own| own.efa_only)),
         None => shape.efa_max.into(),
@@ -217,23 +217,23 @@ fn count<T>(all: impl Iterator<Item = T>) -> i64 {
 }
 
 /// What the kubelet has for its data: local disks are counted in GB, volumes in GiB (spec §10, 37).
-fn ephemeral_storage(shape: &Shape, class: &NodeClass) -> i64 {
+fn ephemeral_storage(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     if let (true, Some(gb)) = (class.raid0, shape.disk_gb) {
         return i64::from(gb) * GB;
     }
     let (root, family) = match class.family {
-        Family::Al2 | Family::Al2023 => ("/dev/xvda", ROOT_VOLUME),
+        AmiFamily::Al2 | AmiFamily::Al2023 => ("/dev/xvda", ROOT_VOLUME),
         // The first has the system alone.
-        Family::Bottlerocket => ("/dev/xvdb", ROOT_VOLUME),
-        Family::Windows2019 | Family::Windows2022 | Family::Windows2025 => {
+        AmiFamily::Bottlerocket => ("/dev/xvdb", ROOT_VOLUME),
+        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => {
             ("/dev/sda1", ROOT_VOLUME_WINDOWS)
         }
-        Family::Custom => ("", ROOT_VOLUME),
+        AmiFamily::Custom => ("", ROOT_VOLUME),
     };
     let mut devices = class.block_devices.iter();
     let marked = devices.find(|own| own.root_volume).and_then(|own| own.size);
     let device = || match class.family {
-        Family::Custom => class.block_devices.last(),
+        AmiFamily::Custom => class.block_devices.last(),
         _ => class.block_devices.iter().find(|own| own.name == root),
     };
     let own = marked.or_else(|| device().and_then(|own| own.size));

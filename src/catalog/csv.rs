@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::catalog::instance_type_info::{Gpu, Neuron, Shape};
+use crate::catalog::instance_type_info::{Gpu, InstanceTypeSpec, Neuron};
 use crate::catalog::region::{PriceSource, Region};
 use crate::catalog::{Catalog, CatalogError, SHIPPED, SHIPPED_MONTH, SHIPPED_REGION};
 use crate::model::id::{TypeName, Zone};
@@ -78,7 +78,7 @@ pub fn parse_region(text: &str, name: &str, source: PriceSource) -> Result<Regio
     let mut region = Region::new(name, source);
     let mut seen = BTreeMap::new();
     for (line, text) in lines {
-        let row = Row::new(&header, line, text)?;
+        let row = CsvRow::new(&header, line, text)?;
         let shape = read_shape(&row)?;
         if let Some(first) = seen.insert(shape.name.clone(), line) {
             let name = shape.name;
@@ -167,13 +167,13 @@ fn read_header(line: usize, text: &str) -> Result<Header<'_>, CatalogError> {
 }
 
 /// One line of the table.
-struct Row<'a> {
+struct CsvRow<'a> {
     header: &'a Header<'a>,
     line: usize,
     fields: Vec<&'a str>,
 }
 
-impl<'a> Row<'a> {
+impl<'a> CsvRow<'a> {
     fn new(header: &'a Header<'a>, line: usize, text: &'a str) -> Result<Self, CatalogError> {
         let fields: Vec<&str> = text.split(',').map(str::trim).collect();
         if fields.len() != header.width {
@@ -237,7 +237,7 @@ impl<'a> Row<'a> {
     }
 }
 
-fn read_shape(row: &Row<'_>) -> Result<Shape, CatalogError> {
+fn read_shape(row: &CsvRow<'_>) -> Result<InstanceTypeSpec, CatalogError> {
     let arch = match row.text("arch") {
         "amd64" | "x86_64" | "i386/x86_64" => Arch::Amd64,
         "arm64" => Arch::Arm64,
@@ -249,7 +249,7 @@ fn read_shape(row: &Row<'_>) -> Result<Shape, CatalogError> {
         .ok_or_else(|| row.wrong("type", "a name"))?;
     let is_metal = |name: &str| name.contains(".metal");
     let by_default = row.flag("ebs_by_default")?.unwrap_or(true);
-    Ok(Shape {
+    Ok(InstanceTypeSpec {
         spot: row.flag("spot")?.unwrap_or(false),
         bare_metal: row.flag("bare_metal")?.unwrap_or_else(|| is_metal(&name)),
         cpu_manufacturer: row.name("cpu_manufacturer"),
@@ -266,7 +266,7 @@ fn read_shape(row: &Row<'_>) -> Result<Shape, CatalogError> {
         encryption_in_transit: row.flag("encryption_in_transit")?,
         gpus: read_gpu(row)?.into_iter().collect(),
         neurons: read_neuron(row)?.into_iter().collect(),
-        ..Shape::new(
+        ..InstanceTypeSpec::new(
             &name,
             arch,
             row.positive("vcpu")?,
@@ -277,7 +277,7 @@ fn read_shape(row: &Row<'_>) -> Result<Shape, CatalogError> {
 
 /// The interfaces of the default card. Where only those of all cards are given, each card is taken
 /// to have as many: too few for the handful of types whose second card has none, never too many.
-fn read_card_enis(row: &Row<'_>) -> Result<u32, CatalogError> {
+fn read_card_enis(row: &CsvRow<'_>) -> Result<u32, CatalogError> {
     if row.header.places.contains_key("card_enis") {
         return row.positive("card_enis");
     }
@@ -289,7 +289,7 @@ fn read_card_enis(row: &Row<'_>) -> Result<u32, CatalogError> {
     Ok((enis / cards).max(1))
 }
 
-fn read_gpu(row: &Row<'_>) -> Result<Option<Gpu>, CatalogError> {
+fn read_gpu(row: &CsvRow<'_>) -> Result<Option<Gpu>, CatalogError> {
     let count = row.number("gpu_count")?;
     let memory_mib = row.number("gpu_memory_mib")?;
     let Some(name) = row.name("gpu_name") else {
@@ -306,7 +306,7 @@ fn read_gpu(row: &Row<'_>) -> Result<Option<Gpu>, CatalogError> {
     }))
 }
 
-fn read_neuron(row: &Row<'_>) -> Result<Option<Neuron>, CatalogError> {
+fn read_neuron(row: &CsvRow<'_>) -> Result<Option<Neuron>, CatalogError> {
     let Some(devices) = row.number("neuron_devices")? else {
         return Ok(None);
     };
@@ -320,7 +320,7 @@ fn read_neuron(row: &Row<'_>) -> Result<Option<Neuron>, CatalogError> {
 }
 
 /// The list price; `None` where the field is empty.
-fn read_price(row: &Row<'_>) -> Result<Option<Price>, CatalogError> {
+fn read_price(row: &CsvRow<'_>) -> Result<Option<Price>, CatalogError> {
     const COLUMN: &str = "on_demand_usd_per_h";
     match row.text(COLUMN) {
         "" => Ok(None),
@@ -334,7 +334,7 @@ fn read_price(row: &Row<'_>) -> Result<Option<Price>, CatalogError> {
 }
 
 /// The zones, each written as the letter that follows the region in its name.
-fn read_zones(row: &Row<'_>, region: &str) -> Result<Vec<Zone>, CatalogError> {
+fn read_zones(row: &CsvRow<'_>, region: &str) -> Result<Vec<Zone>, CatalogError> {
     let letters = row.text("zones");
     let distinct: BTreeSet<char> = letters.chars().collect();
     let fine = letters.chars().all(|c| c.is_ascii_lowercase()) && distinct.len() == letters.len();

@@ -13,12 +13,12 @@ const KNOWN_MAX: usize = 20_000;
 
 /// The smallest memory that nodes have reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct DiscoveredMemory {
     by_type: BTreeMap<TypeName, BTreeMap<String, i64>>,
     count: usize,
 }
 
-impl Memory {
+impl DiscoveredMemory {
     /// Takes in what a registered node of this type and image reports as its capacity, in bytes.
     /// Returns whether that is less than was known, or the first of it.
     pub fn observe(&mut self, of: &TypeName, image: &str, bytes: i64) -> bool {

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::catalog::instance_type_info::Shape;
+use crate::catalog::instance_type_info::InstanceTypeSpec;
 use crate::model::instance::Arch;
 use crate::model::node_class::resolved::{Image, Variant};
 
@@ -48,13 +48,13 @@ fn merit(image: &Image) -> impl Ord {
 }
 
 /// The image that instances of a type are made from: the first that suits it (spec §10, 8).
-pub fn image_of<'a>(images: &'a [Image], shape: &Shape) -> Option<&'a Image> {
+pub fn image_of<'a>(images: &'a [Image], shape: &InstanceTypeSpec) -> Option<&'a Image> {
     images.iter().find(|image| suits(image, shape))
 }
 
 /// Whether an image is for a type. Karpenter reads that from labels, which a type with graphics
 /// processors of two kinds lacks; it gets an image without their drivers there, and not here.
-fn suits(image: &Image, shape: &Shape) -> bool {
+fn suits(image: &Image, shape: &InstanceTypeSpec) -> bool {
     let (gpus, accelerators) = (!shape.gpus.is_empty(), shape.has_accelerators());
     let is_for = |variant: &Variant| match variant {
         Variant::Standard => !gpus && !accelerators,

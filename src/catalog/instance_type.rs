@@ -1,7 +1,7 @@
 //! EC2 instance types put together: amounts, labels, and offerings from list prices.
 //! It must not know in which form the facts were written down.
 
-use crate::catalog::instance_type_info::Shape;
+use crate::catalog::instance_type_info::InstanceTypeSpec;
 use crate::catalog::{capacity, type_labels};
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{CapacityType, InstanceType, Offering, Price};
@@ -19,7 +19,7 @@ const PRICE_UNITS: f64 = 1e6;
 /// An instance type of a region as a node class sets it up, from its facts and offerings, which may
 /// come in any order; `learned` is what its nodes have reported of their memory.
 pub fn instance_type(
-    shape: &Shape,
+    shape: &InstanceTypeSpec,
     (region, class): (&str, &NodeClass),
     learned: Option<i64>,
     mut offerings: Vec<Offering>,

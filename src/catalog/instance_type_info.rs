@@ -40,7 +40,7 @@ pub struct Accelerator {
 
 /// A network card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Card {
+pub struct NetworkCard {
     /// Its index, which is not its place in a list.
     pub index: u32,
     /// How many network interfaces it takes.
@@ -49,7 +49,7 @@ pub struct Card {
 
 /// The facts of an EC2 instance type. `None` is what the data do not say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct InstanceTypeSpec {
     /// Name, family and size separated by a dot.
     pub name: String,
     /// Architecture: the first that Kubernetes knows.
@@ -77,7 +77,7 @@ pub struct Shape {
     /// Network interfaces of the default network card, the only one pods use.
     pub card_enis: u32,
     /// All network cards; empty where the data do not say.
-    pub cards: Vec<Card>,
+    pub cards: Vec<NetworkCard>,
     /// IPv4 addresses of each network interface.
     pub ips_per_eni: u32,
     /// Whether its interfaces are of the kind that all but the oldest types have.
@@ -106,7 +106,7 @@ pub struct Shape {
     pub accelerators: Vec<Accelerator>,
 }
 
-impl Shape {
+impl InstanceTypeSpec {
     /// A type of which nothing is known but this.
     pub fn new(name: &str, arch: Arch, vcpu: u32, memory_mib: u32) -> Self {
         Self {
@@ -141,7 +141,7 @@ impl Shape {
     }
 
     /// Takes in the network cards, of which pods use the one of the index `default`.
-    pub fn set_cards(&mut self, default: u32, cards: Vec<Card>) {
+    pub fn set_cards(&mut self, default: u32, cards: Vec<NetworkCard>) {
         let own = cards.iter().find(|card| card.index == default);
         self.card_enis = own.map_or(0, |card| card.enis);
         self.cards = cards;

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::catalog::discovered_memory::Memory;
-use crate::catalog::instance_type_info::Shape;
+use crate::catalog::discovered_memory::DiscoveredMemory;
+use crate::catalog::instance_type_info::InstanceTypeSpec;
 use crate::catalog::region::Region;
 use crate::catalog::{
     Catalog, capacity, image_selection, instance_type, reservations, type_labels,
@@ -15,8 +15,10 @@ use crate::catalog::{
 use crate::model::id::{NodeClassName, TypeName, Zone};
 use crate::model::instance::{Arch, InstanceType};
 use crate::model::node_class::NodeClass;
-use crate::model::node_class::image::Family;
-use crate::model::node_class::resolved::{Image, PlacementGroup, Resolved, Strategy};
+use crate::model::node_class::image::AmiFamily;
+use crate::model::node_class::resolved::{
+    Image, PlacementGroup, PlacementGroupStrategy, ResolvedNodeClass,
+};
 use crate::model::reservation::Reservation;
 
 /// Characters of the reason why a class is not ready.
@@ -34,17 +36,17 @@ pub struct ClassCatalog {
     pub images: BTreeMap<TypeName, String>,
     /// What instances of the class are held against, of what was found for it: no free addresses,
     /// which are others with each launch. None where nobody has looked.
-    pub found: Option<Arc<Resolved>>,
+    pub found: Option<Arc<ResolvedNodeClass>>,
 }
 
 /// What a class has for its pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClassSupply {
+pub struct NodeClassSupply {
     /// Instance types and images, or why no node can be made of the class, bounded.
     pub supply: Result<ClassCatalog, String>,
 }
 
-impl ClassSupply {
+impl NodeClassSupply {
     /// Of a class that the provider has not been asked about yet.
     pub fn unasked() -> Self {
         Self {
@@ -61,8 +63,8 @@ impl ClassSupply {
     pub fn new(
         (region, base): (&Region, &Arc<Catalog>),
         class: &NodeClass,
-        resolved: &Resolved,
-        with: (&Memory, &BTreeSet<String>),
+        resolved: &ResolvedNodeClass,
+        with: (&DiscoveredMemory, &BTreeSet<String>),
     ) -> Self {
         let fault = match resolved.unmet() {
             Some(own) => {
@@ -85,7 +87,7 @@ impl ClassSupply {
 }
 
 /// What every class has for its pools, by name.
-pub type ClassSupplies = BTreeMap<NodeClassName, ClassSupply>;
+pub type ClassSupplies = BTreeMap<NodeClassName, NodeClassSupply>;
 
 /// What the node classes of a cluster have for their pools, as the provider last said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,7 +113,7 @@ impl Classes {
     /// Whether the provider has yet to be asked about any of them.
     pub fn awaits(&self) -> bool {
         let told = self.told.as_ref();
-        told.is_some_and(|all| all.values().any(ClassSupply::is_unasked))
+        told.is_some_and(|all| all.values().any(NodeClassSupply::is_unasked))
     }
 
     /// The instance types as nodes of a class have them, or had them when nodes could last be made
@@ -122,7 +124,7 @@ impl Classes {
 
     /// What instances of a class are held against; none where nodes cannot be made of it now, or
     /// nobody has looked: then nothing is to be said of them.
-    pub fn found(&self, class: &NodeClassName) -> Option<(&Resolved, &ClassCatalog)> {
+    pub fn found(&self, class: &NodeClassName) -> Option<(&ResolvedNodeClass, &ClassCatalog)> {
         let own = self.told.as_ref()?.get(class)?.supply.as_ref().ok()?;
         Some((own.found.as_deref()?, own))
     }
@@ -162,8 +164,8 @@ impl Classes {
 pub fn class_catalog(
     (region, base): (&Region, &Arc<Catalog>),
     class: &NodeClass,
-    resolved: Option<&Resolved>,
-    (memory, shifted): (&Memory, &BTreeSet<String>),
+    resolved: Option<&ResolvedNodeClass>,
+    (memory, shifted): (&DiscoveredMemory, &BTreeSet<String>),
 ) -> ClassCatalog {
     let mut zone_ids = region.zone_ids.clone();
     let mut reservations: BTreeMap<&TypeName, Vec<(Zone, Reservation)>> = BTreeMap::new();
@@ -213,11 +215,11 @@ pub fn class_catalog(
 }
 
 /// What was found for a class, without what changes though nothing of it does.
-fn lasting(resolved: &Resolved) -> Resolved {
+fn lasting(resolved: &ResolvedNodeClass) -> ResolvedNodeClass {
     let mut subnets = resolved.subnets.clone();
     subnets.iter_mut().for_each(|own| own.free = 0);
     subnets.sort_by(|one, other| one.id.cmp(&other.id));
-    Resolved {
+    ResolvedNodeClass {
         images: Vec::new(),
         subnets,
         ..resolved.clone()
@@ -234,7 +236,7 @@ struct Terms<'a> {
     images: Option<&'a [Image]>,
     zone_ids: &'a BTreeMap<Zone, String>,
     group: Option<&'a PlacementGroup>,
-    memory: &'a Memory,
+    memory: &'a DiscoveredMemory,
     shifted: &'a BTreeSet<String>,
 }
 
@@ -242,7 +244,7 @@ impl Terms<'_> {
     /// The type with this image, if images were looked for, and these reservations.
     fn instance_type(
         &self,
-        shape: &Shape,
+        shape: &InstanceTypeSpec,
         image: Option<Option<&Image>>,
         mut reservations: Vec<(Zone, Reservation)>,
     ) -> InstanceType {
@@ -268,7 +270,7 @@ impl Terms<'_> {
 
     /// What nodes of this type and image have reported of their memory. No kernel keeps half of it,
     /// and none has more than is sold: such a report is a fault of the node.
-    fn learned(&self, shape: &Shape, image: &Image) -> Option<i64> {
+    fn learned(&self, shape: &InstanceTypeSpec, image: &Image) -> Option<i64> {
         let estimate = capacity::memory(shape, self.class);
         let sold = i64::from(shape.memory_mib) << 20;
         let own = self.memory.get(&shape.name.as_str().into(), &image.id);
@@ -278,9 +280,13 @@ impl Terms<'_> {
 
 /// Whether instances of a type can be launched with these settings. What is not known of a type is
 /// not held against it: EC2 decides then. Source: spec/aws.md §4.5.
-pub fn is_compatible(shape: &Shape, class: &NodeClass, group: Option<&PlacementGroup>) -> bool {
+pub fn is_compatible(
+    shape: &InstanceTypeSpec,
+    class: &NodeClass,
+    group: Option<&PlacementGroup>,
+) -> bool {
     let runs = match class.family {
-        Family::Al2023 => !shape.name.starts_with("a1."),
+        AmiFamily::Al2023 => !shape.name.starts_with("a1."),
         family => family.windows_build().is_none() || shape.arch == Arch::Amd64,
     };
     let nests =
@@ -288,9 +294,9 @@ pub fn is_compatible(shape: &Shape, class: &NodeClass, group: Option<&PlacementG
     let tracks = class.connection_tracking.is_none()
         || shape.hypervisor.as_deref().is_none_or(|own| own == "nitro");
     let strategy = |group: &PlacementGroup| match group.strategy {
-        Strategy::Cluster => "cluster",
-        Strategy::Partition(_) => "partition",
-        Strategy::Spread => "spread",
+        PlacementGroupStrategy::Cluster => "cluster",
+        PlacementGroupStrategy::Partition(_) => "partition",
+        PlacementGroupStrategy::Spread => "spread",
     };
     let joins = group.is_none_or(|group| {
         let supported = shape.placement.as_ref();
@@ -300,7 +306,7 @@ pub fn is_compatible(shape: &Shape, class: &NodeClass, group: Option<&PlacementG
 }
 
 /// Whether a type takes the layout of network interfaces.
-fn has_interfaces(shape: &Shape, class: &NodeClass) -> bool {
+fn has_interfaces(shape: &InstanceTypeSpec, class: &NodeClass) -> bool {
     let Some(layout) = &class.network_interfaces else {
         return true;
     };

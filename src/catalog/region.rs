@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::catalog::instance_type_info::Shape;
+use crate::catalog::instance_type_info::InstanceTypeSpec;
 use crate::catalog::{Catalog, capacity, instance_type, type_labels};
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{Offering, Price};
@@ -48,7 +48,7 @@ impl fmt::Display for PriceSource {
 }
 
 /// What the price list says of types.
-type Listed = [(TypeName, Price)];
+type ListPrices = [(TypeName, Price)];
 
 /// Spot prices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub struct Region {
     /// Name.
     pub name: String,
     /// Types by name.
-    pub shapes: BTreeMap<TypeName, Arc<Shape>>,
+    pub shapes: BTreeMap<TypeName, Arc<InstanceTypeSpec>>,
     /// In which zones each type sells.
     pub sold: BTreeMap<TypeName, BTreeSet<Zone>>,
     /// Ids of zones, which are the same in every account; those that are known.
@@ -100,7 +100,11 @@ impl Region {
     /// Takes in the types of the region. Two facts that EC2 does not tell are filled in from the
     /// shipped region, `known`: branch interfaces and network bandwidth. Returns whether anything
     /// is different now.
-    pub fn set_shapes(&mut self, shapes: impl IntoIterator<Item = Shape>, known: &Self) -> bool {
+    pub fn set_shapes(
+        &mut self,
+        shapes: impl IntoIterator<Item = InstanceTypeSpec>,
+        known: &Self,
+    ) -> bool {
         let named = shapes.into_iter().map(|mut shape| {
             let name = TypeName::from(shape.name.as_str());
             if let Some(known) = known.shapes.get(&name) {
@@ -129,8 +133,12 @@ impl Region {
     /// Takes in list prices: those of virtual machines and those of whole machines, which are asked
     /// for apart. Where either answer has none, both are left (spec §10, 48). Prices of types that
     /// the answers lack stay (spec §10, 49). Returns whether they were taken in.
-    pub fn set_list_prices(&mut self, (shared, metal): (&Listed, &Listed), at: Timestamp) -> bool {
-        let paid = |all: &Listed| all.iter().any(|(_, price)| is_paid(*price));
+    pub fn set_list_prices(
+        &mut self,
+        (shared, metal): (&ListPrices, &ListPrices),
+        at: Timestamp,
+    ) -> bool {
+        let paid = |all: &ListPrices| all.iter().any(|(_, price)| is_paid(*price));
         if !paid(shared) || !paid(metal) {
             return false;
         }
@@ -162,7 +170,11 @@ impl Region {
 
     /// Where and how a type may be had, in any order: on demand at its list price and as spot, in
     /// each zone that `is_wanted`. What has no price is not offered.
-    pub fn offerings(&self, shape: &Shape, is_wanted: impl Fn(&Zone) -> bool) -> Vec<Offering> {
+    pub fn offerings(
+        &self,
+        shape: &InstanceTypeSpec,
+        is_wanted: impl Fn(&Zone) -> bool,
+    ) -> Vec<Offering> {
         let zones = self.sold.get(shape.name.as_str()).into_iter().flatten();
         let list = self.list.get(shape.name.as_str()).copied();
         let zones = zones.filter(|zone| is_wanted(zone));

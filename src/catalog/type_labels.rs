@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::catalog::instance_type_info::Shape;
+use crate::catalog::instance_type_info::InstanceTypeSpec;
 use crate::model::id::Zone;
 use crate::model::instance::{Arch, InstanceType, Offering};
 use crate::model::labels;
-use crate::model::node_class::image::Family;
-use crate::model::node_class::resolved::{PlacementGroup, Strategy};
+use crate::model::node_class::image::AmiFamily;
+use crate::model::node_class::resolved::{PlacementGroup, PlacementGroupStrategy};
 use crate::model::requirement::{Requirement, Requirements};
 
 /// Partitions of a placement group, at most; EC2 allows 7.
@@ -17,8 +17,8 @@ const PARTITIONS_MAX: u32 = 100;
 /// What the labels of an instance type of this region and these offerings may be, with images of
 /// this family.
 pub fn requirements(
-    shape: &Shape,
-    (region, family): (&str, Family),
+    shape: &InstanceTypeSpec,
+    (region, family): (&str, AmiFamily),
     offerings: &[Offering],
 ) -> Requirements {
     let mut all = Requirements::default();
@@ -90,7 +90,7 @@ pub fn requirements(
 }
 
 /// Adds what runs on it. There is no Windows for Arm: such a type has no operating system then.
-pub fn system(all: &mut Requirements, shape: &Shape, family: Family) {
+pub fn system(all: &mut Requirements, shape: &InstanceTypeSpec, family: AmiFamily) {
     let own = match (family.windows_build(), shape.arch) {
         (None, _) => Requirement::is_in(["linux"]),
         (Some(_), Arch::Amd64) => Requirement::is_in(["windows"]),
@@ -123,11 +123,13 @@ pub fn place(
         None => (Requirement::does_not_exist(), Requirement::does_not_exist()),
         Some(group) => {
             let partition = match group.strategy {
-                Strategy::Partition(count) => {
+                PlacementGroupStrategy::Partition(count) => {
                     let count = count.min(PARTITIONS_MAX);
                     Requirement::is_in((1..=count).map(|own| own.to_string()))
                 }
-                Strategy::Cluster | Strategy::Spread => Requirement::does_not_exist(),
+                PlacementGroupStrategy::Cluster | PlacementGroupStrategy::Spread => {
+                    Requirement::does_not_exist()
+                }
             };
             (Requirement::is_in([group.id.as_str()]), partition)
         }

@@ -10,9 +10,10 @@ use clap::{Args, Command};
 use super::diagnostics;
 use crate::config::Config;
 #[cfg(not(feature = "daemon"))]
-use crate::config::Held;
-use crate::config::diagnostic::Problem;
-use crate::host::files::{self, DEFAULT_CONFIG, Wanted};
+use crate::config::ParameterState;
+use crate::config::diagnostic::Diagnostic;
+use crate::host::files;
+use crate::host::files::{ConfigSources, DEFAULT_CONFIG};
 #[cfg(feature = "daemon")]
 use crate::runtime::config_source;
 #[cfg(feature = "daemon")]
@@ -49,7 +50,7 @@ pub(crate) struct ConfigArguments {
 }
 
 impl ConfigArguments {
-    pub(crate) fn wanted(&self) -> Wanted {
+    pub(crate) fn wanted(&self) -> ConfigSources {
         self.variables.wanted(self.paths.clone())
     }
 
@@ -64,7 +65,7 @@ impl ConfigArguments {
     /// Returns `None` after printing the problems of an invalid configuration.
     #[cfg(not(feature = "daemon"))]
     pub(crate) fn read(&self, colour: bool) -> anyhow::Result<Option<Config>> {
-        let unreadable = |_: &_| Held::Unreadable("this build cannot ask AWS".to_owned());
+        let unreadable = |_: &_| ParameterState::Unreadable("this build cannot ask AWS".to_owned());
         let read = files::read(&self.wanted()).config(&unreadable);
         Ok(told(read, colour))
     }
@@ -75,7 +76,7 @@ impl ConfigArguments {
     }
 }
 
-fn told(read: Result<Config, Vec<Problem>>, colour: bool) -> Option<Config> {
+fn told(read: Result<Config, Vec<Diagnostic>>, colour: bool) -> Option<Config> {
     read.inspect_err(|problems| diagnostics::show(problems, colour))
         .ok()
 }
@@ -93,8 +94,8 @@ pub(crate) struct VariableArguments {
 
 impl VariableArguments {
     /// These variables for the configuration in these paths.
-    pub(crate) fn wanted(&self, paths: Vec<PathBuf>) -> Wanted {
-        Wanted {
+    pub(crate) fn wanted(&self, paths: Vec<PathBuf>) -> ConfigSources {
+        ConfigSources {
             paths,
             variable_files: self.files.clone(),
             variables: self.set.clone(),

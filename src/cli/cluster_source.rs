@@ -23,14 +23,14 @@ use crate::model::fleet::{FleetLimits, FleetView};
 use crate::model::id::ClusterName;
 use crate::model::pool::Limits;
 #[cfg(feature = "daemon")]
-use crate::runtime::observe::{Sight, visit};
+use crate::runtime::observe::{ObservedCluster, visit};
 use crate::state::State;
 
 const NO_CLUSTER: &str = "the configuration names no cluster; write cluster \"NAME\" { … }";
 
 /// Which clusters, and how they are seen.
 #[derive(Args, Debug)]
-pub(crate) struct Given {
+pub(crate) struct ClusterSource {
     #[command(flatten)]
     config: ConfigArguments,
     /// Ask nobody: read the state of the cluster from a file that `kubectl get pods,nodes,… -A -o
@@ -55,7 +55,7 @@ pub(crate) struct Given {
 }
 
 /// Clusters as they are.
-pub(crate) struct Seen {
+pub(crate) struct LoadedClusters {
     /// Those that something can be said of, with what is not known of each.
     pub(crate) states: Vec<(State, Option<String>)>,
     /// Those of which nothing is known, and why, which is told already.
@@ -64,14 +64,14 @@ pub(crate) struct Seen {
     pub(crate) failed: bool,
 }
 
-impl Given {
+impl ClusterSource {
     /// Whether one cluster was asked for, rather than all there are.
     pub(crate) fn is_one(&self) -> bool {
         self.cluster_state.is_some() || self.cluster.is_some()
     }
 
     /// The clusters. None where the configuration is bad, which is told then.
-    pub(crate) fn all(&self, colour: bool) -> anyhow::Result<Option<Seen>> {
+    pub(crate) fn all(&self, colour: bool) -> anyhow::Result<Option<LoadedClusters>> {
         self.seen(self.is_one(), colour)
     }
 
@@ -83,7 +83,7 @@ impl Given {
         Ok(first.map(|(state, _)| state))
     }
 
-    fn seen(&self, one: bool, colour: bool) -> anyhow::Result<Option<Seen>> {
+    fn seen(&self, one: bool, colour: bool) -> anyhow::Result<Option<LoadedClusters>> {
         let read = match self.cluster_state {
             Some(_) => self.config.read_offline(colour),
             None => self.config.read(colour)?,
@@ -103,7 +103,7 @@ impl Given {
             let of_file = |own| self.of_file(own, config.fleet.limits.clone(), path);
             let known = |own| Ok((of_file(own)?, None));
             let states: anyhow::Result<_> = clusters.into_iter().map(known).collect();
-            return Ok(Some(Seen {
+            return Ok(Some(LoadedClusters {
                 states: states?,
                 unseen: Vec::new(),
                 failed: false,
@@ -114,7 +114,7 @@ impl Given {
 
     /// Live clusters, each asked within the time there is.
     #[cfg(feature = "daemon")]
-    fn live(&self, clusters: Vec<Cluster>, limits: FleetLimits) -> anyhow::Result<Seen> {
+    fn live(&self, clusters: Vec<Cluster>, limits: FleetLimits) -> anyhow::Result<LoadedClusters> {
         let patience = Duration::from_secs(self.timeout);
         let sights = super::wait_for(visit(clusters, limits, patience))?;
         Ok(told(sights))
@@ -122,7 +122,7 @@ impl Given {
 
     /// Live clusters, which this build cannot ask.
     #[cfg(not(feature = "daemon"))]
-    fn live(&self, _: Vec<Cluster>, _: FleetLimits) -> anyhow::Result<Seen> {
+    fn live(&self, _: Vec<Cluster>, _: FleetLimits) -> anyhow::Result<LoadedClusters> {
         Err(super::features::refused(
             "look at a live cluster",
             "name a file with --cluster-state",
@@ -152,8 +152,8 @@ impl Given {
 
 /// Says on stderr what is not known.
 #[cfg(feature = "daemon")]
-fn told(sights: Vec<Sight>) -> Seen {
-    let mut all = Seen {
+fn told(sights: Vec<ObservedCluster>) -> LoadedClusters {
+    let mut all = LoadedClusters {
         states: Vec::new(),
         unseen: Vec::new(),
         failed: false,

@@ -8,12 +8,12 @@ use clap::{Args, CommandFactory};
 use clap_complete::{Shell, generate};
 
 #[derive(Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct CompletionsArgs {
     /// The shell
     shell: Shell,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut command = super::CommandLine::command();
     let mut text = Vec::new();
     generate(arguments.shell, &mut command, "outrigger", &mut text);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 #[cfg(feature = "daemon")]
 use crate::config::diagnostic::Severity;
-use crate::config::diagnostic::{Problem, render_all};
+use crate::config::diagnostic::{Diagnostic, render_all};
 use crate::host::text;
 
 /// What it takes to colour a line for a terminal, and what ends it.
@@ -16,7 +16,7 @@ const YELLOW: &str = "\u{1b}[1;33m";
 const PLAIN: &str = "\u{1b}[0m";
 
 /// Writes problems to stderr.
-pub(crate) fn show(problems: &[Problem], colour: bool) {
+pub(crate) fn show(problems: &[Diagnostic], colour: bool) {
     let mut text = render_all(problems);
     if colour && io::stderr().is_terminal() {
         text = coloured(&text);
@@ -54,7 +54,7 @@ fn coloured(text: &str) -> String {
 
 /// Why there is no configuration, in one line, for the log.
 #[cfg(feature = "daemon")]
-pub(crate) fn line(problems: &[Problem]) -> String {
+pub(crate) fn line(problems: &[Diagnostic]) -> String {
     let mut errors = problems.iter().filter(|it| it.severity == Severity::Error);
     let Some(first) = errors.next() else {
         return "the configuration has faults".to_owned();

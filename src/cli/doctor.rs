@@ -10,7 +10,7 @@ use clap::builder::PossibleValuesParser;
 
 use super::args::ConfigArguments;
 use crate::doctor;
-use crate::doctor::{NoSuchCluster, Scope, TOPICS};
+use crate::doctor::{DoctorRun, NoSuchCluster, TOPICS};
 
 /// What the exit code says.
 const CODES: &str = "Exit codes: 0 all is well, 1 doctor could not run, 2 warnings, 3 something \
@@ -20,7 +20,7 @@ const CODES: &str = "Exit codes: 0 all is well, 1 doctor could not run, 2 warnin
 
 #[derive(Args, Debug)]
 #[command(after_help = CODES)]
-pub(crate) struct Arguments {
+pub(crate) struct DoctorArgs {
     #[command(flatten)]
     config: ConfigArguments,
     /// One cluster; all if missing
@@ -34,9 +34,9 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &DoctorArgs, colour: bool) -> anyhow::Result<ExitCode> {
     let report = super::wait_for(async {
-        let scope = Scope::new(arguments.skip.iter().cloned());
+        let scope = DoctorRun::new(arguments.skip.iter().cloned());
         let only = arguments.cluster.as_deref();
         doctor::examine(&arguments.config.wanted(), only, &scope).await
     })?;

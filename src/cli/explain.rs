@@ -9,7 +9,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 
-use super::cluster_source::Given;
+use super::cluster_source::ClusterSource;
 use crate::host::clock;
 use crate::host::text::bounded;
 use crate::model::id::PodKey;
@@ -21,7 +21,7 @@ use crate::plan::explain_pool::{explain_pool, similar_pools};
 const BLOCKED: u8 = 2;
 
 #[derive(Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct ExplainArgs {
     #[command(subcommand)]
     what: What,
 }
@@ -43,7 +43,7 @@ struct PodArguments {
     #[arg(value_name = "NS/NAME", value_parser = key)]
     pod: PodKey,
     #[command(flatten)]
-    given: Given,
+    given: ClusterSource,
     #[command(flatten)]
     form: Form,
 }
@@ -54,7 +54,7 @@ struct NodeArguments {
     #[arg(value_name = "NAME")]
     node: String,
     #[command(flatten)]
-    given: Given,
+    given: ClusterSource,
     #[command(flatten)]
     form: Form,
 }
@@ -65,7 +65,7 @@ struct PoolArguments {
     #[arg(value_name = "NAME")]
     pool: String,
     #[command(flatten)]
-    given: Given,
+    given: ClusterSource,
     #[command(flatten)]
     form: Form,
 }
@@ -113,7 +113,7 @@ fn meant(near: &[String]) -> String {
     }
 }
 
-pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &ExplainArgs, colour: bool) -> anyhow::Result<ExitCode> {
     match &arguments.what {
         What::Pod(arguments) => pod(arguments, colour),
         What::Node(arguments) => node(arguments, colour),

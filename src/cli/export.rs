@@ -22,7 +22,7 @@ enum Format {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct ExportArgs {
     #[command(flatten)]
     config: ConfigArguments,
     /// What is made
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     file: Option<PathBuf>,
 }
 
-pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &ExportArgs, colour: bool) -> anyhow::Result<ExitCode> {
     let Some(config) = arguments.config.read(colour)? else {
         return Ok(ExitCode::FAILURE);
     };

@@ -15,7 +15,7 @@ use similar::TextDiff;
 
 use super::{diagnostics, stdin};
 use crate::config::SourceFile;
-use crate::config::diagnostic::Problem;
+use crate::config::diagnostic::Diagnostic;
 use crate::config::format::format;
 use crate::host::files::{self, FilesError};
 
@@ -25,7 +25,7 @@ const CHANGES: u8 = 3;
 const BROKEN: u8 = 2;
 
 #[derive(Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct FmtArgs {
     /// Files and directories; `-` is standard input
     #[arg(value_name = "PATH", default_value = ".")]
     paths: Vec<PathBuf>,
@@ -81,7 +81,7 @@ pub(crate) struct Arguments {
     write: bool,
 }
 
-pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &FmtArgs, colour: bool) -> anyhow::Result<ExitCode> {
     let stdin = arguments.paths.iter().any(|path| path == Path::new("-"));
     if stdin && arguments.paths.len() > 1 {
         bail!("name either files or -, which is standard input");
@@ -134,7 +134,7 @@ struct Run {
 }
 
 impl Run {
-    fn broke(&mut self, problems: &[Problem]) {
+    fn broke(&mut self, problems: &[Diagnostic]) {
         self.broken = true;
         diagnostics::show(problems, self.colour);
     }

@@ -35,7 +35,7 @@ const CODES: &str = "Exit codes: 0 everything was carried over, 2 something was 
 
 #[derive(Args, Debug)]
 #[command(after_help = CODES)]
-pub(crate) struct Arguments {
+pub(crate) struct ImportArgs {
     /// A file, or a directory of files that end in .yaml, .yml or .json; `-` is standard input
     #[arg(short = 'f', long = "file", value_name = "FILE", default_value = "-")]
     files: Vec<PathBuf>,
@@ -69,7 +69,7 @@ pub(crate) struct Arguments {
     clusters: Vec<String>,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
     let options = ImportOptions {
         clusters: arguments.clusters.clone(),
     };
@@ -93,7 +93,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 fn of_autoscaler(
     path: &Path,
-    arguments: &Arguments,
+    arguments: &ImportArgs,
     options: &ImportOptions,
 ) -> anyhow::Result<Imported> {
     let groups = &arguments.groups;
@@ -115,7 +115,7 @@ fn of_autoscaler(
 }
 
 /// Karpenter's objects, from files or from a cluster.
-fn karpenters(arguments: &Arguments) -> anyhow::Result<Vec<SourceFile>> {
+fn karpenters(arguments: &ImportArgs) -> anyhow::Result<Vec<SourceFile>> {
     if !arguments.from_cluster {
         let mut sources = Vec::new();
         for path in &arguments.files {

@@ -10,13 +10,13 @@ use clap::{Args, CommandFactory};
 use clap_mangen::generate_to;
 
 #[derive(Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct ManArgs {
     /// The directory to write them into, which is made if it is not there
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &ManArgs) -> anyhow::Result<ExitCode> {
     let into = &arguments.directory;
     let write = || {
         fs::create_dir_all(into)?;

@@ -18,7 +18,7 @@ use crate::host::clock;
 use crate::kubernetes::lease;
 use crate::model::cluster::Cluster;
 use crate::model::id::PoolName;
-use crate::runtime::clusters::Drivers;
+use crate::runtime::clusters::ClusterSet;
 
 /// Longest pause with an end: a year.
 const LONGEST: SignedDuration = SignedDuration::from_hours(24 * 366);
@@ -31,7 +31,7 @@ const TRIES: u32 = 5;
 
 /// A cluster, or one of its pools.
 #[derive(Args, Debug)]
-pub(super) struct Target {
+pub(super) struct PauseTarget {
     #[command(flatten)]
     config: ConfigArguments,
     /// The cluster
@@ -46,9 +46,9 @@ pub(super) struct Target {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct PauseArgs {
     #[command(flatten)]
-    target: Target,
+    target: PauseTarget,
     /// For how long, such as 2h or 90m; until it is resumed if missing
     #[arg(long = "for", value_name = "DURATION", value_parser = span)]
     span: Option<SignedDuration>,
@@ -75,7 +75,7 @@ fn reason(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &PauseArgs, colour: bool) -> anyhow::Result<ExitCode> {
     let target = &arguments.target;
     let Some(cluster) = target.read(colour)? else {
         return Ok(ExitCode::FAILURE);
@@ -99,7 +99,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-impl Target {
+impl PauseTarget {
     /// The cluster as it is configured. None where the configuration is bad, which is said then.
     pub(super) fn read(&self, colour: bool) -> anyhow::Result<Option<Cluster>> {
         let Some(config) = self.config.read(colour)? else {
@@ -162,7 +162,7 @@ async fn written(
     value: impl Fn(Option<&str>) -> Option<String>,
     dry_run: bool,
 ) -> anyhow::Result<bool> {
-    let connection = Drivers::start().connect(cluster).await?;
+    let connection = ClusterSet::start().connect(cluster).await?;
     for _ in 0..TRIES {
         let known = lease::read(&connection).await?;
         let said = known.as_ref().and_then(|own| own.annotations.get(key));

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::cluster_source::Given;
+use super::cluster_source::ClusterSource;
 use crate::host::clock::{self, Stopwatch};
 use crate::plan;
-use crate::plan::render::{FORMAT_VERSION, Shown};
+use crate::plan::render::{FORMAT_VERSION, RenderedPlan};
 
 /// The exit code where there is something to do, if it was asked for.
 const WORK: u8 = 2;
@@ -26,9 +26,9 @@ const CODES: &str = "Exit codes: 0 all is told, 1 something of a cluster is not 
 
 #[derive(Args, Debug)]
 #[command(after_help = CODES)]
-pub(crate) struct Arguments {
+pub(crate) struct PlanArgs {
     #[command(flatten)]
-    given: Given,
+    given: ClusterSource,
     /// Print one JSON object; of all clusters, where none was asked for by name
     #[arg(long)]
     json: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     detailed_exitcode: bool,
 }
 
-pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &PlanArgs, colour: bool) -> anyhow::Result<ExitCode> {
     let Some(seen) = arguments.given.all(colour)? else {
         return Ok(ExitCode::from(COULD_NOT_RUN));
     };
@@ -50,7 +50,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
         let plan = plan::foreseen(state, now);
         let solve_seconds = began.elapsed().as_secs_f64();
         let unbudgeted = plan::unbudgeted(state, now);
-        let shown = Shown {
+        let shown = RenderedPlan {
             cluster: state.cluster.name.as_str(),
             plan: &plan,
             solve_seconds,

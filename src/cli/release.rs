@@ -11,11 +11,11 @@ use super::args::ConfigArguments;
 use super::cluster_source::chosen;
 use super::diagnostics;
 use crate::kubernetes::release::release_all;
-use crate::model::cluster::Mode;
-use crate::runtime::clusters::Drivers;
+use crate::model::cluster::ManagementMode;
+use crate::runtime::clusters::ClusterSet;
 
 #[derive(Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct ReleaseArgs {
     #[command(flatten)]
     config: ConfigArguments,
     /// The cluster
@@ -26,13 +26,13 @@ pub(crate) struct Arguments {
     dry_run: bool,
 }
 
-pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &ReleaseArgs, colour: bool) -> anyhow::Result<ExitCode> {
     let Some(config) = arguments.config.read(colour)? else {
         return Ok(ExitCode::FAILURE);
     };
     diagnostics::show(&config.warnings, colour);
     let cluster = chosen(config.clusters, Some(&arguments.cluster))?;
-    if cluster.mode == Mode::Manage && !arguments.dry_run {
+    if cluster.mode == ManagementMode::Manage && !arguments.dry_run {
         super::say(&format!(
             "The configuration still manages {}: a daemon that runs with it goes on as before.",
             cluster.name
@@ -40,7 +40,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
     }
     let dry_run = arguments.dry_run;
     let released = super::wait_for(async {
-        let connection = Drivers::start().connect(&cluster).await?;
+        let connection = ClusterSet::start().connect(&cluster).await?;
         let released = release_all(&connection, &cluster.installation, dry_run).await;
         released.context("list the nodes")
     })??;

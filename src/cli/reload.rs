@@ -23,7 +23,7 @@ use crate::runtime::control::client::ask;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[derive(Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct ReloadArgs {
     #[command(flatten)]
     config: ConfigArguments,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     dry_run: bool,
 }
 
-pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &ReloadArgs, colour: bool) -> anyhow::Result<ExitCode> {
     match &arguments.accept {
         Some(id) => accept(arguments, id.trim(), colour),
         None => reload(arguments),
@@ -48,7 +48,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
 }
 
 /// Waits until the configuration is in force, or is not put into force.
-fn reload(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+fn reload(arguments: &ReloadArgs) -> anyhow::Result<ExitCode> {
     let asking = ask(&arguments.socket.socket, Method::POST, RELOAD, PATIENCE);
     let (status, body) = super::wait_for(asking)??;
     if status != StatusCode::OK {
@@ -64,7 +64,7 @@ fn reload(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn accept(arguments: &Arguments, id: &str, colour: bool) -> anyhow::Result<ExitCode> {
+fn accept(arguments: &ReloadArgs, id: &str, colour: bool) -> anyhow::Result<ExitCode> {
     let Some(config) = arguments.config.read(colour)? else {
         return Ok(ExitCode::FAILURE);
     };

@@ -6,15 +6,15 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::pause::Target;
+use super::pause::PauseTarget;
 
 #[derive(Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct ResumeArgs {
     #[command(flatten)]
-    target: Target,
+    target: PauseTarget,
 }
 
-pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &ResumeArgs, colour: bool) -> anyhow::Result<ExitCode> {
     let target = &arguments.target;
     let Some(cluster) = target.read(colour)? else {
         return Ok(ExitCode::FAILURE);

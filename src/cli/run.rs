@@ -10,27 +10,27 @@ use super::BAD_CONFIG;
 use super::args::ConfigArguments;
 use super::diagnostics;
 use crate::config::Config;
-use crate::config::diagnostic::Problem;
+use crate::config::diagnostic::Diagnostic;
 use crate::host::text;
-use crate::runtime::config_source::Origin;
+use crate::runtime::config_source::ConfigSource;
 use crate::runtime::daemon;
-use crate::runtime::daemon::{RunError, Signals, Wanted};
+use crate::runtime::daemon::{DesiredConfig, RunError, Signals};
 use crate::runtime::systemd;
 use crate::telemetry::report_log;
 
 #[derive(Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct RunArgs {
     #[command(flatten)]
     config: ConfigArguments,
 }
 
-pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitCode> {
     // Each engine's thread has memory of its own, little of it used: of huge pages, a hundred idle
     // clusters take twice what they need. Without leave for it nothing is lost but memory.
     rustix::thread::disable_transparent_huge_pages(true).unwrap_or_default();
     let runtime = super::runtime()?;
     let directory = systemd::directory("STATE_DIRECTORY");
-    let mut origin = Origin::new(arguments.config.wanted(), directory.as_deref());
+    let mut origin = ConfigSource::new(arguments.config.wanted(), directory.as_deref());
     let read = runtime.block_on(async {
         let mut signals = Signals::listen()?;
         // Whoever is asked for what the configuration says may take his time.
@@ -87,15 +87,15 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
 }
 
 /// The configuration as what is to be driven.
-struct Driven(Origin);
+struct Driven(ConfigSource);
 
-impl daemon::Origin for Driven {
-    async fn read(&mut self) -> Result<Wanted, String> {
+impl daemon::ConfigOrigin for Driven {
+    async fn read(&mut self) -> Result<DesiredConfig, String> {
         let read = self.0.read().await;
         self.accepted(read)
     }
 
-    async fn changed(&mut self) -> Result<Wanted, String> {
+    async fn changed(&mut self) -> Result<DesiredConfig, String> {
         let read = self.0.changed().await;
         self.accepted(read)
     }
@@ -106,7 +106,7 @@ impl daemon::Origin for Driven {
 }
 
 impl Driven {
-    fn accepted(&mut self, read: Result<Config, Vec<Problem>>) -> Result<Wanted, String> {
+    fn accepted(&mut self, read: Result<Config, Vec<Diagnostic>>) -> Result<DesiredConfig, String> {
         let config = read.map_err(|problems| diagnostics::line(&problems))?;
         if config.clusters.is_empty() {
             self.0.refused();
@@ -117,7 +117,7 @@ impl Driven {
 }
 
 /// What a configuration wants driven; what is odd about it goes to the log.
-fn driven(config: Config) -> Wanted {
+fn driven(config: Config) -> DesiredConfig {
     for warning in &config.warnings {
         let place = warning
             .ranges
@@ -130,7 +130,7 @@ fn driven(config: Config) -> Wanted {
             text::bounded(&warning.detail)
         );
     }
-    Wanted {
+    DesiredConfig {
         clusters: config.clusters.into_iter().map(Arc::new).collect(),
         fleet: config.fleet,
         telemetry: config.telemetry,

@@ -22,15 +22,15 @@ use super::args;
 use super::cluster_source::{chosen, read_catalog};
 use super::diagnostics;
 use crate::catalog::Catalog;
-use crate::config::diagnostic::Problem;
+use crate::config::diagnostic::Diagnostic;
 use crate::config::{self, Config, Inputs, SourceFile};
 use crate::host::clock::Stopwatch;
 use crate::host::{files, text};
-use crate::model::cluster::Mode;
+use crate::model::cluster::ManagementMode;
 use crate::sim::random_scenario::{drawn, types_of};
-use crate::sim::samples::{Sample, Sampler};
+use crate::sim::samples::{Sampler, WorldSample};
 use crate::sim::scenario::{Scenario, WORKING_DAY};
-use crate::sim::timeline::{Fact, Line};
+use crate::sim::timeline::{TimelineEntry, TimelineFact};
 use crate::sim::{Setup, World};
 
 /// How fast a scenario runs on a terminal unless told otherwise: a day takes about a minute.
@@ -43,7 +43,7 @@ const VIOLATIONS: usize = 5;
 const CLEAR: &str = "\r\u{1b}[2K";
 
 #[derive(Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct SimulateArgs {
     /// A scenario in HCL; a working day if missing
     #[arg(value_name = "SCENARIO")]
     scenario: Option<PathBuf>,
@@ -82,7 +82,7 @@ pub(crate) struct Arguments {
     csv: Option<PathBuf>,
 }
 
-impl Arguments {
+impl SimulateArgs {
     /// The command that shows one seed of these.
     fn command(&self, seed: u64) -> String {
         let mut words = vec!["outrigger simulate".to_owned()];
@@ -125,7 +125,7 @@ fn speed(text: &str) -> Result<Speed, String> {
     }
 }
 
-pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &SimulateArgs, colour: bool) -> anyhow::Result<ExitCode> {
     if arguments.fleets {
         let types = types_of(&Catalog::shipped());
         return play(&|seed| drawn(seed, &types), arguments, colour);
@@ -137,7 +137,7 @@ pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<Exi
 }
 
 /// The scenario with its configuration; none where that has problems, which are shown.
-fn read(arguments: &Arguments, colour: bool) -> anyhow::Result<Option<Setup>> {
+fn read(arguments: &SimulateArgs, colour: bool) -> anyhow::Result<Option<Setup>> {
     let (name, text) = match &arguments.scenario {
         None => ("the built-in scenario".to_owned(), WORKING_DAY.to_owned()),
         Some(path) => (path.display().to_string(), files::read_limited(path)?),
@@ -167,8 +167,8 @@ fn read(arguments: &Arguments, colour: bool) -> anyhow::Result<Option<Setup>> {
     let Some(mut cluster) = clusters.next() else {
         return Ok(None);
     };
-    if cluster.mode == Mode::Observe && !arguments.config.is_empty() {
-        cluster.mode = Mode::Manage;
+    if cluster.mode == ManagementMode::Observe && !arguments.config.is_empty() {
+        cluster.mode = ManagementMode::Manage;
         super::say(
             "The simulated cluster is managed, though mode is \"observe\": nothing is real.",
         );
@@ -183,7 +183,7 @@ fn read(arguments: &Arguments, colour: bool) -> anyhow::Result<Option<Setup>> {
 /// Plays one seed with its timeline, or many.
 fn play(
     setup_of: &(dyn Fn(u64) -> Setup + Sync),
-    arguments: &Arguments,
+    arguments: &SimulateArgs,
     colour: bool,
 ) -> anyhow::Result<ExitCode> {
     if let Some(count) = arguments.seeds {
@@ -249,7 +249,7 @@ fn play(
 }
 
 /// Writes the files that were asked for.
-fn write(day: &Day<'_>, world: &World, arguments: &Arguments) -> anyhow::Result<()> {
+fn write(day: &Day<'_>, world: &World, arguments: &SimulateArgs) -> anyhow::Result<()> {
     let mut named = None;
     if let Some(path) = &arguments.report {
         let text = match path.extension().is_some_and(|end| end == "svg") {
@@ -274,7 +274,7 @@ fn put(path: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// A configuration of the scenario, or the one that is named instead.
-fn load(arguments: &Arguments, name: &str, text: &str) -> Result<Config, Vec<Problem>> {
+fn load(arguments: &SimulateArgs, name: &str, text: &str) -> Result<Config, Vec<Diagnostic>> {
     if !arguments.config.is_empty() {
         return files::load(&arguments.variables.wanted(arguments.config.clone()));
     }
@@ -309,7 +309,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(arguments: &Arguments, start: Timestamp, colour: bool) -> Self {
+    fn new(arguments: &SimulateArgs, start: Timestamp, colour: bool) -> Self {
         let live = io::stdout().is_terminal() && !arguments.json;
         let usual = if live {
             Speed::Times(TERMINAL_SPEED)
@@ -339,7 +339,7 @@ impl Stage {
         thread::sleep(due.saturating_sub(self.watch.elapsed()));
     }
 
-    fn line(&mut self, line: &Line) -> io::Result<()> {
+    fn line(&mut self, line: &TimelineEntry) -> io::Result<()> {
         let shown = self.show(line);
         self.unless_closed(shown)
     }
@@ -352,7 +352,7 @@ impl Stage {
         }
     }
 
-    fn show(&mut self, line: &Line) -> io::Result<()> {
+    fn show(&mut self, line: &TimelineEntry) -> io::Result<()> {
         if self.json {
             return writeln!(self.out, "{}", line.to_json());
         }
@@ -370,7 +370,7 @@ impl Stage {
             return Ok(());
         }
         self.status_at = elapsed;
-        let sample = Sample::of(world, world.now());
+        let sample = WorldSample::of(world, world.now());
         let time = sample.at.strftime("%a %H:%M");
         write!(
             self.out,
@@ -384,7 +384,7 @@ impl Stage {
     }
 
     /// The closing summary, with the day at a glance.
-    fn end(&mut self, world: &World, samples: &[Sample]) -> io::Result<()> {
+    fn end(&mut self, world: &World, samples: &[WorldSample]) -> io::Result<()> {
         let summary = world.summary();
         let shown = if self.json {
             writeln!(self.out, "{}", summary.to_json())
@@ -398,29 +398,29 @@ impl Stage {
 }
 
 /// Green for what comes, red for what goes wrong, yellow for what leaves, as in Terraform's plans.
-fn colour_of(fact: &Fact) -> Option<u8> {
+fn colour_of(fact: &TimelineFact) -> Option<u8> {
     match fact {
-        Fact::Launched { .. } | Fact::Ready { .. } => Some(32),
-        Fact::Leaving { .. } | Fact::Retired { .. } => Some(33),
-        Fact::Refused { .. }
-        | Fact::Interrupted { .. }
-        | Fact::Lost { .. }
-        | Fact::Stock { left: Some(_), .. }
-        | Fact::Fault(_)
-        | Fact::Unplaced { .. }
-        | Fact::Held { .. }
-        | Fact::Frozen(_)
-        | Fact::Stopped => Some(31),
-        Fact::Scaled { .. } => Some(36),
-        Fact::Waiting { .. }
-        | Fact::Planned { .. }
-        | Fact::Registered { .. }
-        | Fact::Bound { .. }
-        | Fact::Stock { .. }
-        | Fact::Accepted(_)
-        | Fact::Reloaded
-        | Fact::Started
-        | Fact::Thawed => None,
+        TimelineFact::Launched { .. } | TimelineFact::Ready { .. } => Some(32),
+        TimelineFact::Leaving { .. } | TimelineFact::Retired { .. } => Some(33),
+        TimelineFact::Refused { .. }
+        | TimelineFact::Interrupted { .. }
+        | TimelineFact::Lost { .. }
+        | TimelineFact::Stock { left: Some(_), .. }
+        | TimelineFact::Fault(_)
+        | TimelineFact::Unplaced { .. }
+        | TimelineFact::Held { .. }
+        | TimelineFact::Frozen(_)
+        | TimelineFact::Stopped => Some(31),
+        TimelineFact::Scaled { .. } => Some(36),
+        TimelineFact::Waiting { .. }
+        | TimelineFact::Planned { .. }
+        | TimelineFact::Registered { .. }
+        | TimelineFact::Bound { .. }
+        | TimelineFact::Stock { .. }
+        | TimelineFact::Accepted(_)
+        | TimelineFact::Reloaded
+        | TimelineFact::Started
+        | TimelineFact::Thawed => None,
     }
 }
 
@@ -428,12 +428,12 @@ fn colour_of(fact: &Fact) -> Option<u8> {
 mod tests {
     use clap::Parser;
 
-    use super::Arguments;
+    use super::SimulateArgs;
 
     #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
-        arguments: Arguments,
+        arguments: SimulateArgs,
     }
 
     #[test]

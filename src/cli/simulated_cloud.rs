@@ -19,7 +19,7 @@ use crate::providers::simulated::server::{listen, serve};
 use crate::telemetry::report_log;
 
 #[derive(Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct SimulatedCloudArgs {
     /// Loopback address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
@@ -38,7 +38,7 @@ fn duration(text: &str) -> Result<SignedDuration, String> {
     }
 }
 
-pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: SimulatedCloudArgs) -> anyhow::Result<ExitCode> {
     // Nothing changes its level.
     drop(report_log::init(LogFormat::Text, LogLevel::Info, None));
     let catalog = match &arguments.catalog {

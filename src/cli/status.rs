@@ -14,11 +14,11 @@ use http::{Method, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 
 use super::args::SocketArguments;
-use crate::engine::views::status::{Paused, PoolStatus, Status};
+use crate::engine::views::status::{ClusterStatus, Paused, PoolStatus};
 use crate::host::clock;
 use crate::host::text::bounded;
 use crate::runtime::control::client::ask;
-use crate::runtime::control::{STATUS, Told, ToldCluster};
+use crate::runtime::control::{ClusterStatusResponse, STATUS, StatusResponse};
 
 /// The exit code where a cluster is not well.
 const UNWELL: u8 = 2;
@@ -27,7 +27,7 @@ const UNWELL: u8 = 2;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct StatusArgs {
     #[command(flatten)]
     socket: SocketArguments,
     /// One cluster; all if missing
@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
     let mut told = told(arguments)?;
     if let Some(name) = &arguments.cluster {
         let names: Vec<String> = told.clusters.iter().map(|own| own.name.clone()).collect();
@@ -63,7 +63,7 @@ pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn told(arguments: &Arguments) -> anyhow::Result<Told> {
+fn told(arguments: &StatusArgs) -> anyhow::Result<StatusResponse> {
     let socket = &arguments.socket.socket;
     let asking = ask(socket, Method::GET, STATUS, PATIENCE);
     let (status, body) = super::wait_for(asking)??;
@@ -78,7 +78,7 @@ fn told(arguments: &Arguments) -> anyhow::Result<Told> {
 }
 
 /// The whole as text.
-fn shown(told: &Told, now: Timestamp) -> String {
+fn shown(told: &StatusResponse, now: Timestamp) -> String {
     let mut out = String::new();
     if let Some(why) = &told.reload_fault {
         let _ = writeln!(out, "configuration not reloaded: {}\n", bounded(why));
@@ -87,7 +87,8 @@ fn shown(told: &Told, now: Timestamp) -> String {
         show(&mut out, cluster, now);
     }
     let unwell = told.clusters.iter().filter(|own| !own.is_well).count();
-    let cost = |own: &ToldCluster| own.status.as_ref().map_or(0.0, |own| own.cost_per_hour);
+    let cost =
+        |own: &ClusterStatusResponse| own.status.as_ref().map_or(0.0, |own| own.cost_per_hour);
     let cost: f64 = told.clusters.iter().map(cost).sum();
     let (all, version) = (told.clusters.len(), &told.outrigger);
     let _ = writeln!(
@@ -97,7 +98,7 @@ fn shown(told: &Told, now: Timestamp) -> String {
     out
 }
 
-fn show(out: &mut String, cluster: &ToldCluster, now: Timestamp) {
+fn show(out: &mut String, cluster: &ClusterStatusResponse, now: Timestamp) {
     let _ = write!(
         out,
         "cluster {}: {}",
@@ -112,7 +113,7 @@ fn show(out: &mut String, cluster: &ToldCluster, now: Timestamp) {
         out.push('\n');
         return;
     };
-    let Status { mode, nodes, .. } = status;
+    let ClusterStatus { mode, nodes, .. } = status;
     let _ = writeln!(
         out,
         ", {mode}, {nodes} nodes, ${:.2}/h",

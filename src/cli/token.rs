@@ -12,7 +12,7 @@ use crate::providers::aws::clients::{AccountKey, Accounts};
 use crate::providers::aws::eks_token;
 
 #[derive(Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct TokenArgs {
     /// The cluster's name in EKS
     #[arg(long)]
     cluster_name: String,
@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
     role_arn: Option<String>,
 }
 
-pub(crate) fn execute(arguments: Arguments) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: TokenArgs) -> anyhow::Result<ExitCode> {
     let key = AccountKey {
         region: arguments.region,
         role: arguments.role_arn,

@@ -35,11 +35,11 @@ use super::args::SocketArguments;
 use crate::host::clock;
 use crate::host::text::{self, bounded};
 use crate::runtime::control::client::{ask, send};
-use crate::runtime::control::inventory::Question;
+use crate::runtime::control::inventory::InventoryRequest;
 use crate::runtime::control::{INVENTORY, STATUS};
-use app::{Act, Screen, Settings};
-use daemon_data::{Answer, Asking};
-use terminal::{Input, Session, listen};
+use app::{Action, App, Settings};
+use daemon_data::{DaemonRequest, DaemonResponse};
+use terminal::{Session, TerminalInput, listen};
 
 /// Time for the daemon to answer: it waits for its engines for less.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -67,7 +67,7 @@ const KEYS: &str = "Keys: tab and 1 to 4 change the view; arrows, j, k, page up 
 
 #[derive(Args, Debug)]
 #[command(after_help = KEYS)]
-pub(crate) struct Arguments {
+pub(crate) struct TopArgs {
     #[command(flatten)]
     socket: SocketArguments,
     /// One cluster; all if missing
@@ -102,7 +102,7 @@ fn interval(text: &str) -> Result<SignedDuration, String> {
     Ok(own)
 }
 
-impl Arguments {
+impl TopArgs {
     /// What is asked for, or why that makes no sense.
     fn settings(&self, has_colour: bool) -> anyhow::Result<Settings> {
         let names = |all: &[String]| -> Vec<String> {
@@ -118,17 +118,17 @@ impl Arguments {
             has_colour,
         };
         if let Some(text) = &self.node_sort {
-            let keys = nodes_view::keys(&Question {
+            let keys = nodes_view::keys(&InventoryRequest {
                 cluster: String::new(),
                 labels: settings.labels.clone(),
                 resources: settings.resources.clone(),
             });
             settings.node_sort = Some(node_sort(text, &keys)?);
         }
-        let question = Question {
+        let question = InventoryRequest {
             labels: settings.labels.clone(),
             resources: settings.resources.clone(),
-            ..Question::default()
+            ..InventoryRequest::default()
         };
         if question.wanted().is_none() {
             bail!("fewer labels and resources have to be asked for: no screen has room for them");
@@ -163,8 +163,8 @@ fn node_sort(text: &str, keys: &[String]) -> anyhow::Result<(String, bool)> {
     Ok((key.to_owned(), is_descending != is_turned))
 }
 
-pub(crate) fn execute(arguments: &Arguments, has_colour: bool) -> anyhow::Result<ExitCode> {
-    let mut screen = Screen::new(arguments.settings(has_colour)?);
+pub(crate) fn execute(arguments: &TopArgs, has_colour: bool) -> anyhow::Result<ExitCode> {
+    let mut screen = App::new(arguments.settings(has_colour)?);
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         bail!("this is no terminal to draw on: outrigger status says how the clusters are doing");
     }
@@ -180,8 +180,8 @@ pub(crate) fn execute(arguments: &Arguments, has_colour: bool) -> anyhow::Result
 }
 
 /// Asks once before anything is drawn: whoever cannot be asked is told of in plain text.
-async fn greet(screen: &mut Screen, socket: &Path) -> anyhow::Result<()> {
-    let answer = answer(socket, &Asking::Fleet).await;
+async fn greet(screen: &mut App, socket: &Path) -> anyhow::Result<()> {
+    let answer = answer(socket, &DaemonRequest::Fleet).await;
     let answer = answer.map_err(|why| anyhow!(why))?;
     screen.heard.take(Ok(answer), clock::now());
     let only = screen.settings.only.as_deref();
@@ -197,18 +197,20 @@ async fn greet(screen: &mut Screen, socket: &Path) -> anyhow::Result<()> {
 }
 
 /// What the daemon says, or why it says nothing.
-async fn answer(socket: &Path, asking: &Asking) -> Result<Answer, String> {
+async fn answer(socket: &Path, asking: &DaemonRequest) -> Result<DaemonResponse, String> {
     let said = match asking {
-        Asking::Fleet => ask(socket, Method::GET, STATUS, PATIENCE).await,
-        Asking::Inside(question) => {
+        DaemonRequest::Fleet => ask(socket, Method::GET, STATUS, PATIENCE).await,
+        DaemonRequest::Inside(question) => {
             let body = serde_json::to_vec(question).map_err(|error| error.to_string())?;
             send(socket, (Method::POST, INVENTORY), body.into(), PATIENCE).await
         }
     };
     let (status, body) = said.map_err(|error| text::chain(&error))?;
     match asking {
-        Asking::Fleet => read(status, &body).map(Answer::Fleet),
-        Asking::Inside(_) => read(status, &body).map(|own| Answer::Inside(Box::new(own))),
+        DaemonRequest::Fleet => read(status, &body).map(DaemonResponse::Fleet),
+        DaemonRequest::Inside(_) => {
+            read(status, &body).map(|own| DaemonResponse::Inside(Box::new(own)))
+        }
     }
 }
 
@@ -226,14 +228,14 @@ fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, Strin
 }
 
 /// The daemon is being asked.
-type Asked = JoinHandle<Result<Answer, String>>;
+type PendingRequest = JoinHandle<Result<DaemonResponse, String>>;
 
 /// Asks, draws and listens until it is told to quit.
 struct Watch {
     socket: PathBuf,
-    inputs: mpsc::Receiver<Input>,
+    inputs: mpsc::Receiver<TerminalInput>,
     ends: [Signal; 4],
-    asked: Option<Asked>,
+    asked: Option<PendingRequest>,
     /// When the daemon is asked next.
     due: Instant,
 }
@@ -255,7 +257,7 @@ impl Watch {
         })
     }
 
-    async fn run(&mut self, session: &mut Session, screen: &mut Screen) -> anyhow::Result<()> {
+    async fn run(&mut self, session: &mut Session, screen: &mut App) -> anyhow::Result<()> {
         loop {
             session.draw(screen).context("draw on the terminal")?;
             self.ask(screen);
@@ -263,26 +265,26 @@ impl Watch {
                 input = self.inputs.recv() => match input {
                     Some(input) => self.heed(input, screen),
                     // The terminal is gone, and with it whoever would read why.
-                    None => Act::Quit,
+                    None => Action::Quit,
                 },
                 said = joined(&mut self.asked) => {
                     self.take(said, screen);
-                    Act::Nothing
+                    Action::Nothing
                 }
                 () = sleep_until(self.due), if self.asked.is_none() && !screen.is_paused => {
-                    Act::Nothing
+                    Action::Nothing
                 }
-                () = sleep(TICK) => Act::Nothing,
-                () = any(&mut self.ends) => Act::Quit,
+                () = sleep(TICK) => Action::Nothing,
+                () = any(&mut self.ends) => Action::Quit,
             };
-            if act == Act::Quit {
+            if act == Action::Quit {
                 return Ok(());
             }
         }
     }
 
     /// Asks where it is time to.
-    fn ask(&mut self, screen: &Screen) {
+    fn ask(&mut self, screen: &App) {
         if self.asked.is_some() || screen.is_paused || self.due > clock::monotonic() {
             return;
         }
@@ -292,25 +294,25 @@ impl Watch {
     }
 
     /// Does what keys are for: all that were pressed meanwhile, before anything is drawn.
-    fn heed(&mut self, first: Input, screen: &mut Screen) -> Act {
+    fn heed(&mut self, first: TerminalInput, screen: &mut App) -> Action {
         let mut input = Some(first);
         while let Some(own) = input {
             let act = match own {
-                Input::Key(key) => screen.press(key, clock::now()),
-                Input::Resized => Act::Nothing,
+                TerminalInput::Key(key) => screen.press(key, clock::now()),
+                TerminalInput::Resized => Action::Nothing,
             };
             match act {
-                Act::Quit => return Act::Quit,
+                Action::Quit => return Action::Quit,
                 // What is under way is of no use any more.
-                Act::Ask => {
+                Action::Ask => {
                     self.forget();
                     self.due = clock::monotonic();
                 }
-                Act::Nothing => {}
+                Action::Nothing => {}
             }
             input = self.inputs.try_recv().ok();
         }
-        Act::Nothing
+        Action::Nothing
     }
 
     fn forget(&mut self) {
@@ -319,7 +321,7 @@ impl Watch {
         }
     }
 
-    fn take(&mut self, said: Result<Answer, String>, screen: &mut Screen) {
+    fn take(&mut self, said: Result<DaemonResponse, String>, screen: &mut App) {
         self.asked = None;
         screen.heard.take(said, clock::now());
         let interval = Duration::try_from(screen.settings.interval).unwrap_or(TICK);
@@ -334,7 +336,7 @@ async fn any(signals: &mut [Signal]) {
 }
 
 /// Waits for what is under way; for ever where nothing is.
-async fn joined(asked: &mut Option<Asked>) -> Result<Answer, String> {
+async fn joined(asked: &mut Option<PendingRequest>) -> Result<DaemonResponse, String> {
     match asked {
         Some(asked) => match asked.await {
             Ok(said) => said,

@@ -13,7 +13,7 @@ use crate::config::diagnostic::report_json;
 use crate::host::files::{self, DEFAULT_CONFIG};
 
 #[derive(Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct ValidateArgs {
     /// Files and directories that make one configuration
     #[arg(
         value_name = "PATH",
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     quiet: bool,
 }
 
-pub(crate) fn execute(arguments: &Arguments, colour: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &ValidateArgs, colour: bool) -> anyhow::Result<ExitCode> {
     let mut out = io::stdout().lock();
     let loaded = files::load(&arguments.variables.wanted(arguments.paths.clone()));
     if arguments.json {

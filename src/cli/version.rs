@@ -12,13 +12,13 @@ use super::features;
 use crate::kubernetes_convert::{OLDEST, TESTED, tested};
 
 #[derive(Args, Debug)]
-pub(crate) struct Arguments {
+pub(crate) struct VersionArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+pub(crate) fn execute(arguments: &VersionArgs) -> anyhow::Result<ExitCode> {
     let version = env!("CARGO_PKG_VERSION");
     let mut out = io::stdout().lock();
     if arguments.json {

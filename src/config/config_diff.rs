@@ -13,16 +13,16 @@ const SHOWN_MAX: usize = 100;
 
 /// Every block that was read, with every argument that it sets.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Written(BTreeMap<String, BTreeMap<&'static str, Entry>>);
+pub struct ConfigValues(BTreeMap<String, BTreeMap<&'static str, ConfigEntry>>);
 
 /// A value: what is shown of it, and what tells it from others of which the same is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
+struct ConfigEntry {
     shown: String,
     print: u64,
 }
 
-impl Written {
+impl ConfigValues {
     /// What tells it from another, the same on every host, whichever compiler made its daemon.
     pub fn print(&self) -> u32 {
         let mut all = String::new();
@@ -57,7 +57,7 @@ impl Written {
             (false, None) => text,
         };
         let arguments = self.0.entry(place.to_owned()).or_default();
-        arguments.insert(name, Entry { shown, print });
+        arguments.insert(name, ConfigEntry { shown, print });
     }
 
     /// What another configuration says differently, block by block in order: `+` for what is new,
@@ -100,7 +100,7 @@ impl Written {
     }
 }
 
-impl fmt::Debug for Written {
+impl fmt::Debug for ConfigValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let arguments: usize = self.0.values().map(BTreeMap::len).sum();
         write!(f, "{} blocks, {arguments} arguments", self.0.len())

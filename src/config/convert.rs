@@ -8,14 +8,14 @@ use jiff::SignedDuration;
 use serde_json::Value as Json;
 
 use crate::config::diagnostic::ProblemCode;
-use crate::config::id_format::Form;
+use crate::config::id_format::IdFormat;
 use crate::config::kubernetes_names::{is_address, name_fault};
-use crate::config::schema::{Kind, duration_text};
+use crate::config::schema::{ArgumentType, duration_text};
 use crate::config::syntax::PathStep;
 use crate::config::value::{nearest, number_text, quote, to_bool, to_number, to_text};
 use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use crate::model::overlay::{AdjustmentError, PriceAdjustment};
-use crate::model::pool::{Allowance, Rate};
+use crate::model::pool::{BudgetNodes, Rate};
 use crate::model::quantity::parse_whole;
 
 mod threshold;
@@ -24,7 +24,7 @@ mod map;
 
 /// What an argument holds.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Parsed {
+pub(super) enum ParsedArgument {
     Text(String),
     Flag(bool),
     Whole(i64),
@@ -32,7 +32,7 @@ pub(super) enum Parsed {
     PriceAdjustment(PriceAdjustment),
     /// None is `"never"`.
     Duration(Option<SignedDuration>),
-    Allowance(Allowance),
+    Allowance(BudgetNodes),
     Rate(Rate),
     Texts(Vec<String>),
     Map(Vec<(String, String)>),
@@ -48,7 +48,7 @@ pub(super) enum Parsed {
 
 /// What is wrong with a value, or with a part of it.
 #[derive(Clone, Debug)]
-pub(super) struct Fault {
+pub(super) struct ConversionError {
     pub(super) path: Vec<PathStep>,
     pub(super) code: ProblemCode,
     pub(super) detail: String,
@@ -56,32 +56,36 @@ pub(super) struct Fault {
 }
 
 /// The value as `kind`, or everything that is wrong with it. `name` is how messages call it.
-pub(super) fn convert(kind: Kind, name: &str, value: &Value) -> Result<Parsed, Vec<Fault>> {
+pub(super) fn convert(
+    kind: ArgumentType,
+    name: &str,
+    value: &Value,
+) -> Result<ParsedArgument, Vec<ConversionError>> {
     let one = Converter { kind, name };
     match kind {
-        Kind::Texts | Kind::SomeOf(_) => one.list(value),
-        Kind::Tags
-        | Kind::Searched
-        | Kind::Labels
-        | Kind::Annotations
-        | Kind::Quantities
-        | Kind::Reserved
-        | Kind::Thresholds
-        | Kind::Periods
-        | Kind::KubeletFields => one.map(value),
+        ArgumentType::Texts | ArgumentType::SomeOf(_) => one.list(value),
+        ArgumentType::Tags
+        | ArgumentType::Searched
+        | ArgumentType::Labels
+        | ArgumentType::Annotations
+        | ArgumentType::Quantities
+        | ArgumentType::Reserved
+        | ArgumentType::Thresholds
+        | ArgumentType::Periods
+        | ArgumentType::KubeletFields => one.map(value),
         _ => one.single(value).map_err(|fault| vec![fault]),
     }
 }
 
 struct Converter<'a> {
-    kind: Kind,
+    kind: ArgumentType,
     name: &'a str,
 }
 
 impl Converter<'_> {
-    fn fault(&self, code: ProblemCode, value: &Value) -> Fault {
+    fn fault(&self, code: ProblemCode, value: &Value) -> ConversionError {
         let (name, wants) = (self.name, self.kind.wants());
-        Fault {
+        ConversionError {
             path: Vec::new(),
             code,
             detail: format!(
@@ -92,80 +96,82 @@ impl Converter<'_> {
         }
     }
 
-    fn wrong_type(&self, value: &Value) -> Fault {
+    fn wrong_type(&self, value: &Value) -> ConversionError {
         self.fault(ProblemCode::WrongType, value)
     }
 
-    fn text(&self, value: &Value) -> Result<String, Fault> {
+    fn text(&self, value: &Value) -> Result<String, ConversionError> {
         to_text(value).ok_or_else(|| self.wrong_type(value))
     }
 
-    fn single(&self, value: &Value) -> Result<Parsed, Fault> {
+    fn single(&self, value: &Value) -> Result<ParsedArgument, ConversionError> {
         Ok(match self.kind {
-            Kind::Text => Parsed::Text(self.text(value)?),
-            Kind::Name => {
+            ArgumentType::Text => ParsedArgument::Text(self.text(value)?),
+            ArgumentType::Name => {
                 let text = self.text(value)?;
                 if let Some(why) = name_fault(&text) {
                     let mut fault = self.fault(ProblemCode::InvalidLabel, value);
                     fault.help = Some(why);
                     return Err(fault);
                 }
-                Parsed::Text(text)
+                ParsedArgument::Text(text)
             }
-            Kind::Path => match self.text(value)? {
+            ArgumentType::Path => match self.text(value)? {
                 text if text.is_empty() => {
                     return Err(self.fault(ProblemCode::InvalidValue, value));
                 }
-                text => Parsed::Text(text),
+                text => ParsedArgument::Text(text),
             },
-            Kind::Address => match self.text(value)? {
-                text if is_address(&text) => Parsed::Text(text),
+            ArgumentType::Address => match self.text(value)? {
+                text if is_address(&text) => ParsedArgument::Text(text),
                 _ => return Err(self.fault(ProblemCode::InvalidValue, value)),
             },
-            Kind::OneOf(names) | Kind::SomeOf(names) => self.one_of(names, value)?,
-            Kind::Flag => match to_bool(value) {
-                Some(flag) => Parsed::Flag(flag),
+            ArgumentType::OneOf(names) | ArgumentType::SomeOf(names) => {
+                self.one_of(names, value)?
+            }
+            ArgumentType::Flag => match to_bool(value) {
+                Some(flag) => ParsedArgument::Flag(flag),
                 None => return Err(self.wrong_type(value)),
             },
-            Kind::Whole(min, max) => {
+            ArgumentType::Whole(min, max) => {
                 let Some(number) = to_number(value) else {
                     return Err(self.wrong_type(value));
                 };
                 match number.as_i64() {
-                    Some(whole) if (min..=max).contains(&whole) => Parsed::Whole(whole),
+                    Some(whole) if (min..=max).contains(&whole) => ParsedArgument::Whole(whole),
                     _ => return Err(self.fault(ProblemCode::OutOfRange, value)),
                 }
             }
-            Kind::Number(min, max) => self.number(min, max, value)?,
-            Kind::PriceAdjustment => self.adjustment(value)?,
-            Kind::Duration {
+            ArgumentType::Number(min, max) => self.number(min, max, value)?,
+            ArgumentType::PriceAdjustment => self.adjustment(value)?,
+            ArgumentType::Duration {
                 min_ms,
                 max_ms,
                 never,
             } => self.duration(min_ms, max_ms, never, value)?,
-            Kind::Size(min, max) => self.size(min, max, value)?,
-            Kind::Form(form) => self.form(form, value)?,
-            Kind::Allowance => self.allowance(value)?,
-            Kind::Rate => match Rate::parse(&self.text(value)?) {
-                Some(rate) => Parsed::Rate(rate),
+            ArgumentType::Size(min, max) => self.size(min, max, value)?,
+            ArgumentType::Form(form) => self.form(form, value)?,
+            ArgumentType::Allowance => self.allowance(value)?,
+            ArgumentType::Rate => match Rate::parse(&self.text(value)?) {
+                Some(rate) => ParsedArgument::Rate(rate),
                 None => return Err(self.fault(ProblemCode::InvalidValue, value)),
             },
-            Kind::Reference(kind) => self.reference(kind, value)?,
-            Kind::Texts
-            | Kind::Tags
-            | Kind::Searched
-            | Kind::Labels
-            | Kind::Annotations
-            | Kind::Quantities
-            | Kind::Reserved
-            | Kind::Thresholds
-            | Kind::Periods
-            | Kind::KubeletFields
-            | Kind::Expression => Parsed::Text(self.text(value)?),
+            ArgumentType::Reference(kind) => self.reference(kind, value)?,
+            ArgumentType::Texts
+            | ArgumentType::Tags
+            | ArgumentType::Searched
+            | ArgumentType::Labels
+            | ArgumentType::Annotations
+            | ArgumentType::Quantities
+            | ArgumentType::Reserved
+            | ArgumentType::Thresholds
+            | ArgumentType::Periods
+            | ArgumentType::KubeletFields
+            | ArgumentType::Expression => ParsedArgument::Text(self.text(value)?),
         })
     }
 
-    fn number(&self, min: i64, max: i64, value: &Value) -> Result<Parsed, Fault> {
+    fn number(&self, min: i64, max: i64, value: &Value) -> Result<ParsedArgument, ConversionError> {
         let Some(number) = to_number(value).and_then(|number| number.as_f64()) else {
             return Err(self.wrong_type(value));
         };
@@ -176,29 +182,29 @@ impl Converter<'_> {
         if number < min as f64 || number > max as f64 {
             return Err(self.fault(ProblemCode::OutOfRange, value));
         }
-        Ok(Parsed::Number(number))
+        Ok(ParsedArgument::Number(number))
     }
 
-    fn size(&self, min: i64, max: i64, value: &Value) -> Result<Parsed, Fault> {
+    fn size(&self, min: i64, max: i64, value: &Value) -> Result<ParsedArgument, ConversionError> {
         let size = parse_whole(&self.text(value)?);
         let size = size.map_err(|error| self.quantity_fault(&error.to_string()))?;
         if !(min..=max).contains(&size) {
             return Err(self.fault(ProblemCode::OutOfRange, value));
         }
-        Ok(Parsed::Whole(size))
+        Ok(ParsedArgument::Whole(size))
     }
 
-    fn form(&self, form: Form, value: &Value) -> Result<Parsed, Fault> {
+    fn form(&self, form: IdFormat, value: &Value) -> Result<ParsedArgument, ConversionError> {
         let text = self.text(value)?;
         if form.fits(&text) {
-            return Ok(Parsed::Text(text));
+            return Ok(ParsedArgument::Text(text));
         }
         let mut fault = self.fault(ProblemCode::InvalidValue, value);
         fault.help = form.advice(&text);
         Err(fault)
     }
 
-    fn adjustment(&self, value: &Value) -> Result<Parsed, Fault> {
+    fn adjustment(&self, value: &Value) -> Result<ParsedArgument, ConversionError> {
         let text = self.text(value)?;
         let adjustment = PriceAdjustment::parse(&text).map_err(|why| {
             let mut fault = self.fault(ProblemCode::InvalidValue, value);
@@ -215,13 +221,13 @@ impl Converter<'_> {
             });
             fault
         })?;
-        Ok(Parsed::PriceAdjustment(adjustment))
+        Ok(ParsedArgument::PriceAdjustment(adjustment))
     }
 
-    fn one_of(&self, names: &[&str], value: &Value) -> Result<Parsed, Fault> {
+    fn one_of(&self, names: &[&str], value: &Value) -> Result<ParsedArgument, ConversionError> {
         let text = self.text(value)?;
         if names.contains(&text.as_str()) {
-            return Ok(Parsed::Text(text));
+            return Ok(ParsedArgument::Text(text));
         }
         let mut fault = self.fault(ProblemCode::InvalidValue, value);
         let near = nearest(&text, names.iter().copied());
@@ -229,7 +235,13 @@ impl Converter<'_> {
         Err(fault)
     }
 
-    fn duration(&self, min: i64, max: i64, never: bool, value: &Value) -> Result<Parsed, Fault> {
+    fn duration(
+        &self,
+        min: i64,
+        max: i64,
+        never: bool,
+        value: &Value,
+    ) -> Result<ParsedArgument, ConversionError> {
         let invalid = || self.fault(ProblemCode::InvalidDuration, value);
         let text = match value {
             Value::Number(number) => {
@@ -244,7 +256,7 @@ impl Converter<'_> {
         };
         if text.eq_ignore_ascii_case("never") {
             return match never {
-                true => Ok(Parsed::Duration(None)),
+                true => Ok(ParsedArgument::Duration(None)),
                 false => Err(invalid()),
             };
         }
@@ -270,16 +282,18 @@ impl Converter<'_> {
             );
             return Err(fault);
         }
-        Ok(Parsed::Duration(Some(duration)))
+        Ok(ParsedArgument::Duration(Some(duration)))
     }
 
-    fn allowance(&self, value: &Value) -> Result<Parsed, Fault> {
+    fn allowance(&self, value: &Value) -> Result<ParsedArgument, ConversionError> {
         let text = self.text(value)?;
         let out_of_range = || self.fault(ProblemCode::OutOfRange, value);
         if let Some(percent) = text.strip_suffix('%') {
             let percent: i64 = percent.parse().map_err(|_| self.wrong_type(value))?;
             return match u8::try_from(percent) {
-                Ok(percent) if percent <= 100 => Ok(Parsed::Allowance(Allowance::Percent(percent))),
+                Ok(percent) if percent <= 100 => {
+                    Ok(ParsedArgument::Allowance(BudgetNodes::Percent(percent)))
+                }
                 _ => {
                     let mut fault = out_of_range();
                     let (name, got) = (self.name, quote(value));
@@ -295,13 +309,13 @@ impl Converter<'_> {
         };
         let count = number.as_u64().and_then(|count| u32::try_from(count).ok());
         let count = count.ok_or_else(out_of_range)?;
-        Ok(Parsed::Allowance(Allowance::Nodes(count)))
+        Ok(ParsedArgument::Allowance(BudgetNodes::Nodes(count)))
     }
 
-    fn reference(&self, kind: &str, value: &Value) -> Result<Parsed, Fault> {
+    fn reference(&self, kind: &str, value: &Value) -> Result<ParsedArgument, ConversionError> {
         let text = self.text(value)?;
         match text.split_once('.') {
-            Some((own, name)) if own == kind => Ok(Parsed::Reference(name.to_owned())),
+            Some((own, name)) if own == kind => Ok(ParsedArgument::Reference(name.to_owned())),
             Some(_) => Err(self.wrong_type(value)),
             None => {
                 let mut fault = self.wrong_type(value);
@@ -311,7 +325,7 @@ impl Converter<'_> {
         }
     }
 
-    fn list(&self, value: &Value) -> Result<Parsed, Vec<Fault>> {
+    fn list(&self, value: &Value) -> Result<ParsedArgument, Vec<ConversionError>> {
         let Value::Array(items) = value else {
             let mut fault = self.wrong_type(value);
             if let Value::String(text) = value {
@@ -322,16 +336,16 @@ impl Converter<'_> {
         let (mut texts, mut faults) = (Vec::new(), Vec::new());
         for (index, item) in items.iter().enumerate() {
             let text = match self.kind {
-                Kind::SomeOf(names) => self.one_of(names, item),
-                _ => self.text(item).map(Parsed::Text),
+                ArgumentType::SomeOf(names) => self.one_of(names, item),
+                _ => self.text(item).map(ParsedArgument::Text),
             };
             match text {
-                Ok(Parsed::Text(text)) => texts.push(text),
+                Ok(ParsedArgument::Text(text)) => texts.push(text),
                 Ok(_) => {}
                 Err(mut fault) => {
                     let wants = match self.kind {
-                        Kind::SomeOf(names) => Kind::OneOf(names).wants(),
-                        _ => Kind::Text.wants(),
+                        ArgumentType::SomeOf(names) => ArgumentType::OneOf(names).wants(),
+                        _ => ArgumentType::Text.wants(),
                     };
                     let (name, got) = (self.name, quote(item));
                     fault.detail = format!("An element of {name:?} is {wants}, and not {got}.");
@@ -341,13 +355,13 @@ impl Converter<'_> {
             }
         }
         if faults.is_empty() {
-            Ok(Parsed::Texts(texts))
+            Ok(ParsedArgument::Texts(texts))
         } else {
             Err(faults)
         }
     }
 
-    fn quantity_fault(&self, why: &str) -> Fault {
+    fn quantity_fault(&self, why: &str) -> ConversionError {
         let mut fault = self.fault(ProblemCode::InvalidQuantity, &Value::Null);
         fault.detail = format!("In {:?}, {why}.", self.name);
         fault

@@ -6,43 +6,43 @@ use std::collections::BTreeMap;
 
 use hcl::Value;
 
-use crate::config::config_diff::Written;
-use crate::config::convert::{Parsed, convert};
-use crate::config::decoded_block::{Read, Section};
+use crate::config::config_diff::ConfigValues;
+use crate::config::convert::{ParsedArgument, convert};
+use crate::config::decoded_block::{DecodedArgument, DecodedBlock};
 use crate::config::diagnostic::ProblemCode;
-use crate::config::eval::{Evaluator, Fault, Frame, Scope};
-use crate::config::report::{Finding, Reporter};
-use crate::config::schema::{Argument, BlockType, Kind, Repeat};
+use crate::config::eval::{EvalError, EvalScope, Evaluator, Frame};
+use crate::config::report::{Reporter, SpannedDiagnostic};
+use crate::config::schema::{Argument, ArgumentType, BlockType, Occurrence};
 use crate::config::source::Span;
-use crate::config::syntax::{Attr, Block, Body, Expr, Kind as SyntaxKind};
+use crate::config::syntax::{Attr, Block, Body, Expr, ExprKind as SyntaxKind};
 use crate::config::value::{article, nearest};
 
 /// Arguments that are not shown, wherever their values come from.
 const HIDDEN: [&str; 1] = ["password"];
 
 /// Reads blocks with everything that is known to them.
-pub(super) struct Reader<'a> {
+pub(super) struct Decoder<'a> {
     pub(super) reporter: &'a Reporter,
     pub(super) evaluator: &'a Evaluator<'a>,
-    pub(super) scope: &'a Scope,
+    pub(super) scope: &'a EvalScope,
     /// What was read, for whoever asks what a configuration says.
-    pub(super) written: &'a RefCell<Written>,
+    pub(super) written: &'a RefCell<ConfigValues>,
 }
 
 /// The blocks around one: as messages have them, and told apart by the elements of `for_each`.
 #[derive(Clone, Copy)]
-pub(super) struct Around<'a> {
+pub(super) struct BlockPath<'a> {
     title: &'a str,
     place: &'a str,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Decoder<'a> {
     /// The same with what is known by now.
-    pub(super) fn seeing<'b>(&self, scope: &'b Scope) -> Reader<'b>
+    pub(super) fn seeing<'b>(&self, scope: &'b EvalScope) -> Decoder<'b>
     where
         'a: 'b,
     {
-        Reader { scope, ..*self }
+        Decoder { scope, ..*self }
     }
 
     /// Reads a block that stands in no other, and all within it.
@@ -51,14 +51,14 @@ impl<'a> Reader<'a> {
         block: &Block,
         schema: &'static BlockType,
         frame: Option<&Frame<'_>>,
-    ) -> Section {
+    ) -> DecodedBlock {
         let title = block.title();
         let key = frame.and_then(|frame| frame.value.as_object()?.get("key"));
         let place = match key.and_then(Value::as_str) {
             Some(key) => format!("{title} [{key:?}]"),
             None => title.clone(),
         };
-        let around = Around {
+        let around = BlockPath {
             title: &title,
             place: &place,
         };
@@ -71,10 +71,10 @@ impl<'a> Reader<'a> {
         block: &Block,
         schema: &'static BlockType,
         frame: Option<&Frame<'_>>,
-        Around { title, place }: Around<'_>,
-    ) -> Section {
+        BlockPath { title, place }: BlockPath<'_>,
+    ) -> DecodedBlock {
         self.written.borrow_mut().block(place);
-        let mut section = Section {
+        let mut section = DecodedBlock {
             header: block.header(),
             label: block.labels.first().cloned(),
             arguments: BTreeMap::new(),
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
                     1 => format!("{place}, {own}"),
                     nth => format!("{place}, {own} ({nth})"),
                 };
-                let around = Around {
+                let around = BlockPath {
                     title: &title,
                     place: &place,
                 };
@@ -113,12 +113,12 @@ impl<'a> Reader<'a> {
 
     fn argument(
         &self,
-        section: &mut Section,
+        section: &mut DecodedBlock,
         argument: &'static Argument,
         attr: &Attr,
         (frame, place): (Option<&Frame<'_>>, &str),
     ) {
-        if argument.kind == Kind::Expression {
+        if argument.kind == ArgumentType::Expression {
             section.exprs.insert(argument.name, attr.expr.clone());
             return;
         }
@@ -135,23 +135,25 @@ impl<'a> Reader<'a> {
         if known.value.is_null() {
             return;
         }
-        if known.sensitive && argument.kind == Kind::Tags {
+        if known.sensitive && argument.kind == ArgumentType::Tags {
             section.faulty.push(argument.name);
             let detail = "What is sensitive cannot be a tag: whoever may list instances reads it.";
-            let finding = Finding::error(ProblemCode::RestrictedTag, attr.expr.span, detail);
+            let finding =
+                SpannedDiagnostic::error(ProblemCode::RestrictedTag, attr.expr.span, detail);
             self.reporter.add(finding.within(&section.title));
             return;
         }
         match convert(argument.kind, argument.name, &known.value) {
             Ok(value) => {
                 // To the evaluator a reference in quotes, as all are in JSON, is only a text.
-                if let (Kind::Reference(kind), Parsed::Reference(name)) = (argument.kind, &value)
+                if let (ArgumentType::Reference(kind), ParsedArgument::Reference(name)) =
+                    (argument.kind, &value)
                     && let Err(fault) = self.scope.check(kind, name, attr.expr.span)
                 {
                     section.faulty.push(argument.name);
                     let hidden = || {
                         let detail = format!("There is no such {kind}; its name is sensitive.");
-                        Fault::new(fault.span, fault.code, detail)
+                        EvalError::new(fault.span, fault.code, detail)
                     };
                     let fault = if known.sensitive { hidden() } else { fault };
                     self.reporter.add_fault(*fault, &section.title);
@@ -160,7 +162,7 @@ impl<'a> Reader<'a> {
                 let mut written = self.written.borrow_mut();
                 let is_hidden = known.sensitive || HIDDEN.contains(&argument.name);
                 written.argument(place, argument.name, &known.value, is_hidden);
-                let read = Read {
+                let read = DecodedArgument {
                     value,
                     name_span: attr.name_span,
                     expr: attr.expr.clone(),
@@ -180,7 +182,8 @@ impl<'a> Reader<'a> {
                         ),
                     };
                     let span = attr.expr.inner_span(&fault.path);
-                    let finding = Finding::error(fault.code, span, detail).within(&section.title);
+                    let finding =
+                        SpannedDiagnostic::error(fault.code, span, detail).within(&section.title);
                     let help = fault.help.filter(|_| !known.sensitive);
                     self.reporter.add(finding.maybe_help(help));
                 }
@@ -202,7 +205,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn check_present(&self, section: &Section, schema: &'static BlockType) {
+    fn check_present(&self, section: &DecodedBlock, schema: &'static BlockType) {
         for argument in schema.arguments.iter().filter(|argument| argument.required) {
             let there = section.has(argument.name) || section.exprs.contains_key(argument.name);
             if !there {
@@ -210,7 +213,7 @@ impl<'a> Reader<'a> {
                 let a = article(kind);
                 let detail = format!("The argument {name:?} is missing in {a} {kind} block.");
                 let code = ProblemCode::MissingArgument;
-                let finding = Finding::error(code, section.header, detail)
+                let finding = SpannedDiagnostic::error(code, section.header, detail)
                     .label(format!("{name} is missing"))
                     .help(format!("{name}: {}", argument.about))
                     .within(&section.title);
@@ -231,10 +234,11 @@ pub(super) fn check_names(
     for attr in &body.attrs {
         if let Some(before) = seen.insert(&attr.name, attr.name_span) {
             let detail = format!("The argument {:?} is there twice.", attr.name);
-            let finding = Finding::error(ProblemCode::DuplicateArgument, attr.name_span, detail)
-                .label("again here")
-                .also(before, "first here")
-                .within(title);
+            let finding =
+                SpannedDiagnostic::error(ProblemCode::DuplicateArgument, attr.name_span, detail)
+                    .label("again here")
+                    .also(before, "first here")
+                    .within(title);
             reporter.add(finding);
         }
         if !schema.open && schema.argument(&attr.name).is_none() {
@@ -254,9 +258,9 @@ pub(super) fn check_names(
         check_labels(reporter, block, inner, title);
         let label = block.labels.first().map_or("", |(label, _)| label.as_str());
         let key = match inner.repeat {
-            Repeat::Once => Some((inner.name, "")),
-            Repeat::PerLabel => Some((inner.name, label)),
-            Repeat::Many => None,
+            Occurrence::Once => Some((inner.name, "")),
+            Occurrence::PerLabel => Some((inner.name, label)),
+            Occurrence::Many => None,
         };
         if let Some(before) = key.and_then(|key| places.insert(key, block.header())) {
             reporter.add(duplicate(block, inner, before).within(title));
@@ -265,12 +269,12 @@ pub(super) fn check_names(
     }
 }
 
-fn duplicate(block: &Block, schema: &BlockType, before: Span) -> Finding {
+fn duplicate(block: &Block, schema: &BlockType, before: Span) -> SpannedDiagnostic {
     let detail = match schema.repeat {
-        Repeat::Once => format!("There is at most one {} block here.", block.kind),
+        Occurrence::Once => format!("There is at most one {} block here.", block.kind),
         _ => format!("There are two blocks {}.", block.title()),
     };
-    Finding::error(ProblemCode::DuplicateBlock, block.header(), detail)
+    SpannedDiagnostic::error(ProblemCode::DuplicateBlock, block.header(), detail)
         .label("again here")
         .also(before, "first here")
         .help("blocks are never merged, not even from different files; join them, or rename one")
@@ -295,7 +299,7 @@ fn check_labels(reporter: &Reporter, block: &Block, schema: &BlockType, title: &
         _ => return,
     };
     let code = ProblemCode::BlockLabel;
-    let mut finding = Finding::error(code, span, detail).within(title);
+    let mut finding = SpannedDiagnostic::error(code, span, detail).within(title);
     finding = match schema.label {
         Some(label) => finding.help(format!("write {} {label:?} {{ … }}", block.kind)),
         None => finding.help(format!("write {} {{ … }}", block.kind)),
@@ -303,16 +307,16 @@ fn check_labels(reporter: &Reporter, block: &Block, schema: &BlockType, title: &
     reporter.add(finding);
 }
 
-fn unknown_argument(attr: &Attr, schema: &'static BlockType) -> Finding {
+fn unknown_argument(attr: &Attr, schema: &'static BlockType) -> SpannedDiagnostic {
     let name = attr.name.as_str();
     if let Some(block) = schema.block(name) {
         let detail = format!("{name:?} is a block, not an argument.");
         let label = block
             .label
             .map_or(String::new(), |label| format!(" {label:?}"));
-        return Finding::error(ProblemCode::BlockExpected, attr.name_span, detail).help(format!(
-            "write {name}{label} {{ … }}, without the equals sign"
-        ));
+        return SpannedDiagnostic::error(ProblemCode::BlockExpected, attr.name_span, detail).help(
+            format!("write {name}{label} {{ … }}, without the equals sign"),
+        );
     }
     let detail = match schema.name {
         "file" => format!("An argument named {name:?} is not expected outside of blocks."),
@@ -321,7 +325,7 @@ fn unknown_argument(attr: &Attr, schema: &'static BlockType) -> Finding {
             format!("An argument named {name:?} is not expected in {a} {kind} block.")
         }
     };
-    let finding = Finding::error(ProblemCode::UnknownArgument, attr.name_span, detail)
+    let finding = SpannedDiagnostic::error(ProblemCode::UnknownArgument, attr.name_span, detail)
         .label("not expected here");
     let names = schema.arguments.iter().map(|argument| argument.name);
     let blocks = schema.blocks.iter().map(|block| block.name);
@@ -361,11 +365,11 @@ fn named(kind: &str) -> String {
     }
 }
 
-fn unknown_block(block: &Block, schema: &'static BlockType) -> Finding {
+fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic {
     let name = block.kind.as_str();
     if schema.argument(name).is_some() {
         let detail = format!("{name:?} is an argument, not a block.");
-        return Finding::error(ProblemCode::ArgumentExpected, block.header(), detail)
+        return SpannedDiagnostic::error(ProblemCode::ArgumentExpected, block.header(), detail)
             .help(format!("write {name} = {{ … }}, with an equals sign"));
     }
     let own = named(name);
@@ -376,7 +380,7 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> Finding {
             format!("A block named {own} is not expected in {a} {kind} block.")
         }
     };
-    let finding = Finding::error(ProblemCode::UnknownBlock, block.kind_span, detail)
+    let finding = SpannedDiagnostic::error(ProblemCode::UnknownBlock, block.kind_span, detail)
         .label("not expected here");
     if let Some(deeper) = deeper(schema, &|inner| inner.block(name).is_some()) {
         return finding.help(format!("{name:?} belongs in a {deeper} block"));

@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use serde_json::Value as Json;
 
-use crate::config::convert::Parsed;
+use crate::config::convert::ParsedArgument;
 use crate::config::source::Span;
 use crate::config::syntax::{Expr, PathStep};
 use crate::model::labels::Labels;
 use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use crate::model::overlay::PriceAdjustment;
-use crate::model::pool::{Allowance, Rate};
+use crate::model::pool::{BudgetNodes, Rate};
 
 /// An argument that has been read.
 #[derive(Clone, Debug)]
-pub(super) struct Read {
-    pub(super) value: Parsed,
+pub(super) struct DecodedArgument {
+    pub(super) value: ParsedArgument,
     pub(super) name_span: Span,
     pub(super) expr: Expr,
     /// Whether it is made of anything that must not be shown.
@@ -26,19 +26,19 @@ pub(super) struct Read {
 
 /// A block that has been read. Arguments that are missing, null or wrong are not in it.
 #[derive(Clone, Debug)]
-pub(super) struct Section {
+pub(super) struct DecodedBlock {
     pub(super) title: String,
     pub(super) header: Span,
     pub(super) label: Option<(String, Span)>,
-    pub(super) arguments: BTreeMap<&'static str, Read>,
+    pub(super) arguments: BTreeMap<&'static str, DecodedArgument>,
     /// Arguments the block evaluates itself.
     pub(super) exprs: BTreeMap<&'static str, Expr>,
     /// Arguments that are there, but wrong: they are not to be missed as well.
     pub(super) faulty: Vec<&'static str>,
-    pub(super) blocks: Vec<(&'static str, Section)>,
+    pub(super) blocks: Vec<(&'static str, DecodedBlock)>,
 }
 
-impl Section {
+impl DecodedBlock {
     pub(super) fn label(&self) -> &str {
         self.label.as_ref().map_or("", |(label, _)| label)
     }
@@ -48,7 +48,7 @@ impl Section {
         self.label.as_ref().map_or(self.header, |(_, span)| *span)
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&Read> {
+    pub(super) fn get(&self, name: &str) -> Option<&DecodedArgument> {
         self.arguments.get(name)
     }
 
@@ -86,7 +86,7 @@ impl Section {
 
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         match &self.get(name)?.value {
-            Parsed::Text(text) => Some(text),
+            ParsedArgument::Text(text) => Some(text),
             _ => None,
         }
     }
@@ -97,14 +97,14 @@ impl Section {
 
     pub(super) fn flag(&self, name: &str) -> Option<bool> {
         match self.get(name)?.value {
-            Parsed::Flag(flag) => Some(flag),
+            ParsedArgument::Flag(flag) => Some(flag),
             _ => None,
         }
     }
 
     pub(super) fn whole(&self, name: &str) -> Option<i64> {
         match self.get(name)?.value {
-            Parsed::Whole(whole) => Some(whole),
+            ParsedArgument::Whole(whole) => Some(whole),
             _ => None,
         }
     }
@@ -116,14 +116,14 @@ impl Section {
 
     pub(super) fn number(&self, name: &str) -> Option<f64> {
         match self.get(name)?.value {
-            Parsed::Number(number) => Some(number),
+            ParsedArgument::Number(number) => Some(number),
             _ => None,
         }
     }
 
     pub(super) fn price_adjustment(&self, name: &str) -> Option<PriceAdjustment> {
         match self.get(name)?.value {
-            Parsed::PriceAdjustment(adjustment) => Some(adjustment),
+            ParsedArgument::PriceAdjustment(adjustment) => Some(adjustment),
             _ => None,
         }
     }
@@ -131,7 +131,7 @@ impl Section {
     /// A duration; the inner none is `never`.
     pub(super) fn duration_or_never(&self, name: &str) -> Option<Option<SignedDuration>> {
         match self.get(name)?.value {
-            Parsed::Duration(duration) => Some(duration),
+            ParsedArgument::Duration(duration) => Some(duration),
             _ => None,
         }
     }
@@ -140,72 +140,72 @@ impl Section {
         self.duration_or_never(name).flatten()
     }
 
-    pub(super) fn allowance(&self, name: &str) -> Option<Allowance> {
+    pub(super) fn allowance(&self, name: &str) -> Option<BudgetNodes> {
         match self.get(name)?.value {
-            Parsed::Allowance(allowance) => Some(allowance),
+            ParsedArgument::Allowance(allowance) => Some(allowance),
             _ => None,
         }
     }
 
     pub(super) fn rate(&self, name: &str) -> Option<Rate> {
         match self.get(name)?.value {
-            Parsed::Rate(rate) => Some(rate),
+            ParsedArgument::Rate(rate) => Some(rate),
             _ => None,
         }
     }
 
     pub(super) fn texts(&self, name: &str) -> Option<&[String]> {
         match &self.get(name)?.value {
-            Parsed::Texts(texts) => Some(texts),
+            ParsedArgument::Texts(texts) => Some(texts),
             _ => None,
         }
     }
 
     pub(super) fn map(&self, name: &str) -> Labels {
         match self.get(name).map(|read| &read.value) {
-            Some(Parsed::Map(items)) => items.iter().cloned().collect(),
+            Some(ParsedArgument::Map(items)) => items.iter().cloned().collect(),
             _ => Labels::default(),
         }
     }
 
     pub(super) fn quantities(&self, name: &str) -> &[(String, i64)] {
         match self.get(name).map(|read| &read.value) {
-            Some(Parsed::Quantities(items)) => items,
+            Some(ParsedArgument::Quantities(items)) => items,
             _ => &[],
         }
     }
 
     pub(super) fn reserved(&self, name: &str) -> BTreeMap<String, Reserved> {
         match self.get(name).map(|read| &read.value) {
-            Some(Parsed::Reserved(items)) => items.clone(),
+            Some(ParsedArgument::Reserved(items)) => items.clone(),
             _ => BTreeMap::new(),
         }
     }
 
     pub(super) fn thresholds(&self, name: &str) -> BTreeMap<Signal, Threshold> {
         match self.get(name).map(|read| &read.value) {
-            Some(Parsed::Thresholds(items)) => items.clone(),
+            Some(ParsedArgument::Thresholds(items)) => items.clone(),
             _ => BTreeMap::new(),
         }
     }
 
     pub(super) fn periods(&self, name: &str) -> BTreeMap<Signal, SignedDuration> {
         match self.get(name).map(|read| &read.value) {
-            Some(Parsed::Periods(items)) => items.clone(),
+            Some(ParsedArgument::Periods(items)) => items.clone(),
             _ => BTreeMap::new(),
         }
     }
 
     pub(super) fn fields(&self, name: &str) -> BTreeMap<String, Json> {
         match self.get(name).map(|read| &read.value) {
-            Some(Parsed::Fields(items)) => items.clone(),
+            Some(ParsedArgument::Fields(items)) => items.clone(),
             _ => BTreeMap::new(),
         }
     }
 
     pub(super) fn reference(&self, name: &str) -> Option<&str> {
         match &self.get(name)?.value {
-            Parsed::Reference(name) => Some(name),
+            ParsedArgument::Reference(name) => Some(name),
             _ => None,
         }
     }

@@ -162,7 +162,7 @@ impl SourceRange {
 
 /// What is wrong with a configuration, where, and what would put it right.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct Diagnostic {
     /// Whether the configuration can be used all the same.
     pub severity: Severity,
     /// The kind of fault.
@@ -179,7 +179,7 @@ pub struct Problem {
     pub values: Vec<(String, String)>,
 }
 
-impl Problem {
+impl Diagnostic {
     /// An error without a place.
     pub fn error(code: ProblemCode, detail: impl Into<String>) -> Self {
         Self {
@@ -274,7 +274,7 @@ impl Problem {
 }
 
 /// All problems as the document that `terraform validate -json` prints.
-pub fn report_json(problems: &[Problem]) -> Json {
+pub fn report_json(problems: &[Diagnostic]) -> Json {
     let errors = problems
         .iter()
         .filter(|problem| problem.severity == Severity::Error)
@@ -284,12 +284,12 @@ pub fn report_json(problems: &[Problem]) -> Json {
         "valid": errors == 0,
         "error_count": errors,
         "warning_count": problems.len() - errors,
-        "diagnostics": problems.iter().map(Problem::to_json).collect::<Vec<_>>(),
+        "diagnostics": problems.iter().map(Diagnostic::to_json).collect::<Vec<_>>(),
     })
 }
 
 /// All problems as text, one after the other, with a count at the end.
-pub fn render_all(problems: &[Problem]) -> String {
+pub fn render_all(problems: &[Diagnostic]) -> String {
     let mut out = String::new();
     for problem in problems {
         out.push_str(&problem.render());

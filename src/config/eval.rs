@@ -11,9 +11,9 @@ use hcl::{Map, Number, Value};
 
 use crate::config::diagnostic::ProblemCode;
 use crate::config::functions::Environment;
-use crate::config::secrets::Secrets;
+use crate::config::secrets::SecretTexts;
 use crate::config::source::Span;
-use crate::config::syntax::{Expr, For, ForPart, Kind, Part};
+use crate::config::syntax::{Expr, ExprKind, For, ForPart, TemplatePart};
 use crate::config::value::{self, elements, quote, type_name};
 
 mod operator;
@@ -22,7 +22,7 @@ mod call;
 
 /// Why an expression has no value, and where.
 #[derive(Clone, Debug)]
-pub(super) struct Fault {
+pub(super) struct EvalError {
     pub(super) span: Span,
     pub(super) code: ProblemCode,
     pub(super) detail: String,
@@ -36,7 +36,7 @@ pub(super) struct Fault {
     pub(super) noted: bool,
 }
 
-impl Fault {
+impl EvalError {
     pub(super) fn new(span: Span, code: ProblemCode, detail: impl Into<String>) -> Box<Self> {
         Box::new(Self {
             span,
@@ -68,11 +68,11 @@ impl Fault {
     }
 }
 
-type Outcome = Result<Value, Box<Fault>>;
+type EvalResult = Result<Value, Box<EvalError>>;
 
 /// A named value.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct NamedValue {
     pub(super) value: Value,
     pub(super) sensitive: bool,
 }
@@ -80,13 +80,13 @@ pub(super) struct Known {
 /// The named values an expression may use: for each first name (`var`), each second name with its
 /// value, or none where that has a fault of its own.
 #[derive(Debug, Default)]
-pub(super) struct Scope {
-    pub(super) roots: BTreeMap<&'static str, BTreeMap<String, Option<Known>>>,
+pub(super) struct EvalScope {
+    pub(super) roots: BTreeMap<&'static str, BTreeMap<String, Option<NamedValue>>>,
 }
 
-impl Scope {
+impl EvalScope {
     /// Whether `root.name` stands for anything.
-    pub(super) fn check(&self, root: &str, name: &str, span: Span) -> Result<(), Box<Fault>> {
+    pub(super) fn check(&self, root: &str, name: &str, span: Span) -> Result<(), Box<EvalError>> {
         match self.roots.get(root) {
             Some(names) if !names.contains_key(name) => {
                 Err(path::unknown_name(root, name, span, names))
@@ -115,7 +115,7 @@ pub(super) const DEPTH_MAX: usize = 64;
 pub(super) struct Evaluator<'a> {
     pub(super) environment: Environment<'a>,
     /// What has turned out to be sensitive.
-    pub(super) secrets: Secrets,
+    pub(super) secrets: SecretTexts,
     steps: Cell<u64>,
     /// Outputs of Terraform that are left out, being sensitive: whoever asks for one is told.
     left_out: RefCell<BTreeSet<String>>,
@@ -125,7 +125,7 @@ impl<'a> Evaluator<'a> {
     pub(super) fn new(environment: Environment<'a>) -> Self {
         Self {
             environment,
-            secrets: Secrets::default(),
+            secrets: SecretTexts::default(),
             steps: Cell::new(0),
             left_out: RefCell::default(),
         }
@@ -140,10 +140,10 @@ impl<'a> Evaluator<'a> {
     pub(super) fn evaluate(
         &self,
         expr: &Expr,
-        scope: &Scope,
+        scope: &EvalScope,
         frame: Option<&Frame<'_>>,
-    ) -> Result<Known, Box<Fault>> {
-        let run = Run {
+    ) -> Result<NamedValue, Box<EvalError>> {
+        let run = Evaluation {
             evaluator: self,
             scope,
             sensitive: Cell::new(false),
@@ -155,9 +155,13 @@ impl<'a> Evaluator<'a> {
         match outcome {
             Ok(value) if value::depth(&value) > DEPTH_MAX => {
                 let detail = format!("The value has more than {DEPTH_MAX} nested levels.");
-                Err(Fault::new(expr.span, ProblemCode::LimitExceeded, detail))
+                Err(EvalError::new(
+                    expr.span,
+                    ProblemCode::LimitExceeded,
+                    detail,
+                ))
             }
-            Ok(value) => Ok(Known { value, sensitive }),
+            Ok(value) => Ok(NamedValue { value, sensitive }),
             Err(mut fault) => {
                 if sensitive {
                     fault.values.clear();
@@ -179,9 +183,9 @@ impl<'a> Evaluator<'a> {
 }
 
 /// The evaluation of one expression.
-struct Run<'a> {
+struct Evaluation<'a> {
     evaluator: &'a Evaluator<'a>,
-    scope: &'a Scope,
+    scope: &'a EvalScope,
     /// Whether a sensitive value has been read.
     sensitive: Cell<bool>,
     /// Whether faults need no values beside them.
@@ -190,8 +194,8 @@ struct Run<'a> {
     templates: usize,
 }
 
-impl Run<'_> {
-    fn charge(&self, span: Span, cost: u64) -> Result<(), Box<Fault>> {
+impl Evaluation<'_> {
+    fn charge(&self, span: Span, cost: u64) -> Result<(), Box<EvalError>> {
         let steps = self.evaluator.steps.get();
         let sum = steps.saturating_add(cost);
         self.evaluator.steps.set(sum);
@@ -200,21 +204,21 @@ impl Run<'_> {
         }
         // Everything after the first expression that is too much is a consequence of it.
         if steps > STEPS_MAX {
-            return Err(Fault::silent(span));
+            return Err(EvalError::silent(span));
         }
         let detail = format!("Evaluating the configuration takes more than {STEPS_MAX} steps.");
-        Err(Fault::new(span, ProblemCode::LimitExceeded, detail)
+        Err(EvalError::new(span, ProblemCode::LimitExceeded, detail)
             .label("the limit is reached here")
             .help("look for nested `for` expressions, or a value that doubles again and again"))
     }
 
-    fn eval(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Outcome {
+    fn eval(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> EvalResult {
         self.charge(expr.span, 1)?;
         let before = self.sensitive.replace(false);
         let outcome = self.node(expr, frame);
         // Lists and maps have parts of their own, not all of them sensitive.
         if self.sensitive.get()
-            && !matches!(expr.kind, Kind::List(_) | Kind::Object(_))
+            && !matches!(expr.kind, ExprKind::List(_) | ExprKind::Object(_))
             && let Ok(value) = &outcome
         {
             self.evaluator.secrets.learn(value);
@@ -229,30 +233,30 @@ impl Run<'_> {
         })
     }
 
-    fn node(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Outcome {
+    fn node(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> EvalResult {
         let span = expr.span;
         match &expr.kind {
-            Kind::Literal(literal) => {
+            ExprKind::Literal(literal) => {
                 self.charge(span, value::size(literal))?;
                 Ok(literal.clone())
             }
-            Kind::List(items) => {
+            ExprKind::List(items) => {
                 let items = items.iter().map(|item| self.eval(item, frame));
                 Ok(Value::Array(items.collect::<Result<_, _>>()?))
             }
-            Kind::Object(items) => self.object(items, frame),
-            Kind::Template(parts) => {
+            ExprKind::Object(items) => self.object(items, frame),
+            ExprKind::Template(parts) => {
                 let mut out = String::new();
                 self.template(parts, span, frame, &mut out)?;
                 Ok(Value::String(out))
             }
-            Kind::Variable(_) => self.path(expr, &[], span, frame),
-            Kind::Traversal(base, steps) => self.path(base, steps, span, frame),
-            Kind::Call(call) => self.call(call, span, frame),
-            Kind::Not(inner) => Ok(Value::Bool(!self.flag(inner, frame)?)),
-            Kind::Negate(inner) => Ok(Value::Number(-self.number(inner, frame)?)),
-            Kind::Binary(sides) => self.binary(&sides.0, sides.1, &sides.2, span, frame),
-            Kind::Conditional(three) => {
+            ExprKind::Variable(_) => self.path(expr, &[], span, frame),
+            ExprKind::Traversal(base, steps) => self.path(base, steps, span, frame),
+            ExprKind::Call(call) => self.call(call, span, frame),
+            ExprKind::Not(inner) => Ok(Value::Bool(!self.flag(inner, frame)?)),
+            ExprKind::Negate(inner) => Ok(Value::Number(-self.number(inner, frame)?)),
+            ExprKind::Binary(sides) => self.binary(&sides.0, sides.1, &sides.2, span, frame),
+            ExprKind::Conditional(three) => {
                 let chosen = if self.flag(&three.0, frame)? {
                     &three.1
                 } else {
@@ -260,32 +264,32 @@ impl Run<'_> {
                 };
                 self.eval(chosen, frame)
             }
-            Kind::For(each) => self.for_each(each, frame),
+            ExprKind::For(each) => self.for_each(each, frame),
         }
     }
 
-    fn flag(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<bool, Box<Fault>> {
+    fn flag(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<bool, Box<EvalError>> {
         let got = self.eval(expr, frame)?;
         value::to_bool(&got).ok_or_else(|| wrong(expr, "true or false", &got))
     }
 
-    fn number(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<Number, Box<Fault>> {
+    fn number(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<Number, Box<EvalError>> {
         let got = self.eval(expr, frame)?;
         value::to_number(&got).ok_or_else(|| wrong(expr, "a number", &got))
     }
 
-    fn key(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<String, Box<Fault>> {
+    fn key(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<String, Box<EvalError>> {
         let got = self.eval(expr, frame)?;
         value::to_text(&got).ok_or_else(|| wrong(expr, "a text as key", &got))
     }
 
-    fn object(&self, items: &[(Expr, Expr)], frame: Option<&Frame<'_>>) -> Outcome {
+    fn object(&self, items: &[(Expr, Expr)], frame: Option<&Frame<'_>>) -> EvalResult {
         let mut map = Map::with_capacity(items.len());
         for (key, item) in items {
             let name = self.key(key, frame)?;
             if map.insert(name.clone(), self.eval(item, frame)?).is_some() {
                 let detail = format!("The key {name:?} is in the map twice.");
-                return Err(Fault::new(key.span, ProblemCode::Evaluation, detail));
+                return Err(EvalError::new(key.span, ProblemCode::Evaluation, detail));
             }
         }
         Ok(Value::Object(map))
@@ -293,25 +297,25 @@ impl Run<'_> {
 
     fn template(
         &self,
-        parts: &[Part],
+        parts: &[TemplatePart],
         span: Span,
         frame: Option<&Frame<'_>>,
         out: &mut String,
-    ) -> Result<(), Box<Fault>> {
+    ) -> Result<(), Box<EvalError>> {
         for part in parts {
             match part {
-                Part::Text(text) => {
+                TemplatePart::Text(text) => {
                     self.charge(span, 1 + value::text_size(text))?;
                     out.push_str(text);
                 }
-                Part::Value(expr) => {
+                TemplatePart::Value(expr) => {
                     let got = self.eval(expr, frame)?;
                     let Some(text) = value::to_text(&got) else {
                         return Err(wrong(expr, "a text, number or bool", &got));
                     };
                     out.push_str(&text);
                 }
-                Part::If(three) => {
+                TemplatePart::If(three) => {
                     let chosen = if self.flag(&three.0, frame)? {
                         &three.1
                     } else {
@@ -319,7 +323,7 @@ impl Run<'_> {
                     };
                     self.template(chosen, span, frame, out)?;
                 }
-                Part::For(each) => self.template_for(each, span, frame, out)?,
+                TemplatePart::For(each) => self.template_for(each, span, frame, out)?,
             }
         }
         Ok(())
@@ -331,7 +335,7 @@ impl Run<'_> {
         span: Span,
         frame: Option<&Frame<'_>>,
         out: &mut String,
-    ) -> Result<(), Box<Fault>> {
+    ) -> Result<(), Box<EvalError>> {
         let collection = self.eval(&each.collection, frame)?;
         let Some(elements) = elements(&collection) else {
             return Err(wrong(
@@ -378,7 +382,7 @@ impl Run<'_> {
         }
     }
 
-    fn for_each(&self, each: &For, frame: Option<&Frame<'_>>) -> Outcome {
+    fn for_each(&self, each: &For, frame: Option<&Frame<'_>>) -> EvalResult {
         let collection = self.eval(&each.collection, frame)?;
         let Some(elements) = elements(&collection) else {
             return Err(wrong(
@@ -425,7 +429,7 @@ fn put(
     made: Value,
     grouping: bool,
     span: Span,
-) -> Result<(), Box<Fault>> {
+) -> Result<(), Box<EvalError>> {
     if grouping {
         let group = map.entry(name).or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(items) = group {
@@ -435,19 +439,19 @@ fn put(
     }
     if map.contains_key(&name) {
         let detail = format!("Two elements give the key {name:?}.");
-        let fault = Fault::new(span, ProblemCode::Evaluation, detail);
+        let fault = EvalError::new(span, ProblemCode::Evaluation, detail);
         return Err(fault.help("write ... after the value to collect all values of a key"));
     }
     map.insert(name, made);
     Ok(())
 }
 
-fn wrong(expr: &Expr, wants: &str, got: &Value) -> Box<Fault> {
+fn wrong(expr: &Expr, wants: &str, got: &Value) -> Box<EvalError> {
     let detail = match got {
         Value::Array(_) | Value::Object(_) => {
             format!("This should be {wants}, and is {}.", type_name(got))
         }
         _ => format!("This should be {wants}, and is {}.", quote(got)),
     };
-    Fault::new(expr.span, ProblemCode::Evaluation, detail)
+    EvalError::new(expr.span, ProblemCode::Evaluation, detail)
 }

@@ -13,13 +13,13 @@ use std::vec::IntoIter;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-use crate::config::diagnostic::{Problem, ProblemCode};
+use crate::config::diagnostic::{Diagnostic, ProblemCode};
 use crate::config::format::spacing::is_apart;
-use crate::config::format::tokens::{Kind, Token, tokens};
+use crate::config::format::tokens::{Token, TokenKind, tokens};
 use crate::config::parse_all;
 use crate::config::report::Reporter;
 use crate::config::schema::blocks;
-use crate::config::source::{SourceFile, Sources};
+use crate::config::source::{ConfigFiles, SourceFile};
 
 /// Blanks by which each level of brackets is indented.
 const INDENT: usize = 2;
@@ -29,7 +29,7 @@ const INDENT: usize = 2;
 /// # Errors
 ///
 /// What is no HCL, with its place and a fix.
-pub fn format(file: &SourceFile) -> Result<String, Vec<Problem>> {
+pub fn format(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
     let text = checked(file)?;
     let mut respelled = Vec::new();
     let mut rest = tokens(&text).into_iter().peekable();
@@ -43,14 +43,17 @@ pub fn format(file: &SourceFile) -> Result<String, Vec<Problem>> {
     if again.len() != respelled.len() || !again.iter().zip(&respelled).all(same) {
         let detail =
             "This file cannot be laid out without changing what it says, and stays as it is.";
-        return Err(vec![Problem::error(ProblemCode::Syntax, detail.to_owned())]);
+        return Err(vec![Diagnostic::error(
+            ProblemCode::Syntax,
+            detail.to_owned(),
+        )]);
     }
     checked(&SourceFile::new(&*file.name, formatted))
 }
 
 /// The text of a file, if it is HCL.
-fn checked(file: &SourceFile) -> Result<String, Vec<Problem>> {
-    let mut sources = Sources::default();
+fn checked(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
+    let mut sources = ConfigFiles::default();
     let (_, findings) = parse_all(&mut sources, from_ref(file), blocks::root());
     if findings.is_empty() {
         return Ok(sources.text(0).to_owned());
@@ -72,24 +75,24 @@ type Rest = Peekable<IntoIter<Token>>;
 
 /// Takes the arguments and blocks of a body, up to the brace that ends it.
 fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
-    while let Some(token) = rest.next_if(|own| own.kind != Kind::Close('}')) {
-        let is_name = token.kind == Kind::Ident;
+    while let Some(token) = rest.next_if(|own| own.kind != TokenKind::Close('}')) {
+        let is_name = token.kind == TokenKind::Ident;
         let name = token.text.clone();
         out.push(token);
         if !is_name {
             continue;
         }
         let mut said = Vec::new();
-        while let Some(comment) = rest.next_if(|own| own.kind == Kind::Comment) {
+        while let Some(comment) = rest.next_if(|own| own.kind == TokenKind::Comment) {
             said.push(comment);
         }
-        if rest.peek().is_some_and(|own| own.kind == Kind::Equal) {
+        if rest.peek().is_some_and(|own| own.kind == TokenKind::Equal) {
             out.append(&mut said);
         }
-        if let Some(equal) = rest.next_if(|own| own.kind == Kind::Equal) {
+        if let Some(equal) = rest.next_if(|own| own.kind == TokenKind::Equal) {
             out.push(equal);
             let mut value = expression(rest);
-            let is_said = |own: &&Token| own.kind == Kind::Comment;
+            let is_said = |own: &&Token| own.kind == TokenKind::Comment;
             let before = value.iter().take_while(is_said).count();
             out.extend(value.drain(..before));
             let after = value.iter().rev().take_while(is_said).count();
@@ -102,7 +105,7 @@ fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
             continue;
         }
         labels(rest, said, out);
-        let Some(brace) = rest.next_if(|own| own.kind == Kind::Open('{')) else {
+        let Some(brace) = rest.next_if(|own| own.kind == TokenKind::Open('{')) else {
             continue;
         };
         out.push(brace);
@@ -111,26 +114,26 @@ fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
             _ => Place::Block,
         };
         body(rest, out, inner);
-        out.extend(rest.next_if(|own| own.kind == Kind::Close('}')));
+        out.extend(rest.next_if(|own| own.kind == TokenKind::Close('}')));
     }
 }
 
 /// The labels of a block, each in quotes. What is said among them, or was before, is lost as it is
 /// with Terraform; what is said after them stays.
 fn labels(rest: &mut Rest, mut said: Vec<Token>, out: &mut Vec<Token>) {
-    let quoted = [Kind::Quote, Kind::Text, Kind::Unquote];
+    let quoted = [TokenKind::Quote, TokenKind::Text, TokenKind::Unquote];
     while let Some(token) = rest.next_if(|own| {
-        [Kind::Ident, Kind::Comment].contains(&own.kind) || quoted.contains(&own.kind)
+        [TokenKind::Ident, TokenKind::Comment].contains(&own.kind) || quoted.contains(&own.kind)
     }) {
-        if token.kind == Kind::Comment {
+        if token.kind == TokenKind::Comment {
             said.push(token);
             continue;
         }
         said.clear();
-        if token.kind == Kind::Ident {
-            out.push(Token::new(Kind::Quote, "\""));
-            out.push(Token::new(Kind::Text, token.text));
-            out.push(Token::new(Kind::Unquote, "\""));
+        if token.kind == TokenKind::Ident {
+            out.push(Token::new(TokenKind::Quote, "\""));
+            out.push(Token::new(TokenKind::Text, token.text));
+            out.push(Token::new(TokenKind::Unquote, "\""));
         } else {
             out.push(token);
         }
@@ -143,7 +146,7 @@ fn expression(rest: &mut Rest) -> Vec<Token> {
     let mut own: Vec<Token> = Vec::new();
     let mut depth = 0;
     while let Some(token) =
-        rest.next_if(|next| depth > 0 || !next.ends_line() && next.kind != Kind::Close('}'))
+        rest.next_if(|next| depth > 0 || !next.ends_line() && next.kind != TokenKind::Close('}'))
     {
         depth += token.opens();
         own.push(token);
@@ -157,29 +160,39 @@ fn unwrapped(value: Vec<Token>) -> Vec<Token> {
         return value;
     };
     let kinds = [quote.kind, interp.kind, end.kind, unquote.kind];
-    let wrapped = kinds == [Kind::Quote, Kind::Interp, Kind::InterpEnd, Kind::Unquote];
+    let wrapped = kinds
+        == [
+            TokenKind::Quote,
+            TokenKind::Interp,
+            TokenKind::InterpEnd,
+            TokenKind::Unquote,
+        ];
     if !wrapped || !interp.text.starts_with('$') || inner.is_empty() {
         return value;
     }
     let mut quotes = 0;
     for token in inner {
         match token.kind {
-            Kind::Quote => quotes += 1,
-            Kind::Unquote => quotes -= 1,
+            TokenKind::Quote => quotes += 1,
+            TokenKind::Unquote => quotes -= 1,
             // There is more than one value.
-            Kind::Interp | Kind::InterpEnd if quotes == 0 => return value,
+            TokenKind::Interp | TokenKind::InterpEnd if quotes == 0 => return value,
             _ => {}
         }
     }
-    let is_break = |own: &&Token| own.kind == Kind::Newline;
+    let is_break = |own: &&Token| own.kind == TokenKind::Newline;
     let before = inner.iter().take_while(is_break).count();
     let after = inner.iter().rev().take_while(is_break).count();
     let inner = inner.get(before..inner.len() - after).unwrap_or_default();
-    let in_parentheses = inner.first().is_some_and(|own| own.kind == Kind::Open('('))
-        && inner.last().is_some_and(|own| own.kind == Kind::Close(')'));
+    let in_parentheses = inner
+        .first()
+        .is_some_and(|own| own.kind == TokenKind::Open('('))
+        && inner
+            .last()
+            .is_some_and(|own| own.kind == TokenKind::Close(')'));
     if inner.iter().any(|own| is_break(&own)) && !in_parentheses {
-        let open = Token::new(Kind::Open('('), "(");
-        let close = Token::new(Kind::Close(')'), ")");
+        let open = Token::new(TokenKind::Open('('), "(");
+        let close = Token::new(TokenKind::Close(')'), ")");
         return [&[open], inner, &[close]].concat();
     }
     inner.to_vec()
@@ -187,21 +200,21 @@ fn unwrapped(value: Vec<Token>) -> Vec<Token> {
 
 /// The type of a variable: no text, and of what a collection is.
 fn type_of(value: Vec<Token>) -> Vec<Token> {
-    let name = |text: &str| Token::new(Kind::Ident, text);
+    let name = |text: &str| Token::new(TokenKind::Ident, text);
     let of = |kind: &str, inner: &str| {
-        let open = Token::new(Kind::Open('('), "(");
+        let open = Token::new(TokenKind::Open('('), "(");
         vec![
             name(kind),
             open,
             name(inner),
-            Token::new(Kind::Close(')'), ")"),
+            Token::new(TokenKind::Close(')'), ")"),
         ]
     };
     match value.as_slice() {
-        [own] if own.kind == Kind::Ident && ["list", "map", "set"].contains(&&*own.text) => {
+        [own] if own.kind == TokenKind::Ident && ["list", "map", "set"].contains(&&*own.text) => {
             of(&own.text, "any")
         }
-        [quote, own, _] if quote.kind == Kind::Quote => match own.text.as_str() {
+        [quote, own, _] if quote.kind == TokenKind::Quote => match own.text.as_str() {
             "string" => vec![name("string")],
             "list" | "map" => of(&own.text, "string"),
             _ => value,
@@ -212,20 +225,23 @@ fn type_of(value: Vec<Token>) -> Vec<Token> {
 
 /// One line: what it begins with, what is assigned to that, and what is said of both. The last two
 /// are aligned with those of the lines beside it.
-struct Line {
+struct FormattedLine {
     /// Where in the tokens it begins, its assignment, its comment, and where it ends.
     bounds: [usize; 4],
 }
 
-impl Line {
+impl FormattedLine {
     fn new(all: &[Token], begins: usize, ends: usize) -> Self {
         let line = &all[begins..ends];
         let comment = match line {
-            [_, .., last] if last.kind == Kind::Comment => ends - 1,
+            [_, .., last] if last.kind == TokenKind::Comment => ends - 1,
             _ => ends,
         };
         let lead = &all[begins..comment];
-        let equal = lead.iter().skip(1).position(|own| own.kind == Kind::Equal);
+        let equal = lead
+            .iter()
+            .skip(1)
+            .position(|own| own.kind == TokenKind::Equal);
         let assign = equal.map(|at| begins + at + 1);
         // A value that goes on in the next line is aligned with nothing.
         let whole = |from: &usize| all[*from..comment].iter().map(Token::opens).sum::<i32>() == 0;
@@ -246,7 +262,7 @@ fn laid_out(all: &mut [Token]) -> String {
     let mut begins = 0;
     for at in 0..all.len() {
         if all[at].ends_line() || at + 1 == all.len() {
-            lines.push(Line::new(all, begins, at + 1));
+            lines.push(FormattedLine::new(all, begins, at + 1));
             begins = at + 1;
         }
     }
@@ -268,16 +284,16 @@ fn laid_out(all: &mut [Token]) -> String {
 }
 
 /// Each line is indented by the lines that are open: brackets of one line count once.
-fn indent(lines: &[Line], all: &mut [Token]) {
+fn indent(lines: &[FormattedLine], all: &mut [Token]) {
     let mut open: Vec<i32> = Vec::new();
     for line in lines {
         let [begins, assign, comment, _] = line.bounds;
-        if all[begins].kind == Kind::Newline {
+        if all[begins].kind == TokenKind::Newline {
             continue;
         }
         // What a heredoc holds is no structure of the file.
         let lead = all[begins..assign].iter();
-        let counted = lead.take_while(|own| own.kind != Kind::Heredoc);
+        let counted = lead.take_while(|own| own.kind != TokenKind::Heredoc);
         let mut net: i32 = counted.map(Token::opens).sum();
         net += all[assign..comment].iter().map(Token::opens).sum::<i32>();
         let level = open.len();
@@ -306,8 +322,8 @@ fn space(part: &mut [Token]) {
 }
 
 /// Parts of lines that follow each other begin in one column.
-fn align(lines: &[Line], number: usize, all: &mut [Token]) {
-    let has = |line: &Line| line.bounds[number] < line.bounds[number + 1];
+fn align(lines: &[FormattedLine], number: usize, all: &mut [Token]) {
+    let has = |line: &FormattedLine| line.bounds[number] < line.bounds[number + 1];
     for chain in lines.chunk_by(|one, other| has(one) == has(other)) {
         if !chain.first().is_some_and(has) {
             continue;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use hcl::{Map, Number, Value};
 
-use crate::config::settings::Parameter;
+use crate::config::settings::SsmOutput;
 use crate::config::value;
 
 mod yaml;
@@ -18,12 +18,12 @@ mod collection;
 mod number;
 
 /// Reads a file, or says why it cannot be read.
-pub type Reader<'a> = dyn Fn(&Path) -> Result<String, String> + 'a;
+pub type FileReader<'a> = dyn Fn(&Path) -> Result<String, String> + 'a;
 
 /// What functions can get at besides their arguments.
 pub(super) struct Environment<'a> {
     pub(super) dir: &'a Path,
-    pub(super) read: &'a Reader<'a>,
+    pub(super) read: &'a FileReader<'a>,
     pub(super) env: &'a BTreeMap<String, String>,
     pub(super) secrets: &'a BTreeMap<String, String>,
     pub(super) parameter: &'a ParameterReader<'a>,
@@ -31,7 +31,7 @@ pub(super) struct Environment<'a> {
 
 /// What is known of a parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum ParameterState {
     /// It holds this.
     Text(String),
     /// It cannot be had: why, without a full stop.
@@ -41,7 +41,7 @@ pub enum Held {
 }
 
 /// Tells what a parameter holds.
-pub type ParameterReader<'a> = dyn Fn(&Parameter) -> Held + 'a;
+pub type ParameterReader<'a> = dyn Fn(&SsmOutput) -> ParameterState + 'a;
 
 impl Environment<'_> {
     /// A path as the configuration means it: from its own folder.
@@ -52,26 +52,26 @@ impl Environment<'_> {
 
 /// Why a function does not answer.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct FunctionError {
     /// The argument at fault, if it is a single one.
     pub(super) arg: Option<usize>,
     /// What is the matter, as a sentence without its full stop.
     pub(super) text: String,
 }
 
-impl From<String> for Refusal {
+impl From<String> for FunctionError {
     fn from(text: String) -> Self {
         Self { arg: None, text }
     }
 }
 
-impl From<&str> for Refusal {
+impl From<&str> for FunctionError {
     fn from(text: &str) -> Self {
         Self::from(text.to_owned())
     }
 }
 
-type Answer = Result<Value, Refusal>;
+type FunctionResult = Result<Value, FunctionError>;
 
 /// The arguments of a call.
 pub(super) struct Args<'a> {
@@ -84,7 +84,7 @@ pub(super) struct Function {
     pub(super) name: &'static str,
     pub(super) args_min: usize,
     pub(super) args_max: usize,
-    pub(super) call: fn(&Args<'_>) -> Answer,
+    pub(super) call: fn(&Args<'_>) -> FunctionResult,
 }
 
 const MANY: usize = usize::MAX;
@@ -93,7 +93,7 @@ const fn function(
     name: &'static str,
     args_min: usize,
     args_max: usize,
-    call: fn(&Args<'_>) -> Answer,
+    call: fn(&Args<'_>) -> FunctionResult,
 ) -> Function {
     Function {
         name,
@@ -184,57 +184,57 @@ impl Args<'_> {
         self.values.get(arg).unwrap_or(&Value::Null)
     }
 
-    fn refuse<T>(&self, arg: usize, wants: &str) -> Result<T, Refusal> {
+    fn refuse<T>(&self, arg: usize, wants: &str) -> Result<T, FunctionError> {
         let got = match self.value(arg) {
             text @ Value::String(_) if wants != "a list" && wants != "a map" => value::quote(text),
             other => value::type_name(other).to_owned(),
         };
-        Err(Refusal {
+        Err(FunctionError {
             arg: Some(arg),
             text: format!("argument {} wants {wants}, and got {got}", arg + 1),
         })
     }
 
-    fn text(&self, arg: usize) -> Result<String, Refusal> {
+    fn text(&self, arg: usize) -> Result<String, FunctionError> {
         match value::to_text(self.value(arg)) {
             Some(text) => Ok(text),
             None => self.refuse(arg, "a text"),
         }
     }
 
-    fn number(&self, arg: usize) -> Result<Number, Refusal> {
+    fn number(&self, arg: usize) -> Result<Number, FunctionError> {
         match value::to_number(self.value(arg)) {
             Some(number) => Ok(number),
             None => self.refuse(arg, "a number"),
         }
     }
 
-    fn float(&self, arg: usize) -> Result<f64, Refusal> {
+    fn float(&self, arg: usize) -> Result<f64, FunctionError> {
         Ok(self.number(arg)?.as_f64().unwrap_or_default())
     }
 
-    fn integer(&self, arg: usize) -> Result<i64, Refusal> {
+    fn integer(&self, arg: usize) -> Result<i64, FunctionError> {
         match self.number(arg)?.as_i64() {
             Some(integer) => Ok(integer),
             None => self.refuse(arg, "an integer"),
         }
     }
 
-    fn list(&self, arg: usize) -> Result<&[Value], Refusal> {
+    fn list(&self, arg: usize) -> Result<&[Value], FunctionError> {
         match self.value(arg) {
             Value::Array(items) => Ok(items),
             _ => self.refuse(arg, "a list"),
         }
     }
 
-    fn map(&self, arg: usize) -> Result<&Map<String, Value>, Refusal> {
+    fn map(&self, arg: usize) -> Result<&Map<String, Value>, FunctionError> {
         match self.value(arg) {
             Value::Object(items) => Ok(items),
             _ => self.refuse(arg, "a map"),
         }
     }
 
-    fn texts(&self, arg: usize) -> Result<Vec<String>, Refusal> {
+    fn texts(&self, arg: usize) -> Result<Vec<String>, FunctionError> {
         let texts: Option<Vec<String>> = self.list(arg)?.iter().map(value::to_text).collect();
         match texts {
             Some(texts) => Ok(texts),

@@ -6,11 +6,11 @@
 
 use core::net::IpAddr;
 
-use crate::model::node_class::image::Family;
+use crate::model::node_class::image::AmiFamily;
 
 /// A form of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum IdFormat {
     /// Anything that is not empty.
     Filled,
     /// Family and version of images.
@@ -67,7 +67,7 @@ const EKS_NAME_MAX: usize = 100;
 /// Characters of an alias at most.
 const ALIAS_MAX: usize = 30;
 
-impl Form {
+impl IdFormat {
     /// What it is, in a few words that complete "wants …".
     pub fn wants(self) -> &'static str {
         match self {
@@ -186,19 +186,19 @@ impl Form {
 
 /// The families that an alias may name.
 pub(super) fn alias_families() -> Vec<&'static str> {
-    let custom = Family::Custom.as_str();
-    let names = Family::NAMES.iter().copied();
+    let custom = AmiFamily::Custom.as_str();
+    let names = AmiFamily::NAMES.iter().copied();
     names.filter(|name| *name != custom).collect()
 }
 
 fn is_windows(family: &str) -> bool {
-    Family::parse(family).is_some_and(|family| family.windows_build().is_some())
+    AmiFamily::parse(family).is_some_and(|family| family.windows_build().is_some())
 }
 
 /// Family and version of an alias.
-pub(super) fn alias(text: &str) -> Option<(Family, &str)> {
+pub(super) fn alias(text: &str) -> Option<(AmiFamily, &str)> {
     let (name, version) = text.split_once('@')?;
-    let family = Family::parse(name).filter(|family| *family != Family::Custom)?;
+    let family = AmiFamily::parse(name).filter(|family| *family != AmiFamily::Custom)?;
     let latest = version == "latest";
     let fine = consists_of(version, ALIAS_MAX, "._-") && text.len() <= ALIAS_MAX;
     (fine && (latest || family.windows_build().is_none())).then_some((family, version))
@@ -280,64 +280,64 @@ fn is_cidr(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::Form;
+    use super::IdFormat;
 
     /// Each form with texts that have it, and texts that do not.
-    const CASES: [(Form, &str, &str); 15] = [
+    const CASES: [(IdFormat, &str, &str); 15] = [
         (
-            Form::Alias,
+            IdFormat::Alias,
             "al2@latest al2023@v20250801 bottlerocket@v1.2.3 windows2022@latest",
             "al2 @latest al2@ al2:latest AL2@latest ubuntu@latest custom@latest windows2019@v1 \
              al2023@v20250801-and-what-else-is-there",
         ),
-        (Form::ImageId, "ami-0", "ami- ami-A my-ami-1 ami-1-2"),
+        (IdFormat::ImageId, "ami-0", "ami- ami-A my-ami-1 ami-1-2"),
         (
-            Form::Account,
+            IdFormat::Account,
             "123456789012",
             "12345678901 1234567890123 12345678901a",
         ),
-        (Form::RoleName, "a a+=,.@-_", "a/b a:b"),
+        (IdFormat::RoleName, "a a+=,.@-_", "a/b a:b"),
         (
-            Form::RoleArn,
+            IdFormat::RoleArn,
             "arn:aws:iam::123456789012:role/a/b arn:aws-us-gov:iam::123456789012:role/x",
             "role/x arn:aws:iam::123456789012:role/ arn:aws:iam::1:role/x \
              arn:aws:iam::123456789012:user/x arn:azure:iam::123456789012:role/x",
         ),
         (
-            Form::Parameter,
+            IdFormat::Parameter,
             "/a/b a arn:aws:ssm:eu-central-1:123456789012:parameter/a",
             "$a",
         ),
         (
-            Form::Queue,
+            IdFormat::Queue,
             "q q.fifo https://sqs.eu-central-1.amazonaws.com/1/q",
             "q.x http://x/q https://",
         ),
-        (Form::EksName, "a 1_a-b", "-a a.b"),
+        (IdFormat::EksName, "a 1_a-b", "-a a.b"),
         (
-            Form::Https,
+            IdFormat::Https,
             "https://a https://10.0.0.1:6443 https://[::1]:1/x",
             "https:// http://a https://u@a https://:1 https://a\"",
         ),
-        (Form::Base64, "YQ== YWI= YWJj", "= YQ= YWJ Y!== ===="),
+        (IdFormat::Base64, "YQ== YWI= YWJj", "= YQ= YWJ Y!== ===="),
         (
-            Form::Cidr,
+            IdFormat::Cidr,
             "10.0.0.0/8 fd00::/108",
             "10.0.0.0 10.0.0.0/33 a/8 ::/129 10.0.0.0/+8",
         ),
         (
-            Form::Proxy,
+            IdFormat::Proxy,
             "http://bastion:3128 https://10.0.0.1:443/ socks5://[::1]:1080",
             "bastion:3128 http://bastion ftp://a:1 http://me:pw@bastion:3128 http://:1 http://a:0",
         ),
         (
-            Form::Endpoint,
+            IdFormat::Endpoint,
             "http://127.0.0.1:4317 https://collector:443/",
             "127.0.0.1:4317 http://collector socks5://a:1 http://me@a:1",
         ),
-        (Form::Version, "v1.33.4+k3s1 1.33", "$(reboot) a;b"),
+        (IdFormat::Version, "v1.33.4+k3s1 1.33", "$(reboot) a;b"),
         (
-            Form::ObjectName,
+            IdFormat::ObjectName,
             "a/b kube-system/outrigger-1.x",
             "a /a a/ A/b a/B a.b/c -a/b a/b/c a/b?x",
         ),
@@ -353,17 +353,17 @@ mod tests {
                 assert!(!form.fits(text), "{form:?} {text:?}");
             }
         }
-        assert!(Form::Filled.fits("a b") && !Form::Filled.fits(" "));
+        assert!(IdFormat::Filled.fits("a b") && !IdFormat::Filled.fits(" "));
     }
 
     #[test]
     fn advice_fits_itself() {
-        let advice = Form::RoleName.advice("arn:aws:iam::123456789012:role/a/b");
+        let advice = IdFormat::RoleName.advice("arn:aws:iam::123456789012:role/a/b");
         assert_eq!(
             advice.as_deref(),
             Some("write \"b\": IAM's names are unique whatever their paths")
         );
-        let advice = Form::Alias.advice("windows2022@1");
+        let advice = IdFormat::Alias.advice("windows2022@1");
         assert_eq!(
             advice.as_deref(),
             Some("of Windows there is only \"windows2022@latest\"")

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use crate::config::diagnostic::ProblemCode;
-use crate::config::eval::{Evaluator, Known, Scope};
-use crate::config::report::{Finding, Reporter};
-use crate::config::syntax::{Attr, Block, Expr, Kind, StepKind};
+use crate::config::eval::{EvalScope, Evaluator, NamedValue};
+use crate::config::report::{Reporter, SpannedDiagnostic};
+use crate::config::syntax::{Attr, Block, Expr, ExprKind, StepKind};
 
 /// How messages call the block around a local value.
 const TITLE: &str = "locals";
@@ -16,7 +16,7 @@ pub(super) fn resolve(
     reporter: &Reporter,
     evaluator: &Evaluator<'_>,
     blocks: &[&Block],
-    scope: &mut Scope,
+    scope: &mut EvalScope,
 ) {
     let mut attrs: BTreeMap<&str, &Attr> = BTreeMap::new();
     for attr in blocks.iter().flat_map(|block| &block.body.attrs) {
@@ -24,10 +24,11 @@ pub(super) fn resolve(
             && before.name_span != attr.name_span
         {
             let detail = format!("There are two local values {:?}.", attr.name);
-            let finding = Finding::error(ProblemCode::DuplicateName, attr.name_span, detail)
-                .label("again here")
-                .also(before.name_span, "first here")
-                .within(TITLE);
+            let finding =
+                SpannedDiagnostic::error(ProblemCode::DuplicateName, attr.name_span, detail)
+                    .label("again here")
+                    .also(before.name_span, "first here")
+                    .within(TITLE);
             reporter.add(finding);
         }
     }
@@ -47,7 +48,7 @@ pub(super) fn resolve(
     }
 }
 
-fn put(scope: &mut Scope, name: &str, known: Option<Known>) {
+fn put(scope: &mut EvalScope, name: &str, known: Option<NamedValue>) {
     if let Some(locals) = scope.roots.get_mut("local") {
         locals.insert(name.to_owned(), known);
     }
@@ -66,10 +67,10 @@ pub(super) fn named_locals(expr: &Expr) -> Vec<&str> {
 pub(super) fn named(expr: &Expr) -> Vec<(&str, &str)> {
     let mut names = Vec::new();
     expr.walk(&mut |inner| {
-        let Kind::Traversal(base, steps) = &inner.kind else {
+        let ExprKind::Traversal(base, steps) = &inner.kind else {
             return;
         };
-        let (Kind::Variable(root), Some(first)) = (&base.kind, steps.first()) else {
+        let (ExprKind::Variable(root), Some(first)) = (&base.kind, steps.first()) else {
             return;
         };
         match &first.kind {
@@ -85,7 +86,7 @@ pub(super) fn named(expr: &Expr) -> Vec<(&str, &str)> {
 
 /// How far a local value has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Visit {
+enum LocalState {
     Open,
     Done,
 }
@@ -93,14 +94,14 @@ enum Visit {
 /// The names, each after those it needs. Those that need themselves are reported and left out.
 /// A stack of its own keeps a long chain from overflowing the real one.
 fn order<'a>(reporter: &Reporter, attrs: &BTreeMap<&'a str, &'a Attr>) -> Vec<&'a str> {
-    let mut visits: BTreeMap<&str, Visit> = BTreeMap::new();
+    let mut visits: BTreeMap<&str, LocalState> = BTreeMap::new();
     let mut sorted = Vec::new();
     for start in attrs.keys() {
         let mut path: Vec<(&str, Vec<&str>)> = Vec::new();
         let mut enter = Some(*start).filter(|start| !visits.contains_key(start));
         loop {
             if let Some(name) = enter.take() {
-                visits.insert(name, Visit::Open);
+                visits.insert(name, LocalState::Open);
                 let needs = attrs.get(name).map(|attr| named_locals(&attr.expr));
                 path.push((name, needs.unwrap_or_default()));
             }
@@ -109,13 +110,13 @@ fn order<'a>(reporter: &Reporter, attrs: &BTreeMap<&'a str, &'a Attr>) -> Vec<&'
             };
             match needs.pop() {
                 None => {
-                    visits.insert(name, Visit::Done);
+                    visits.insert(name, LocalState::Done);
                     sorted.push(*name);
                     path.pop();
                 }
                 Some(need) => match (visits.get(need), attrs.contains_key(need)) {
                     (None, true) => enter = Some(need),
-                    (Some(Visit::Open), _) => {
+                    (Some(LocalState::Open), _) => {
                         let chain = path.iter().map(|(name, _)| *name);
                         let chain = chain.skip_while(|name| *name != need).collect::<Vec<_>>();
                         report_cycle(reporter, attrs, &chain);
@@ -150,7 +151,7 @@ fn report_cycle(reporter: &Reporter, attrs: &BTreeMap<&str, &Attr>, chain: &[&st
     let mut links: Vec<String> = chain.iter().map(|name| format!("local.{name}")).collect();
     links.push(format!("local.{}", start.name));
     let detail = format!("None of these has a value: {}.", links.join(" → "));
-    let mut finding = Finding::error(ProblemCode::Cycle, start.name_span, detail)
+    let mut finding = SpannedDiagnostic::error(ProblemCode::Cycle, start.name_span, detail)
         .label(format!(
             "needs {}",
             links.get(1).map_or("itself", String::as_str)

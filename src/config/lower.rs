@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use hcl::Value;
 
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::eval::Frame;
 use crate::config::kubernetes_names::matches_pattern;
-use crate::config::report::Finding;
+use crate::config::report::SpannedDiagnostic;
 use crate::config::schema::BlockType;
 use crate::config::schema::blocks::root;
 use crate::config::settings::Config;
@@ -49,9 +49,9 @@ impl<'a> Blocks<'a> {
     }
 }
 
-impl Reader<'_> {
+impl Decoder<'_> {
     /// Reads all blocks of a type that has no `for_each`.
-    pub(super) fn sections(&self, blocks: &Blocks<'_>, kind: &'static str) -> Vec<Section> {
+    pub(super) fn sections(&self, blocks: &Blocks<'_>, kind: &'static str) -> Vec<DecodedBlock> {
         let Some(schema) = root().block(kind) else {
             return Vec::new();
         };
@@ -67,13 +67,13 @@ impl Reader<'_> {
         block: &Block,
         schema: &'static BlockType,
         frame: Option<&Frame<'_>>,
-    ) -> Section {
+    ) -> DecodedBlock {
         self.read(block, schema, frame)
     }
 
     /// Reads all blocks of a type, once for each element of their `for_each`; beside each stands
     /// the element's key. The flag says whether any `for_each` had no value.
-    fn instances(&self, blocks: &Blocks<'_>, kind: &'static str) -> (Vec<Instance>, bool) {
+    fn instances(&self, blocks: &Blocks<'_>, kind: &'static str) -> (Vec<BlockInstance>, bool) {
         let mut instances = Vec::new();
         let mut complete = true;
         let Some(schema) = root().block(kind) else {
@@ -83,7 +83,7 @@ impl Reader<'_> {
             let attr = block.body.attrs.iter().find(|attr| attr.name == "for_each");
             let Some(attr) = attr else {
                 let section = self.outermost(block, schema, None);
-                instances.push(Instance { section, key: None });
+                instances.push(BlockInstance { section, key: None });
                 continue;
             };
             let known = match self.evaluator.evaluate(&attr.expr, self.scope, None) {
@@ -119,7 +119,7 @@ impl Reader<'_> {
                 };
                 let section = self.outermost(block, schema, Some(&frame));
                 let key = key.as_str().map(str::to_owned);
-                instances.push(Instance { section, key });
+                instances.push(BlockInstance { section, key });
             }
         }
         (instances, complete)
@@ -127,12 +127,12 @@ impl Reader<'_> {
 }
 
 /// A block, or what one element of its `for_each` makes of it.
-struct Instance {
-    section: Section,
+struct BlockInstance {
+    section: DecodedBlock,
     key: Option<String>,
 }
 
-fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<Finding> {
+fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<SpannedDiagnostic> {
     let texts = |items: &[Value]| items.iter().all(Value::is_string);
     let detail = match value {
         _ if sensitive => {
@@ -146,12 +146,12 @@ fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<Finding>
             type_name(other)
         ),
     };
-    let finding = Finding::error(ProblemCode::InvalidForEach, span, detail);
+    let finding = SpannedDiagnostic::error(ProblemCode::InvalidForEach, span, detail);
     Some(finding.help("write for_each = { for … : key => value }, or a list of texts"))
 }
 
 /// Lowers all blocks.
-pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Config {
+pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config {
     let installation = installation::lower(reader, blocks);
     let (batching, scheduling) = scheduler::lower(reader, blocks);
     let telemetry = installation::lower_telemetry(reader, blocks);
@@ -215,13 +215,13 @@ fn made_by_ec2(cluster: &Cluster) -> bool {
 
 /// Gives a cluster its pools, and the node classes they use, which it returns.
 fn give_pools<'a>(
-    reader: &Reader<'_>,
+    reader: &Decoder<'_>,
     cluster: &mut Cluster,
-    pools: &[pool::Draft],
-    classes: &'a [node_class::Draft],
-) -> Vec<&'a node_class::Draft> {
+    pools: &[pool::PoolSpec],
+    classes: &'a [node_class::NodeClassSpec],
+) -> Vec<&'a node_class::NodeClassSpec> {
     let mut own: Vec<Pool> = Vec::new();
-    let mut used: BTreeMap<&NodeClassName, &node_class::Draft> = BTreeMap::new();
+    let mut used: BTreeMap<&NodeClassName, &node_class::NodeClassSpec> = BTreeMap::new();
     for draft in pools.iter().filter(|pool| covers(&pool.clusters, cluster)) {
         let class = class_of(reader, draft, classes, cluster);
         own.push(Pool {
@@ -234,14 +234,14 @@ fn give_pools<'a>(
         let weight = other.weight.cmp(&one.weight);
         weight.then_with(|| one.name.cmp(&other.name))
     });
-    let used: Vec<&node_class::Draft> = used.into_values().collect();
+    let used: Vec<&node_class::NodeClassSpec> = used.into_values().collect();
     cluster.pools = own;
     cluster.node_classes = used.iter().map(|draft| draft.class.clone()).collect();
     used
 }
 
 /// The clusters a block is for, all where it does not say.
-fn cluster_patterns(section: &Section) -> Vec<String> {
+fn cluster_patterns(section: &DecodedBlock) -> Vec<String> {
     // Clusters that are wrong are no clusters, and not all of them.
     let everywhere = if section.has("clusters") {
         Vec::new()
@@ -259,7 +259,12 @@ fn covers(patterns: &[String], cluster: &Cluster) -> bool {
 }
 
 /// Clusters a block is for that are not there.
-fn check_clusters(reader: &Reader<'_>, section: &Section, patterns: &[String], names: &[String]) {
+fn check_clusters(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+    patterns: &[String],
+    names: &[String],
+) {
     if !section.has("clusters") {
         return;
     }
@@ -271,10 +276,10 @@ fn check_clusters(reader: &Reader<'_>, section: &Section, patterns: &[String], n
         let known = names.iter().map(String::as_str);
         let finding = if pattern.contains('*') {
             let detail = format!("No cluster fits the pattern {pattern:?}.");
-            Finding::warning(ProblemCode::MatchesNothing, span, detail)
+            SpannedDiagnostic::warning(ProblemCode::MatchesNothing, span, detail)
         } else {
             let detail = format!("There is no cluster {pattern:?}.");
-            Finding::error(ProblemCode::UnknownReference, span, detail)
+            SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail)
         };
         let help = match nearest(pattern, known.clone()) {
             Some(near) => Some(format!("did you mean {near:?}?")),
@@ -292,11 +297,11 @@ fn check_clusters(reader: &Reader<'_>, section: &Section, patterns: &[String], n
 
 /// The node class a pool uses in a cluster.
 fn class_of<'a>(
-    reader: &Reader<'_>,
-    pool: &pool::Draft,
-    classes: &'a [node_class::Draft],
+    reader: &Decoder<'_>,
+    pool: &pool::PoolSpec,
+    classes: &'a [node_class::NodeClassSpec],
     cluster: &Cluster,
-) -> Option<&'a node_class::Draft> {
+) -> Option<&'a node_class::NodeClassSpec> {
     let ec2 = made_by_ec2(cluster);
     let title = &pool.section.title;
     let Some((name, span)) = &pool.node_class else {
@@ -305,20 +310,21 @@ fn class_of<'a>(
                 "The pool is for the cluster {:?}, whose nodes EC2 makes, and has no node_class.",
                 cluster.name.as_str()
             );
-            let finding = Finding::error(ProblemCode::MissingArgument, pool.section.header, detail)
-                .label("node_class is missing")
-                .help("write node_class = node_class.NAME, or set it in defaults \"pool\"")
-                .within(title)
-                .once();
+            let finding =
+                SpannedDiagnostic::error(ProblemCode::MissingArgument, pool.section.header, detail)
+                    .label("node_class is missing")
+                    .help("write node_class = node_class.NAME, or set it in defaults \"pool\"")
+                    .within(title)
+                    .once();
             reader.reporter.add(finding);
         }
         return None;
     };
-    let named: Vec<&node_class::Draft> = classes
+    let named: Vec<&node_class::NodeClassSpec> = classes
         .iter()
         .filter(|class| class.class.name.as_str() == name)
         .collect();
-    let fitting: Vec<&&node_class::Draft> = named
+    let fitting: Vec<&&node_class::NodeClassSpec> = named
         .iter()
         .filter(|class| covers(&class.clusters, cluster))
         .collect();
@@ -331,7 +337,7 @@ fn class_of<'a>(
                 cluster.name.as_str()
             );
             let class = &named[0].section;
-            let finding = Finding::error(ProblemCode::UnknownReference, *span, detail)
+            let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, *span, detail)
                 .also(class.span("clusters"), "the clusters it is for")
                 .within(title)
                 .once();
@@ -344,7 +350,7 @@ fn class_of<'a>(
                 fitting.len(),
                 cluster.name.as_str()
             );
-            let finding = Finding::error(ProblemCode::AmbiguousReference, *span, detail)
+            let finding = SpannedDiagnostic::error(ProblemCode::AmbiguousReference, *span, detail)
                 .also(
                     first.section.span("clusters"),
                     "each element of for_each is for it",

@@ -4,13 +4,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use crate::config::diagnostic::{Problem, ProblemCode, Severity, SourceRange};
-use crate::config::eval::Fault;
-use crate::config::source::{Sources, Span};
+use crate::config::diagnostic::{Diagnostic, ProblemCode, Severity, SourceRange};
+use crate::config::eval::EvalError;
+use crate::config::source::{ConfigFiles, Span};
 
 /// A problem whose places are spans.
 #[derive(Debug)]
-pub(super) struct Finding {
+pub(super) struct SpannedDiagnostic {
     pub(super) severity: Severity,
     pub(super) code: ProblemCode,
     pub(super) detail: String,
@@ -24,7 +24,7 @@ pub(super) struct Finding {
     pub(super) once: bool,
 }
 
-impl Finding {
+impl SpannedDiagnostic {
     pub(super) fn error(code: ProblemCode, span: Span, detail: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
@@ -83,10 +83,10 @@ impl Finding {
 
 /// Everything found wrong so far.
 pub(super) struct Reporter {
-    pub(super) sources: Sources,
+    pub(super) sources: ConfigFiles,
     /// What must not be shown: the texts of sensitive values.
     hidden: RefCell<Vec<Span>>,
-    found: RefCell<Vec<(Span, Problem)>>,
+    found: RefCell<Vec<(Span, Diagnostic)>>,
     seen: RefCell<BTreeSet<(ProblemCode, Span, String)>>,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct Reporter {
 const FOUND_MAX: usize = 200;
 
 impl Reporter {
-    pub(super) fn new(sources: Sources) -> Self {
+    pub(super) fn new(sources: ConfigFiles) -> Self {
         Self {
             sources,
             hidden: RefCell::default(),
@@ -110,7 +110,7 @@ impl Reporter {
     }
 
     /// Takes in a finding, unless the same was found at the same place.
-    pub(super) fn add(&self, finding: Finding) {
+    pub(super) fn add(&self, finding: SpannedDiagnostic) {
         let Some(first) = finding.places.first().map(|(span, _)| *span) else {
             return;
         };
@@ -128,11 +128,11 @@ impl Reporter {
         if !fresh || alike.count() >= FOUND_MAX {
             return;
         }
-        let mut problem = Problem {
+        let mut problem = Diagnostic {
             severity: finding.severity,
             help: finding.help,
             values: finding.values,
-            ..Problem::error(finding.code, finding.detail)
+            ..Diagnostic::error(finding.code, finding.detail)
         };
         for (span, label) in &finding.places {
             problem.ranges.push(self.range(*span, label));
@@ -144,11 +144,11 @@ impl Reporter {
     }
 
     /// Takes in what the evaluator found.
-    pub(super) fn add_fault(&self, fault: Fault, title: &str) {
+    pub(super) fn add_fault(&self, fault: EvalError, title: &str) {
         if fault.silent {
             return;
         }
-        let mut finding = Finding::error(fault.code, fault.span, fault.detail)
+        let mut finding = SpannedDiagnostic::error(fault.code, fault.span, fault.detail)
             .label(fault.label)
             .maybe_help(fault.help)
             .within(title);
@@ -179,7 +179,7 @@ impl Reporter {
     }
 
     /// Everything found, in the order of the sources.
-    pub(super) fn into_problems(self) -> Vec<Problem> {
+    pub(super) fn into_problems(self) -> Vec<Diagnostic> {
         let mut found = self.found.into_inner();
         found.sort_by_key(|(span, _)| *span);
         found.into_iter().map(|(_, problem)| problem).collect()

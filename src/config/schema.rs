@@ -5,12 +5,12 @@
 
 pub mod blocks;
 
-use crate::config::id_format::Form;
+use crate::config::id_format::IdFormat;
 use crate::model::pool::Rate;
 
 /// How often a block may stand in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Repeat {
+pub enum Occurrence {
     /// Once.
     Once,
     /// Any number of times.
@@ -21,7 +21,7 @@ pub enum Repeat {
 
 /// What an argument takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ArgumentType {
     /// Any text.
     Text,
     /// A name as Kubernetes takes it for a label's value.
@@ -50,7 +50,7 @@ pub enum Kind {
         never: bool,
     },
     /// A text of a certain form.
-    Form(Form),
+    Form(IdFormat),
     /// A Kubernetes quantity of bytes within these bounds.
     Size(i64, i64),
     /// A count, or a percentage of nodes.
@@ -91,7 +91,7 @@ pub struct Argument {
     /// Name.
     pub name: &'static str,
     /// What it takes.
-    pub kind: Kind,
+    pub kind: ArgumentType,
     /// Its value where it is missing, as HCL; empty where it then has none.
     pub default: &'static str,
     /// Whether it must be there.
@@ -108,7 +108,7 @@ pub struct BlockType {
     /// What its label says, in capitals; none where it has no label.
     pub label: Option<&'static str>,
     /// How often it may stand in its place.
-    pub repeat: Repeat,
+    pub repeat: Occurrence,
     /// What it is for.
     pub about: &'static str,
     /// Its arguments.
@@ -131,7 +131,7 @@ impl BlockType {
     }
 }
 
-impl Kind {
+impl ArgumentType {
     /// What it takes, in a few words that complete "wants …".
     pub fn wants(&self) -> String {
         let list = |names: &[&str]| {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use hcl::Value;
 
-use crate::config::diagnostic::Problem;
+use crate::config::diagnostic::Diagnostic;
 use crate::config::value::{QUOTED_MAX, to_text};
 
 /// What stands in the place of a sensitive text.
@@ -21,12 +21,12 @@ const ANYWHERE_MIN: usize = 4;
 
 /// Every text that must not be shown.
 #[derive(Debug, Default)]
-pub(super) struct Secrets {
+pub(super) struct SecretTexts {
     /// As they are looked for, the longest first: one may be a part of another.
     texts: RefCell<BTreeSet<(Reverse<usize>, String)>>,
 }
 
-impl Secrets {
+impl SecretTexts {
     /// Keeps the texts and numbers in a value out of every message. Its keys are mostly names of
     /// attributes, as messages have them: they are replaced where they are quoted.
     pub(super) fn learn(&self, value: &Value) {
@@ -75,7 +75,7 @@ impl Secrets {
     }
 
     /// The problems without any of them.
-    pub(super) fn kept_from(&self, mut problems: Vec<Problem>) -> Vec<Problem> {
+    pub(super) fn kept_from(&self, mut problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
         let texts = self.texts.borrow();
         let clean = |shown: &mut String| {
             for (_, text) in texts.iter() {

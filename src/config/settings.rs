@@ -3,8 +3,8 @@
 
 use jiff::SignedDuration;
 
-use crate::config::config_diff::Written;
-use crate::config::diagnostic::Problem;
+use crate::config::config_diff::ConfigValues;
+use crate::config::diagnostic::Diagnostic;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetLimits;
 
@@ -85,7 +85,7 @@ impl Default for Telemetry {
 
 /// A parameter of AWS Systems Manager that holds outputs of Terraform.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Parameter {
+pub struct SsmOutput {
     /// Name or ARN.
     pub name: String,
     /// Region; none means that of the ARN, else the one that the daemon is in.
@@ -96,7 +96,7 @@ pub struct Parameter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Polled {
     /// Which one.
-    pub parameter: Parameter,
+    pub parameter: SsmOutput,
     /// How often it is looked at; none means only at a reload.
     pub every: Option<SignedDuration>,
 }
@@ -113,7 +113,7 @@ pub struct Config {
     /// Parameters that its values come from.
     pub polled: Vec<Polled>,
     /// Every argument that is set, as it is to be shown.
-    pub written: Written,
+    pub written: ConfigValues,
     /// What can be used, but hardly means what its author meant.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<Diagnostic>,
 }

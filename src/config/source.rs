@@ -60,11 +60,11 @@ struct Indexed {
 
 /// All files of a configuration.
 #[derive(Debug, Default)]
-pub(super) struct Sources {
+pub(super) struct ConfigFiles {
     files: Vec<Indexed>,
 }
 
-impl Sources {
+impl ConfigFiles {
     /// Takes in one more file and gives its place in the list.
     pub(super) fn add(&mut self, file: &SourceFile) -> usize {
         let text = file.text.strip_prefix(MARK).unwrap_or(&file.text);
@@ -142,11 +142,11 @@ impl Indexed {
 
 #[cfg(test)]
 mod tests {
-    use super::{SourceFile, Sources, Span};
+    use super::{ConfigFiles, SourceFile, Span};
 
     #[test]
     fn lines_and_columns_are_counted_in_characters() {
-        let mut sources = Sources::default();
+        let mut sources = ConfigFiles::default();
         let file = sources.add(&SourceFile::new("a.hcl", "\u{feff}ä = 1\r\nbö = 2"));
         let range = sources.range(Span::new(file, 8, 11), "");
         assert_eq!((range.start.line, range.start.column), (2, 1));

@@ -70,16 +70,16 @@ impl Block {
 #[derive(Clone, Debug)]
 pub(super) struct Expr {
     pub(super) span: Span,
-    pub(super) kind: Kind,
+    pub(super) kind: ExprKind,
 }
 
 /// What an expression is.
 #[derive(Clone, Debug)]
-pub(super) enum Kind {
+pub(super) enum ExprKind {
     Literal(Value),
     List(Vec<Expr>),
     Object(Vec<(Expr, Expr)>),
-    Template(Vec<Part>),
+    Template(Vec<TemplatePart>),
     Variable(String),
     Traversal(Box<Expr>, Vec<Step>),
     Call(Box<Call>),
@@ -133,10 +133,10 @@ pub(super) struct For {
 
 /// A piece of a template; marks that strip white space have been applied.
 #[derive(Clone, Debug)]
-pub(super) enum Part {
+pub(super) enum TemplatePart {
     Text(String),
     Value(Expr),
-    If(Box<(Expr, Vec<Part>, Vec<Part>)>),
+    If(Box<(Expr, Vec<TemplatePart>, Vec<TemplatePart>)>),
     For(Box<ForPart>),
 }
 
@@ -146,18 +146,18 @@ pub(super) struct ForPart {
     pub(super) key_name: Option<String>,
     pub(super) value_name: String,
     pub(super) collection: Expr,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<TemplatePart>,
 }
 
 impl Expr {
-    pub(super) fn new(span: Span, kind: Kind) -> Self {
+    pub(super) fn new(span: Span, kind: ExprKind) -> Self {
         Self { span, kind }
     }
 
     pub(super) fn operator(span: Span, operator: UnaryOperator, inner: Self) -> Self {
         let kind = match operator {
-            UnaryOperator::Not => Kind::Not,
-            UnaryOperator::Neg => Kind::Negate,
+            UnaryOperator::Not => ExprKind::Not,
+            UnaryOperator::Neg => ExprKind::Negate,
         };
         Self::new(span, kind(Box::new(inner)))
     }
@@ -169,10 +169,10 @@ impl Expr {
             return self.span;
         };
         match (&self.kind, first) {
-            (Kind::List(items), PathStep::Index(index)) => items
+            (ExprKind::List(items), PathStep::Index(index)) => items
                 .get(*index)
                 .map_or(self.span, |item| item.inner_span(rest)),
-            (Kind::Object(items), PathStep::Key(key) | PathStep::KeyItself(key)) => {
+            (ExprKind::Object(items), PathStep::Key(key) | PathStep::KeyItself(key)) => {
                 let found = items
                     .iter()
                     .find(|(own, _)| own.literal_text() == Some(key));
@@ -189,7 +189,7 @@ impl Expr {
     /// The text of an expression that is nothing but one.
     pub(super) fn literal_text(&self) -> Option<&str> {
         match &self.kind {
-            Kind::Literal(Value::String(text)) => Some(text),
+            ExprKind::Literal(Value::String(text)) => Some(text),
             _ => None,
         }
     }
@@ -198,16 +198,16 @@ impl Expr {
     pub(super) fn walk<'a>(&'a self, visit: &mut dyn FnMut(&'a Self)) {
         visit(self);
         match &self.kind {
-            Kind::Literal(_) | Kind::Variable(_) => {}
-            Kind::List(items) => items.iter().for_each(|item| item.walk(visit)),
-            Kind::Object(items) => {
+            ExprKind::Literal(_) | ExprKind::Variable(_) => {}
+            ExprKind::List(items) => items.iter().for_each(|item| item.walk(visit)),
+            ExprKind::Object(items) => {
                 for (key, value) in items {
                     key.walk(visit);
                     value.walk(visit);
                 }
             }
-            Kind::Template(parts) => walk_parts(parts, visit),
-            Kind::Traversal(base, steps) => {
+            ExprKind::Template(parts) => walk_parts(parts, visit),
+            ExprKind::Traversal(base, steps) => {
                 base.walk(visit);
                 for step in steps {
                     if let StepKind::Index(index) = &step.kind {
@@ -215,18 +215,18 @@ impl Expr {
                     }
                 }
             }
-            Kind::Call(call) => call.args.iter().for_each(|arg| arg.walk(visit)),
-            Kind::Not(inner) | Kind::Negate(inner) => inner.walk(visit),
-            Kind::Binary(sides) => {
+            ExprKind::Call(call) => call.args.iter().for_each(|arg| arg.walk(visit)),
+            ExprKind::Not(inner) | ExprKind::Negate(inner) => inner.walk(visit),
+            ExprKind::Binary(sides) => {
                 sides.0.walk(visit);
                 sides.2.walk(visit);
             }
-            Kind::Conditional(three) => {
+            ExprKind::Conditional(three) => {
                 three.0.walk(visit);
                 three.1.walk(visit);
                 three.2.walk(visit);
             }
-            Kind::For(each) => {
+            ExprKind::For(each) => {
                 each.collection.walk(visit);
                 each.value.walk(visit);
                 for inner in each.key.iter().chain(&each.condition) {
@@ -246,17 +246,17 @@ pub(super) enum PathStep {
     KeyItself(String),
 }
 
-fn walk_parts<'a>(parts: &'a [Part], visit: &mut dyn FnMut(&'a Expr)) {
+fn walk_parts<'a>(parts: &'a [TemplatePart], visit: &mut dyn FnMut(&'a Expr)) {
     for part in parts {
         match part {
-            Part::Text(_) => {}
-            Part::Value(expr) => expr.walk(visit),
-            Part::If(three) => {
+            TemplatePart::Text(_) => {}
+            TemplatePart::Value(expr) => expr.walk(visit),
+            TemplatePart::If(three) => {
                 three.0.walk(visit);
                 walk_parts(&three.1, visit);
                 walk_parts(&three.2, visit);
             }
-            Part::For(each) => {
+            TemplatePart::For(each) => {
                 each.collection.walk(visit);
                 walk_parts(&each.parts, visit);
             }

@@ -2,11 +2,11 @@
 //! It must not know which blocks and arguments there are.
 
 use crate::config::diagnostic::ProblemCode;
-use crate::config::report::Finding;
+use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
 
 /// The finding for a syntax error that the parser noticed at `offset`.
-pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> Finding {
+pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> SpannedDiagnostic {
     let offset = floor(text, offset.min(text.len()));
     let line_start = text[..offset].rfind('\n').map_or(0, |at| at + 1);
     let before = &text[line_start..offset];
@@ -14,13 +14,13 @@ pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> 
     let width = rest.chars().next().map_or(0, char::len_utf8);
     let at = |start: usize, end: usize| Span::new(file, start, end);
     let here = at(offset, offset + width);
-    let error = |span, detail: String| Finding::error(ProblemCode::Syntax, span, detail);
+    let error = |span, detail: String| SpannedDiagnostic::error(ProblemCode::Syntax, span, detail);
 
     if message.contains("redefined attribute") {
         let name: String = rest.chars().take_while(|c| name_char(*c)).collect();
         let span = at(offset, offset + name.len());
         let detail = format!("The argument {name:?} is there twice.");
-        let finding = Finding::error(ProblemCode::DuplicateArgument, span, detail);
+        let finding = SpannedDiagnostic::error(ProblemCode::DuplicateArgument, span, detail);
         return match first_use(text, offset, &name) {
             Some(first) => finding
                 .label("again here")
@@ -29,7 +29,7 @@ pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> 
         };
     }
     if message.contains("at most") {
-        return Finding::error(
+        return SpannedDiagnostic::error(
             ProblemCode::LimitExceeded,
             here,
             format!("There are too many levels here: {message}."),
@@ -75,10 +75,10 @@ pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> 
 }
 
 /// The finding where something was opened on the way to `offset` and should be closed by now.
-fn unfinished(text: &str, file: usize, offset: usize, message: &str) -> Option<Finding> {
+fn unfinished(text: &str, file: usize, offset: usize, message: &str) -> Option<SpannedDiagnostic> {
     let finding = |at: usize, width: usize, detail: &str, help: &str| {
         let span = Span::new(file, at, at + width);
-        let finding = Finding::error(ProblemCode::Syntax, span, detail);
+        let finding = SpannedDiagnostic::error(ProblemCode::Syntax, span, detail);
         Some(finding.label("opened here").help(help))
     };
     if message.contains("heredoc end") {

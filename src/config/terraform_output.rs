@@ -8,14 +8,14 @@ use hcl::{Map, Value};
 use jiff::SignedDuration;
 use serde_json::Value as Json;
 
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::eval::Known;
-use crate::config::functions::Held;
+use crate::config::eval::NamedValue;
+use crate::config::functions::ParameterState;
 use crate::config::functions::encoding::from_json;
-use crate::config::report::Finding;
-use crate::config::settings::{Parameter, Polled};
+use crate::config::report::SpannedDiagnostic;
+use crate::config::settings::{Polled, SsmOutput};
 
 /// The only type of data there is.
 pub(super) const TYPE: &str = "terraform_output";
@@ -35,26 +35,26 @@ const OF_PARAMETERS: [&str; 3] = ["region", "refresh", "mock"];
 const REFRESH: SignedDuration = SignedDuration::from_mins(5);
 
 /// All outputs, by the name of their block; none where some cannot be had, which is reported.
-pub(super) fn outputs(reader: &Reader<'_>, declared: &[Section]) -> Option<Known> {
-    let read = |section: &Section| Some((section.label().to_owned(), one(reader, section)?));
+pub(super) fn outputs(reader: &Decoder<'_>, declared: &[DecodedBlock]) -> Option<NamedValue> {
+    let read = |section: &DecodedBlock| Some((section.label().to_owned(), one(reader, section)?));
     // All of them, since each may have a fault of its own.
-    let all: Vec<Option<(String, Known)>> = declared.iter().map(read).collect();
-    let all: Option<Vec<(String, Known)>> = all.into_iter().collect();
+    let all: Vec<Option<(String, NamedValue)>> = declared.iter().map(read).collect();
+    let all: Option<Vec<(String, NamedValue)>> = all.into_iter().collect();
     let all = all?;
     let sensitive = all.iter().any(|(_, own)| own.sensitive);
     let values: Map<String, Value> = all
         .into_iter()
         .map(|(name, own)| (name, own.value))
         .collect();
-    Some(Known {
+    Some(NamedValue {
         value: Value::Object(values),
         sensitive,
     })
 }
 
 /// The parameters whose values are looked at again, with how often that is.
-pub(super) fn polled(declared: &[Section]) -> Vec<Polled> {
-    let polled = |section: &Section| {
+pub(super) fn polled(declared: &[DecodedBlock]) -> Vec<Polled> {
+    let polled = |section: &DecodedBlock| {
         Some(Polled {
             parameter: parameter(section)?,
             every: section
@@ -66,14 +66,14 @@ pub(super) fn polled(declared: &[Section]) -> Vec<Polled> {
 }
 
 /// The parameter that a block names.
-fn parameter(section: &Section) -> Option<Parameter> {
-    Some(Parameter {
+fn parameter(section: &DecodedBlock) -> Option<SsmOutput> {
+    Some(SsmOutput {
         name: section.owned(PARAMETER)?,
         region: section.owned("region"),
     })
 }
 
-fn one(reader: &Reader<'_>, section: &Section) -> Option<Known> {
+fn one(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
     let is_given = |name: &&str| section.has(name);
     let given: Vec<&str> = PLACES.into_iter().filter(is_given).collect();
     let [argument] = given[..] else {
@@ -102,12 +102,12 @@ fn one(reader: &Reader<'_>, section: &Section) -> Option<Known> {
     of_file(reader, section, argument).map(plain)
 }
 
-fn is_there(section: &Section, name: &str) -> bool {
+fn is_there(section: &DecodedBlock, name: &str) -> bool {
     section.has(name) || section.expr(name).is_some()
 }
 
-fn plain(value: Value) -> Known {
-    Known {
+fn plain(value: Value) -> NamedValue {
+    NamedValue {
         value,
         sensitive: false,
     }
@@ -115,26 +115,27 @@ fn plain(value: Value) -> Known {
 
 /// Reports a fault, at an argument or, where that is empty, at the block.
 fn refuse<T>(
-    reader: &Reader<'_>,
-    section: &Section,
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
     (code, argument, detail): (ProblemCode, &str, String),
     help: &str,
 ) -> Option<T> {
-    let finding = Finding::error(code, section.span(argument), detail).within(&section.title);
+    let finding =
+        SpannedDiagnostic::error(code, section.span(argument), detail).within(&section.title);
     reader.reporter.add(finding.help(help));
     None
 }
 
 /// What a parameter holds, or what stands in for it where nobody is to be asked. The latter is
 /// evaluated in any case: a fault in it is found before it is needed.
-fn of_parameter(reader: &Reader<'_>, section: &Section) -> Option<Known> {
+fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
     let mock = match section.expr("mock") {
         None => None,
         Some(expr) => match reader.evaluator.evaluate(expr, reader.scope, None) {
             Ok(known) if known.value.is_object() => Some(known),
             Ok(_) => {
                 let detail = "Outputs are a map from their names to values.".to_owned();
-                let finding = Finding::error(ProblemCode::WrongType, expr.span, detail);
+                let finding = SpannedDiagnostic::error(ProblemCode::WrongType, expr.span, detail);
                 let help = "write mock = { OUTPUT = value }";
                 reader
                     .reporter
@@ -153,15 +154,15 @@ fn of_parameter(reader: &Reader<'_>, section: &Section) -> Option<Known> {
         _ => format!("The parameter {}", parameter.name),
     };
     let text = match (reader.evaluator.environment.parameter)(&parameter) {
-        Held::Text(text) => text,
-        Held::Unasked if mock.is_some() => return mock,
-        Held::Unasked => {
+        ParameterState::Text(text) => text,
+        ParameterState::Unasked if mock.is_some() => return mock,
+        ParameterState::Unasked => {
             let detail = format!("{shown} is not asked for here, and nothing stands in for it.");
             let help = "write mock = { OUTPUT = value }, with values of the same shape";
             let at = (ProblemCode::MissingArgument, PARAMETER, detail);
             return refuse(reader, section, at, help);
         }
-        Held::Unreadable(why) => {
+        ParameterState::Unreadable(why) => {
             let detail = format!("{shown} cannot be read: {why}.");
             let help = "name a parameter that the daemon's identity may read by ssm:GetParameter";
             let at = (ProblemCode::Unreadable, PARAMETER, detail);
@@ -185,7 +186,7 @@ fn of_parameter(reader: &Reader<'_>, section: &Section) -> Option<Known> {
     )
 }
 
-fn of_file(reader: &Reader<'_>, section: &Section, argument: &str) -> Option<Value> {
+fn of_file(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str) -> Option<Value> {
     let environment = &reader.evaluator.environment;
     let path = environment.resolve(section.text(argument)?);
     let shown = match section.get(argument) {

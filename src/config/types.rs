@@ -4,7 +4,7 @@
 use hcl::{Map, Value};
 
 use crate::config::source::Span;
-use crate::config::syntax::{Call, Expr, Kind};
+use crate::config::syntax::{Call, Expr, ExprKind};
 use crate::config::value::{nearest, quote, to_bool, to_number, to_text};
 
 /// The type of a variable.
@@ -48,9 +48,9 @@ impl Type {
     /// The type an expression stands for: `string`, `list(string)` and so on.
     pub(super) fn parse(expr: &Expr) -> Result<Self, NoType> {
         match &expr.kind {
-            Kind::Variable(name) => Self::named(name, expr.span),
-            Kind::Literal(Value::String(name)) => Self::named(name, expr.span),
-            Kind::Call(call) => Self::constructed(call, expr.span),
+            ExprKind::Variable(name) => Self::named(name, expr.span),
+            ExprKind::Literal(Value::String(name)) => Self::named(name, expr.span),
+            ExprKind::Call(call) => Self::constructed(call, expr.span),
             _ => Err(NoType::new(expr.span, "A type is expected here.")),
         }
     }
@@ -85,10 +85,10 @@ impl Type {
             ("list", _) => Self::List(Box::new(Self::parse(inner)?)),
             ("set", _) => Self::Set(Box::new(Self::parse(inner)?)),
             ("map", _) => Self::Map(Box::new(Self::parse(inner)?)),
-            ("tuple", Kind::List(items)) => {
+            ("tuple", ExprKind::List(items)) => {
                 Self::Tuple(items.iter().map(Self::parse).collect::<Result<_, _>>()?)
             }
-            ("object", Kind::Object(items)) => {
+            ("object", ExprKind::Object(items)) => {
                 let mut attributes = Vec::new();
                 for (key, item) in items {
                     let Some(name) = key.literal_text() else {
@@ -121,17 +121,17 @@ impl Type {
     /// The type of an object's attribute, perhaps within `optional(…)`.
     fn attribute(expr: &Expr) -> Result<(Self, Option<Value>), NoType> {
         let call = match &expr.kind {
-            Kind::Call(call) if call.name == "optional" => call,
+            ExprKind::Call(call) if call.name == "optional" => call,
             _ => return Ok((Self::parse(expr)?, None)),
         };
         match call.args.as_slice() {
             [kind] => Ok((Self::parse(kind)?, Some(Value::Null))),
             [kind, default] => match &default.kind {
-                Kind::Literal(literal) => Ok((Self::parse(kind)?, Some(literal.clone()))),
-                Kind::List(items) if items.is_empty() => {
+                ExprKind::Literal(literal) => Ok((Self::parse(kind)?, Some(literal.clone()))),
+                ExprKind::List(items) if items.is_empty() => {
                     Ok((Self::parse(kind)?, Some(Value::Array(Vec::new()))))
                 }
-                Kind::Object(items) if items.is_empty() => {
+                ExprKind::Object(items) if items.is_empty() => {
                     Ok((Self::parse(kind)?, Some(Value::Object(Map::new()))))
                 }
                 _ => Err(NoType::new(

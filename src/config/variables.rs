@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 
 use hcl::Value;
 
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::eval::{Fault, Known, Scope};
-use crate::config::report::Finding;
+use crate::config::eval::{EvalError, EvalScope, NamedValue};
+use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
-use crate::config::syntax::native::{Place, parse_expr};
-use crate::config::syntax::{Expr, Kind};
+use crate::config::syntax::native::{TemplateSite, parse_expr};
+use crate::config::syntax::{Expr, ExprKind};
 use crate::config::types::Type;
 use crate::config::value::{nearest, to_text};
 
 /// A value for a variable, from outside.
 #[derive(Clone, Debug)]
-pub(super) struct Given {
+pub(super) struct VariableValue {
     pub(super) name: String,
     pub(super) source: GivenSource,
     /// Where the value is.
@@ -48,7 +48,11 @@ pub(super) enum Strictness {
 }
 
 /// Reports values that no variable takes.
-pub(super) fn check_given(reader: &Reader<'_>, given: &[Given], declared: &[Section]) {
+pub(super) fn check_given(
+    reader: &Decoder<'_>,
+    given: &[VariableValue],
+    declared: &[DecodedBlock],
+) {
     for one in given {
         let known = declared.iter().any(|section| section.label() == one.name);
         if known || one.strict == Strictness::Ignored {
@@ -57,10 +61,10 @@ pub(super) fn check_given(reader: &Reader<'_>, given: &[Given], declared: &[Sect
         let detail = format!("No variable {:?} is declared.", one.name);
         let code = ProblemCode::UndeclaredVariable;
         let finding = match one.strict {
-            Strictness::Error => Finding::error(code, one.span, detail),
-            _ => Finding::warning(code, one.span, detail),
+            Strictness::Error => SpannedDiagnostic::error(code, one.span, detail),
+            _ => SpannedDiagnostic::warning(code, one.span, detail),
         };
-        let names = declared.iter().map(Section::label);
+        let names = declared.iter().map(DecodedBlock::label);
         let near = nearest(&one.name, names);
         let help = near.map(|near| format!("did you mean {near:?}?"));
         reader.reporter.add(finding.maybe_help(help));
@@ -69,17 +73,17 @@ pub(super) fn check_given(reader: &Reader<'_>, given: &[Given], declared: &[Sect
 
 /// A variable's value, and where it comes from.
 #[derive(Debug)]
-pub(super) struct Resolved {
-    pub(super) known: Option<Known>,
+pub(super) struct ResolvedVariable {
+    pub(super) known: Option<NamedValue>,
     pub(super) origin: Span,
 }
 
 /// The value of each variable. What has none is none.
 pub(super) fn resolve(
-    reader: &Reader<'_>,
-    declared: &[Section],
-    given: &[Given],
-) -> BTreeMap<String, Resolved> {
+    reader: &Decoder<'_>,
+    declared: &[DecodedBlock],
+    given: &[VariableValue],
+) -> BTreeMap<String, ResolvedVariable> {
     let mut resolved = BTreeMap::new();
     for section in declared {
         let last = given.iter().rev().find(|one| one.name == section.label());
@@ -88,7 +92,11 @@ pub(super) fn resolve(
     resolved
 }
 
-fn one(reader: &Reader<'_>, section: &Section, given: Option<&Given>) -> Resolved {
+fn one(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+    given: Option<&VariableValue>,
+) -> ResolvedVariable {
     let sensitive = section.flag("sensitive") == Some(true);
     let kind = section.expr("type").map(Type::parse);
     let default = section.expr("default");
@@ -103,7 +111,8 @@ fn one(reader: &Reader<'_>, section: &Section, given: Option<&Given>) -> Resolve
     }
     let known = match (kind.transpose(), given, default) {
         (Err(fault), ..) => {
-            let finding = Finding::error(ProblemCode::InvalidType, fault.span, fault.detail);
+            let finding =
+                SpannedDiagnostic::error(ProblemCode::InvalidType, fault.span, fault.detail);
             let finding = finding.maybe_help(fault.help).within(&section.title);
             reader.reporter.add(finding);
             None
@@ -124,14 +133,14 @@ fn one(reader: &Reader<'_>, section: &Section, given: Option<&Given>) -> Resolve
     if let Some(value) = known.as_ref().filter(|_| sensitive) {
         reader.evaluator.secrets.learn(value);
     }
-    let known = known.map(|value| Known { value, sensitive });
-    Resolved { known, origin }
+    let known = known.map(|value| NamedValue { value, sensitive });
+    ResolvedVariable { known, origin }
 }
 
-fn missing(reader: &Reader<'_>, section: &Section) {
+fn missing(reader: &Decoder<'_>, section: &DecodedBlock) {
     let name = section.label();
     let detail = format!("The variable {name:?} has neither a value nor a default.");
-    let finding = Finding::error(ProblemCode::MissingVariable, section.header, detail)
+    let finding = SpannedDiagnostic::error(ProblemCode::MissingVariable, section.header, detail)
         .help(format!(
             "give it with --var {name}=VALUE, in a file with --var-file, or as OUTRIGGER_VAR_{name}"
         ))
@@ -140,12 +149,12 @@ fn missing(reader: &Reader<'_>, section: &Section) {
 }
 
 /// The value of an expression that may use functions, but no names.
-fn plain(reader: &Reader<'_>, expr: &Expr, title: &str) -> Option<Value> {
-    match reader.evaluator.evaluate(expr, &Scope::default(), None) {
+fn plain(reader: &Decoder<'_>, expr: &Expr, title: &str) -> Option<Value> {
+    match reader.evaluator.evaluate(expr, &EvalScope::default(), None) {
         Ok(known) => Some(known.value),
         Err(fault) => {
             let fault = match fault.code {
-                ProblemCode::UnknownReference => Box::new(Fault {
+                ProblemCode::UnknownReference => Box::new(EvalError {
                     detail: "The value of a variable cannot depend on other values.".to_owned(),
                     help: Some("put it into locals, which may".to_owned()),
                     ..*fault
@@ -158,7 +167,7 @@ fn plain(reader: &Reader<'_>, expr: &Expr, title: &str) -> Option<Value> {
     }
 }
 
-fn given_value(reader: &Reader<'_>, given: &Given, kind: Option<&Type>) -> Option<Value> {
+fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>) -> Option<Value> {
     let text = match &given.source {
         GivenSource::Expr(expr) => return plain(reader, expr, ""),
         GivenSource::Text(text) => text,
@@ -167,10 +176,15 @@ fn given_value(reader: &Reader<'_>, given: &Given, kind: Option<&Type>) -> Optio
     let Some(kind) = kind.filter(|kind| !kind.is_plain()) else {
         return literal();
     };
-    let place = Place::From(Span::new(given.span.file, 0, text.len()));
+    let place = TemplateSite::From(Span::new(given.span.file, 0, text.len()));
     match parse_expr(text, place) {
-        Ok(expr) if *kind == Type::Any && !matches!(expr.kind, Kind::List(_) | Kind::Object(_)) => {
-            let known = reader.evaluator.evaluate(&expr, &Scope::default(), None);
+        Ok(expr)
+            if *kind == Type::Any
+                && !matches!(expr.kind, ExprKind::List(_) | ExprKind::Object(_)) =>
+        {
+            let known = reader
+                .evaluator
+                .evaluate(&expr, &EvalScope::default(), None);
             known.map_or_else(|_| literal(), |known| Some(known.value))
         }
         Ok(expr) => plain(reader, &expr, ""),
@@ -185,15 +199,15 @@ fn given_value(reader: &Reader<'_>, given: &Given, kind: Option<&Type>) -> Optio
             let span = Span::new(given.span.file, error.location().offset(), text.len());
             reader
                 .reporter
-                .add(Finding::error(ProblemCode::Syntax, span, detail));
+                .add(SpannedDiagnostic::error(ProblemCode::Syntax, span, detail));
             None
         }
     }
 }
 
 fn fit(
-    reader: &Reader<'_>,
-    section: &Section,
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
     value: &Value,
     kind: Option<&Type>,
     origin: Span,
@@ -207,7 +221,7 @@ fn fit(
             why
         };
         let detail = format!("The value of the variable {name:?} does not fit its type: {why}.");
-        let mut finding = Finding::error(ProblemCode::WrongType, origin, detail);
+        let mut finding = SpannedDiagnostic::error(ProblemCode::WrongType, origin, detail);
         if let Some(kind) = section.expr("type") {
             finding = finding.also(kind.span, "its type");
         }
@@ -225,9 +239,9 @@ fn fit(
 
 /// Checks the variables' rules, which may name all variables.
 pub(super) fn validate(
-    reader: &Reader<'_>,
-    declared: &[Section],
-    resolved: &BTreeMap<String, Resolved>,
+    reader: &Decoder<'_>,
+    declared: &[DecodedBlock],
+    resolved: &BTreeMap<String, ResolvedVariable>,
 ) {
     for section in declared {
         let found = resolved
@@ -242,7 +256,7 @@ pub(super) fn validate(
     }
 }
 
-fn check_rule(reader: &Reader<'_>, section: &Section, rule: &Section, origin: Span) {
+fn check_rule(reader: &Decoder<'_>, section: &DecodedBlock, rule: &DecodedBlock, origin: Span) {
     let (Some(condition), Some(message)) = (rule.expr("condition"), rule.expr("error_message"))
     else {
         return;
@@ -267,14 +281,14 @@ fn check_rule(reader: &Reader<'_>, section: &Section, rule: &Section, origin: Sp
                     return;
                 }
             };
-            let finding = Finding::error(ProblemCode::ValidationFailed, origin, detail)
+            let finding = SpannedDiagnostic::error(ProblemCode::ValidationFailed, origin, detail)
                 .also(condition.span, "refused by this rule")
                 .within(&section.title);
             reader.reporter.add(finding);
         }
         _ => {
             let detail = "A condition is true or false, and this is neither.";
-            let finding = Finding::error(ProblemCode::WrongType, condition.span, detail);
+            let finding = SpannedDiagnostic::error(ProblemCode::WrongType, condition.span, detail);
             reader.reporter.add(finding.within(&rule.title));
         }
     }

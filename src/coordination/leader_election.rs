@@ -26,7 +26,7 @@ const LASTS_MAX: Duration = Duration::from_mins(5);
 
 /// What a Lease says of who holds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Hold {
+pub struct LeaseHolder {
     /// Whoever holds it; empty where nobody does.
     pub holder: String,
     /// When it was renewed by the holder's clock: only whether it changes counts.
@@ -37,7 +37,7 @@ pub struct Hold {
 
 /// Whom a Lease belongs to at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum LeaseOwner {
     /// To nobody: whoever comes may have it.
     Free,
     /// To this host.
@@ -48,13 +48,13 @@ pub enum Sight {
 
 /// A host as it tries for the Lease of one cluster. Times are spans since any one moment.
 #[derive(Clone, Debug)]
-pub struct Candidate {
+pub struct LeaseObserver {
     me: String,
     /// What the Lease said last, and when it was first seen to say so.
-    seen: Option<(Hold, Duration)>,
+    seen: Option<(LeaseHolder, Duration)>,
 }
 
-impl Candidate {
+impl LeaseObserver {
     /// One that has seen nothing yet.
     pub fn new(me: &str) -> Self {
         Self {
@@ -67,19 +67,19 @@ impl Candidate {
     /// cannot act any more, whatever its Lease says.
     pub fn see(
         &mut self,
-        hold: Option<Hold>,
+        hold: Option<LeaseHolder>,
         now: Duration,
         has_died: impl Fn(&str) -> bool,
-    ) -> Sight {
+    ) -> LeaseOwner {
         // Whoever removed it has not told the holder: that acts until it finds out.
         let known = || self.seen.clone().map(|(known, _)| known);
         let hold = hold.or_else(known).unwrap_or_default();
         if hold.holder.is_empty() {
             self.seen = None;
-            return Sight::Free;
+            return LeaseOwner::Free;
         }
         if hold.holder == self.me {
-            return Sight::Mine;
+            return LeaseOwner::Mine;
         }
         let since = match &self.seen {
             Some((known, since)) if *known == hold => *since,
@@ -90,16 +90,16 @@ impl Candidate {
         let is_over = left.is_zero() || has_died(&hold.holder);
         self.seen = Some((hold, since));
         if is_over {
-            Sight::Free
+            LeaseOwner::Free
         } else {
-            Sight::Theirs(left)
+            LeaseOwner::Theirs(left)
         }
     }
 }
 
 /// What is known of the Lease of one of the clusters that are led together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum LeaseStatus {
     /// It has not been read yet.
     Unknown,
     /// Its cluster does not answer, or lets nobody hold it.
@@ -119,7 +119,7 @@ pub fn host_of(holder: &str) -> &str {
 
 /// The cluster that this host asks for, where each is led by itself: the first of whoever leads the
 /// most, if that is two more than it leads itself at least. One fewer would only change places.
-pub fn asks_for(company: &BTreeMap<ClusterName, Place>) -> Option<&ClusterName> {
+pub fn asks_for(company: &BTreeMap<ClusterName, LeaseStatus>) -> Option<&ClusterName> {
     let (mine, theirs) = led(company)?;
     let (_, most) = theirs.into_iter().max_by_key(|(_, own)| own.len())?;
     let first = most.first().copied()?;
@@ -127,7 +127,7 @@ pub fn asks_for(company: &BTreeMap<ClusterName, Place>) -> Option<&ClusterName> 
 }
 
 /// Whether this host gives one of its clusters to another that asks for it.
-pub fn gives_to(host: &str, company: &BTreeMap<ClusterName, Place>) -> bool {
+pub fn gives_to(host: &str, company: &BTreeMap<ClusterName, LeaseStatus>) -> bool {
     led(company).is_some_and(|(mine, theirs)| {
         let has = theirs.get(host).map_or(0, Vec::len);
         mine >= has + 2
@@ -136,16 +136,16 @@ pub fn gives_to(host: &str, company: &BTreeMap<ClusterName, Place>) -> bool {
 
 /// How many clusters this host leads, and which each of the others does; none before all is known.
 fn led(
-    company: &BTreeMap<ClusterName, Place>,
+    company: &BTreeMap<ClusterName, LeaseStatus>,
 ) -> Option<(usize, BTreeMap<&str, Vec<&ClusterName>>)> {
     let mut mine = 0;
     let mut theirs: BTreeMap<&str, Vec<&ClusterName>> = BTreeMap::new();
     for (name, place) in company {
         match place {
-            Place::Unknown => return None,
-            Place::Mine => mine += 1,
-            Place::Theirs(host) => theirs.entry(host).or_default().push(name),
-            Place::Unreachable | Place::Free => {}
+            LeaseStatus::Unknown => return None,
+            LeaseStatus::Mine => mine += 1,
+            LeaseStatus::Theirs(host) => theirs.entry(host).or_default().push(name),
+            LeaseStatus::Unreachable | LeaseStatus::Free => {}
         }
     }
     Some((mine, theirs))
@@ -154,12 +154,12 @@ fn led(
 /// Whether a host may hold the Lease of a cluster, which it can reach, that is led together with
 /// others: all follow the first of them, by name, that answers. Who holds that one takes the
 /// others, and everybody else lets go of them.
-pub fn may_hold(cluster: &ClusterName, company: &BTreeMap<ClusterName, Place>) -> bool {
+pub fn may_hold(cluster: &ClusterName, company: &BTreeMap<ClusterName, LeaseStatus>) -> bool {
     let mut places = company.iter();
-    match places.find(|(name, place)| *name == cluster || **place != Place::Unreachable) {
+    match places.find(|(name, place)| *name == cluster || **place != LeaseStatus::Unreachable) {
         None => true,
         Some((first, _)) if first == cluster => true,
-        Some((_, place)) => *place == Place::Mine,
+        Some((_, place)) => *place == LeaseStatus::Mine,
     }
 }
 
@@ -169,7 +169,8 @@ mod tests {
     use std::time::Duration;
 
     use super::{
-        ACTS, Candidate, Hold, LASTS, LASTS_MAX, Place, RETRY, Sight, asks_for, gives_to, may_hold,
+        ACTS, LASTS, LASTS_MAX, LeaseHolder, LeaseObserver, LeaseOwner, LeaseStatus, RETRY,
+        asks_for, gives_to, may_hold,
     };
     use crate::model::id::ClusterName;
 
@@ -177,8 +178,8 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn hold(holder: &str, renewed: &str) -> Hold {
-        Hold {
+    fn hold(holder: &str, renewed: &str) -> LeaseHolder {
+        LeaseHolder {
             holder: holder.to_owned(),
             renewed: renewed.to_owned(),
             lasts: LASTS,
@@ -191,65 +192,74 @@ mod tests {
 
     #[test]
     fn a_lease_is_over_when_it_was_seen_unchanged_for_as_long_as_it_lasts() {
-        let mut own = Candidate::new("b");
+        let mut own = LeaseObserver::new("b");
         let mut see = |renewed, now| own.see(Some(hold("a", renewed)), seconds(now), alive);
         assert_eq!(
             see("1", 100),
-            Sight::Theirs(seconds(15)),
+            LeaseOwner::Theirs(seconds(15)),
             "however old it is"
         );
-        assert_eq!(see("1", 110), Sight::Theirs(seconds(5)));
-        assert_eq!(see("2", 112), Sight::Theirs(seconds(15)), "renewed");
-        assert_eq!(see("2", 126), Sight::Theirs(seconds(1)));
-        assert_eq!(see("2", 127), Sight::Free);
+        assert_eq!(see("1", 110), LeaseOwner::Theirs(seconds(5)));
+        assert_eq!(see("2", 112), LeaseOwner::Theirs(seconds(15)), "renewed");
+        assert_eq!(see("2", 126), LeaseOwner::Theirs(seconds(1)));
+        assert_eq!(see("2", 127), LeaseOwner::Free);
     }
 
     #[test]
     fn whose_lease_it_is_decides_what_is_seen() {
-        let mut own = Candidate::new("b");
-        assert_eq!(own.see(Some(hold("", "")), seconds(0), alive), Sight::Free);
+        let mut own = LeaseObserver::new("b");
+        assert_eq!(
+            own.see(Some(hold("", "")), seconds(0), alive),
+            LeaseOwner::Free
+        );
         assert_eq!(
             own.see(Some(hold("b", "1")), seconds(0), alive),
-            Sight::Mine
+            LeaseOwner::Mine
         );
         let died = |who: &str| who == "a";
-        assert_eq!(own.see(Some(hold("a", "1")), seconds(0), died), Sight::Free);
+        assert_eq!(
+            own.see(Some(hold("a", "1")), seconds(0), died),
+            LeaseOwner::Free
+        );
         let theirs = own.see(Some(hold("c", "1")), seconds(0), died);
-        assert_eq!(theirs, Sight::Theirs(LASTS));
+        assert_eq!(theirs, LeaseOwner::Theirs(LASTS));
         let c = own.see(Some(hold("c", "1")), seconds(14), died);
-        assert_eq!(c, Sight::Theirs(seconds(1)));
+        assert_eq!(c, LeaseOwner::Theirs(seconds(1)));
         let other = own.see(Some(hold("d", "1")), seconds(14), died);
         assert_eq!(
             other,
-            Sight::Theirs(LASTS),
+            LeaseOwner::Theirs(LASTS),
             "another holder is another hold"
         );
     }
 
     #[test]
     fn a_lease_that_somebody_removed_is_its_holders_until_it_is_over() {
-        let mut own = Candidate::new("b");
+        let mut own = LeaseObserver::new("b");
         assert_eq!(
             own.see(None, seconds(0), alive),
-            Sight::Free,
+            LeaseOwner::Free,
             "there never was one"
         );
         own.see(Some(hold("a", "1")), seconds(0), alive);
-        assert_eq!(own.see(None, seconds(5), alive), Sight::Theirs(seconds(10)));
-        assert_eq!(own.see(None, seconds(15), alive), Sight::Free);
+        assert_eq!(
+            own.see(None, seconds(5), alive),
+            LeaseOwner::Theirs(seconds(10))
+        );
+        assert_eq!(own.see(None, seconds(15), alive), LeaseOwner::Free);
         own.see(Some(hold("a", "2")), seconds(20), alive);
         let let_go = own.see(Some(hold("", "2")), seconds(21), alive);
-        assert_eq!(let_go, Sight::Free, "it was let go");
-        assert_eq!(own.see(None, seconds(22), alive), Sight::Free);
+        assert_eq!(let_go, LeaseOwner::Free, "it was let go");
+        assert_eq!(own.see(None, seconds(22), alive), LeaseOwner::Free);
     }
 
     #[test]
     fn nobody_is_kept_out_for_long_by_one_mistake() {
-        let mut own = Candidate::new("b");
+        let mut own = LeaseObserver::new("b");
         let mut long = hold("a", "1");
         long.lasts = Duration::from_secs(1 << 40);
         let sight = own.see(Some(long), seconds(0), alive);
-        assert_eq!(sight, Sight::Theirs(LASTS_MAX));
+        assert_eq!(sight, LeaseOwner::Theirs(LASTS_MAX));
     }
 
     #[test]
@@ -261,9 +271,9 @@ mod tests {
 
     #[test]
     fn clusters_that_are_led_together_follow_the_first_that_answers() {
-        use Place::{Free, Mine, Unknown, Unreachable};
-        let theirs = || Place::Theirs("x".to_owned());
-        let may = |places: [Place; 3]| {
+        use LeaseStatus::{Free, Mine, Unknown, Unreachable};
+        let theirs = || LeaseStatus::Theirs("x".to_owned());
+        let may = |places: [LeaseStatus; 3]| {
             let names = ["a", "b", "c"].map(|name| name.into());
             let company: BTreeMap<_, _> = names.clone().into_iter().zip(places).collect();
             names.map(|name| may_hold(&name, &company))
@@ -285,13 +295,13 @@ mod tests {
 
     /// Who leads which of the clusters `0`, `1` and so on: `m` this host, `f` nobody, `?` unknown,
     /// `-` none can, and else the host of that letter.
-    fn company(places: &str) -> BTreeMap<ClusterName, Place> {
+    fn company(places: &str) -> BTreeMap<ClusterName, LeaseStatus> {
         let place = |own: char| match own {
-            'm' => Place::Mine,
-            'f' => Place::Free,
-            '?' => Place::Unknown,
-            '-' => Place::Unreachable,
-            host => Place::Theirs(host.to_string()),
+            'm' => LeaseStatus::Mine,
+            'f' => LeaseStatus::Free,
+            '?' => LeaseStatus::Unknown,
+            '-' => LeaseStatus::Unreachable,
+            host => LeaseStatus::Theirs(host.to_string()),
         };
         let named = places.chars().enumerate();
         let named = named.map(|(at, own)| (ClusterName(at.to_string()), place(own)));

@@ -50,7 +50,7 @@ const VERSION: &str = "v1";
 
 /// A Lease as it was read: only what counts here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lease {
+pub struct AnnotatedLease {
     /// Its resource version.
     pub version: String,
     /// Its annotations.
@@ -134,7 +134,7 @@ impl fmt::Display for Pause {
 
 /// A node that was let go under a rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LetGo {
+pub struct DisruptionRecord {
     /// Its pool.
     pub pool: PoolName,
     /// Why it left.
@@ -145,7 +145,7 @@ pub struct LetGo {
 
 /// What is remembered of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Notes {
+pub struct LeaseAnnotations {
     /// Why it is not known what the Lease says: then nothing voluntary is done.
     pub fault: Option<String>,
     /// Version of the Lease; none where there is none.
@@ -153,14 +153,14 @@ pub struct Notes {
     /// Pauses, by pool; that of the whole cluster has none.
     pub pauses: BTreeMap<Option<PoolName>, Pause>,
     /// Nodes that were let go, by claim.
-    pub let_go: BTreeMap<ClaimId, LetGo>,
+    pub let_go: BTreeMap<ClaimId, DisruptionRecord>,
     /// Why it is not known which nodes were let go: then rates are used up.
     pub garbled: Option<String>,
     /// Ids that a person has accepted.
     pub accepted: BTreeSet<String>,
 }
 
-impl Notes {
+impl LeaseAnnotations {
     /// Whether others say the same, whatever version of the Lease they are of.
     pub fn says_as(&self, other: &Self) -> bool {
         let version = self.version.clone();
@@ -175,7 +175,7 @@ impl Notes {
     ///
     /// Who was let go is known to whoever runs, too: `known` is kept where the Lease does not say
     /// it, since somebody has deleted it or that annotation.
-    pub fn read(lease: Option<&Lease>, known: &Self) -> Self {
+    pub fn read(lease: Option<&AnnotatedLease>, known: &Self) -> Self {
         let mut notes = Self::default();
         let Some(lease) = lease else {
             notes.let_go.clone_from(&known.let_go);
@@ -218,10 +218,14 @@ impl Notes {
 
     /// What the annotation is to say, that nodes were let go beside those that are remembered since
     /// `from`; none where they are more than it may hold.
-    pub fn let_go_text(&self, more: &BTreeMap<ClaimId, LetGo>, from: Timestamp) -> Option<String> {
+    pub fn let_go_text(
+        &self,
+        more: &BTreeMap<ClaimId, DisruptionRecord>,
+        from: Timestamp,
+    ) -> Option<String> {
         let known = self.let_go.iter().filter(|(_, own)| own.at > from);
-        let all: BTreeMap<&ClaimId, &LetGo> = known.chain(more).collect();
-        let one = |(claim, own): (&ClaimId, &LetGo)| {
+        let all: BTreeMap<&ClaimId, &DisruptionRecord> = known.chain(more).collect();
+        let one = |(claim, own): (&ClaimId, &DisruptionRecord)| {
             let (second, reason) = (own.at.as_second(), own.reason.as_str());
             format!(";{claim} {second} {reason} {}", own.pool)
         };
@@ -237,7 +241,7 @@ impl Notes {
 }
 
 /// Reads [`LET_GO`].
-fn parse(text: &str) -> Result<BTreeMap<ClaimId, LetGo>, String> {
+fn parse(text: &str) -> Result<BTreeMap<ClaimId, DisruptionRecord>, String> {
     let bad = |what: &str| {
         let what: String = what.chars().take(40).collect();
         format!("the annotation {LET_GO} of the Lease does not parse at {what:?}")
@@ -258,7 +262,7 @@ fn parse(text: &str) -> Result<BTreeMap<ClaimId, LetGo>, String> {
             return Err(bad(part));
         };
         let pool = PoolName::from(pool);
-        all.insert(ClaimId::from(claim), LetGo { pool, reason, at });
+        all.insert(ClaimId::from(claim), DisruptionRecord { pool, reason, at });
         if all.len() > LET_GO_MAX {
             return Err(format!(
                 "the annotation {LET_GO} of the Lease names more than {LET_GO_MAX} nodes"
@@ -275,8 +279,8 @@ mod tests {
     use jiff::Timestamp;
 
     use super::{
-        ACCEPTED, LET_GO, LET_GO_MAX, Lease, LetGo, Notes, PAUSE, PAUSE_POOL, Pause, accepted_with,
-        pause_key,
+        ACCEPTED, AnnotatedLease, DisruptionRecord, LET_GO, LET_GO_MAX, LeaseAnnotations, PAUSE,
+        PAUSE_POOL, Pause, accepted_with, pause_key,
     };
     use crate::model::id::{ClaimId, PoolName};
     use crate::model::pool::Reason;
@@ -285,17 +289,17 @@ mod tests {
         Timestamp::from_second(second).expect("in range")
     }
 
-    fn lease(annotations: &[(&str, &str)]) -> Lease {
+    fn lease(annotations: &[(&str, &str)]) -> AnnotatedLease {
         let own = annotations.iter();
         let own = own.map(|(key, text)| ((*key).to_owned(), (*text).to_owned()));
-        Lease {
+        AnnotatedLease {
             version: "7".into(),
             annotations: own.collect(),
         }
     }
 
-    fn let_go(second: i64) -> LetGo {
-        LetGo {
+    fn let_go(second: i64) -> DisruptionRecord {
+        DisruptionRecord {
             pool: "general".into(),
             reason: Reason::Expired,
             at: at(second),
@@ -304,10 +308,13 @@ mod tests {
 
     #[test]
     fn of_what_was_accepted_the_id_counts_and_without_a_lease_nothing_is() {
-        let known = Notes::read(Some(&lease(&[(ACCEPTED, " 0123 \n")])), &Notes::default());
+        let known = LeaseAnnotations::read(
+            Some(&lease(&[(ACCEPTED, " 0123 \n")])),
+            &LeaseAnnotations::default(),
+        );
         assert_eq!(known.accepted, ["0123".to_owned()].into());
         for gone in [None, Some(&lease(&[]))] {
-            assert!(Notes::read(gone, &known).accepted.is_empty());
+            assert!(LeaseAnnotations::read(gone, &known).accepted.is_empty());
         }
         let rows = [
             (None, "0123", "0123"),
@@ -326,7 +333,7 @@ mod tests {
         let many: Vec<String> = (0..40).map(|own| format!("one/ends/{own}")).collect();
         let text = accepted_with(Some(&many.join(" ")), "one/ends/40");
         assert_eq!(text.split(' ').count(), super::ACCEPTED_MAX + 1);
-        let read = Notes::read(Some(&lease(&[(ACCEPTED, &text)])), &known);
+        let read = LeaseAnnotations::read(Some(&lease(&[(ACCEPTED, &text)])), &known);
         assert!(read.accepted.contains("one/ends/40") && read.accepted.len() <= 16);
     }
 
@@ -373,7 +380,7 @@ mod tests {
             (&pool("b"), "always for good"),
             ("outrigger.dev/other", "x"),
         ]);
-        let notes = Notes::read(Some(&given), &Notes::default());
+        let notes = LeaseAnnotations::read(Some(&given), &LeaseAnnotations::default());
         let rows = [
             ("a", 50, Some((false, Some(at(200))))),
             ("a", 200, None),
@@ -395,9 +402,9 @@ mod tests {
     #[test]
     fn who_was_let_go_goes_to_text_and_back_and_old_ones_are_left_out() {
         let one = |claim: &str, second| (ClaimId::from(claim), let_go(second));
-        let notes = Notes {
+        let notes = LeaseAnnotations {
             let_go: BTreeMap::from([one("old", 10), one("young", 90), one("again", 80)]),
-            ..Notes::default()
+            ..LeaseAnnotations::default()
         };
         let more = BTreeMap::from([one("new", 100), one("again", 100)]);
         let text = notes.let_go_text(&more, at(50)).expect("it fits");
@@ -405,7 +412,7 @@ mod tests {
             text,
             "v1;again 100 expired general;new 100 expired general;young 90 expired general"
         );
-        let back = Notes::read(Some(&lease(&[(LET_GO, &text)])), &notes);
+        let back = LeaseAnnotations::read(Some(&lease(&[(LET_GO, &text)])), &notes);
         let expect = [one("again", 100), one("new", 100), one("young", 90)];
         assert_eq!(back.let_go, BTreeMap::from(expect));
         assert_eq!(back.garbled, None);
@@ -415,15 +422,21 @@ mod tests {
 
     #[test]
     fn what_the_lease_does_not_say_is_remembered() {
-        let known = Notes {
+        let known = LeaseAnnotations {
             let_go: BTreeMap::from([(ClaimId::from("a"), let_go(10))]),
-            ..Notes::default()
+            ..LeaseAnnotations::default()
         };
-        assert_eq!(Notes::read(None, &known).let_go, known.let_go);
+        assert_eq!(LeaseAnnotations::read(None, &known).let_go, known.let_go);
         let bare = lease(&[]);
-        assert_eq!(Notes::read(Some(&bare), &known).let_go, known.let_go);
+        assert_eq!(
+            LeaseAnnotations::read(Some(&bare), &known).let_go,
+            known.let_go
+        );
         let none = lease(&[(LET_GO, "v1")]);
-        assert_eq!(Notes::read(Some(&none), &known).let_go, BTreeMap::new());
+        assert_eq!(
+            LeaseAnnotations::read(Some(&none), &known).let_go,
+            BTreeMap::new()
+        );
         let many: String = (0..=LET_GO_MAX)
             .map(|own| format!(";{own} 1 empty p"))
             .collect();
@@ -434,7 +447,7 @@ mod tests {
             "v1;a x empty p",
             &format!("v1{many}"),
         ] {
-            let notes = Notes::read(Some(&lease(&[(LET_GO, text)])), &known);
+            let notes = LeaseAnnotations::read(Some(&lease(&[(LET_GO, text)])), &known);
             assert_eq!(notes.let_go, known.let_go, "{text:.20}");
             let why = notes.garbled.expect("it does not parse");
             assert!(why.contains(LET_GO) && why.len() < 200, "{why}");

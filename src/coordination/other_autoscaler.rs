@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::coordination::leader_election::{Candidate, Hold, LASTS, Sight};
+use crate::coordination::leader_election::{LASTS, LeaseHolder, LeaseObserver, LeaseOwner};
 
 /// It is gone once its Lease was nobody's for so long: between two replicas, or while its one pod
 /// is made anew, it is nobody's for a moment.
@@ -13,7 +13,7 @@ pub const FREE: Duration = Duration::from_secs(60);
 
 /// What is known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum AutoscalerActivity {
     /// Nothing yet: the next look tells.
     Unknown,
     /// Nothing, since nobody answers.
@@ -27,59 +27,64 @@ pub enum Work {
 /// One Lease as it is looked at again and again. Times are spans since any one moment.
 #[derive(Clone, Debug)]
 pub struct Watched {
-    candidate: Candidate,
+    candidate: LeaseObserver,
     /// What it said last, if there was one.
-    last: Option<Hold>,
+    last: Option<LeaseHolder>,
     /// When it was last read.
     read: Option<Duration>,
     /// Since when it is nobody's, where it was somebody's.
     free: Option<Duration>,
     held: bool,
-    work: Work,
+    work: AutoscalerActivity,
 }
 
 impl Default for Watched {
     fn default() -> Self {
         Self {
-            candidate: Candidate::new(""),
+            candidate: LeaseObserver::new(""),
             last: None,
             read: None,
             free: None,
             held: false,
-            work: Work::Unknown,
+            work: AutoscalerActivity::Unknown,
         }
     }
 }
 
 impl Watched {
     /// Nobody has answered: for a moment it is as it was.
-    pub fn failed(&mut self, now: Duration) -> Work {
+    pub fn failed(&mut self, now: Duration) -> AutoscalerActivity {
         if self.read.is_none_or(|at| now.saturating_sub(at) > LASTS) {
-            self.work = Work::Unseen;
+            self.work = AutoscalerActivity::Unseen;
         }
         self.work
     }
 
     /// What the Lease says, or that there is none; `old` where it says that it was renewed long
     /// ago, which counts once two looks find it the same.
-    pub fn look(&mut self, hold: Option<Hold>, old: bool, now: Duration) -> Work {
+    pub fn look(
+        &mut self,
+        hold: Option<LeaseHolder>,
+        old: bool,
+        now: Duration,
+    ) -> AutoscalerActivity {
         let (first, same) = (self.read.is_none(), self.last == hold);
         (self.read, self.last) = (Some(now), hold.clone());
         self.work = match hold {
-            None if !self.held => Work::Gone,
-            Some(_) if old && first => Work::Unknown,
-            Some(_) if old && same => Work::Gone,
+            None if !self.held => AutoscalerActivity::Gone,
+            Some(_) if old && first => AutoscalerActivity::Unknown,
+            Some(_) if old && same => AutoscalerActivity::Gone,
             hold => match self.candidate.see(hold, now, |_| false) {
-                Sight::Theirs(_) | Sight::Mine => {
+                LeaseOwner::Theirs(_) | LeaseOwner::Mine => {
                     (self.held, self.free) = (true, None);
-                    Work::Goes
+                    AutoscalerActivity::Goes
                 }
-                Sight::Free => {
+                LeaseOwner::Free => {
                     let since = *self.free.get_or_insert(now);
                     if now.saturating_sub(since) < FREE {
-                        Work::Goes
+                        AutoscalerActivity::Goes
                     } else {
-                        Work::Gone
+                        AutoscalerActivity::Gone
                     }
                 }
             },
@@ -92,15 +97,15 @@ impl Watched {
 mod tests {
     use std::time::Duration;
 
-    use super::{Watched, Work};
-    use crate::coordination::leader_election::{Hold, LASTS};
+    use super::{AutoscalerActivity, Watched};
+    use crate::coordination::leader_election::{LASTS, LeaseHolder};
 
     fn at(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
-    fn hold(holder: &str, renewed: &str) -> Option<Hold> {
-        Some(Hold {
+    fn hold(holder: &str, renewed: &str) -> Option<LeaseHolder> {
+        Some(LeaseHolder {
             holder: holder.to_owned(),
             renewed: renewed.to_owned(),
             lasts: LASTS,
@@ -110,10 +115,10 @@ mod tests {
     #[test]
     fn where_there_is_no_lease_nobody_is_at_work() {
         let mut own = Watched::default();
-        assert_eq!(own.look(None, false, at(0)), Work::Gone);
+        assert_eq!(own.look(None, false, at(0)), AutoscalerActivity::Gone);
         assert_eq!(
             own.look(hold("k", "1"), false, at(5)),
-            Work::Goes,
+            AutoscalerActivity::Goes,
             "it comes"
         );
     }
@@ -121,51 +126,93 @@ mod tests {
     #[test]
     fn it_is_gone_when_its_lease_was_nobodys_for_a_minute() {
         let mut own = Watched::default();
-        assert_eq!(own.look(hold("k", "1"), false, at(0)), Work::Goes);
-        assert_eq!(own.look(hold("", "1"), false, at(10)), Work::Goes, "let go");
+        assert_eq!(
+            own.look(hold("k", "1"), false, at(0)),
+            AutoscalerActivity::Goes
+        );
+        assert_eq!(
+            own.look(hold("", "1"), false, at(10)),
+            AutoscalerActivity::Goes,
+            "let go"
+        );
         assert_eq!(
             own.look(hold("l", "2"), false, at(12)),
-            Work::Goes,
+            AutoscalerActivity::Goes,
             "its replica"
         );
-        assert_eq!(own.look(hold("", "3"), false, at(20)), Work::Goes);
-        assert_eq!(own.look(hold("", "3"), false, at(79)), Work::Goes);
-        assert_eq!(own.look(hold("", "3"), false, at(80)), Work::Gone);
+        assert_eq!(
+            own.look(hold("", "3"), false, at(20)),
+            AutoscalerActivity::Goes
+        );
+        assert_eq!(
+            own.look(hold("", "3"), false, at(79)),
+            AutoscalerActivity::Goes
+        );
+        assert_eq!(
+            own.look(hold("", "3"), false, at(80)),
+            AutoscalerActivity::Gone
+        );
         // It dies without a word.
         let mut own = Watched::default();
-        for (seconds, expect) in [(0, Work::Goes), (14, Work::Goes), (15, Work::Goes)] {
+        for (seconds, expect) in [
+            (0, AutoscalerActivity::Goes),
+            (14, AutoscalerActivity::Goes),
+            (15, AutoscalerActivity::Goes),
+        ] {
             assert_eq!(own.look(hold("k", "1"), false, at(seconds)), expect);
         }
-        assert_eq!(own.look(hold("k", "1"), false, at(75)), Work::Gone);
+        assert_eq!(
+            own.look(hold("k", "1"), false, at(75)),
+            AutoscalerActivity::Gone
+        );
         // Somebody removes the Lease of one that is at work.
         let mut own = Watched::default();
         own.look(hold("k", "1"), false, at(0));
-        assert_eq!(own.look(None, false, at(2)), Work::Goes);
-        assert_eq!(own.look(None, false, at(15)), Work::Goes);
-        assert_eq!(own.look(None, false, at(75)), Work::Gone);
+        assert_eq!(own.look(None, false, at(2)), AutoscalerActivity::Goes);
+        assert_eq!(own.look(None, false, at(15)), AutoscalerActivity::Goes);
+        assert_eq!(own.look(None, false, at(75)), AutoscalerActivity::Gone);
     }
 
     #[test]
     fn a_lease_of_long_ago_is_nobodys_unless_it_is_renewed_all_the_same() {
         let mut own = Watched::default();
-        assert_eq!(own.look(hold("k", "1"), true, at(0)), Work::Unknown);
-        assert_eq!(own.look(hold("k", "1"), true, at(2)), Work::Gone);
+        assert_eq!(
+            own.look(hold("k", "1"), true, at(0)),
+            AutoscalerActivity::Unknown
+        );
+        assert_eq!(
+            own.look(hold("k", "1"), true, at(2)),
+            AutoscalerActivity::Gone
+        );
         // One of the two clocks is wrong.
         let mut own = Watched::default();
-        assert_eq!(own.look(hold("k", "1"), true, at(0)), Work::Unknown);
-        assert_eq!(own.look(hold("k", "2"), true, at(2)), Work::Goes);
-        assert_eq!(own.look(hold("k", "3"), true, at(4)), Work::Goes);
+        assert_eq!(
+            own.look(hold("k", "1"), true, at(0)),
+            AutoscalerActivity::Unknown
+        );
+        assert_eq!(
+            own.look(hold("k", "2"), true, at(2)),
+            AutoscalerActivity::Goes
+        );
+        assert_eq!(
+            own.look(hold("k", "3"), true, at(4)),
+            AutoscalerActivity::Goes
+        );
     }
 
     #[test]
     fn who_does_not_answer_leaves_it_as_it_was_for_a_moment() {
         let mut own = Watched::default();
-        assert_eq!(own.failed(at(0)), Work::Unseen, "from the first look on");
-        assert_eq!(own.look(None, false, at(1)), Work::Gone);
-        assert_eq!(own.failed(at(16)), Work::Gone);
-        assert_eq!(own.failed(at(17)), Work::Unseen);
-        assert_eq!(own.look(None, false, at(18)), Work::Gone);
+        assert_eq!(
+            own.failed(at(0)),
+            AutoscalerActivity::Unseen,
+            "from the first look on"
+        );
+        assert_eq!(own.look(None, false, at(1)), AutoscalerActivity::Gone);
+        assert_eq!(own.failed(at(16)), AutoscalerActivity::Gone);
+        assert_eq!(own.failed(at(17)), AutoscalerActivity::Unseen);
+        assert_eq!(own.look(None, false, at(18)), AutoscalerActivity::Gone);
         own.look(hold("k", "1"), false, at(20));
-        assert_eq!(own.failed(at(22)), Work::Goes);
+        assert_eq!(own.failed(at(22)), AutoscalerActivity::Goes);
     }
 }

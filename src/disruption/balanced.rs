@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::model::id::PoolName;
 use crate::model::pool::Consolidation;
-use crate::state::candidates::{Candidate, Roster};
+use crate::state::candidates::{Candidate, DisruptionView};
 
 /// A move may take so many times the share of disruption that it saves of the cost: then a swap of
 /// all nodes for what costs half as much is just worth it.
@@ -39,7 +39,7 @@ impl Sums {
 
 impl<'a> Balance<'a> {
     /// What there is to be weighed of these nodes.
-    pub fn new(roster: &'a Roster<'a>) -> Self {
+    pub fn new(roster: &'a DisruptionView<'a>) -> Self {
         let pools = roster.cluster.pools.iter();
         let pools = pools.filter(|own| own.disruption.consolidation == Consolidation::Balanced);
         let none = |own| (own, Sums::default());

@@ -7,18 +7,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::coordination::lease_annotations::LetGo;
+use crate::coordination::lease_annotations::DisruptionRecord;
 use crate::disruption::cooldown::cools_until;
 use crate::disruption::maintenance_windows;
-use crate::disruption::verdict::{Scope, Verdict};
+use crate::disruption::verdict::{RuleScope, Verdict};
 use crate::model::cluster::RemovedPools;
 use crate::model::id::{ClaimId, NodeName, PoolName};
-use crate::model::pool::{Allowance, Budget, Maintenance, Rate, Reason, names};
-use crate::state::candidates::{Candidate, Roster};
+use crate::model::pool::{Budget, BudgetNodes, Maintenance, Rate, Reason, names};
+use crate::state::candidates::{Candidate, DisruptionView};
 
 /// The budget of a pool that is not configured any more: the default one.
 static REMOVED_POOL: [Budget; 1] = [Budget {
-    nodes: Allowance::Percent(10),
+    nodes: BudgetNodes::Percent(10),
     rate: None,
     reasons: Vec::new(),
     during: None,
@@ -28,11 +28,11 @@ static REMOVED_POOL: [Budget; 1] = [Budget {
 /// reasons, whichever it leaves for. Source: spec/disruption.md §1.6.
 #[derive(Clone, Debug)]
 pub struct Budgets<'a> {
-    roster: &'a Roster<'a>,
+    roster: &'a DisruptionView<'a>,
     now: Timestamp,
     pools: BTreeMap<PoolName, Counts>,
     cluster: Counts,
-    let_go: BTreeMap<ClaimId, LetGo>,
+    let_go: BTreeMap<ClaimId, DisruptionRecord>,
     gone: BTreeSet<NodeName>,
     /// When windows open that are shut now, by pool and reason: the nodes of a pool share it.
     openings: RefCell<BTreeMap<(PoolName, Reason), Option<Timestamp>>>,
@@ -48,7 +48,7 @@ struct Counts {
 
 impl<'a> Budgets<'a> {
     /// The budgets of all pools, with what leaves already taken off.
-    pub fn new(roster: &'a Roster<'a>, now: Timestamp) -> Self {
+    pub fn new(roster: &'a DisruptionView<'a>, now: Timestamp) -> Self {
         let mut pools: BTreeMap<PoolName, Counts> = BTreeMap::new();
         for (pool, count) in &roster.leaving {
             let own = pools.entry(pool.clone()).or_default();
@@ -117,7 +117,8 @@ impl<'a> Budgets<'a> {
 
     fn note(&mut self, id: ClaimId, pool: PoolName, reason: Reason) {
         let at = self.now;
-        self.let_go.insert(id, LetGo { pool, reason, at });
+        self.let_go
+            .insert(id, DisruptionRecord { pool, reason, at });
     }
 
     /// Takes back that a node was let go.
@@ -197,7 +198,11 @@ impl<'a> Budgets<'a> {
             return Some(Verdict::Unread(why.clone()));
         }
         if let Some((whole, pause)) = notes.pause_of(pool, now) {
-            let of = if whole { Scope::Cluster } else { Scope::Pool };
+            let of = if whole {
+                RuleScope::Cluster
+            } else {
+                RuleScope::Pool
+            };
             let (until, reason) = (pause.until, pause.reason.clone());
             return Some(Verdict::Paused { of, until, reason });
         }
@@ -217,12 +222,16 @@ impl<'a> Budgets<'a> {
     }
 
     /// The budgets of a pool and of its cluster, with what counts for each.
-    fn levels(&self, budgets: &'a [Budget], pool: &PoolName) -> [(Scope, &'a [Budget], Counts); 2] {
+    fn levels(
+        &self,
+        budgets: &'a [Budget],
+        pool: &PoolName,
+    ) -> [(RuleScope, &'a [Budget], Counts); 2] {
         let own = self.pools.get(pool).copied().unwrap_or_default();
         let cluster = &self.roster.cluster.disruption.budgets[..];
         [
-            (Scope::Pool, budgets, own),
-            (Scope::Cluster, cluster, self.cluster),
+            (RuleScope::Pool, budgets, own),
+            (RuleScope::Cluster, cluster, self.cluster),
         ]
     }
 
@@ -241,7 +250,7 @@ impl<'a> Budgets<'a> {
                 total: self.cluster.total + fleet.others.nodes,
                 disrupted: self.cluster.disrupted + fleet.others.disrupted,
             };
-            levels.push((Scope::Fleet, &fleet.budgets[..], all));
+            levels.push((RuleScope::Fleet, &fleet.budgets[..], all));
         }
         let mut tightest: Option<(usize, Verdict)> = None;
         for (of, budgets, counts) in levels {
@@ -263,7 +272,7 @@ impl<'a> Budgets<'a> {
     fn shut_by_rate(
         &self,
         budget: &Budget,
-        of: Scope,
+        of: RuleScope,
         who: (&ClaimId, &PoolName),
         reason: Reason,
     ) -> Option<(usize, Verdict)> {
@@ -291,14 +300,16 @@ impl<'a> Budgets<'a> {
     fn gone_within(
         &self,
         reasons: &[Reason],
-        of: Scope,
+        of: RuleScope,
         (own, pool): (&ClaimId, &PoolName),
     ) -> Vec<Timestamp> {
         let known = self.let_go.iter().filter(|(id, gone)| {
-            *id != own && (of != Scope::Pool || gone.pool == *pool) && names(reasons, gone.reason)
+            *id != own
+                && (of != RuleScope::Pool || gone.pool == *pool)
+                && names(reasons, gone.reason)
         });
         let mut all: Vec<Timestamp> = known.map(|(_, gone)| gone.at).collect();
-        if let Some(fleet) = self.roster.fleet.filter(|_| of == Scope::Fleet) {
+        if let Some(fleet) = self.roster.fleet.filter(|_| of == RuleScope::Fleet) {
             let others = fleet.others.let_go.iter();
             let others = others.filter(|(_, reason)| names(reasons, *reason));
             all.extend(others.map(|(at, _)| *at));
@@ -325,7 +336,7 @@ fn id_of(candidate: &Candidate<'_>) -> ClaimId {
 /// How many a budget allows at once, where they are leaving already.
 fn count_shut(
     budget: &Budget,
-    (of, counts): (Scope, Counts),
+    (of, counts): (RuleScope, Counts),
     reason: Reason,
     now: Timestamp,
 ) -> Option<(usize, Verdict)> {

@@ -5,11 +5,11 @@
 //! be, and what is moved off them by then would find no place. Source: Cluster Autoscaler.
 
 use crate::model::cluster::UNREADY_MIN;
-use crate::state::candidates::{Health, Roster};
+use crate::state::candidates::{DisruptionView, NodeHealth};
 
 /// How many nodes are not ready, if these are too many.
-pub fn ailing(roster: &Roster<'_>) -> Option<Health> {
-    let Health { unready, total } = roster.health;
+pub fn ailing(roster: &DisruptionView<'_>) -> Option<NodeHealth> {
+    let NodeHealth { unready, total } = roster.health;
     let most = roster.cluster.brakes.unready_max.of(total);
     (unready >= UNREADY_MIN && unready > most).then_some(roster.health)
 }

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disruption::drift::Models;
+use crate::disruption::drift::DriftReference;
 use crate::disruption::expiry::due_at;
 use crate::disruption::static_scale_down::surplus;
 use crate::model::claim::ClaimRecord;
 use crate::model::cluster::Cluster;
 use crate::model::id::NodeName;
-use crate::state::candidates::{Candidate, Roster};
+use crate::state::candidates::{Candidate, DisruptionView};
 
 /// Nodes that are to become too old within this time are as good as too old: otherwise whoever
 /// reloads a few minutes earlier is not held.
@@ -20,8 +20,8 @@ const SOON: SignedDuration = SignedDuration::from_hours(1);
 /// Nodes that drift by what the configuration says, whose pool it does not name, that are more
 /// than it wants, or that are too old by it and were not by what they have been told. What the
 /// provider finds for it does not count.
-pub fn due<'a>(roster: &'a Roster<'a>, now: Timestamp) -> BTreeSet<NodeName> {
-    let models = Models::new(roster);
+pub fn due<'a>(roster: &'a DisruptionView<'a>, now: Timestamp) -> BTreeSet<NodeName> {
+    let models = DriftReference::new(roster);
     let candidates = roster.candidates.iter();
     let changed = candidates.filter(|own| {
         let cause = models.cause(own, now);

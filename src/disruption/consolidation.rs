@@ -20,32 +20,32 @@ use jiff::Timestamp;
 
 use crate::disruption::balanced::Balance;
 use crate::disruption::budgets::Budgets;
-use crate::disruption::consolidation::components::{Own, Swaps};
+use crate::disruption::consolidation::components::{LeavingNode, ReplacementGroups};
 use crate::disruption::consolidation::keep_zones::stay_in_zones;
-use crate::disruption::consolidation::outcome::{SAVED_MIN, Trial};
+use crate::disruption::consolidation::outcome::{RemovalOutcome, SAVED_MIN};
 use crate::disruption::consolidation::replacement::{affordable, offers};
-use crate::disruption::consolidation::search::{Fewest, is_enough};
+use crate::disruption::consolidation::search::{RemovalSearch, is_enough};
 use crate::disruption::eligibility::{closed, is_needed, kept_anyway, not_calm, rests};
-use crate::disruption::verdict::{Kept, Verdict};
+use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::labels::CAPACITY_TYPE;
 use crate::model::pool::{Consolidation, Reason};
-use crate::scheduling::solution_cost::{Bought, Size, Weight};
-use crate::scheduling::{NewClaim, weigh};
-use crate::state::candidates::{Candidate, Roster};
-use crate::state::snapshot::Host;
-use crate::state::what_if::Field;
+use crate::scheduling::solution_cost::{NodePurchase, Size, SolutionCost};
+use crate::scheduling::{NewNodeClaim, weigh};
+use crate::state::candidates::{Candidate, DisruptionView};
+use crate::state::snapshot::NodeRef;
+use crate::state::what_if::WhatIf;
 
 /// Nodes that leave together, and what comes in their place.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Move {
+pub struct ConsolidationAction {
     /// The nodes.
     pub nodes: Vec<NodeName>,
     /// Nodes to be made for their pods, each cheaper than what leaves, whatever it is launched as.
-    pub claims: Vec<NewClaim>,
+    pub claims: Vec<NewNodeClaim>,
     /// Pods that nodes take which are there.
-    pub placed: Vec<(Host, Vec<PodKey>)>,
+    pub placed: Vec<(NodeRef, Vec<PodKey>)>,
     /// What that saves, in $/h.
     pub saves: f64,
 }
@@ -66,7 +66,7 @@ const ALIKE_MAX: usize = 32;
 const ROUNDS_MAX: usize = 4;
 
 /// A node that may leave, and what is known of it.
-struct Leaver<'a> {
+struct RemovalCandidate<'a> {
     candidate: &'a Candidate<'a>,
     name: &'a NodeName,
     price: f64,
@@ -78,21 +78,21 @@ struct Leaver<'a> {
 
 /// The nodes that may leave now since their pods can be had for less, and why the others stay.
 pub fn consolidate<'a>(
-    roster: &'a Roster<'a>,
-    field: &Field<'a>,
+    roster: &'a DisruptionView<'a>,
+    field: &WhatIf<'a>,
     budgets: &mut Budgets<'_>,
     now: Timestamp,
-) -> (Option<Move>, Vec<Kept>) {
+) -> (Option<ConsolidationAction>, Vec<RetainedNode>) {
     let mut kept = Vec::new();
-    let mut leavers: Vec<Leaver<'_>> = Vec::new();
+    let mut leavers: Vec<RemovalCandidate<'_>> = Vec::new();
     let candidates = roster.candidates.iter();
     for candidate in candidates.filter(|own| !budgets.has_let_go(own)) {
         match leaver(candidate, roster, field, now) {
             Ok(own) => leavers.push(own),
-            Err(verdict) => kept.push(Kept::new(candidate, Reason::Underutilized, verdict)),
+            Err(verdict) => kept.push(RetainedNode::new(candidate, Reason::Underutilized, verdict)),
         }
     }
-    let yard = Yard {
+    let yard = Search {
         field,
         now,
         node_price: roster.cluster.scheduling.node_price.usd_per_h(),
@@ -102,7 +102,7 @@ pub fn consolidate<'a>(
     };
     // Where a pool finds the whole not worth it, or nothing may be launched in a node's place,
     // others may without these.
-    let stays = |(own, verdict): &(Leaver<'_>, Verdict)| {
+    let stays = |(own, verdict): &(RemovalCandidate<'_>, Verdict)| {
         let inflexible = matches!(verdict, Verdict::Inflexible { .. });
         inflexible || yard.balance.weighs(own.candidate)
     };
@@ -120,7 +120,7 @@ pub fn consolidate<'a>(
     idle.extend(aside);
     kept.extend(
         idle.into_iter()
-            .map(|(own, verdict)| Kept::new(own.candidate, Reason::Underutilized, verdict)),
+            .map(|(own, verdict)| RetainedNode::new(own.candidate, Reason::Underutilized, verdict)),
     );
     (found, kept)
 }
@@ -128,10 +128,10 @@ pub fn consolidate<'a>(
 /// What speaks against a node's leaving before anything is worked out.
 fn leaver<'a>(
     candidate: &'a Candidate<'a>,
-    roster: &Roster<'_>,
-    field: &Field<'a>,
+    roster: &DisruptionView<'_>,
+    field: &WhatIf<'a>,
     now: Timestamp,
-) -> Result<Leaver<'a>, Verdict> {
+) -> Result<RemovalCandidate<'a>, Verdict> {
     let pool = roster.cluster.pool(candidate.pool.as_str());
     let pool = pool.ok_or(Verdict::NoPool)?;
     if pool.replicas.is_some() {
@@ -164,7 +164,7 @@ fn leaver<'a>(
         return Err(Verdict::Stray { pod: pod.clone() });
     }
     let price = tenancy.price.ok_or(Verdict::Unpriced)?.usd_per_h();
-    Ok(Leaver {
+    Ok(RemovalCandidate {
         candidate,
         name,
         price,
@@ -173,25 +173,25 @@ fn leaver<'a>(
     })
 }
 
-type Idle<'s> = Vec<(Leaver<'s>, Verdict)>;
+type Idle<'s> = Vec<(RemovalCandidate<'s>, Verdict)>;
 
 /// Where sets of nodes are thought away.
-struct Yard<'f, 'a> {
-    field: &'f Field<'a>,
+struct Search<'f, 'a> {
+    field: &'f WhatIf<'a>,
     now: Timestamp,
     node_price: f64,
     balance: Balance<'f>,
-    roster: &'f Roster<'f>,
+    roster: &'f DisruptionView<'f>,
     /// Nodes that take no pods.
     closed: Vec<&'f NodeName>,
 }
 
-impl<'a> Yard<'_, 'a> {
+impl<'a> Search<'_, 'a> {
     fn search<'s>(
         &self,
-        mut leavers: Vec<Leaver<'s>>,
+        mut leavers: Vec<RemovalCandidate<'s>>,
         budgets: &mut Budgets<'_>,
-    ) -> (Option<Move>, Idle<'s>) {
+    ) -> (Option<ConsolidationAction>, Idle<'s>) {
         let mut idle: Idle<'s> = Vec::new();
         if leavers.is_empty() {
             return (None, idle);
@@ -199,7 +199,7 @@ impl<'a> Yard<'_, 'a> {
         let (bought, saved) = self.afresh(&mut leavers, &mut idle);
         self.appraise(&mut leavers, &bought);
         leavers.sort_by(|one, other| {
-            let ratio = |own: &Leaver<'_>| own.waste / own.candidate.cost;
+            let ratio = |own: &RemovalCandidate<'_>| own.waste / own.candidate.cost;
             let falling = ratio(other).total_cmp(&ratio(one));
             falling.then_with(|| one.name.cmp(other.name))
         });
@@ -236,12 +236,12 @@ impl<'a> Yard<'_, 'a> {
     /// with pods without a place elsewhere are left out, whoever else leaves.
     fn afresh<'s>(
         &self,
-        leavers: &mut Vec<Leaver<'s>>,
+        leavers: &mut Vec<RemovalCandidate<'s>>,
         idle: &mut Idle<'s>,
-    ) -> (Vec<Bought>, Option<f64>) {
+    ) -> (Vec<NodePurchase>, Option<f64>) {
         let mut bought = Vec::new();
         for _ in 0..=ROUNDS_MAX {
-            let all: Vec<&Leaver<'_>> = leavers.iter().collect();
+            let all: Vec<&RemovalCandidate<'_>> = leavers.iter().collect();
             let whole = self.think_away(&all, &[], |_| false);
             if whole.stuck.is_empty() {
                 let saved = whole.worth();
@@ -254,7 +254,7 @@ impl<'a> Yard<'_, 'a> {
     }
 
     /// A node that is left out since nothing or too little is saved by its leaving.
-    fn stays<'s>(&self, own: Leaver<'s>) -> (Leaver<'s>, Verdict) {
+    fn stays<'s>(&self, own: RemovalCandidate<'s>) -> (RemovalCandidate<'s>, Verdict) {
         let price = Price::new(own.price).unwrap_or_default();
         let verdict = match self.balance.weighs(own.candidate) {
             true => Verdict::Disruptive { price },
@@ -267,15 +267,15 @@ impl<'a> Yard<'_, 'a> {
     /// goes is worked out if all have a place, and what that saves is what `is_wanted`.
     fn think_away(
         &self,
-        leave: &[&Leaver<'_>],
+        leave: &[&RemovalCandidate<'_>],
         closed: &[&NodeName],
         is_wanted: impl Fn(f64) -> bool,
-    ) -> Trial {
+    ) -> RemovalOutcome {
         let nodes: HashSet<&NodeName> = leave.iter().map(|own| own.name).collect();
         let closed = closed.iter().chain(&self.closed).copied().collect();
         let snapshot = self.field.without(&nodes, &closed);
         let before = leave.iter().map(|own| own.price + self.node_price).sum();
-        let cost = |own: &Weight| -> f64 {
+        let cost = |own: &SolutionCost| -> f64 {
             let each = own.bought.iter().map(|own| own.price + self.node_price);
             each.sum()
         };
@@ -295,7 +295,7 @@ impl<'a> Yard<'_, 'a> {
             Some((node.clone(), pod.key.clone()))
         });
         let candidates = leave.iter().map(|own| own.candidate);
-        Trial {
+        RemovalOutcome {
             balanced: self.balance.approves(candidates, before - after),
             stuck: stuck.collect(),
             bought: weight.bought,
@@ -305,14 +305,14 @@ impl<'a> Yard<'_, 'a> {
         }
     }
 
-    fn price(&self, claim: &NewClaim) -> f64 {
+    fn price(&self, claim: &NewNodeClaim) -> f64 {
         let first = claim.offerings.first();
         first.map_or(0.0, |(_, price)| price.usd_per_h()) + self.node_price
     }
 
     /// Works out what each node wastes: what a plan afresh pays for pods like its own is what they
     /// are worth, by what they take of their nodes there.
-    fn appraise(&self, leavers: &mut [Leaver<'_>], afresh: &[Bought]) {
+    fn appraise(&self, leavers: &mut [RemovalCandidate<'_>], afresh: &[NodePurchase]) {
         // Worth and number by what is asked for: pods alike are worth alike.
         let mut worth: BTreeMap<Size, (f64, f64)> = BTreeMap::new();
         for own in afresh {
@@ -350,10 +350,10 @@ impl<'a> Yard<'_, 'a> {
     /// them save.
     fn least_that_saves(
         &self,
-        leavers: &[Leaver<'_>],
+        leavers: &[RemovalCandidate<'_>],
         whole: Option<f64>,
-    ) -> (usize, Option<Trial>) {
-        let mut fewest = Fewest::new(leavers.iter().map(|own| own.price + self.node_price));
+    ) -> (usize, Option<RemovalOutcome>) {
+        let mut fewest = RemovalSearch::new(leavers.iter().map(|own| own.price + self.node_price));
         if let Some(saved) = whole {
             fewest.learn(leavers.len(), saved);
         }
@@ -363,12 +363,12 @@ impl<'a> Yard<'_, 'a> {
         };
         let all = pods(leavers.len());
         let mut effort = 0.0;
-        let mut known: Option<(usize, Trial)> = None;
-        let wasted = |own: &Leaver<'_>| own.waste.max(0.0);
-        let is_wasteful = |own: &&Leaver<'_>| own.waste > own.price * SAVED_MIN;
+        let mut known: Option<(usize, RemovalOutcome)> = None;
+        let wasted = |own: &RemovalCandidate<'_>| own.waste.max(0.0);
+        let is_wasteful = |own: &&RemovalCandidate<'_>| own.waste > own.price * SAVED_MIN;
         // If all room that is wasted is filled, what it costs is saved. What is not worth it for
         // all may still be worth it for those.
-        let is_weighed = |own: &Leaver<'_>| self.balance.weighs(own.candidate);
+        let is_weighed = |own: &RemovalCandidate<'_>| self.balance.weighs(own.candidate);
         let first = match fewest.least() {
             None if !leavers.iter().any(is_weighed) => leavers.iter().filter(is_wasteful).count(),
             _ => fewest.at_least(leavers.iter().map(wasted).sum()),
@@ -377,7 +377,7 @@ impl<'a> Yard<'_, 'a> {
         next = next.or_else(|| fewest.next());
         while let Some(count) = next.filter(|_| effort < EFFORT_MAX * all) {
             effort += pods(count).max(EFFORT_MIN * all);
-            let set: Vec<&Leaver<'_>> = leavers[..count].iter().collect();
+            let set: Vec<&RemovalCandidate<'_>> = leavers[..count].iter().collect();
             let trial = self.think_away(&set, &[], |saved| {
                 let mut fewest = fewest.clone();
                 fewest.learn(count, saved);
@@ -400,18 +400,18 @@ impl<'a> Yard<'_, 'a> {
     /// place nothing may be launched.
     fn settle(
         &self,
-        leave: &[Leaver<'_>],
-        later: &[(Leaver<'_>, Verdict)],
-        mut known: Option<Trial>,
-    ) -> (Option<(HashSet<usize>, Trial)>, HashSet<usize>) {
+        leave: &[RemovalCandidate<'_>],
+        later: &[(RemovalCandidate<'_>, Verdict)],
+        mut known: Option<RemovalOutcome>,
+    ) -> (Option<(HashSet<usize>, RemovalOutcome)>, HashSet<usize>) {
         let mut barred = HashSet::default();
         let later: Vec<&NodeName> = later.iter().map(|(own, _)| own.name).collect();
         let again = (!later.is_empty()).then_some(&[][..]);
         for closed in [Some(&later[..]), again].into_iter().flatten() {
-            let mut found: Option<(HashSet<usize>, Trial)> = None;
+            let mut found: Option<(HashSet<usize>, RemovalOutcome)> = None;
             let mut places: Vec<usize> = (0..leave.len()).collect();
             for _ in 0..ROUNDS_MAX {
-                let set: Vec<&Leaver<'_>> = places.iter().map(|at| &leave[*at]).collect();
+                let set: Vec<&RemovalCandidate<'_>> = places.iter().map(|at| &leave[*at]).collect();
                 if set.is_empty() {
                     break;
                 }
@@ -431,7 +431,8 @@ impl<'a> Yard<'_, 'a> {
                     let left = left.filter(|(place, _)| !out.contains(place));
                     left.map(|(_, at)| *at).collect()
                 };
-                let swaps = Swaps::new(self.field, set.iter().map(|own| own.name), solution);
+                let swaps =
+                    ReplacementGroups::new(self.field, set.iter().map(|own| own.name), solution);
                 let inflexible = self.inflexible(&set, &swaps, &trial);
                 if !inflexible.is_empty() {
                     let out = places.iter().enumerate();
@@ -442,9 +443,9 @@ impl<'a> Yard<'_, 'a> {
                 }
                 let mut vain = self.in_vain(&set, &swaps);
                 if found.is_none() && set.len() <= ALIKE_MAX {
-                    let nodes: Vec<Own<'_>> = set
+                    let nodes: Vec<LeavingNode<'_>> = set
                         .iter()
-                        .map(|own| Own::of(own.candidate, own.price))
+                        .map(|own| LeavingNode::of(own.candidate, own.price))
                         .collect();
                     // What is saved by a swap for the like has to be worth it, too.
                     let least = 1.0 + SAVED_MIN;
@@ -471,7 +472,11 @@ impl<'a> Yard<'_, 'a> {
 
     /// Of nodes whose pods go to the same new nodes, directly or through others: those that save
     /// too little together.
-    fn in_vain(&self, leave: &[&Leaver<'_>], swaps: &Swaps<'_>) -> HashSet<usize> {
+    fn in_vain(
+        &self,
+        leave: &[&RemovalCandidate<'_>],
+        swaps: &ReplacementGroups<'_>,
+    ) -> HashSet<usize> {
         let mut sums: HashMap<usize, (f64, f64)> = HashMap::default();
         for (own, part) in leave.iter().zip(&swaps.parts) {
             sums.entry(*part).or_default().0 += own.price + self.node_price;
@@ -490,9 +495,9 @@ impl<'a> Yard<'_, 'a> {
     /// The same of those in whose place too few types could be launched.
     fn inflexible(
         &self,
-        leave: &[&Leaver<'_>],
-        swaps: &Swaps<'_>,
-        trial: &Trial,
+        leave: &[&RemovalCandidate<'_>],
+        swaps: &ReplacementGroups<'_>,
+        trial: &RemovalOutcome,
     ) -> HashSet<usize> {
         let claims = swaps.claims.iter();
         let barred = claims.filter(|own| self.offers(leave, swaps, own, trial).is_none());
@@ -506,10 +511,10 @@ impl<'a> Yard<'_, 'a> {
     /// it is; none where that is too little.
     fn offers(
         &self,
-        leave: &[&Leaver<'_>],
-        swaps: &Swaps<'_>,
-        (part, claim): &(Option<usize>, &NewClaim),
-        trial: &Trial,
+        leave: &[&RemovalCandidate<'_>],
+        swaps: &ReplacementGroups<'_>,
+        (part, claim): &(Option<usize>, &NewNodeClaim),
+        trial: &RemovalOutcome,
     ) -> Option<Vec<(OfferingKey, Price)>> {
         let pool = self.roster.cluster.pool(claim.pool.as_str())?;
         let catalog = self.roster.catalogs.get(&claim.pool)?;
@@ -522,7 +527,7 @@ impl<'a> Yard<'_, 'a> {
     }
 
     /// What a claim may cost at most.
-    fn most(&self, claim: &NewClaim, trial: &Trial) -> f64 {
+    fn most(&self, claim: &NewNodeClaim, trial: &RemovalOutcome) -> f64 {
         let most = trial.before * (1.0 - CHEAPER_MIN);
         // Where all that comes is free, nothing says what each may cost.
         let share = match trial.after > 0.0 {
@@ -532,10 +537,14 @@ impl<'a> Yard<'_, 'a> {
         most * share - self.node_price
     }
 
-    fn made(&self, leave: &[Leaver<'_>], mut trial: Trial) -> Move {
+    fn made(
+        &self,
+        leave: &[RemovalCandidate<'_>],
+        mut trial: RemovalOutcome,
+    ) -> ConsolidationAction {
         let mut solution = trial.solution.take().unwrap_or_default();
-        let all: Vec<&Leaver<'_>> = leave.iter().collect();
-        let swaps = Swaps::new(self.field, all.iter().map(|own| own.name), &solution);
+        let all: Vec<&RemovalCandidate<'_>> = leave.iter().collect();
+        let swaps = ReplacementGroups::new(self.field, all.iter().map(|own| own.name), &solution);
         let cut = swaps.claims.iter().map(|own| {
             let left = self.offers(&all, &swaps, own, &trial);
             left.unwrap_or_else(|| affordable(own.1, self.most(own.1, &trial)))
@@ -544,7 +553,7 @@ impl<'a> Yard<'_, 'a> {
         for (claim, offerings) in solution.claims.iter_mut().zip(cut) {
             claim.offerings = offerings;
         }
-        Move {
+        ConsolidationAction {
             nodes: all.iter().map(|own| own.name.clone()).collect(),
             claims: solution.claims,
             placed: solution.placed,
@@ -564,7 +573,7 @@ fn as_count(count: u64) -> f64 {
 }
 
 fn drop_stuck<'s>(
-    leavers: &mut Vec<Leaver<'s>>,
+    leavers: &mut Vec<RemovalCandidate<'s>>,
     stuck: &BTreeMap<NodeName, PodKey>,
     idle: &mut Idle<'s>,
 ) {

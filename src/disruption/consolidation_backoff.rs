@@ -23,7 +23,7 @@ pub const LOST_MAX: f64 = 0.5;
 
 /// What has come of the last moves of one pool's nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Churn {
+pub struct ConsolidationBackoff {
     /// What they were to save, in $/h.
     saved: f64,
     /// What nodes cost that had to be made for the pods that were moved, in $/h.
@@ -34,7 +34,7 @@ pub struct Churn {
     vain: usize,
 }
 
-impl Churn {
+impl ConsolidationBackoff {
     /// Nodes begin to leave, which is to save so much, in $/h.
     pub fn moved(&mut self, saves: f64, now: Timestamp) {
         let together = |first: Timestamp| now.duration_since(first) < TOGETHER;
@@ -77,7 +77,7 @@ impl Churn {
 mod tests {
     use jiff::Timestamp;
 
-    use super::Churn;
+    use super::ConsolidationBackoff;
 
     fn at(minute: i64) -> Timestamp {
         Timestamp::from_second(60 * minute).expect("in range")
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn moves_in_vain_are_made_twice_more_and_then_hardly_ever() {
-        let mut churn = Churn::default();
+        let mut churn = ConsolidationBackoff::default();
         assert_eq!(churn.rests_until(), None);
         let mut now = 0;
         for rest in [10, 60, 10_080, 10_080] {
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn nodes_that_stay_save_nothing_and_lose_nothing() {
-        let mut churn = Churn::default();
+        let mut churn = ConsolidationBackoff::default();
         churn.moved(1.0, at(0));
         churn.stays(1.0);
         assert_eq!(churn.rests_until(), None);
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn moves_soon_after_another_are_judged_together() {
-        let mut churn = Churn::default();
+        let mut churn = ConsolidationBackoff::default();
         churn.moved(1.0, at(0));
         churn.lost(0.25);
         churn.moved(1.0, at(9));

@@ -4,12 +4,12 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::pool::CoolDown;
-use crate::state::candidates::Recent;
+use crate::state::candidates::RecentActions;
 
 /// Until when nothing is consolidated, and after what; none where nothing is in the way.
 pub fn cools_until(
     cool_down: &CoolDown,
-    recent: &Recent,
+    recent: &RecentActions,
     now: Timestamp,
 ) -> Option<(Timestamp, &'static str)> {
     let until = |last: Option<Timestamp>, wait: SignedDuration, what| {
@@ -30,7 +30,7 @@ mod tests {
 
     use super::cools_until;
     use crate::model::pool::CoolDown;
-    use crate::state::candidates::Recent;
+    use crate::state::candidates::RecentActions;
 
     #[test]
     fn the_longest_wait_counts_and_none_is_the_default() {
@@ -41,7 +41,7 @@ mod tests {
             after_end: minutes(1),
             after_failure: minutes(3),
         };
-        let recent = |launched, ended, failed| Recent {
+        let recent = |launched, ended, failed| RecentActions {
             launched: Some(at(launched)),
             ended: Some(at(ended)),
             failed: Some(at(failed)),
@@ -51,7 +51,7 @@ mod tests {
             (recent(0, 0, 0), 10, None),
             (recent(0, 10, 0), 10, Some((11, "an end"))),
             (recent(0, 10, 9), 10, Some((12, "a failure"))),
-            (Recent::default(), 1, None),
+            (RecentActions::default(), 1, None),
         ];
         for (recent, now, expect) in rows {
             let got = cools_until(&cool_down, &recent, at(now));

@@ -11,22 +11,22 @@ use crate::catalog::Catalog;
 use crate::catalog::node_class::ClassCatalog;
 use crate::disruption::budgets::Budgets;
 use crate::disruption::eligibility::{kept_anyway, objection};
-use crate::disruption::instance_drift::{Drift, drift};
-use crate::disruption::verdict::{Kept, Verdict};
+use crate::disruption::instance_drift::{InstanceDrift, drift};
+use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::model::cluster::{Cluster, RemovedPools};
 use crate::model::instance::CapacityType;
 use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, NODE_CLASS_HASH, POOL_HASH, ZONE};
-use crate::model::node_class::resolved::Resolved;
+use crate::model::node_class::resolved::ResolvedNodeClass;
 use crate::model::pool::{Pool, Reason};
 use crate::model::template_hash::{Change, Hashes, node_class_hashes, pool_hashes};
-use crate::state::candidates::{Candidate, Roster};
+use crate::state::candidates::{Candidate, DisruptionView};
 
 /// A type may be missing from a listing for a while; a younger claim was planned with it just now.
 const SETTLED_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
 /// In what a node has drifted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum DriftReason {
     /// Its pool is not configured any more.
     PoolGone,
     /// Its pool says something else than when it was made.
@@ -36,10 +36,10 @@ pub enum Cause {
     /// Its instance type, or what it is bought as, is not to be had any more.
     InstanceType,
     /// Its instance is not what its node class would make.
-    Class(Drift),
+    Class(InstanceDrift),
 }
 
-impl Cause {
+impl DriftReason {
     /// The spelling in logs and plans: Karpenter's, where it has one.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -63,18 +63,18 @@ struct Model<'a> {
     hashes: Hashes,
     class_hashes: Option<Hashes>,
     catalog: Option<&'a Catalog>,
-    class: Option<(&'a Resolved, &'a ClassCatalog)>,
+    class: Option<(&'a ResolvedNodeClass, &'a ClassCatalog)>,
 }
 
 /// What the nodes of a cluster are held against, made once for all of them.
-pub struct Models<'a> {
+pub struct DriftReference<'a> {
     cluster: &'a Cluster,
     by_pool: BTreeMap<&'a str, Model<'a>>,
 }
 
-impl<'a> Models<'a> {
+impl<'a> DriftReference<'a> {
     /// Those of a roster.
-    pub fn new(roster: &Roster<'a>) -> Self {
+    pub fn new(roster: &DisruptionView<'a>) -> Self {
         let cluster = roster.cluster;
         let model = |pool: &'a Pool| {
             let name = pool.node_class.as_ref();
@@ -96,14 +96,14 @@ impl<'a> Models<'a> {
     }
 
     /// In what a node has drifted first, if at all.
-    pub fn cause(&self, candidate: &Candidate<'_>, now: Timestamp) -> Option<Cause> {
+    pub fn cause(&self, candidate: &Candidate<'_>, now: Timestamp) -> Option<DriftReason> {
         let record = candidate.claim.map(|own| &own.record);
         let pool = record.map_or(&candidate.pool, |own| &own.pool);
         let Some(model) = self.by_pool.get(pool.as_str()) else {
             // Somebody may have taken the Node into another pool by hand.
             let known = self.by_pool.contains_key(candidate.pool.as_str());
             let stays = known || self.cluster.brakes.removed_pools == RemovedPools::Keep;
-            return (!stays).then_some(Cause::PoolGone);
+            return (!stays).then_some(DriftReason::PoolGone);
         };
         let noted = |key: &str| candidate.node.annotations.get(key).map(String::as_str);
         let (of_pool, of_class) = match record {
@@ -114,23 +114,23 @@ impl<'a> Models<'a> {
             old.is_some_and(|old| own.since(old) == Change::Drifted)
         };
         if differs(model.hashes, of_pool) {
-            return Some(Cause::Pool);
+            return Some(DriftReason::Pool);
         }
         let mut wanted = model.pool.requirements.iter();
         if wanted.any(|(key, own)| !own.suits(label(candidate, key))) {
-            return Some(Cause::Requirements);
+            return Some(DriftReason::Requirements);
         }
         let created = record.map(|own| own.created).or(candidate.node.created);
         let settled = created.is_some_and(|at| now.duration_since(at) > SETTLED_AFTER);
         if settled && model.catalog.is_some_and(|all| is_gone(candidate, all)) {
-            return Some(Cause::InstanceType);
+            return Some(DriftReason::InstanceType);
         }
         let changed = model.class_hashes.is_some_and(|own| differs(own, of_class));
         if changed {
-            return Some(Cause::Class(Drift::NodeClass));
+            return Some(DriftReason::Class(InstanceDrift::NodeClass));
         }
         let instance = candidate.claim?.instance.as_ref()?;
-        drift(instance, model.class?, false).map(Cause::Class)
+        drift(instance, model.class?, false).map(DriftReason::Class)
     }
 }
 
@@ -175,11 +175,11 @@ fn is_gone(candidate: &Candidate<'_>, catalog: &Catalog) -> bool {
 ///
 /// First those that nobody has to move off, then the oldest.
 pub fn drifted<'a>(
-    roster: &'a Roster<'a>,
+    roster: &'a DisruptionView<'a>,
     budgets: &mut Budgets<'_>,
     now: Timestamp,
-) -> (Vec<(&'a Candidate<'a>, Cause)>, Vec<Kept>) {
-    let models = Models::new(roster);
+) -> (Vec<(&'a Candidate<'a>, DriftReason)>, Vec<RetainedNode>) {
+    let models = DriftReference::new(roster);
     let candidates = roster.candidates.iter();
     let candidates = candidates.filter(|own| !budgets.has_let_go(own));
     let due = candidates.filter_map(|own| Some((own, models.cause(own, now)?)));
@@ -189,7 +189,7 @@ pub fn drifted<'a>(
         claim.or(own.node.created)
     };
     due.sort_by_key(|(own, _)| (own.pods > 0, created(own), &own.node.name));
-    let mut rooms = Rooms::default();
+    let mut rooms = StaticSurge::default();
     let (mut leave, mut kept) = (Vec::new(), Vec::new());
     for (candidate, cause) in due {
         let held = held(roster, candidate, cause);
@@ -205,14 +205,18 @@ pub fn drifted<'a>(
                 rooms.take(candidate);
                 leave.push((candidate, cause));
             }
-            Err(verdict) => kept.push(Kept::new(candidate, Reason::Drifted, verdict)),
+            Err(verdict) => kept.push(RetainedNode::new(candidate, Reason::Drifted, verdict)),
         }
     }
     (leave, kept)
 }
 
 /// Whether a node is due by a configuration that nobody has accepted.
-fn held(roster: &Roster<'_>, candidate: &Candidate<'_>, cause: Cause) -> Option<Verdict> {
+fn held(
+    roster: &DisruptionView<'_>,
+    candidate: &Candidate<'_>,
+    cause: DriftReason,
+) -> Option<Verdict> {
     let unaccepted = roster.unaccepted.filter(|_| cause.is_configured())?;
     let is_held = unaccepted.nodes.contains(&candidate.node.name);
     is_held.then(|| Verdict::held(unaccepted))
@@ -221,12 +225,16 @@ fn held(roster: &Roster<'_>, candidate: &Candidate<'_>, cause: Cause) -> Option<
 /// How many more nodes static pools may have, beside those that leave until others stand in their
 /// place. None where a pool is not static.
 #[derive(Default)]
-struct Rooms<'a> {
+struct StaticSurge<'a> {
     left: BTreeMap<&'a str, Result<usize, Verdict>>,
 }
 
-impl<'a> Rooms<'a> {
-    fn against(&mut self, roster: &Roster<'_>, candidate: &'a Candidate<'_>) -> Option<Verdict> {
+impl<'a> StaticSurge<'a> {
+    fn against(
+        &mut self,
+        roster: &DisruptionView<'_>,
+        candidate: &'a Candidate<'_>,
+    ) -> Option<Verdict> {
         let pool = roster.cluster.pool(candidate.pool.as_str())?;
         let wanted = usize::try_from(pool.replicas?).unwrap_or(usize::MAX);
         let left = self.left.entry(candidate.pool.as_str()).or_insert_with(|| {

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use crate::disruption::verdict::Verdict;
 use crate::model::id::NodeName;
 use crate::model::pool::{Disruption, Pool, Reason};
-use crate::state::candidates::{Candidate, Roster};
-use crate::state::what_if::Field;
+use crate::state::candidates::{Candidate, DisruptionView};
+use crate::state::what_if::WhatIf;
 
 /// What keeps a node of a pool whatever it would leave for, if anything: for every reason that can
 /// wait at all. What pods say does not count where the node has all its grace period to leave, and
@@ -59,7 +59,11 @@ pub fn not_calm(candidate: &Candidate<'_>, pool: &Pool, now: Timestamp) -> Optio
 /// Nodes that take no pods that run elsewhere: their pool wants them left alone for a while
 /// (spec/disruption.md §1.5), or a buffer needs their room, which would be made anew and then be
 /// moved into again.
-pub fn closed<'a>(roster: &'a Roster<'a>, field: &Field<'_>, now: Timestamp) -> Vec<&'a NodeName> {
+pub fn closed<'a>(
+    roster: &'a DisruptionView<'a>,
+    field: &WhatIf<'_>,
+    now: Timestamp,
+) -> Vec<&'a NodeName> {
     // Pods that have to move anyhow may go there: they would be given new nodes instead.
     if field.snapshot.pending.iter().any(|pod| pod.node.is_some()) {
         return Vec::new();
@@ -70,12 +74,12 @@ pub fn closed<'a>(roster: &'a Roster<'a>, field: &Field<'_>, now: Timestamp) -> 
 
 /// When the next node takes pods that run elsewhere which its pool wants left alone until then: it
 /// may be kept itself for quite another reason.
-pub fn takes_again(roster: &Roster<'_>, now: Timestamp) -> Option<Timestamp> {
+pub fn takes_again(roster: &DisruptionView<'_>, now: Timestamp) -> Option<Timestamp> {
     left_alone(roster, now).map(|(_, until)| until).min()
 }
 
 fn left_alone<'a>(
-    roster: &'a Roster<'a>,
+    roster: &'a DisruptionView<'a>,
     now: Timestamp,
 ) -> impl Iterator<Item = (&'a NodeName, Timestamp)> {
     roster.candidates.iter().filter_map(move |own| {
@@ -103,7 +107,11 @@ pub fn is_needed(candidate: &Candidate<'_>, pool: &Disruption, now: Timestamp) -
 
 /// What keeps a node that was only just made to save something, or whose pool rests since its last
 /// moves saved too little.
-pub fn rests(candidate: &Candidate<'_>, roster: &Roster<'_>, now: Timestamp) -> Option<Verdict> {
+pub fn rests(
+    candidate: &Candidate<'_>,
+    roster: &DisruptionView<'_>,
+    now: Timestamp,
+) -> Option<Verdict> {
     let fresh = roster.fresh.get(&candidate.node.name);
     let fresh = fresh.map(|until| (*until, "it was made for less"));
     let pool = roster.resting.get(&candidate.pool);

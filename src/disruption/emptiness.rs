@@ -5,16 +5,16 @@ use jiff::Timestamp;
 
 use crate::disruption::budgets::Budgets;
 use crate::disruption::eligibility::{kept_anyway, not_calm};
-use crate::disruption::verdict::{Kept, Verdict};
+use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::model::pool::{Pool, Reason};
-use crate::state::candidates::{Candidate, Roster};
+use crate::state::candidates::{Candidate, DisruptionView};
 
 /// Nodes that may leave because they are empty, longest empty first, and why the others stay.
 pub fn empty_nodes<'a>(
-    roster: &'a Roster<'a>,
+    roster: &'a DisruptionView<'a>,
     budgets: &mut Budgets<'_>,
     now: Timestamp,
-) -> (Vec<&'a Candidate<'a>>, Vec<Kept>) {
+) -> (Vec<&'a Candidate<'a>>, Vec<RetainedNode>) {
     let (mut due, mut kept) = (Vec::new(), Vec::new());
     let candidates = roster.candidates.iter();
     for candidate in candidates.filter(|own| !budgets.has_let_go(own)) {
@@ -22,14 +22,14 @@ pub fn empty_nodes<'a>(
         let held = roster.held.get(&candidate.node.name);
         match weigh(candidate, pool, held, now) {
             None => due.push(candidate),
-            Some(verdict) => kept.push(Kept::new(candidate, Reason::Empty, verdict)),
+            Some(verdict) => kept.push(RetainedNode::new(candidate, Reason::Empty, verdict)),
         }
     }
     due.sort_by_key(|own| (own.changed, &own.node.name));
     due.retain(|own| match budgets.take(own, Reason::Empty) {
         Ok(()) => true,
         Err(verdict) => {
-            kept.push(Kept::new(own, Reason::Empty, verdict));
+            kept.push(RetainedNode::new(own, Reason::Empty, verdict));
             false
         }
     });

@@ -7,12 +7,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::disruption::budgets::Budgets;
 use crate::disruption::eligibility::kept_anyway;
-use crate::disruption::verdict::Kept;
+use crate::disruption::verdict::RetainedNode;
 use crate::model::claim::ClaimRecord;
 use crate::model::labels::CLAIM;
 use crate::model::pool::{Pool, Reason};
 use crate::model::template_hash::spread;
-use crate::state::candidates::{Candidate, Roster};
+use crate::state::candidates::{Candidate, DisruptionView};
 
 /// A node leaves up to this share of its time sooner.
 const SOONER_PER_CENT: u64 = 10;
@@ -48,10 +48,10 @@ fn due(id: &str, born: Timestamp, after: SignedDuration) -> Option<Timestamp> {
 /// Nodes that may leave because of their age, those that have to before the others, each the oldest
 /// first, and why the others that are due stay.
 pub fn expired<'a>(
-    roster: &'a Roster<'a>,
+    roster: &'a DisruptionView<'a>,
     budgets: &mut Budgets<'_>,
     now: Timestamp,
-) -> (Vec<&'a Candidate<'a>>, Vec<Kept>) {
+) -> (Vec<&'a Candidate<'a>>, Vec<RetainedNode>) {
     let candidates = roster.candidates.iter();
     let candidates = candidates.filter(|own| !budgets.has_let_go(own));
     let due = candidates.filter_map(|own| {
@@ -77,7 +77,7 @@ pub fn expired<'a>(
         let taken = || budgets.take(candidate, Reason::Expired);
         match kept_anyway(candidate, pool, Reason::Expired, now).map_or_else(taken, Err) {
             Ok(()) => leave.push(candidate),
-            Err(verdict) => kept.push(Kept::new(candidate, Reason::Expired, verdict)),
+            Err(verdict) => kept.push(RetainedNode::new(candidate, Reason::Expired, verdict)),
         }
     }
     (leave, kept)

@@ -10,11 +10,13 @@ use std::collections::BTreeSet;
 use crate::catalog::node_class::ClassCatalog;
 use crate::model::id::ReservationId;
 use crate::model::instance::{CapacityType, Instance, InstanceFacts};
-use crate::model::node_class::resolved::{ConditionKind, Resolved, Status};
+use crate::model::node_class::resolved::{
+    ConditionKind, NodeClassConditionStatus, ResolvedNodeClass,
+};
 
 /// In what an instance is not what its node class would make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Drift {
+pub enum InstanceDrift {
     /// Its node class says something else than when it was made.
     NodeClass,
     /// Its type gets another image now.
@@ -29,7 +31,7 @@ pub enum Drift {
     PlacementGroup,
 }
 
-impl Drift {
+impl InstanceDrift {
     /// Whether it comes of what AWS has, and not of what the configuration says alone.
     pub fn is_found(self) -> bool {
         self != Self::NodeClass
@@ -48,36 +50,45 @@ impl Drift {
     }
 }
 
-/// The first in which an instance is not what its node class would make, in the order of [`Drift`].
+/// The first in which an instance is not what its node class would make, in the order of [`InstanceDrift`].
 /// `static_drift` says whether the class says something else than when it was made, which hashes
 /// tell.
 pub fn drift(
     instance: &Instance,
-    (resolved, class): (&Resolved, &ClassCatalog),
+    (resolved, class): (&ResolvedNodeClass, &ClassCatalog),
     static_drift: bool,
-) -> Option<Drift> {
+) -> Option<InstanceDrift> {
     if static_drift {
-        return Some(Drift::NodeClass);
+        return Some(InstanceDrift::NodeClass);
     }
     let facts = instance.facts.as_deref()?;
-    let checks: [(Drift, bool); 5] = [
-        (Drift::Image, has_other_image(instance, facts, class)),
-        (Drift::SecurityGroups, has_other_groups(facts, resolved)),
-        (Drift::Subnet, has_foreign_subnet(facts, resolved)),
+    let checks: [(InstanceDrift, bool); 5] = [
         (
-            Drift::Reservation,
+            InstanceDrift::Image,
+            has_other_image(instance, facts, class),
+        ),
+        (
+            InstanceDrift::SecurityGroups,
+            has_other_groups(facts, resolved),
+        ),
+        (InstanceDrift::Subnet, has_foreign_subnet(facts, resolved)),
+        (
+            InstanceDrift::Reservation,
             has_foreign_reservation(instance, facts, resolved),
         ),
-        (Drift::PlacementGroup, has_other_place(facts, resolved)),
+        (
+            InstanceDrift::PlacementGroup,
+            has_other_place(facts, resolved),
+        ),
     ];
     let found = checks.into_iter().find(|(_, drifted)| *drifted);
     found.map(|(drift, _)| drift)
 }
 
 /// Whether what was found of this kind is all there is to find.
-fn is_settled(resolved: &Resolved, kind: ConditionKind) -> bool {
+fn is_settled(resolved: &ResolvedNodeClass, kind: ConditionKind) -> bool {
     let mut conditions = resolved.conditions.iter();
-    !conditions.any(|own| own.kind == kind && own.status != Status::True)
+    !conditions.any(|own| own.kind == kind && own.status != NodeClassConditionStatus::True)
 }
 
 /// A type that is not sold any more has no image to be compared with; one that no image of the
@@ -89,7 +100,7 @@ fn has_other_image(instance: &Instance, facts: &InstanceFacts, class: &ClassCata
 }
 
 /// Groups that somebody has put it in by hand count, too (spec §10, 6).
-fn has_other_groups(facts: &InstanceFacts, resolved: &Resolved) -> bool {
+fn has_other_groups(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
     let own = resolved.security_groups.iter().map(|own| &own.id);
     let own: BTreeSet<&String> = own.collect();
     is_settled(resolved, ConditionKind::SecurityGroupsReady)
@@ -98,7 +109,7 @@ fn has_other_groups(facts: &InstanceFacts, resolved: &Resolved) -> bool {
         && !own.into_iter().eq(&facts.security_groups)
 }
 
-fn has_foreign_subnet(facts: &InstanceFacts, resolved: &Resolved) -> bool {
+fn has_foreign_subnet(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
     let is_own = |id: &String| resolved.subnets.iter().any(|own| own.id == *id);
     is_settled(resolved, ConditionKind::SubnetsReady)
         && !resolved.subnets.is_empty()
@@ -109,7 +120,7 @@ fn has_foreign_subnet(facts: &InstanceFacts, resolved: &Resolved) -> bool {
 fn has_foreign_reservation(
     instance: &Instance,
     facts: &InstanceFacts,
-    resolved: &Resolved,
+    resolved: &ResolvedNodeClass,
 ) -> bool {
     let is_own = |id: &ReservationId| {
         let mut own = resolved.reservations.iter();
@@ -120,7 +131,7 @@ fn has_foreign_reservation(
         && facts.reservation.as_ref().is_some_and(|id| !is_own(id))
 }
 
-fn has_other_place(facts: &InstanceFacts, resolved: &Resolved) -> bool {
+fn has_other_place(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
     let own = resolved.placement_group.as_ref().map(|own| &own.id);
     is_settled(resolved, ConditionKind::PlacementGroupReady)
         && facts.placement_group.as_ref() != own

@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::disruption::budgets::Budgets;
-use crate::disruption::verdict::{Kept, Verdict};
+use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::model::id::PoolName;
 use crate::model::node::Node;
-use crate::model::pool::{Allowance, Reason, RepairPolicy};
-use crate::state::candidates::{Candidate, Roster};
-use crate::state::disruption_blockers::Blocker;
+use crate::model::pool::{BudgetNodes, Reason, RepairPolicy};
+use crate::state::candidates::{Candidate, DisruptionView};
+use crate::state::disruption_blockers::DisruptionBlocker;
 
 /// Where more nodes of a pool than this are broken, it may be something else than they.
-const BROKEN_MAX: Allowance = Allowance::Percent(20);
+const BROKEN_MAX: BudgetNodes = BudgetNodes::Percent(20);
 
 /// Broken nodes of a cluster that are replaced at once.
 const AT_ONCE: usize = 10;
@@ -48,15 +48,15 @@ pub fn due_at(node: &Node, policies: &[RepairPolicy]) -> Option<Timestamp> {
 /// Keeps a broken node if another Node has the same providerID.
 fn shared(candidate: &Candidate<'_>) -> Option<Verdict> {
     let own = candidate.blocker.as_ref()?;
-    matches!(own, Blocker::SameInstance(_)).then(|| Verdict::Blocked(own.clone()))
+    matches!(own, DisruptionBlocker::SameInstance(_)).then(|| Verdict::Blocked(own.clone()))
 }
 
 /// Broken nodes that may be replaced, the longest due first, and why the others stay.
 pub fn broken<'a>(
-    roster: &'a Roster<'a>,
+    roster: &'a DisruptionView<'a>,
     budgets: &mut Budgets<'_>,
     now: Timestamp,
-) -> (Vec<&'a Candidate<'a>>, Vec<Kept>) {
+) -> (Vec<&'a Candidate<'a>>, Vec<RetainedNode>) {
     let defaults = RepairPolicy::defaults();
     let due_of = |pool: &PoolName, node: &Node| {
         let own = roster.cluster.pool(pool.as_str());
@@ -96,7 +96,7 @@ pub fn broken<'a>(
             leave.push(candidate);
             continue;
         };
-        kept.push(Kept::new(candidate, Reason::Unhealthy, verdict));
+        kept.push(RetainedNode::new(candidate, Reason::Unhealthy, verdict));
     }
     (leave, kept)
 }

@@ -3,17 +3,17 @@
 //!
 //! Source: spec/scheduling.md §3.3. Budgets do not count: the number was changed on purpose.
 
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::ClaimId;
 use crate::model::pool::Pool;
-use crate::state::candidates::{Candidate, Roster};
+use crate::state::candidates::{Candidate, DisruptionView};
 
 /// Nodes that leave because their pool has too many, and claims that need no node any more.
 ///
 /// First go claims that are not launched or have no Node yet, then nodes on which nothing must not
 /// be disrupted before others, each with what costs least to move first, then those that have not
 /// started, then the oldest.
-pub fn surplus<'a>(roster: &'a Roster<'a>) -> (Vec<&'a Candidate<'a>>, Vec<ClaimId>) {
+pub fn surplus<'a>(roster: &'a DisruptionView<'a>) -> (Vec<&'a Candidate<'a>>, Vec<ClaimId>) {
     let (mut retire, mut cancel) = (Vec::new(), Vec::new());
     for pool in &roster.cluster.pools {
         if let Some(wanted) = pool.replicas {
@@ -25,7 +25,7 @@ pub fn surplus<'a>(roster: &'a Roster<'a>) -> (Vec<&'a Candidate<'a>>, Vec<Claim
 }
 
 fn beyond<'a>(
-    roster: &'a Roster<'a>,
+    roster: &'a DisruptionView<'a>,
     (pool, wanted): (&Pool, usize),
     retire: &mut Vec<&'a Candidate<'a>>,
     cancel: &mut Vec<ClaimId>,
@@ -35,12 +35,12 @@ fn beyond<'a>(
     let mut coming = roster.coming.get(&pool.name).cloned().unwrap_or_default();
     let mut excess = (nodes.len() + coming.len()).saturating_sub(wanted);
     // A Node that has been there and is missed may have pods on it.
-    coming.retain(|(phase, _)| *phase < Phase::Registered);
+    coming.retain(|(phase, _)| *phase < ClaimPhase::Registered);
     coming.sort_unstable();
     for (phase, claim) in coming.into_iter().take(excess) {
         excess -= 1;
         // Until the launch is answered there may be an instance or not: its turn comes.
-        if phase != Phase::Launching {
+        if phase != ClaimPhase::Launching {
             cancel.push(claim);
         }
     }

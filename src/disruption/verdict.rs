@@ -8,12 +8,12 @@ use jiff::Timestamp;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::Price;
 use crate::model::pool::{Rate, Reason};
-use crate::state::candidates::{Candidate, Health, Unaccepted};
-use crate::state::disruption_blockers::Blocker;
+use crate::state::candidates::{Candidate, NodeHealth, PendingApproval};
+use crate::state::disruption_blockers::DisruptionBlocker;
 
 /// Whose rule keeps a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Scope {
+pub enum RuleScope {
     /// Its pool's.
     Pool,
     /// Its cluster's.
@@ -22,7 +22,7 @@ pub enum Scope {
     Fleet,
 }
 
-impl Scope {
+impl RuleScope {
     /// The spelling in JSON and logs.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -102,13 +102,13 @@ pub enum Verdict {
         until: Timestamp,
     },
     /// It or one of its pods forbids it.
-    Blocked(Blocker),
+    Blocked(DisruptionBlocker),
     /// Its static pool has more nodes than it is to have, and loses those first.
     TooMany,
     /// Another in its place would be beyond the limits of its pool.
     Limits,
     /// Too many nodes of the cluster are not ready for any to leave on purpose.
-    Health(Health),
+    Health(NodeHealth),
     /// It is broken, and may recover.
     Recovering {
         /// When it is given up.
@@ -151,7 +151,7 @@ pub enum Verdict {
     /// Its pool or cluster is paused.
     Paused {
         /// Which of them.
-        of: Scope,
+        of: RuleScope,
         /// When that is over; none means when somebody ends it.
         until: Option<Timestamp>,
         /// Why, in the words of whoever asked for it.
@@ -167,7 +167,7 @@ pub enum Verdict {
     /// As many nodes as a budget allows are leaving already, or were let go lately.
     Budget {
         /// Whose budget.
-        of: Scope,
+        of: RuleScope,
         /// Its rate, where that is what is used up.
         rate: Option<Rate>,
         /// How many may leave at once now, or within the time of the rate.
@@ -179,7 +179,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// That of whatever is due by a configuration that nobody has accepted.
-    pub fn held(unaccepted: &Unaccepted) -> Self {
+    pub fn held(unaccepted: &PendingApproval) -> Self {
         Self::Held {
             id: unaccepted.id.clone(),
             percent: unaccepted.percent(),
@@ -319,7 +319,7 @@ impl fmt::Display for Verdict {
             Self::Blocked(why) => write!(f, "{why}"),
             Self::TooMany => f.write_str("its static pool has more nodes than it is to have"),
             Self::Limits => f.write_str("the limits of its pool leave no room for another"),
-            Self::Health(Health { unready, total }) => {
+            Self::Health(NodeHealth { unready, total }) => {
                 write!(f, "{unready} of {total} nodes of the cluster are not ready")
             }
             Self::Recovering { until } => write!(f, "it may recover until {until}"),
@@ -364,13 +364,13 @@ fn costs(f: &mut fmt::Formatter<'_>, price: Price, but: &str) -> fmt::Result {
 
 fn paused(
     f: &mut fmt::Formatter<'_>,
-    of: Scope,
+    of: RuleScope,
     until: Option<Timestamp>,
     reason: &str,
 ) -> fmt::Result {
     let whole = match of {
-        Scope::Pool => "its pool",
-        Scope::Cluster | Scope::Fleet => "the cluster",
+        RuleScope::Pool => "its pool",
+        RuleScope::Cluster | RuleScope::Fleet => "the cluster",
     };
     write!(f, "{whole} is paused")?;
     if let Some(until) = until {
@@ -384,15 +384,15 @@ fn paused(
 
 fn budget(
     f: &mut fmt::Formatter<'_>,
-    of: Scope,
+    of: RuleScope,
     rate: Option<Rate>,
     allowed: usize,
     opens: Option<Timestamp>,
 ) -> fmt::Result {
     let whose = match of {
-        Scope::Pool => "its pool",
-        Scope::Cluster => "the cluster",
-        Scope::Fleet => "the fleet",
+        RuleScope::Pool => "its pool",
+        RuleScope::Cluster => "the cluster",
+        RuleScope::Fleet => "the fleet",
     };
     match rate {
         Some(rate) => write!(f, "the budgets of {whose} let {rate} nodes go, and have")?,
@@ -406,7 +406,7 @@ fn budget(
 
 /// A node that stays, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct RetainedNode {
     /// The node.
     pub node: NodeName,
     /// For which reason it was looked at.
@@ -415,7 +415,7 @@ pub struct Kept {
     pub verdict: Verdict,
 }
 
-impl Kept {
+impl RetainedNode {
     /// A node that does not leave for this reason.
     pub fn new(candidate: &Candidate<'_>, reason: Reason, verdict: Verdict) -> Self {
         Self {
@@ -427,6 +427,6 @@ impl Kept {
 }
 
 /// When the first node that is too early now may be looked at again.
-pub fn next_due(kept: &[Kept]) -> Option<Timestamp> {
+pub fn next_due(kept: &[RetainedNode]) -> Option<Timestamp> {
     kept.iter().filter_map(|kept| kept.verdict.until()).min()
 }

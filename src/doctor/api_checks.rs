@@ -13,20 +13,20 @@ use kube::client::Body;
 use kube::config::{AuthInfo, Kubeconfig as File, KubeconfigError};
 use serde::Deserialize;
 
-use crate::doctor::codes::Flaw;
+use crate::doctor::codes::DoctorCode;
 use crate::doctor::host_checks;
-use crate::doctor::options::{LIMIT, Scope};
+use crate::doctor::options::{DoctorRun, LIMIT};
 use crate::doctor::report::Check;
 use crate::host::clock::{self, Stopwatch};
 use crate::host::text::{self, quoted};
-use crate::kubernetes::api_error::Cause;
+use crate::kubernetes::api_error::ApiErrorCode;
 use crate::kubernetes::client::{ConnectError, Connection};
 use crate::kubernetes::exec_credential::PluginError;
 use crate::kubernetes_convert::{OLDEST, TESTED, tested};
 use crate::model::clock_skew::{ClockPeer, ClockSkew, SKEW_TOLD};
 use crate::model::cluster::{Cluster, Kubeconfig};
 use crate::outbound::clock_skew::http_date;
-use crate::runtime::clusters::{Drivers, PrepareError};
+use crate::runtime::clusters::{ClusterSet, PrepareError};
 
 /// A slower answer to the least of questions makes watches late and passes long.
 const SLOW: Duration = Duration::from_secs(1);
@@ -35,20 +35,20 @@ const SLOW: Duration = Duration::from_secs(1);
 const BODY: usize = 2 << 20;
 
 /// What an API server says beside its answer.
-pub(super) struct Answer {
+pub(super) struct ApiResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
 }
 
 /// Asks for a path of the API.
-pub(super) async fn ask(client: &Client, path: &str) -> Result<Answer, kube::Error> {
+pub(super) async fn ask(client: &Client, path: &str) -> Result<ApiResponse, kube::Error> {
     let request = Request::get(path).body(Body::empty());
     let request = request.map_err(|error| kube::Error::Service(error.into()))?;
     let (head, body) = client.send(request).await?.into_parts();
     let body = Limited::new(body, BODY).collect().await;
     let body = body.map_err(kube::Error::Service)?;
-    Ok(Answer {
+    Ok(ApiResponse {
         status: head.status,
         headers: head.headers,
         body: body.to_bytes().to_vec(),
@@ -57,9 +57,9 @@ pub(super) async fn ask(client: &Client, path: &str) -> Result<Answer, kube::Err
 
 /// Looks at all of it; the connection where the API takes us.
 pub(super) async fn examine(
-    drivers: &Drivers,
+    drivers: &ClusterSet,
     own: &Cluster,
-    scope: &Scope,
+    scope: &DoctorRun,
 ) -> (Vec<Check>, Option<Connection>) {
     if let Some(left_out) = scope.left_out("api") {
         return (vec![left_out], None);
@@ -84,7 +84,7 @@ pub(super) async fn examine(
         }
     };
     let client = &connection.client;
-    let place = Place::of(own, &connection);
+    let place = ApiEndpoint::of(own, &connection);
     // The first answer waits for names and handshakes.
     let first = match scope.within(ask(client, "/version")).await {
         Some(Ok(first)) => first,
@@ -149,7 +149,7 @@ fn unconnected(own: &Cluster, error: &PrepareError) -> Check {
 }
 
 /// There is no connection in time. Where a kubeconfig is there, only its plugin can take so long.
-fn unmade(own: &Cluster, scope: &Scope) -> Check {
+fn unmade(own: &Cluster, scope: &DoctorRun) -> Check {
     let late = scope.late("api");
     let Some(file) = own.kubeconfig.as_ref().filter(|_| late.has_failed()) else {
         return late;
@@ -206,7 +206,7 @@ fn kubectl(file: &Kubeconfig) -> String {
 }
 
 /// Where an API is, and who says so.
-struct Place {
+struct ApiEndpoint {
     server: String,
     /// Host and port.
     host: String,
@@ -216,7 +216,7 @@ struct Place {
     kubectl: String,
 }
 
-impl Place {
+impl ApiEndpoint {
     fn of(own: &Cluster, connection: &Connection) -> Self {
         let server = connection.server.clone();
         let uri: Option<http::Uri> = server.parse().ok();
@@ -252,11 +252,11 @@ impl Place {
     /// Why there was no answer.
     fn unreached(&self, what: &str) -> Check {
         let unknown = (
-            Cause::Odd,
+            ApiErrorCode::Odd,
             "it cannot be asked",
             "KUBECTL get --raw /version",
         );
-        let (cause, why, fix) = Cause::of_words(what).unwrap_or(unknown);
+        let (cause, why, fix) = ApiErrorCode::of_words(what).unwrap_or(unknown);
         let host = quoted(&self.host);
         let fix = fix
             .replace(
@@ -281,11 +281,11 @@ impl Place {
              server hangs",
             quoted(&self.host)
         );
-        Check::failed(("api", Cause::Silent.code()), &why, &fix)
+        Check::failed(("api", ApiErrorCode::Silent.code()), &why, &fix)
     }
 
     /// An answer that is none; a right to `/version` that is missing is for others to say.
-    fn refused(&self, answer: &Answer) -> Option<Check> {
+    fn refused(&self, answer: &ApiResponse) -> Option<Check> {
         let (server, status) = (&self.server, answer.status);
         if status == StatusCode::UNAUTHORIZED {
             let why = format!("{server}: it does not know the user: 401");
@@ -295,13 +295,13 @@ impl Place {
                 self.kubectl
             );
             return Some(Check::failed(
-                ("api", Cause::Unauthorized.code()),
+                ("api", ApiErrorCode::Unauthorized.code()),
                 &why,
                 &fix,
             ));
         }
         let is_well = status.is_success();
-        if status == StatusCode::FORBIDDEN || (is_well && Said::of(answer).is_some()) {
+        if status == StatusCode::FORBIDDEN || (is_well && ApiVersion::of(answer).is_some()) {
             return None;
         }
         let why = match is_well {
@@ -312,7 +312,7 @@ impl Place {
             true => format!("{} get --raw '/readyz?verbose'", self.kubectl),
             false => format!("correct {}: no Kubernetes API answers so", self.source),
         };
-        Some(Check::failed(("api", Cause::Odd.code()), &why, &fix))
+        Some(Check::failed(("api", ApiErrorCode::Odd.code()), &why, &fix))
     }
 
     fn speed(&self, took: Duration) -> Check {
@@ -325,7 +325,7 @@ impl Place {
             "{} get --raw '/readyz?verbose'; run the daemon nearer to the cluster",
             self.kubectl
         );
-        Check::warning(("api", Cause::Slow.code()), &why, &fix)
+        Check::warning(("api", ApiErrorCode::Slow.code()), &why, &fix)
     }
 }
 
@@ -342,8 +342,8 @@ fn time(headers: &HeaderMap, before: Timestamp, after: Timestamp) -> Check {
     let why = skew.to_string();
     let fix = "timedatectl set-ntp true, on whichever of the two hosts is wrong";
     match skew.ahead.abs() {
-        _ if skew.is_fault() => Check::failed(("clock", Cause::Clock.code()), &why, fix),
-        far if far > SKEW_TOLD => Check::warning(("clock", Cause::Clock.code()), &why, fix),
+        _ if skew.is_fault() => Check::failed(("clock", ApiErrorCode::Clock.code()), &why, fix),
+        far if far > SKEW_TOLD => Check::warning(("clock", ApiErrorCode::Clock.code()), &why, fix),
         _ => Check::ok("clock", "the same as the API server's"),
     }
 }
@@ -351,21 +351,21 @@ fn time(headers: &HeaderMap, before: Timestamp, after: Timestamp) -> Check {
 /// What `/version` says of an API.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Said {
+struct ApiVersion {
     major: String,
     minor: String,
     git_version: String,
 }
 
-impl Said {
-    fn of(answer: &Answer) -> Option<Self> {
+impl ApiVersion {
+    fn of(answer: &ApiResponse) -> Option<Self> {
         serde_json::from_slice(&answer.body).ok()
     }
 }
 
 /// The version of the API server.
-fn version(answer: &Answer) -> Check {
-    let Some(said) = Said::of(answer) else {
+fn version(answer: &ApiResponse) -> Check {
+    let Some(said) = ApiVersion::of(answer) else {
         let why = "the API server does not say its version";
         return Check::skipped("version", why, None);
     };
@@ -379,7 +379,7 @@ fn version(answer: &Answer) -> Check {
         ("1", Ok(minor)) if minor < OLDEST => {
             let why = format!("{version} is older than 1.{OLDEST}, the oldest that is supported");
             let fix = format!("upgrade the control plane to Kubernetes 1.{OLDEST} or later");
-            Check::failed(("version", Flaw::VersionOld.code()), &why, &fix)
+            Check::failed(("version", DoctorCode::VersionOld.code()), &why, &fix)
         }
         ("1", Ok(minor)) if !TESTED.contains(&minor) => {
             let outside = format!("{version}; the tests run on {}", tested());
@@ -395,8 +395,8 @@ mod tests {
     use http::HeaderMap;
     use jiff::{SignedDuration, Timestamp};
 
-    use super::{Answer, time, version};
-    use crate::doctor::report::Report;
+    use super::{ApiResponse, time, version};
+    use crate::doctor::report::DoctorReport;
 
     #[test]
     fn clocks_that_differ_by_more_than_the_second_that_is_cut_off_are_told() {
@@ -416,7 +416,7 @@ mod tests {
         ] {
             let now = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(3600 + seconds);
             let check = time(&headers, now, now);
-            assert_eq!(Report(vec![check]).code(), code, "{seconds} s");
+            assert_eq!(DoctorReport(vec![check]).code(), code, "{seconds} s");
         }
     }
 
@@ -432,7 +432,7 @@ mod tests {
             ("38", 0, outside),
         ] {
             let body = format!(r#"{{"major":"1","minor":"{minor}","gitVersion":"v1.{minor}"}}"#);
-            let check = version(&Answer {
+            let check = version(&ApiResponse {
                 status: http::StatusCode::OK,
                 headers: HeaderMap::new(),
                 body: body.into_bytes(),
@@ -440,7 +440,7 @@ mod tests {
             let said = format!("Kubernetes v1.{minor}{words}");
             let told = format!("{check:?}");
             assert!(told.contains(&format!("{said:?}")), "{said}: {told}");
-            assert_eq!(Report(vec![check]).code(), code, "{minor}");
+            assert_eq!(DoctorReport(vec![check]).code(), code, "{minor}");
         }
     }
 }

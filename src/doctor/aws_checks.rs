@@ -12,39 +12,39 @@ use futures::future::join_all;
 use tokio::sync::{Mutex, OnceCell};
 
 use crate::catalog::region::Region;
-use crate::doctor::codes::Flaw;
+use crate::doctor::codes::DoctorCode;
 use crate::doctor::host_checks;
 use crate::doctor::instance_checks;
 use crate::doctor::node_class_checks;
-use crate::doctor::node_class_checks::{POLICY, Seen};
-use crate::doctor::options::Scope;
+use crate::doctor::node_class_checks::{POLICY, RegionFindings};
+use crate::doctor::options::DoctorRun;
 use crate::doctor::report::Check;
-use crate::ec2::errors::Sort;
-use crate::ec2::resolve_node_class::Found;
+use crate::ec2::errors::ErrorClass;
+use crate::ec2::resolve_node_class::RegionResources;
 use crate::host::text::quoted;
 use crate::kubernetes::client::Connection;
 use crate::model::cluster::Cluster;
-use crate::providers::aws::clients::{Account, AccountKey, Accounts, once};
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients, once};
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::{caller_identity, cluster_info, instance_types, refresh, sqs};
 
 /// What was asked of an account and region, and what was found there, where anything was.
-type Asked = (Vec<Check>, Option<Arc<Seen>>);
+type AccountResult = (Vec<Check>, Option<Arc<RegionFindings>>);
 
 /// The accounts and regions of clusters.
 #[derive(Default)]
-pub(super) struct Cloud {
+pub(super) struct AwsAccounts {
     accounts: Accounts,
-    known: Mutex<BTreeMap<AccountKey, Arc<OnceCell<Asked>>>>,
+    known: Mutex<BTreeMap<AccountKey, Arc<OnceCell<AccountResult>>>>,
 }
 
-impl Cloud {
+impl AwsAccounts {
     /// Looks at what a cluster needs of AWS; none where it needs nothing.
     pub(super) async fn examine(
         &self,
         own: &Cluster,
         connection: Option<&Connection>,
-        scope: &Scope,
+        scope: &DoctorRun,
     ) -> Option<Check> {
         if !host_checks::uses_aws(own) {
             return None;
@@ -94,7 +94,7 @@ impl Cloud {
 }
 
 /// Looks at an account and region.
-async fn region(account: Arc<Account>, scope: &Scope) -> Asked {
+async fn region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountResult {
     let who = scope.check("identity", async {
         match caller_identity::arn(&account).await {
             Ok(arn) => Check::ok("identity", &arn),
@@ -113,8 +113,9 @@ async fn region(account: Arc<Account>, scope: &Scope) -> Asked {
     );
     let unknown = || Region::new(&account.key.region, Region::shipped().source);
     let (types, region) = types.unwrap_or_else(|| (scope.late("types"), unknown()));
-    let (network, found) = network.unwrap_or_else(|| (scope.late("network"), Found::default()));
-    let seen = Seen {
+    let (network, found) =
+        network.unwrap_or_else(|| (scope.late("network"), RegionResources::default()));
+    let seen = RegionFindings {
         base: Arc::new(region.catalog()),
         account,
         region,
@@ -124,7 +125,7 @@ async fn region(account: Arc<Account>, scope: &Scope) -> Asked {
 }
 
 /// Why AWS does not know us.
-fn unknown(fault: &Fault, account: &Account) -> Check {
+fn unknown(fault: &AwsError, account: &AwsClients) -> Check {
     let why = fault.sorted("sts").text;
     let fix = match (&fault.code, &account.key.role) {
         (None, _) => {
@@ -137,26 +138,26 @@ fn unknown(fault: &Fault, account: &Account) -> Check {
         }
         (Some(_), None) => "aws sts get-caller-identity with the same credentials; renew them",
     };
-    Check::failed(("identity", Flaw::AwsIdentity.code()), &why, fix)
+    Check::failed(("identity", DoctorCode::AwsIdentity.code()), &why, fix)
 }
 
 /// A call that failed, as a check.
-fn broken(name: &str, service: &str, fault: &Fault, region: &str) -> Check {
+fn broken(name: &str, service: &str, fault: &AwsError, region: &str) -> Check {
     let failure = fault.sorted(service);
     let fix = match failure.sort {
-        Sort::Denied => POLICY.to_owned(),
-        Sort::Throttled => {
+        ErrorClass::Denied => POLICY.to_owned(),
+        ErrorClass::Throttled => {
             let why = format!("the account is busy: {}", failure.text);
             return Check::skipped(name, &why, None);
         }
-        Sort::Fault => format!("let this host reach {service} in {region}"),
+        ErrorClass::Fault => format!("let this host reach {service} in {region}"),
         _ => format!("see whether {region} is the region that is meant"),
     };
-    Check::failed((name, Flaw::AwsCall.code()), &failure.text, &fix)
+    Check::failed((name, DoctorCode::AwsCall.code()), &failure.text, &fix)
 }
 
 /// Instance types and where they sell, and the region that they make.
-async fn sold(account: &Account) -> (Check, Region) {
+async fn sold(account: &AwsClients) -> (Check, Region) {
     let shipped = Region::shipped();
     let mut region = Region::new(&account.key.region, shipped.source);
     let check = match tokio::try_join!(
@@ -175,8 +176,8 @@ async fn sold(account: &Account) -> (Check, Region) {
 }
 
 /// Subnets, security groups, reservations and placement groups.
-async fn network(account: &Account) -> (Check, Found) {
-    let mut found = Found::default();
+async fn network(account: &AwsClients) -> (Check, RegionResources) {
+    let mut found = RegionResources::default();
     let (_, outcome) = refresh::refresh(account, &mut found, (true, true)).await;
     let check = match outcome {
         Ok(()) => {
@@ -193,7 +194,7 @@ async fn network(account: &Account) -> (Check, Found) {
 }
 
 /// What else is listed again and again: each is tried and not done.
-async fn reads(account: &Account, scope: &Scope) -> Check {
+async fn reads(account: &AwsClients, scope: &DoctorRun) -> Check {
     let all = async {
         let ec2 = &account.ec2;
         let instances = ec2.describe_instances().dry_run(true).customize();
@@ -240,19 +241,19 @@ async fn reads(account: &Account, scope: &Scope) -> Check {
 fn fault<T, E>(
     operation: &'static str,
     answer: Result<T, SdkError<E, HttpResponse>>,
-) -> Option<Fault>
+) -> Option<AwsError>
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
     SdkError<E, HttpResponse>: RequestId,
 {
-    let fault = Fault::new(operation, answer.err()?);
-    let passed = fault.sorted("ec2").sort == Sort::DryRun;
+    let fault = AwsError::new(operation, answer.err()?);
+    let passed = fault.sorted("ec2").sort == ErrorClass::DryRun;
     Some(fault).filter(|_| !passed)
 }
 
 /// The queue of interruptions, where the cluster names one. To receive from it would take messages
 /// from the daemon, so that only its name is asked for.
-async fn interruptions(account: &Account, own: &Cluster, scope: &Scope) -> Option<Check> {
+async fn interruptions(account: &AwsClients, own: &Cluster, scope: &DoctorRun) -> Option<Check> {
     let name = own.interruption.as_ref()?.queue.as_str();
     let bare = name.rsplit('/').next().unwrap_or(name);
     Some(
@@ -266,7 +267,7 @@ async fn interruptions(account: &Account, own: &Cluster, scope: &Scope) -> Optio
                             "aws sqs list-queues --region {}; terraform/modules/region makes one",
                             quoted(&own.region)
                         );
-                        Check::failed(("queue", Flaw::QueueMissing.code()), &why, &fix)
+                        Check::failed(("queue", DoctorCode::QueueMissing.code()), &why, &fix)
                     }
                     Err(fault) => broken("queue", "sqs", &fault, &own.region),
                 }

@@ -9,13 +9,13 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde::Deserialize;
 
-use crate::doctor::api_checks::{Answer, ask};
-use crate::doctor::codes::Flaw;
-use crate::doctor::options::Scope;
+use crate::doctor::api_checks::{ApiResponse, ask};
+use crate::doctor::codes::DoctorCode;
+use crate::doctor::options::DoctorRun;
 use crate::doctor::report::Check;
 use crate::host::clock;
 use crate::host::text;
-use crate::model::cluster::{Cluster, Mode};
+use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::id::LeaseName;
 use crate::runtime::autoscaler_watch;
 
@@ -55,7 +55,7 @@ const OF_ALL: [&str; 2] = ["global-default", "catch-all"];
 const FLOW_SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas?limit=200";
 
 /// Looks at all of it at once.
-pub(super) async fn examine(client: &Client, own: &Cluster, scope: &Scope) -> Vec<Check> {
+pub(super) async fn examine(client: &Client, own: &Cluster, scope: &DoctorRun) -> Vec<Check> {
     let (lease, others, priority) = tokio::join!(
         scope.check("lease", lease(client, &own.lease)),
         scope.check("autoscalers", others(client, own.mode)),
@@ -70,7 +70,7 @@ fn lease_path(namespace: &str, name: &str) -> String {
 
 /// What was asked for; none where it is not there, an error where we may not know.
 fn read<T: serde::de::DeserializeOwned>(
-    answer: Result<Answer, kube::Error>,
+    answer: Result<ApiResponse, kube::Error>,
 ) -> Result<Option<T>, String> {
     let answer = answer.map_err(|error| text::chain(&error))?;
     match answer.status {
@@ -90,13 +90,13 @@ async fn lease(client: &Client, place: &LeaseName) -> Check {
         Ok(None) => Check::ok("lease", &format!("{place} is not there yet")),
         Err(why) => {
             let why = format!("{place} cannot be read: {why}");
-            Check::failed(("lease", Flaw::LeaseUnreadable.code()), &why, GRANT)
+            Check::failed(("lease", DoctorCode::LeaseUnreadable.code()), &why, GRANT)
         }
     }
 }
 
 /// Whether somebody else makes nodes for the same pods.
-async fn others(client: &Client, mode: Mode) -> Check {
+async fn others(client: &Client, mode: ManagementMode) -> Check {
     let mut unread = None;
     for (who, namespace, name) in OTHERS {
         match read::<Lease>(ask(client, &lease_path(namespace, name)).await) {
@@ -134,10 +134,14 @@ async fn others(client: &Client, mode: Mode) -> Check {
     }
     match unread {
         None => Check::ok("autoscalers", "no other one is at work"),
-        Some(("Karpenter", why)) if mode == Mode::Manage => {
+        Some(("Karpenter", why)) if mode == ManagementMode::Manage => {
             let why =
                 format!("Karpenter's Lease cannot be read, and nothing is done without: {why}");
-            Check::failed(("autoscalers", Flaw::KarpenterUnseen.code()), &why, GRANT)
+            Check::failed(
+                ("autoscalers", DoctorCode::KarpenterUnseen.code()),
+                &why,
+                GRANT,
+            )
         }
         Some(_) => Check::ok("autoscalers", "no pod of another one runs"),
     }
@@ -149,8 +153,8 @@ fn is_live(lease: &Lease) -> bool {
     renewed.is_some_and(|at| clock::now().duration_since(at.0) < RENEWED)
 }
 
-fn at_work(who: &str, sign: &str, namespace: &str, mode: Mode) -> Check {
-    if mode == Mode::Observe {
+fn at_work(who: &str, sign: &str, namespace: &str, mode: ManagementMode) -> Check {
+    if mode == ManagementMode::Observe {
         let said = format!("{who} is at work: {sign}; nothing is done beside it in mode observe");
         return Check::ok("autoscalers", &said);
     }
@@ -163,7 +167,11 @@ fn at_work(who: &str, sign: &str, namespace: &str, mode: Mode) -> Check {
         "kubectl -n {} scale deploy/{name} --replicas=0",
         text::quoted(namespace)
     );
-    Check::warning(("autoscalers", Flaw::AutoscalerAtWork.code()), &why, &fix)
+    Check::warning(
+        ("autoscalers", DoctorCode::AutoscalerAtWork.code()),
+        &why,
+        &fix,
+    )
 }
 
 /// How the API server ranks what the daemon asks: requests of Leases, and all others.
@@ -171,7 +179,7 @@ async fn priority(client: &Client, lease: &LeaseName) -> Check {
     let name = "priority";
     let lease = lease_path(&lease.namespace, &lease.name);
     let (one, other) = tokio::join!(ask(client, "/version"), ask(client, &lease));
-    let schema = |answer: Result<Answer, kube::Error>| {
+    let schema = |answer: Result<ApiResponse, kube::Error>| {
         let answer = answer.ok()?;
         let uid = answer.headers.get(SCHEMA)?.to_str().ok()?;
         Some(text::bounded(uid))
@@ -210,7 +218,7 @@ fn ranked(schema: &str) -> Check {
         "the FlowSchema {schema} takes the daemon's requests: they wait among those of everybody"
     );
     let fix = "kubectl apply -f - with what terraform/modules/render has for `flow_schemas`";
-    Check::warning(("priority", Flaw::RequestsUnranked.code()), &why, fix)
+    Check::warning(("priority", DoctorCode::RequestsUnranked.code()), &why, fix)
 }
 
 #[derive(Deserialize)]
@@ -220,11 +228,11 @@ struct Schemas {
 
 #[derive(Deserialize)]
 struct Schema {
-    metadata: Meta,
+    metadata: ListMeta,
 }
 
 #[derive(Deserialize)]
-struct Meta {
+struct ListMeta {
     name: String,
     uid: String,
 }

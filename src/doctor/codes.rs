@@ -3,7 +3,7 @@
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flaw {
+pub(super) enum DoctorCode {
     /// The configuration names no cluster.
     NoCluster,
     /// A cluster has no pool.
@@ -46,7 +46,7 @@ pub(super) enum Flaw {
     ClassUnready,
 }
 
-impl Flaw {
+impl DoctorCode {
     /// The stable name.
     pub(super) fn code(self) -> &'static str {
         match self {

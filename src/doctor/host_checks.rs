@@ -7,9 +7,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
-use crate::config::diagnostic::{Problem, Severity};
-use crate::doctor::codes::Flaw;
-use crate::doctor::options::Scope;
+use crate::config::diagnostic::{Diagnostic, Severity};
+use crate::doctor::codes::DoctorCode;
+use crate::doctor::options::DoctorRun;
 use crate::doctor::report::Check;
 use crate::host::text::quoted;
 use crate::model::cluster::Cluster;
@@ -23,7 +23,7 @@ const READABLE_BY_ALL: u32 = 0o004;
 const READABLE_BY_GROUP: u32 = 0o040;
 
 /// A configuration that cannot be used.
-pub(super) fn refused(problems: &[Problem]) -> Check {
+pub(super) fn refused(problems: &[Diagnostic]) -> Check {
     let said = "the daemon would not start with it";
     Check::of("configuration", said, problems.iter().map(told).collect())
 }
@@ -33,7 +33,7 @@ pub(super) fn accepted(config: &Config) -> Check {
     if config.clusters.is_empty() {
         let why = "it names no cluster, so that the daemon has nothing to do and does not start";
         let fix = "write cluster \"NAME\" { kubeconfig { path = \"/etc/outrigger/kubeconfig\" } }";
-        return Check::failed(("configuration", Flaw::NoCluster.code()), why, fix);
+        return Check::failed(("configuration", DoctorCode::NoCluster.code()), why, fix);
     }
     let pools: usize = config.clusters.iter().map(|own| own.pools.len()).sum();
     let said = format!("clusters: {}, pools: {pools}", config.clusters.len());
@@ -42,7 +42,7 @@ pub(super) fn accepted(config: &Config) -> Check {
 }
 
 /// A problem of a configuration, as `outrigger validate` has it in more words.
-fn told(problem: &Problem) -> Check {
+fn told(problem: &Diagnostic) -> Check {
     let place = problem.ranges.first().map_or(String::new(), |range| {
         format!("{}:{}: ", range.file, range.start.line)
     });
@@ -57,7 +57,7 @@ fn told(problem: &Problem) -> Check {
 }
 
 /// What of this host the daemon would not see, and files that it would not get.
-pub(super) fn examine(clusters: &[Cluster], scope: &Scope) -> Check {
+pub(super) fn examine(clusters: &[Cluster], scope: &DoctorRun) -> Check {
     if let Some(left_out) = scope.left_out("host") {
         return left_out;
     }
@@ -116,31 +116,31 @@ pub(super) fn secret(name: &str, path: &Path) -> Check {
         Ok(about) => about,
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let why = format!("{shown} is not there");
-            return Check::failed((name, Flaw::FileMissing.code()), &why, &place);
+            return Check::failed((name, DoctorCode::FileMissing.code()), &why, &place);
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             let why = format!("{shown} may not be read by the user who runs this");
             let fix = format!("chown outrigger {own} && chmod u+r {own}");
-            return Check::failed((name, Flaw::FileUnreadable.code()), &why, &fix);
+            return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &fix);
         }
         Err(error) => {
             let why = format!("{shown}: {error}");
-            return Check::failed((name, Flaw::FileUnreadable.code()), &why, &place);
+            return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &place);
         }
     };
     if !about.is_file() {
         let why = format!("{shown} is not a regular file");
-        return Check::failed((name, Flaw::FileUnreadable.code()), &why, &place);
+        return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &place);
     }
     if about.mode() & READABLE_BY_ALL != 0 {
         let why = format!("every user of this host can read {shown}");
-        let what = (name, Flaw::FileExposed.code());
+        let what = (name, DoctorCode::FileExposed.code());
         return Check::warning(what, &why, &format!("chmod o-rwx {own}"));
     }
     let group = about.gid() != 0 && about.mode() & READABLE_BY_GROUP != 0;
     if about.uid() == 0 && !group {
         let why = format!("only root can read {shown}, and the unit runs as the user outrigger");
-        let what = (name, Flaw::FileOfRoot.code());
+        let what = (name, DoctorCode::FileOfRoot.code());
         return Check::warning(what, &why, &format!("chown outrigger {own}"));
     }
     Check::ok(name, &format!("{shown}"))
@@ -163,7 +163,7 @@ pub(super) fn hidden(path: &Path) -> Option<Check> {
         quoted(&there)
     );
     Some(Check::warning(
-        ("home", Flaw::HomeHidden.code()),
+        ("home", DoctorCode::HomeHidden.code()),
         &why,
         &fix,
     ))
@@ -196,7 +196,11 @@ fn profile() -> Option<Check> {
     );
     let fix = "give the host an instance role (terraform/modules/host), or set \
                AWS_SHARED_CREDENTIALS_FILE=/etc/outrigger/aws in /etc/default/outrigger";
-    Some(Check::warning(("home", Flaw::HomeHidden.code()), &why, fix))
+    Some(Check::warning(
+        ("home", DoctorCode::HomeHidden.code()),
+        &why,
+        fix,
+    ))
 }
 
 #[cfg(test)]

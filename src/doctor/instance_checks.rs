@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ListParams};
 
-use crate::coordination::lease_annotations::Notes;
+use crate::coordination::lease_annotations::LeaseAnnotations;
 use crate::doctor::report::Check;
 use crate::host::clock;
 use crate::host::text;
@@ -14,9 +14,9 @@ use crate::kubernetes::client::Connection;
 use crate::kubernetes::lease;
 use crate::model::cluster::Cluster;
 use crate::model::watched_object;
-use crate::model::watched_object::Object;
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::error::Fault;
+use crate::model::watched_object::WatchedObject;
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::instances::Lister;
 use crate::state::State;
 
@@ -25,10 +25,10 @@ pub(super) const NAME: &str = "instances";
 
 /// Compares what running instances say of their cluster with the API server.
 pub(super) async fn instances(
-    account: &Account,
+    account: &AwsClients,
     own: &Cluster,
     connection: &Connection,
-) -> Result<Check, Fault> {
+) -> Result<Check, AwsError> {
     let namespaces: Api<Namespace> = Api::all(connection.client.clone());
     let wanted = ListParams::default().fields("metadata.name=kube-system");
     let found = match namespaces.list(&wanted).await {
@@ -43,7 +43,7 @@ pub(super) async fn instances(
     let (mut state, now) = (State::default(), clock::now());
     // A Lease that cannot be read is a check of its own; then nothing counts as accepted.
     let known = lease::read(connection).await.ok().flatten();
-    state.notes = Notes::read(known.as_ref(), &Notes::default());
+    state.notes = LeaseAnnotations::read(known.as_ref(), &LeaseAnnotations::default());
     let cluster = Arc::new(own.clone());
     state.configure(cluster.clone());
     for namespace in found.items {
@@ -53,7 +53,7 @@ pub(super) async fn instances(
             uid,
             ..watched_object::Namespace::default()
         };
-        state.objects.apply(Object::Namespace(own), now);
+        state.objects.apply(WatchedObject::Namespace(own), now);
     }
     state.ledger.listed(listed, &cluster, now);
     let count = state.running_claims().count();

@@ -4,27 +4,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::bootstrap::Home;
+use crate::bootstrap::ClusterEndpoint;
 use crate::catalog::Catalog;
-use crate::catalog::discovered_memory::Memory;
-use crate::catalog::node_class::ClassSupply;
+use crate::catalog::discovered_memory::DiscoveredMemory;
+use crate::catalog::node_class::NodeClassSupply;
 use crate::catalog::region::Region;
-use crate::doctor::codes::Flaw;
-use crate::doctor::options::{LIMIT, Scope};
+use crate::doctor::codes::DoctorCode;
+use crate::doctor::options::{DoctorRun, LIMIT};
 use crate::doctor::report::Check;
 use crate::ec2::create_fleet::FleetRequest;
-use crate::ec2::dry_run::Verdict;
+use crate::ec2::dry_run::DryRunResult;
 use crate::ec2::resolve_node_class;
-use crate::ec2::resolve_node_class::{Found, Listed, Trouble};
+use crate::ec2::resolve_node_class::{ListResult, RegionResources, ResolveError};
 use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::id::Zone;
-use crate::model::node_class::resolved::{Cause, Condition, ConditionKind, Resolved, Status};
-use crate::model::node_class::{Identity, NodeClass};
+use crate::model::node_class::resolved::{
+    Cause, ConditionKind, NodeClassCondition, NodeClassConditionStatus, ResolvedNodeClass,
+};
+use crate::model::node_class::{NodeClass, NodeIdentity};
 use crate::model::template_hash::node_class_hash;
-use crate::providers::aws::clients::Account;
+use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::images::{Images, trouble};
-use crate::providers::aws::launchable_class::{Ready, validated};
+use crate::providers::aws::launchable_class::{LaunchableClass, validated};
 use crate::providers::aws::{dry_run, instance_profiles};
 
 /// A zone with fewer free addresses is used up by the next scale-out.
@@ -35,20 +37,20 @@ pub(super) const POLICY: &str = "add the statement that is named to the policy o
                                  role: terraform/modules/render has it as `policy`";
 
 /// What was found of an account and region.
-pub(super) struct Seen {
-    pub(super) account: Arc<Account>,
+pub(super) struct RegionFindings {
+    pub(super) account: Arc<AwsClients>,
     pub(super) region: Region,
     pub(super) base: Arc<Catalog>,
-    pub(super) found: Found,
+    pub(super) found: RegionResources,
 }
 
 /// Looks at a node class of a cluster, of whose API `home` tells.
 pub(super) async fn class(
-    seen: &Seen,
+    seen: &RegionFindings,
     own: &Cluster,
     class: &NodeClass,
-    home: Option<&Home>,
-    scope: &Scope,
+    home: Option<&ClusterEndpoint>,
+    scope: &DoctorRun,
 ) -> Check {
     let version = home.map(|home| home.version.as_str());
     let mut images = Images::default();
@@ -80,8 +82,8 @@ pub(super) async fn class(
     Check::of(&format!("node_class {}", class.name), "", checks)
 }
 
-fn late() -> Trouble {
-    Trouble {
+fn late() -> ResolveError {
+    ResolveError {
         cause: Cause::Unavailable,
         text: format!("no answer within {} s", LIMIT.as_secs()),
     }
@@ -89,14 +91,18 @@ fn late() -> Trouble {
 
 /// The instance profile of a class, and whether it is there: that of a role is made when it is
 /// needed first.
-async fn instance_profile(seen: &Seen, own: &Cluster, class: &NodeClass) -> Listed<(String, bool)> {
+async fn instance_profile(
+    seen: &RegionFindings,
+    own: &Cluster,
+    class: &NodeClass,
+) -> ListResult<(String, bool)> {
     match &class.identity {
-        Some(Identity::Profile(name)) => Ok((name.clone(), true)),
-        Some(Identity::Role(role)) => {
+        Some(NodeIdentity::Profile(name)) => Ok((name.clone(), true)),
+        Some(NodeIdentity::Role(role)) => {
             let found = instance_profiles::look(&seen.account, own, role).await;
             found.map_err(|fault| trouble(&fault, "iam"))
         }
-        None => Err(Trouble {
+        None => Err(ResolveError {
             cause: Cause::InstanceProfileNotFound,
             text: "the node class has neither a role nor an instance profile".to_owned(),
         }),
@@ -104,7 +110,7 @@ async fn instance_profile(seen: &Seen, own: &Cluster, class: &NodeClass) -> List
 }
 
 /// A condition of a class as a check.
-fn condition(own: &Condition, resolved: &Resolved, class: &NodeClass) -> Check {
+fn condition(own: &NodeClassCondition, resolved: &ResolvedNodeClass, class: &NodeClass) -> Check {
     let name = match own.kind {
         ConditionKind::ImagesReady => "images",
         ConditionKind::SubnetsReady => "subnets",
@@ -115,18 +121,22 @@ fn condition(own: &Condition, resolved: &Resolved, class: &NodeClass) -> Check {
         ConditionKind::ValidationSucceeded => "user_data",
     };
     match own.status {
-        Status::False => {
-            let code = own.cause.map_or(Flaw::ClassUnready.code(), Cause::as_str);
+        NodeClassConditionStatus::False => {
+            let code = own
+                .cause
+                .map_or(DoctorCode::ClassUnready.code(), Cause::as_str);
             Check::failed((name, code), &own.message, &fix(own.cause, class))
         }
-        Status::Unknown => Check::skipped(name, &own.message, None),
-        Status::True if own.kind == ConditionKind::SubnetsReady => subnets(resolved, class),
-        Status::True => Check::ok(name, &met(own.kind, resolved)),
+        NodeClassConditionStatus::Unknown => Check::skipped(name, &own.message, None),
+        NodeClassConditionStatus::True if own.kind == ConditionKind::SubnetsReady => {
+            subnets(resolved, class)
+        }
+        NodeClassConditionStatus::True => Check::ok(name, &met(own.kind, resolved)),
     }
 }
 
 /// What was found.
-fn met(kind: ConditionKind, found: &Resolved) -> String {
+fn met(kind: ConditionKind, found: &ResolvedNodeClass) -> String {
     let ids = |all: Vec<&str>| all.join(", ");
     match kind {
         ConditionKind::ImagesReady => match found.images.first() {
@@ -150,7 +160,7 @@ fn met(kind: ConditionKind, found: &Resolved) -> String {
 }
 
 /// Subnets, and whether each zone has addresses left.
-fn subnets(found: &Resolved, class: &NodeClass) -> Check {
+fn subnets(found: &ResolvedNodeClass, class: &NodeClass) -> Check {
     let mut zones: BTreeMap<&Zone, u32> = BTreeMap::new();
     for own in &found.subnets {
         let free = zones.entry(&own.zone).or_default();
@@ -165,11 +175,11 @@ fn subnets(found: &Resolved, class: &NodeClass) -> Check {
     );
     if zones.values().all(|free| *free == 0) {
         let why = format!("no address is free: {said}");
-        return Check::failed(("subnets", Flaw::SubnetsFull.code()), &why, &fix);
+        return Check::failed(("subnets", DoctorCode::SubnetsFull.code()), &why, &fix);
     }
     if zones.values().any(|free| *free < ADDRESSES) {
         let why = format!("a zone has fewer than {ADDRESSES} free addresses: {said}");
-        return Check::warning(("subnets", Flaw::SubnetsShort.code()), &why, &fix);
+        return Check::warning(("subnets", DoctorCode::SubnetsShort.code()), &why, &fix);
     }
     Check::ok("subnets", &said)
 }
@@ -198,22 +208,22 @@ fn fix(cause: Option<Cause>, class: &NodeClass) -> String {
 
 /// Whether EC2 would launch from a class, as far as dry runs say.
 async fn launch(
-    seen: &Seen,
-    (own, home): (&Cluster, Option<&Home>),
+    seen: &RegionFindings,
+    (own, home): (&Cluster, Option<&ClusterEndpoint>),
     class: &NodeClass,
-    (resolved, there): (Resolved, bool),
-    scope: &Scope,
+    (resolved, there): (ResolvedNodeClass, bool),
+    scope: &DoctorRun,
 ) -> Check {
     let Some(home) = home.filter(|_| resolved.unmet().is_none()) else {
         let why = "not tried before all that the class names is found";
         return Check::skipped("launch", why, None);
     };
     let nowhere = BTreeSet::new();
-    let known = (&Memory::default(), &nowhere);
-    let ready = Ready {
+    let known = (&DiscoveredMemory::default(), &nowhere);
+    let ready = LaunchableClass {
         class: class.clone(),
         hash: node_class_hash(Some(class)),
-        supply: ClassSupply::new((&seen.region, &seen.base), class, &resolved, known),
+        supply: NodeClassSupply::new((&seen.region, &seen.base), class, &resolved, known),
         resolved,
     };
     let mut requests = dry_run::requests((own, home), &ready);
@@ -235,7 +245,7 @@ async fn launch(
         };
         let refused = said
             .iter()
-            .any(|(_, own)| matches!(own, Verdict::Refused(..)));
+            .any(|(_, own)| matches!(own, DryRunResult::Refused(..)));
         let check = tried(request, said, class);
         if !refused {
             return check;
@@ -246,7 +256,7 @@ async fn launch(
     first.unwrap_or_else(|| Check::skipped("launch", none, None))
 }
 
-fn tried(request: &FleetRequest, said: [(&str, Verdict); 3], class: &NodeClass) -> Check {
+fn tried(request: &FleetRequest, said: [(&str, DryRunResult); 3], class: &NodeClass) -> Check {
     let of = request.overrides().next().map_or(String::new(), |own| {
         format!(
             "a dry run of {} in {}",
@@ -254,16 +264,16 @@ fn tried(request: &FleetRequest, said: [(&str, Verdict); 3], class: &NodeClass) 
         )
     });
     let parts = said.into_iter().map(|(call, verdict)| match verdict {
-        Verdict::Passed => Check::ok(call, "it would be done"),
+        DryRunResult::Passed => Check::ok(call, "it would be done"),
         // It is judged by rights on something without tags, as nothing of that name is there.
-        Verdict::Refused(Cause::Denied, why) if why.contains(":launch-template/") => {
+        DryRunResult::Refused(Cause::Denied, why) if why.contains(":launch-template/") => {
             let why = format!("not to be told before the first launch: {why}");
             Check::skipped(call, &why, None)
         }
-        Verdict::Refused(cause, why) => {
+        DryRunResult::Refused(cause, why) => {
             Check::failed((call, cause.as_str()), &why, &fix(Some(cause), class))
         }
-        Verdict::Open(why) => Check::skipped(call, &why, None),
+        DryRunResult::Open(why) => Check::skipped(call, &why, None),
     });
     Check::of("launch", &of, parts.collect())
 }

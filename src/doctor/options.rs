@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use crate::doctor::codes::Flaw;
+use crate::doctor::codes::DoctorCode;
 use crate::doctor::report::Check;
 use crate::host::clock;
 
@@ -34,12 +34,12 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 const TOTAL: Duration = Duration::from_mins(2);
 
 /// What is looked at, and until when.
-pub(crate) struct Scope {
+pub(crate) struct DoctorRun {
     skip: BTreeSet<String>,
     until: Instant,
 }
 
-impl Scope {
+impl DoctorRun {
     /// Everything but these topics, from here on.
     pub(crate) fn new(skip: impl IntoIterator<Item = String>) -> Self {
         Self {
@@ -87,7 +87,7 @@ impl Scope {
         }
         let why = format!("no answer within {} s", LIMIT.as_secs());
         Check::failed(
-            (name, Flaw::CheckLate.code()),
+            (name, DoctorCode::CheckLate.code()),
             &why,
             "let this host reach what is asked, then try again",
         )

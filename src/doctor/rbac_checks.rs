@@ -9,18 +9,18 @@ use k8s_openapi::api::authorization::v1::{
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use crate::doctor::codes::Flaw;
-use crate::doctor::options::{LIMIT, Scope};
+use crate::doctor::codes::DoctorCode;
+use crate::doctor::options::{DoctorRun, LIMIT};
 use crate::doctor::report::Check;
 use crate::host::text;
-use crate::kubernetes::rbac::{Right, needed};
+use crate::kubernetes::rbac::{RbacRule, needed};
 use crate::model::cluster::Cluster;
 
 /// Questions at once.
 const AT_ONCE: usize = 8;
 
 /// What the API server says of one verb.
-enum Said {
+enum AccessAnswer {
     Allowed,
     Denied,
     /// It could not be asked; why.
@@ -28,7 +28,7 @@ enum Said {
 }
 
 /// Asks for all of them.
-pub(super) async fn examine(client: &Client, own: &Cluster, scope: &Scope) -> Check {
+pub(super) async fn examine(client: &Client, own: &Cluster, scope: &DoctorRun) -> Check {
     if let Some(left_out) = scope.left_out("rights") {
         return left_out;
     }
@@ -37,13 +37,13 @@ pub(super) async fn examine(client: &Client, own: &Cluster, scope: &Scope) -> Ch
         let mut said = Vec::with_capacity(right.verbs.len());
         for verb in right.verbs {
             let answer = scope.within(ask(client, right, verb)).await;
-            let late = || Said::Silent(format!("no answer within {} s", LIMIT.as_secs()));
+            let late = || AccessAnswer::Silent(format!("no answer within {} s", LIMIT.as_secs()));
             said.push((*verb, answer.unwrap_or_else(late)));
         }
         (right, said)
     });
     let asked = stream::iter(asked).buffered(AT_ONCE);
-    let asked: Vec<(&Right<'_>, Vec<(&str, Said)>)> = asked.collect().await;
+    let asked: Vec<(&RbacRule<'_>, Vec<(&str, AccessAnswer)>)> = asked.collect().await;
     let count: usize = asked.iter().map(|(_, said)| said.len()).sum();
     let lacks = asked.iter().filter_map(|(right, said)| lack(right, said));
     let lacks: Vec<Check> = lacks.collect();
@@ -53,16 +53,18 @@ pub(super) async fn examine(client: &Client, own: &Cluster, scope: &Scope) -> Ch
 }
 
 /// What is missing of a right, if anything is.
-fn lack(right: &Right<'_>, said: &[(&str, Said)]) -> Option<Check> {
+fn lack(right: &RbacRule<'_>, said: &[(&str, AccessAnswer)]) -> Option<Check> {
     let what = right.what();
     let silent = said.iter().find_map(|(verb, own)| match own {
-        Said::Silent(why) => Some(format!("whether it may {verb} {what}: {why}")),
+        AccessAnswer::Silent(why) => Some(format!("whether it may {verb} {what}: {why}")),
         _ => None,
     });
     if let Some(why) = silent {
         return Some(Check::skipped(&what, &why, None));
     }
-    let denied = said.iter().filter(|(_, own)| matches!(own, Said::Denied));
+    let denied = said
+        .iter()
+        .filter(|(_, own)| matches!(own, AccessAnswer::Denied));
     let denied: Vec<&str> = denied.map(|(verb, _)| *verb).collect();
     if denied.is_empty() {
         return None;
@@ -79,7 +81,7 @@ fn lack(right: &Right<'_>, said: &[(&str, Said)]) -> Option<Check> {
         None => (String::new(), false),
     };
     let why = format!("it may not {name}{option}");
-    let name = (name.as_str(), Flaw::RightMissing.code());
+    let name = (name.as_str(), DoctorCode::RightMissing.code());
     Some(match turned_off {
         true => Check::warning(name, &why, &fix),
         false => Check::failed(name, &why, &fix),
@@ -87,7 +89,7 @@ fn lack(right: &Right<'_>, said: &[(&str, Said)]) -> Option<Check> {
 }
 
 /// Whether we may do one thing.
-async fn ask(client: &Client, right: &Right<'_>, verb: &str) -> Said {
+async fn ask(client: &Client, right: &RbacRule<'_>, verb: &str) -> AccessAnswer {
     let text = |own: &str| Some(own.to_owned()).filter(|own| !own.is_empty());
     let spec = if right.resource.starts_with('/') {
         SelfSubjectAccessReviewSpec {
@@ -121,8 +123,10 @@ async fn ask(client: &Client, right: &Right<'_>, verb: &str) -> Said {
     };
     let reviews: Api<Review> = Api::all(client.clone());
     match reviews.create(&PostParams::default(), &review).await {
-        Ok(answer) if answer.status.as_ref().is_some_and(|own| own.allowed) => Said::Allowed,
-        Ok(_) => Said::Denied,
-        Err(error) => Said::Silent(text::chain(&error)),
+        Ok(answer) if answer.status.as_ref().is_some_and(|own| own.allowed) => {
+            AccessAnswer::Allowed
+        }
+        Ok(_) => AccessAnswer::Denied,
+        Err(error) => AccessAnswer::Silent(text::chain(&error)),
     }
 }

@@ -18,7 +18,7 @@ const PLAIN: &str = "\u{1b}[0m";
 
 /// How something is, the worse the later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum State {
+pub(crate) enum CheckStatus {
     /// It is well.
     Ok,
     /// Somebody asked not to look.
@@ -31,7 +31,7 @@ pub(crate) enum State {
     Failed,
 }
 
-impl State {
+impl CheckStatus {
     /// The spelling in text and JSON.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl State {
 #[derive(Clone, Debug)]
 pub(crate) struct Check {
     name: String,
-    state: State,
+    state: CheckStatus,
     /// What was found, or what is wrong: one sentence; empty where only its parts say something.
     said: String,
     /// The stable name of what is wrong, where it has one.
@@ -77,7 +77,7 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    fn leaf(name: &str, state: State, said: &str, fix: Option<&str>) -> Self {
+    fn leaf(name: &str, state: CheckStatus, said: &str, fix: Option<&str>) -> Self {
         let one_line = |text: &str| -> String {
             let plain = |own: char| if own.is_control() { ' ' } else { own };
             text.chars().take(FIX_CHARS).map(plain).collect()
@@ -94,18 +94,18 @@ impl Check {
 
     /// It is well; what was found.
     pub(crate) fn ok(name: &str, said: &str) -> Self {
-        Self::leaf(name, State::Ok, said, None)
+        Self::leaf(name, CheckStatus::Ok, said, None)
     }
 
     /// It works, and should be otherwise; what is looked at, and what is wrong with it by its
     /// stable name.
     pub(crate) fn warning(what: (&str, &'static str), why: &str, fix: &str) -> Self {
-        Self::leaf(what.0, State::Warning, why, Some(fix)).by(what.1)
+        Self::leaf(what.0, CheckStatus::Warning, why, Some(fix)).by(what.1)
     }
 
     /// It does not work; what is looked at, and what is wrong with it by its stable name.
     pub(crate) fn failed(what: (&str, &'static str), why: &str, fix: &str) -> Self {
-        Self::leaf(what.0, State::Failed, why, Some(fix)).by(what.1)
+        Self::leaf(what.0, CheckStatus::Failed, why, Some(fix)).by(what.1)
     }
 
     fn by(self, code: &'static str) -> Self {
@@ -117,12 +117,12 @@ impl Check {
 
     /// It could not be looked at.
     pub(crate) fn skipped(name: &str, why: &str, fix: Option<&str>) -> Self {
-        Self::leaf(name, State::Skipped, why, fix)
+        Self::leaf(name, CheckStatus::Skipped, why, fix)
     }
 
     /// Somebody asked not to look at it.
     pub(crate) fn left_out(name: &str, why: &str) -> Self {
-        Self::leaf(name, State::LeftOut, why, None)
+        Self::leaf(name, CheckStatus::LeftOut, why, None)
     }
 
     /// Several as one, which is as well as the worst of them.
@@ -130,13 +130,13 @@ impl Check {
         let worst = parts.iter().map(|own| own.state).max();
         Self {
             parts,
-            ..Self::leaf(name, worst.unwrap_or(State::Ok), said, None)
+            ..Self::leaf(name, worst.unwrap_or(CheckStatus::Ok), said, None)
         }
     }
 
     /// Whether something of it does not work.
     pub(crate) fn has_failed(&self) -> bool {
-        self.state == State::Failed
+        self.state == CheckStatus::Failed
     }
 
     fn count(&self, counts: &mut BTreeMap<&'static str, usize>) {
@@ -187,12 +187,12 @@ impl Check {
 
 /// All that was looked at.
 #[derive(Debug)]
-pub(crate) struct Report(pub(crate) Vec<Check>);
+pub(crate) struct DoctorReport(pub(crate) Vec<Check>);
 
-impl Report {
-    fn state(&self) -> State {
+impl DoctorReport {
+    fn state(&self) -> CheckStatus {
         let states = self.0.iter().map(|own| own.state);
-        states.max().unwrap_or(State::Ok)
+        states.max().unwrap_or(CheckStatus::Ok)
     }
 
     /// What the process that asked ends with: that of the worst check.
@@ -211,7 +211,13 @@ impl Report {
         let mut out = String::new();
         self.0.iter().for_each(|own| own.write(&mut out, 0, colour));
         let counts = self.counts();
-        let all = [State::Ok, State::Skipped, State::Warning, State::Failed].map(State::as_str);
+        let all = [
+            CheckStatus::Ok,
+            CheckStatus::Skipped,
+            CheckStatus::Warning,
+            CheckStatus::Failed,
+        ]
+        .map(CheckStatus::as_str);
         let count = |word: &str| format!("{} {word}", counts.get(word).copied().unwrap_or(0));
         out.push_str(&format!("\nDoctor: {}.\n", all.map(count).join(", ")));
         out
@@ -231,15 +237,15 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use super::{Check, Report};
+    use super::{Check, DoctorReport};
 
-    fn report() -> Report {
+    fn report() -> DoctorReport {
         let parts = vec![
             Check::ok("a", "it is\nthere"),
             Check::warning(("b", "slow"), "it is slow", "make it\u{1b}[2J faster"),
             Check::skipped("c", "nobody may look", None),
         ];
-        Report(vec![
+        DoctorReport(vec![
             Check::ok("host", ""),
             Check::of("cluster", "", parts),
             Check::left_out("aws", "as asked"),
@@ -254,9 +260,9 @@ mod tests {
             .0
             .push(Check::failed(("d", "gone"), "it is gone", "bring it"));
         assert_eq!(report.code(), 4);
-        assert_eq!(Report(vec![Check::skipped("e", "x", None)]).code(), 3);
-        assert_eq!(Report(vec![Check::left_out("e", "x")]).code(), 0);
-        assert_eq!(Report(Vec::new()).code(), 0);
+        assert_eq!(DoctorReport(vec![Check::skipped("e", "x", None)]).code(), 3);
+        assert_eq!(DoctorReport(vec![Check::left_out("e", "x")]).code(), 0);
+        assert_eq!(DoctorReport(Vec::new()).code(), 0);
     }
 
     #[test]

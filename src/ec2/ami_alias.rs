@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use crate::model::node_class::image::Family;
+use crate::model::node_class::image::AmiFamily;
 use crate::model::node_class::resolved::Variant;
 
 /// Why an alias stands for nothing. Trying again does not help.
@@ -34,14 +34,14 @@ pub enum UnsupportedAlias {
 
 /// An SSM parameter and what its image is for; for no variant in particular where that is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parameter {
+pub struct SsmParameter {
     /// Path.
     pub path: String,
     /// What the image is for.
     pub variants: Vec<Variant>,
 }
 
-impl Parameter {
+impl SsmParameter {
     /// Whether another image may stand in it tomorrow.
     pub fn is_mutable(&self) -> bool {
         let mut parts = self.path.split('/');
@@ -57,10 +57,10 @@ const WINDOWS_2025_BEGINS: u32 = 35;
 
 /// The parameters of an alias in a cluster of this version (`1.33`; a minor with `+` is read, too).
 pub fn parameters(
-    family: Family,
+    family: AmiFamily,
     version: &str,
     kubernetes: &str,
-) -> Result<Vec<Parameter>, UnsupportedAlias> {
+) -> Result<Vec<SsmParameter>, UnsupportedAlias> {
     let unreadable = || UnsupportedAlias::Unreadable(kubernetes.chars().take(32).collect());
     let (major, minor) = kubernetes.split_once('.').ok_or_else(unreadable)?;
     let minor: u32 = minor
@@ -75,28 +75,28 @@ pub fn parameters(
         advice,
     };
     match family {
-        Family::Al2 if minor >= AL2_ENDS => Err(unsupported("use al2023 or bottlerocket")),
-        Family::Windows2025 if minor < WINDOWS_2025_BEGINS => {
+        AmiFamily::Al2 if minor >= AL2_ENDS => Err(unsupported("use al2023 or bottlerocket")),
+        AmiFamily::Windows2025 if minor < WINDOWS_2025_BEGINS => {
             Err(unsupported("use windows2022, or Kubernetes 1.35"))
         }
-        Family::Al2 => Ok(al2(&k, version)),
-        Family::Al2023 => Ok(al2023(&k, version)),
-        Family::Bottlerocket => Ok(bottlerocket(&k, version)),
-        Family::Windows2019 | Family::Windows2022 | Family::Windows2025 => {
+        AmiFamily::Al2 => Ok(al2(&k, version)),
+        AmiFamily::Al2023 => Ok(al2023(&k, version)),
+        AmiFamily::Bottlerocket => Ok(bottlerocket(&k, version)),
+        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => {
             windows(family, &k, version)
         }
-        Family::Custom => Err(UnsupportedAlias::Custom),
+        AmiFamily::Custom => Err(UnsupportedAlias::Custom),
     }
 }
 
-fn parameter(path: String, variants: &[Variant]) -> Parameter {
-    Parameter {
+fn parameter(path: String, variants: &[Variant]) -> SsmParameter {
+    SsmParameter {
         path,
         variants: variants.to_vec(),
     }
 }
 
-fn al2(k: &str, version: &str) -> Vec<Parameter> {
+fn al2(k: &str, version: &str) -> Vec<SsmParameter> {
     let kinds: [(&str, &str, &[Variant]); 3] = [
         ("amazon-linux-2", "amazon-eks-node", &[Variant::Standard]),
         (
@@ -121,7 +121,7 @@ fn al2(k: &str, version: &str) -> Vec<Parameter> {
     kinds.into_iter().map(of).collect()
 }
 
-fn al2023(k: &str, version: &str) -> Vec<Parameter> {
+fn al2023(k: &str, version: &str) -> Vec<SsmParameter> {
     let kinds = [
         ("x86_64", "standard", Variant::Standard),
         ("x86_64", "nvidia", Variant::Nvidia),
@@ -140,7 +140,7 @@ fn al2023(k: &str, version: &str) -> Vec<Parameter> {
     kinds.into_iter().map(of).collect()
 }
 
-fn bottlerocket(k: &str, version: &str) -> Vec<Parameter> {
+fn bottlerocket(k: &str, version: &str) -> Vec<SsmParameter> {
     // The path never has the `v` that people may write (spec §10, 13).
     let version = version.strip_prefix('v').unwrap_or(version);
     let kinds: [(&str, &str, &[Variant]); 4] = [
@@ -156,7 +156,11 @@ fn bottlerocket(k: &str, version: &str) -> Vec<Parameter> {
     kinds.into_iter().map(of).collect()
 }
 
-fn windows(family: Family, k: &str, version: &str) -> Result<Vec<Parameter>, UnsupportedAlias> {
+fn windows(
+    family: AmiFamily,
+    k: &str,
+    version: &str,
+) -> Result<Vec<SsmParameter>, UnsupportedAlias> {
     if version != "latest" {
         return Err(UnsupportedAlias::Pinned(family.as_str()));
     }
@@ -169,21 +173,21 @@ fn windows(family: Family, k: &str, version: &str) -> Result<Vec<Parameter>, Uns
 #[cfg(test)]
 mod tests {
     use super::{UnsupportedAlias, parameters};
-    use crate::model::node_class::image::Family;
+    use crate::model::node_class::image::AmiFamily;
     use crate::model::node_class::resolved::Variant;
 
     const EKS: &str = "/aws/service/eks/optimized-ami/";
     const ROCKET: &str = "/aws/service/bottlerocket/aws-k8s-";
 
     /// Family, version, Kubernetes, and each path with the initials of its variants.
-    type Row = (Family, &'static str, &'static str, Vec<String>);
+    type Row = (AmiFamily, &'static str, &'static str, Vec<String>);
 
     #[expect(clippy::too_many_lines, reason = "a table: one row a family")]
     fn rows() -> Vec<Row> {
         let all = |at: &str, rest: &[&str]| rest.iter().map(|own| format!("{at}{own}")).collect();
         vec![
             (
-                Family::Al2,
+                AmiFamily::Al2,
                 "latest",
                 "1.32",
                 all(
@@ -196,7 +200,7 @@ mod tests {
                 ),
             ),
             (
-                Family::Al2,
+                AmiFamily::Al2,
                 "v20240807",
                 "1.31+",
                 all(
@@ -209,7 +213,7 @@ mod tests {
                 ),
             ),
             (
-                Family::Al2023,
+                AmiFamily::Al2023,
                 "latest",
                 "1.33",
                 all(
@@ -224,7 +228,7 @@ mod tests {
                 ),
             ),
             (
-                Family::Bottlerocket,
+                AmiFamily::Bottlerocket,
                 "v1.46.0",
                 "1.33",
                 all(
@@ -238,7 +242,7 @@ mod tests {
                 ),
             ),
             (
-                Family::Windows2022,
+                AmiFamily::Windows2022,
                 "latest",
                 "1.33",
                 all(
@@ -247,7 +251,7 @@ mod tests {
                 ),
             ),
             (
-                Family::Windows2019,
+                AmiFamily::Windows2019,
                 "latest",
                 "1.26",
                 all(
@@ -256,7 +260,7 @@ mod tests {
                 ),
             ),
             (
-                Family::Windows2025,
+                AmiFamily::Windows2025,
                 "latest",
                 "1.35",
                 all(
@@ -283,34 +287,44 @@ mod tests {
             let pinned = version != "latest";
             assert!(all.iter().all(|own| own.is_mutable() != pinned), "{all:?}");
         }
-        let pinned = parameters(Family::Al2023, "v20250601", "1.33").expect("supported");
+        let pinned = parameters(AmiFamily::Al2023, "v20250601", "1.33").expect("supported");
         let path = "1.33/amazon-linux-2023/arm64/nvidia/\
             amazon-eks-node-al2023-arm64-nvidia-1.33-v20250601/image_id";
         assert_eq!(pinned[4].path, format!("{EKS}{path}"));
         // Versions of Bottlerocket may be written with a `v`, and without.
-        let [with, without] =
-            ["v1.46.0", "1.46.0"].map(|version| parameters(Family::Bottlerocket, version, "1.33"));
+        let [with, without] = ["v1.46.0", "1.46.0"]
+            .map(|version| parameters(AmiFamily::Bottlerocket, version, "1.33"));
         assert_eq!(with, without);
     }
 
     #[test]
     fn some_aliases_stand_for_nothing() {
         let cases = [
-            (Family::Al2, "latest", "1.33", "use al2023"),
-            (Family::Al2, "latest", "1.34", "use al2023"),
-            (Family::Windows2025, "latest", "1.34", "use windows2022"),
-            (Family::Windows2019, "v1", "1.33", "windows2019@latest"),
-            (Family::Custom, "latest", "1.33", "custom images"),
-            (Family::Al2023, "latest", "one", "no version of Kubernetes"),
-            (Family::Al2023, "latest", "1.x", "no version of Kubernetes"),
-            (Family::Al2023, "latest", "1.33/../..", "no version"),
+            (AmiFamily::Al2, "latest", "1.33", "use al2023"),
+            (AmiFamily::Al2, "latest", "1.34", "use al2023"),
+            (AmiFamily::Windows2025, "latest", "1.34", "use windows2022"),
+            (AmiFamily::Windows2019, "v1", "1.33", "windows2019@latest"),
+            (AmiFamily::Custom, "latest", "1.33", "custom images"),
+            (
+                AmiFamily::Al2023,
+                "latest",
+                "one",
+                "no version of Kubernetes",
+            ),
+            (
+                AmiFamily::Al2023,
+                "latest",
+                "1.x",
+                "no version of Kubernetes",
+            ),
+            (AmiFamily::Al2023, "latest", "1.33/../..", "no version"),
         ];
         for (family, version, kubernetes, expect) in cases {
             let why: UnsupportedAlias =
                 parameters(family, version, kubernetes).expect_err("unsupported");
             assert!(why.to_string().contains(expect), "{why}");
         }
-        for (family, kubernetes) in [(Family::Al2, "1.32"), (Family::Windows2025, "1.35")] {
+        for (family, kubernetes) in [(AmiFamily::Al2, "1.32"), (AmiFamily::Windows2025, "1.35")] {
             assert!(parameters(family, "latest", kubernetes).is_ok());
         }
     }

@@ -9,9 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
-use crate::ec2::launch_template::{Site, Template, UserData, Variation, template};
-use crate::ec2::subnet_capacity::{Subnets, Taken};
-use crate::engine::command::{Answer, FailureKind, Launch, Refusal, RefusalKind};
+use crate::ec2::launch_template::{
+    LaunchTemplate, RenderedUserData, TemplateTarget, Variation, template,
+};
+use crate::ec2::subnet_capacity::{ReservedAddresses, Subnets};
+use crate::engine::command::{CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind};
 use crate::model::claim::TAGS_OF_ONE_CLAIM;
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{CapacityType, InstanceType, OfferingKey, Price};
@@ -20,7 +22,7 @@ use crate::model::labels::{
     TENANCY,
 };
 use crate::model::node_class::NodeClass;
-use crate::model::node_class::resolved::{Image, Resolved};
+use crate::model::node_class::resolved::{Image, ResolvedNodeClass};
 use crate::model::reservation::{Reservation, ReservationKind};
 
 /// EC2 takes this many templates in one request. Source: EC2 API reference, CreateFleet.
@@ -31,7 +33,7 @@ pub const TOKEN_MAX: usize = 64;
 
 /// What a request buys: CreateFleet's `DefaultTargetCapacityType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum TargetCapacityType {
     /// Spot capacity.
     Spot,
     /// On demand; with the template's reservation, out of that.
@@ -42,7 +44,7 @@ pub enum Target {
     Interruptible,
 }
 
-impl Target {
+impl TargetCapacityType {
     /// EC2's spelling.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -56,7 +58,7 @@ impl Target {
 
 /// Which of its alternatives EC2 takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strategy {
+pub enum AllocationStrategy {
     /// Spot: the best of price and depth.
     PriceCapacityOptimized,
     /// Spot: the deepest, and of those that are much alike the first by priority.
@@ -65,7 +67,7 @@ pub enum Strategy {
     Prioritized,
 }
 
-impl Strategy {
+impl AllocationStrategy {
     /// EC2's spelling.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -91,9 +93,9 @@ pub struct Override {
 
 /// A template and what may be launched from it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub struct LaunchTemplateConfig {
     /// The template; it has to be there before the call.
-    pub template: Template,
+    pub template: LaunchTemplate,
     /// The alternatives, in order. The zone is said with the subnet, since errors name it (spec
     /// §10, 70).
     pub overrides: Vec<Override>,
@@ -106,19 +108,19 @@ pub struct FleetRequest {
     /// Client token: the claim's id.
     pub token: String,
     /// What it buys.
-    pub target: Target,
+    pub target: TargetCapacityType,
     /// Which alternative is taken; none where EC2 takes none said.
-    pub strategy: Option<Strategy>,
+    pub strategy: Option<AllocationStrategy>,
     /// Templates with their alternatives; each template once; never empty.
-    pub configs: Vec<Config>,
+    pub configs: Vec<LaunchTemplateConfig>,
     /// The class' `Context`; none where the launch is of fewer kinds than its pool asks for.
     pub context: Option<String>,
     /// Tags of the instance, its volumes and the fleet.
     pub tags: Labels,
     /// Offerings that cannot be asked for, and why.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<OfferingRefusal>,
     /// Addresses that it may take; to be given back with the outcome.
-    pub taken: Taken,
+    pub taken: ReservedAddresses,
 }
 
 impl FleetRequest {
@@ -137,28 +139,28 @@ impl FleetRequest {
 }
 
 /// Makes user data for an image and a most of pods, or says why it cannot.
-pub type Render<'r> = dyn FnMut(&Image, i64) -> Result<UserData, String> + 'r;
+pub type Render<'r> = dyn FnMut(&Image, i64) -> Result<RenderedUserData, String> + 'r;
 
 /// All that a request is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct Order<'a> {
+pub struct FleetRequestInput<'a> {
     /// What is to be launched.
     pub launch: &'a Launch,
     /// The node class.
     pub class: &'a NodeClass,
     /// What AWS has found for it.
-    pub resolved: &'a Resolved,
+    pub resolved: &'a ResolvedNodeClass,
     /// The image of each type.
     pub images: &'a BTreeMap<TypeName, String>,
     /// The class' instance types.
     pub catalog: &'a Catalog,
     /// Where.
-    pub site: Site<'a>,
+    pub site: TemplateTarget<'a>,
 }
 
 /// What has one template.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Group {
+struct TemplateGroup {
     image: String,
     pods: i64,
     efas: u32,
@@ -176,26 +178,28 @@ struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// How it is bought.
-    fn target(&self) -> Target {
+    fn target(&self) -> TargetCapacityType {
         match (self.key.capacity_type, self.reservation) {
-            (CapacityType::Spot, _) => Target::Spot,
-            (_, Some(own)) if own.kind == ReservationKind::CapacityBlock => Target::CapacityBlock,
-            (_, Some(own)) if own.interruptible => Target::Interruptible,
-            _ => Target::OnDemand,
+            (CapacityType::Spot, _) => TargetCapacityType::Spot,
+            (_, Some(own)) if own.kind == ReservationKind::CapacityBlock => {
+                TargetCapacityType::CapacityBlock
+            }
+            (_, Some(own)) if own.interruptible => TargetCapacityType::Interruptible,
+            _ => TargetCapacityType::OnDemand,
         }
     }
 }
 
-impl<'a> Order<'a> {
+impl<'a> FleetRequestInput<'a> {
     /// The request; or, where there is nothing to ask EC2 for, the answer to the launch.
     pub fn request(
         &self,
         subnets: &mut Subnets,
         render: &mut Render<'_>,
         now: Timestamp,
-    ) -> Result<FleetRequest, Box<Answer>> {
+    ) -> Result<FleetRequest, Box<CommandResult>> {
         let kind = FailureKind::Invalid;
-        let invalid = |text: String| Box::new(Answer::Failed { kind, text });
+        let invalid = |text: String| Box::new(CommandResult::Failed { kind, text });
         if let Some(unmet) = self.resolved.unmet() {
             let (kind, class) = (unmet.kind.as_str(), &self.class.name);
             let text = format!("node class {class} is not ready: {kind}: {}", unmet.message);
@@ -217,7 +221,7 @@ impl<'a> Order<'a> {
             }
         }
         let Some(first) = wanted.first() else {
-            return Err(Box::new(Answer::LaunchRefused(refused)));
+            return Err(Box::new(CommandResult::LaunchRefused(refused)));
         };
         let target = first.target();
         let configs = self.configs(&wanted, render).map_err(invalid)?;
@@ -244,7 +248,7 @@ impl<'a> Order<'a> {
     }
 
     /// What can be asked for of what is to be bought, in order, and what cannot.
-    fn wanted(&self, subnets: &Subnets, now: Timestamp) -> (Vec<Wanted<'a>>, Vec<Refusal>) {
+    fn wanted(&self, subnets: &Subnets, now: Timestamp) -> (Vec<Wanted<'a>>, Vec<OfferingRefusal>) {
         let (mut wanted, mut refused) = (Vec::<Wanted<'a>>::new(), Vec::new());
         let mut seen: BTreeSet<(&TypeName, &Zone)> = BTreeSet::new();
         for key in self.launch.to_buy() {
@@ -252,7 +256,7 @@ impl<'a> Order<'a> {
                 Ok(own) => own,
                 Err(kind) => {
                     let offering = key.clone();
-                    refused.push(Refusal { offering, kind });
+                    refused.push(OfferingRefusal { offering, kind });
                     continue;
                 }
             };
@@ -300,9 +304,9 @@ impl<'a> Order<'a> {
         &self,
         wanted: &[Wanted<'_>],
         render: &mut Render<'_>,
-    ) -> Result<Vec<Config>, String> {
-        let mut names: BTreeMap<Group, String> = BTreeMap::new();
-        let mut configs: Vec<(String, Config)> = Vec::new();
+    ) -> Result<Vec<LaunchTemplateConfig>, String> {
+        let mut names: BTreeMap<TemplateGroup, String> = BTreeMap::new();
+        let mut configs: Vec<(String, LaunchTemplateConfig)> = Vec::new();
         let priorities = self.priorities(wanted);
         for (own, priority) in wanted.iter().zip(priorities) {
             let group = self.group(own);
@@ -314,7 +318,7 @@ impl<'a> Order<'a> {
                     let known = configs.iter().any(|(other, _)| *other == name);
                     if !known && configs.len() < TEMPLATES_MAX {
                         let overrides = Vec::new();
-                        let config = Config {
+                        let config = LaunchTemplateConfig {
                             template,
                             overrides,
                         };
@@ -337,11 +341,11 @@ impl<'a> Order<'a> {
         Ok(configs.into_iter().map(|(_, config)| config).collect())
     }
 
-    fn group(&self, own: &Wanted<'_>) -> Group {
+    fn group(&self, own: &Wanted<'_>) -> TemplateGroup {
         let efas = own.own.capacity.get(EFA);
         let asked = self.launch.devices.contains(EFA);
         let reserved = own.key.reservation.as_ref();
-        Group {
+        TemplateGroup {
             image: own.image.id.clone(),
             pods: own.own.capacity.pods,
             efas: u32::try_from(efas).ok().filter(|_| asked).unwrap_or(0),
@@ -352,9 +356,9 @@ impl<'a> Order<'a> {
     fn template(
         &self,
         own: &Wanted<'_>,
-        group: &Group,
+        group: &TemplateGroup,
         render: &mut Render<'_>,
-    ) -> Result<Template, String> {
+    ) -> Result<LaunchTemplate, String> {
         let labels = &self.launch.labels;
         let partition = labels
             .get(PLACEMENT_GROUP_PARTITION)
@@ -393,25 +397,31 @@ impl<'a> Order<'a> {
         all
     }
 
-    fn strategy(&self, target: Target) -> Option<Strategy> {
+    fn strategy(&self, target: TargetCapacityType) -> Option<AllocationStrategy> {
         match target {
-            Target::Spot if self.launch.overlaid => Some(Strategy::CapacityOptimizedPrioritized),
-            Target::Spot => Some(Strategy::PriceCapacityOptimized),
-            Target::OnDemand => Some(Strategy::Prioritized),
-            Target::CapacityBlock | Target::Interruptible => None,
+            TargetCapacityType::Spot if self.launch.overlaid => {
+                Some(AllocationStrategy::CapacityOptimizedPrioritized)
+            }
+            TargetCapacityType::Spot => Some(AllocationStrategy::PriceCapacityOptimized),
+            TargetCapacityType::OnDemand => Some(AllocationStrategy::Prioritized),
+            TargetCapacityType::CapacityBlock | TargetCapacityType::Interruptible => None,
         }
     }
 }
 
 /// Takes of every subnet that is offered the least that any of its types may take.
-fn take(wanted: &[Wanted<'_>], resolved: &Resolved, subnets: &mut Subnets) -> Taken {
+fn take(
+    wanted: &[Wanted<'_>],
+    resolved: &ResolvedNodeClass,
+    subnets: &mut Subnets,
+) -> ReservedAddresses {
     let mut least: BTreeMap<&str, i64> = BTreeMap::new();
     for own in wanted {
         let pods = own.own.capacity.pods;
         let known = least.entry(&own.subnet).or_insert(pods);
         *known = (*known).min(pods);
     }
-    let mut taken = Taken::default();
+    let mut taken = ReservedAddresses::default();
     for subnet in &resolved.subnets {
         if let Some(pods) = least.get(subnet.id.as_str()) {
             let addresses = u32::try_from(*pods).unwrap_or(0);

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
-use crate::ec2::errors::{Sort, failure};
+use crate::ec2::errors::{ErrorClass, failure};
 use crate::engine::command::Launch;
 use crate::model::cluster::Cluster;
 use crate::model::id::{TypeName, Zone};
@@ -24,7 +24,7 @@ pub const TRIES: usize = 3;
 
 /// What a dry run says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum DryRunResult {
     /// It would be launched.
     Passed,
     /// It would be refused for what the class says, or for a right that is missing; in words.
@@ -86,20 +86,20 @@ pub fn launch(cluster: &Cluster, pool: &Pool, offering: OfferingKey) -> Launch {
 
 /// What the error of a dry run says; every dry run ends in one. `operation`, `code`, `message` and
 /// `status` are as in [`failure`].
-pub fn verdict(operation: &str, code: &str, message: &str, status: Option<u16>) -> Verdict {
+pub fn verdict(operation: &str, code: &str, message: &str, status: Option<u16>) -> DryRunResult {
     let failure = failure(operation, code, message, status);
     let cause = match failure.sort {
-        Sort::DryRun => return Verdict::Passed,
-        Sort::Denied => Cause::Denied,
-        Sort::UserDataTooLarge => Cause::UserDataTooLarge,
-        Sort::ProfileUnknown => Cause::InstanceProfileNotFound,
-        Sort::Invalid if message.contains("iamInstanceProfile.name is invalid") => {
+        ErrorClass::DryRun => return DryRunResult::Passed,
+        ErrorClass::Denied => Cause::Denied,
+        ErrorClass::UserDataTooLarge => Cause::UserDataTooLarge,
+        ErrorClass::ProfileUnknown => Cause::InstanceProfileNotFound,
+        ErrorClass::Invalid if message.contains("iamInstanceProfile.name is invalid") => {
             Cause::InstanceProfileNotFound
         }
-        Sort::Invalid if is_about_class(code, message) => Cause::LaunchInvalid,
-        _ => return Verdict::Open(failure.text),
+        ErrorClass::Invalid if is_about_class(code, message) => Cause::LaunchInvalid,
+        _ => return DryRunResult::Open(failure.text),
     };
-    Verdict::Refused(cause, failure.text)
+    DryRunResult::Refused(cause, failure.text)
 }
 
 /// Whether an error is about what a node class says. Others may be about the type or the subnet

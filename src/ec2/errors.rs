@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ec2::create_fleet::FleetRequest;
 use crate::ec2::iam_policy::{TAGGING, statement};
-use crate::engine::command::{Answer, FailureKind, Refusal, RefusalKind};
+use crate::engine::command::{CommandResult, FailureKind, OfferingRefusal, RefusalKind};
 use crate::model::instance::OfferingKey;
 
 /// Messages of AWS may be long: encoded ones take thousands of characters.
@@ -18,7 +18,7 @@ const NOTES_MAX: usize = 5;
 
 /// What kind of error ended a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sort {
+pub enum ErrorClass {
     /// Too many calls: slow down.
     Throttled,
     /// A right is missing.
@@ -43,31 +43,33 @@ pub enum Sort {
 
 /// An error that ended a whole call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct AwsFailure {
     /// Its kind.
-    pub sort: Sort,
+    pub sort: ErrorClass,
     /// The action that is missing, as IAM spells it; only where a right is.
     pub action: Option<String>,
     /// In words, with what to do; bounded, without secrets.
     pub text: String,
 }
 
-impl Failure {
+impl AwsFailure {
     /// As the engine has it.
     pub fn kind(&self) -> FailureKind {
         match self.sort {
-            Sort::Throttled => FailureKind::Throttled,
-            Sort::Denied => FailureKind::Denied,
-            Sort::NotFound => FailureKind::Gone,
-            Sort::TemplateGone | Sort::ProfileUnknown => FailureKind::Conflict,
-            Sort::TokenReused | Sort::Fault => FailureKind::Unknown,
-            Sort::DryRun | Sort::UserDataTooLarge | Sort::Invalid => FailureKind::Invalid,
+            ErrorClass::Throttled => FailureKind::Throttled,
+            ErrorClass::Denied => FailureKind::Denied,
+            ErrorClass::NotFound => FailureKind::Gone,
+            ErrorClass::TemplateGone | ErrorClass::ProfileUnknown => FailureKind::Conflict,
+            ErrorClass::TokenReused | ErrorClass::Fault => FailureKind::Unknown,
+            ErrorClass::DryRun | ErrorClass::UserDataTooLarge | ErrorClass::Invalid => {
+                FailureKind::Invalid
+            }
         }
     }
 
     /// As an answer.
-    pub fn answer(&self) -> Answer {
-        Answer::Failed {
+    pub fn answer(&self) -> CommandResult {
+        CommandResult::Failed {
             kind: self.kind(),
             text: self.text.clone(),
         }
@@ -124,12 +126,12 @@ const FAULTS: [&str; 6] = [
 
 /// Sorts the error of a call. `operation` is the action it needs, as IAM spells it; `status` is
 /// that of HTTP. A call without any answer has neither code nor status.
-pub fn failure(operation: &str, code: &str, message: &str, status: Option<u16>) -> Failure {
+pub fn failure(operation: &str, code: &str, message: &str, status: Option<u16>) -> AwsFailure {
     let code = code.strip_prefix("Client.").unwrap_or(code);
     let code = code.strip_prefix("Server.").unwrap_or(code);
     let sort = sort(code, message, status);
     let (action, text) = match sort {
-        Sort::Denied => denied(operation, code, message),
+        ErrorClass::Denied => denied(operation, code, message),
         _ => {
             let advice = advice(code, message).map(|own| format!(" ({own})"));
             let advice = advice.unwrap_or_default();
@@ -142,26 +144,26 @@ pub fn failure(operation: &str, code: &str, message: &str, status: Option<u16>) 
             (None, format!("{operation}: {said}{advice}"))
         }
     };
-    Failure { sort, action, text }
+    AwsFailure { sort, action, text }
 }
 
-fn sort(code: &str, message: &str, status: Option<u16>) -> Sort {
+fn sort(code: &str, message: &str, status: Option<u16>) -> ErrorClass {
     match code {
-        "InvalidLaunchTemplateName.NotFoundException" => Sort::TemplateGone,
-        "IdempotentParameterMismatch" | "IdempotentInstanceTerminated" => Sort::TokenReused,
-        "DryRunOperation" => Sort::DryRun,
+        "InvalidLaunchTemplateName.NotFoundException" => ErrorClass::TemplateGone,
+        "IdempotentParameterMismatch" | "IdempotentInstanceTerminated" => ErrorClass::TokenReused,
+        "DryRunOperation" => ErrorClass::DryRun,
         "InvalidParameterValue" if message.contains("Invalid IAM Instance Profile name") => {
-            Sort::ProfileUnknown
+            ErrorClass::ProfileUnknown
         }
         "InvalidUserData.Malformed" if message.contains("User data is limited to") => {
-            Sort::UserDataTooLarge
+            ErrorClass::UserDataTooLarge
         }
-        _ if THROTTLED.contains(&code) || status == Some(429) => Sort::Throttled,
-        _ if DENIED.contains(&code) || code.starts_with("AuthFailure.") => Sort::Denied,
-        _ if NOT_FOUND.contains(&code) => Sort::NotFound,
-        _ if FAULTS.contains(&code) || status.is_some_and(|own| own >= 500) => Sort::Fault,
-        "" => Sort::Fault,
-        _ => Sort::Invalid,
+        _ if THROTTLED.contains(&code) || status == Some(429) => ErrorClass::Throttled,
+        _ if DENIED.contains(&code) || code.starts_with("AuthFailure.") => ErrorClass::Denied,
+        _ if NOT_FOUND.contains(&code) => ErrorClass::NotFound,
+        _ if FAULTS.contains(&code) || status.is_some_and(|own| own >= 500) => ErrorClass::Fault,
+        "" => ErrorClass::Fault,
+        _ => ErrorClass::Invalid,
     }
 }
 
@@ -282,7 +284,7 @@ pub struct FleetError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetOutcome {
     /// Offerings that were refused; to be heeded even where an instance was launched.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<OfferingRefusal>,
     /// Subnets without an address.
     pub exhausted: BTreeSet<String>,
     /// Whether spot capacity may not be bought at all.
@@ -292,7 +294,7 @@ pub struct FleetOutcome {
     /// Errors that nothing is known about, and quotas that are used up; for people.
     pub notes: Vec<String>,
     /// Why nothing was launched, where that is no want of capacity.
-    failure: Option<Failure>,
+    failure: Option<AwsFailure>,
 }
 
 /// What an error says of offerings; none where it says nothing of them.
@@ -340,7 +342,7 @@ impl FleetOutcome {
         for error in errors {
             own.take(request, error, in_group, &mut all);
         }
-        let refusal = |(offering, kind)| Refusal { offering, kind };
+        let refusal = |(offering, kind)| OfferingRefusal { offering, kind };
         own.refusals = all.into_iter().map(refusal).collect();
         own
     }
@@ -355,7 +357,7 @@ impl FleetOutcome {
         let code = error.code.as_str();
         let Some(kind) = refused(code, &error.message, in_group) else {
             let failure = failure("ec2:CreateFleet", code, &error.message, None);
-            self.throttled |= failure.sort == Sort::Throttled;
+            self.throttled |= failure.sort == ErrorClass::Throttled;
             self.note(failure.text.clone());
             self.failure.get_or_insert(failure);
             return;
@@ -396,21 +398,23 @@ impl FleetOutcome {
 
     /// The answer where nothing was launched. Want of capacity is a refusal; anything else is a
     /// failure, unless some offerings were refused: without those it may go better.
-    pub fn answer(&self) -> Answer {
+    pub fn answer(&self) -> CommandResult {
         if !self.refusals.is_empty() {
-            return Answer::LaunchRefused(self.refusals.clone());
+            return CommandResult::LaunchRefused(self.refusals.clone());
         }
         // An answer without an instance is final: nothing that it says leaves it open whether there
         // is one.
         let (kind, text) = match &self.failure {
-            Some(own) if own.sort == Sort::Throttled => (FailureKind::Throttled, own.text.clone()),
-            Some(own) if own.sort == Sort::Denied => (FailureKind::Denied, own.text.clone()),
+            Some(own) if own.sort == ErrorClass::Throttled => {
+                (FailureKind::Throttled, own.text.clone())
+            }
+            Some(own) if own.sort == ErrorClass::Denied => (FailureKind::Denied, own.text.clone()),
             Some(own) => (FailureKind::Invalid, own.text.clone()),
             None => {
                 let text = "ec2:CreateFleet: nothing was launched, and no reason given";
                 (FailureKind::Invalid, text.to_owned())
             }
         };
-        Answer::Failed { kind, text }
+        CommandResult::Failed { kind, text }
     }
 }

@@ -25,7 +25,7 @@ pub const EVENT_CODES: [&str; 5] = [
 /// One detail of a check of the instance or of its host. Those of volumes are not judged: they may
 /// be a pod's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Check {
+pub struct StatusCheckDetail {
     /// Whether it has failed.
     pub failed: bool,
     /// Since when; none counts as long.
@@ -49,7 +49,7 @@ pub struct StatusRow {
     /// The instance.
     pub instance: InstanceId,
     /// Checks of the instance and of its host.
-    pub checks: Vec<Check>,
+    pub checks: Vec<StatusCheckDetail>,
     /// Events.
     pub events: Vec<Scheduled>,
 }
@@ -74,7 +74,7 @@ pub fn judge(
 }
 
 fn wrong(row: &StatusRow, now: Timestamp) -> Option<(Interruption, Timestamp)> {
-    let for_good = |own: &&Check| {
+    let for_good = |own: &&StatusCheckDetail| {
         let long = own.since.is_none_or(|at| now.duration_since(at) >= FAILS);
         own.failed && long
     };
@@ -94,13 +94,13 @@ fn wrong(row: &StatusRow, now: Timestamp) -> Option<(Interruption, Timestamp)> {
 mod tests {
     use jiff::{SignedDuration, Timestamp};
 
-    use super::{Check, Scheduled, StatusRow, judge};
+    use super::{Scheduled, StatusCheckDetail, StatusRow, judge};
     use crate::engine::event::Interruption::{self, Failed, Maintenance};
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-    fn check(failed: bool, seconds: i64) -> Check {
-        Check {
+    fn check(failed: bool, seconds: i64) -> StatusCheckDetail {
+        StatusCheckDetail {
             failed,
             since: Some(NOW - SignedDuration::from_secs(seconds)),
         }
@@ -123,11 +123,11 @@ mod tests {
             )]
         };
         let over = |mark| vec![event("system-reboot", mark)];
-        let since_ever = Check {
+        let since_ever = StatusCheckDetail {
             failed: true,
             since: None,
         };
-        let cases: Vec<(Vec<Check>, Vec<Scheduled>, Option<Interruption>)> = vec![
+        let cases: Vec<(Vec<StatusCheckDetail>, Vec<Scheduled>, Option<Interruption>)> = vec![
             (vec![], vec![], None),
             (vec![check(false, 500)], vec![], None),
             (vec![check(true, 119)], vec![], None),

@@ -23,14 +23,14 @@ const WARNING: SignedDuration = SignedDuration::from_mins(2);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Something happens to instances.
-    Notice(Notice),
+    Notice(InterruptionMessage),
     /// Nothing that concerns nodes.
     NoOp,
 }
 
 /// Something happens to instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct InterruptionMessage {
     /// What.
     pub what: Interruption,
     /// Which; never empty.
@@ -100,7 +100,7 @@ pub fn read(body: &str, now: Timestamp) -> Result<Message, Malformed> {
     let said = own.time.unwrap_or(now);
     let warned = matches!(what, Interruption::Spot | Interruption::Reservation);
     let at = said.checked_add(WARNING).ok().filter(|_| warned);
-    Ok(Message::Notice(Notice {
+    Ok(Message::Notice(InterruptionMessage {
         what,
         instances: vec![id],
         said,
@@ -124,7 +124,7 @@ fn health(own: &Envelope, now: Timestamp) -> Result<Message, Malformed> {
         return Ok(Message::NoOp);
     }
     let said = own.time.unwrap_or(now);
-    Ok(Message::Notice(Notice {
+    Ok(Message::Notice(InterruptionMessage {
         what: Interruption::Maintenance,
         instances,
         said,

@@ -13,9 +13,9 @@ use crate::model::instance::CapacityType;
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::disk::BlockDevice;
-use crate::model::node_class::image::Family;
+use crate::model::node_class::image::AmiFamily;
 use crate::model::node_class::network::ConnectionTracking;
-use crate::model::node_class::resolved::{Resolved, Strategy};
+use crate::model::node_class::resolved::{PlacementGroupStrategy, ResolvedNodeClass};
 use crate::model::reservation::{Reservation, ReservationKind};
 
 /// What precedes the name of each of our templates.
@@ -43,9 +43,9 @@ const GIB: i64 = 1 << 30;
 /// What an instance reads when it starts. There may be a join token in it, so that it is shown and
 /// written nowhere: only its fingerprint is.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct UserData(Vec<u8>);
+pub struct RenderedUserData(Vec<u8>);
 
-impl UserData {
+impl RenderedUserData {
     /// This text, before base64.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
@@ -57,13 +57,13 @@ impl UserData {
     }
 }
 
-impl fmt::Debug for UserData {
+impl fmt::Debug for RenderedUserData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "UserData({} bytes)", self.0.len())
     }
 }
 
-impl Serialize for UserData {
+impl Serialize for RenderedUserData {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&hex(&Sha256::digest(&self.0)))
     }
@@ -197,7 +197,7 @@ impl MarketType {
 
 /// All that a launch template says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Template {
+pub struct LaunchTemplate {
     /// The cluster, as configured.
     pub cluster: String,
     /// Image id.
@@ -205,7 +205,7 @@ pub struct Template {
     /// Name of the instance profile.
     pub profile: Option<String>,
     /// User data.
-    pub user_data: UserData,
+    pub user_data: RenderedUserData,
     /// Network interfaces; never empty.
     pub interfaces: Vec<Interface>,
     /// Disks; EC2 takes no empty list: none means that nothing is said.
@@ -232,7 +232,7 @@ pub struct Template {
     pub tags: Labels,
 }
 
-impl Template {
+impl LaunchTemplate {
     /// Its name: whatever changes what it says changes the name, in every process the same.
     pub fn name(&self) -> String {
         // Writing plain data to memory cannot fail.
@@ -266,7 +266,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Where nodes are made, as far as templates depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Site<'a> {
+pub struct TemplateTarget<'a> {
     /// Name of the cluster.
     pub cluster: &'a str,
     /// Region.
@@ -281,7 +281,7 @@ pub struct Variation<'a> {
     /// Image id.
     pub image: &'a str,
     /// User data for it.
-    pub user_data: UserData,
+    pub user_data: RenderedUserData,
     /// How it is bought.
     pub bought: Option<CapacityType>,
     /// The reservation it goes into.
@@ -301,14 +301,15 @@ pub struct Variation<'a> {
 /// The template that a node class makes of what AWS has found for it.
 pub fn template(
     class: &NodeClass,
-    resolved: &Resolved,
-    site: Site<'_>,
+    resolved: &ResolvedNodeClass,
+    site: TemplateTarget<'_>,
     own: Variation<'_>,
-) -> Template {
+) -> LaunchTemplate {
     let ipv6 = class.metadata.ipv6;
     let group = resolved.placement_group.as_ref();
-    let partitions = group.filter(|own| matches!(own.strategy, Strategy::Partition(_)));
-    Template {
+    let partitions =
+        group.filter(|own| matches!(own.strategy, PlacementGroupStrategy::Partition(_)));
+    LaunchTemplate {
         cluster: site.cluster.to_owned(),
         image: own.image.to_owned(),
         profile: resolved.profile.clone(),
@@ -350,7 +351,11 @@ fn int(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-fn interfaces(class: &NodeClass, resolved: &Resolved, (ipv6, efas): (bool, u32)) -> Vec<Interface> {
+fn interfaces(
+    class: &NodeClass,
+    resolved: &ResolvedNodeClass,
+    (ipv6, efas): (bool, u32),
+) -> Vec<Interface> {
     let groups: Vec<String> = resolved
         .security_groups
         .iter()
@@ -439,12 +444,14 @@ fn device(own: &BlockDevice) -> Device {
 }
 
 /// Source: spec/aws.md §3.7.
-fn defaults(family: Family) -> Vec<Device> {
+fn defaults(family: AmiFamily) -> Vec<Device> {
     let sizes: &[(&str, i64)] = match family {
-        Family::Al2 | Family::Al2023 => &[("/dev/xvda", 20)],
-        Family::Bottlerocket => &[("/dev/xvda", 4), ("/dev/xvdb", 20)],
-        Family::Windows2019 | Family::Windows2022 | Family::Windows2025 => &[("/dev/sda1", 50)],
-        Family::Custom => &[],
+        AmiFamily::Al2 | AmiFamily::Al2023 => &[("/dev/xvda", 20)],
+        AmiFamily::Bottlerocket => &[("/dev/xvda", 4), ("/dev/xvdb", 20)],
+        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => {
+            &[("/dev/sda1", 50)]
+        }
+        AmiFamily::Custom => &[],
     };
     let device = |(name, gib): &(&str, i64)| {
         device(&BlockDevice {

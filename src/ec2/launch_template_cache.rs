@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 pub const KEPT: SignedDuration = SignedDuration::from_mins(10);
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct CachedTemplate {
     /// When it was last needed, or first seen.
     used: Timestamp,
     /// How many requests need it now.
@@ -21,16 +21,16 @@ struct Known {
 
 /// The templates of one cluster.
 #[derive(Clone, Debug, Default)]
-pub struct Shelf {
-    known: BTreeMap<String, Known>,
+pub struct LaunchTemplateCache {
+    known: BTreeMap<String, CachedTemplate>,
 }
 
-impl Shelf {
+impl LaunchTemplateCache {
     /// EC2 lists these as ours. What an earlier life of the daemon left is kept for its time, too:
     /// it may be needed at once.
     pub fn listed(&mut self, names: impl IntoIterator<Item = String>, now: Timestamp) {
         for name in names {
-            self.known.entry(name).or_insert(Known {
+            self.known.entry(name).or_insert(CachedTemplate {
                 used: now,
                 users: 0,
             });
@@ -40,7 +40,7 @@ impl Shelf {
     /// A request needs a template. Says whether it has to be made first.
     pub fn begin(&mut self, name: &str, now: Timestamp) -> bool {
         let lacks = !self.known.contains_key(name);
-        let own = self.known.entry(name.to_owned()).or_insert(Known {
+        let own = self.known.entry(name.to_owned()).or_insert(CachedTemplate {
             used: now,
             users: 0,
         });
@@ -66,7 +66,7 @@ impl Shelf {
     /// What nobody has needed for its time, the longest first: to be removed. Call
     /// [`gone`](Self::gone) before each is, so that a request that comes meanwhile makes it anew.
     pub fn idle(&self, now: Timestamp) -> Vec<String> {
-        let over = |own: &Known| own.users == 0 && now.duration_since(own.used) >= KEPT;
+        let over = |own: &CachedTemplate| own.users == 0 && now.duration_since(own.used) >= KEPT;
         let idle = self.known.iter().filter(|(_, own)| over(own));
         let mut idle: Vec<(Timestamp, &String)> =
             idle.map(|(name, own)| (own.used, name)).collect();
@@ -79,7 +79,7 @@ impl Shelf {
 mod tests {
     use jiff::{SignedDuration, Timestamp};
 
-    use super::Shelf;
+    use super::LaunchTemplateCache;
 
     fn at(minutes: i64) -> Timestamp {
         Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minutes)
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_template_is_made_once_and_removed_when_nobody_needs_it() {
-        let mut shelf = Shelf::default();
+        let mut shelf = LaunchTemplateCache::default();
         assert!(shelf.begin("t", at(0)));
         assert!(!shelf.begin("t", at(1)), "it is there");
         shelf.end("t", at(2));
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_is_gone_is_made_anew_and_not_removed() {
-        let mut shelf = Shelf::default();
+        let mut shelf = LaunchTemplateCache::default();
         shelf.begin("t", at(0));
         shelf.gone("t");
         assert!(shelf.idle(at(60)).is_empty());
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_an_earlier_life_left_is_removed_after_a_while() {
-        let mut shelf = Shelf::default();
+        let mut shelf = LaunchTemplateCache::default();
         shelf.begin("used", at(0));
         shelf.listed(["used", "b", "a"].map(str::to_owned), at(1));
         assert!(!shelf.begin("b", at(5)));

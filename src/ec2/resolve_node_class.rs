@@ -15,14 +15,14 @@ use crate::model::node_class::network::{
     MatchCriteria, PlacementGroupTerm, ReservationTerm, SecurityGroupTerm, SubnetTerm,
 };
 use crate::model::node_class::resolved::{
-    Cause, Condition, ConditionKind, FoundReservation, Image, PlacementGroup, Resolved,
-    SecurityGroup, Subnet,
+    Cause, ConditionKind, FoundReservation, Image, NodeClassCondition, PlacementGroup,
+    ResolvedNodeClass, SecurityGroup, Subnet,
 };
-use crate::model::node_class::{Identity, NodeClass};
+use crate::model::node_class::{NodeClass, NodeIdentity};
 
 /// Why something could not be listed, and what that makes of a node class.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct ResolveError {
     /// What it is a case of.
     pub cause: Cause,
     /// In words, bounded.
@@ -30,7 +30,7 @@ pub struct Trouble {
 }
 
 /// What a listing gave, or why it gave nothing.
-pub type Listed<T> = Result<T, Trouble>;
+pub type ListResult<T> = Result<T, ResolveError>;
 
 /// A reservation of the region.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,22 +47,22 @@ pub struct ListedReservation {
 
 /// What there is in an account and region that node classes may mean.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct RegionResources {
     /// Subnets, with their tags.
-    pub subnets: Listed<Vec<(Subnet, Labels)>>,
+    pub subnets: ListResult<Vec<(Subnet, Labels)>>,
     /// Security groups, with their tags.
-    pub security_groups: Listed<Vec<(SecurityGroup, Labels)>>,
+    pub security_groups: ListResult<Vec<(SecurityGroup, Labels)>>,
     /// Reservations that are active.
-    pub reservations: Listed<Vec<ListedReservation>>,
+    pub reservations: ListResult<Vec<ListedReservation>>,
     /// Placement groups that are available, by name.
-    pub placement_groups: Listed<BTreeMap<String, PlacementGroup>>,
+    pub placement_groups: ListResult<BTreeMap<String, PlacementGroup>>,
 }
 
-impl Default for Found {
+impl Default for RegionResources {
     /// Nothing was asked for yet.
     fn default() -> Self {
-        fn yet<T>() -> Listed<T> {
-            Err(Trouble {
+        fn yet<T>() -> ListResult<T> {
+            Err(ResolveError {
                 cause: Cause::Unavailable,
                 text: "AWS has not been asked yet".to_owned(),
             })
@@ -118,12 +118,12 @@ fn is_reservation(term: &ReservationTerm, own: &ListedReservation) -> bool {
 /// since they are asked for by name.
 pub fn resolve(
     class: &NodeClass,
-    found: &Found,
-    images: Listed<Vec<Image>>,
-    profile: Listed<String>,
+    found: &RegionResources,
+    images: ListResult<Vec<Image>>,
+    profile: ListResult<String>,
     now: Timestamp,
-) -> Resolved {
-    let mut own = Resolved::default();
+) -> ResolvedNodeClass {
+    let mut own = ResolvedNodeClass::default();
     let mut say = Conditions::default();
     if let Some(all) = say.listed(ConditionKind::ImagesReady, images) {
         own.images = image_selection::select(all);
@@ -191,8 +191,8 @@ pub fn resolve(
 /// Those that have not ended; that a term finds none is no fault.
 fn reservations(
     class: &NodeClass,
-    found: &Found,
-    own: &mut Resolved,
+    found: &RegionResources,
+    own: &mut ResolvedNodeClass,
     say: &mut Conditions,
     now: Timestamp,
 ) {
@@ -218,7 +218,12 @@ fn reservations(
     say.met(kind);
 }
 
-fn placement_group(class: &NodeClass, found: &Found, own: &mut Resolved, say: &mut Conditions) {
+fn placement_group(
+    class: &NodeClass,
+    found: &RegionResources,
+    own: &mut ResolvedNodeClass,
+    say: &mut Conditions,
+) {
     let Some(term) = &class.placement_group else {
         return;
     };
@@ -238,15 +243,15 @@ fn placement_group(class: &NodeClass, found: &Found, own: &mut Resolved, say: &m
 
 /// Conditions as they are found out, by kind.
 #[derive(Default)]
-struct Conditions(Vec<Condition>);
+struct Conditions(Vec<NodeClassCondition>);
 
 impl Conditions {
     fn met(&mut self, kind: ConditionKind) {
-        self.0.push(Condition::met(kind));
+        self.0.push(NodeClassCondition::met(kind));
     }
 
     /// What was listed; a listing that failed is the condition.
-    fn listed<T, E: std::borrow::Borrow<Trouble>>(
+    fn listed<T, E: std::borrow::Borrow<ResolveError>>(
         &mut self,
         kind: ConditionKind,
         listed: Result<T, E>,
@@ -254,8 +259,8 @@ impl Conditions {
         match listed {
             Ok(all) => Some(all),
             Err(trouble) => {
-                let Trouble { cause, text } = trouble.borrow();
-                self.0.push(Condition::unmet(kind, *cause, text));
+                let ResolveError { cause, text } = trouble.borrow();
+                self.0.push(NodeClassCondition::unmet(kind, *cause, text));
                 None
             }
         }
@@ -269,8 +274,8 @@ impl Conditions {
         text: impl FnOnce() -> String,
     ) {
         self.0.push(match none {
-            true => Condition::unmet(kind, cause, text()),
-            false => Condition::met(kind),
+            true => NodeClassCondition::unmet(kind, cause, text()),
+            false => NodeClassCondition::met(kind),
         });
     }
 }
@@ -302,7 +307,7 @@ fn image_terms(all: &[ImageTerm]) -> String {
 /// Whether an instance profile has to be made for a node class.
 pub fn role_of(class: &NodeClass) -> Option<&str> {
     match class.identity.as_ref()? {
-        Identity::Role(role) => Some(role),
-        Identity::Profile(_) => None,
+        NodeIdentity::Role(role) => Some(role),
+        NodeIdentity::Profile(_) => None,
     }
 }

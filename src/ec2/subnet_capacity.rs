@@ -12,7 +12,7 @@ use crate::model::node_class::resolved::Subnet;
 use crate::state::unavailable_offerings::HOLD;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
+struct AddressCount {
     /// Free when EC2 was last asked.
     counted: u32,
     /// Taken since by launches.
@@ -25,14 +25,14 @@ struct Count {
 
 /// Addresses that one request may take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct ReservedAddresses {
     own: Vec<(String, u32, u64)>,
 }
 
 /// The ledger of one account and region.
 #[derive(Clone, Debug, Default)]
 pub struct Subnets {
-    known: BTreeMap<String, Count>,
+    known: BTreeMap<String, AddressCount>,
 }
 
 impl Subnets {
@@ -69,17 +69,17 @@ impl Subnets {
     }
 
     /// Takes so many addresses of a subnet until the outcome of a request is known.
-    pub fn take(&mut self, subnet: &Subnet, addresses: u32, into: &mut Taken) {
-        let own = self.known.entry(subnet.id.clone()).or_insert(Count {
+    pub fn take(&mut self, subnet: &Subnet, addresses: u32, into: &mut ReservedAddresses) {
+        let own = self.known.entry(subnet.id.clone()).or_insert(AddressCount {
             counted: subnet.free,
-            ..Count::default()
+            ..AddressCount::default()
         });
         own.taken = own.taken.saturating_add(addresses);
         into.own.push((subnet.id.clone(), addresses, own.round));
     }
 
     /// A request has its outcome: what it did not use is free again, unless EC2 has counted since.
-    pub fn give_back(&mut self, taken: &Taken, used: Option<&str>) {
+    pub fn give_back(&mut self, taken: &ReservedAddresses, used: Option<&str>) {
         for (id, addresses, round) in &taken.own {
             let own = self.known.get_mut(id);
             let same = own.filter(|own| own.round == *round && used != Some(id.as_str()));
@@ -101,7 +101,7 @@ impl Subnets {
 mod tests {
     use jiff::{SignedDuration, Timestamp};
 
-    use super::{Subnets, Taken};
+    use super::{ReservedAddresses, Subnets};
     use crate::model::node_class::resolved::Subnet;
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -130,10 +130,10 @@ mod tests {
         let mut ledger = Subnets::default();
         ledger.counted(&all);
         assert_eq!(chosen(&ledger, &all, NOW), "s1", "the first of equals");
-        let mut taken = Taken::default();
+        let mut taken = ReservedAddresses::default();
         ledger.take(&all[0], 30, &mut taken);
         assert_eq!(chosen(&ledger, &all, NOW), "s2");
-        let mut other = Taken::default();
+        let mut other = ReservedAddresses::default();
         ledger.take(&all[1], 50, &mut other);
         assert_eq!(chosen(&ledger, &all, NOW), "s1", "70 left against 50");
         // A call that failed gives back what it took; one that launched keeps it.
@@ -148,7 +148,7 @@ mod tests {
         let all = [subnet("s1", "a", 60), subnet("s2", "a", 50)];
         let mut ledger = Subnets::default();
         ledger.counted(&all);
-        let (mut first, mut second) = (Taken::default(), Taken::default());
+        let (mut first, mut second) = (ReservedAddresses::default(), ReservedAddresses::default());
         ledger.take(&all[0], 30, &mut first);
         ledger.counted(&all);
         ledger.take(&all[0], 20, &mut second);

@@ -9,18 +9,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
-use crate::engine::backoff::Retry;
-use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch, NodePatch};
-use crate::engine::in_flight::FlightKind;
+use crate::engine::backoff::Backoff;
+use crate::engine::command::{Adoption, Command, CommandResult, FailureKind, Launch, NodePatch};
+use crate::engine::in_flight::CommandPurpose;
 use crate::engine::report::Report;
-use crate::model::claim::{ADOPTED, Phase};
+use crate::model::claim::{ADOPTED, ClaimPhase};
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::instance::OfferingKey;
 use crate::model::labels::CLAIM;
 use crate::model::node::Node;
 use crate::model::pod::PodPhase;
 use crate::model::template_hash::record_in;
-use crate::state::node_claims::Claim;
+use crate::state::node_claims::NodeClaim;
 
 /// Instances that are tagged at once: EC2 takes some ten calls a second.
 const ADOPTIONS_MAX: usize = 16;
@@ -30,24 +30,24 @@ const SHOWN_MAX: SignedDuration = SignedDuration::from_secs(60);
 
 /// How far instances have come that are to be ours.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Adopting {
+pub(super) struct AdoptionController {
     /// Nodes that are being taken over.
-    nodes: BTreeMap<NodeName, Attempt>,
+    nodes: BTreeMap<NodeName, AdoptionAttempt>,
     /// When the next may be tried, where one was not allowed: others will not be either.
-    pause: Retry,
+    pause: Backoff,
     /// How many stay with nobody, since their pools are not configured here, as last said.
     left: BTreeMap<PoolName, usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Attempt {
-    retry: Retry,
+struct AdoptionAttempt {
+    retry: Backoff,
     /// When its instance had our tags.
     done: Option<Timestamp>,
     in_flight: bool,
 }
 
-impl Attempt {
+impl AdoptionAttempt {
     /// When it is to be tried, if not now.
     fn next(&self) -> Option<Timestamp> {
         let shown = self.done.and_then(|at| at.checked_add(SHOWN_MAX).ok());
@@ -55,7 +55,7 @@ impl Attempt {
     }
 }
 
-impl Adopting {
+impl AdoptionController {
     /// Whether a listing is to show an instance as ours before long.
     pub(super) fn awaits_listing(&self) -> bool {
         self.nodes.values().any(|own| own.done.is_some())
@@ -73,17 +73,17 @@ impl Engine {
             let adoption = self.adoption(node, now)?;
             let instance = adoption.instance();
             let phase = match node.is_initialized() {
-                true => Phase::Initialized,
-                false => Phase::Registered,
+                true => ClaimPhase::Initialized,
+                false => ClaimPhase::Registered,
             };
-            let mut claim = Claim::new(adoption.claim, phase, now);
+            let mut claim = NodeClaim::new(adoption.claim, phase, now);
             claim.instance = Some(instance);
             claim.node = Some(node.name.clone());
             claim.foreign = true;
             Some(claim)
         });
-        let new: Vec<Claim> = new.collect();
-        let gone = |claim: &Claim| {
+        let new: Vec<NodeClaim> = new.collect();
+        let gone = |claim: &NodeClaim| {
             let node = self.state.node_of(claim);
             !counts || node.is_none_or(|node| !stays(&node))
         };
@@ -101,14 +101,14 @@ impl Engine {
     /// Makes instances ours that Karpenter has made for pools of ours.
     pub(super) fn adopt(&mut self, now: Timestamp) {
         if !self.state.cluster.adopt {
-            self.adopting = Adopting::default();
+            self.adopting = AdoptionController::default();
             return;
         }
         self.tell_left();
         if !self.manages() {
-            self.adopting = Adopting {
+            self.adopting = AdoptionController {
                 left: std::mem::take(&mut self.adopting.left),
-                ..Adopting::default()
+                ..AdoptionController::default()
             };
             return;
         }
@@ -151,7 +151,7 @@ impl Engine {
         self.adopting.nodes = nodes;
         for (node, own) in due {
             let command = Command::Adopt(Box::new(own));
-            self.issue(command, FlightKind::Adopt(node), now);
+            self.issue(command, CommandPurpose::Adopt(node), now);
         }
         if let Some(at) = next {
             self.wake_at(at, "an instance is to be taken over");
@@ -159,21 +159,21 @@ impl Engine {
     }
 
     /// An instance has our tags, or not. The next listing shows it then, and makes a claim of it.
-    pub(super) fn adopted(&mut self, node: &NodeName, answer: &Answer, now: Timestamp) {
+    pub(super) fn adopted(&mut self, node: &NodeName, answer: &CommandResult, now: Timestamp) {
         let Some(attempt) = self.adopting.nodes.get_mut(node) else {
             return;
         };
         attempt.in_flight = false;
-        if *answer != Answer::Done {
+        if *answer != CommandResult::Done {
             attempt.retry.failed(now, &mut self.rng);
             let denied = FailureKind::Denied;
-            if matches!(answer, Answer::Failed { kind, .. } if *kind == denied) {
+            if matches!(answer, CommandResult::Failed { kind, .. } if *kind == denied) {
                 self.adopting.pause.failed(now, &mut self.rng);
             }
             return;
         }
-        self.adopting.pause = Retry::default();
-        (attempt.retry, attempt.done) = (Retry::default(), Some(now));
+        self.adopting.pause = Backoff::default();
+        (attempt.retry, attempt.done) = (Backoff::default(), Some(now));
         let known = self.state.objects.nodes.get(node);
         let pool = known.and_then(Node::pool).unwrap_or_default();
         let node = node.clone();
@@ -209,7 +209,7 @@ impl Engine {
 
     /// What is yet to be changed of the Node of an instance that was taken over: it says that it is
     /// ours, and goes no more with the object that Karpenter has of it.
-    pub(super) fn takeover(&self, claim: &Claim, node: &Node) -> Option<NodePatch> {
+    pub(super) fn takeover(&self, claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
         if claim.record.reason != ADOPTED {
             return None;
         }

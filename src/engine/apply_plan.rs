@@ -6,22 +6,23 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::disruption::expiry;
-use crate::disruption::verdict::{Kept, Verdict};
+use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::engine::Engine;
 use crate::engine::batcher::Closes;
 use crate::engine::report::Report;
 use crate::model::buffer::buffer_of;
-use crate::model::claim::{ClaimRecord, Phase};
+use crate::model::claim::{ClaimPhase, ClaimRecord};
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pod::{Pod, PodPhase};
 use crate::model::pool::Reason;
 use crate::model::template_hash::record_in;
-use crate::plan::{self, Plan, Retire};
-use crate::scheduling::{NewClaim, Unplaced};
-use crate::state::node_claims::Claim;
+use crate::plan;
+use crate::plan::{Plan, PlannedTermination};
+use crate::scheduling::{NewNodeClaim, UnschedulablePod};
+use crate::state::node_claims::NodeClaim;
 use crate::state::nominations::NOMINATED;
-use crate::state::snapshot::Host;
+use crate::state::snapshot::NodeRef;
 
 /// Sweeps are at least this far apart, however much happens.
 const SWEEP_APART: SignedDuration = SignedDuration::from_secs(1);
@@ -99,7 +100,7 @@ impl Engine {
     }
 
     /// Tells once of a node that would leave, if that were for us to do.
-    pub(super) fn would_retire(&mut self, claim: ClaimId, own: Retire) {
+    pub(super) fn would_retire(&mut self, claim: ClaimId, own: PlannedTermination) {
         if self.observed_leaving.insert(claim.clone()) {
             self.report(Report::Retire {
                 pool: self.state.ledger.pool_of(&claim),
@@ -134,7 +135,7 @@ impl Engine {
     /// somebody lets them: once for each pool, reason and kind of verdict.
     pub(super) fn tell_shut(&mut self, plan: &Plan, is_weighed: bool) {
         let mut shut = BTreeMap::new();
-        let told = |own: &&Kept| own.verdict.is_told(own.reason);
+        let told = |own: &&RetainedNode| own.verdict.is_told(own.reason);
         for kept in plan.kept.iter().filter(told) {
             let node = self.state.objects.nodes.get(&kept.node);
             let Some(pool) = node.and_then(|node| node.pool()) else {
@@ -234,8 +235,9 @@ impl Engine {
     /// When the window of the pods that wait now closes.
     fn batch_closes(&self, now: Timestamp) -> Closes {
         let idle = self.state.cluster.batching.idle;
-        let taken_back =
-            |own: &Claim| own.phase == Phase::Draining && own.leaving == Some(Reason::Interrupted);
+        let taken_back = |own: &NodeClaim| {
+            own.phase == ClaimPhase::Draining && own.leaving == Some(Reason::Interrupted)
+        };
         if self.state.ledger.claims.values().any(taken_back) {
             Closes::Soon
         } else if self.state.is_scheduler_behind(idle, now) {
@@ -292,10 +294,10 @@ impl Engine {
     fn report_unplaced(&mut self, plan: &Plan) -> bool {
         let mut news = false;
         let mut told = BTreeMap::new();
-        for Unplaced { pod, reasons } in &plan.unplaced {
+        for UnschedulablePod { pod, reasons } in &plan.unplaced {
             if self.told.get(pod) != Some(reasons) {
                 news = true;
-                let unplaced = Unplaced {
+                let unplaced = UnschedulablePod {
                     pod: pod.clone(),
                     reasons: reasons.clone(),
                 };
@@ -345,11 +347,11 @@ impl Engine {
         claims.for_each(|own| own.pods.retain(|pod| !anew.contains(pod)));
         for (host, pods) in plan.placed {
             match host {
-                Host::Node(node) => {
+                NodeRef::Node(node) => {
                     self.promise(&node, pods, now);
                     self.state.nominate(node, until);
                 }
-                Host::Claim(id) => {
+                NodeRef::Claim(id) => {
                     if let Some(claim) = self.state.ledger.claims.get_mut(&id) {
                         claim.pods.extend(pods);
                     }
@@ -376,13 +378,13 @@ impl Engine {
         let Some(claim) = claims.find(|own| own.node.as_ref() == Some(node)) else {
             return;
         };
-        let closed = claim.phase < Phase::Initialized;
+        let closed = claim.phase < ClaimPhase::Initialized;
         claim.pods.extend(if closed { pods } else { movers });
     }
 
     fn plan_claim(
         &mut self,
-        mut launch: NewClaim,
+        mut launch: NewNodeClaim,
         (reason, command_id): (&str, &str),
         now: Timestamp,
     ) {
@@ -420,7 +422,7 @@ impl Engine {
             return;
         }
         self.report(report);
-        let mut claim = Claim::new(ClaimRecord { id, ..record }, Phase::Planned, now);
+        let mut claim = NodeClaim::new(ClaimRecord { id, ..record }, ClaimPhase::Planned, now);
         claim.offerings = launch
             .offerings
             .into_iter()
@@ -440,6 +442,6 @@ impl Engine {
     }
 }
 
-fn cheapest(claim: &NewClaim) -> Option<&(OfferingKey, Price)> {
+fn cheapest(claim: &NewNodeClaim) -> Option<&(OfferingKey, Price)> {
     claim.offerings.first()
 }

@@ -41,12 +41,12 @@ impl Denied {
 
 /// Attempts so far and when the next may be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Retry {
+pub struct Backoff {
     attempts: u32,
     at: Option<Timestamp>,
 }
 
-impl Retry {
+impl Backoff {
     /// Notes a failure: the next attempt waits twice as long, give or take a fifth.
     pub fn failed(&mut self, now: Timestamp, rng: &mut Rng) {
         self.wait(FIRST_MS << self.attempts.min(DOUBLINGS_MAX), now, rng);

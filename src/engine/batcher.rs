@@ -13,7 +13,7 @@ const AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// An open or closed window.
 #[derive(Clone, Debug, Default)]
-pub struct Batch {
+pub struct PodBatcher {
     /// Pods that wait, with when they were first seen until they are planned.
     known: BTreeMap<PodKey, Option<Timestamp>>,
     opened: Option<Timestamp>,
@@ -37,7 +37,7 @@ pub enum Closes {
     Soon,
 }
 
-impl Batch {
+impl PodBatcher {
     /// Sets when an open window closes.
     pub fn set_closes(&mut self, closes: Closes) {
         self.closes = closes;

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
-use crate::engine::backoff::{Denied, Retry};
-use crate::engine::command::{Answer, BufferPatch, Command, FailureKind};
-use crate::engine::in_flight::{Flight, FlightKind};
+use crate::engine::backoff::{Backoff, Denied};
+use crate::engine::command::{BufferPatch, Command, CommandResult, FailureKind};
+use crate::engine::in_flight::{CommandPurpose, InFlightCommand};
 use crate::engine::report::Report;
 use crate::model::buffer::Buffer;
-use crate::model::buffer_object::{BufferObject, BufferStatus, Rooms, Unresolved};
+use crate::model::buffer_object::{BufferObject, BufferRooms, BufferStatus, Unresolved};
 use crate::model::id::ObjectKey;
 
 /// Statuses that are written at once: there may be hundreds.
@@ -24,7 +24,7 @@ const APART: SignedDuration = SignedDuration::from_secs(5);
 
 /// A status that was written, or is being written.
 #[derive(Clone, Debug)]
-struct Written {
+struct WrittenStatus {
     /// The version of the object before; empty where nothing came of it.
     version: String,
     /// What was written.
@@ -37,18 +37,18 @@ struct Written {
 #[derive(Clone, Debug, Default)]
 pub(super) struct BufferStatuses {
     /// Where each buffer has its room, as last planned; none before that.
-    room: Option<Rooms>,
+    room: Option<BufferRooms>,
     /// What was written last, by object.
-    written: BTreeMap<ObjectKey, Written>,
+    written: BTreeMap<ObjectKey, WrittenStatus>,
     /// When a status is written again, after a failure.
-    retry: Retry,
+    retry: Backoff,
     /// Whether the right to write them is denied.
     pub(super) denied: Denied,
 }
 
 impl BufferStatuses {
     /// Room was planned.
-    pub(super) fn planned(&mut self, room: Rooms) {
+    pub(super) fn planned(&mut self, room: BufferRooms) {
         self.room = Some(room);
     }
 }
@@ -83,7 +83,8 @@ impl Engine {
             self.wake_at(at, "the status of CapacityBuffers is written again");
             return;
         }
-        let of_status = |own: &&Flight| matches!(own.kind, FlightKind::BufferStatus(_));
+        let of_status =
+            |own: &&InFlightCommand| matches!(own.kind, CommandPurpose::BufferStatus(_));
         let under_way = self.flights.values().filter(of_status).count();
         let free = PATCHES_MAX.saturating_sub(under_way);
         let mut patches = Vec::new();
@@ -98,7 +99,8 @@ impl Engine {
             let written = statuses.written.get(&own.key);
             // The API has this status, is about to, or has refused it: the same status is not
             // written upon the same version again.
-            let is_done = |it: &Written| it.version == own.version && it.status.says_as(&status);
+            let is_done =
+                |it: &WrittenStatus| it.version == own.version && it.status.says_as(&status);
             if written.is_some_and(is_done) {
                 continue;
             }
@@ -121,14 +123,14 @@ impl Engine {
             );
         }
         for patch in patches {
-            let written = Written {
+            let written = WrittenStatus {
                 version: patch.version.clone(),
                 status: patch.status.clone(),
                 at: now,
             };
             let statuses = &mut self.buffer_statuses;
             statuses.written.insert(patch.key.clone(), written);
-            let flight = FlightKind::BufferStatus(Box::new(patch.clone()));
+            let flight = CommandPurpose::BufferStatus(Box::new(patch.clone()));
             self.issue(Command::PatchBuffer(Box::new(patch)), flight, now);
         }
     }
@@ -153,12 +155,12 @@ impl Engine {
     pub(super) fn buffer_status_written(
         &mut self,
         patch: BufferPatch,
-        answer: Answer,
+        answer: CommandResult,
         now: Timestamp,
     ) {
         let (kind, text) = match answer {
-            Answer::Version(version) => {
-                self.buffer_statuses.retry = Retry::default();
+            CommandResult::Version(version) => {
+                self.buffer_statuses.retry = Backoff::default();
                 let mut all = self.state.declared.iter_mut().flatten();
                 let is_same =
                     |own: &&mut BufferObject| own.key == patch.key && own.version == patch.version;
@@ -167,7 +169,7 @@ impl Engine {
                 }
                 return;
             }
-            Answer::Failed { kind, text } => (kind, text),
+            CommandResult::Failed { kind, text } => (kind, text),
             _ => return,
         };
         let statuses = &mut self.buffer_statuses;

@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::coordination::lease_annotations::Lease;
+use crate::coordination::lease_annotations::AnnotatedLease;
 use crate::model::buffer_object::BufferStatus;
 use crate::model::claim::{ClaimRecord, TAG_EKS, TAG_OWNED};
 use crate::model::cluster::Cluster;
-use crate::model::fleet::{Ask, FleetView, Holding, Muster};
+use crate::model::fleet::{ClaimUsage, DisruptionUsage, FleetView, GrantRequest};
 use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeName};
-use crate::model::instance::{CapacityType, Held, Instance, InstanceState, OfferingKey};
+use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey, UnavailableKey};
 use crate::model::labels::Labels;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
-use crate::model::watched_object::{Attachment, Kind};
+use crate::model::watched_object::{Attachment, ObjectKind};
 
 /// A launch of one instance for one claim. Repeating it with the same claim launches nothing more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -281,14 +281,14 @@ pub enum Command {
     /// Ask for single objects by name: which of them still exist with this UID?
     Probe {
         /// Their kind.
-        kind: Kind,
+        kind: ObjectKind,
         /// Key and UID of each.
         objects: Vec<(ObjectKey, String)>,
     },
     /// Drop the watch of a kind and start it anew with a full listing.
     Rewatch {
         /// The kind.
-        kind: Kind,
+        kind: ObjectKind,
     },
     /// Read the cluster's Lease: what is paused, and who was let go.
     ReadLease,
@@ -297,7 +297,7 @@ pub enum Command {
     /// Write the status of a CapacityBuffer.
     PatchBuffer(Box<BufferPatch>),
     /// Ask the fleet for what a claim will take, before it is launched.
-    Ask(Box<Ask>),
+    Ask(Box<GrantRequest>),
     /// Ask the fleet whether a node may leave, before anything is done about it.
     AskLeave {
         /// Its claim.
@@ -306,18 +306,18 @@ pub enum Command {
         reason: Reason,
     },
     /// Tell the fleet what there is that its budgets count.
-    Muster(Box<Muster>),
+    Muster(Box<DisruptionUsage>),
     /// Tell the fleet what claims take; whoever has what is told here counts, granted or not.
     Account {
         /// Whether these are all: what is not among them takes nothing.
         whole: bool,
         /// What each takes; none gives back what it took.
-        claims: Vec<(ClaimId, Option<Holding>)>,
+        claims: Vec<(ClaimId, Option<ClaimUsage>)>,
     },
     /// Tell all clusters that launch where this one does what is held down.
     HoldDown {
         /// What.
-        what: Vec<Held>,
+        what: Vec<UnavailableKey>,
         /// Until when.
         until: Timestamp,
     },
@@ -482,7 +482,7 @@ impl RefusalKind {
 
 /// An offering that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct OfferingRefusal {
     /// The offering.
     pub offering: OfferingKey,
     /// Why.
@@ -525,11 +525,11 @@ impl FailureKind {
 
 /// What became of a command. Every command is answered once, by whoever carries it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CommandResult {
     /// `Launch`: the instance, also when an earlier launch of the claim had made it.
     Launched(Instance),
     /// `Launch`: nothing was made; these offerings were refused.
-    LaunchRefused(Vec<Refusal>),
+    LaunchRefused(Vec<OfferingRefusal>),
     /// `Terminate`: the state the instance is in now.
     Terminating(InstanceState),
     /// `ListInstances`: all of them.
@@ -546,7 +546,7 @@ pub enum Answer {
         alive: usize,
     },
     /// `ReadLease`, `PatchLease`: the Lease as it is then; none where there is none.
-    Lease(Option<Lease>),
+    Lease(Option<AnnotatedLease>),
     /// `PatchBuffer`: the version of the object then.
     Version(String),
     /// `Ask`, `AskLeave`: what was asked for is the claim's until it is given back.
@@ -573,7 +573,7 @@ pub enum Answer {
 
 /// A command on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Issued {
+pub struct IssuedCommand {
     /// Its number.
     pub id: CommandId,
     /// What is to be done.

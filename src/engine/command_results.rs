@@ -4,10 +4,10 @@
 use jiff::Timestamp;
 
 use crate::engine::Engine;
-use crate::engine::command::{Answer, CommandId, FailureKind};
-use crate::engine::in_flight::{ANSWER_MAX, Flight, FlightKind, Step};
+use crate::engine::command::{CommandId, CommandResult, FailureKind};
+use crate::engine::in_flight::{ANSWER_MAX, ClaimStep, CommandPurpose, InFlightCommand};
 use crate::engine::report::Report;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeClassName};
 use crate::model::instance::{Instance, InstanceState};
 use crate::model::pool::Pool;
@@ -15,12 +15,12 @@ use crate::model::template_hash::hashes_in;
 
 impl Engine {
     /// Matches an answer to its command.
-    pub(super) fn answered(&mut self, id: CommandId, answer: Answer, now: Timestamp) {
+    pub(super) fn answered(&mut self, id: CommandId, answer: CommandResult, now: Timestamp) {
         // An answer to a command of an earlier life, or one that was given up on.
         let Some(flight) = self.flights.remove(&id) else {
             return;
         };
-        if let Answer::Failed { kind, text } = &answer
+        if let CommandResult::Failed { kind, text } = &answer
             && !matches!(
                 kind,
                 FailureKind::Gone | FailureKind::Conflict | FailureKind::Withdrawn
@@ -34,39 +34,42 @@ impl Engine {
             });
         }
         match flight.kind {
-            FlightKind::Step(claim) => self.stepped(&claim, id, answer, now),
-            FlightKind::Evict(claim, pod) => self.evicted(&claim, &pod, answer, now),
-            FlightKind::Listing => self.listed(answer, now),
-            FlightKind::Probe(kind) => {
+            CommandPurpose::Step(claim) => self.stepped(&claim, id, answer, now),
+            CommandPurpose::Evict(claim, pod) => self.evicted(&claim, &pod, answer, now),
+            CommandPurpose::Listing => self.listed(answer, now),
+            CommandPurpose::Probe(kind) => {
                 let alive = match answer {
-                    Answer::Probed { alive } => Some(alive),
+                    CommandResult::Probed { alive } => Some(alive),
                     _ => None,
                 };
                 self.probed(kind, alive, now);
             }
-            FlightKind::Hint(pod) => self.hinted(&pod, &answer, now),
-            FlightKind::Unhint(pod) => self.unhinted(&pod, &answer, now),
-            FlightKind::Bind(claim, pod) => self.bound(&claim, &pod, &answer, now),
-            FlightKind::Unbind(pod) => self.unbound(&pod, &answer, now),
-            FlightKind::Muster => self.mustered(&answer, now),
-            FlightKind::Account => self.accounted(&answer, now),
-            FlightKind::ReadLease => self.lease_read(answer, now),
-            FlightKind::BufferStatus(patch) => self.buffer_status_written(*patch, answer, now),
-            FlightKind::NoteLetGo(claims) => self.let_go_noted(&claims, answer, now),
-            FlightKind::Tag(claims, tags) => self.tagged(&claims, &tags, &answer, now),
-            FlightKind::Adopt(node) => self.adopted(&node, &answer, now),
-            FlightKind::Rewatch(_)
-            | FlightKind::Orphan(_)
-            | FlightKind::Learn
-            | FlightKind::HoldDown => {}
+            CommandPurpose::Hint(pod) => self.hinted(&pod, &answer, now),
+            CommandPurpose::Unhint(pod) => self.unhinted(&pod, &answer, now),
+            CommandPurpose::Bind(claim, pod) => self.bound(&claim, &pod, &answer, now),
+            CommandPurpose::Unbind(pod) => self.unbound(&pod, &answer, now),
+            CommandPurpose::Muster => self.mustered(&answer, now),
+            CommandPurpose::Account => self.accounted(&answer, now),
+            CommandPurpose::ReadLease => self.lease_read(answer, now),
+            CommandPurpose::BufferStatus(patch) => self.buffer_status_written(*patch, answer, now),
+            CommandPurpose::NoteLetGo(claims) => self.let_go_noted(&claims, answer, now),
+            CommandPurpose::Tag(claims, tags) => self.tagged(&claims, &tags, &answer, now),
+            CommandPurpose::Adopt(node) => self.adopted(&node, &answer, now),
+            CommandPurpose::Rewatch(_)
+            | CommandPurpose::Orphan(_)
+            | CommandPurpose::Learn
+            | CommandPurpose::HoldDown => {}
         }
     }
 
     /// Whether an answer is to come that changes what is done next, or should be there by now. What
     /// is read again and again changes nothing before it is there.
     pub(super) fn awaits_acts(&self, now: Timestamp) -> bool {
-        let is_regular = |own: &Flight| {
-            matches!(own.kind, FlightKind::Listing | FlightKind::ReadLease) && !own.is_late(now)
+        let is_regular = |own: &InFlightCommand| {
+            matches!(
+                own.kind,
+                CommandPurpose::Listing | CommandPurpose::ReadLease
+            ) && !own.is_late(now)
         };
         !self.flights.values().all(is_regular)
     }
@@ -85,7 +88,7 @@ impl Engine {
             let text = format!("no answer within {ANSWER_MAX:#}");
             self.answered(
                 id,
-                Answer::Failed {
+                CommandResult::Failed {
                     kind: FailureKind::Unknown,
                     text,
                 },
@@ -94,12 +97,12 @@ impl Engine {
         }
     }
 
-    fn listed(&mut self, answer: Answer, now: Timestamp) {
+    fn listed(&mut self, answer: CommandResult, now: Timestamp) {
         self.looking.listing = false;
         self.looking.listing_news = true;
         let instances = match answer {
-            Answer::Instances(instances) => instances,
-            Answer::Failed { text, .. } => {
+            CommandResult::Instances(instances) => instances,
+            CommandResult::Failed { text, .. } => {
                 self.looking.listing_failed = Some(text);
                 return;
             }
@@ -118,7 +121,7 @@ impl Engine {
                 pool: self.state.ledger.pool_of(&claim),
                 claim,
                 node: None,
-                phase: Phase::Launched,
+                phase: ClaimPhase::Launched,
                 found: false,
             });
         }
@@ -128,7 +131,7 @@ impl Engine {
             .then(|| "the listing of instances shrank".to_owned());
     }
 
-    fn stepped(&mut self, id: &ClaimId, command: CommandId, answer: Answer, now: Timestamp) {
+    fn stepped(&mut self, id: &ClaimId, command: CommandId, answer: CommandResult, now: Timestamp) {
         let Some(work) = self.works.get_mut(id) else {
             return;
         };
@@ -140,20 +143,22 @@ impl Engine {
             return;
         }
         match (step, answer) {
-            (Step::Ask, Answer::Granted) => self.granted(id, now),
-            (Step::Ask, Answer::Denied { why, used_up, view }) => {
+            (ClaimStep::Ask, CommandResult::Granted) => self.granted(id, now),
+            (ClaimStep::Ask, CommandResult::Denied { why, used_up, view }) => {
                 self.denied(id, (why, used_up, view), now);
             }
-            (Step::AskLeave, Answer::Granted) => {
+            (ClaimStep::AskLeave, CommandResult::Granted) => {
                 self.works.entry(id.clone()).or_default().drain.granted = true;
                 self.succeeded(id);
             }
-            (Step::AskLeave, Answer::Denied { why, view, .. }) => {
+            (ClaimStep::AskLeave, CommandResult::Denied { why, view, .. }) => {
                 self.learn_view(view, now);
                 self.postpone_node(id, why, now);
             }
-            (Step::Launch, Answer::Launched(instance)) => self.launched(id, instance, now),
-            (Step::Launch, Answer::LaunchRefused(refusals)) => {
+            (ClaimStep::Launch, CommandResult::Launched(instance)) => {
+                self.launched(id, instance, now)
+            }
+            (ClaimStep::Launch, CommandResult::LaunchRefused(refusals)) => {
                 let class = self.class_of(id);
                 self.refused(class.as_ref(), &refusals, now);
                 self.report(Report::ClaimRefused {
@@ -162,38 +167,42 @@ impl Engine {
                 });
                 self.forget_claim(id);
             }
-            (Step::Launch, Answer::Failed { kind, .. }) => self.launch_failed(id, kind, now),
-            (Step::MakeNode, answer) => self.made(id, &answer, now),
-            (Step::Terminate, Answer::Terminating(state)) => self.set_state(id, state, now),
+            (ClaimStep::Launch, CommandResult::Failed { kind, .. }) => {
+                self.launch_failed(id, kind, now)
+            }
+            (ClaimStep::MakeNode, answer) => self.made(id, &answer, now),
+            (ClaimStep::Terminate, CommandResult::Terminating(state)) => {
+                self.set_state(id, state, now)
+            }
             (
-                Step::Terminate,
-                Answer::Failed {
+                ClaimStep::Terminate,
+                CommandResult::Failed {
                     kind: FailureKind::Gone,
                     ..
                 },
             ) => {
                 self.set_state(id, InstanceState::Terminated, now);
             }
-            (Step::ListPods, Answer::Pods(pods)) => self.pods_listed(id, pods, now),
-            (Step::ListAttachments, Answer::Attachments(all)) => {
+            (ClaimStep::ListPods, CommandResult::Pods(pods)) => self.pods_listed(id, pods, now),
+            (ClaimStep::ListAttachments, CommandResult::Attachments(all)) => {
                 self.attachments_listed(id, all, now);
             }
-            (Step::ListAttachments, Answer::Failed { kind, .. }) => {
+            (ClaimStep::ListAttachments, CommandResult::Failed { kind, .. }) => {
                 self.attachments_unknown(id, kind, now);
             }
-            (Step::Mark, Answer::Done) => self.marked(id, now),
-            (Step::Taint, Answer::Done) => {
+            (ClaimStep::Mark, CommandResult::Done) => self.marked(id, now),
+            (ClaimStep::Taint, CommandResult::Done) => {
                 if let Some(work) = self.works.get_mut(id) {
                     work.drain.tainted = Some(now);
                 }
                 self.succeeded(id);
             }
-            (Step::Untaint, Answer::Done) => self.untainted(id),
-            (step, Answer::Done) if step.is_plain() => self.succeeded(id),
+            (ClaimStep::Untaint, CommandResult::Done) => self.untainted(id),
+            (step, CommandResult::Done) if step.is_plain() => self.succeeded(id),
             // The Node is not what it was: decide anew when the watch shows it.
             (
                 _,
-                Answer::Failed {
+                CommandResult::Failed {
                     kind: FailureKind::Gone,
                     ..
                 },
@@ -209,7 +218,7 @@ impl Engine {
         }
     }
 
-    fn made(&mut self, id: &ClaimId, answer: &Answer, now: Timestamp) {
+    fn made(&mut self, id: &ClaimId, answer: &CommandResult, now: Timestamp) {
         if self.node_made(id, answer, now) {
             self.failed(id, now);
         } else {
@@ -246,7 +255,7 @@ impl Engine {
         }
         let next = ClaimId::from(self.fresh_id());
         claim.record.id = next.clone();
-        (claim.phase, claim.devices) = (Phase::Planned, None);
+        (claim.phase, claim.devices) = (ClaimPhase::Planned, None);
         (work.launch, work.granted) = (None, false);
         self.state.ledger.insert(claim);
         self.works.insert(next.clone(), work);
@@ -306,9 +315,9 @@ impl Engine {
         });
         self.succeeded(id);
         if let Some(claim) = self.state.ledger.claims.get_mut(id)
-            && claim.phase < Phase::Launched
+            && claim.phase < ClaimPhase::Launched
         {
-            (claim.phase, claim.since) = (Phase::Launched, now);
+            (claim.phase, claim.since) = (ClaimPhase::Launched, now);
             claim.offerings.clear();
         }
         // Its pods need not wait for the next pass, nor for those of others.

@@ -9,12 +9,12 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::engine::report::Report;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, PodKey, PoolName};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
-use crate::model::watched_object::{Kind, Object};
+use crate::model::watched_object::{ObjectKind, WatchedObject};
 use crate::plan::{self, Plan};
 
 /// Pods that come and go tend to do so together: the cluster is weighed once this long nothing has
@@ -41,7 +41,7 @@ const MOVING_MAX: SignedDuration = SignedDuration::from_secs(30);
 
 /// What has happened since the cluster was last weighed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Weighing {
+pub(super) struct ConsolidationSchedule {
     /// When it was.
     last: Option<Timestamp>,
     /// How many found nothing since one did.
@@ -61,7 +61,7 @@ pub(super) struct Weighing {
     moved: Option<Timestamp>,
 }
 
-impl Weighing {
+impl ConsolidationSchedule {
     /// Something changed that may make another cluster cheaper.
     pub(super) fn stir(&mut self, now: Timestamp) {
         let first = self.stirred.map_or(now, |(first, _)| first.min(now));
@@ -117,7 +117,7 @@ impl Engine {
     pub(super) fn stirred(&mut self, event: &Event, now: Timestamp) {
         let objects = &self.state.objects;
         let stirs = match event {
-            Event::Applied(Object::Pod(pod)) => {
+            Event::Applied(WatchedObject::Pod(pod)) => {
                 let place = |pod: &Pod| (pod.is_terminal(), pod.deleting.is_some());
                 let same = |known: &Pod| {
                     known.node == pod.node
@@ -128,7 +128,7 @@ impl Engine {
                 };
                 !objects.pods.get(&pod.key).is_some_and(same)
             }
-            Event::Applied(Object::Node(node)) => {
+            Event::Applied(WatchedObject::Node(node)) => {
                 let same = |known: &Node| {
                     known.taints == node.taints
                         && known.labels == node.labels
@@ -137,13 +137,13 @@ impl Engine {
                 };
                 !objects.nodes.get(&node.name).is_some_and(same)
             }
-            Event::Deleted(Kind::Pod, _) => {
+            Event::Deleted(ObjectKind::Pod, _) => {
                 self.weighing.left(objects.pods.len());
                 true
             }
-            Event::Applied(Object::Pdb(_))
-            | Event::Deleted(Kind::Node | Kind::Pdb, _)
-            | Event::Reset(Kind::Pod | Kind::Node | Kind::Pdb, _)
+            Event::Applied(WatchedObject::Pdb(_))
+            | Event::Deleted(ObjectKind::Node | ObjectKind::Pdb, _)
+            | Event::Reset(ObjectKind::Pod | ObjectKind::Node | ObjectKind::Pdb, _)
             | Event::ConfigChanged(_)
             | Event::CatalogChanged(_)
             | Event::ClassesChanged(_)
@@ -184,7 +184,7 @@ impl Engine {
         let ripens = plan::next_due(&plan.kept)
             .into_iter()
             .chain(plan.takes_again);
-        self.weighing = Weighing {
+        self.weighing = ConsolidationSchedule {
             last: Some(now),
             opens: opens.filter(|at| *at > now).min(),
             vain: if plan.retire.is_empty() {
@@ -231,8 +231,9 @@ impl Engine {
         }
         let until = after(self.weighing.moved?, MOVING_MAX);
         let mut claims = self.state.ledger.claims.values();
-        let moves = claims
-            .any(|own| own.leaving == Some(Reason::Underutilized) && own.phase == Phase::Draining);
+        let moves = claims.any(|own| {
+            own.leaving == Some(Reason::Underutilized) && own.phase == ClaimPhase::Draining
+        });
         Some(until).filter(|at| moves && *at > now)
     }
 
@@ -329,7 +330,7 @@ impl Engine {
 mod tests {
     use jiff::{SignedDuration, Timestamp};
 
-    use super::Weighing;
+    use super::ConsolidationSchedule;
 
     const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
@@ -338,10 +339,10 @@ mod tests {
     }
 
     /// Seconds after the last weighing when the next is due, of a cluster without nodes.
-    fn check(change: impl FnOnce(&mut Weighing), expect: i64) {
-        let mut own = Weighing {
+    fn check(change: impl FnOnce(&mut ConsolidationSchedule), expect: i64) {
+        let mut own = ConsolidationSchedule {
             last: Some(NOW),
-            ..Weighing::default()
+            ..ConsolidationSchedule::default()
         };
         change(&mut own);
         let due = own.due(0).duration_since(NOW).as_secs();
@@ -350,28 +351,30 @@ mod tests {
 
     #[test]
     fn a_cluster_is_weighed_when_it_is_still_and_not_too_often() {
-        let stir = |own: &mut Weighing, all: &[i64]| all.iter().for_each(|it| own.stir(at(*it)));
+        let stir = |own: &mut ConsolidationSchedule, all: &[i64]| {
+            all.iter().for_each(|it| own.stir(at(*it)))
+        };
         check(|_| {}, 3600);
         check(|own| stir(own, &[1]), 5);
         check(|own| stir(own, &[1, 4]), 6);
         check(|own| stir(own, &[100]), 102);
         check(|own| stir(own, &(1..100).collect::<Vec<_>>()), 35);
-        let vain = |own: &mut Weighing| own.vain = 3;
+        let vain = |own: &mut ConsolidationSchedule| own.vain = 3;
         check(|own| (vain(own), stir(own, &[1])).1, 40);
         // What is known to come is no guess.
-        let opens = |own: &mut Weighing, it| own.opens = Some(at(it));
+        let opens = |own: &mut ConsolidationSchedule, it| own.opens = Some(at(it));
         check(|own| (vain(own), opens(own, 7)).1, 7);
         check(|own| (opens(own, 100), stir(own, &[99])).1, 101);
         // Nothing changes meanwhile, so that nobody waits for it.
-        let ripens = |own: &mut Weighing, it| own.ripens = Some(at(it));
+        let ripens = |own: &mut ConsolidationSchedule, it| own.ripens = Some(at(it));
         check(|own| (opens(own, 100), ripens(own, 1000)).1, 100);
         check(|own| (vain(own), ripens(own, 7)).1, 40);
         // It was put off until then: who was waited for has only just come.
-        let waited = |own: &mut Weighing, it| own.waited = Some(at(it));
+        let waited = |own: &mut ConsolidationSchedule, it| own.waited = Some(at(it));
         check(|own| (stir(own, &[1, 70]), waited(own, 70)).1, 72);
         check(|own| (stir(own, &[1, 71]), waited(own, 70)).1, 73);
         // Before the first weighing only stillness counts.
-        let mut new = Weighing::default();
+        let mut new = ConsolidationSchedule::default();
         assert_eq!(new.due(0), Timestamp::MIN);
         new.stir(NOW);
         assert_eq!(new.due(0), at(2));

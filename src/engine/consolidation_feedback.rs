@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disruption::consolidation_backoff::{Churn, LOST_MAX};
+use crate::disruption::consolidation_backoff::{ConsolidationBackoff, LOST_MAX};
 use crate::engine::Engine;
 use crate::engine::replacement_pods::is_for_movers;
 use crate::engine::report::Report;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, PodKey, PoolName};
 use crate::model::instance::Price;
 use crate::model::pool::Reason;
 use crate::plan::{self, Plan};
-use crate::scheduling::NewClaim;
-use crate::state::node_claims::Claim;
+use crate::scheduling::NewNodeClaim;
+use crate::state::node_claims::NodeClaim;
 
 /// A node that was made to save something stays this long: pods are not moved twice for one thing.
 const FRESH: SignedDuration = SignedDuration::from_mins(10);
@@ -25,8 +25,8 @@ const LEFT_MANY: usize = 10;
 
 /// What came of moves, by pool.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Moves {
-    pools: BTreeMap<PoolName, Churn>,
+pub(super) struct SavingsTracker {
+    pools: BTreeMap<PoolName, ConsolidationBackoff>,
     /// What is to be saved by each node that leaves, in $/h, and the pool that counts it.
     shares: BTreeMap<ClaimId, (PoolName, f64)>,
     /// Of pools and of nodes that rest, the most pods that were there at any weighing since.
@@ -34,7 +34,7 @@ pub(super) struct Moves {
     on_nodes: BTreeMap<ClaimId, usize>,
 }
 
-impl Moves {
+impl SavingsTracker {
     /// What moves came to under an earlier configuration says nothing of this one.
     pub(super) fn begin_anew(&mut self) {
         self.pools.clear();
@@ -50,7 +50,7 @@ impl Moves {
 impl Engine {
     /// Nodes begin to leave so that something is saved: each one's share is what it costs.
     pub(super) fn begin_moves(&mut self, plan: &Plan, now: Timestamp) {
-        let price = |own: &plan::Retire| own.price.map_or(0.0, Price::usd_per_h);
+        let price = |own: &plan::PlannedTermination| own.price.map_or(0.0, Price::usd_per_h);
         let before: f64 = plan.retire.iter().map(price).sum();
         for own in &plan.retire {
             let Some(id) = own.claim.as_ref().filter(|_| before > 0.0) else {
@@ -97,7 +97,7 @@ impl Engine {
     }
 
     /// What is paid for each pod of a node that is to be made, in $/h.
-    pub(super) fn costs_each(&self, launch: &NewClaim) -> f64 {
+    pub(super) fn costs_each(&self, launch: &NewNodeClaim) -> f64 {
         let Some((_, price)) = launch.offerings.first() else {
             return 0.0;
         };
@@ -205,8 +205,8 @@ impl Engine {
 }
 
 /// Until when a node stays because it was only just made to save something.
-fn fresh_until(claim: &Claim) -> Option<Timestamp> {
-    let own = Some(claim).filter(|own| is_for_movers(own) && own.phase == Phase::Initialized);
+fn fresh_until(claim: &NodeClaim) -> Option<Timestamp> {
+    let own = Some(claim).filter(|own| is_for_movers(own) && own.phase == ClaimPhase::Initialized);
     own?.record.created.checked_add(FRESH).ok()
 }
 

@@ -9,11 +9,11 @@ use jiff::Timestamp;
 
 use crate::engine::Engine;
 use crate::engine::command::Command;
-use crate::engine::in_flight::FlightKind;
+use crate::engine::in_flight::CommandPurpose;
 use crate::engine::report::Report;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, TypeName};
-use crate::state::node_claims::Claim;
+use crate::state::node_claims::NodeClaim;
 
 impl Engine {
     /// Tells the provider where nodes have less memory than it was told of, each type and image
@@ -44,7 +44,7 @@ impl Engine {
                 image,
                 memory,
             };
-            self.issue(command, FlightKind::Learn, now);
+            self.issue(command, CommandPurpose::Learn, now);
         }
     }
 
@@ -83,8 +83,11 @@ impl Engine {
     }
 
     /// The type and image of a claim's node, and the memory that its kubelet reports.
-    fn reported<'a>(&'a self, claim: &'a Claim) -> Option<(&'a TypeName, &'a str, i64)> {
-        let is_there = matches!(claim.phase, Phase::Registered | Phase::Initialized);
+    fn reported<'a>(&'a self, claim: &'a NodeClaim) -> Option<(&'a TypeName, &'a str, i64)> {
+        let is_there = matches!(
+            claim.phase,
+            ClaimPhase::Registered | ClaimPhase::Initialized
+        );
         let instance = claim.instance.as_ref().filter(|_| is_there)?;
         let image = instance.facts.as_ref()?.image.as_deref()?;
         let memory = self.node_of(claim)?.capacity.memory;

@@ -11,9 +11,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::drain::deadline::deadline_annotation;
-use crate::engine::in_flight::Step;
+use crate::engine::in_flight::ClaimStep;
 use crate::engine::report::Report;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::labels::{
     DISRUPTION_REASON, EXCLUDE_BALANCERS, EXCLUDED_BY, TAINT_DISRUPTED, TERMINATION_AT,
@@ -22,8 +22,8 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::taint::{Effect, Taint};
-use crate::model::watched_object::Kind;
-use crate::state::disruption_blockers::Blocker;
+use crate::model::watched_object::ObjectKind;
+use crate::state::disruption_blockers::DisruptionBlocker;
 
 /// A drain lasts at least this long from the confirmed taint on: the scheduler may still bind a
 /// pod it had decided upon before (Karpenter's MinDrainTime, spec/disruption.md §4.3).
@@ -67,7 +67,10 @@ impl Engine {
         }
         let open = |node: &Node| self.may_run_pods(id, node, now);
         let registered = self.node_of(claim).is_some_and(open)
-            || matches!(claim.phase, Phase::Registered | Phase::Initialized);
+            || matches!(
+                claim.phase,
+                ClaimPhase::Registered | ClaimPhase::Initialized
+            );
         // A node that nothing answers on ends with all that is on it, once it is closed.
         let silent = self.node_of(claim).is_none_or(|node| !node.ready);
         let undrained = !registered || (reason.ends_at_once() && silent);
@@ -100,9 +103,9 @@ impl Engine {
         (work.drain, work.told_to_end, work.lingers) = Default::default();
         work.asked = Some(now);
         let next = if registered {
-            Phase::Draining
+            ClaimPhase::Draining
         } else {
-            Phase::Terminating
+            ClaimPhase::Terminating
         };
         self.enter(id, next, now);
     }
@@ -155,7 +158,7 @@ impl Engine {
                 let deadline = self.works.get(id).and_then(|own| own.drain.deadline);
                 let patch = taint_patch(&node, reason, deadline);
                 self.works.entry(id.clone()).or_default().drain.sent = Some(now);
-                self.step(id, Step::Taint, Command::PatchNode(patch), now);
+                self.step(id, ClaimStep::Taint, Command::PatchNode(patch), now);
             }
             return;
         };
@@ -177,11 +180,11 @@ impl Engine {
                 return;
             }
             self.tell_forced(id, &name, now);
-            self.enter(id, Phase::Terminating, now);
+            self.enter(id, ClaimPhase::Terminating, now);
             return;
         }
         if confirmed.is_some() {
-            self.enter(id, Phase::Terminating, now);
+            self.enter(id, ClaimPhase::Terminating, now);
             return;
         }
         self.empty(id, (&name, reason), tainted, now);
@@ -209,7 +212,7 @@ impl Engine {
             taints: None,
             ..taint_patch(node, reason, None)
         };
-        self.step(id, Step::Mark, Command::PatchNode(patch), now);
+        self.step(id, ClaimStep::Mark, Command::PatchNode(patch), now);
         true
     }
 
@@ -280,7 +283,8 @@ impl Engine {
             return false;
         };
         let graceful = self.state.is_graceful(claim) && reason.is_eventual();
-        let stands = |own: &Blocker| !(own.is_passing() || graceful && own.yields_to_grace());
+        let stands =
+            |own: &DisruptionBlocker| !(own.is_passing() || graceful && own.yields_to_grace());
         let has_to = claim.has_to_leave(now);
         let blocker = self.state.blockers(node, Some(claim), now).find(stands);
         if let Some(blocker) = blocker.filter(|_| !has_to) {
@@ -382,7 +386,7 @@ impl Engine {
         work.drain.next_list = now.checked_add(LIST_APART).ok();
         self.step(
             id,
-            Step::ListPods,
+            ClaimStep::ListPods,
             Command::ListPodsOn { node: node.clone() },
             now,
         );
@@ -404,7 +408,7 @@ impl Engine {
             let known = pod.created.and_then(|at| at.checked_add(WATCH_LAG).ok());
             known.is_some_and(|at| at < now)
         };
-        let is_unseen = |pod: &&Pod| !self.state.objects.has(Kind::Pod, &pod.key);
+        let is_unseen = |pod: &&Pod| !self.state.objects.has(ObjectKind::Pod, &pod.key);
         let unseen: Vec<&Pod> = pods.iter().filter(is_unseen).collect();
         let is_blind = unseen.iter().any(old);
         let Some(work) = self.works.get_mut(id) else {
@@ -423,7 +427,7 @@ impl Engine {
             work.drain.confirmed = Some(now);
         }
         if is_blind {
-            self.state.views.doubt(Kind::Pod);
+            self.state.views.doubt(ObjectKind::Pod);
         }
     }
 
@@ -438,7 +442,7 @@ impl Engine {
         let work = self.works.entry(id.clone()).or_default();
         let tainted = work.drain.tainted.is_some();
         // One that nobody has answered may still be on its way.
-        let in_flight = matches!(work.step, Some((_, Step::Taint)));
+        let in_flight = matches!(work.step, Some((_, ClaimStep::Taint)));
         let closed = match tainted || in_flight {
             true => Some(now),
             false => work.drain.sent,
@@ -457,7 +461,7 @@ impl Engine {
             reason,
             why,
         });
-        self.enter(id, Phase::Initialized, now);
+        self.enter(id, ClaimPhase::Initialized, now);
         self.untaint(id, now);
     }
 
@@ -482,7 +486,7 @@ impl Engine {
             return;
         }
         let patch = untaint_patch(node);
-        self.step(id, Step::Untaint, Command::PatchNode(patch), now);
+        self.step(id, ClaimStep::Untaint, Command::PatchNode(patch), now);
     }
 }
 

@@ -12,24 +12,24 @@
 use jiff::Timestamp;
 
 use crate::engine::Engine;
-use crate::engine::command::{Answer, Command, FailureKind, NewNode};
-use crate::engine::in_flight::{Attempt, FlightKind, Step};
+use crate::engine::command::{Command, CommandResult, FailureKind, NewNode};
+use crate::engine::in_flight::{ClaimStep, CommandPurpose, PodAttempt};
 use crate::engine::report::Report;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::cluster::Binding;
 use crate::model::id::{ClaimId, NodeName, PodKey};
-use crate::model::instance::NodeToCome;
+use crate::model::instance::ExpectedNode;
 use crate::model::labels::{
     AWAITED, CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, HOSTNAME, INSTANCE_TYPE, Labels,
     NODE_CLASS_HASH, POOL_HASH, TAINT_UNREGISTERED,
 };
 use crate::model::node::Node;
 use crate::model::node_class::bootstrap::Bootstrap;
-use crate::model::node_class::image::Family;
+use crate::model::node_class::image::AmiFamily;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::model::taint::{Effect, Taint};
-use crate::state::node_claims::Claim;
+use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot_builder::node_labels;
 
 /// The deletion of a pod whose node never came is tried so often. Then the Node goes all the same,
@@ -62,7 +62,7 @@ impl Engine {
             return;
         }
         let claim = self.state.ledger.claims.get(id);
-        let claim = claim.filter(|own| own.phase == Phase::Launched && own.leaving.is_none());
+        let claim = claim.filter(|own| own.phase == ClaimPhase::Launched && own.leaving.is_none());
         let Some(claim) = claim else {
             return;
         };
@@ -100,10 +100,10 @@ impl Engine {
             return;
         };
         let command = Command::CreateNode(Box::new(node));
-        self.step(id, Step::MakeNode, command, now);
+        self.step(id, ClaimStep::MakeNode, command, now);
     }
 
-    fn bindable<'s>(&'s self, claim: &'s Claim) -> Vec<&'s Pod> {
+    fn bindable<'s>(&'s self, claim: &'s NodeClaim) -> Vec<&'s Pod> {
         let node = claim.instance.as_ref().and_then(|own| own.node.as_deref());
         let labels = node.map(|node| self.labels_to_come(claim, node));
         let has = (&labels.unwrap_or_default(), &self.taints_of(claim)[..]);
@@ -111,7 +111,7 @@ impl Engine {
     }
 
     /// The taints that a claim's node has from us once it is open.
-    fn taints_of(&self, claim: &Claim) -> Vec<Taint> {
+    fn taints_of(&self, claim: &NodeClaim) -> Vec<Taint> {
         let mut taints = self.pool_of(claim).taints.clone();
         taints.extend(claim.record.startup_taints.iter().cloned());
         taints
@@ -120,7 +120,7 @@ impl Engine {
     /// The Node as its kubelet would register it, as far as that matters to pods and to us, and
     /// closed by a taint that evicts nobody. A kubelet that finds its Node keeps the labels and
     /// taints that it has. Source: Kubernetes, kubelet_node_status.go.
-    fn new_node(&self, claim: &Claim, to_come: NodeToCome) -> Option<NewNode> {
+    fn new_node(&self, claim: &NodeClaim, to_come: ExpectedNode) -> Option<NewNode> {
         let key = &claim.instance.as_ref()?.offering;
         let catalog = self.state.catalog_of(&claim.record.pool);
         let shape = catalog.get(key.instance_type.as_str())?;
@@ -154,7 +154,7 @@ impl Engine {
     }
 
     /// The labels that a claim's node is made with.
-    fn labels_to_come(&self, claim: &Claim, to_come: &NodeToCome) -> Labels {
+    fn labels_to_come(&self, claim: &NodeClaim, to_come: &ExpectedNode) -> Labels {
         let mut labels = self.labels_of_instance(claim, &Node::default());
         labels.extend(node_labels(claim, &self.pool_of(claim)));
         labels.insert(HOSTNAME.to_owned(), to_come.name.to_string());
@@ -170,16 +170,21 @@ impl Engine {
     }
 
     /// Whether a claim's kubelet would register as those of EKS do.
-    fn is_seen_to_by_eks(&self, claim: &Claim) -> bool {
+    fn is_seen_to_by_eks(&self, claim: &NodeClaim) -> bool {
         let mut classes = self.state.cluster.node_classes.iter();
         let class = classes.find(|own| Some(&own.name) == claim.record.node_class.as_ref());
-        class.is_some_and(|own| own.bootstrap == Bootstrap::Eks && own.family != Family::Custom)
+        class.is_some_and(|own| own.bootstrap == Bootstrap::Eks && own.family != AmiFamily::Custom)
     }
 
     /// The Node of a claim was made, or not. Returns whether it is to be tried again.
-    pub(super) fn node_made(&mut self, id: &ClaimId, answer: &Answer, now: Timestamp) -> bool {
+    pub(super) fn node_made(
+        &mut self,
+        id: &ClaimId,
+        answer: &CommandResult,
+        now: Timestamp,
+    ) -> bool {
         let kind = match answer {
-            Answer::Failed { kind, .. } => Some(*kind),
+            CommandResult::Failed { kind, .. } => Some(*kind),
             _ => None,
         };
         if kind == Some(FailureKind::Denied) {
@@ -219,7 +224,7 @@ impl Engine {
             let work = self.works.entry(id.clone()).or_default();
             let own = work.early.binds.entry(pod.clone()).or_default();
             if own.begin(&uid, now) {
-                let flight = FlightKind::Bind(id.clone(), pod.clone());
+                let flight = CommandPurpose::Bind(id.clone(), pod.clone());
                 let node = node.clone();
                 self.issue(Command::Bind { pod, uid, node }, flight, now);
             } else if let Some(at) = own.waits() {
@@ -229,10 +234,16 @@ impl Engine {
     }
 
     /// A pod was bound to the node of a claim, or not. One that somebody else has bound is let be.
-    pub(super) fn bound(&mut self, id: &ClaimId, pod: &PodKey, answer: &Answer, now: Timestamp) {
+    pub(super) fn bound(
+        &mut self,
+        id: &ClaimId,
+        pod: &PodKey,
+        answer: &CommandResult,
+        now: Timestamp,
+    ) {
         let denied = matches!(
             answer,
-            Answer::Failed {
+            CommandResult::Failed {
                 kind: FailureKind::Denied,
                 ..
             }
@@ -241,8 +252,8 @@ impl Engine {
             return;
         };
         let early = &mut work.early;
-        early.bound += usize::from(*answer == Answer::Done);
-        self.early_binds |= *answer == Answer::Done;
+        early.bound += usize::from(*answer == CommandResult::Done);
+        self.early_binds |= *answer == CommandResult::Done;
         if let Some(own) = early.binds.get_mut(pod) {
             own.end(answer, &mut self.rng, now);
         }
@@ -314,7 +325,7 @@ impl Engine {
         for (pod, uid) in pods {
             let own = self.unbinding.entry(pod.clone()).or_default();
             if own.begin(&uid, now) {
-                let flight = FlightKind::Unbind(pod.clone());
+                let flight = CommandPurpose::Unbind(pod.clone());
                 let grace_seconds = 0;
                 let delete = Command::DeletePod {
                     pod,
@@ -334,7 +345,7 @@ impl Engine {
     }
 
     /// A pod was deleted whose node never came, or not.
-    pub(super) fn unbound(&mut self, pod: &PodKey, answer: &Answer, now: Timestamp) {
+    pub(super) fn unbound(&mut self, pod: &PodKey, answer: &CommandResult, now: Timestamp) {
         if let Some(own) = self.unbinding.get_mut(pod) {
             own.end(answer, &mut self.rng, now);
             own.over |= own.tries >= DELETES_MAX;
@@ -342,7 +353,7 @@ impl Engine {
     }
 }
 
-impl Attempt {
+impl PodAttempt {
     /// Whether it is to be sent off now, for the pod of this UID.
     fn begin(&mut self, uid: &str, now: Timestamp) -> bool {
         if self.uid != uid {
@@ -356,12 +367,12 @@ impl Attempt {
         due
     }
 
-    fn end(&mut self, answer: &Answer, rng: &mut fastrand::Rng, now: Timestamp) {
+    fn end(&mut self, answer: &CommandResult, rng: &mut fastrand::Rng, now: Timestamp) {
         use FailureKind::{Throttled, Unknown, Withdrawn};
         self.in_flight = false;
         self.tries += 1;
         match answer {
-            Answer::Failed {
+            CommandResult::Failed {
                 kind: Throttled | Unknown | Withdrawn,
                 ..
             } => self.retry.failed(now, rng),

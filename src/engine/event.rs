@@ -7,15 +7,15 @@ use jiff::Timestamp;
 
 use crate::catalog::Catalog;
 use crate::catalog::node_class::ClassSupplies;
-use crate::engine::command::{Answer, CommandId, Refusal};
+use crate::engine::command::{CommandId, CommandResult, OfferingRefusal};
 use crate::model::buffer_object::BufferObject;
 use crate::model::clock_skew::ClockSkew;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetView;
 use crate::model::id::{InstanceId, NodeClassName, ObjectKey};
-use crate::model::instance::Held;
+use crate::model::instance::UnavailableKey;
 use crate::model::pool::Reason;
-use crate::model::watched_object::{Kind, Object};
+use crate::model::watched_object::{ObjectKind, WatchedObject};
 
 /// What the provider says will happen to an instance, or happens to it. Later ones leave less time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,28 +71,28 @@ pub enum Event {
     /// The CapacityBuffers of the cluster are others, or their status is.
     BuffersChanged(Vec<BufferObject>),
     /// A full listing of a kind: what is not in it does not exist. The kind is synced from here.
-    Reset(Kind, Vec<Object>),
+    Reset(ObjectKind, Vec<WatchedObject>),
     /// An object is new or changed.
-    Applied(Object),
+    Applied(WatchedObject),
     /// An object is gone.
-    Deleted(Kind, ObjectKey),
+    Deleted(ObjectKind, ObjectKey),
     /// The watch of a kind is alive though nothing changed (a bookmark, a poll without news).
-    WatchAlive(Kind),
+    WatchAlive(ObjectKind),
     /// The watch of a kind broke, for a reason in bounded words, empty where nobody has said one;
     /// it is not synced until its next listing.
-    WatchLost(Kind, String),
+    WatchLost(ObjectKind, String),
     /// A command was carried out, or not.
-    Answered(CommandId, Answer),
+    Answered(CommandId, CommandResult),
     /// The provider says that something happens to an instance, and when.
     Interrupted(InstanceId, Interruption, Timestamp),
     /// Offerings were refused to nodes of a class beside those that a launch was answered with: an
     /// instance was launched all the same.
-    Refused(Option<NodeClassName>, Vec<Refusal>),
+    Refused(Option<NodeClassName>, Vec<OfferingRefusal>),
     /// What is known of the fleet is another; none where the cluster shares nothing with others.
     FleetChanged(Option<Arc<FleetView>>),
     /// Another cluster that launches where this one does had these refused: until when they are
     /// held down.
-    HeldDown(Vec<Held>, Timestamp),
+    HeldDown(Vec<UnavailableKey>, Timestamp),
     /// The clock of this host differs from another by so much that it is a fault; none where it
     /// does not any more.
     ClockSkewed(Option<ClockSkew>),

@@ -9,17 +9,19 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::disruption::budgets::Budgets;
 use crate::engine::Engine;
-use crate::engine::backoff::Retry;
-use crate::engine::command::{Answer, Command, Refusal, RefusalKind};
-use crate::engine::in_flight::{FlightKind, Step, Work};
+use crate::engine::backoff::Backoff;
+use crate::engine::command::{Command, CommandResult, OfferingRefusal, RefusalKind};
+use crate::engine::in_flight::{ClaimProgress, ClaimStep, CommandPurpose};
 use crate::engine::report::Report;
-use crate::model::claim::Phase;
-use crate::model::fleet::{Ask, FleetView, Holding, Muster, Reservation};
+use crate::model::claim::ClaimPhase;
+use crate::model::fleet::{
+    ClaimUsage, DisruptionUsage, FleetView, GrantRequest, SharedReservation,
+};
 use crate::model::id::{ClaimId, NodeClassName};
-use crate::model::instance::Held;
+use crate::model::instance::UnavailableKey;
 use crate::model::pool::{Limits, Reason, names};
 use crate::state::candidates::Candidate;
-use crate::state::node_claims::Claim;
+use crate::state::node_claims::NodeClaim;
 use crate::state::unavailable_offerings::HOLD;
 
 /// Pods that wait for room in the fleet are planned for this soon after some was given back.
@@ -31,25 +33,25 @@ const CLOSED_MAX: SignedDuration = SignedDuration::from_secs(15);
 
 /// What the fleet has been told, and how it takes what it is asked for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sharing {
+pub(super) struct FleetSync {
     /// What the fleet may think that each claim takes; none before it was told of all.
-    told: Option<BTreeMap<ClaimId, Holding>>,
+    told: Option<BTreeMap<ClaimId, ClaimUsage>>,
     /// Whether it has taken in what all claims take.
     heard: bool,
     /// Whether it is being told.
     telling: bool,
     /// When it may be told again after that failed.
-    retry: Retry,
+    retry: Backoff,
     /// When claims may be planned again after one was denied.
-    denials: Retry,
+    denials: Backoff,
     /// Since when nobody is granted anything.
     closed: Option<Timestamp>,
     /// What the fleet was told that its budgets count; none before it was told.
-    muster: Option<Muster>,
+    muster: Option<DisruptionUsage>,
     /// Whether it is being told that.
     mustering: bool,
     /// When it may be told again after that failed.
-    muster_again: Retry,
+    muster_again: Backoff,
 }
 
 impl Engine {
@@ -64,11 +66,11 @@ impl Engine {
             (_, None) => true,
         };
         if self.state.fleet.is_none() || view.is_none() {
-            self.sharing = Sharing::default();
+            self.sharing = FleetSync::default();
         }
         self.know(view, now);
         if more {
-            self.sharing.denials = Retry::default();
+            self.sharing.denials = Backoff::default();
             let soon = now.checked_add(ROOM).unwrap_or(now);
             self.batch.try_again(soon);
         }
@@ -88,7 +90,12 @@ impl Engine {
     }
 
     /// Other clusters had these refused.
-    pub(super) fn held_down(&mut self, what: Vec<Held>, until: Timestamp, now: Timestamp) {
+    pub(super) fn held_down(
+        &mut self,
+        what: Vec<UnavailableKey>,
+        until: Timestamp,
+        now: Timestamp,
+    ) {
         for own in what {
             self.state.holds.hold(own, until, now);
         }
@@ -99,15 +106,18 @@ impl Engine {
     pub(super) fn refused(
         &mut self,
         class: Option<&NodeClassName>,
-        refusals: &[Refusal],
+        refusals: &[OfferingRefusal],
         now: Timestamp,
     ) {
-        let mut by_end: BTreeMap<Timestamp, BTreeSet<Held>> = BTreeMap::new();
-        for Refusal { offering, kind } in refusals {
+        let mut by_end: BTreeMap<Timestamp, BTreeSet<UnavailableKey>> = BTreeMap::new();
+        for OfferingRefusal { offering, kind } in refusals {
             if *kind == RefusalKind::SpotDenied {
                 let way = offering.capacity_type;
                 let until = self.state.holds.refuse_way(way, now);
-                by_end.entry(until).or_default().insert(Held::Way(way));
+                by_end
+                    .entry(until)
+                    .or_default()
+                    .insert(UnavailableKey::Way(way));
             }
             let general = kind.is_general();
             let class = class.filter(|_| !general);
@@ -121,7 +131,7 @@ impl Engine {
             for (until, what) in by_end {
                 let what = what.into_iter().collect();
                 let command = Command::HoldDown { what, until };
-                self.issue(command, FlightKind::HoldDown, now);
+                self.issue(command, CommandPurpose::HoldDown, now);
             }
         }
     }
@@ -139,7 +149,7 @@ impl Engine {
         let held = self.holdings();
         let whole = self.sharing.told.is_none();
         let told = self.sharing.told.take().unwrap_or_default();
-        let mut claims: Vec<(ClaimId, Option<Holding>)> = Vec::new();
+        let mut claims: Vec<(ClaimId, Option<ClaimUsage>)> = Vec::new();
         for (id, own) in &held {
             if told.get(id) != Some(own) {
                 claims.push((id.clone(), Some(own.clone())));
@@ -151,31 +161,31 @@ impl Engine {
         if whole || !claims.is_empty() {
             self.sharing.telling = true;
             let command = Command::Account { whole, claims };
-            self.issue(command, FlightKind::Account, now);
+            self.issue(command, CommandPurpose::Account, now);
         }
     }
 
     /// What all claims take that may exist or that the fleet was asked for.
-    fn holdings(&self) -> BTreeMap<ClaimId, Holding> {
-        let counts = |claim: &&Claim| {
+    fn holdings(&self) -> BTreeMap<ClaimId, ClaimUsage> {
+        let counts = |claim: &&NodeClaim| {
             // What another has made and we only look at takes nothing from those who share.
             if claim.foreign {
                 return false;
             }
             let work = self.works.get(&claim.record.id);
-            claim.phase != Phase::Planned || work.is_some_and(Work::is_asked_for)
+            claim.phase != ClaimPhase::Planned || work.is_some_and(ClaimProgress::is_asked_for)
         };
         let claims = self.state.ledger.claims.values().filter(counts);
-        let own = |claim: &Claim| (claim.record.id.clone(), self.holding_of(claim));
+        let own = |claim: &NodeClaim| (claim.record.id.clone(), self.holding_of(claim));
         claims.map(own).collect()
     }
 
-    fn holding_of(&self, claim: &Claim) -> Holding {
+    fn holding_of(&self, claim: &NodeClaim) -> ClaimUsage {
         let reservations = self.state.catalog.reservations();
         let own = claim.reservation().and_then(|id| reservations.get(id));
-        Holding {
+        ClaimUsage {
             capacity: self.state.capacity_of(claim),
-            reservation: own.map(|own| Reservation {
+            reservation: own.map(|own| SharedReservation {
                 id: own.id.to_string(),
                 count: own.total,
             }),
@@ -196,7 +206,7 @@ impl Engine {
         let holding = self.holding_of(claim);
         // One that may be launched already counts, whoever has granted it.
         let shares = limited || (self.state.fleet.is_some() && holding.reservation.is_some());
-        if granted || !shares || claim.phase != Phase::Planned {
+        if granted || !shares || claim.phase != ClaimPhase::Planned {
             return false;
         }
         // Who has not said what it has gets nothing.
@@ -206,17 +216,17 @@ impl Engine {
         };
         let claim = id.clone();
         told.insert(claim.clone(), holding.clone());
-        let ask = Box::new(Ask { claim, holding });
-        self.step(id, Step::Ask, Command::Ask(ask), now);
+        let ask = Box::new(GrantRequest { claim, holding });
+        self.step(id, ClaimStep::Ask, Command::Ask(ask), now);
         true
     }
 
     /// What an answer to an `Ask` makes of a claim.
     pub(super) fn granted(&mut self, id: &ClaimId, now: Timestamp) {
-        self.sharing.denials = Retry::default();
+        self.sharing.denials = Backoff::default();
         if let Some(work) = self.works.get_mut(id) {
             work.granted = true;
-            work.retry = Retry::default();
+            work.retry = Backoff::default();
         }
         self.wake_at(now, "a claim may be launched");
     }
@@ -275,11 +285,11 @@ impl Engine {
             self.sharing.mustering = true;
             self.sharing.muster = Some(muster.clone());
             let command = Command::Muster(Box::new(muster));
-            self.issue(command, FlightKind::Muster, now);
+            self.issue(command, CommandPurpose::Muster, now);
         }
     }
 
-    fn mustered_now(&self, longest: Option<SignedDuration>, now: Timestamp) -> Muster {
+    fn mustered_now(&self, longest: Option<SignedDuration>, now: Timestamp) -> DisruptionUsage {
         let mut roster = self.state.roster(now);
         let ours = |own: &Candidate<'_>| own.claim.is_none_or(|claim| !claim.foreign);
         roster.candidates.retain(ours);
@@ -293,8 +303,11 @@ impl Engine {
             };
             // One that was not asked for yet takes nothing from those who ask.
             let work = self.works.get(id);
-            let asked = |own: &Work| own.step.is_some_and(|(_, step)| step == Step::AskLeave);
-            let counts = |own: &Work| own.drain.granted || own.drain.cleared || asked(own);
+            let asked = |own: &ClaimProgress| {
+                own.step
+                    .is_some_and(|(_, step)| step == ClaimStep::AskLeave)
+            };
+            let counts = |own: &ClaimProgress| own.drain.granted || own.drain.cleared || asked(own);
             if !reason.is_budgeted() {
                 leaving.insert(id.clone());
             } else if work.is_some_and(counts) {
@@ -309,7 +322,7 @@ impl Engine {
         if longest.is_none() {
             let_go.clear();
         }
-        Muster {
+        DisruptionUsage {
             nodes,
             unready,
             leaving,
@@ -318,10 +331,10 @@ impl Engine {
     }
 
     /// The fleet was told, or not: then it is told anew.
-    pub(super) fn mustered(&mut self, answer: &Answer, now: Timestamp) {
+    pub(super) fn mustered(&mut self, answer: &CommandResult, now: Timestamp) {
         self.sharing.mustering = false;
-        if *answer == Answer::Done {
-            self.sharing.muster_again = Retry::default();
+        if *answer == CommandResult::Done {
+            self.sharing.muster_again = Backoff::default();
         } else {
             self.sharing.muster = None;
             self.sharing.muster_again.failed(now, &mut self.rng);
@@ -339,7 +352,7 @@ impl Engine {
         if self.sharing.muster.is_some() && !self.sharing.mustering {
             let claim = id.clone();
             let ask = Command::AskLeave { claim, reason };
-            self.step(id, Step::AskLeave, ask, now);
+            self.step(id, ClaimStep::AskLeave, ask, now);
         }
         true
     }
@@ -350,11 +363,11 @@ impl Engine {
     }
 
     /// The fleet was told, or not: then it is told of all anew.
-    pub(super) fn accounted(&mut self, answer: &Answer, now: Timestamp) {
+    pub(super) fn accounted(&mut self, answer: &CommandResult, now: Timestamp) {
         self.sharing.telling = false;
-        self.sharing.heard = *answer == Answer::Done;
+        self.sharing.heard = *answer == CommandResult::Done;
         if self.sharing.heard {
-            self.sharing.retry = Retry::default();
+            self.sharing.retry = Backoff::default();
         } else {
             self.sharing.told = None;
             self.sharing.retry.failed(now, &mut self.rng);

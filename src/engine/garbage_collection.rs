@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::Command;
-use crate::engine::in_flight::FlightKind;
+use crate::engine::in_flight::CommandPurpose;
 use crate::engine::registration::released;
 use crate::engine::report::Report;
 use crate::model::id::NodeName;
@@ -66,7 +66,7 @@ impl Engine {
                 && !self.is_removing(&node)
                 && !(for_sure && self.unbind_pods(&node, now))
             {
-                let flight = FlightKind::Orphan(node.clone());
+                let flight = CommandPurpose::Orphan(node.clone());
                 let finalized = self.state.objects.nodes.get(&node).and_then(released);
                 let command =
                     finalized.map_or_else(|| Command::DeleteNode { node, uid }, Command::PatchNode);
@@ -78,6 +78,6 @@ impl Engine {
     fn is_removing(&self, node: &NodeName) -> bool {
         self.flights
             .values()
-            .any(|flight| flight.kind == FlightKind::Orphan(node.clone()))
+            .any(|flight| flight.kind == CommandPurpose::Orphan(node.clone()))
     }
 }

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::backoff::Retry;
+use crate::engine::backoff::Backoff;
 use crate::engine::command::{BufferPatch, CommandId, Launch};
 use crate::model::clock_skew::ClockSkew;
 use crate::model::id::{ClaimId, NodeName, ObjectKey, PodKey};
 use crate::model::labels::Labels;
-use crate::model::watched_object::{Attachment, Kind};
+use crate::model::watched_object::{Attachment, ObjectKind};
 use crate::state::cluster_identity::Mismatch;
 
 /// A command without an answer for this long has failed with an unknown outcome. Whoever carries
@@ -22,7 +22,7 @@ const TOLD_DOUBLED_MAX: u32 = 5;
 
 /// What an unanswered command is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum FlightKind {
+pub(super) enum CommandPurpose {
     /// The one step a claim has under way.
     Step(ClaimId),
     /// The eviction of a pod from a claim's node.
@@ -30,9 +30,9 @@ pub(super) enum FlightKind {
     /// A listing of instances.
     Listing,
     /// Asking whether objects that a listing lacks exist.
-    Probe(Kind),
+    Probe(ObjectKind),
     /// Asking for a listing of a kind.
-    Rewatch(Kind),
+    Rewatch(ObjectKind),
     /// Naming a node to a pod.
     Hint(PodKey),
     /// Taking back what a pod was told.
@@ -65,13 +65,13 @@ pub(super) enum FlightKind {
 
 /// A command without an answer.
 #[derive(Clone, Debug)]
-pub(super) struct Flight {
-    pub(super) kind: FlightKind,
+pub(super) struct InFlightCommand {
+    pub(super) kind: CommandPurpose,
     pub(super) name: &'static str,
     pub(super) since: Timestamp,
 }
 
-impl Flight {
+impl InFlightCommand {
     /// Whether its answer should have come by now.
     pub(super) fn is_late(&self, now: Timestamp) -> bool {
         now.duration_since(self.since) > ANSWER_MAX
@@ -80,7 +80,7 @@ impl Flight {
 
 /// How far a drain has come.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Drain {
+pub(super) struct DrainState {
     /// UID of the Node that it is of, once it is known: one that is made anew is another.
     pub(super) of: String,
     /// Whether the fleet lets it leave, where that has to be asked.
@@ -122,10 +122,10 @@ pub(super) struct Drain {
     /// How far its volumes have come.
     pub(super) detach: Detach,
     /// When it was said what holds it.
-    pub(super) told: Telling,
+    pub(super) told: LogBackoff,
 }
 
-impl Drain {
+impl DrainState {
     /// The Node has this UID. Where that is another than before, somebody has deleted the Node and
     /// its kubelet has made it anew, open to pods: what was done about those of the other says
     /// nothing of these. What the fleet has granted, and what is written down, is of the claim.
@@ -151,7 +151,7 @@ pub(super) struct Eviction {
     /// UID of the pod: one of the same name is another.
     pub(super) uid: String,
     pub(super) in_flight: bool,
-    pub(super) retry: Retry,
+    pub(super) retry: Backoff,
     /// Whether it is deleted, and its budgets are asked no more.
     pub(super) deletes: bool,
     /// Whether it was said that it is refused.
@@ -178,12 +178,12 @@ pub(super) struct Detach {
 /// Something that lasts is said again after twice the time each time, so that nobody misses it and
 /// no log is filled with it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Telling {
+pub(super) struct LogBackoff {
     times: u32,
     next: Option<Timestamp>,
 }
 
-impl Telling {
+impl LogBackoff {
     /// When it is to be said next, if it has lasted since then and is first said after this long.
     pub(super) fn next(&self, since: Timestamp, first: SignedDuration) -> Timestamp {
         let next = self.next.or(since.checked_add(first).ok());
@@ -206,30 +206,30 @@ pub(super) struct Early {
     /// Whether it was said why no Node is made.
     pub(super) told: bool,
     /// Pods that are bound to it, or are to be.
-    pub(super) binds: BTreeMap<PodKey, Attempt>,
+    pub(super) binds: BTreeMap<PodKey, PodAttempt>,
     /// How many of them were bound since it was last said.
     pub(super) bound: usize,
 }
 
 /// One pod's way to a node, or away from it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Attempt {
+pub(super) struct PodAttempt {
     /// UID of the pod.
     pub(super) uid: String,
     pub(super) in_flight: bool,
     /// Whether nothing more is tried.
     pub(super) over: bool,
     pub(super) tries: u32,
-    pub(super) retry: Retry,
+    pub(super) retry: Backoff,
 }
 
 /// What is under way for one claim.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Work {
+pub(super) struct ClaimProgress {
     /// The step without an answer.
-    pub(super) step: Option<(CommandId, Step)>,
+    pub(super) step: Option<(CommandId, ClaimStep)>,
     /// When a failed step may be tried again.
-    pub(super) retry: Retry,
+    pub(super) retry: Backoff,
     /// Whether the fleet has granted what it takes.
     pub(super) granted: bool,
     /// What is launched, as it was first asked for: the same token must mean the same launch.
@@ -245,7 +245,7 @@ pub(super) struct Work {
     /// What was done for its pods before its node is there.
     pub(super) early: Early,
     /// The drain, if it leaves.
-    pub(super) drain: Drain,
+    pub(super) drain: DrainState,
     /// When it was asked to leave.
     pub(super) asked: Option<Timestamp>,
     /// Whether it was said what its node lacks.
@@ -257,13 +257,13 @@ pub(super) struct Work {
     /// When its instance was first told to end.
     pub(super) told_to_end: Option<Timestamp>,
     /// When it was said that its instance does not end.
-    pub(super) lingers: Telling,
+    pub(super) lingers: LogBackoff,
     /// Whether its instance may end without a drain, and counts as one that did.
     pub(super) undrained: bool,
     /// Whether tags are being put on its instance.
     pub(super) tagging: bool,
     /// When they may be tried again, if that failed: nothing else waits for it.
-    pub(super) tag_again: Retry,
+    pub(super) tag_again: Backoff,
     /// When its Node was first missed.
     pub(super) node_missed: Option<Timestamp>,
     /// When nodes were listed once more for want of its Node, and how many listings there had been.
@@ -272,7 +272,7 @@ pub(super) struct Work {
 
 /// What a pod was told: the node that it is planned for.
 #[derive(Clone, Debug)]
-pub(super) struct Hint {
+pub(super) struct Nomination {
     /// The node.
     pub(super) node: NodeName,
     /// UID of the pod.
@@ -296,7 +296,7 @@ pub(super) type GroupKey = (String, Option<Timestamp>);
 
 /// The nodes of one plan that are still closed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Group {
+pub(super) struct OpeningGroup {
     /// When the first of them was ready.
     pub(super) since: Option<Timestamp>,
     /// When all their pods had been told.
@@ -309,16 +309,16 @@ pub(super) struct Group {
     pub(super) bereft: bool,
 }
 
-impl Work {
+impl ClaimProgress {
     /// Whether the fleet has been asked for what the claim takes, or has granted it.
     pub(super) fn is_asked_for(&self) -> bool {
-        self.granted || self.step.is_some_and(|(_, step)| step == Step::Ask)
+        self.granted || self.step.is_some_and(|(_, step)| step == ClaimStep::Ask)
     }
 }
 
 /// The steps of a claim that need an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ClaimStep {
     Ask,
     AskLeave,
     Launch,
@@ -340,7 +340,7 @@ pub(super) enum Step {
     DeleteNode,
 }
 
-impl Step {
+impl ClaimStep {
     /// Whether nothing follows from its being done but the next step.
     pub(super) fn is_plain(self) -> bool {
         matches!(
@@ -388,13 +388,13 @@ pub(super) struct Looking {
     /// How far the clock of this host differs from another, where that is a fault.
     pub(super) clock_skew: Option<ClockSkew>,
     /// What doubted listings lack.
-    pub(super) doubts: BTreeMap<Kind, Vec<(ObjectKey, String)>>,
+    pub(super) doubts: BTreeMap<ObjectKind, Vec<(ObjectKey, String)>>,
     /// What the last probe of each kind asks for, and how many listings there were before it.
-    pub(super) probes: BTreeMap<Kind, (u64, Vec<(ObjectKey, String)>)>,
+    pub(super) probes: BTreeMap<ObjectKind, (u64, Vec<(ObjectKey, String)>)>,
     /// Kinds that are being probed.
-    pub(super) probing: BTreeMap<Kind, Retry>,
+    pub(super) probing: BTreeMap<ObjectKind, Backoff>,
     /// How many listings of each kind there were.
-    pub(super) resets: BTreeMap<Kind, u64>,
+    pub(super) resets: BTreeMap<ObjectKind, u64>,
     /// Nodes that are known to be gone although pods may still be bound to them.
     pub(super) gone_nodes: BTreeSet<NodeName>,
     /// Whether something waits for a watch to give a sign of life.
@@ -405,7 +405,7 @@ pub(super) struct Looking {
 
 impl Looking {
     /// How many listings of a kind there were.
-    pub(super) fn listings(&self, kind: Kind) -> u64 {
+    pub(super) fn listings(&self, kind: ObjectKind) -> u64 {
         self.resets.get(&kind).copied().unwrap_or(0)
     }
 }

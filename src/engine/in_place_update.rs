@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::engine::Engine;
-use crate::engine::command::{Answer, Command, FailureKind, NodePatch};
-use crate::engine::in_flight::{FlightKind, Step, Work};
+use crate::engine::command::{Command, CommandResult, FailureKind, NodePatch};
+use crate::engine::in_flight::{ClaimProgress, ClaimStep, CommandPurpose};
 use crate::model::claim::{
-    ClaimRecord, Phase, TAG_EXPIRE, TAG_EXPIRE_HARD, TAG_GRACE, TAG_NODE_CLASS_HASH, TAG_POOL_HASH,
-    seconds,
+    ClaimPhase, ClaimRecord, TAG_EXPIRE, TAG_EXPIRE_HARD, TAG_GRACE, TAG_NODE_CLASS_HASH,
+    TAG_POOL_HASH, seconds,
 };
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClaimId, InstanceId, PoolName};
@@ -22,7 +22,7 @@ use crate::model::node::Node;
 use crate::model::pool::Pool;
 use crate::model::taint::Effect;
 use crate::model::template_hash::{Change, Hashes, hashes_in};
-use crate::state::node_claims::Claim;
+use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot_builder::node_labels;
 
 /// Nodes that are changed at once: a pool may have a thousand.
@@ -31,12 +31,12 @@ const PATCHES_MAX: usize = 16;
 const TAGGED_MAX: usize = 100;
 
 /// What stands in the tags of claims that are in line with their pool.
-struct Stamp {
+struct TemplateState {
     pool_hash: String,
     node_class_hash: String,
 }
 
-impl Stamp {
+impl TemplateState {
     fn of(cluster: &Cluster, pool: &Pool) -> Self {
         let (pool_hash, node_class_hash) = hashes_in(cluster, pool);
         Self {
@@ -91,16 +91,16 @@ impl Engine {
         if !self.manages() || self.weighed().is_none() {
             return;
         }
-        let mut stamps: BTreeMap<&PoolName, Stamp> = BTreeMap::new();
+        let mut stamps: BTreeMap<&PoolName, TemplateState> = BTreeMap::new();
         let mut patches: Vec<(ClaimId, NodePatch)> = Vec::new();
         let mut tags: BTreeMap<Labels, Vec<(ClaimId, InstanceId)>> = BTreeMap::new();
         for (id, claim) in &self.state.ledger.claims {
-            let stays = claim.phase == Phase::Initialized && claim.takes_pods();
+            let stays = claim.phase == ClaimPhase::Initialized && claim.takes_pods();
             let pool = self.state.cluster.pool(claim.record.pool.as_str());
             let Some(pool) = pool.filter(|_| stays && self.may_stamp(id, now)) else {
                 continue;
             };
-            let new = || Stamp::of(&self.state.cluster, pool);
+            let new = || TemplateState::of(&self.state.cluster, pool);
             let stamp = stamps.entry(&pool.name).or_insert_with(new);
             if !stamp.is_due(&claim.record) {
                 continue;
@@ -121,7 +121,7 @@ impl Engine {
                 patches.push((id.clone(), patch(claim, node, pool, stamp)));
             }
         }
-        let stamping = |step: &Option<_>| matches!(step, Some((_, Step::Stamp)));
+        let stamping = |step: &Option<_>| matches!(step, Some((_, ClaimStep::Stamp)));
         let under_way = self
             .works
             .values()
@@ -129,7 +129,7 @@ impl Engine {
             .count();
         let free = PATCHES_MAX.saturating_sub(under_way);
         for (id, patch) in patches.into_iter().take(free) {
-            self.step(&id, Step::Stamp, Command::PatchNode(patch), now);
+            self.step(&id, ClaimStep::Stamp, Command::PatchNode(patch), now);
         }
         for (tags, all) in tags {
             for some in all.chunks(TAGGED_MAX) {
@@ -139,14 +139,14 @@ impl Engine {
     }
 
     /// What a claim's Node is to have from us, whatever it has.
-    pub(super) fn stamping(&self, claim: &Claim, node: &Node) -> Option<NodePatch> {
+    pub(super) fn stamping(&self, claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
         let pool = self.state.cluster.pool(claim.record.pool.as_str())?;
-        let stamp = Stamp::of(&self.state.cluster, pool);
+        let stamp = TemplateState::of(&self.state.cluster, pool);
         Some(patch(claim, node, pool, &stamp))
     }
 
     fn may_stamp(&self, id: &ClaimId, now: Timestamp) -> bool {
-        let busy = |own: &Work| {
+        let busy = |own: &ClaimProgress| {
             let waits = !own.retry.is_due(now) || !own.tag_again.is_due(now);
             own.step.is_some() || own.tagging || waits
         };
@@ -162,7 +162,7 @@ impl Engine {
             instances: all.iter().map(|(_, instance)| instance.clone()).collect(),
             tags: tags.clone(),
         };
-        self.issue(command, FlightKind::Tag(claims, tags.clone()), now);
+        self.issue(command, CommandPurpose::Tag(claims, tags.clone()), now);
     }
 
     /// What the tags of instances say is what is known of their claims. A provider that keeps no
@@ -171,17 +171,17 @@ impl Engine {
         &mut self,
         claims: &[ClaimId],
         tags: &Labels,
-        answer: &Answer,
+        answer: &CommandResult,
         now: Timestamp,
     ) {
         let never = matches!(
             answer,
-            Answer::Failed {
+            CommandResult::Failed {
                 kind: FailureKind::Invalid,
                 ..
             }
         );
-        let done = never || *answer == Answer::Done;
+        let done = never || *answer == CommandResult::Done;
         let cluster = self.state.cluster.clone();
         for id in claims {
             let Some(work) = self.works.get_mut(id) else {
@@ -208,7 +208,7 @@ impl Engine {
 
 /// Labels, annotations and taints that a pool says, and the hashes of that. What it says no more
 /// stays: nobody knows who else wants it. A taint that evicts is for new nodes only.
-fn patch(claim: &Claim, node: &Node, pool: &Pool, stamp: &Stamp) -> NodePatch {
+fn patch(claim: &NodeClaim, node: &Node, pool: &Pool, stamp: &TemplateState) -> NodePatch {
     let mut annotations = pool.annotations.clone();
     annotations.insert(POOL_HASH.to_owned(), stamp.pool_hash.clone());
     annotations.insert(NODE_CLASS_HASH.to_owned(), stamp.node_class_hash.clone());

@@ -9,9 +9,9 @@ use crate::disruption::repair::brake;
 use crate::engine::Engine;
 use crate::engine::command::Command;
 use crate::engine::event::Interruption;
-use crate::engine::in_flight::FlightKind;
+use crate::engine::in_flight::CommandPurpose;
 use crate::engine::report::Report;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::cluster::Rebalance;
 use crate::model::id::{ClaimId, InstanceId, PodKey, PoolName};
 use crate::model::instance::{CapacityType, OfferingKey};
@@ -38,7 +38,7 @@ const FAILING_MIN: usize = 2;
 
 /// What was said of an instance.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Noticed {
+pub(super) struct PendingInterruption {
     what: Interruption,
     /// When it happens, or happened.
     at: Timestamp,
@@ -48,7 +48,7 @@ pub(super) struct Noticed {
 
 /// An instance whose checks fail.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Failing {
+pub(super) struct UnhealthyInstance {
     /// When that was last said.
     heard: Timestamp,
     /// Whether anybody was told.
@@ -67,7 +67,7 @@ impl Engine {
         now: Timestamp,
     ) {
         if what == Interruption::Failed {
-            let own = self.failing.entry(instance).or_insert(Failing {
+            let own = self.failing.entry(instance).or_insert(UnhealthyInstance {
                 heard: now,
                 told: false,
                 braked: false,
@@ -76,7 +76,7 @@ impl Engine {
             return;
         }
         let heeded = false;
-        let new = Noticed { what, at, heeded };
+        let new = PendingInterruption { what, at, heeded };
         let own = self.interrupted.entry(instance).or_insert(new);
         if what > own.what {
             *own = new;
@@ -141,7 +141,7 @@ impl Engine {
             let claim = ledger.by_instance(instance.as_str())?;
             Some((claim.clone(), instance.clone(), *own))
         });
-        let known: Vec<(ClaimId, InstanceId, Noticed)> = known.collect();
+        let known: Vec<(ClaimId, InstanceId, PendingInterruption)> = known.collect();
         for (id, instance, own) in known {
             let ignored = own.what == Interruption::Rebalance && self.ignores_rebalance();
             if !own.heeded {
@@ -239,7 +239,10 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get_mut(id) else {
             return false;
         };
-        let runs = matches!(claim.phase, Phase::Registered | Phase::Initialized);
+        let runs = matches!(
+            claim.phase,
+            ClaimPhase::Registered | ClaimPhase::Initialized
+        );
         if !waits || !runs || claim.leaving.is_some() {
             claim.replaced_since = None;
             return false;
@@ -326,7 +329,7 @@ impl Engine {
         if self.state.fleet.is_some() {
             let what = vec![offering.into()];
             let command = Command::HoldDown { what, until };
-            self.issue(command, FlightKind::HoldDown, now);
+            self.issue(command, CommandPurpose::HoldDown, now);
         }
     }
 }

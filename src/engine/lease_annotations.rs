@@ -10,12 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::coordination::lease_annotations::{LET_GO, LET_GO_MAX, Lease, LetGo, Notes};
+use crate::coordination::lease_annotations::{
+    AnnotatedLease, DisruptionRecord, LET_GO, LET_GO_MAX, LeaseAnnotations,
+};
 use crate::disruption::budgets::Budgets;
 use crate::engine::Engine;
-use crate::engine::backoff::Retry;
-use crate::engine::command::{Answer, Command, FailureKind, LeasePatch};
-use crate::engine::in_flight::FlightKind;
+use crate::engine::backoff::Backoff;
+use crate::engine::command::{Command, CommandResult, FailureKind, LeasePatch};
+use crate::engine::in_flight::CommandPurpose;
 use crate::engine::report::Report;
 use crate::model::id::{ClaimId, PoolName};
 use crate::model::pool::{Budget, Reason};
@@ -32,14 +34,14 @@ const WRITE_MAX: SignedDuration = SignedDuration::from_mins(2);
 
 /// How reading and writing go.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Noting {
+pub(super) struct LeaseSync {
     /// When it was last read.
     read: Option<Timestamp>,
     /// Whether it is being read or written.
     busy: bool,
     /// Whether it is to be read before anything is written: it may say something else by now.
     stale: bool,
-    retry: Retry,
+    retry: Backoff,
     /// What is paused, as last told, and what does not parse.
     paused: BTreeSet<Option<PoolName>>,
     garbled: Option<String>,
@@ -47,7 +49,7 @@ pub(super) struct Noting {
     shut: BTreeSet<(PoolName, Reason, &'static str)>,
 }
 
-impl Noting {
+impl LeaseSync {
     /// Takes these reasons for staying as told, and returns those that are new.
     pub(super) fn news(
         &mut self,
@@ -95,18 +97,18 @@ impl Engine {
             return;
         }
         self.noting.busy = true;
-        self.issue(Command::ReadLease, FlightKind::ReadLease, now);
+        self.issue(Command::ReadLease, CommandPurpose::ReadLease, now);
     }
 
     /// What the Lease says, or why that is not known.
-    pub(super) fn lease_read(&mut self, answer: Answer, now: Timestamp) {
+    pub(super) fn lease_read(&mut self, answer: CommandResult, now: Timestamp) {
         self.noting.busy = false;
         match answer {
-            Answer::Lease(lease) => {
-                self.noting.retry = Retry::default();
+            CommandResult::Lease(lease) => {
+                self.noting.retry = Backoff::default();
                 self.take_lease(lease.as_ref(), now);
             }
-            Answer::Failed { text, .. } => {
+            CommandResult::Failed { text, .. } => {
                 self.noting.retry.failed(now, &mut self.rng);
                 if self.noting.read.is_none() {
                     self.state.notes.fault = Some(format!("{UNREAD}: {text}"));
@@ -116,9 +118,9 @@ impl Engine {
         }
     }
 
-    fn take_lease(&mut self, lease: Option<&Lease>, now: Timestamp) {
+    fn take_lease(&mut self, lease: Option<&AnnotatedLease>, now: Timestamp) {
         (self.noting.read, self.noting.stale) = (Some(now), false);
-        self.state.notes = Notes::read(lease, &self.state.notes);
+        self.state.notes = LeaseAnnotations::read(lease, &self.state.notes);
         let garbled = self.state.notes.garbled.clone();
         if self.noting.garbled != garbled {
             self.noting.garbled.clone_from(&garbled);
@@ -252,7 +254,7 @@ impl Engine {
             version: self.state.notes.version.clone(),
             annotations: vec![(LET_GO.to_owned(), Some(text))],
         };
-        let flight = FlightKind::NoteLetGo(more.into_keys().collect());
+        let flight = CommandPurpose::NoteLetGo(more.into_keys().collect());
         self.issue(Command::PatchLease(patch), flight, now);
     }
 
@@ -269,7 +271,7 @@ impl Engine {
     fn count(
         &self,
         waiting: Vec<ClaimId>,
-        more: &mut BTreeMap<ClaimId, LetGo>,
+        more: &mut BTreeMap<ClaimId, DisruptionRecord>,
         stay: &mut Vec<(ClaimId, String)>,
         now: Timestamp,
     ) {
@@ -288,7 +290,7 @@ impl Engine {
                 Err(verdict) => stay.push((id, verdict.to_string())),
                 Ok(()) => {
                     let at = now;
-                    more.insert(id, LetGo { pool, reason, at });
+                    more.insert(id, DisruptionRecord { pool, reason, at });
                 }
             }
         }
@@ -296,11 +298,16 @@ impl Engine {
 
     /// They were written down, or not: then the Lease is read first, since it may say something
     /// else, and it is decided anew who may go.
-    pub(super) fn let_go_noted(&mut self, claims: &[ClaimId], answer: Answer, now: Timestamp) {
+    pub(super) fn let_go_noted(
+        &mut self,
+        claims: &[ClaimId],
+        answer: CommandResult,
+        now: Timestamp,
+    ) {
         self.noting.busy = false;
         match answer {
-            Answer::Lease(Some(lease)) => {
-                self.noting.retry = Retry::default();
+            CommandResult::Lease(Some(lease)) => {
+                self.noting.retry = Backoff::default();
                 self.take_lease(Some(&lease), now);
                 for id in claims {
                     let kept = self.state.notes.let_go.contains_key(id);
@@ -309,7 +316,7 @@ impl Engine {
                     }
                 }
             }
-            Answer::Failed { kind, text } => {
+            CommandResult::Failed { kind, text } => {
                 self.noting.stale = true;
                 self.noting.retry.failed(now, &mut self.rng);
                 if matches!(kind, FailureKind::Denied | FailureKind::Invalid) {

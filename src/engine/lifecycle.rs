@@ -8,10 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, Launch};
-use crate::engine::in_flight::{FlightKind, Step};
+use crate::engine::in_flight::{ClaimStep, CommandPurpose};
 use crate::engine::registration::released;
 use crate::engine::report::Report;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::cluster::MinValuesPolicy;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::instance::{Instance, InstanceState};
@@ -19,7 +19,7 @@ use crate::model::labels::TAINT_UNREGISTERED;
 use crate::model::node::Node;
 use crate::model::pool::{Pool, Reason};
 use crate::model::taint::{Effect, Taint};
-use crate::state::node_claims::Claim;
+use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot_builder::node_labels;
 
 /// A launch without an answer may have made an instance: it is asked for again under its token for
@@ -38,7 +38,7 @@ const LINGERS_AFTER: SignedDuration = SignedDuration::from_mins(10);
 impl Engine {
     /// Links nodes to claims by instance id.
     pub(super) fn join_nodes(&mut self, now: Timestamp) {
-        let is_joined = |own: &Claim| self.node_of(own).is_some_and(|node| !node.is_awaited());
+        let is_joined = |own: &NodeClaim| self.node_of(own).is_some_and(|node| !node.is_awaited());
         let mut claims = self.state.ledger.claims.values();
         if claims.all(|own| own.instance.is_none() || is_joined(own)) {
             return;
@@ -92,7 +92,7 @@ impl Engine {
             let Some(claim) = self.state.ledger.claims.get(&id) else {
                 continue;
             };
-            if self.instance_ended(claim) && claim.phase != Phase::Terminating {
+            if self.instance_ended(claim) && claim.phase != ClaimPhase::Terminating {
                 self.end(&id, claim.leaving.unwrap_or(Reason::Orphaned), now);
             }
             self.advance(&id, now);
@@ -102,7 +102,7 @@ impl Engine {
     }
 
     /// Gone for sure: the provider says so, or it is missing and the kubelet is silent as well.
-    fn instance_ended(&self, claim: &Claim) -> bool {
+    fn instance_ended(&self, claim: &NodeClaim) -> bool {
         let silent = self.node_of(claim).is_none_or(|node| !node.ready);
         let ended = claim
             .instance
@@ -116,23 +116,23 @@ impl Engine {
             return;
         };
         match claim.phase {
-            Phase::Planned | Phase::Launching => self.launch(id, now),
-            Phase::Launched => self.register(id, now),
-            Phase::Registered => self.initialize(id, now),
-            Phase::Initialized => self.guard(id, now),
-            Phase::Draining if self.manages() => self.drain(id, now),
-            Phase::Terminating if self.manages() => self.terminate(id, now),
+            ClaimPhase::Planned | ClaimPhase::Launching => self.launch(id, now),
+            ClaimPhase::Launched => self.register(id, now),
+            ClaimPhase::Registered => self.initialize(id, now),
+            ClaimPhase::Initialized => self.guard(id, now),
+            ClaimPhase::Draining if self.manages() => self.drain(id, now),
+            ClaimPhase::Terminating if self.manages() => self.terminate(id, now),
             // A claim that is gone is forgotten in the same step.
-            Phase::Draining | Phase::Terminating | Phase::Gone => {}
+            ClaimPhase::Draining | ClaimPhase::Terminating | ClaimPhase::Gone => {}
         }
     }
 
     /// Sends the one step of a claim off.
-    pub(super) fn step(&mut self, id: &ClaimId, step: Step, command: Command, now: Timestamp) {
+    pub(super) fn step(&mut self, id: &ClaimId, step: ClaimStep, command: Command, now: Timestamp) {
         if !self.manages() {
             return;
         }
-        let flight = FlightKind::Step(id.clone());
+        let flight = CommandPurpose::Step(id.clone());
         let patched = match &command {
             Command::PatchNode(patch) => Some(patch.version.clone()),
             _ => None,
@@ -144,7 +144,7 @@ impl Engine {
     }
 
     /// Moves a claim on.
-    pub(super) fn enter(&mut self, id: &ClaimId, phase: Phase, now: Timestamp) {
+    pub(super) fn enter(&mut self, id: &ClaimId, phase: ClaimPhase, now: Timestamp) {
         let Some(claim) = self.state.ledger.claims.get_mut(id) else {
             return;
         };
@@ -154,8 +154,8 @@ impl Engine {
         let is_old = self.state.started.is_some_and(|at| born < at);
         let work = self.works.entry(id.clone()).or_default();
         work.overdue = None;
-        let found = phase == Phase::Registered && is_old && work.patched.is_none();
-        let asked = work.asked.filter(|_| phase == Phase::Gone);
+        let found = phase == ClaimPhase::Registered && is_old && work.patched.is_none();
+        let asked = work.asked.filter(|_| phase == ClaimPhase::Gone);
         if let Some((node, asked)) = node.clone().zip(asked) {
             let (took, age) = (now.duration_since(asked), now.duration_since(born));
             self.report(Report::Ended {
@@ -173,8 +173,8 @@ impl Engine {
             found,
         });
         match phase {
-            Phase::Registered => self.note_registered(id, now),
-            Phase::Initialized => self.tell_lacking(id),
+            ClaimPhase::Registered => self.note_registered(id, now),
+            ClaimPhase::Initialized => self.tell_lacking(id),
             _ => {}
         }
         // There may be a hundred of them.
@@ -195,7 +195,7 @@ impl Engine {
     }
 
     /// When a claim's phase is overdue: after a start, each has its whole time again.
-    pub(super) fn overdue(&self, claim: &Claim, timeout: SignedDuration) -> Timestamp {
+    pub(super) fn overdue(&self, claim: &NodeClaim, timeout: SignedDuration) -> Timestamp {
         let from = self
             .state
             .started
@@ -204,7 +204,7 @@ impl Engine {
     }
 
     /// The pool of a claim as it is configured; the defaults where it is not any more.
-    pub(super) fn pool_of(&self, claim: &Claim) -> Cow<'_, Pool> {
+    pub(super) fn pool_of(&self, claim: &NodeClaim) -> Cow<'_, Pool> {
         let pool = self.state.cluster.pool(claim.record.pool.as_str());
         pool.map_or_else(
             || Cow::Owned(Pool::new(claim.record.pool.as_str())),
@@ -217,7 +217,7 @@ impl Engine {
             return;
         };
         if claim.instance.is_some() {
-            self.enter(id, Phase::Launched, now);
+            self.enter(id, ClaimPhase::Launched, now);
             return;
         }
         let timeout = self.pool_of(claim).launch_timeout;
@@ -251,15 +251,15 @@ impl Engine {
             Box::new(self.launch_of(claim.clone(), &pool))
         });
         if let Some(claim) = self.state.ledger.claims.get_mut(id) {
-            claim.phase = Phase::Launching;
+            claim.phase = ClaimPhase::Launching;
             claim.devices = Some(launch.devices.clone());
         }
         self.works.entry(id.clone()).or_default().launch = Some(launch.clone());
-        self.step(id, Step::Launch, Command::Launch(launch), now);
+        self.step(id, ClaimStep::Launch, Command::Launch(launch), now);
     }
 
     /// What is launched for a claim.
-    fn launch_of(&self, claim: Claim, pool: &Pool) -> Launch {
+    fn launch_of(&self, claim: NodeClaim, pool: &Pool) -> Launch {
         let labels = node_labels(&claim, pool);
         let mut taints = pool.taints.clone();
         taints.extend(pool.startup_taints.iter().cloned());
@@ -293,7 +293,7 @@ impl Engine {
     }
 
     /// The Node of a claim, as the watch shows it.
-    pub(super) fn node_of(&self, claim: &Claim) -> Option<&Node> {
+    pub(super) fn node_of(&self, claim: &NodeClaim) -> Option<&Node> {
         self.state.node_of(claim)
     }
 
@@ -322,7 +322,7 @@ impl Engine {
             });
             self.works.entry(id.clone()).or_default().asked = Some(now);
         }
-        self.enter(id, Phase::Terminating, now);
+        self.enter(id, ClaimPhase::Terminating, now);
     }
 
     fn terminate(&mut self, id: &ClaimId, now: Timestamp) {
@@ -337,7 +337,7 @@ impl Engine {
         if runs && !self.may_end(claim, now) {
             let work = self.works.entry(id.clone()).or_default();
             work.drain.confirmed = None;
-            self.enter(id, Phase::Draining, now);
+            self.enter(id, ClaimPhase::Draining, now);
             return;
         }
         let reason = claim.leaving.unwrap_or(Reason::Orphaned);
@@ -359,7 +359,7 @@ impl Engine {
                 claim: id.clone(),
                 instance: instance.id,
             };
-            self.step(id, Step::Terminate, command, now);
+            self.step(id, ClaimStep::Terminate, command, now);
             return;
         }
         // The Node goes only when the provider has confirmed that the instance is gone.
@@ -370,7 +370,7 @@ impl Engine {
         if let Some(patch) = known.and_then(released) {
             // The Node has waited for this.
             if known.is_some_and(|node| !self.is_stale(id, node)) {
-                self.step(id, Step::Finalizer, Command::PatchNode(patch), now);
+                self.step(id, ClaimStep::Finalizer, Command::PatchNode(patch), now);
             }
             return;
         }
@@ -382,12 +382,17 @@ impl Engine {
                 if let Some(work) = self.works.get_mut(id) {
                     work.removed = Some(uid.clone());
                 }
-                self.step(id, Step::DeleteNode, Command::DeleteNode { node, uid }, now);
+                self.step(
+                    id,
+                    ClaimStep::DeleteNode,
+                    Command::DeleteNode { node, uid },
+                    now,
+                );
             }
             Some(_) => {}
             None => {
                 self.state.recent.ended = Some(now);
-                self.enter(id, Phase::Gone, now);
+                self.enter(id, ClaimPhase::Gone, now);
                 self.forget_claim(id);
             }
         }
@@ -395,7 +400,7 @@ impl Engine {
 
     /// Whether two Nodes say that they are the running instance of a claim: pods of the other would
     /// be lost with it. What the provider takes back leaves all the same.
-    pub(super) fn is_ambiguous(&self, claim: &Claim, reason: Reason) -> bool {
+    pub(super) fn is_ambiguous(&self, claim: &NodeClaim, reason: Reason) -> bool {
         let live = claim.instance.as_ref().filter(|own| own.state.is_live());
         let shared = |own: &Instance| self.state.objects.node_instances.is_shared(own.id.as_str());
         reason != Reason::Interrupted && live.is_some_and(shared)
@@ -454,7 +459,7 @@ impl Engine {
 
     /// Whether an instance may be ended now: nothing was ever let onto its node, or the drain was
     /// confirmed a moment ago and the taint still keeps pods away.
-    fn may_end(&self, claim: &Claim, now: Timestamp) -> bool {
+    fn may_end(&self, claim: &NodeClaim, now: Timestamp) -> bool {
         let fresh = |at: Timestamp| now.duration_since(at) <= CONFIRMED_MAX;
         let open = |node: &&Node| self.may_run_pods(&claim.record.id, node, now);
         let node = self.node_of(claim).filter(open);
@@ -466,7 +471,7 @@ impl Engine {
     /// When the drain was confirmed that the end of an instance relies on, if it was. None where it
     /// relies on none: nothing can run on its node, or the node's time is up and it is ended with
     /// all that is on it. What fails has no time at all: its kubelet does not answer.
-    fn confirmation(&self, claim: &Claim, now: Timestamp) -> Option<Option<Timestamp>> {
+    fn confirmation(&self, claim: &NodeClaim, now: Timestamp) -> Option<Option<Timestamp>> {
         let id = &claim.record.id;
         let node = self.node_of(claim)?;
         let relies = self.may_run_pods(id, node, now) && !self.is_over(id, now);
@@ -510,7 +515,7 @@ impl Engine {
 }
 
 /// Whether a claim's instance runs, as far as listings and answers say.
-fn runs(claim: &Claim) -> bool {
+fn runs(claim: &NodeClaim) -> bool {
     let live = |own: &Instance| own.state.is_live();
     claim.instance.as_ref().is_some_and(live) && !claim.instance_is_gone()
 }

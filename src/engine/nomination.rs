@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, HashSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
-use crate::engine::command::{Answer, Command, FailureKind};
-use crate::engine::in_flight::{FlightKind, Group, GroupKey, Hint};
-use crate::model::claim::Phase;
+use crate::engine::command::{Command, CommandResult, FailureKind};
+use crate::engine::in_flight::{CommandPurpose, GroupKey, Nomination, OpeningGroup};
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::labels::{HOSTNAME, Labels};
 use crate::model::node::Node;
 use crate::model::pod::Pod;
-use crate::state::node_claims::Claim;
+use crate::state::node_claims::NodeClaim;
 
 /// A registered node is kept closed for its pods' sake for at most this long.
 const CLOSED_MAX: SignedDuration = SignedDuration::from_secs(30);
@@ -63,7 +63,7 @@ enum Need {
 }
 
 /// A pod that is to be told of its node.
-struct Tell {
+struct PendingNomination {
     /// Its version: the scheduler looks at pods in this order.
     version: u64,
     pod: PodKey,
@@ -77,7 +77,7 @@ struct Tell {
 /// What is to be told, and what is to be taken back.
 #[derive(Default)]
 struct News {
-    tells: Vec<Tell>,
+    tells: Vec<PendingNomination>,
     stale: Vec<PodKey>,
     /// Pods that the scheduler does not take to the nodes of these claims.
     refused: Vec<(ClaimId, PodKey)>,
@@ -132,15 +132,15 @@ impl Engine {
     }
 
     /// The nodes that one opens with: those of its plan, and of its wave.
-    fn group_of(&self, claim: &Claim) -> GroupKey {
+    fn group_of(&self, claim: &NodeClaim) -> GroupKey {
         let id = claim.record.command_id.clone();
         (id, self.waves.since(&claim.record.id))
     }
 
     /// Nodes that are still closed, pods to be told, and those that were told what is planned no
     /// more.
-    fn to_tell(&self, now: Timestamp) -> (BTreeMap<GroupKey, Group>, News) {
-        let mut groups: BTreeMap<GroupKey, Group> = BTreeMap::new();
+    fn to_tell(&self, now: Timestamp) -> (BTreeMap<GroupKey, OpeningGroup>, News) {
+        let mut groups: BTreeMap<GroupKey, OpeningGroup> = BTreeMap::new();
         let mut wanted: HashSet<&PodKey> = HashSet::new();
         let mut ready = Vec::new();
         for (claim, pods) in self.state.expected_by_claim(now) {
@@ -151,15 +151,15 @@ impl Engine {
             // Pods that are to come wait for the others that come there.
             let well = node.filter(|node| node.ready && !self.is_held(claim, now));
             let needs = well.map_or(Vec::new(), |node| self.needs(&pods, &node.name, now));
-            let closed =
-                claim.phase < Phase::Initialized && node.is_none_or(Node::has_unregistered_taint);
+            let closed = claim.phase < ClaimPhase::Initialized
+                && node.is_none_or(Node::has_unregistered_taint);
             if closed {
                 let key = self.group_of(claim);
                 let known = self.groups.get(&key);
-                let group = groups.entry(key).or_insert_with(|| Group {
+                let group = groups.entry(key).or_insert_with(|| OpeningGroup {
                     since: known.and_then(|own| own.since),
                     told: known.and_then(|own| own.told),
-                    ..Group::default()
+                    ..OpeningGroup::default()
                 });
                 group.since = group.since.or(well.map(|_| now));
                 group.coming |= well.is_none();
@@ -187,7 +187,7 @@ impl Engine {
                     .hints
                     .get(&key)
                     .filter(|own| !closed && own.node == node.name && !over_hosts(pod));
-                let since = refused.and_then(Hint::refused_since);
+                let since = refused.and_then(Nomination::refused_since);
                 let over = since.and_then(|at| at.checked_add(REFUSED_MAX).ok());
                 if over.is_some_and(|at| at <= now) {
                     news.refused.push((id, key));
@@ -195,7 +195,7 @@ impl Engine {
                 }
                 news.due = news.due.into_iter().chain(over).min();
                 if need == Need::First || (need == Need::Again && again) {
-                    news.tells.push(Tell {
+                    news.tells.push(PendingNomination {
                         version: pod.version,
                         pod: key,
                         uid: pod.uid.clone(),
@@ -272,13 +272,13 @@ impl Engine {
         }
     }
 
-    fn tell(&mut self, tell: Tell, now: Timestamp) {
-        let Tell { pod, uid, node, .. } = tell;
+    fn tell(&mut self, tell: PendingNomination, now: Timestamp) {
+        let PendingNomination { pod, uid, node, .. } = tell;
         let known = self.hints.get(&pod).filter(|hint| hint.node == node);
         let tells = known.map_or(0, |hint| hint.tells) + 1;
         let refused = known.filter(|_| tell.open);
         let refused = refused.map(|hint| hint.refused.map_or((now, 1), |(at, n)| (at, n + 1)));
-        let hint = Hint {
+        let hint = Nomination {
             node: node.clone(),
             uid: uid.clone(),
             out: true,
@@ -289,7 +289,7 @@ impl Engine {
             refused,
         };
         self.hints.insert(pod.clone(), hint);
-        let flight = FlightKind::Hint(pod.clone());
+        let flight = CommandPurpose::Hint(pod.clone());
         self.issue(Command::Hint { pod, uid, node }, flight, now);
     }
 
@@ -300,17 +300,17 @@ impl Engine {
         (hint.out, hint.at) = (true, now);
         hint.tells += 1;
         let (uid, node) = (hint.uid.clone(), hint.node.clone());
-        let flight = FlightKind::Unhint(pod.clone());
+        let flight = CommandPurpose::Unhint(pod.clone());
         self.issue(Command::Unhint { pod, uid, node }, flight, now);
     }
 
     /// A pod has been told, or not.
-    pub(super) fn hinted(&mut self, pod: &PodKey, answer: &Answer, now: Timestamp) {
+    pub(super) fn hinted(&mut self, pod: &PodKey, answer: &CommandResult, now: Timestamp) {
         if let Some(hint) = self.hints.get_mut(pod) {
             (hint.out, hint.at) = (false, now);
         }
         match answer {
-            Answer::Failed {
+            CommandResult::Failed {
                 kind: FailureKind::Denied,
                 ..
             } if !self.hints_denied.holds() => {
@@ -319,7 +319,7 @@ impl Engine {
                 self.withdraw(why, |own| matches!(own, Command::Hint { .. }), now);
             }
             // Nobody has told it.
-            Answer::Failed {
+            CommandResult::Failed {
                 kind: FailureKind::Withdrawn,
                 ..
             } => drop(self.hints.remove(pod)),
@@ -328,8 +328,8 @@ impl Engine {
     }
 
     /// What a pod was told has been taken back, or not.
-    pub(super) fn unhinted(&mut self, pod: &PodKey, answer: &Answer, now: Timestamp) {
-        let over = !matches!(answer, Answer::Failed { kind, .. } if !matches!(
+    pub(super) fn unhinted(&mut self, pod: &PodKey, answer: &CommandResult, now: Timestamp) {
+        let over = !matches!(answer, CommandResult::Failed { kind, .. } if !matches!(
             kind,
             FailureKind::Conflict | FailureKind::Gone
         ));
@@ -341,7 +341,7 @@ impl Engine {
     }
 
     /// Whether the node is to be kept closed until its pods have been told of it.
-    pub(super) fn wants_hints(&self, claim: &Claim) -> bool {
+    pub(super) fn wants_hints(&self, claim: &NodeClaim) -> bool {
         self.gives_hints() && self.state.pods_of(claim).next().is_some()
     }
 
@@ -409,7 +409,7 @@ impl Need {
     }
 }
 
-impl Hint {
+impl Nomination {
     fn answer(&self) -> Need {
         Need::Answer {
             again: self.tells > 1,
@@ -423,7 +423,7 @@ impl Hint {
     }
 }
 
-impl Group {
+impl OpeningGroup {
     /// Whether nodes are waited for, or pods that are told for the first time.
     fn is_telling(&self, now: Timestamp) -> bool {
         let own = Self {

@@ -5,9 +5,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::to_buy;
-use crate::engine::in_flight::Work;
+use crate::engine::in_flight::ClaimProgress;
 use crate::engine::report::Report;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::ClaimId;
 use crate::state::unavailable_offerings::Access;
 
@@ -71,8 +71,8 @@ impl Engine {
     fn is_trying(&self, id: &ClaimId) -> bool {
         let claim = self.state.ledger.claims.get(id);
         claim.is_some_and(|own| match own.phase {
-            Phase::Planned => self.works.get(id).is_some_and(Work::is_asked_for),
-            phase => phase == Phase::Launching,
+            ClaimPhase::Planned => self.works.get(id).is_some_and(ClaimProgress::is_asked_for),
+            phase => phase == ClaimPhase::Launching,
         })
     }
 }

@@ -8,18 +8,18 @@ use jiff::Timestamp;
 use crate::engine::Engine;
 use crate::model::id::{NodeName, PodKey};
 use crate::plan::Plan;
-use crate::state::node_claims::Claim;
-use crate::state::snapshot::Host;
+use crate::state::node_claims::NodeClaim;
+use crate::state::snapshot::NodeRef;
 
 /// Pods that were planned onto nodes, by these; claims say themselves whom they are made for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Places {
+pub(super) struct Placements {
     planned: BTreeMap<NodeName, Vec<PodKey>>,
     /// Pods that have a place, once anyone has asked in this pass.
     housed: Option<BTreeSet<PodKey>>,
 }
 
-impl Places {
+impl Placements {
     /// All pods that wait have been planned.
     pub(super) fn planned(&mut self, plan: &Plan) {
         self.planned.clear();
@@ -36,7 +36,7 @@ impl Places {
 
     fn add(&mut self, plan: &Plan) {
         for (host, pods) in &plan.placed {
-            if let Host::Node(node) = host {
+            if let NodeRef::Node(node) = host {
                 let planned = self.planned.entry(node.clone()).or_default();
                 planned.extend(pods.iter().cloned());
             }
@@ -65,7 +65,7 @@ impl Engine {
             return true;
         }
         if self.places.housed.is_none() {
-            let is_prepared = |own: &Claim| self.is_prepared(own);
+            let is_prepared = |own: &NodeClaim| self.is_prepared(own);
             let housed = self.state.housed(&self.places.planned, is_prepared, now);
             self.places.housed = Some(housed.into_iter().cloned().collect());
         }

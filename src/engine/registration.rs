@@ -8,9 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
 use crate::engine::drain::deadline::unfinished;
-use crate::engine::in_flight::{FlightKind, Step};
+use crate::engine::in_flight::{ClaimStep, CommandPurpose};
 use crate::engine::report::Report;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::instance::CapacityType;
 use crate::model::labels::{
@@ -23,8 +23,8 @@ use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::reservation::Reservation;
 use crate::model::taint::Taint;
-use crate::model::watched_object::Kind;
-use crate::state::node_claims::Claim;
+use crate::model::watched_object::ObjectKind;
+use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot_builder::node_labels;
 
 /// A Node that vanished while its instance runs was deleted by someone: the instance follows after
@@ -47,7 +47,7 @@ impl Engine {
         };
         let node = self.node_of(claim);
         if node.is_some_and(Node::is_registered) {
-            self.enter(id, Phase::Registered, now);
+            self.enter(id, ClaimPhase::Registered, now);
             return;
         }
         let deadline = self.overdue(claim, self.pool_of(claim).registration_timeout);
@@ -87,7 +87,7 @@ impl Engine {
 
     /// Whether the partition of a node is EC2's choice and not known yet: pods may be spread over
     /// partitions, and the next listing tells. Source: spec/aws.md §5.12.
-    pub(super) fn awaits_partition(&self, claim: &Claim) -> bool {
+    pub(super) fn awaits_partition(&self, claim: &NodeClaim) -> bool {
         let instance = claim.instance.as_ref();
         let Some(unseen) = instance.filter(|own| own.facts.is_none()) else {
             return false;
@@ -103,7 +103,7 @@ impl Engine {
     /// Whether nodes have been listed once more since a claim's Node was missed: it may exist and
     /// the watch not show it.
     fn looked_again(&mut self, id: &ClaimId, now: Timestamp) -> bool {
-        let resets = self.looking.listings(Kind::Node);
+        let resets = self.looking.listings(ObjectKind::Node);
         let work = self.works.entry(id.clone()).or_default();
         if work.overdue.is_some_and(|(_, before)| resets > before) {
             return true;
@@ -116,8 +116,10 @@ impl Engine {
             return false;
         }
         work.overdue = Some((now, resets));
-        let rewatch = Command::Rewatch { kind: Kind::Node };
-        self.issue(rewatch, FlightKind::Rewatch(Kind::Node), now);
+        let rewatch = Command::Rewatch {
+            kind: ObjectKind::Node,
+        };
+        self.issue(rewatch, CommandPurpose::Rewatch(ObjectKind::Node), now);
         self.wake_at(
             now.checked_add(LOOK_AGAIN).unwrap_or(now),
             "nodes are to be listed once more",
@@ -138,12 +140,12 @@ impl Engine {
         if unguarded && !std::mem::replace(said, true) {
             self.report(Report::Unguarded { node });
         }
-        self.step(id, Step::Register, Command::PatchNode(patch), now);
+        self.step(id, ClaimStep::Register, Command::PatchNode(patch), now);
     }
 
     /// What a node's labels are by what was launched, where neither its kubelet nor anyone else has
     /// said so yet: pods that ask for them were planned onto it. Source: spec/aws.md §13.2.
-    pub(super) fn labels_of_instance(&self, claim: &Claim, node: &Node) -> Labels {
+    pub(super) fn labels_of_instance(&self, claim: &NodeClaim, node: &Node) -> Labels {
         let Some(instance) = &claim.instance else {
             return Labels::new();
         };
@@ -174,7 +176,13 @@ impl Engine {
 
     /// One patch makes a node ours: labels, annotations and taints. The unregistered taint goes,
     /// unless the node stays closed for now.
-    fn registration(&self, claim: &Claim, node: &Node, closed: bool, now: Timestamp) -> NodePatch {
+    fn registration(
+        &self,
+        claim: &NodeClaim,
+        node: &Node,
+        closed: bool,
+        now: Timestamp,
+    ) -> NodePatch {
         let pool = self.pool_of(claim);
         let mut labels = self.labels_of_instance(claim, node);
         labels.extend(node_labels(claim, &pool));
@@ -254,7 +262,7 @@ impl Engine {
             return;
         };
         if node.is_initialized() {
-            self.enter(id, Phase::Initialized, now);
+            self.enter(id, ClaimPhase::Initialized, now);
             return;
         }
         let deadline = self.overdue(claim, self.pool_of(claim).initialization_timeout);
@@ -267,7 +275,7 @@ impl Engine {
             if self.may_open(id, now)
                 && let Some(patch) = self.opening(id, now)
             {
-                self.step(id, Step::Open, Command::PatchNode(patch), now);
+                self.step(id, ClaimStep::Open, Command::PatchNode(patch), now);
             }
             return;
         }
@@ -281,7 +289,7 @@ impl Engine {
         let started = self.has_started(claim, node, &node.taints) && !self.is_stale(id, node);
         self.wake_at(deadline, "an initialization is overdue");
         if started {
-            self.step(id, Step::Initialize, Command::PatchNode(patch), now);
+            self.step(id, ClaimStep::Initialize, Command::PatchNode(patch), now);
         }
     }
 
@@ -308,7 +316,7 @@ impl Engine {
 
     /// Whether a node may be called initialized: ready, without the taints that go by themselves,
     /// and with every extended resource that its pods ask for. Source: spec/disruption.md §3.7.
-    pub(super) fn has_started(&self, claim: &Claim, node: &Node, taints: &[Taint]) -> bool {
+    pub(super) fn has_started(&self, claim: &NodeClaim, node: &Node, taints: &[Taint]) -> bool {
         let starts = |taint: &Taint| claim.record.startup_taints.iter().any(|s| s.matches(taint));
         let pods = claim.pods.iter();
         let mut pods = pods.filter_map(|key| self.state.objects.pods.get(key));
@@ -346,9 +354,9 @@ impl Engine {
             // The taint is of an earlier life; whether the node leaves is decided anew.
             self.untaint(id, now);
         } else if let Some(patch) = self.takeover(claim, node) {
-            self.step(id, Step::TakeOver, Command::PatchNode(patch), now);
+            self.step(id, ClaimStep::TakeOver, Command::PatchNode(patch), now);
         } else if let Some(patch) = demotion(claim, node) {
-            self.step(id, Step::Demote, Command::PatchNode(patch), now);
+            self.step(id, ClaimStep::Demote, Command::PatchNode(patch), now);
         } else if finalizers.is_some() {
             let patch = NodePatch {
                 node: node.name.clone(),
@@ -356,7 +364,7 @@ impl Engine {
                 finalizers,
                 ..NodePatch::default()
             };
-            self.step(id, Step::Finalizer, Command::PatchNode(patch), now);
+            self.step(id, ClaimStep::Finalizer, Command::PatchNode(patch), now);
         }
     }
 
@@ -373,7 +381,7 @@ impl Engine {
             // Where another Node says that it is the instance, only this object is to go.
             match released(node).filter(|_| shared) {
                 Some(patch) if !self.is_stale(id, node) => {
-                    self.step(id, Step::Finalizer, Command::PatchNode(patch), now);
+                    self.step(id, ClaimStep::Finalizer, Command::PatchNode(patch), now);
                 }
                 Some(_) => {}
                 None => self.retire(id, Reason::Deleted, now),
@@ -382,7 +390,7 @@ impl Engine {
         }
         let anew = node.is_some_and(|node| !node.is_registered() && !self.is_stale(id, node));
         if anew {
-            self.enter(id, Phase::Launched, now);
+            self.enter(id, ClaimPhase::Launched, now);
         }
         !anew
     }
@@ -479,7 +487,7 @@ pub(super) fn released(node: &Node) -> Option<NodePatch> {
 
 /// What is to be changed of a node whose reservation has ended: its instance goes on, on demand,
 /// and is in no reservation any more. Source: spec/aws.md §5.11 and §10, 88.
-fn demotion(claim: &Claim, node: &Node) -> Option<NodePatch> {
+fn demotion(claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
     let bought = claim.instance.as_ref()?.offering.capacity_type;
     if bought != CapacityType::OnDemand {
         return None;

@@ -14,11 +14,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::report::Report;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, PoolName, TypeName, Zone};
 use crate::model::template_hash::hashes_in;
 use crate::plan::Plan;
-use crate::state::node_claims::Claim;
+use crate::state::node_claims::NodeClaim;
 use crate::state::unavailable_offerings::Untried;
 
 /// The first wait, unless nodes have less time to register, and the longest; each failure of the
@@ -202,7 +202,7 @@ impl Engine {
             .map(|own| hashes_in(cluster, own))
     }
 
-    fn site_of(&self, id: &ClaimId) -> Option<(PoolName, Zone, &Claim)> {
+    fn site_of(&self, id: &ClaimId) -> Option<(PoolName, Zone, &NodeClaim)> {
         let claim = self.state.ledger.claims.get(id)?;
         let zone = claim.instance.as_ref()?.offering.zone.clone();
         Some((claim.record.pool.clone(), zone, claim))
@@ -280,13 +280,14 @@ impl Engine {
         now: Timestamp,
     ) -> Option<Timestamp> {
         let claims = self.state.ledger.claims.values();
-        let starting = claims.filter(|own| own.leaving.is_none() && own.phase <= Phase::Launched);
+        let starting =
+            claims.filter(|own| own.leaving.is_none() && own.phase <= ClaimPhase::Launched);
         let tried = starting.filter(|own| {
             let known = own.instance.as_ref().map(|own| &own.offering);
             let mut offerings = known.into_iter().chain(&own.offerings);
             own.record.pool == *pool && offerings.any(|own| !proven.contains(&own.zone))
         });
-        let by = |own: &Claim| self.overdue(own, self.pool_of(own).registration_timeout);
+        let by = |own: &NodeClaim| self.overdue(own, self.pool_of(own).registration_timeout);
         // Of one that is overdue it is known, whatever keeps it from ending.
         tried.map(by).filter(|by| *by > now).max()
     }

@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::cluster::Binding;
 use crate::model::id::{ClaimId, PodKey, PoolName};
 use crate::model::labels::TAINT_UNREGISTERED;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::taint::Taint;
-use crate::state::node_claims::Claim;
+use crate::state::node_claims::NodeClaim;
 
 /// A node that is ready is kept closed for pods that are elsewhere for at most this long: their
 /// nodes may have to wait for other machines that boot.
@@ -43,7 +43,7 @@ const LOOK: SignedDuration = SignedDuration::from_millis(500);
 
 /// A pod that has left its node since something is saved by that, or its place.
 #[derive(Clone, Debug)]
-struct Departed {
+struct EvictedPod {
     pod: Pod,
     /// The pool of its node.
     pool: PoolName,
@@ -66,16 +66,16 @@ struct Awaited {
 /// Pods that have left lately, by the UID of their owner, those that have come in their place and
 /// have none yet, and whose nodes these are.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Heirs {
-    departed: BTreeMap<String, Vec<Departed>>,
-    heirs: BTreeMap<PodKey, Departed>,
+pub(super) struct ReplacementPods {
+    departed: BTreeMap<String, Vec<EvictedPod>>,
+    heirs: BTreeMap<PodKey, EvictedPod>,
     awaited: BTreeMap<ClaimId, Awaited>,
     /// Pods whose place an heir has taken, the pool of the node that this one's had been on, and
     /// when.
     ousted: BTreeMap<PodKey, (PoolName, Timestamp)>,
 }
 
-impl Heirs {
+impl ReplacementPods {
     /// Whether somebody is still to come for a claim's node, so that others wait.
     fn is_awaited(&self, claim: &ClaimId, now: Timestamp) -> bool {
         let own = self.awaited.get(claim);
@@ -88,7 +88,7 @@ impl Heirs {
         own.map(|own| own.needed).filter(|until| now < *until)
     }
 
-    fn depart(&mut self, own: Departed, owner: String) {
+    fn depart(&mut self, own: EvictedPod, owner: String) {
         if let Some(claim) = &own.place {
             let until = |from: Timestamp| from.checked_add(HEIR_MAX).unwrap_or(from);
             let (held, gone) = (until(own.at), own.pod.ends_by().unwrap_or(own.at));
@@ -151,7 +151,7 @@ impl Heirs {
 
     /// Forgets what is long ago.
     pub(super) fn expire(&mut self, now: Timestamp) {
-        let fresh = |own: &Departed| now.duration_since(own.at) < RETURNS;
+        let fresh = |own: &EvictedPod| now.duration_since(own.at) < RETURNS;
         self.departed.retain(|_, all| {
             all.retain(fresh);
             !all.is_empty()
@@ -165,7 +165,7 @@ impl Heirs {
 }
 
 /// Whether a claim was planned for pods that have to leave other nodes.
-pub(super) fn is_for_movers(claim: &Claim) -> bool {
+pub(super) fn is_for_movers(claim: &NodeClaim) -> bool {
     claim.record.reason == Reason::Underutilized.as_str()
 }
 
@@ -236,7 +236,7 @@ impl Engine {
             let place = claims.find(|(_, own)| {
                 is_for_movers(own) && own.takes_pods() && own.pods.contains(&known.key)
             });
-            let departed = Departed {
+            let departed = EvictedPod {
                 pool: from.record.pool.clone(),
                 at: now,
                 place: place.map(|(id, _)| id.clone()),
@@ -246,13 +246,13 @@ impl Engine {
         }
         // Who comes for it where its node is open already comes at once, or elsewhere.
         let claims = self.state.ledger.claims.values_mut();
-        let open = claims.filter(|own| own.phase == Phase::Initialized);
+        let open = claims.filter(|own| own.phase == ClaimPhase::Initialized);
         open.for_each(|own| _ = own.pods.remove(&pod.key));
     }
 
     /// Whether a node is kept closed for pods that still have to leave their own, or have just
     /// left it.
-    pub(super) fn is_held(&self, claim: &Claim, now: Timestamp) -> bool {
+    pub(super) fn is_held(&self, claim: &NodeClaim, now: Timestamp) -> bool {
         let lasts = |since: Timestamp, most| now.duration_since(since) < most;
         if !self.may_be_held(claim, now) {
             return false;
@@ -276,25 +276,25 @@ impl Engine {
     }
 
     /// Whether a node is kept closed for pods that have to leave others, if there are any.
-    fn may_be_held(&self, claim: &Claim, now: Timestamp) -> bool {
+    fn may_be_held(&self, claim: &NodeClaim, now: Timestamp) -> bool {
         let is_young =
-            claim.phase < Phase::Registered || now.duration_since(claim.since) < HELD_MAX;
+            claim.phase < ClaimPhase::Registered || now.duration_since(claim.since) < HELD_MAX;
         is_young && self.opens_late(claim)
     }
 
     /// Whether a node is one that does not open before those have come that it was made for.
-    fn opens_late(&self, claim: &Claim) -> bool {
+    fn opens_late(&self, claim: &NodeClaim) -> bool {
         let is_told = self.gives_hints() && self.state.cluster.binding != Binding::Early;
-        claim.phase < Phase::Initialized && is_told && is_for_movers(claim)
+        claim.phase < ClaimPhase::Initialized && is_told && is_for_movers(claim)
     }
 
     /// Whether a claim's node is open, or would be if it were not held, or is about to be since it
     /// is held no more, for however long: pods may leave for it.
-    pub(super) fn is_prepared(&self, claim: &Claim) -> bool {
-        if claim.phase == Phase::Initialized {
+    pub(super) fn is_prepared(&self, claim: &NodeClaim) -> bool {
+        if claim.phase == ClaimPhase::Initialized {
             return true;
         }
-        if claim.phase != Phase::Registered || !self.opens_late(claim) {
+        if claim.phase != ClaimPhase::Registered || !self.opens_late(claim) {
             return false;
         }
         let node = self.state.node_of(claim);

@@ -3,18 +3,18 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::command::{FailureKind, Refusal};
+use crate::engine::command::{FailureKind, OfferingRefusal};
 use crate::engine::event::Interruption;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName, TypeName, Zone};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
-use crate::scheduling::Unplaced;
-use crate::scheduling::static_pools::{Need, Short};
-use crate::state::candidates::{Health, Unaccepted};
+use crate::scheduling::UnschedulablePod;
+use crate::scheduling::static_pools::{Shortfall, StaticDemand};
+use crate::state::candidates::{NodeHealth, PendingApproval};
 use crate::state::cluster_identity::{HeldEnds, Mismatch};
-use crate::state::disruption_blockers::Misread;
-use crate::state::drain_blockers::Obstacle;
+use crate::state::disruption_blockers::InvalidInput;
+use crate::state::drain_blockers::DrainBlocker;
 
 /// Something worth a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,13 +81,13 @@ pub enum Report {
     /// A pod that was seen to wait runs, so long after it was made.
     PodStarted(SignedDuration),
     /// A pod has no answer; repeated only when the answer changes.
-    Unplaced(Unplaced),
+    Unplaced(UnschedulablePod),
     /// No pod is without an answer any more.
     AllAnswered,
     /// What shall be there whatever pods ask for cannot be had; repeated only when that changes.
-    Short(Short),
+    Short(Shortfall),
     /// What was short is there, or is not wanted any more.
-    Enough(Need),
+    Enough(StaticDemand),
     /// A claim was planned for these pods (in observe mode: would be).
     ClaimPlanned {
         /// The claim.
@@ -119,7 +119,7 @@ pub enum Report {
         /// The claim.
         claim: ClaimId,
         /// What was refused.
-        refusals: Vec<Refusal>,
+        refusals: Vec<OfferingRefusal>,
     },
     /// A launch has failed for good: the claim goes on under another id, whose launch is another.
     ClaimRenewed {
@@ -178,7 +178,7 @@ pub enum Report {
         /// Its node, once known.
         node: Option<NodeName>,
         /// The phase it is in now.
-        phase: Phase,
+        phase: ClaimPhase,
         /// Whether it had come so far before it was looked at: what is found at a start.
         found: bool,
     },
@@ -226,12 +226,12 @@ pub enum Report {
         why: &'static str,
     },
     /// So many nodes are not ready that none leaves on purpose.
-    Ailing(Health),
+    Ailing(NodeHealth),
     /// Enough nodes are ready again for others to leave on purpose.
-    Well(Health),
+    Well(NodeHealth),
     /// By another configuration more nodes would leave than may unasked: they stay until it is
     /// accepted.
-    Held(Unaccepted),
+    Held(PendingApproval),
     /// They may leave: it is accepted, or another has come.
     Unheld {
         /// What was to be accepted.
@@ -295,7 +295,7 @@ pub enum Report {
         /// How long its pods have been told to go.
         since: SignedDuration,
         /// What holds it: the first few.
-        held_by: Vec<Obstacle>,
+        held_by: Vec<DrainBlocker>,
         /// How many more do.
         more: usize,
         /// When it ends all the same, if it does.
@@ -308,7 +308,7 @@ pub enum Report {
         /// Its node.
         node: NodeName,
         /// What held it: the first few.
-        held_by: Vec<Obstacle>,
+        held_by: Vec<DrainBlocker>,
         /// How many more did.
         more: usize,
     },
@@ -377,7 +377,7 @@ pub enum Report {
     },
     /// What somebody wrote cannot be understood and counts for nothing; told once as long as it
     /// stands.
-    Misread(Misread),
+    Misread(InvalidInput),
     /// A command failed.
     Failed {
         /// The command's name.

@@ -9,18 +9,18 @@ use jiff::Timestamp;
 use crate::disruption::budgets::Budgets;
 use crate::disruption::config_impact::due;
 use crate::engine::Engine;
-use crate::engine::in_flight::Work;
+use crate::engine::in_flight::ClaimProgress;
 use crate::engine::report::Report;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::pool::Reason;
 use crate::model::template_hash::change_id;
-use crate::state::candidates::{Health, Roster, Unaccepted};
+use crate::state::candidates::{DisruptionView, NodeHealth, PendingApproval};
 
 /// What is remembered of it.
 #[derive(Debug, Default)]
-pub(super) struct Brake {
+pub(super) struct SafeguardState {
     /// Whether it was said that the cluster is not well.
     ailing: bool,
     /// Whether what is due by the configuration has yet to be weighed.
@@ -41,7 +41,7 @@ impl Engine {
     }
 
     /// What is held of what is due by the configuration, once that has been weighed.
-    pub fn weighed(&self) -> Option<Option<&Unaccepted>> {
+    pub fn weighed(&self) -> Option<Option<&PendingApproval>> {
         (!self.brake.changed).then_some(self.state.unaccepted.as_ref())
     }
 
@@ -78,9 +78,9 @@ impl Engine {
     fn too_much(
         &self,
         before: Option<&Cluster>,
-        was: Option<&Unaccepted>,
+        was: Option<&PendingApproval>,
         now: Timestamp,
-    ) -> Option<Unaccepted> {
+    ) -> Option<PendingApproval> {
         let id = change_id(&self.state.cluster);
         let most = self.state.cluster.brakes.max_retired?;
         if self.state.notes.accepted.contains(&id) {
@@ -90,14 +90,14 @@ impl Engine {
         let total = roster.candidates.len() + roster.going.len();
         let mut nodes = due(&roster, now);
         if let Some(cluster) = before {
-            let allowed = due(&Roster { cluster, ..roster }, now);
+            let allowed = due(&DisruptionView { cluster, ..roster }, now);
             let was_held = |node: &NodeName| was.is_some_and(|own| own.nodes.contains(node));
             nodes.retain(|node| was_held(node) || !allowed.contains(node));
         }
-        (nodes.len() > most.of(total)).then_some(Unaccepted { id, nodes, total })
+        (nodes.len() > most.of(total)).then_some(PendingApproval { id, nodes, total })
     }
 
-    fn unhold(&mut self, hold: Unaccepted) {
+    fn unhold(&mut self, hold: PendingApproval) {
         let nodes = hold.nodes.len();
         self.report(Report::Unheld { id: hold.id, nodes });
     }
@@ -112,12 +112,12 @@ impl Engine {
         };
         let is_open = |id: &ClaimId| {
             let work = self.works.get(id);
-            let bears = |own: &Work| own.drain.tainted.is_some() && !lost(id);
+            let bears = |own: &ClaimProgress| own.drain.tainted.is_some() && !lost(id);
             !work.is_some_and(|own| own.drain.released || own.step.is_some() || bears(own))
         };
         let leaving = self.state.ledger.claims.iter().filter_map(|(id, own)| {
             let reason = own.leaving.filter(|reason| reason.is_budgeted())?;
-            let waits = own.phase == Phase::Draining && is_open(id) && !own.has_to_leave(now);
+            let waits = own.phase == ClaimPhase::Draining && is_open(id) && !own.has_to_leave(now);
             waits.then(|| (id.clone(), own.record.pool.clone(), reason))
         });
         let leaving: Vec<(ClaimId, PoolName, Reason)> = leaving.collect();
@@ -140,7 +140,7 @@ impl Engine {
 
     /// Tells once that nothing leaves on purpose, and once that it does again. What has closed its
     /// node already, and has not moved a pod, is taken back.
-    pub(super) fn heed_health(&mut self, ailing: Option<Health>, now: Timestamp) {
+    pub(super) fn heed_health(&mut self, ailing: Option<NodeHealth>, now: Timestamp) {
         let was = std::mem::replace(&mut self.brake.ailing, ailing.is_some());
         let Some(health) = ailing else {
             if was {
@@ -157,13 +157,13 @@ impl Engine {
             reason.waits_for_places() && !released
         };
         let claims = self.state.ledger.claims.iter();
-        let claims = claims.filter(|(_, own)| own.phase == Phase::Draining);
+        let claims = claims.filter(|(_, own)| own.phase == ClaimPhase::Draining);
         let back: Vec<ClaimId> = claims
             .filter(|(id, own)| own.leaving.is_some_and(|reason| waits(id, reason)))
             .map(|(id, _)| id.clone())
             .collect();
         for id in back {
-            let Health { unready, total } = health;
+            let NodeHealth { unready, total } = health;
             let why = format!("{unready} of {total} nodes of the cluster are not ready");
             self.keep(&id, why, now);
         }

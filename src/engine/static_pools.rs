@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::PoolName;
-use crate::scheduling::static_pools::{Need, Short};
+use crate::scheduling::static_pools::{Shortfall, StaticDemand};
 use crate::state::State;
 
 /// What cannot be had is planned again this often: limits or stock may be others.
@@ -17,16 +17,16 @@ const APART: SignedDuration = SignedDuration::from_secs(1);
 
 /// What static pools lack, and when that was last planned for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Numbers {
+pub(super) struct StaticSchedule {
     /// What they still lacked after the last plan.
     lacking: BTreeMap<PoolName, usize>,
     last: Option<Timestamp>,
-    told: BTreeMap<Need, Short>,
+    told: BTreeMap<StaticDemand, Shortfall>,
     /// When the room of buffers is looked after next; none where that is not known.
     room: Option<Timestamp>,
 }
 
-impl Numbers {
+impl StaticSchedule {
     /// When nodes shall be planned for what is lacking now; none while nothing is.
     pub(super) fn due(&self, lacking: &BTreeMap<PoolName, usize>) -> Option<Timestamp> {
         if lacking.is_empty() {
@@ -72,24 +72,28 @@ impl Numbers {
 
     /// Those of them that were not told like this before, and what was short and is no more;
     /// whether room was planned, too.
-    pub(super) fn news(&mut self, short: &[Short], room: bool) -> (Vec<Short>, Vec<Need>) {
+    pub(super) fn news(
+        &mut self,
+        short: &[Shortfall],
+        room: bool,
+    ) -> (Vec<Shortfall>, Vec<StaticDemand>) {
         let before = std::mem::take(&mut self.told);
         let now = short.iter().map(|own| (own.need.clone(), own.clone()));
         let still = before
             .iter()
-            .filter(|(need, _)| !room && matches!(need, Need::Room(_)));
+            .filter(|(need, _)| !room && matches!(need, StaticDemand::Room(_)));
         self.told = still
             .map(|(need, own)| (need.clone(), own.clone()))
             .collect();
         self.told.extend(now);
-        let is_news = |own: &&Short| before.get(&own.need) != Some(*own);
+        let is_news = |own: &&Shortfall| before.get(&own.need) != Some(*own);
         let over = before.keys().filter(|need| !self.told.contains_key(*need));
         let over = over.cloned().collect();
         (short.iter().filter(is_news).cloned().collect(), over)
     }
 
     /// What was short, where nothing is wanted any more.
-    pub(super) fn over(&mut self) -> Vec<Need> {
+    pub(super) fn over(&mut self) -> Vec<StaticDemand> {
         std::mem::take(&mut self.told).into_keys().collect()
     }
 }

@@ -5,11 +5,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::Command;
-use crate::engine::in_flight::FlightKind;
+use crate::engine::in_flight::CommandPurpose;
 use crate::engine::report::Report;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{NodeName, ObjectKey};
-use crate::model::watched_object::Kind;
+use crate::model::watched_object::ObjectKind;
 use crate::state::node_claims::LISTING_APART;
 
 /// Instances are listed this often while nothing is on its way.
@@ -140,8 +140,8 @@ impl Engine {
                 .claims
                 .values()
                 .any(|claim| match claim.phase {
-                    Phase::Launching | Phase::Terminating => true,
-                    Phase::Launched => self.awaits_partition(claim),
+                    ClaimPhase::Launching | ClaimPhase::Terminating => true,
+                    ClaimPhase::Launched => self.awaits_partition(claim),
                     _ => false,
                 });
         let wait = if moving { LISTING_APART } else { LISTING_IDLE };
@@ -156,7 +156,7 @@ impl Engine {
         if due <= now {
             self.looking.listing = true;
             self.looking.listing_asked = Some(now);
-            self.issue(Command::ListInstances, FlightKind::Listing, now);
+            self.issue(Command::ListInstances, CommandPurpose::Listing, now);
         } else {
             self.wake_at(due, "instances are to be listed");
         }
@@ -181,7 +181,10 @@ impl Engine {
         if due > now {
             self.wake_at(due, "pods are bound to unknown nodes");
         } else {
-            self.looking.doubts.entry(Kind::Node).or_insert(unknown);
+            self.looking
+                .doubts
+                .entry(ObjectKind::Node)
+                .or_insert(unknown);
         }
     }
 
@@ -191,18 +194,18 @@ impl Engine {
     pub(super) fn sees_places(&mut self, now: Timestamp) -> bool {
         let views = &self.state.views;
         let is_recent = |kind| views.is_recent(kind, now, RECENT_MAX);
-        let recent = is_recent(Kind::Pod) && is_recent(Kind::Node);
+        let recent = is_recent(ObjectKind::Pod) && is_recent(ObjectKind::Node);
         self.looking.awaits_sign |= !recent;
         recent
     }
 
     fn probe(&mut self, now: Timestamp) {
-        for kind in [Kind::Pod, Kind::Node] {
+        for kind in [ObjectKind::Pod, ObjectKind::Node] {
             let Some(objects) = self.looking.doubts.get(&kind) else {
                 continue;
             };
             let mut flights = self.flights.values();
-            let is_asked = flights.any(|flight| flight.kind == FlightKind::Probe(kind));
+            let is_asked = flights.any(|flight| flight.kind == CommandPurpose::Probe(kind));
             let retry = self.looking.probing.entry(kind).or_default();
             if is_asked {
                 continue;
@@ -219,16 +222,16 @@ impl Engine {
                 kind,
                 objects: sample,
             };
-            self.issue(probe, FlightKind::Probe(kind), now);
+            self.issue(probe, CommandPurpose::Probe(kind), now);
         }
     }
 
     /// Has a watch start anew that shows less than there is, again and again until a listing comes
     /// in: whether that was heard nobody knows before.
     fn watch_anew(&mut self, now: Timestamp) {
-        for kind in [Kind::Pod, Kind::Node] {
+        for kind in [ObjectKind::Pod, ObjectKind::Node] {
             let mut flights = self.flights.values();
-            let is_asked = flights.any(|flight| flight.kind == FlightKind::Rewatch(kind));
+            let is_asked = flights.any(|flight| flight.kind == CommandPurpose::Rewatch(kind));
             let is_probed = self.looking.doubts.contains_key(&kind);
             if is_asked || is_probed || !self.state.views.is_doubted(kind) {
                 continue;
@@ -239,12 +242,16 @@ impl Engine {
                 continue;
             }
             retry.failed(now, &mut self.rng);
-            self.issue(Command::Rewatch { kind }, FlightKind::Rewatch(kind), now);
+            self.issue(
+                Command::Rewatch { kind },
+                CommandPurpose::Rewatch(kind),
+                now,
+            );
         }
     }
 
     /// What the listing lacked does exist (the watch starts anew), or does not (it is believed).
-    pub(super) fn probed(&mut self, kind: Kind, alive: Option<usize>, now: Timestamp) {
+    pub(super) fn probed(&mut self, kind: ObjectKind, alive: Option<usize>, now: Timestamp) {
         let asked = self.looking.probes.remove(&kind);
         let asked = asked.filter(|own| own.0 == self.looking.listings(kind));
         match (alive, asked) {
@@ -252,7 +259,7 @@ impl Engine {
             (Some(0), None) => {}
             (Some(0), Some((_, gone))) => {
                 self.looking.doubts.remove(&kind);
-                if kind == Kind::Node {
+                if kind == ObjectKind::Node {
                     let names = gone.into_iter().map(|(key, _)| NodeName::from(key.name));
                     self.looking.gone_nodes.extend(names);
                 }
@@ -261,7 +268,11 @@ impl Engine {
             }
             (Some(_), _) => {
                 self.state.views.doubt(kind);
-                self.issue(Command::Rewatch { kind }, FlightKind::Rewatch(kind), now);
+                self.issue(
+                    Command::Rewatch { kind },
+                    CommandPurpose::Rewatch(kind),
+                    now,
+                );
                 self.looking
                     .probing
                     .entry(kind)

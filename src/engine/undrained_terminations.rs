@@ -12,10 +12,10 @@ use crate::engine::Engine;
 use crate::engine::report::Report;
 use crate::model::id::ClaimId;
 use crate::model::node::Node;
-use crate::model::pool::Allowance;
+use crate::model::pool::BudgetNodes;
 use crate::model::template_hash::accept_id;
 use crate::state::cluster_identity::{HeldEnds, Mismatch};
-use crate::state::node_claims::{Claim, LISTING_APART};
+use crate::state::node_claims::{LISTING_APART, NodeClaim};
 
 /// Ends without a drain count for this long.
 const COUNTED: SignedDuration = SignedDuration::from_mins(10);
@@ -56,7 +56,7 @@ impl Engine {
     fn note_used(&mut self) {
         let claims = &self.state.ledger.claims;
         self.undrained.used.retain(|id| claims.contains_key(id));
-        let is_used = |claim: &&Claim| {
+        let is_used = |claim: &&NodeClaim| {
             let node = self.state.node_of(claim);
             node.is_some_and(|own| own.ready || self.has_pods(&own.name))
         };
@@ -73,7 +73,7 @@ impl Engine {
     pub(super) fn count_missing_nodes(&mut self, now: Timestamp) {
         self.note_used();
         let (state, known) = (&self.state, &self.undrained);
-        let overdue = |claim: &Claim| {
+        let overdue = |claim: &NodeClaim| {
             let age = now.duration_since(claim.record.created);
             age >= self.pool_of(claim).registration_timeout
         };
@@ -82,7 +82,7 @@ impl Engine {
             old.map(|own| own.record.id.clone()).collect()
         });
         let nodes = state.instances_of_nodes(false);
-        let has_node = |claim: &Claim| {
+        let has_node = |claim: &NodeClaim| {
             let instance = claim.instance.as_ref().map(|own| own.id.as_str());
             instance.is_some_and(|own| nodes.contains(own))
         };
@@ -190,8 +190,8 @@ impl Engine {
     /// a percentage down.
     fn undrained_max(&self, total: usize) -> usize {
         let most = match self.state.cluster.brakes.undrained_max {
-            Allowance::Nodes(count) => count as usize,
-            Allowance::Percent(percent) => total * usize::from(percent) / 100,
+            BudgetNodes::Nodes(count) => count as usize,
+            BudgetNodes::Percent(percent) => total * usize::from(percent) / 100,
         };
         most.max(1)
     }
@@ -247,7 +247,7 @@ impl Engine {
     /// Whether this process has launched a claim, has watched the cluster since then without a long
     /// gap, and its Node never came, or never was ready and never had pods but those of daemons. No
     /// pod of a user runs on such an instance, so the brake does not count it.
-    fn never_came(&self, claim: &Claim) -> bool {
+    fn never_came(&self, claim: &NodeClaim) -> bool {
         let since = |at: Option<Timestamp>| at.is_none_or(|at| claim.record.created >= at);
         let watched = self.state.started.is_some() && since(self.state.started);
         // A Node that we have made for a kubelet that never came is none.
@@ -262,14 +262,14 @@ impl Engine {
 
     /// Whether a person has accepted this end, or has accepted this API server for instances of
     /// another UID. Where its Node is ready here, it is of this cluster all the same.
-    pub(super) fn is_accepted(&self, claim: &Claim) -> bool {
+    pub(super) fn is_accepted(&self, claim: &NodeClaim) -> bool {
         let own = self.undrained.accepted.contains(&claim.record.id);
         let other = self.state.is_of_accepted_cluster(claim);
         (own || other) && !self.is_well(claim)
     }
 
     /// Whether a claim has a Node that is ready.
-    fn is_well(&self, claim: &Claim) -> bool {
+    fn is_well(&self, claim: &NodeClaim) -> bool {
         self.state.node_of(claim).is_some_and(|node| node.ready)
     }
 
@@ -307,7 +307,7 @@ impl Engine {
 }
 
 /// Whether the instance of a claim runs, as far as listings and answers say.
-fn is_live(claim: &Claim) -> bool {
+fn is_live(claim: &NodeClaim) -> bool {
     let instance = claim.instance.as_ref();
     instance.is_some_and(|own| own.state.is_live())
 }

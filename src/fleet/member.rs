@@ -8,9 +8,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::fleet::PATIENCE;
-use crate::model::capacity_scope::Market;
-use crate::model::cluster::{Cluster, Mode};
-use crate::model::fleet::{FleetView, Holding, Muster};
+use crate::model::capacity_scope::CapacityScope;
+use crate::model::cluster::{Cluster, ManagementMode};
+use crate::model::fleet::{ClaimUsage, DisruptionUsage, FleetView};
 use crate::model::id::ClaimId;
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;
@@ -19,7 +19,7 @@ use crate::model::quantity::Resources;
 #[derive(Debug)]
 pub(super) struct Member {
     /// Who sells to it.
-    pub(super) market: Market,
+    pub(super) market: CapacityScope,
     /// Whether its engine has said what it has, so that it may ask for more.
     pub(super) speaks: bool,
     /// Whether any engine of it ever has.
@@ -27,21 +27,21 @@ pub(super) struct Member {
     /// Sum and number of all it has.
     pub(super) sum: (Resources, usize),
     /// What it has that budgets count; none before it has said so.
-    pub(super) muster: Option<Muster>,
+    pub(super) muster: Option<DisruptionUsage>,
     /// What it was told last.
     pub(super) view: Option<Arc<FleetView>>,
     /// Since when it makes nodes; none while it does not.
     managed: Option<Timestamp>,
     /// Its own limits.
     limits: Limits,
-    held: BTreeMap<ClaimId, Holding>,
+    held: BTreeMap<ClaimId, ClaimUsage>,
 }
 
 impl Member {
     /// A cluster of which nothing is known.
     pub(super) fn new(cluster: &Cluster) -> Self {
         Self {
-            market: Market::of(cluster),
+            market: CapacityScope::of(cluster),
             speaks: false,
             known: false,
             sum: (Resources::default(), 0),
@@ -55,9 +55,9 @@ impl Member {
 
     /// Its configuration is this.
     pub(super) fn configure(&mut self, cluster: &Cluster, now: Timestamp) {
-        self.market = Market::of(cluster);
+        self.market = CapacityScope::of(cluster);
         self.limits.clone_from(&cluster.limits);
-        let managed = cluster.mode == Mode::Manage;
+        let managed = cluster.mode == ManagementMode::Manage;
         self.managed = managed.then(|| self.managed.unwrap_or(now));
     }
 
@@ -86,12 +86,12 @@ impl Member {
     }
 
     /// What a claim has.
-    pub(super) fn holding(&self, claim: &ClaimId) -> Option<&Holding> {
+    pub(super) fn holding(&self, claim: &ClaimId) -> Option<&ClaimUsage> {
         self.held.get(claim)
     }
 
     /// Gives a claim this, or nothing.
-    pub(super) fn hold(&mut self, claim: ClaimId, holding: Option<Holding>) {
+    pub(super) fn hold(&mut self, claim: ClaimId, holding: Option<ClaimUsage>) {
         if let Some(holding) = &holding {
             self.sum.0.add(&holding.capacity);
             self.sum.1 += 1;

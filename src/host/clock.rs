@@ -138,13 +138,13 @@ pub(crate) fn unguessable(bytes: &mut [u8]) -> Result<(), String> {
 /// When something last went round, as other threads see it.
 #[cfg(feature = "daemon")]
 #[derive(Debug)]
-pub(crate) struct Beat {
+pub(crate) struct Heartbeat {
     since: Stopwatch,
     millis: AtomicU64,
 }
 
 #[cfg(feature = "daemon")]
-impl Beat {
+impl Heartbeat {
     /// It just did.
     pub(crate) fn start() -> Self {
         Self {

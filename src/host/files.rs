@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::config::diagnostic::{Problem, ProblemCode};
-use crate::config::{self, Config, Held, Input, Inputs, ParameterReader, SourceFile};
+use crate::config;
+use crate::config::diagnostic::{Diagnostic, ProblemCode};
+use crate::config::{Config, Inputs, ParameterReader, ParameterState, SourceFile, VariableInput};
 use crate::host::text;
 
 /// Where the configuration is when nothing else is said.
@@ -88,8 +89,8 @@ impl FilesError {
     }
 
     /// The same as a problem of the configuration.
-    pub(crate) fn problem(&self) -> Problem {
-        Problem::error(ProblemCode::Unreadable, sentence(&text::chain(self))).help(self.help())
+    pub(crate) fn problem(&self) -> Diagnostic {
+        Diagnostic::error(ProblemCode::Unreadable, sentence(&text::chain(self))).help(self.help())
     }
 }
 
@@ -100,7 +101,7 @@ fn sentence(error: &str) -> String {
 
 /// Which files, and which values for variables.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct ConfigSources {
     /// Files and directories of the configuration.
     pub(crate) paths: Vec<PathBuf>,
     /// Files of values for variables.
@@ -112,7 +113,7 @@ pub(crate) struct Wanted {
 /// Why something that a configuration is made of is not told by whoever has it.
 #[cfg(feature = "daemon")]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Untold {
+pub(crate) struct ParameterUnavailable {
     /// Whether it may be told later, so that what was told last still counts.
     pub(crate) may_pass: bool,
     /// In words, without a full stop.
@@ -121,13 +122,13 @@ pub(crate) struct Untold {
 
 /// Reads everything that is wanted and makes one configuration of it, or says all that is wrong,
 /// with the files as well as in them. Nobody but this host is asked.
-pub(crate) fn load(wanted: &Wanted) -> Result<Config, Vec<Problem>> {
-    read(wanted).config(&|_| Held::Unasked)
+pub(crate) fn load(wanted: &ConfigSources) -> Result<Config, Vec<Diagnostic>> {
+    read(wanted).config(&|_| ParameterState::Unasked)
 }
 
 /// Reads everything that is wanted.
-pub(crate) fn read(wanted: &Wanted) -> Texts {
-    let mut sources = Sources::default();
+pub(crate) fn read(wanted: &ConfigSources) -> LoadedSources {
+    let mut sources = ReadFiles::default();
     for path in &wanted.paths {
         sources.add(path);
     }
@@ -139,7 +140,7 @@ pub(crate) fn read(wanted: &Wanted) -> Texts {
         sources.faults.push(fault);
         BTreeMap::new()
     });
-    Texts {
+    LoadedSources {
         sources,
         environment,
         secrets,
@@ -151,8 +152,8 @@ pub(crate) fn read(wanted: &Wanted) -> Texts {
 
 /// What a configuration is made of, as it was when it was read.
 #[derive(Debug, Default)]
-pub(crate) struct Texts {
-    sources: Sources,
+pub(crate) struct LoadedSources {
+    sources: ReadFiles,
     environment: BTreeMap<String, String>,
     secrets: BTreeMap<String, String>,
     variables: Vec<(String, String)>,
@@ -161,10 +162,13 @@ pub(crate) struct Texts {
     named: RefCell<BTreeMap<PathBuf, Result<String, String>>>,
 }
 
-impl Texts {
+impl LoadedSources {
     /// One configuration with these parameters, or all that is wrong. It is the same each time.
-    pub(crate) fn config(&self, parameter: &ParameterReader<'_>) -> Result<Config, Vec<Problem>> {
-        let input = |(name, value): &(String, String)| Input {
+    pub(crate) fn config(
+        &self,
+        parameter: &ParameterReader<'_>,
+    ) -> Result<Config, Vec<Diagnostic>> {
+        let input = |(name, value): &(String, String)| VariableInput {
             name: name.clone(),
             value: value.clone(),
         };
@@ -183,7 +187,7 @@ impl Texts {
             parameter,
         };
         let faults = self.sources.faults.iter();
-        let mut problems: Vec<Problem> = faults.map(FilesError::problem).collect();
+        let mut problems: Vec<Diagnostic> = faults.map(FilesError::problem).collect();
         if self.sources.files.is_empty() && !problems.is_empty() {
             return Err(problems);
         }
@@ -219,14 +223,14 @@ fn directory(paths: &[PathBuf]) -> PathBuf {
 
 /// What could be read, and what could not.
 #[derive(Debug, Default)]
-struct Sources {
+struct ReadFiles {
     files: Vec<SourceFile>,
     /// Files of values for variables.
     values: Vec<SourceFile>,
     faults: Vec<FilesError>,
 }
 
-impl Sources {
+impl ReadFiles {
     /// Reads a path: a file as it is, of a directory every `*.hcl` and `*.hcl.json` by name. Files
     /// of values for variables stand beside them.
     fn add(&mut self, path: &Path) {
@@ -466,10 +470,10 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
-    use super::{FILE_BYTES, FilesError, Sources, Wanted, load, replace, secrets_in};
+    use super::{ConfigSources, FILE_BYTES, FilesError, ReadFiles, load, replace, secrets_in};
 
-    fn read(path: &Path) -> Sources {
-        let mut sources = Sources::default();
+    fn read(path: &Path) -> ReadFiles {
+        let mut sources = ReadFiles::default();
         sources.add(path);
         sources
     }
@@ -554,9 +558,9 @@ mod tests {
         fs::write(dir.path().join("a.hcl"), [0xff]).expect("written");
         fs::write(dir.path().join("b.hcl"), "nonsense {}\n").expect("written");
         std::os::unix::fs::symlink("nowhere", dir.path().join("c.hcl")).expect("linked");
-        let wanted = Wanted {
+        let wanted = ConfigSources {
             paths: vec![dir.path().to_owned()],
-            ..Wanted::default()
+            ..ConfigSources::default()
         };
         let problems = load(&wanted).expect_err("it has faults");
         let codes: Vec<&str> = problems.iter().map(|it| it.code.as_str()).collect();

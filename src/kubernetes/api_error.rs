@@ -8,7 +8,7 @@ use crate::host::text;
 /// What went wrong, where, and what to check, in one line.
 pub(crate) fn explained(error: &kube::Error, server: &str, kubeconfig: &Path) -> String {
     let what = text::chain(error);
-    let Some(cause) = Cause::of(error, &what) else {
+    let Some(cause) = ApiErrorCode::of(error, &what) else {
         return format!("{what} ({server})");
     };
     cause.told(&what, server, kubeconfig)
@@ -16,7 +16,7 @@ pub(crate) fn explained(error: &kube::Error, server: &str, kubeconfig: &Path) ->
 
 /// What is wrong with the way to an API, or with its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum ApiErrorCode {
     /// No name server knows the host.
     NoHost,
     /// Nothing listens there.
@@ -51,7 +51,7 @@ pub(crate) enum Cause {
     Clock,
 }
 
-impl Cause {
+impl ApiErrorCode {
     /// The stable name.
     pub(crate) fn code(self) -> &'static str {
         match self {
@@ -133,21 +133,21 @@ impl Cause {
 
 /// The first row counts of which one word is there. In a fix, what is in capitals stands for what
 /// it is of this API.
-const WORDS: [(Cause, &[&str], &str, &str); 12] = [
+const WORDS: [(ApiErrorCode, &[&str], &str, &str); 12] = [
     (
-        Cause::Credentials,
+        ApiErrorCode::Credentials,
         &["find aws credentials", "sign a call to sts"],
         "AWS credentials make the tokens for it, and there are none",
         "give the user outrigger of this host AWS credentials: a role, a profile or a key",
     ),
     (
-        Cause::Credentials,
+        ApiErrorCode::Credentials,
         &["exec-plugin", "token file", "refresh a token"],
         "nobody gives credentials for it",
         "run the plugin of SOURCE by hand, as the user outrigger",
     ),
     (
-        Cause::Unauthorized,
+        ApiErrorCode::Unauthorized,
         &[
             "fatal alert: certificate",
             "fatal alert: badcertificate",
@@ -158,19 +158,19 @@ const WORDS: [(Cause, &[&str], &str, &str); 12] = [
         "write a client certificate that this API takes into SOURCE's file",
     ),
     (
-        Cause::NoHost,
+        ApiErrorCode::NoHost,
         &["dns error", "failed to lookup"],
         "no name server knows the host",
         "getent hosts NAME; correct SOURCE, or have this host resolve the name",
     ),
     (
-        Cause::Refused,
+        ApiErrorCode::Refused,
         &["connection refused"],
         "nothing listens there",
         "start the API server, or correct SOURCE",
     ),
     (
-        Cause::Untrusted,
+        ApiErrorCode::Untrusted,
         &[
             "unknownissuer",
             "unknown issuer",
@@ -181,38 +181,38 @@ const WORDS: [(Cause, &[&str], &str, &str); 12] = [
         "CERTIFICATE; put the CA into certificate-authority-data beside SOURCE",
     ),
     (
-        Cause::Expired,
+        ApiErrorCode::Expired,
         &["expired"],
         "its certificate has expired",
         "kubeadm certs renew apiserver on the control plane; timedatectl on this host, if its \
          clock is wrong",
     ),
     (
-        Cause::NotYetValid,
+        ApiErrorCode::NotYetValid,
         &["notvalidyet", "not valid yet"],
         "its certificate is not valid yet",
         "timedatectl set-ntp true on this host, if its clock is behind",
     ),
     (
-        Cause::OtherName,
+        ApiErrorCode::OtherName,
         &["not valid for", "notvalidforname"],
         "its certificate is for another name",
         "CERTIFICATE; write a name that it has as tls-server-name beside SOURCE",
     ),
     (
-        Cause::NoTls,
+        ApiErrorCode::NoTls,
         &["corrupt message", "invalidcontenttype"],
         "it does not speak TLS",
         "correct the scheme or the port of SOURCE",
     ),
     (
-        Cause::Handshake,
+        ApiErrorCode::Handshake,
         &["certificate", "alert", "tls", "handshake"],
         "the handshake of TLS failed",
         "CERTIFICATE",
     ),
     (
-        Cause::NoWay,
+        ApiErrorCode::NoWay,
         &[
             "timed out",
             "timeout",

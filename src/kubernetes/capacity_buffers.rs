@@ -21,7 +21,7 @@ use crate::engine::event::Event;
 use crate::host::text;
 use crate::kubernetes::client::Connection;
 use crate::kubernetes::list::{PAGE, PAGE_TIME};
-use crate::kubernetes_convert::buffer::{Declared, Stored, declared, shape};
+use crate::kubernetes_convert::buffer::{Declared, StoredPodTemplate, declared, shape};
 use crate::model::buffer_object::{BufferObject, Unresolved};
 use crate::model::id::ObjectKey;
 use crate::telemetry::report_metrics;
@@ -44,7 +44,7 @@ const DENIED: &str = "they may not be read: list capacitybuffers";
 const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
 
 /// What is wrong with single objects, by their names.
-type Faults = BTreeMap<String, String>;
+type BufferFaults = BTreeMap<String, String>;
 
 /// Tells of the buffers that the cluster's objects declare, until nobody listens.
 pub(crate) async fn keep_reading(
@@ -53,7 +53,7 @@ pub(crate) async fn keep_reading(
     events: mpsc::Sender<Event>,
 ) {
     let mut last: Option<Vec<BufferObject>> = None;
-    let mut told = Faults::new();
+    let mut told = BufferFaults::new();
     let mut absences = 0;
     // Why they could not be read the last time.
     let mut mute: Option<String> = None;
@@ -71,7 +71,7 @@ pub(crate) async fn keep_reading(
                 let had = last.as_ref().is_some_and(|own| !own.is_empty());
                 match had && absences < ABSENT_MAX {
                     true => Err("they were there a moment ago".to_owned()),
-                    false => Ok((Vec::new(), Faults::new())),
+                    false => Ok((Vec::new(), BufferFaults::new())),
                 }
             }
             Err(why) => Err(why),
@@ -116,9 +116,9 @@ pub(crate) async fn keep_reading(
 /// All objects that are ours, by name, and what is wrong with those that declare no room.
 async fn read(
     connection: &Connection,
-) -> Result<Result<(Vec<BufferObject>, Faults), Lack>, String> {
-    let (mut buffers, mut faults) = (Vec::new(), Faults::new());
-    let mut templates: BTreeMap<ObjectKey, Result<Stored, Unresolved>> = BTreeMap::new();
+) -> Result<Result<(Vec<BufferObject>, BufferFaults), Lack>, String> {
+    let (mut buffers, mut faults) = (Vec::new(), BufferFaults::new());
+    let mut templates: BTreeMap<ObjectKey, Result<StoredPodTemplate, Unresolved>> = BTreeMap::new();
     let (api, objects) = match list(connection).await? {
         Ok(found) => found,
         Err(lack) => return Ok(Err(lack)),
@@ -204,7 +204,7 @@ async fn has(connection: &Connection, version: &str) -> Result<bool, String> {
 async fn stored(
     connection: &Connection,
     key: &ObjectKey,
-) -> Result<Result<Stored, Unresolved>, String> {
+) -> Result<Result<StoredPodTemplate, Unresolved>, String> {
     let path = format!("/api/v1/namespaces/{}/podtemplates", key.namespace);
     let request = Request::new(path).get(&key.name, &GetParams::default());
     let found = call(connection, request.map_err(|error| error.to_string())?).await?;

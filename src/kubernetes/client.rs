@@ -26,9 +26,9 @@ use crate::host::files::{self, FilesError};
 use crate::host::text;
 use crate::kubernetes::exec_credential;
 use crate::kubernetes::exec_credential::{Credentials, PluginError};
-use crate::kubernetes::token_layer::{Bearer, Token};
-use crate::kubernetes::watch_activity::Pulses;
-use crate::model::cluster::{Api, Kubeconfig};
+use crate::kubernetes::token_layer::{BearerToken, TokenLayer};
+use crate::kubernetes::watch_activity::WatchActivity;
+use crate::model::cluster::{ApiSettings, Kubeconfig};
 use crate::model::id::LeaseName;
 use crate::model::proxy::Proxy;
 use crate::outbound::clock_skew::SkewGauge;
@@ -119,7 +119,7 @@ impl ConnectError {
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) client: Client,
-    pub(crate) pulses: Pulses,
+    pub(crate) pulses: WatchActivity,
     pub(crate) limiter: Limiter,
     /// By how much the clock of this host differs from the API server's.
     pub(crate) skew: SkewGauge,
@@ -138,17 +138,20 @@ pub(crate) struct Connection {
 }
 
 /// A cluster that is reached with tokens that somebody makes.
-pub(crate) struct Issued {
+pub(crate) struct TokenCluster {
     /// URL of its API.
     pub(crate) endpoint: String,
     /// The authorities that vouch for it, as PEM.
     pub(crate) ca: Vec<u8>,
-    pub(crate) bearer: Bearer,
+    pub(crate) bearer: TokenLayer,
 }
 
 /// A client of a cluster that has no kubeconfig. Nothing is sent yet.
-pub(crate) fn connect_issued(issued: Issued, api: &Api) -> Result<Connection, ConnectError> {
-    let Issued {
+pub(crate) fn connect_issued(
+    issued: TokenCluster,
+    api: &ApiSettings,
+) -> Result<Connection, ConnectError> {
+    let TokenCluster {
         endpoint,
         ca,
         bearer,
@@ -177,8 +180,8 @@ pub(crate) fn connect_issued(issued: Issued, api: &Api) -> Result<Connection, Co
 /// A client of what is configured, with all that its files hold. Nothing is sent yet.
 fn open(
     mut config: Config,
-    bearer: Option<Bearer>,
-    api: &Api,
+    bearer: Option<TokenLayer>,
+    api: &ApiSettings,
 ) -> Result<Connection, Box<kube::Error>> {
     config.connect_timeout = Some(CONNECT);
     config.write_timeout = Some(WRITE);
@@ -187,7 +190,11 @@ fn open(
     lead(&mut config, api.proxy.as_ref());
     let server = config.cluster_url.to_string();
     let authorities = config.root_cert.clone().unwrap_or_default();
-    let (fence, pulses, skew) = (Fence::default(), Pulses::default(), SkewGauge::default());
+    let (fence, pulses, skew) = (
+        Fence::default(),
+        WatchActivity::default(),
+        SkewGauge::default(),
+    );
     let builder = ClientBuilder::try_from(config)?.with_layer(&skew);
     let builder = builder.with_layer(&fence).with_layer(&pulses);
     Ok(Connection {
@@ -219,7 +226,7 @@ fn lead(config: &mut Config, proxy: Option<&Proxy>) {
 /// runs.
 pub(crate) async fn connect(
     kubeconfig: &Kubeconfig,
-    api: &Api,
+    api: &ApiSettings,
 ) -> Result<Connection, ConnectError> {
     let path = kubeconfig.path.as_path();
     let (own, runtime) = (kubeconfig.clone(), Handle::current());
@@ -317,7 +324,7 @@ async fn introduce(
     path: &Path,
     server: &str,
     user: &mut AuthInfo,
-) -> Result<Option<Bearer>, ConnectError> {
+) -> Result<Option<TokenLayer>, ConnectError> {
     // kube would run a command for it too. Source: Kubernetes 1.26, which has none but `oidc`.
     if let Some(own) = user.auth_provider.as_ref().filter(|own| own.name != "oidc") {
         let name = text::bounded(&own.name);
@@ -339,12 +346,12 @@ async fn introduce(
     }
     let token = |own: Credentials| {
         let until = own.until;
-        own.token.map(|text| Token { text, until })
+        own.token.map(|text| BearerToken { text, until })
     };
     let Some(first) = token(first) else {
         return Ok(None);
     };
-    Ok(Some(Bearer::start(server, first, move || {
+    Ok(Some(TokenLayer::start(server, first, move || {
         let exec = exec.clone();
         async move {
             let made = exec_credential::credentials(&exec).await;
@@ -390,7 +397,7 @@ impl Connection {
     pub(crate) fn over(client: Client) -> Self {
         Self {
             client,
-            pulses: Pulses::default(),
+            pulses: WatchActivity::default(),
             limiter: Limiter::new(1000, 1000),
             skew: SkewGauge::default(),
             server: "https://api.test".to_owned(),

@@ -15,8 +15,10 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use crate::coordination::lease_annotations::Lease;
-use crate::engine::command::{Answer, BufferPatch, Command, FailureKind, NewNode, NodePatch};
+use crate::coordination::lease_annotations::AnnotatedLease;
+use crate::engine::command::{
+    BufferPatch, Command, CommandResult, FailureKind, NewNode, NodePatch,
+};
 use crate::host::text;
 use crate::kubernetes::capacity_buffers::{BUFFERS, GROUP};
 use crate::kubernetes::client::Connection;
@@ -30,7 +32,7 @@ use crate::kubernetes_convert::buffer;
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
-use crate::model::watched_object::Kind;
+use crate::model::watched_object::ObjectKind;
 use crate::outbound::fence;
 
 /// Time for one call. Nothing here takes the API server more than a second.
@@ -42,7 +44,7 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 
 /// Carries a command out. It is answered whatever happens; what is no matter of the cluster's API
 /// is answered as invalid.
-pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer {
+pub(crate) async fn execute(connection: &Connection, command: Command) -> CommandResult {
     let client = &connection.client;
     connection.limiter.turn().await;
     let name = command.name();
@@ -72,14 +74,14 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
             Command::ListPodsOn { node } => return pods_on(client, &node).await,
             Command::ListAttachments { node } => return attachments_of(client, &node).await,
             Command::Probe {
-                kind: Kind::Pod,
+                kind: ObjectKind::Pod,
                 objects,
             } => probe::<json_object::Pod>(connection, &objects).await,
             Command::Probe {
-                kind: Kind::Node,
+                kind: ObjectKind::Node,
                 objects,
             } => probe::<json_object::Node>(connection, &objects).await,
-            Command::ReadLease => lease::read(connection).await.map(Answer::Lease),
+            Command::ReadLease => lease::read(connection).await.map(CommandResult::Lease),
             Command::PatchLease(patch) => lease::write(connection, &patch).await.map(lease_now),
             Command::PatchBuffer(patch) => patch_buffer(client, &patch).await,
             // Of no other kind is a listing doubted, and no right to look is asked for.
@@ -108,19 +110,19 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Answer
     timeout(CALL, call).await.unwrap_or_else(|_| late())
 }
 
-fn lease_now(lease: Lease) -> Answer {
-    Answer::Lease(Some(lease))
+fn lease_now(lease: AnnotatedLease) -> CommandResult {
+    CommandResult::Lease(Some(lease))
 }
 
-fn failed(kind: FailureKind, text: &str) -> Answer {
-    Answer::Failed {
+fn failed(kind: FailureKind, text: &str) -> CommandResult {
+    CommandResult::Failed {
         kind,
         text: text::bounded(text),
     }
 }
 
 /// An error as an answer. This is the one place where they are sorted.
-fn sorted(error: &kube::Error) -> Answer {
+fn sorted(error: &kube::Error) -> CommandResult {
     failed(kind_of(error), &text::chain(error))
 }
 
@@ -152,7 +154,7 @@ fn is_other_uid(status: &Status) -> bool {
 
 /// A merge patch with the version in it, so that the API server refuses it when the node has
 /// changed. Taints are one list to it: all are written.
-async fn patch_node(client: &Client, patch: NodePatch) -> Result<Answer, kube::Error> {
+async fn patch_node(client: &Client, patch: NodePatch) -> Result<CommandResult, kube::Error> {
     let url = Request::new(Node::url_path(&(), None));
     let body = node_patch(&patch);
     // Of a list of owners one can be taken away by its key alone: who the others are is not known.
@@ -175,9 +177,9 @@ fn by_us() -> PatchParams {
 async fn send(
     client: &Client,
     request: Result<http::Request<Vec<u8>>, request::Error>,
-) -> Result<Answer, kube::Error> {
+) -> Result<CommandResult, kube::Error> {
     client.request::<IgnoredAny>(bare(request)?).await?;
-    Ok(Answer::Done)
+    Ok(CommandResult::Done)
 }
 
 /// A request that is answered without the object.
@@ -192,7 +194,7 @@ fn bare(
 
 /// What is read of an answer without the object.
 #[derive(Deserialize)]
-struct Written {
+struct WrittenMeta {
     metadata: json_object::Meta,
 }
 
@@ -229,7 +231,7 @@ fn node_patch(patch: &NodePatch) -> Value {
 }
 
 /// A merge patch with the version in it. Conditions are one list to it: all are written.
-async fn patch_buffer(client: &Client, patch: &BufferPatch) -> Result<Answer, kube::Error> {
+async fn patch_buffer(client: &Client, patch: &BufferPatch) -> Result<CommandResult, kube::Error> {
     let (api, key) = (patch.api, &patch.key);
     let path = format!("/apis/{GROUP}/{api}/namespaces/{}/{BUFFERS}", key.namespace);
     let body = json!({
@@ -238,11 +240,11 @@ async fn patch_buffer(client: &Client, patch: &BufferPatch) -> Result<Answer, ku
     });
     let body = Patch::Merge(body);
     let request = Request::new(path).patch_subresource("status", &key.name, &by_us(), &body);
-    let written: Written = client.request(bare(request)?).await?;
-    Ok(Answer::Version(written.metadata.resource_version))
+    let written: WrittenMeta = client.request(bare(request)?).await?;
+    Ok(CommandResult::Version(written.metadata.resource_version))
 }
 
-async fn create_node(client: &Client, node: &NewNode) -> Result<Answer, kube::Error> {
+async fn create_node(client: &Client, node: &NewNode) -> Result<CommandResult, kube::Error> {
     let body = json!({
         "apiVersion": "v1",
         "kind": "Node",
@@ -275,7 +277,7 @@ async fn bind(
     pod: &PodKey,
     uid: &str,
     node: &NodeName,
-) -> Result<Answer, kube::Error> {
+) -> Result<CommandResult, kube::Error> {
     let body = json!({
         "apiVersion": "v1",
         "kind": "Binding",
@@ -287,7 +289,7 @@ async fn bind(
     let request = url.create_subresource("binding", &pod.name, &PostParams::default(), body);
     let request = request.map_err(kube::Error::BuildRequest)?;
     client.request::<IgnoredAny>(request).await?;
-    Ok(Answer::Done)
+    Ok(CommandResult::Done)
 }
 
 /// Deletes a pod, which is given this many seconds by its kubelet. Without any, it is gone at once.
@@ -296,14 +298,14 @@ async fn delete_pod(
     pod: &PodKey,
     uid: String,
     grace_seconds: u32,
-) -> Result<Answer, kube::Error> {
+) -> Result<CommandResult, kube::Error> {
     let api = Api::<Seen<json_object::Pod>>::namespaced_with(client.clone(), &pod.namespace, &());
     let params = DeleteParams {
         grace_period_seconds: Some(grace_seconds),
         ..if_uid(uid)
     };
     api.delete(&pod.name, &params).await?;
-    Ok(Answer::Done)
+    Ok(CommandResult::Done)
 }
 
 /// Amounts as the API has them.
@@ -336,10 +338,14 @@ fn if_uid(uid: String) -> DeleteParams {
     }
 }
 
-async fn delete_node(client: &Client, node: &NodeName, uid: String) -> Result<Answer, kube::Error> {
+async fn delete_node(
+    client: &Client,
+    node: &NodeName,
+    uid: String,
+) -> Result<CommandResult, kube::Error> {
     let api = Api::<Seen<json_object::Node>>::all(client.clone());
     api.delete(node.as_str(), &if_uid(uid)).await?;
-    Ok(Answer::Done)
+    Ok(CommandResult::Done)
 }
 
 /// Has a waiting pod say which node is meant for it, in place of what it says now. The patch is
@@ -349,7 +355,7 @@ async fn nominate(
     pod: &PodKey,
     uid: &str,
     (from, to): (Option<&NodeName>, Option<&NodeName>),
-) -> Answer {
+) -> CommandResult {
     let path = "/status/nominatedNodeName";
     let change = match to {
         Some(node) => json!({ "op": "add", "path": path, "value": node.as_str() }),
@@ -376,16 +382,16 @@ async fn nominate(
     }
 }
 
-async fn evict(client: &Client, pod: &PodKey, uid: String) -> Answer {
+async fn evict(client: &Client, pod: &PodKey, uid: String) -> CommandResult {
     let api = Api::<Pod>::namespaced(client.clone(), &pod.namespace);
     let params = EvictParams {
         delete_options: Some(if_uid(uid)),
         ..EvictParams::default()
     };
     match api.evict(&pod.name, &params).await {
-        Ok(_) => Answer::Done,
+        Ok(_) => CommandResult::Done,
         Err(kube::Error::Api(status)) if is_budget(&status) => {
-            Answer::EvictRefused(text::bounded(&refusal(&status)))
+            CommandResult::EvictRefused(text::bounded(&refusal(&status)))
         }
         Err(error) => sorted(&error),
     }
@@ -411,10 +417,10 @@ fn is_budget(status: &Status) -> bool {
         || (status.code == 500 && status.message.contains("more than one PodDisruptionBudget"))
 }
 
-async fn pods_on(client: &Client, node: &NodeName) -> Answer {
+async fn pods_on(client: &Client, node: &NodeName) -> CommandResult {
     let api = Api::<Seen<json_object::Pod>>::all(client.clone());
     match list(&api, Some(&format!("spec.nodeName={node}"))).await {
-        Ok(pods) => Answer::Pods(
+        Ok(pods) => CommandResult::Pods(
             pods.into_iter()
                 .map(|seen| kubernetes_convert::pod(seen.object))
                 .collect(),
@@ -425,12 +431,12 @@ async fn pods_on(client: &Client, node: &NodeName) -> Answer {
 }
 
 /// The API server can pick attachments by their own names only, so all are read.
-async fn attachments_of(client: &Client, node: &NodeName) -> Answer {
+async fn attachments_of(client: &Client, node: &NodeName) -> CommandResult {
     let api = Api::<Seen<json_object::VolumeAttachment>>::all(client.clone());
     match list(&api, None).await {
         Ok(all) => {
             let all = all.into_iter().map(|seen| seen.object);
-            Answer::Attachments(kubernetes_convert::attachments(all, node.as_str()))
+            CommandResult::Attachments(kubernetes_convert::attachments(all, node.as_str()))
         }
         Err(ListError::Api(error)) => sorted(&error),
         Err(error) => failed(FailureKind::Unknown, &text::chain(&error)),
@@ -441,7 +447,7 @@ async fn attachments_of(client: &Client, node: &NodeName) -> Answer {
 async fn probe<T: ApiKind>(
     connection: &Connection,
     objects: &[(ObjectKey, String)],
-) -> Result<Answer, kube::Error> {
+) -> Result<CommandResult, kube::Error> {
     let mut alive = 0;
     for (at, (key, uid)) in objects.iter().enumerate() {
         // The first has had its turn as the command.
@@ -451,7 +457,7 @@ async fn probe<T: ApiKind>(
         let found = uid_of::<T>(&connection.client, key).await?;
         alive += usize::from(found.is_some_and(|found| uid.is_empty() || found == *uid));
     }
-    Ok(Answer::Probed { alive })
+    Ok(CommandResult::Probed { alive })
 }
 
 /// The UID of the object of this name, if there is one.

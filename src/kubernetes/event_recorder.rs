@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::engine::views::kube_events::{About, Notice};
+use crate::engine::views::kube_events::{InvolvedObject, KubeEvent};
 use crate::host::clock;
 use crate::host::text;
 use crate::kubernetes::client::Connection;
@@ -44,16 +44,16 @@ const OF_NODES: &str = "default";
 const NAME_CHARS: usize = 236;
 
 /// Writes the events of one cluster, until it is dropped.
-pub(crate) struct Herald {
-    queue: mpsc::Sender<(Timestamp, Notice)>,
+pub(crate) struct EventRecorder {
+    queue: mpsc::Sender<(Timestamp, KubeEvent)>,
     writing: JoinHandle<()>,
 }
 
-impl Herald {
+impl EventRecorder {
     /// Begins to write.
     pub(crate) fn start(cluster: &ClusterName, connection: &Connection) -> Self {
         let (queue, notices) = mpsc::channel(QUEUE);
-        let desk = Desk {
+        let desk = EventWriter {
             cluster: cluster.clone(),
             connection: connection.clone(),
             told: BTreeMap::new(),
@@ -66,29 +66,29 @@ impl Herald {
     }
 
     /// Writes it if there is room.
-    pub(crate) fn tell(&self, notice: Notice) {
+    pub(crate) fn tell(&self, notice: KubeEvent) {
         // Whoever looks finds the same in the log.
         drop(self.queue.try_send((clock::now(), notice)));
     }
 }
 
-impl Drop for Herald {
+impl Drop for EventRecorder {
     fn drop(&mut self) {
         self.writing.abort();
     }
 }
 
-struct Desk {
+struct EventWriter {
     cluster: ClusterName,
     connection: Connection,
     /// What was told, and when.
-    told: BTreeMap<Notice, Instant>,
+    told: BTreeMap<KubeEvent, Instant>,
     /// How many were refused in a row.
     refused: u32,
 }
 
-impl Desk {
-    async fn write_all(mut self, mut notices: mpsc::Receiver<(Timestamp, Notice)>) {
+impl EventWriter {
+    async fn write_all(mut self, mut notices: mpsc::Receiver<(Timestamp, KubeEvent)>) {
         let limiter = Limiter::new(RATE.0, RATE.1);
         while let Some((at, notice)) = notices.recv().await {
             let now = clock::monotonic();
@@ -108,7 +108,7 @@ impl Desk {
         }
     }
 
-    async fn write(&mut self, at: Timestamp, notice: &Notice) {
+    async fn write(&mut self, at: Timestamp, notice: &KubeEvent) {
         let writing = timeout(CALL, write(&self.connection.client, at, notice));
         let cluster = &self.cluster;
         match self.connection.fence.guard(writing).await {
@@ -134,10 +134,10 @@ impl Desk {
     }
 }
 
-async fn write(client: &Client, at: Timestamp, notice: &Notice) -> kube::Result<()> {
+async fn write(client: &Client, at: Timestamp, notice: &KubeEvent) -> kube::Result<()> {
     let (kind, namespace, name) = match &notice.about {
-        About::Pod(key) => ("Pod", Some(key.namespace.clone()), key.name.clone()),
-        About::Node(name) => ("Node", None, name.to_string()),
+        InvolvedObject::Pod(key) => ("Pod", Some(key.namespace.clone()), key.name.clone()),
+        InvolvedObject::Node(name) => ("Node", None, name.to_string()),
     };
     let home = namespace.as_deref().unwrap_or(OF_NODES).to_owned();
     let start: String = name.chars().take(NAME_CHARS).collect();

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use crate::host::text;
-use crate::outbound::process_group::Group;
+use crate::outbound::process_group::ProcessGroup;
 
 /// Time for a plugin to give credentials, from when it is begun.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
@@ -63,13 +63,13 @@ pub(super) struct Credentials {
 }
 
 #[derive(Deserialize)]
-struct Printed {
-    status: Status,
+struct PluginOutput {
+    status: CredentialStatus,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Status {
+struct CredentialStatus {
     expiration_timestamp: Option<Timestamp>,
     token: Option<String>,
     client_certificate_data: Option<String>,
@@ -127,7 +127,7 @@ async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
     let mut process = command
         .spawn()
         .map_err(|error| PluginError::Start(text::bounded(program), error))?;
-    let group = (!is_asking).then(|| Group::of(&process));
+    let group = (!is_asking).then(|| ProcessGroup::of(&process));
     let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
     let (mut printed, mut said) = (Vec::new(), Vec::new());
     let (heard, status) = {
@@ -143,7 +143,7 @@ async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
         }
     };
     // What it has begun and left behind, such as an agent, is its own affair.
-    group.into_iter().for_each(Group::spare);
+    group.into_iter().for_each(ProcessGroup::spare);
     heard.map_err(PluginError::Hear)?;
     let status = status.map_err(PluginError::Hear)?;
     if !status.success() {
@@ -168,7 +168,7 @@ async fn heard(
 
 fn read(printed: &[u8]) -> Result<Credentials, PluginError> {
     let text = str::from_utf8(printed).map_err(|_| PluginError::Odd)?;
-    let printed: Printed = serde_saphyr::from_str(text).map_err(|_| PluginError::Odd)?;
+    let printed: PluginOutput = serde_saphyr::from_str(text).map_err(|_| PluginError::Odd)?;
     let status = printed.status;
     let identity = status.client_certificate_data.zip(status.client_key_data);
     let token = status.token.map(|own| own.trim().to_owned());

@@ -15,7 +15,7 @@ use crate::host::text;
 use crate::kubernetes::client::{ConnectError, Connection, connect};
 use crate::kubernetes::list::PAGE;
 use crate::migrate::manifests::BYTES_MAX;
-use crate::model::cluster::{Api, Kubeconfig};
+use crate::model::cluster::{ApiSettings, Kubeconfig};
 
 /// Time for one answer: pools and node classes are hundreds at most.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -27,14 +27,14 @@ const PAGES: usize = 40;
 const TEMPLATES: usize = 1000;
 
 /// A kind with the versions of it that are understood, the newest first.
-struct Kind {
+struct ObjectKindVersions {
     group: &'static str,
     plural: &'static str,
     versions: &'static [&'static str],
 }
 
 /// All that is looked for.
-const KINDS: [Kind; 6] = [
+const KINDS: [ObjectKindVersions; 6] = [
     kind("karpenter.sh", "nodepools", &["v1", "v1beta1"]),
     kind("karpenter.sh", "nodeoverlays", &["v1alpha1"]),
     kind(
@@ -54,8 +54,8 @@ const fn kind(
     group: &'static str,
     plural: &'static str,
     versions: &'static [&'static str],
-) -> Kind {
-    Kind {
+) -> ObjectKindVersions {
+    ObjectKindVersions {
         group,
         plural,
         versions,
@@ -124,9 +124,9 @@ pub(crate) enum ObjectsError {
 
 /// All objects, as texts for an import.
 pub(crate) async fn read(kubeconfig: &Kubeconfig) -> Result<Vec<SourceFile>, ObjectsError> {
-    let connection = connect(kubeconfig, &Api::default()).await?;
+    let connection = connect(kubeconfig, &ApiSettings::default()).await?;
     let server = connection.server.clone();
-    let mut visit = Visit {
+    let mut visit = ClusterReading {
         kubectl: kubectl(kubeconfig),
         connection,
         bytes: 0,
@@ -148,21 +148,21 @@ fn kubectl(kubeconfig: &Kubeconfig) -> String {
 }
 
 /// An answer: what is there, or why there is nothing.
-enum Answer {
+enum ListOutcome {
     There(String),
     Absent,
     Forbidden,
 }
 
 /// One reading of a cluster.
-struct Visit {
+struct ClusterReading {
     connection: Connection,
     kubectl: String,
     /// Bytes that came so far.
     bytes: usize,
 }
 
-impl Visit {
+impl ClusterReading {
     async fn all(&mut self) -> Result<Vec<SourceFile>, ObjectsError> {
         let server = self.connection.server.clone();
         let (mut served, mut forbidden) = (Vec::new(), Vec::new());
@@ -206,13 +206,16 @@ impl Visit {
     }
 
     /// The newest version of a kind that the API has, if it has any.
-    async fn version(&mut self, own: &Kind) -> Result<Option<&'static str>, ObjectsError> {
+    async fn version(
+        &mut self,
+        own: &ObjectKindVersions,
+    ) -> Result<Option<&'static str>, ObjectsError> {
         for version in own.versions {
             let path = format!("/apis/{}/{version}", own.group);
             let found = match self.ask(&path).await? {
-                Answer::There(text) => self.parsed(&path, &text)?,
-                Answer::Absent => continue,
-                Answer::Forbidden => {
+                ListOutcome::There(text) => self.parsed(&path, &text)?,
+                ListOutcome::Absent => continue,
+                ListOutcome::Forbidden => {
                     return Err(ObjectsError::Hidden {
                         server: self.connection.server.clone(),
                         right: "--non-resource-url=/apis/*".to_owned(),
@@ -238,10 +241,10 @@ impl Visit {
                 false => format!("{path}?limit={PAGE}&continue={next}"),
             };
             let text = match self.ask(&wanted).await? {
-                Answer::There(text) => text,
-                Answer::Forbidden => return Ok(None),
+                ListOutcome::There(text) => text,
+                ListOutcome::Forbidden => return Ok(None),
                 // It has gone since it was found.
-                Answer::Absent => return Ok(Some(pages)),
+                ListOutcome::Absent => return Ok(Some(pages)),
             };
             let found = self.parsed(path, &text)?;
             let name = match number {
@@ -276,12 +279,12 @@ impl Visit {
                 encoded(name)
             );
             match self.ask(&path).await? {
-                Answer::There(text) => {
+                ListOutcome::There(text) => {
                     let name = format!("{}{path}", self.connection.server);
                     files.push(SourceFile::new(name, text));
                 }
-                Answer::Absent => {}
-                Answer::Forbidden => {
+                ListOutcome::Absent => {}
+                ListOutcome::Forbidden => {
                     return Err(ObjectsError::Hidden {
                         server: self.connection.server.clone(),
                         right: "--resource=podtemplates".to_owned(),
@@ -294,7 +297,7 @@ impl Visit {
     }
 
     /// Asks for a path.
-    async fn ask(&mut self, path: &str) -> Result<Answer, ObjectsError> {
+    async fn ask(&mut self, path: &str) -> Result<ListOutcome, ObjectsError> {
         let server = self.connection.server.clone();
         let odd = |why: String| ObjectsError::Odd {
             server: server.clone(),
@@ -327,8 +330,8 @@ impl Visit {
             }
         };
         match status {
-            StatusCode::NOT_FOUND => return Ok(Answer::Absent),
-            StatusCode::FORBIDDEN => return Ok(Answer::Forbidden),
+            StatusCode::NOT_FOUND => return Ok(ListOutcome::Absent),
+            StatusCode::FORBIDDEN => return Ok(ListOutcome::Forbidden),
             StatusCode::UNAUTHORIZED => {
                 let kubectl = self.kubectl.clone();
                 return Err(ObjectsError::Unknown { server, kubectl });
@@ -344,7 +347,7 @@ impl Visit {
         )?;
         self.bytes += body.len();
         let text = String::from_utf8(body.to_vec());
-        text.map(Answer::There)
+        text.map(ListOutcome::There)
             .map_err(|_| odd("it is no text".to_owned()))
     }
 
@@ -402,10 +405,10 @@ mod tests {
     use kube::client::Body;
     use tower::service_fn;
 
-    use super::{BYTES_MAX, Connection, ObjectsError, Visit, encoded};
+    use super::{BYTES_MAX, ClusterReading, Connection, ObjectsError, encoded};
 
-    fn visit(client: Client) -> Visit {
-        Visit {
+    fn visit(client: Client) -> ClusterReading {
+        ClusterReading {
             connection: Connection::over(client),
             kubectl: "kubectl".to_owned(),
             bytes: 0,

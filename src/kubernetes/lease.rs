@@ -15,32 +15,32 @@ use kube::core::{Request, Status};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::coordination::leader_election::{Hold, LASTS};
-use crate::coordination::lease_annotations::Lease;
+use crate::coordination::leader_election::{LASTS, LeaseHolder};
+use crate::coordination::lease_annotations::AnnotatedLease;
 use crate::engine::command::LeasePatch;
 use crate::kubernetes::client::Connection;
 use crate::model::id::LeaseName;
 use crate::model::labels::Labels;
-use crate::outbound::fence::Fenced;
+use crate::outbound::fence::NotLeader;
 
 /// The object as it was read.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Stored {
-    metadata: Meta,
-    spec: Spec,
+struct StoredLease {
+    metadata: LeaseMeta,
+    spec: LeaseSpecJson,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Meta {
+struct LeaseMeta {
     resource_version: String,
     annotations: Option<Labels>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Spec {
+struct LeaseSpecJson {
     holder_identity: Option<String>,
     renew_time: Option<String>,
     lease_duration_seconds: Option<u32>,
@@ -49,10 +49,10 @@ struct Spec {
 
 /// Who holds a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct LeaseState {
     /// Its resource version; none where there is no Lease.
     pub(crate) version: Option<String>,
-    pub(crate) hold: Hold,
+    pub(crate) hold: LeaseHolder,
     /// How often it has changed hands.
     pub(crate) transitions: u32,
     /// The host that has asked for the cluster last, and when by its clock.
@@ -70,29 +70,32 @@ pub(crate) const FIELD_MANAGER: &str = "outrigger";
 const TRIES: u32 = 5;
 
 /// The annotations of the Lease; none where there is none.
-pub(crate) async fn read(connection: &Connection) -> Result<Option<Lease>, kube::Error> {
+pub(crate) async fn read(connection: &Connection) -> Result<Option<AnnotatedLease>, kube::Error> {
     Ok(stored(connection).await?.map(lease))
 }
 
 /// Who holds the Lease.
-pub(crate) async fn holder(connection: &Connection) -> Result<Held, kube::Error> {
+pub(crate) async fn holder(connection: &Connection) -> Result<LeaseState, kube::Error> {
     Ok(stored(connection).await?.map(held).unwrap_or_default())
 }
 
 /// Who holds the Lease of another autoscaler; none where there is none.
-pub(crate) async fn other(client: &Client, place: &LeaseName) -> Result<Option<Hold>, kube::Error> {
+pub(crate) async fn other(
+    client: &Client,
+    place: &LeaseName,
+) -> Result<Option<LeaseHolder>, kube::Error> {
     let stored = read_at(client, place).await?;
     Ok(stored.map(|own| held(own).hold))
 }
 
-async fn stored(connection: &Connection) -> Result<Option<Stored>, kube::Error> {
+async fn stored(connection: &Connection) -> Result<Option<StoredLease>, kube::Error> {
     read_at(&connection.client, &connection.lease).await
 }
 
-async fn read_at(client: &Client, place: &LeaseName) -> Result<Option<Stored>, kube::Error> {
+async fn read_at(client: &Client, place: &LeaseName) -> Result<Option<StoredLease>, kube::Error> {
     let request = leases(place).get(&place.name, &GetParams::default());
     let request = request.map_err(kube::Error::BuildRequest)?;
-    match client.request::<Stored>(request).await {
+    match client.request::<StoredLease>(request).await {
         Ok(stored) => Ok(Some(stored)),
         Err(kube::Error::Api(status)) if status.code == 404 && status.reason == "NotFound" => {
             Ok(None)
@@ -106,7 +109,7 @@ async fn read_at(client: &Client, place: &LeaseName) -> Result<Option<Stored>, k
 pub(crate) async fn write(
     connection: &Connection,
     patch: &LeasePatch,
-) -> Result<Lease, kube::Error> {
+) -> Result<AnnotatedLease, kube::Error> {
     let annotations = annotations(patch);
     let Some(version) = &patch.version else {
         return create(connection, annotations, None).await.map(lease);
@@ -120,7 +123,7 @@ pub(crate) async fn write(
         }
         // Requests for Leases pass the fence of the client, since it is by them that it opens.
         if !connection.fence.is_open() {
-            return Err(kube::Error::Service(Box::new(Fenced::Term)));
+            return Err(kube::Error::Service(Box::new(NotLeader::Term)));
         }
         let body = json!({"metadata": {"annotations": &annotations, "resourceVersion": at}});
         match patched(connection, &body).await {
@@ -136,10 +139,10 @@ pub(crate) async fn write(
 /// cluster is forgotten where it changes hands, unless it is let go for them.
 pub(crate) async fn hold(
     connection: &Connection,
-    known: &Held,
+    known: &LeaseState,
     holder: &str,
     now: Timestamp,
-) -> Result<Held, kube::Error> {
+) -> Result<LeaseState, kube::Error> {
     let spec = spec(known, holder, now);
     let stored = match &known.version {
         None => create(connection, Map::new(), Some(spec)).await?,
@@ -168,10 +171,10 @@ pub(crate) async fn ask(
 /// Has the Lease say that nobody holds it, for whoever has asked for the cluster.
 pub(crate) async fn part(
     connection: &Connection,
-    known: &Held,
+    known: &LeaseState,
     now: Timestamp,
-) -> Result<Held, kube::Error> {
-    let kept = Held {
+) -> Result<LeaseState, kube::Error> {
+    let kept = LeaseState {
         asked: None,
         ..known.clone()
     };
@@ -179,7 +182,7 @@ pub(crate) async fn part(
 }
 
 /// What changes of a Lease that somebody holds since now. Source: Kubernetes API, LeaseSpec.
-fn spec(known: &Held, holder: &str, now: Timestamp) -> Value {
+fn spec(known: &LeaseState, holder: &str, now: Timestamp) -> Value {
     let time = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     let mut spec = json!({
         "holderIdentity": holder,
@@ -198,7 +201,7 @@ async fn create(
     connection: &Connection,
     annotations: Map<String, Value>,
     spec: Option<Value>,
-) -> Result<Stored, kube::Error> {
+) -> Result<StoredLease, kube::Error> {
     let params = PostParams {
         field_manager: Some(FIELD_MANAGER.into()),
         ..PostParams::default()
@@ -211,17 +214,17 @@ async fn create(
     });
     let request = requests(connection).create(&params, body.to_string().into_bytes());
     let request = request.map_err(kube::Error::BuildRequest)?;
-    connection.client.request::<Stored>(request).await
+    connection.client.request::<StoredLease>(request).await
 }
 
-async fn patched(connection: &Connection, body: &Value) -> Result<Stored, kube::Error> {
+async fn patched(connection: &Connection, body: &Value) -> Result<StoredLease, kube::Error> {
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.into()),
         ..PatchParams::default()
     };
     let request = requests(connection).patch(&connection.lease.name, &params, &Patch::Merge(body));
     let request = request.map_err(kube::Error::BuildRequest)?;
-    connection.client.request::<Stored>(request).await
+    connection.client.request::<StoredLease>(request).await
 }
 
 fn requests(connection: &Connection) -> Request {
@@ -249,26 +252,26 @@ fn annotations(patch: &LeasePatch) -> Map<String, Value> {
         .collect()
 }
 
-fn lease(stored: Stored) -> Lease {
+fn lease(stored: StoredLease) -> AnnotatedLease {
     let mut annotations = stored.metadata.annotations.unwrap_or_default();
     annotations.retain(|key, _| key != ASKED);
     let mut print = DefaultHasher::new();
     for pair in &annotations {
         pair.hash(&mut print);
     }
-    Lease {
+    AnnotatedLease {
         version: format!("{:016x}", print.finish()),
         annotations,
     }
 }
 
-fn held(stored: Stored) -> Held {
+fn held(stored: StoredLease) -> LeaseState {
     let spec = stored.spec;
     let annotations = stored.metadata.annotations.as_ref();
     let asked = annotations.and_then(|own| own.get(ASKED)).cloned();
-    Held {
+    LeaseState {
         version: Some(stored.metadata.resource_version),
-        hold: Hold {
+        hold: LeaseHolder {
             holder: spec.holder_identity.unwrap_or_default(),
             renewed: spec.renew_time.unwrap_or_default(),
             lasts: Duration::from_secs(spec.lease_duration_seconds.unwrap_or(0).into()),
@@ -282,10 +285,10 @@ fn held(stored: Stored) -> Held {
 mod tests {
     use serde_json::{Value, from_value, json};
 
-    use super::{Held, annotations, held, lease, spec};
+    use super::{LeaseState, annotations, held, lease, spec};
     use crate::engine::command::LeasePatch;
 
-    fn stored(version: &str, spec: Value) -> super::Stored {
+    fn stored(version: &str, spec: Value) -> super::StoredLease {
         let metadata = json!({"resourceVersion": version, "annotations": {"a": "b"}});
         from_value(json!({"metadata": metadata, "spec": spec})).expect("a Lease")
     }
@@ -333,7 +336,7 @@ mod tests {
         other["leaseTransitions"] = json!(5);
         assert_eq!(spec(&known, "b", now), other);
         assert_eq!(spec(&known, "", now)["leaseTransitions"], Value::Null);
-        let first = spec(&Held::default(), "a", now);
+        let first = spec(&LeaseState::default(), "a", now);
         assert_eq!(first["leaseTransitions"], 1);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! The table is held to `tests/terraform/calls.tsv`, and so to what `terraform/` grants.
 
-use crate::model::cluster::{Binding, Cluster, Mode, PlacementHints};
+use crate::model::cluster::{Binding, Cluster, ManagementMode, PlacementHints};
 use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
 use crate::model::pool::OnBlocked;
 
@@ -41,7 +41,7 @@ impl Role {
 
 /// A setting without which a right is never used, as `terraform/modules/render` calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Purpose {
+pub(crate) enum RequiredFor {
     /// Everything.
     Always,
     DefaultSpread,
@@ -54,7 +54,7 @@ pub(crate) enum Purpose {
     Events,
 }
 
-impl Purpose {
+impl RequiredFor {
     /// The name of the setting; none where it is for everything.
     pub(crate) fn option(self) -> Option<&'static str> {
         match self {
@@ -109,9 +109,9 @@ impl Purpose {
 
 /// One rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Right<'a> {
+pub(crate) struct RbacRule<'a> {
     pub(crate) role: Role,
-    pub(crate) purpose: Purpose,
+    pub(crate) purpose: RequiredFor,
     /// API group; empty for the core one.
     pub(crate) group: &'static str,
     /// Resource, with its subresource after a slash; a path of the API where it begins with one.
@@ -121,7 +121,7 @@ pub(crate) struct Right<'a> {
     pub(crate) verbs: &'static [&'static str],
 }
 
-impl Right<'_> {
+impl RbacRule<'_> {
     /// The rule to add, in the words of RBAC, for some of the verbs.
     pub(crate) fn rule(&self, verbs: &[&str]) -> String {
         let list = |all: &[&str]| {
@@ -157,11 +157,11 @@ const WATCHED: &[&str] = &["list", "watch"];
 const PROBED: &[&str] = &["get", "list", "watch"];
 
 const fn right(
-    (role, purpose): (Role, Purpose),
+    (role, purpose): (Role, RequiredFor),
     (group, resource, name): (&'static str, &'static str, &'static str),
     verbs: &'static [&'static str],
-) -> Right<'static> {
-    Right {
+) -> RbacRule<'static> {
+    RbacRule {
         role,
         purpose,
         group,
@@ -171,33 +171,33 @@ const fn right(
     }
 }
 
-const fn watched(group: &'static str, resource: &'static str) -> Right<'static> {
-    let place = (Role::Observe, Purpose::Always);
+const fn watched(group: &'static str, resource: &'static str) -> RbacRule<'static> {
+    let place = (Role::Observe, RequiredFor::Always);
     right(place, (group, resource, ""), WATCHED)
 }
 
-const fn probed(resource: &'static str) -> Right<'static> {
-    let place = (Role::Observe, Purpose::Always);
+const fn probed(resource: &'static str) -> RbacRule<'static> {
+    let place = (Role::Observe, RequiredFor::Always);
     right(place, ("", resource, ""), PROBED)
 }
 
-const fn spread(group: &'static str, resource: &'static str) -> Right<'static> {
-    let place = (Role::Observe, Purpose::DefaultSpread);
+const fn spread(group: &'static str, resource: &'static str) -> RbacRule<'static> {
+    let place = (Role::Observe, RequiredFor::DefaultSpread);
     right(place, (group, resource, ""), WATCHED)
 }
 
 const fn managed(
-    purpose: Purpose,
+    purpose: RequiredFor,
     (group, resource): (&'static str, &'static str),
     verbs: &'static [&'static str],
-) -> Right<'static> {
+) -> RbacRule<'static> {
     right((Role::Manage, purpose), (group, resource, ""), verbs)
 }
 
 const LEASES: &str = "coordination.k8s.io";
 
 /// All of them.
-pub(crate) const RIGHTS: [Right<'static>; 35] = [
+pub(crate) const RIGHTS: [RbacRule<'static>; 35] = [
     probed("pods"),
     probed("nodes"),
     watched("", "persistentvolumeclaims"),
@@ -208,17 +208,17 @@ pub(crate) const RIGHTS: [Right<'static>; 35] = [
     watched("storage.k8s.io", "storageclasses"),
     watched("storage.k8s.io", "csinodes"),
     right(
-        (Role::Observe, Purpose::Always),
+        (Role::Observe, RequiredFor::Always),
         ("networking.k8s.io", "servicecidrs", "kubernetes"),
         &["get"],
     ),
     right(
-        (Role::Observe, Purpose::Always),
+        (Role::Observe, RequiredFor::Always),
         ("", "/version", ""),
         &["get"],
     ),
     right(
-        (Role::Observe, Purpose::Always),
+        (Role::Observe, RequiredFor::Always),
         (LEASES, "leases", "karpenter-leader-election"),
         &["get"],
     ),
@@ -227,72 +227,84 @@ pub(crate) const RIGHTS: [Right<'static>; 35] = [
     spread("apps", "replicasets"),
     spread("apps", "statefulsets"),
     right(
-        (Role::Observe, Purpose::CapacityBuffers),
+        (Role::Observe, RequiredFor::CapacityBuffers),
         ("autoscaling.x-k8s.io", "capacitybuffers", ""),
         &["list"],
     ),
     right(
-        (Role::Observe, Purpose::CapacityBuffers),
+        (Role::Observe, RequiredFor::CapacityBuffers),
         ("", "podtemplates", ""),
         &["get"],
     ),
-    managed(Purpose::Always, ("", "nodes"), &["patch", "delete"]),
-    managed(Purpose::Always, ("", "pods/eviction"), &["create"]),
+    managed(RequiredFor::Always, ("", "nodes"), &["patch", "delete"]),
+    managed(RequiredFor::Always, ("", "pods/eviction"), &["create"]),
     managed(
-        Purpose::Always,
+        RequiredFor::Always,
         ("storage.k8s.io", "volumeattachments"),
         &["list"],
     ),
-    managed(Purpose::PlacementHints, ("", "pods/status"), &["patch"]),
+    managed(RequiredFor::PlacementHints, ("", "pods/status"), &["patch"]),
     managed(
-        Purpose::CapacityBuffers,
+        RequiredFor::CapacityBuffers,
         ("autoscaling.x-k8s.io", "capacitybuffers/status"),
         &["patch"],
     ),
-    managed(Purpose::Events, ("events.k8s.io", "events"), &["create"]),
-    managed(Purpose::EarlyBinding, ("", "nodes"), &["create"]),
-    managed(Purpose::EarlyBinding, ("", "pods/binding"), &["create"]),
-    managed(Purpose::EarlyBinding, ("", "pods"), &["delete"]),
-    managed(Purpose::ForcedEnds, ("", "pods"), &["delete"]),
-    managed(Purpose::SimulatedNodes, ("", "nodes"), &["create", "patch"]),
-    managed(Purpose::SimulatedNodes, ("", "nodes/status"), &["patch"]),
+    managed(
+        RequiredFor::Events,
+        ("events.k8s.io", "events"),
+        &["create"],
+    ),
+    managed(RequiredFor::EarlyBinding, ("", "nodes"), &["create"]),
+    managed(RequiredFor::EarlyBinding, ("", "pods/binding"), &["create"]),
+    managed(RequiredFor::EarlyBinding, ("", "pods"), &["delete"]),
+    managed(RequiredFor::ForcedEnds, ("", "pods"), &["delete"]),
+    managed(
+        RequiredFor::SimulatedNodes,
+        ("", "nodes"),
+        &["create", "patch"],
+    ),
+    managed(
+        RequiredFor::SimulatedNodes,
+        ("", "nodes/status"),
+        &["patch"],
+    ),
     right(
-        (Role::System, Purpose::Always),
+        (Role::System, RequiredFor::Always),
         (LEASES, "leases", "outrigger"),
         &["get"],
     ),
     right(
-        (Role::System, Purpose::Always),
+        (Role::System, RequiredFor::Always),
         ("", "services", "kube-dns"),
         &["get"],
     ),
     right(
-        (Role::SystemManage, Purpose::Always),
+        (Role::SystemManage, RequiredFor::Always),
         (LEASES, "leases", "outrigger"),
         &["patch"],
     ),
     right(
-        (Role::SystemManage, Purpose::Always),
+        (Role::SystemManage, RequiredFor::Always),
         (LEASES, "leases", ""),
         &["create"],
     ),
     right(
-        (Role::SystemManage, Purpose::BootstrapTokens),
+        (Role::SystemManage, RequiredFor::BootstrapTokens),
         ("", "secrets", ""),
         &["create"],
     ),
 ];
 
 /// Those that a cluster takes in its mode, each once. Its Lease is called as it says.
-pub(crate) fn needed(cluster: &Cluster) -> Vec<Right<'_>> {
-    let manages = cluster.mode == Mode::Manage;
-    let mut all: Vec<Right<'_>> = Vec::new();
-    for mut own in RIGHTS.map(|own| -> Right<'_> { own }) {
+pub(crate) fn needed(cluster: &Cluster) -> Vec<RbacRule<'_>> {
+    let manages = cluster.mode == ManagementMode::Manage;
+    let mut all: Vec<RbacRule<'_>> = Vec::new();
+    for mut own in RIGHTS.map(|own| -> RbacRule<'_> { own }) {
         if own.resource == "leases" && own.name == "outrigger" {
             own.name = &cluster.lease.name;
         }
         let of_mode = manages || matches!(own.role, Role::Observe | Role::System);
-        let same = |other: &Right<'_>| {
+        let same = |other: &RbacRule<'_>| {
             (other.group, other.resource, other.name) == (own.group, own.resource, own.name)
                 && own.verbs.iter().all(|verb| other.verbs.contains(verb))
         };
@@ -307,8 +319,8 @@ pub(crate) fn needed(cluster: &Cluster) -> Vec<Right<'_>> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{RIGHTS, Right, Role, needed};
-    use crate::model::cluster::{Binding, Cluster, Mode};
+    use super::{RIGHTS, RbacRule, Role, needed};
+    use crate::model::cluster::{Binding, Cluster, ManagementMode};
 
     const CALLS: &str = include_str!(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -356,10 +368,10 @@ mod tests {
     #[test]
     fn what_is_only_observed_takes_no_right_to_change_anything() {
         let mut cluster = Cluster::default();
-        let reads = |own: &Right<'_>| own.verbs.iter().all(|verb| super::PROBED.contains(verb));
+        let reads = |own: &RbacRule<'_>| own.verbs.iter().all(|verb| super::PROBED.contains(verb));
         assert!(needed(&cluster).iter().all(reads));
         let observed = needed(&cluster).len();
-        cluster.mode = Mode::Manage;
+        cluster.mode = ManagementMode::Manage;
         let managed = needed(&cluster);
         assert!(managed.len() > observed && !managed.iter().all(reads));
         let count = managed.len();

@@ -1,7 +1,7 @@
 //! Lets the Nodes of a cluster go: what is taken off which, and whether it was.
 //! It must not know what is taken off, nor who asks for it.
 
-use crate::engine::command::{Answer, Command, FailureKind, NodePatch};
+use crate::engine::command::{Command, CommandResult, FailureKind, NodePatch};
 use crate::engine::release::release;
 use crate::kubernetes::client::Connection;
 use crate::kubernetes::commands;
@@ -10,7 +10,7 @@ use crate::kubernetes::watched_items::Seen;
 use crate::kubernetes_convert::Convert;
 use crate::kubernetes_convert::api_types::Node as Json;
 use crate::model::id::NodeName;
-use crate::model::watched_object::Object;
+use crate::model::watched_object::WatchedObject;
 use crate::outbound::fence;
 
 /// A Node that has changed meanwhile is looked at again so often.
@@ -43,14 +43,14 @@ pub(crate) async fn release_all(
             if !dry_run {
                 let patching = commands::execute(connection, Command::PatchNode(patch));
                 match fence::without(patching).await {
-                    Answer::Failed {
+                    CommandResult::Failed {
                         kind: FailureKind::Conflict,
                         ..
                     } if round < ROUNDS => {
                         again = true;
                         continue;
                     }
-                    Answer::Failed { kind, text } if kind != FailureKind::Gone => {
+                    CommandResult::Failed { kind, text } if kind != FailureKind::Gone => {
                         own.fault = Some(text);
                     }
                     _ => {}
@@ -69,7 +69,7 @@ async fn patches(connection: &Connection, installation: &str) -> Result<Vec<Node
     let api = kube::Api::<Seen<Json>>::all(connection.client.clone());
     let nodes = list(&api, None).await?.into_iter();
     let patch = |seen: Seen<Json>| match seen.object.convert() {
-        Object::Node(node) => release(&node, installation),
+        WatchedObject::Node(node) => release(&node, installation),
         _ => None,
     };
     Ok(nodes.filter_map(patch).collect())

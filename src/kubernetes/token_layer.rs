@@ -27,12 +27,12 @@ const REST: Duration = Duration::from_secs(5);
 
 /// A token, and until when it is good, if anybody knows.
 #[derive(Clone)]
-pub(crate) struct Token {
+pub(crate) struct BearerToken {
     pub(crate) text: String,
     pub(crate) until: Option<Timestamp>,
 }
 
-impl Token {
+impl BearerToken {
     /// How long it is used.
     fn lasts(&self) -> Duration {
         let Some(until) = self.until else {
@@ -52,23 +52,23 @@ impl Token {
 }
 
 /// What goes with each request, or why there is none.
-type Shown = Result<HeaderValue, String>;
+type TokenHeader = Result<HeaderValue, String>;
 
 /// Puts a token that is good into each request.
 #[derive(Clone)]
-pub(crate) struct Bearer {
-    shown: watch::Receiver<Shown>,
+pub(crate) struct TokenLayer {
+    shown: watch::Receiver<TokenHeader>,
     /// The API did not take the last.
     refused: Arc<Notify>,
 }
 
-impl Bearer {
+impl TokenLayer {
     /// Begins with a token. Others are made for as long as there is a client that uses them: one at
     /// a time, by something with a limit of its own.
     pub(crate) fn start(
         server: &str,
-        first: Token,
-        make: impl FnMut() -> BoxFuture<'static, Result<Token, String>> + Send + 'static,
+        first: BearerToken,
+        make: impl FnMut() -> BoxFuture<'static, Result<BearerToken, String>> + Send + 'static,
     ) -> Self {
         let (show, shown) = watch::channel(first.header());
         let refused = Arc::new(Notify::new());
@@ -84,7 +84,7 @@ impl Bearer {
 }
 
 #[cfg(test)]
-impl Bearer {
+impl TokenLayer {
     /// What goes with the next request.
     pub(crate) fn shown(&self) -> String {
         let shown = self.shown.borrow();
@@ -96,10 +96,10 @@ impl Bearer {
 /// Makes one token after the other.
 async fn renew(
     server: &str,
-    mut token: Token,
-    mut make: impl FnMut() -> BoxFuture<'static, Result<Token, String>>,
+    mut token: BearerToken,
+    mut make: impl FnMut() -> BoxFuture<'static, Result<BearerToken, String>>,
     refused: &Notify,
-    show: &watch::Sender<Shown>,
+    show: &watch::Sender<TokenHeader>,
 ) {
     let mut wait = token.lasts();
     loop {
@@ -128,7 +128,7 @@ async fn renew(
     }
 }
 
-impl<S> Layer<S> for Bearer {
+impl<S> Layer<S> for TokenLayer {
     type Service = Bearing<S>;
 
     fn layer(&self, inner: S) -> Bearing<S> {
@@ -142,7 +142,7 @@ impl<S> Layer<S> for Bearer {
 /// A client with tokens.
 pub(crate) struct Bearing<S> {
     inner: S,
-    bearer: Bearer,
+    bearer: TokenLayer,
 }
 
 impl<S, B> Service<Request<Body>> for Bearing<S>
@@ -203,13 +203,13 @@ mod tests {
         /// Tokens are good for so long; those that are made after the first are these in turn.
         fn start(life: Option<i64>, then: Vec<Result<&'static str, &'static str>>) -> Self {
             let until = move || life.map(|own| clock::now() + jiff::SignedDuration::from_secs(own));
-            let token = move |text: &str| Token {
+            let token = move |text: &str| BearerToken {
                 text: text.to_owned(),
                 until: until(),
             };
             let made = Arc::new(Mutex::new(0));
             let count = made.clone();
-            let bearer = Bearer::start("https://api.test", token("t0"), move || {
+            let bearer = TokenLayer::start("https://api.test", token("t0"), move || {
                 let mut made = count.lock().expect("whole");
                 let own = then.get(*made).copied().unwrap_or(Err("no more"));
                 *made += 1;

@@ -26,10 +26,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::engine::event::Event;
 use crate::model::cluster::{Cluster, WatchList};
-use crate::model::watched_object::{Kind, Object};
+use crate::model::watched_object::{ObjectKind, WatchedObject};
 
 use crate::host::text;
-use crate::kubernetes::api_error::{Cause, explained};
+use crate::kubernetes::api_error::{ApiErrorCode, explained};
 use crate::kubernetes::capacity_buffers;
 use crate::kubernetes::client::Connection;
 use crate::kubernetes::list::{ListError, PAGE, PAGE_TIME, list};
@@ -54,15 +54,15 @@ const SILENCE_TICKS: u32 = 30;
 const UNANSWERED_TICKS: u32 = 15;
 
 /// The watches of one cluster. They end when this is dropped.
-pub(crate) struct Watches {
-    anew: BTreeMap<Kind, Arc<Notify>>,
+pub(crate) struct ClusterWatches {
+    anew: BTreeMap<ObjectKind, Arc<Notify>>,
     broken: Arc<Notify>,
     _tasks: JoinSet<()>,
 }
 
-impl Watches {
+impl ClusterWatches {
     /// Drops the watch of a kind and begins it anew with a full listing.
-    pub(crate) fn rewatch(&self, kind: Kind) {
+    pub(crate) fn rewatch(&self, kind: ObjectKind) {
         if let Some(anew) = self.anew.get(&kind) {
             anew.notify_one();
         }
@@ -90,12 +90,12 @@ pub(crate) fn start(
     cluster: &Cluster,
     connection: &Connection,
     events: &mpsc::Sender<Event>,
-) -> Watches {
+) -> ClusterWatches {
     let poll = cluster
         .api
         .poll
         .and_then(|every| Duration::try_from(every).ok());
-    let mut watches = Watches {
+    let mut watches = ClusterWatches {
         anew: BTreeMap::new(),
         broken: Arc::default(),
         _tasks: JoinSet::new(),
@@ -104,7 +104,7 @@ pub(crate) fn start(
     let mut source = |kind| {
         let anew = Arc::new(Notify::new());
         watches.anew.insert(kind, anew.clone());
-        Source {
+        WatchSource {
             cluster: cluster.name.to_string(),
             connection: connection.clone(),
             events: events.clone(),
@@ -150,14 +150,14 @@ pub(crate) fn start(
 }
 
 /// How long a watch lasts. A list that is streamed has to come within that.
-fn watch_seconds(kind: Kind, streamed: bool) -> u32 {
+fn watch_seconds(kind: ObjectKind, streamed: bool) -> u32 {
     match kind {
-        Kind::Pod | Kind::Node if !streamed => WATCH_SECONDS_OF_PLACES,
+        ObjectKind::Pod | ObjectKind::Node if !streamed => WATCH_SECONDS_OF_PLACES,
         _ => WATCH_SECONDS,
     }
 }
 
-struct Source {
+struct WatchSource {
     cluster: String,
     connection: Connection,
     events: mpsc::Sender<Event>,
@@ -217,7 +217,7 @@ impl Health {
 }
 
 /// Watches a kind until nobody listens.
-async fn keep_watching<T: ApiKind + Convert>(source: Source)
+async fn keep_watching<T: ApiKind + Convert>(source: WatchSource)
 where
     Seen<T>: Resource<DynamicType = ()>,
 {
@@ -259,7 +259,7 @@ where
     }
 }
 
-async fn watch_once<T: ApiKind + Convert>(source: &Source, health: &mut Health) -> Over
+async fn watch_once<T: ApiKind + Convert>(source: &WatchSource, health: &mut Health) -> Over
 where
     Seen<T>: Resource<DynamicType = ()>,
 {
@@ -271,7 +271,10 @@ where
 }
 
 /// Follows one watcher.
-async fn stream<T: ApiKind + Convert>(source: &Source, health: &mut Health) -> Result<Over, Over>
+async fn stream<T: ApiKind + Convert>(
+    source: &WatchSource,
+    health: &mut Health,
+) -> Result<Over, Over>
 where
     Seen<T>: Resource<DynamicType = ()>,
 {
@@ -289,7 +292,7 @@ where
     let mut pulse = pulses.count(T::NOUN);
     let mut silent = 0;
     let mut listed = false;
-    let mut listing: Vec<Object> = Vec::new();
+    let mut listing: Vec<WatchedObject> = Vec::new();
     loop {
         let Ok(next) = timeout(TICK, watcher.next()).await else {
             let count = pulses.count(T::NOUN);
@@ -337,7 +340,7 @@ where
     }
 }
 
-impl Source {
+impl WatchSource {
     /// What went wrong, in words.
     fn told(&self, error: &watcher::Error) -> String {
         use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
@@ -358,13 +361,13 @@ impl Source {
         let Connection {
             server, kubeconfig, ..
         } = &self.connection;
-        Cause::Silent.told(&what, server, kubeconfig)
+        ApiErrorCode::Silent.told(&what, server, kubeconfig)
     }
 }
 
 /// Lists a kind again and again, for where a proxy cuts watches.
 async fn poll<T: ApiKind + Convert>(
-    source: &Source,
+    source: &WatchSource,
     every: Duration,
     health: &mut Health,
 ) -> Result<Over, Over>
@@ -419,10 +422,10 @@ mod tests {
     use tokio::sync::{Notify, mpsc};
     use tower::{BoxError, service_fn};
 
-    use super::{Source, json, keep_watching};
+    use super::{WatchSource, json, keep_watching};
     use crate::engine::event::Event;
     use crate::kubernetes::client::Connection;
-    use crate::model::watched_object::Kind;
+    use crate::model::watched_object::ObjectKind;
 
     #[tokio::test(start_paused = true)]
     async fn a_listing_that_nobody_answers_is_told_with_its_cause() {
@@ -432,7 +435,7 @@ mod tests {
             (Some(Duration::from_secs(5)), "no answer within 60 s ("),
         ] {
             let (events, mut told) = mpsc::channel(8);
-            let watch = tokio::spawn(keep_watching::<json::Pod>(Source {
+            let watch = tokio::spawn(keep_watching::<json::Pod>(WatchSource {
                 cluster: "demo".to_owned(),
                 connection: Connection::over(Client::new(service_fn(never), "default")),
                 events,
@@ -440,7 +443,7 @@ mod tests {
                 poll,
                 streamed: false,
             }));
-            let Some(Event::WatchLost(Kind::Pod, why)) = told.recv().await else {
+            let Some(Event::WatchLost(ObjectKind::Pod, why)) = told.recv().await else {
                 panic!("the watch is not lost")
             };
             assert!(why.starts_with(within), "{why}");

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Layer, Service};
 
 use crate::host::clock;
-use crate::model::watched_object::Kind;
+use crate::model::watched_object::ObjectKind;
 
 /// Time between the starts of two watches of a kind: the first after a watch that delivered
 /// something, doubled after each that did not, up to the second.
@@ -26,7 +26,7 @@ const APART: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// server sends about once a minute and just before a watch times out. The head of a response does
 /// not count, since a proxy gives one whether or not anything stands behind it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pulses(Arc<[Pulse; Kind::ALL.len()]>);
+pub(crate) struct WatchActivity(Arc<[Pulse; ObjectKind::ALL.len()]>);
 
 #[derive(Debug, Default)]
 struct Pulse {
@@ -61,18 +61,18 @@ impl Starts {
     }
 }
 
-impl Pulses {
+impl WatchActivity {
     /// How often something arrived so far.
-    pub(crate) fn count(&self, kind: Kind) -> u64 {
+    pub(crate) fn count(&self, kind: ObjectKind) -> u64 {
         self.of(kind).count.load(Ordering::Relaxed)
     }
 
-    fn beat(&self, kind: Kind) {
+    fn beat(&self, kind: ObjectKind) {
         self.of(kind).count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Waits until a watch may start.
-    async fn turn(&self, kind: Kind) {
+    async fn turn(&self, kind: ObjectKind) {
         let starts = &self.of(kind).starts;
         let start = starts
             .lock()
@@ -81,13 +81,13 @@ impl Pulses {
         sleep_until(start).await;
     }
 
-    fn of(&self, kind: Kind) -> &Pulse {
+    fn of(&self, kind: ObjectKind) -> &Pulse {
         // `Kind::ALL` is in the order of the declaration.
         &self.0[kind as usize]
     }
 }
 
-impl<S> Layer<S> for Pulses {
+impl<S> Layer<S> for WatchActivity {
     type Service = Pulsed<S>;
 
     fn layer(&self, inner: S) -> Pulsed<S> {
@@ -102,19 +102,19 @@ impl<S> Layer<S> for Pulses {
 #[derive(Debug)]
 pub(crate) struct Pulsed<S> {
     inner: S,
-    pulses: Pulses,
+    pulses: WatchActivity,
 }
 
-type Answer = Response<Box<DynBody>>;
+type WatchResponse = Response<Box<DynBody>>;
 
 impl<S> Service<Request<Body>> for Pulsed<S>
 where
-    S: Service<Request<Body>, Response = Answer, Error = BoxError>,
+    S: Service<Request<Body>, Response = WatchResponse, Error = BoxError>,
     S::Future: Send + 'static,
 {
-    type Response = Answer;
+    type Response = WatchResponse;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Answer, BoxError>>;
+    type Future = BoxFuture<'static, Result<WatchResponse, BoxError>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context)
@@ -149,10 +149,10 @@ where
 }
 
 /// The kind that a request asks to watch.
-fn watched(uri: &Uri) -> Option<Kind> {
+fn watched(uri: &Uri) -> Option<ObjectKind> {
     let watch = uri.query()?.split('&').any(|pair| pair == "watch=true");
     let plural = uri.path().rsplit('/').next()?;
-    Kind::ALL
+    ObjectKind::ALL
         .into_iter()
         .find(|kind| watch && kind.plural() == plural)
 }
@@ -163,7 +163,7 @@ mod tests {
 
     use super::{Starts, watched};
     use crate::host::clock;
-    use crate::model::watched_object::Kind;
+    use crate::model::watched_object::ObjectKind;
 
     #[test]
     fn watches_that_deliver_nothing_start_ever_less_often() {
@@ -186,11 +186,11 @@ mod tests {
         let check = |uri: &str, expect| assert_eq!(watched(&uri.parse().expect("uri")), expect);
         check(
             "/api/v1/pods?&watch=true&timeoutSeconds=30",
-            Some(Kind::Pod),
+            Some(ObjectKind::Pod),
         );
         check(
             "/apis/policy/v1/poddisruptionbudgets?watch=true",
-            Some(Kind::Pdb),
+            Some(ObjectKind::Pdb),
         );
         check("/api/v1/pods?&limit=500", None);
         check("/api/v1/pods/watch=true", None);
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn kinds_are_in_the_order_of_their_declaration() {
-        for (place, kind) in Kind::ALL.into_iter().enumerate() {
+        for (place, kind) in ObjectKind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, place);
         }
     }

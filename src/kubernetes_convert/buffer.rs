@@ -25,14 +25,14 @@ const PERCENTAGE_MAX: u32 = 10_000;
 #[serde(default)]
 pub(crate) struct CapacityBuffer {
     metadata: Meta,
-    spec: Spec,
+    spec: BufferSpecJson,
     status: Value,
 }
 
 /// What is read of a status, which anybody may have written.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Status {
+struct BufferStatusJson {
     pod_template_ref: Option<Named>,
     pod_template_generation: Option<i64>,
     replicas: Option<i64>,
@@ -54,7 +54,7 @@ struct StatusCondition {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Spec {
+struct BufferSpecJson {
     provisioning_strategy: Option<String>,
     pod_template_ref: Option<Named>,
     scalable_ref: Option<Named>,
@@ -74,7 +74,7 @@ struct Named {
 /// A PodTemplate of the core API.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Stored {
+pub(crate) struct StoredPodTemplate {
     metadata: Meta,
     template: PodTemplate,
 }
@@ -124,7 +124,7 @@ pub(crate) fn declared(api: &'static str, object: CapacityBuffer) -> Option<Decl
 
 /// A status, or none where it cannot be read.
 fn read_status(status: Value) -> Option<BufferStatus> {
-    let own: Option<Status> = serde_json::from_value(status).ok()?;
+    let own: Option<BufferStatusJson> = serde_json::from_value(status).ok()?;
     let own = own.unwrap_or_default();
     let conditions = own.conditions.into_iter().map(|own| Condition {
         kind: own.kind,
@@ -175,7 +175,7 @@ pub(crate) fn status(own: &BufferStatus) -> Value {
 }
 
 /// The buffer that a spec asks for, and the PodTemplate that it names, or what is wrong with it.
-fn wanted(own: &ObjectKey, spec: Spec) -> Result<(Buffer, Option<ObjectKey>), String> {
+fn wanted(own: &ObjectKey, spec: BufferSpecJson) -> Result<(Buffer, Option<ObjectKey>), String> {
     let ObjectKey { namespace, name } = own.clone();
     let count = |count: i64, most: u32| u32::try_from(count.max(0)).unwrap_or(most).min(most);
     let mut limits = Vec::new();
@@ -229,7 +229,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// What the pods of a PodTemplate are like, with its generation, or what is wrong with it.
-pub(crate) fn shape(stored: Stored) -> Result<(BufferPod, i64), String> {
+pub(crate) fn shape(stored: StoredPodTemplate) -> Result<(BufferPod, i64), String> {
     let generation = stored.metadata.generation;
     let pod = pod::template(&stored.metadata, stored.template);
     if let Some(defect) = pod.defects.first() {

@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::kubernetes_convert::api_types::{self as json};
 use crate::kubernetes_convert::{Convert, broken_pod};
 use crate::model::pod::Pod;
-use crate::model::watched_object::Object;
+use crate::model::watched_object::WatchedObject;
 use crate::text::sanitize;
 
 /// Why a text is no state of a cluster.
@@ -46,14 +46,14 @@ pub enum StateError {
 }
 
 /// Every object of a watched kind in one or more JSON documents, each a List or a single object.
-pub fn parse(text: &str) -> Result<Vec<Object>, StateError> {
+pub fn parse(text: &str) -> Result<Vec<WatchedObject>, StateError> {
     let mut objects = Vec::new();
     if text.trim_start_matches('\u{feff}').trim().is_empty() {
         return Err(StateError::NoKind);
     }
     let mut is_empty = true;
     let documents = serde_json::Deserializer::from_str(text.trim_start_matches('\u{feff}'));
-    for document in documents.into_iter::<Document>() {
+    for document in documents.into_iter::<StateDocument>() {
         let document = document.map_err(StateError::Json)?;
         let Some(kind) = document.kind else {
             return Err(StateError::NoKind);
@@ -83,7 +83,7 @@ pub fn parse(text: &str) -> Result<Vec<Object>, StateError> {
 
 /// A document: a list by its `items`, else an object.
 #[derive(Deserialize)]
-struct Document {
+struct StateDocument {
     kind: Option<String>,
     items: Option<Items>,
     #[serde(flatten)]
@@ -94,7 +94,7 @@ struct Document {
 struct Items(Vec<Item>);
 
 enum Item {
-    Read(Result<Option<Object>, StateError>),
+    Read(Result<Option<WatchedObject>, StateError>),
     Unnamed(Value),
 }
 
@@ -127,7 +127,7 @@ impl<'de> Deserialize<'de> for Items {
     }
 }
 
-fn read(item: Item, of: &str, index: usize) -> Result<Option<Object>, StateError> {
+fn read(item: Item, of: &str, index: usize) -> Result<Option<WatchedObject>, StateError> {
     let value = match item {
         Item::Read(object) => return object,
         Item::Unnamed(value) => value,
@@ -144,7 +144,7 @@ fn read(item: Item, of: &str, index: usize) -> Result<Option<Object>, StateError
 }
 
 /// An object of a kind that is read; none of other kinds.
-fn object(kind: &str, value: Value, index: usize) -> Result<Option<Object>, StateError> {
+fn object(kind: &str, value: Value, index: usize) -> Result<Option<WatchedObject>, StateError> {
     let read = match kind {
         "Pod" => return Ok(Some(pod(value, index))),
         "Node" => convert::<json::Node>(kind, value),
@@ -164,7 +164,10 @@ fn object(kind: &str, value: Value, index: usize) -> Result<Option<Object>, Stat
     read.map(Some)
 }
 
-fn convert<T: Convert + DeserializeOwned>(kind: &str, value: Value) -> Result<Object, StateError> {
+fn convert<T: Convert + DeserializeOwned>(
+    kind: &str,
+    value: Value,
+) -> Result<WatchedObject, StateError> {
     let name = value["metadata"]["name"]
         .as_str()
         .unwrap_or_default()
@@ -179,7 +182,7 @@ fn convert<T: Convert + DeserializeOwned>(kind: &str, value: Value) -> Result<Ob
 
 /// A pod, even one that makes no sense: it is told apart from the others by its name or, where it
 /// has none, by its place.
-fn pod(value: Value, index: usize) -> Object {
+fn pod(value: Value, index: usize) -> WatchedObject {
     let text = |field: &str| {
         value["metadata"][field]
             .as_str()
@@ -196,9 +199,9 @@ fn pod(value: Value, index: usize) -> Object {
     let gates = value["spec"]["schedulingGates"].as_array();
     let is_gated = gates.is_some_and(|gates| !gates.is_empty());
     match serde_json::from_value::<json::Pod>(value).map(Convert::convert) {
-        Ok(Object::Pod(pod)) if !tried && !is_gated && pod.node.is_none() => {
+        Ok(WatchedObject::Pod(pod)) if !tried && !is_gated && pod.node.is_none() => {
             // No scheduler has looked at it: in a plan it waits like those one has refused.
-            Object::Pod(Box::new(Pod {
+            WatchedObject::Pod(Box::new(Pod {
                 unschedulable: true,
                 held_back: None,
                 ..*pod
@@ -212,13 +215,13 @@ fn pod(value: Value, index: usize) -> Object {
 #[cfg(test)]
 mod tests {
     use super::parse;
-    use crate::model::watched_object::{Kind, Object};
+    use crate::model::watched_object::{ObjectKind, WatchedObject};
 
-    fn kinds(text: &str) -> Vec<Kind> {
+    fn kinds(text: &str) -> Vec<ObjectKind> {
         parse(text)
             .expect("it is read")
             .iter()
-            .map(Object::kind)
+            .map(WatchedObject::kind)
             .collect()
     }
 
@@ -226,11 +229,14 @@ mod tests {
     fn lists_and_single_objects_are_read_and_unknown_kinds_left_out() {
         let list = r#"{"apiVersion": "v1", "items": [{"kind": "Node", "metadata": {"name": "n"}},
             {"kind": "Secret"}, {"kind": "Pod"}], "kind": "List"}"#;
-        assert_eq!(kinds(list), [Kind::Node, Kind::Pod]);
+        assert_eq!(kinds(list), [ObjectKind::Node, ObjectKind::Pod]);
         let typed = r#"{"kind": "PodList", "items": [{"metadata": {"name": "p"}}]}"#;
-        assert_eq!(kinds(typed), [Kind::Pod]);
+        assert_eq!(kinds(typed), [ObjectKind::Pod]);
         let two = format!(r#"{{"kind": "Namespace", "metadata": {{"name": "a"}}}} {list}"#);
-        assert_eq!(kinds(&two), [Kind::Namespace, Kind::Node, Kind::Pod]);
+        assert_eq!(
+            kinds(&two),
+            [ObjectKind::Namespace, ObjectKind::Node, ObjectKind::Pod]
+        );
     }
 
     #[test]
@@ -239,7 +245,7 @@ mod tests {
             {"kind": "Pod", "metadata": {"namespace": "a", "name": "b"}, "spec": {"priority": "x"}},
             {"kind": "Pod", "metadata": {"namespace": "a", "name": "c"}}]}"#;
         let objects = parse(text).expect("it is read");
-        let [Object::Pod(broken), Object::Pod(sound)] = objects.as_slice() else {
+        let [WatchedObject::Pod(broken), WatchedObject::Pod(sound)] = objects.as_slice() else {
             panic!("two pods: {objects:?}")
         };
         assert_eq!((broken.key.name.as_str(), broken.defects.len()), ("b", 1));
@@ -260,7 +266,7 @@ mod tests {
             let text =
                 format!(r#"{{"kind": "Pod", "metadata": {{"name": "p"}}, "spec": {{{spec}}}}}"#);
             let objects = parse(&text).expect("it is read");
-            let [Object::Pod(pod)] = objects.as_slice() else {
+            let [WatchedObject::Pod(pod)] = objects.as_slice() else {
                 panic!("a pod: {objects:?}")
             };
             assert_eq!(pod.is_waiting(), expect, "{spec}");
@@ -278,7 +284,8 @@ mod tests {
             "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
             "spec": {"volumeName": "pv"}}]}"#;
         let objects = parse(text).expect("it is read");
-        let [Object::Pod(pod), Object::VolumeClaim(claim)] = objects.as_slice() else {
+        let [WatchedObject::Pod(pod), WatchedObject::VolumeClaim(claim)] = objects.as_slice()
+        else {
             panic!("a pod and its claim: {objects:?}")
         };
         assert!(pod.gang.is_some() && pod.spread.len() == 1 && pod.scheduler == "volcano");
@@ -297,7 +304,7 @@ mod tests {
     fn a_pod_without_a_name_is_known_by_its_place() {
         let text = r#"{"kind": "List", "items": [{"kind": "Node"}, {"kind": "Pod"}]}"#;
         let objects = parse(text).expect("it is read");
-        let Some(Object::Pod(pod)) = objects.get(1) else {
+        let Some(WatchedObject::Pod(pod)) = objects.get(1) else {
             panic!("a pod: {objects:?}")
         };
         assert_eq!(pod.key.name, "(item 1)");

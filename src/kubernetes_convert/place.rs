@@ -6,7 +6,7 @@ use crate::kubernetes_convert::api_types::{
     PreferredPods, SpreadConstraint,
 };
 use crate::kubernetes_convert::selector;
-use crate::model::affinity::{Gang, PodTerm, Preferred, Spread};
+use crate::model::affinity::{Gang, PodTerm, Preferred, TopologySpread};
 use crate::model::labels::Labels;
 use crate::model::requirement::Requirements;
 use crate::model::selector::Selector;
@@ -129,7 +129,11 @@ fn selected(
 }
 
 /// How it is spread.
-pub(super) fn spread(spec: &PodSpec, own: &Labels, defects: &mut Vec<String>) -> Vec<Spread> {
+pub(super) fn spread(
+    spec: &PodSpec,
+    own: &Labels,
+    defects: &mut Vec<String>,
+) -> Vec<TopologySpread> {
     const WHAT: &str = "the topology spread constraints";
     let mut read = Vec::new();
     for constraint in few(&spec.topology_spread_constraints, WHAT, defects) {
@@ -141,7 +145,10 @@ pub(super) fn spread(spec: &PodSpec, own: &Labels, defects: &mut Vec<String>) ->
     read
 }
 
-fn spread_constraint(constraint: &SpreadConstraint, own: &Labels) -> Result<Spread, String> {
+fn spread_constraint(
+    constraint: &SpreadConstraint,
+    own: &Labels,
+) -> Result<TopologySpread, String> {
     let positive = |name: &str, number: i64| {
         let positive = u32::try_from(number).ok().filter(|number| *number > 0);
         positive.ok_or_else(|| format!("{name} {number} is no count from 1 on"))
@@ -156,7 +163,7 @@ fn spread_constraint(constraint: &SpreadConstraint, own: &Labels) -> Result<Spre
         return Err("a constraint has no topologyKey".to_owned());
     }
     let keys = (&constraint.match_label_keys[..], &[][..]);
-    Ok(Spread {
+    Ok(TopologySpread {
         selector: selected(constraint.label_selector.as_ref(), keys, own)?,
         topology_key: constraint.topology_key.clone(),
         max_skew: positive("maxSkew", constraint.max_skew)?,

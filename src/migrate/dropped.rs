@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Something that could not be carried over, or that is not there and has to be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Loss {
+pub struct DroppedField {
     /// Whose it is, such as `NodePool/general`; empty where the path says it.
     pub of: String,
     /// Its path.
@@ -16,7 +16,7 @@ pub struct Loss {
     pub missing: bool,
 }
 
-impl fmt::Display for Loss {
+impl fmt::Display for DroppedField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = match self.of.as_str() {
             "" => String::new(),
@@ -29,12 +29,12 @@ impl fmt::Display for Loss {
 
 /// What is lost of one object.
 #[derive(Debug, Default)]
-pub(crate) struct Losses {
+pub(crate) struct DroppedFields {
     pub(crate) of: String,
-    pub(crate) all: Vec<Loss>,
+    pub(crate) all: Vec<DroppedField>,
 }
 
-impl Losses {
+impl DroppedFields {
     pub(crate) fn of(of: impl Into<String>) -> Self {
         Self {
             of: of.into(),
@@ -43,7 +43,7 @@ impl Losses {
     }
 
     pub(crate) fn add(&mut self, path: impl Into<String>, why: impl Into<String>) {
-        self.all.push(Loss {
+        self.all.push(DroppedField {
             of: self.of.clone(),
             path: path.into(),
             why: why.into(),

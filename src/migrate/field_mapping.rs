@@ -3,21 +3,21 @@
 
 use serde_json::{Map, Value};
 
-use crate::migrate::dropped::{Losses, joined};
-use crate::migrate::hcl::{Body, Item};
+use crate::migrate::dropped::{DroppedFields, joined};
+use crate::migrate::hcl::{HclBody, HclItem};
 
 /// A field of Karpenter's with the argument or block that says the same.
-pub(crate) struct Row {
+pub(crate) struct FieldMapping {
     /// Path of the field within its object.
     pub(crate) field: &'static str,
     /// Name of the argument or block; `block.argument` where it stands in a block of its own.
     pub(crate) name: &'static str,
     /// How one becomes the other.
-    pub(crate) shape: Shape,
+    pub(crate) shape: FieldKind,
 }
 
 /// How a field becomes an argument or block, and back.
-pub(crate) enum Shape {
+pub(crate) enum FieldKind {
     /// A text.
     Text,
     /// A text that is not there where it is empty.
@@ -47,37 +47,37 @@ pub(crate) enum Shape {
     /// A map of quantities.
     Quantities,
     /// An object that is a block.
-    Block(&'static [Row]),
+    Block(&'static [FieldMapping]),
     /// A list of objects, each a block; the field that becomes its label.
-    Blocks(Option<&'static str>, &'static [Row]),
+    Blocks(Option<&'static str>, &'static [FieldMapping]),
     /// What is done by hand: it is known, and nothing else.
     ByHand,
 }
 
 /// A row of a table.
-pub(crate) const fn row(field: &'static str, name: &'static str, shape: Shape) -> Row {
-    Row { field, name, shape }
+pub(crate) const fn row(field: &'static str, name: &'static str, shape: FieldKind) -> FieldMapping {
+    FieldMapping { field, name, shape }
 }
 
 /// Takes the fields of a table out of an object, and gives what they say.
 pub(crate) fn import(
-    rows: &[Row],
+    rows: &[FieldMapping],
     object: &mut Map<String, Value>,
     path: &str,
-    body: &mut Body,
-    losses: &mut Losses,
+    body: &mut HclBody,
+    losses: &mut DroppedFields,
 ) {
     for row in rows {
-        if matches!(row.shape, Shape::ByHand) {
+        if matches!(row.shape, FieldKind::ByHand) {
             continue;
         }
         let value = take(object, row.field);
-        let empty = |own: &Value| matches!(row.shape, Shape::Filled) && *own == "";
+        let empty = |own: &Value| matches!(row.shape, FieldKind::Filled) && *own == "";
         if let Some(value) = value.filter(|own| !empty(own)) {
             let at = joined(path, row.field);
             match row.name.split_once('.') {
                 Some((block, name)) => {
-                    let mut more = Body::default();
+                    let mut more = HclBody::default();
                     import_one(row, name, value, &at, &mut more, losses);
                     body.add_within(block, more);
                 }
@@ -89,22 +89,22 @@ pub(crate) fn import(
 }
 
 fn import_one(
-    row: &Row,
+    row: &FieldMapping,
     name: &'static str,
     value: Value,
     at: &str,
-    body: &mut Body,
-    losses: &mut Losses,
+    body: &mut HclBody,
+    losses: &mut DroppedFields,
 ) {
     match (&row.shape, value) {
-        (Shape::Block(rows), Value::Object(mut object)) => {
-            let mut inner = Body::default();
+        (FieldKind::Block(rows), Value::Object(mut object)) => {
+            let mut inner = HclBody::default();
             import(rows, &mut object, at, &mut inner, losses);
             if !inner.is_empty() {
                 body.block(name, None, inner);
             }
         }
-        (Shape::Blocks(label, rows), Value::Array(items)) => {
+        (FieldKind::Blocks(label, rows), Value::Array(items)) => {
             for (index, item) in items.into_iter().enumerate() {
                 let at = format!("{at}[{index}]");
                 let Value::Object(mut object) = item else {
@@ -115,7 +115,7 @@ fn import_one(
                     let value = take(&mut object, field);
                     value.as_ref().and_then(text).unwrap_or_default()
                 });
-                let mut inner = Body::default();
+                let mut inner = HclBody::default();
                 import(rows, &mut object, &at, &mut inner, losses);
                 body.block(name, label.as_deref(), inner);
             }
@@ -129,15 +129,15 @@ fn import_one(
 
 /// Reports what no row has taken.
 fn leftovers(
-    rows: &[Row],
+    rows: &[FieldMapping],
     object: &Map<String, Value>,
     (within, path): (&str, &str),
-    losses: &mut Losses,
+    losses: &mut DroppedFields,
 ) {
     for (key, value) in object {
         let step = joined(within, key);
-        let inside = |row: &Row| row.field.starts_with(&format!("{step}."));
-        let own = |row: &Row| matches!(row.shape, Shape::ByHand) && row.field == step;
+        let inside = |row: &FieldMapping| row.field.starts_with(&format!("{step}."));
+        let own = |row: &FieldMapping| matches!(row.shape, FieldKind::ByHand) && row.field == step;
         match value {
             Value::Null => {}
             Value::Object(inner) if rows.iter().any(inside) => {
@@ -187,7 +187,7 @@ pub(crate) fn text(value: &Value) -> Option<String> {
 type Words = &'static [(&'static str, &'static str)];
 
 /// A value of Karpenter's in our words.
-fn ours(shape: &Shape, value: &Value) -> Result<Value, String> {
+fn ours(shape: &FieldKind, value: &Value) -> Result<Value, String> {
     let texts = |what: &str| text(value).ok_or_else(|| format!("it is not {what}"));
     let word = |words: Words, value: &Value| {
         let text = text(value).ok_or("it is no text")?;
@@ -201,39 +201,39 @@ fn ours(shape: &Shape, value: &Value) -> Result<Value, String> {
             .ok_or("it is no integer, and expressions are not carried".to_owned())
     };
     match shape {
-        Shape::Text | Shape::Filled | Shape::Size => texts("a text").map(Value::from),
-        Shape::Allowance => texts("a number").map(plain),
-        Shape::Flag => value
+        FieldKind::Text | FieldKind::Filled | FieldKind::Size => texts("a text").map(Value::from),
+        FieldKind::Allowance => texts("a number").map(plain),
+        FieldKind::Flag => value
             .as_bool()
             .map(Value::from)
             .ok_or("it is no bool".to_owned()),
-        Shape::Whole => whole().map(Value::from),
-        Shape::Number => {
+        FieldKind::Whole => whole().map(Value::from),
+        FieldKind::Number => {
             let number = texts("a number")?.parse().ok().map(number);
             number.ok_or_else(|| "it is no number".to_owned())
         }
-        Shape::Words(words) => word(words, value),
-        Shape::SomeOf(words) => {
+        FieldKind::Words(words) => word(words, value),
+        FieldKind::SomeOf(words) => {
             let items = value.as_array().ok_or("it is no list")?;
             let items: Result<Vec<Value>, String> =
                 items.iter().map(|item| word(words, item)).collect();
             items.map(Value::Array)
         }
-        Shape::Duration => match texts("a duration")?.as_str() {
+        FieldKind::Duration => match texts("a duration")?.as_str() {
             "Never" => Ok(Value::from("never")),
             text => Ok(Value::from(text)),
         },
-        Shape::Seconds => whole().map(|seconds| Value::from(format!("{seconds}s"))),
-        Shape::Texts => {
+        FieldKind::Seconds => whole().map(|seconds| Value::from(format!("{seconds}s"))),
+        FieldKind::Texts => {
             let items = value.as_array().ok_or("it is no list")?;
             let items: Option<Vec<String>> = items.iter().map(text).collect();
             items
                 .map(Value::from)
                 .ok_or("it is no list of texts".to_owned())
         }
-        Shape::Map | Shape::Quantities => {
+        FieldKind::Map | FieldKind::Quantities => {
             let items = value.as_object().ok_or("it is no map")?;
-            let amounts = matches!(shape, Shape::Quantities);
+            let amounts = matches!(shape, FieldKind::Quantities);
             let each = |(key, item): (&String, &Value)| {
                 let text = text(item)?;
                 let item = if amounts {
@@ -248,8 +248,8 @@ fn ours(shape: &Shape, value: &Value) -> Result<Value, String> {
                 .map(Value::Object)
                 .ok_or("it is no map of texts".to_owned())
         }
-        Shape::Block(_) | Shape::ByHand => Err("it is no object".to_owned()),
-        Shape::Blocks(..) => Err("it is no list".to_owned()),
+        FieldKind::Block(_) | FieldKind::ByHand => Err("it is no object".to_owned()),
+        FieldKind::Blocks(..) => Err("it is no list".to_owned()),
     }
 }
 
@@ -269,11 +269,11 @@ fn number(value: f64) -> Value {
 
 /// Takes the arguments and blocks of a table out of a body, and gives the object they make.
 pub(crate) fn export(
-    rows: &[Row],
-    body: &mut Body,
+    rows: &[FieldMapping],
+    body: &mut HclBody,
     path: &str,
     object: &mut Map<String, Value>,
-    losses: &mut Losses,
+    losses: &mut DroppedFields,
 ) {
     for row in rows {
         match row.name.split_once('.') {
@@ -288,17 +288,17 @@ pub(crate) fn export(
 }
 
 fn export_one(
-    row: &Row,
+    row: &FieldMapping,
     name: &str,
-    body: &mut Body,
+    body: &mut HclBody,
     path: &str,
     object: &mut Map<String, Value>,
-    losses: &mut Losses,
+    losses: &mut DroppedFields,
 ) {
     let at = joined(path, row.name);
     match &row.shape {
-        Shape::ByHand => {}
-        Shape::Block(rows) => {
+        FieldKind::ByHand => {}
+        FieldKind::Block(rows) => {
             if let Some(mut block) = body.take_blocks(name).pop() {
                 let mut inner = Map::new();
                 export(rows, &mut block.body, &at, &mut inner, losses);
@@ -306,7 +306,7 @@ fn export_one(
                 put(object, row.field, Value::Object(inner));
             }
         }
-        Shape::Blocks(label, rows) => {
+        FieldKind::Blocks(label, rows) => {
             let mut items = Vec::new();
             for (index, mut block) in body.take_blocks(name).into_iter().enumerate() {
                 let mut inner = Map::new();
@@ -334,16 +334,16 @@ fn export_one(
 }
 
 /// Reports what no row has taken of a body.
-pub(crate) fn report_rest(body: &Body, path: &str, losses: &mut Losses) {
+pub(crate) fn report_rest(body: &HclBody, path: &str, losses: &mut DroppedFields) {
     for item in &body.items {
         match item {
-            Item::Argument(name, _) => losses.add(joined(path, name), why_not(name)),
-            Item::Block(block) if block.body.is_empty() => {}
-            Item::Block(block) if block.label.is_none() && block.kind == "disruption" => {
+            HclItem::Argument(name, _) => losses.add(joined(path, name), why_not(name)),
+            HclItem::Block(block) if block.body.is_empty() => {}
+            HclItem::Block(block) if block.label.is_none() && block.kind == "disruption" => {
                 report_rest(&block.body, &joined(path, block.kind), losses);
             }
-            Item::Block(block) => losses.add(joined(path, block.kind), why_not(block.kind)),
-            Item::Comment(_) => {}
+            HclItem::Block(block) => losses.add(joined(path, block.kind), why_not(block.kind)),
+            HclItem::Comment(_) => {}
         }
     }
 }
@@ -365,7 +365,7 @@ fn why_not(name: &str) -> &'static str {
 }
 
 /// A value of ours in Karpenter's words.
-fn theirs(shape: &Shape, value: Value) -> Result<Value, String> {
+fn theirs(shape: &FieldKind, value: Value) -> Result<Value, String> {
     let word = |words: Words, value: &Value| {
         let text = value.as_str().unwrap_or_default();
         let found = words.iter().find(|(_, ours)| *ours == text);
@@ -381,23 +381,23 @@ fn theirs(shape: &Shape, value: Value) -> Result<Value, String> {
     };
     match shape {
         // Karpenter knows no exponents.
-        Shape::Number => value
+        FieldKind::Number => value
             .as_f64()
             .map(|number| Value::from(number.to_string()))
             .ok_or_else(|| "it is no number".to_owned()),
-        Shape::Size => size(&value),
-        Shape::Allowance => Ok(text(&value).map_or(value, Value::from)),
-        Shape::Words(words) => word(words, &value),
-        Shape::SomeOf(words) => {
+        FieldKind::Size => size(&value),
+        FieldKind::Allowance => Ok(text(&value).map_or(value, Value::from)),
+        FieldKind::Words(words) => word(words, &value),
+        FieldKind::SomeOf(words) => {
             let items = value.as_array().into_iter().flatten();
             let items: Result<Vec<Value>, String> = items.map(|item| word(words, item)).collect();
             items.map(Value::Array)
         }
-        Shape::Duration => match duration()?.as_str() {
+        FieldKind::Duration => match duration()?.as_str() {
             "never" => Ok(Value::from("Never")),
             text => Ok(Value::from(text)),
         },
-        Shape::Seconds => {
+        FieldKind::Seconds => {
             let text = duration()?;
             let length = crate::model::duration::parse_go(&text);
             let length = length.ok_or("Karpenter knows no such duration")?;

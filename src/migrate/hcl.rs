@@ -9,7 +9,7 @@ use crate::migrate::hcl::literal::{key, list_or_map, quoted, spelled};
 
 /// What an argument is.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Term {
+pub(crate) enum HclValue {
     /// A value.
     Value(Value),
     /// A block of this type and name.
@@ -18,57 +18,58 @@ pub(crate) enum Term {
 
 /// What a body has, in order.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Item {
-    Argument(&'static str, Term),
-    Block(Block),
+pub(crate) enum HclItem {
+    Argument(&'static str, HclValue),
+    Block(HclBlock),
     Comment(String),
 }
 
 /// A block.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Block {
+pub(crate) struct HclBlock {
     pub(crate) kind: &'static str,
     pub(crate) label: Option<String>,
-    pub(crate) body: Body,
+    pub(crate) body: HclBody,
 }
 
 /// What stands between braces, or in a file.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Body {
-    pub(crate) items: Vec<Item>,
+pub(crate) struct HclBody {
+    pub(crate) items: Vec<HclItem>,
 }
 
-impl Body {
+impl HclBody {
     pub(crate) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
-        let term = Term::Value(value.into());
-        self.items.push(Item::Argument(name, term));
+        let term = HclValue::Value(value.into());
+        self.items.push(HclItem::Argument(name, term));
     }
 
     pub(crate) fn refer(&mut self, name: &'static str, kind: &'static str, to: &str) {
-        let term = Term::Reference(kind, to.to_owned());
-        self.items.push(Item::Argument(name, term));
+        let term = HclValue::Reference(kind, to.to_owned());
+        self.items.push(HclItem::Argument(name, term));
     }
 
     pub(crate) fn comment(&mut self, text: impl Into<String>) {
-        self.items.push(Item::Comment(text.into()));
+        self.items.push(HclItem::Comment(text.into()));
     }
 
     /// Adds a block, and gives its body.
-    pub(crate) fn block(&mut self, kind: &'static str, label: Option<&str>, body: Body) {
+    pub(crate) fn block(&mut self, kind: &'static str, label: Option<&str>, body: HclBody) {
         let label = label.map(str::to_owned);
-        self.items.push(Item::Block(Block { kind, label, body }));
+        self.items
+            .push(HclItem::Block(HclBlock { kind, label, body }));
     }
 
     /// The body of the first block of this type.
-    pub(crate) fn inner(&mut self, kind: &str) -> Option<&mut Body> {
+    pub(crate) fn inner(&mut self, kind: &str) -> Option<&mut HclBody> {
         self.items.iter_mut().find_map(|item| match item {
-            Item::Block(block) if block.kind == kind => Some(&mut block.body),
+            HclItem::Block(block) if block.kind == kind => Some(&mut block.body),
             _ => None,
         })
     }
 
     /// Adds to the one block of this type, which is made where there is none.
-    pub(crate) fn add_within(&mut self, kind: &'static str, more: Body) {
+    pub(crate) fn add_within(&mut self, kind: &'static str, more: HclBody) {
         match self.inner(kind) {
             Some(own) => own.items.extend(more.items),
             None if more.is_empty() => {}
@@ -77,13 +78,13 @@ impl Body {
     }
 
     /// Takes an argument out.
-    pub(crate) fn take(&mut self, name: &str) -> Option<Term> {
+    pub(crate) fn take(&mut self, name: &str) -> Option<HclValue> {
         let place = self.items.iter().position(|item| match item {
-            Item::Argument(own, _) => *own == name,
+            HclItem::Argument(own, _) => *own == name,
             _ => false,
         })?;
         match self.items.remove(place) {
-            Item::Argument(_, term) => Some(term),
+            HclItem::Argument(_, term) => Some(term),
             _ => None,
         }
     }
@@ -91,17 +92,17 @@ impl Body {
     /// Takes an argument out that is a value.
     pub(crate) fn take_value(&mut self, name: &str) -> Option<Value> {
         match self.take(name)? {
-            Term::Value(value) => Some(value),
-            Term::Reference(..) => None,
+            HclValue::Value(value) => Some(value),
+            HclValue::Reference(..) => None,
         }
     }
 
     /// Takes all blocks of a type out.
-    pub(crate) fn take_blocks(&mut self, kind: &str) -> Vec<Block> {
+    pub(crate) fn take_blocks(&mut self, kind: &str) -> Vec<HclBlock> {
         let (mut taken, mut rest) = (Vec::new(), Vec::new());
         for item in std::mem::take(&mut self.items) {
             match item {
-                Item::Block(block) if block.kind == kind => taken.push(block),
+                HclItem::Block(block) if block.kind == kind => taken.push(block),
                 other => rest.push(other),
             }
         }
@@ -118,7 +119,7 @@ impl Body {
 /// A text, and which of its lines say what: first and last line, from one, with the place of the
 /// item in the tree.
 #[derive(Debug, Default)]
-pub(crate) struct Printed {
+pub(crate) struct PrintedHcl {
     pub(crate) text: String,
     places: Vec<(usize, usize, Vec<usize>)>,
     line: usize,
@@ -127,9 +128,9 @@ pub(crate) struct Printed {
 /// Columns of a line that is not broken.
 const COLUMNS: usize = 100;
 
-impl Printed {
+impl PrintedHcl {
     /// The text of a body.
-    pub(crate) fn of(body: &Body) -> Self {
+    pub(crate) fn of(body: &HclBody) -> Self {
         let mut own = Self::default();
         own.body(body, &mut Vec::new());
         own
@@ -155,7 +156,7 @@ impl Printed {
         }
     }
 
-    fn body(&mut self, body: &Body, path: &mut Vec<usize>) {
+    fn body(&mut self, body: &HclBody, path: &mut Vec<usize>) {
         let depth = path.len();
         for (index, item) in body.items.iter().enumerate() {
             path.push(index);
@@ -164,26 +165,26 @@ impl Printed {
             }
             let first = self.line + 1;
             match item {
-                Item::Argument(name, term) => self.argument(depth, name, term),
-                Item::Comment(text) => {
+                HclItem::Argument(name, term) => self.argument(depth, name, term),
+                HclItem::Comment(text) => {
                     for line in text.lines() {
                         self.put(depth, format!("# {line}").trim_end());
                     }
                 }
-                Item::Block(block) => self.block(block, depth, path),
+                HclItem::Block(block) => self.block(block, depth, path),
             }
             self.places.push((first, self.line, path.clone()));
             path.pop();
         }
     }
 
-    fn block(&mut self, block: &Block, depth: usize, path: &mut Vec<usize>) {
+    fn block(&mut self, block: &HclBlock, depth: usize, path: &mut Vec<usize>) {
         let label = block.label.as_ref();
         let label = label.map_or_else(String::new, |label| format!(" {}", quoted(label)));
         let head = format!("{}{label}", block.kind);
         let short = match block.body.items.as_slice() {
             [] => Some(format!("{head} {{}}")),
-            [Item::Argument(name, term)] if depth > 0 => {
+            [HclItem::Argument(name, term)] if depth > 0 => {
                 let one = format!("{head} {{ {name} = {} }}", one_line(term));
                 let fits = depth * 2 + one.chars().count() <= COLUMNS && !one.contains('\n');
                 fits.then_some(one)
@@ -199,11 +200,11 @@ impl Printed {
         self.put(depth, "}");
     }
 
-    fn argument(&mut self, depth: usize, name: &str, term: &Term) {
+    fn argument(&mut self, depth: usize, name: &str, term: &HclValue) {
         let one = format!("{name} = {}", one_line(term));
         let value = match term {
-            Term::Value(value) => value,
-            Term::Reference(..) => return self.put(depth, &one),
+            HclValue::Value(value) => value,
+            HclValue::Reference(..) => return self.put(depth, &one),
         };
         if let Value::String(text) = value {
             // What has several lines keeps its own indent.
@@ -242,10 +243,10 @@ fn entries(items: &Map<String, Value>) -> Vec<String> {
         .collect()
 }
 
-fn one_line(term: &Term) -> String {
+fn one_line(term: &HclValue) -> String {
     match term {
-        Term::Value(value) => list_or_map(value),
-        Term::Reference(kind, name) if key(name) == *name => format!("{kind}.{name}"),
-        Term::Reference(kind, name) => format!("{kind}[{}]", quoted(name)),
+        HclValue::Value(value) => list_or_map(value),
+        HclValue::Reference(kind, name) if key(name) == *name => format!("{kind}.{name}"),
+        HclValue::Reference(kind, name) => format!("{kind}[{}]", quoted(name)),
     }
 }

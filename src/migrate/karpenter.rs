@@ -20,5 +20,5 @@ pub mod import;
 mod to_hcl;
 pub mod export;
 
-pub use crate::migrate::dropped::Loss;
+pub use crate::migrate::dropped::DroppedField;
 pub use crate::migrate::manifests::DocumentError;

@@ -43,7 +43,7 @@ pub enum DocumentError {
 
 /// An object.
 #[derive(Clone, Debug)]
-pub(crate) struct Document {
+pub(crate) struct Manifest {
     /// The file it is from.
     pub(crate) file: String,
     /// Group of its API; empty for the core.
@@ -62,7 +62,7 @@ pub(crate) struct Document {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Documents {
     /// The objects, in order.
-    pub(crate) objects: Vec<Document>,
+    pub(crate) objects: Vec<Manifest>,
     /// How many documents say no kind: among several files there are some of Helm or Kustomize.
     pub(crate) strange: usize,
 }
@@ -125,7 +125,7 @@ fn flatten(
     value: Value,
     (file, place): (&str, &str),
     of: Option<(&str, &str)>,
-    all: &mut Vec<Document>,
+    all: &mut Vec<Manifest>,
 ) -> Result<(), String> {
     let Value::Object(mut object) = value else {
         return Err(place.to_owned());
@@ -169,7 +169,7 @@ fn flatten(
     let (name, namespace) = (text("name"), text("namespace"));
     take(&mut object, "status");
     let (group, version) = api.rsplit_once('/').unwrap_or(("", &api));
-    all.push(Document {
+    all.push(Manifest {
         file: file.to_owned(),
         group: group.to_owned(),
         version: version.to_owned(),

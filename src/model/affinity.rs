@@ -35,7 +35,7 @@ static NO_LABELS: Labels = Labels::new();
 
 /// How evenly pods are spread over the values of a label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Spread {
+pub struct TopologySpread {
     /// The pods that are counted, in the pod's own namespace; none counts no pod. What
     /// `matchLabelKeys` name is in it.
     pub selector: Option<Selector>,

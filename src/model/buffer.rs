@@ -130,7 +130,7 @@ impl Buffer {
         let scale = u32::try_from(own.len()).unwrap_or(u32::MAX);
         let newest = own.into_iter().max_by_key(|pod| (pod.created, &pod.key));
         let pattern = self.pattern(newest)?;
-        let count = replicas(&Wanted {
+        let count = replicas(&BufferSize {
             replicas: self.replicas,
             percentage: self.percentage,
             scale,
@@ -197,7 +197,7 @@ pub fn buffer_of(key: &PodKey) -> Option<&str> {
 
 /// What decides for how many pods a buffer keeps room.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct BufferSize<'a> {
     /// So many.
     pub replicas: Option<u32>,
     /// So many in a hundred of the workload's.
@@ -215,7 +215,7 @@ pub struct Wanted<'a> {
 ///
 /// A percentage of no pods is none, even beside limits alone. Karpenter then takes the limits for
 /// what is wanted, so that a workload scaled to nothing costs the most.
-pub fn replicas(wanted: &Wanted<'_>) -> u32 {
+pub fn replicas(wanted: &BufferSize<'_>) -> u32 {
     let share = wanted.percentage.map(|percentage| {
         let pods = u64::from(wanted.scale) * u64::from(percentage);
         u32::try_from(pods.div_ceil(100)).unwrap_or(u32::MAX)
@@ -234,7 +234,9 @@ pub fn replicas(wanted: &Wanted<'_>) -> u32 {
 mod tests {
     use jiff::{SignedDuration, Timestamp};
 
-    use super::{Buffer, BufferPod, PODS_MAX, Scalable, ScalableKind, Wanted, buffer_of, replicas};
+    use super::{
+        Buffer, BufferPod, BufferSize, PODS_MAX, Scalable, ScalableKind, buffer_of, replicas,
+    };
     use crate::model::id::{PodKey, PoolName};
     use crate::model::labels::{Labels, POOL};
     use crate::model::pod::{Owner, Pod, PodPhase};
@@ -293,7 +295,7 @@ mod tests {
                 .iter()
                 .map(|(name, most)| ((*name).to_owned(), *most));
             let limits: Vec<(String, i64)> = own.collect();
-            let wanted = Wanted {
+            let wanted = BufferSize {
                 replicas: count,
                 percentage,
                 scale,

@@ -103,7 +103,7 @@ pub struct RoomCount {
 }
 
 /// Where each buffer has its room; none of those of which it is not known what their pods are like.
-pub type Rooms = BTreeMap<String, Option<RoomCount>>;
+pub type BufferRooms = BTreeMap<String, Option<RoomCount>>;
 
 impl BufferStatus {
     /// Whether it says the same, whenever that came to be.

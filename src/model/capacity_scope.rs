@@ -5,7 +5,7 @@ use crate::model::id::ClusterName;
 
 /// Who sells capacity: what one cluster is refused there, all that buy there are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Market {
+pub enum CapacityScope {
     /// A region of an account: that of the role that is assumed, by its id, or the daemon's own.
     Region(String, Option<String>),
     /// A simulated cloud at an address.
@@ -14,7 +14,7 @@ pub enum Market {
     Own(ClusterName),
 }
 
-impl Market {
+impl CapacityScope {
     /// That of a cluster.
     pub fn of(cluster: &Cluster) -> Self {
         match &cluster.simulated {

@@ -19,7 +19,7 @@ use crate::model::taint::{Effect, Taint};
 
 /// How far a claim's life has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Phase {
+pub enum ClaimPhase {
     /// Decided, not asked for yet.
     Planned,
     /// Asked for, no answer yet.
@@ -38,7 +38,7 @@ pub enum Phase {
     Gone,
 }
 
-impl Phase {
+impl ClaimPhase {
     /// The spelling in logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -121,14 +121,14 @@ pub const TAGS_OF_ONE_CLAIM: [&str; 10] = [
 /// Where a claim was launched from: what tells a claim of this cluster from one that a daemon has
 /// launched for another cluster of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
+pub struct ClaimOrigin {
     /// The cluster's UID; none of a launch of 0.1.
     pub cluster_uid: Option<ClusterUid>,
     /// The Lease under which it was launched, `NAMESPACE/NAME`; none of a launch of 0.1.
     pub lease: Option<String>,
 }
 
-impl Origin {
+impl ClaimOrigin {
     fn tags(&self) -> impl Iterator<Item = (String, String)> {
         let uid = self.cluster_uid.as_ref().map(ToString::to_string);
         let uid = uid.map(|own| (TAG_CLUSTER_UID.to_owned(), own));
@@ -155,7 +155,7 @@ pub struct ClaimRecord {
     /// The cluster.
     pub cluster: ClusterName,
     /// Where it was launched from.
-    pub origin: Origin,
+    pub origin: ClaimOrigin,
     /// The pool.
     pub pool: PoolName,
     /// The node class, if the pool has one.
@@ -284,7 +284,7 @@ impl ClaimRecord {
             id: ClaimId::from(id.as_str()),
             installation: installation.to_owned(),
             cluster: cluster.clone(),
-            origin: Origin::from_tags(tags),
+            origin: ClaimOrigin::from_tags(tags),
             pool: PoolName::from(get(TAG_POOL)?.as_str()),
             node_class: (!node_class.is_empty()).then(|| node_class.as_str().into()),
             created: get(TAG_CREATED)?
@@ -321,7 +321,7 @@ fn parse_taint(text: &str) -> Option<Taint> {
 mod tests {
     use jiff::{SignedDuration, Timestamp};
 
-    use super::{ClaimRecord, NotAClaim, Origin, TAG_CLUSTER_UID, TAG_EXPIRE, TAG_LEASE};
+    use super::{ClaimOrigin, ClaimRecord, NotAClaim, TAG_CLUSTER_UID, TAG_EXPIRE, TAG_LEASE};
     use crate::model::taint::{Effect, Taint};
 
     #[test]
@@ -330,7 +330,7 @@ mod tests {
             id: "abc".into(),
             installation: "here".into(),
             cluster: "prod".into(),
-            origin: Origin {
+            origin: ClaimOrigin {
                 cluster_uid: Some("ns:1".into()),
                 lease: Some("kube-system/outrigger".to_owned()),
             },
@@ -356,7 +356,7 @@ mod tests {
         // Those of a launch of 0.1.
         let (mut old, mut unknown) = (tags.clone(), record.clone());
         old.retain(|key, _| key != TAG_CLUSTER_UID && key != TAG_LEASE);
-        unknown.origin = Origin::default();
+        unknown.origin = ClaimOrigin::default();
         assert_eq!(read(&old, "prod").as_ref(), Ok(&unknown));
         let hard = ClaimRecord {
             expire_hard_after: Some(SignedDuration::from_hours(800)),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use jiff::SignedDuration;
 
-use crate::model::affinity::Spread;
+use crate::model::affinity::TopologySpread;
 use crate::model::buffer::Buffer;
 use crate::model::id::LeaseName;
 use crate::model::id::{ClusterName, NodeClassName};
@@ -14,13 +14,13 @@ use crate::model::instance::Price;
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
 use crate::model::overlay::Overlay;
-use crate::model::pool::{Allowance, ClusterDisruption, Limits, Pool};
+use crate::model::pool::{BudgetNodes, ClusterDisruption, Limits, Pool};
 use crate::model::proxy::Proxy;
-use crate::model::watched_object::Kind;
+use crate::model::watched_object::ObjectKind;
 
 /// What may be done to a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum ManagementMode {
     /// Watch and plan, touch nothing.
     #[default]
     Observe,
@@ -28,7 +28,7 @@ pub enum Mode {
     Manage,
 }
 
-impl Mode {
+impl ManagementMode {
     /// The spelling in configurations.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ pub enum WatchList {
 
 /// How the cluster's API is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Api {
+pub struct ApiSettings {
     /// List this often instead of watching; none means watch.
     pub poll: Option<SignedDuration>,
     /// Requests per second, on average.
@@ -76,7 +76,7 @@ pub struct Api {
     pub proxy: Option<Proxy>,
 }
 
-impl Api {
+impl ApiSettings {
     /// How long a watch may be silent. The shell has each give a sign of life twice a minute or
     /// more often, and lists anew after a minute without; where there is no watch, lists come as
     /// often as is said, and take their time.
@@ -86,7 +86,7 @@ impl Api {
     }
 }
 
-impl Default for Api {
+impl Default for ApiSettings {
     fn default() -> Self {
         Self {
             poll: None,
@@ -236,7 +236,7 @@ pub struct Scheduling {
     pub schedulers: BTreeSet<String>,
     /// Spread of pods that declare none, as the scheduler of the cluster is configured. Their
     /// selectors are deduced pod by pod.
-    pub default_spread: Vec<Spread>,
+    pub default_spread: Vec<TopologySpread>,
 }
 
 impl Default for Scheduling {
@@ -268,30 +268,30 @@ pub enum RemovedPools {
 
 /// What keeps a mistake, or a fault that is none of ours, from ending many nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Brakes {
+pub struct Safeguards {
     /// Of more nodes than this, and at least [`UNREADY_MIN`], being not ready, nothing leaves on
     /// purpose.
-    pub unready_max: Allowance,
+    pub unready_max: BudgetNodes,
     /// What becomes of nodes whose pool is gone.
     pub removed_pools: RemovedPools,
     /// How many instances may end without a drain within ten minutes, and one at least.
-    pub undrained_max: Allowance,
+    pub undrained_max: BudgetNodes,
     /// How many nodes may be due to leave by another configuration before it has to be accepted by
     /// a word of its own; none means all.
-    pub max_retired: Option<Allowance>,
+    pub max_retired: Option<BudgetNodes>,
 }
 
 /// Fewer nodes than this that are not ready stop nothing. Source: Cluster Autoscaler,
 /// `--ok-total-unready-count`.
 pub const UNREADY_MIN: usize = 3;
 
-impl Default for Brakes {
+impl Default for Safeguards {
     fn default() -> Self {
         Self {
             // Cluster Autoscaler's `--max-total-unready-percentage`.
-            unready_max: Allowance::Percent(45),
+            unready_max: BudgetNodes::Percent(45),
             removed_pools: RemovedPools::default(),
-            undrained_max: Allowance::Percent(20),
+            undrained_max: BudgetNodes::Percent(20),
             max_retired: None,
         }
     }
@@ -306,7 +306,7 @@ pub struct Cluster {
     /// Name.
     pub name: ClusterName,
     /// What may be done to it.
-    pub mode: Mode,
+    pub mode: ManagementMode,
     /// Region of its instances; empty for simulated ones outside AWS.
     pub region: String,
     /// IAM role that is assumed for all calls to AWS; none means the daemon's own identity.
@@ -328,7 +328,7 @@ pub struct Cluster {
     /// A simulated EC2 in place of the real one.
     pub simulated: Option<Simulated>,
     /// How its API is used.
-    pub api: Api,
+    pub api: ApiSettings,
     /// Its Lease: who holds it leads the cluster.
     pub lease: LeaseName,
     /// Tags for everything launched for it.
@@ -352,7 +352,7 @@ pub struct Cluster {
     /// Whether waiting pods are told of the node planned for them.
     pub placement_hints: PlacementHints,
     /// What keeps a mistake from ending many nodes.
-    pub brakes: Brakes,
+    pub brakes: Safeguards,
     /// Whether a Node that somebody deletes is drained and ended before it goes.
     pub finalizer: bool,
     /// Whether nodes that Karpenter has made for pools of these names become ours or, where the
@@ -384,10 +384,10 @@ impl Cluster {
 
     /// The kinds of objects that plans for it need: what selects pods only where pods are spread by
     /// default.
-    pub fn kinds(&self) -> &'static [Kind] {
-        let all: &'static [Kind] = &Kind::ALL;
+    pub fn kinds(&self) -> &'static [ObjectKind] {
+        let all: &'static [ObjectKind] = &ObjectKind::ALL;
         if self.scheduling.default_spread.is_empty() {
-            &all[..Kind::ALWAYS]
+            &all[..ObjectKind::ALWAYS]
         } else {
             all
         }

@@ -41,7 +41,7 @@ pub struct Protection {
 
 /// Why Cluster Autoscaler would not move a pod that does not forbid it, disruption budgets apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Risk<'a> {
+pub enum AutoscalerRisk<'a> {
     /// No controller that it knows would make the pod anew.
     NotReplicated,
     /// The pod belongs to the system: it may be moved where a disruption budget covers it.
@@ -155,7 +155,7 @@ impl Pod {
     }
 
     /// Why Cluster Autoscaler would not move it, unless it says that it is safe to.
-    pub fn risk(&self) -> Option<Risk<'_>> {
+    pub fn risk(&self) -> Option<AutoscalerRisk<'_>> {
         let safe = self.annotations.get(SAFE_TO_EVICT);
         let asked = self.is_active() && self.occupies_node();
         if !asked || safe.is_some_and(|value| value == "true") {
@@ -163,16 +163,16 @@ impl Pod {
         }
         let owner = self.owner.as_ref();
         if !owner.is_some_and(|own| REPLICATING.contains(&own.kind.as_str())) {
-            return Some(Risk::NotReplicated);
+            return Some(AutoscalerRisk::NotReplicated);
         }
         let named = self.annotations.get(SAFE_LOCAL_VOLUMES);
         let named = named.map_or("", String::as_str);
         let safe = |volume: &str| named.split(',').any(|own| own.trim() == volume);
         let mut volumes = self.local_volumes.iter();
         if let Some(volume) = volumes.find(|own| !safe(own)) {
-            return Some(Risk::Volume(volume));
+            return Some(AutoscalerRisk::Volume(volume));
         }
-        (self.key.namespace == "kube-system").then_some(Risk::System)
+        (self.key.namespace == "kube-system").then_some(AutoscalerRisk::System)
     }
 
     /// What it says about being moved that cannot be understood, each a sentence fragment.
@@ -210,7 +210,7 @@ pub fn misreads_of_node(annotations: &Labels) -> impl Iterator<Item = String> {
 mod tests {
     use jiff::{SignedDuration, Timestamp};
 
-    use super::{COST_OF_ONE, Risk, misreads_of_node};
+    use super::{AutoscalerRisk, COST_OF_ONE, misreads_of_node};
     use crate::model::id::ObjectKey;
     use crate::model::labels::{
         DELETION_COST, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, SAFE_LOCAL_VOLUMES, SAFE_TO_EVICT,
@@ -353,7 +353,7 @@ mod tests {
         &'static str,
         &'static [&'static str],
         &'static [(&'static str, &'static str)],
-        Option<Risk<'static>>,
+        Option<AutoscalerRisk<'static>>,
     );
 
     const FEARED: [Feared; 15] = [
@@ -361,12 +361,24 @@ mod tests {
         ("Job", "default", &[], &[], None),
         ("StatefulSet", "default", &[], &[], None),
         ("ReplicationController", "default", &[], &[], None),
-        ("", "default", &[], &[], Some(Risk::NotReplicated)),
-        ("CloneSet", "default", &[], &[], Some(Risk::NotReplicated)),
+        ("", "default", &[], &[], Some(AutoscalerRisk::NotReplicated)),
+        (
+            "CloneSet",
+            "default",
+            &[],
+            &[],
+            Some(AutoscalerRisk::NotReplicated),
+        ),
         ("", "default", &[], &[(SAFE_TO_EVICT, "true")], None),
         ("DaemonSet", "kube-system", &["tmp"], &[], None),
         ("Node", "kube-system", &["tmp"], &[], None),
-        ("ReplicaSet", "kube-system", &[], &[], Some(Risk::System)),
+        (
+            "ReplicaSet",
+            "kube-system",
+            &[],
+            &[],
+            Some(AutoscalerRisk::System),
+        ),
         (
             "ReplicaSet",
             "kube-system",
@@ -379,14 +391,14 @@ mod tests {
             "default",
             &["tmp", "logs"],
             &[],
-            Some(Risk::Volume("tmp")),
+            Some(AutoscalerRisk::Volume("tmp")),
         ),
         (
             "Job",
             "default",
             &["tmp", "logs"],
             &[(SAFE_LOCAL_VOLUMES, "tmp")],
-            Some(Risk::Volume("logs")),
+            Some(AutoscalerRisk::Volume("logs")),
         ),
         (
             "Job",
@@ -400,7 +412,7 @@ mod tests {
             "default",
             &["tmp"],
             &[(SAFE_TO_EVICT, "false")],
-            Some(Risk::Volume("tmp")),
+            Some(AutoscalerRisk::Volume("tmp")),
         ),
     ];
 

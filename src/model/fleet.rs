@@ -38,7 +38,7 @@ impl FleetLimits {
 
 /// One instance of a capacity reservation that several clusters may launch into.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reservation {
+pub struct SharedReservation {
     /// Its id, by which all clusters mean the same one.
     pub id: String,
     /// How many instances it has for all of them together.
@@ -47,25 +47,25 @@ pub struct Reservation {
 
 /// What one claim takes of what clusters share, beside being one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Holding {
+pub struct ClaimUsage {
     /// Its capacity; as long as it is open what is launched, the most of each resource.
     pub capacity: Resources,
     /// The reservation it takes an instance of.
-    pub reservation: Option<Reservation>,
+    pub reservation: Option<SharedReservation>,
 }
 
 /// A claim that wants its holding before it is launched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct GrantRequest {
     /// The claim.
     pub claim: ClaimId,
     /// What it will take.
-    pub holding: Holding,
+    pub holding: ClaimUsage,
 }
 
 /// What one cluster has that budgets of the fleet count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Muster {
+pub struct DisruptionUsage {
     /// How many nodes.
     pub nodes: usize,
     /// How many of them are not ready, beside those that leave.
@@ -76,7 +76,7 @@ pub struct Muster {
     pub let_go: BTreeMap<ClaimId, (Timestamp, Reason)>,
 }
 
-impl Muster {
+impl DisruptionUsage {
     /// How many nodes are leaving or not ready.
     pub fn disrupted(&self) -> usize {
         self.unready + self.leaving.len()
@@ -85,7 +85,7 @@ impl Muster {
 
 /// What other clusters have that budgets of the fleet count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Others {
+pub struct OtherClusters {
     /// How many nodes.
     pub nodes: usize,
     /// How many of them are leaving or not ready.
@@ -94,9 +94,9 @@ pub struct Others {
     pub let_go: Vec<(Timestamp, Reason)>,
 }
 
-impl Others {
+impl OtherClusters {
     /// That of one more cluster.
-    pub fn add(&mut self, muster: &Muster) {
+    pub fn add(&mut self, muster: &DisruptionUsage) {
         self.nodes += muster.nodes;
         self.disrupted += muster.disrupted();
         self.let_go.extend(muster.let_go.values());
@@ -117,7 +117,7 @@ pub struct FleetView {
     /// Budgets of all clusters together.
     pub budgets: Vec<Budget>,
     /// What the others have that these count.
-    pub others: Others,
+    pub others: OtherClusters,
 }
 
 impl FleetView {

@@ -191,14 +191,14 @@ impl OfferingKey {
 
 /// What may be held down, so that nobody asks for it for a while.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Held {
+pub enum UnavailableKey {
     /// An offering.
     Offering(OfferingKey),
     /// All that is bought like this.
     Way(CapacityType),
 }
 
-impl From<OfferingKey> for Held {
+impl From<OfferingKey> for UnavailableKey {
     fn from(own: OfferingKey) -> Self {
         Self::Offering(own)
     }
@@ -266,14 +266,14 @@ pub struct InstanceFacts {
 
 /// The Node that an instance will register, where that is known beforehand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeToCome {
+pub struct ExpectedNode {
     /// Its name.
     pub name: NodeName,
     /// Its `spec.providerID`, which nobody can change once it is set.
     pub provider_id: String,
 }
 
-impl NodeToCome {
+impl ExpectedNode {
     /// That of an instance of EC2. Source: Kubernetes, cloud-provider-aws.
     pub fn of_ec2(name: &str, zone: &Zone, instance: &InstanceId) -> Self {
         Self {
@@ -297,7 +297,7 @@ pub struct Instance {
     /// Its tags, as given by the launch call. Shared: each listing tells all of them again.
     pub tags: Arc<Labels>,
     /// The Node it will register; none where that is not known.
-    pub node: Option<Box<NodeToCome>>,
+    pub node: Option<Box<ExpectedNode>>,
     /// What EC2 alone tells of it; none of other providers. Few are read, so the others stay small.
     pub facts: Option<Box<InstanceFacts>>,
 }

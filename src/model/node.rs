@@ -44,7 +44,7 @@ impl ConditionStatus {
 
 /// What a node's kubelet, or an agent on it, says of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
+pub struct NodeCondition {
     /// Its type, such as `Ready`.
     pub kind: String,
     /// What it says.
@@ -85,7 +85,7 @@ pub struct Node {
     /// Whether its `Ready` condition is true.
     pub ready: bool,
     /// Its conditions, as far as they say since when they are so.
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<NodeCondition>,
     /// Capacity.
     pub capacity: Resources,
     /// What pods may use of it.
@@ -106,7 +106,7 @@ impl Node {
         match own.find(|own| own.kind == kind) {
             Some(own) if own.status == status => {}
             Some(own) => (own.status, own.since) = (status, now),
-            None => self.conditions.push(Condition {
+            None => self.conditions.push(NodeCondition {
                 kind: kind.to_owned(),
                 status,
                 since: now,

@@ -14,8 +14,8 @@ use crate::model::id::NodeClassName;
 use crate::model::labels::Labels;
 use crate::model::node_class::bootstrap::Bootstrap;
 use crate::model::node_class::disk::BlockDevice;
-use crate::model::node_class::image::{Family, ImageTerm};
-use crate::model::node_class::kubelet::Kubelet;
+use crate::model::node_class::image::{AmiFamily, ImageTerm};
+use crate::model::node_class::kubelet::KubeletSettings;
 use crate::model::node_class::network::{
     ConnectionTracking, NetworkInterface, PlacementGroupTerm, ReservationTerm, SecurityGroupTerm,
     SubnetTerm,
@@ -23,7 +23,7 @@ use crate::model::node_class::network::{
 
 /// Who the nodes are to AWS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Identity {
+pub enum NodeIdentity {
     /// An IAM role: an instance profile is made for it.
     Role(String),
     /// An instance profile that is there already.
@@ -65,7 +65,7 @@ pub struct NodeClass {
     /// Name.
     pub name: NodeClassName,
     /// What the images are, which decides how user data is written and which disks there are.
-    pub family: Family,
+    pub family: AmiFamily,
     /// Images: alternatives.
     pub images: Vec<ImageTerm>,
     /// Subnets: alternatives.
@@ -77,7 +77,7 @@ pub struct NodeClass {
     /// The placement group of all its nodes.
     pub placement_group: Option<PlacementGroupTerm>,
     /// Role or instance profile; none where an offline plan needs none.
-    pub identity: Option<Identity>,
+    pub identity: Option<NodeIdentity>,
     /// Whether nodes have public addresses; none means as the subnet says.
     pub public_ip: Option<bool>,
     /// Prefixes of addresses on each network interface.
@@ -89,7 +89,7 @@ pub struct NodeClass {
     /// Tags for everything a launch makes.
     pub tags: Labels,
     /// Settings of the kubelets.
-    pub kubelet: Kubelet,
+    pub kubelet: KubeletSettings,
     /// Disks, in the order in which they are written; none means the family's.
     pub block_devices: Vec<BlockDevice>,
     /// Whether local disks become one RAID 0 for the kubelet and containerd.

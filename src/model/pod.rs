@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::affinity::{Gang, PodTerm, Preferred, Spread};
+use crate::model::affinity::{Gang, PodTerm, Preferred, TopologySpread};
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::labels::{Labels, TAINT_DISRUPTED};
 use crate::model::quantity::Resources;
@@ -113,7 +113,7 @@ pub struct Pod {
     /// Pods it would like to be away from.
     pub preferred_anti_affinity: Vec<Preferred<PodTerm>>,
     /// How it is spread, with the pods that its constraints select.
-    pub spread: Vec<Spread>,
+    pub spread: Vec<TopologySpread>,
     /// Tolerations.
     pub tolerations: Vec<Toleration>,
     /// Host ports it binds: protocol, address (empty for all) and port.

@@ -124,14 +124,14 @@ pub fn names(reasons: &[Reason], reason: Reason) -> bool {
 
 /// How many nodes a budget lets go at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allowance {
+pub enum BudgetNodes {
     /// A count.
     Nodes(u32),
     /// A share of the pool's nodes in per cent, rounded up.
     Percent(u8),
 }
 
-impl Allowance {
+impl BudgetNodes {
     /// How many of `total` nodes that is.
     pub fn of(self, total: usize) -> usize {
         match self {
@@ -186,7 +186,7 @@ impl fmt::Display for Rate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// How many at once; all of them where only a rate is given.
-    pub nodes: Allowance,
+    pub nodes: BudgetNodes,
     /// How many within some time; none where only their number at once counts.
     pub rate: Option<Rate>,
     /// For which reasons; empty means all.
@@ -459,7 +459,7 @@ impl Pool {
                 on_blocked: OnBlocked::default(),
                 drain_timeout: SignedDuration::from_mins(15),
                 budgets: vec![Budget {
-                    nodes: Allowance::Percent(10),
+                    nodes: BudgetNodes::Percent(10),
                     rate: None,
                     reasons: Vec::new(),
                     during: None,

@@ -11,12 +11,12 @@ use std::str::FromStr;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::model::claim::{ClaimRecord, Origin};
+use crate::model::claim::{ClaimOrigin, ClaimRecord};
 use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::disk::BlockDevice;
-use crate::model::node_class::kubelet::{Kubelet, Reserved, Signal, Threshold};
+use crate::model::node_class::kubelet::{KubeletSettings, Reserved, Signal, Threshold};
 use crate::model::pool::Pool;
 use crate::model::taint::Taint;
 
@@ -211,8 +211,8 @@ pub fn node_class_hashes(class: &NodeClass) -> Hashes {
 
 /// Settings of kubelets by what they mean: `1` and `1000m` are the same, and so are objects whose
 /// keys stand in another order.
-fn canonical(kubelet: &Kubelet) -> String {
-    let Kubelet {
+fn canonical(kubelet: &KubeletSettings) -> String {
+    let KubeletSettings {
         cluster_dns,
         max_pods,
         pods_per_core,
@@ -343,7 +343,7 @@ pub fn record_in(
         id: id.into(),
         installation: cluster.installation.clone(),
         cluster: cluster.name.clone(),
-        origin: Origin::default(),
+        origin: ClaimOrigin::default(),
         pool: pool.name.clone(),
         node_class: pool.node_class.clone(),
         created,
@@ -373,13 +373,13 @@ mod tests {
     use super::{Change, Hashes, node_class_hash, node_class_hashes, pool_hashes};
     use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
     use crate::model::node_class::disk::BlockDevice;
-    use crate::model::node_class::image::{Family, ImageTerm};
+    use crate::model::node_class::image::{AmiFamily, ImageTerm};
     use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
     use crate::model::node_class::network::{
         ConnectionTracking, NetworkInterface, PlacementGroupTerm, ReservationTerm,
         SecurityGroupTerm, SubnetTerm,
     };
-    use crate::model::node_class::{Identity, NodeClass};
+    use crate::model::node_class::{NodeClass, NodeIdentity};
     use crate::model::pool::Pool;
     use crate::model::requirement::Requirement;
     use crate::model::taint::{Effect, Taint};
@@ -391,8 +391,8 @@ mod tests {
     fn class() -> NodeClass {
         NodeClass {
             name: "c".into(),
-            family: Family::Al2023,
-            identity: Some(Identity::Role("r".into())),
+            family: AmiFamily::Al2023,
+            identity: Some(NodeIdentity::Role("r".into())),
             tags: [("a".to_owned(), "1".to_owned())].into(),
             block_devices: vec![disk("/dev/xvda"), disk("/dev/xvdb")],
             network_interfaces: Some(vec![card(0), card(1)]),
@@ -425,13 +425,15 @@ mod tests {
     type Edit<T> = (&'static str, fn(&mut T));
 
     const FIXED: &[Edit<NodeClass>] = &[
-        ("family", |it| it.family = Family::Custom),
+        ("family", |it| it.family = AmiFamily::Custom),
         ("placement group", |it| {
             it.placement_group = Some(PlacementGroupTerm::Name("p".into()));
         }),
-        ("role", |it| it.identity = Some(Identity::Role("s".into()))),
+        ("role", |it| {
+            it.identity = Some(NodeIdentity::Role("s".into()))
+        }),
         ("profile", |it| {
-            it.identity = Some(Identity::Profile("r".into()))
+            it.identity = Some(NodeIdentity::Profile("r".into()))
         }),
         ("public ip", |it| it.public_ip = Some(false)),
         ("user data", |it| it.user_data = "x".into()),

@@ -11,7 +11,7 @@ use crate::model::selector::Selector;
 
 /// The kinds of objects that are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum ObjectKind {
     /// Pods.
     Pod,
     /// Nodes.
@@ -40,7 +40,7 @@ pub enum Kind {
     StatefulSet,
 }
 
-impl Kind {
+impl ObjectKind {
     /// So many of them, from the first on, are watched in every cluster. The others say only what
     /// selects pods.
     pub const ALWAYS: usize = 9;
@@ -160,9 +160,9 @@ pub struct Namespace {
 
 /// A Service, ReplicationController, ReplicaSet or StatefulSet: only which pods it selects counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Selecting {
+pub struct WorkloadSelector {
     /// Which of them it is.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Namespace and name.
     pub key: ObjectKey,
     /// The pods of its namespace that it selects. Without any expression it says nothing of them,
@@ -172,7 +172,7 @@ pub struct Selecting {
 
 /// A watched object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Object {
+pub enum WatchedObject {
     /// A pod.
     Pod(Box<Pod>),
     /// A node.
@@ -192,22 +192,22 @@ pub enum Object {
     /// A Namespace.
     Namespace(Namespace),
     /// Something that selects pods.
-    Selecting(Selecting),
+    Selecting(WorkloadSelector),
 }
 
-impl Object {
+impl WatchedObject {
     /// Its kind.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ObjectKind {
         match self {
-            Self::Pod(_) => Kind::Pod,
-            Self::Node(_) => Kind::Node,
-            Self::DaemonSet(_) => Kind::DaemonSet,
-            Self::Pdb(_) => Kind::Pdb,
-            Self::VolumeClaim(_) => Kind::VolumeClaim,
-            Self::Volume(_) => Kind::Volume,
-            Self::StorageClass(_) => Kind::StorageClass,
-            Self::CsiNode(_) => Kind::CsiNode,
-            Self::Namespace(_) => Kind::Namespace,
+            Self::Pod(_) => ObjectKind::Pod,
+            Self::Node(_) => ObjectKind::Node,
+            Self::DaemonSet(_) => ObjectKind::DaemonSet,
+            Self::Pdb(_) => ObjectKind::Pdb,
+            Self::VolumeClaim(_) => ObjectKind::VolumeClaim,
+            Self::Volume(_) => ObjectKind::Volume,
+            Self::StorageClass(_) => ObjectKind::StorageClass,
+            Self::CsiNode(_) => ObjectKind::CsiNode,
+            Self::Namespace(_) => ObjectKind::Namespace,
             Self::Selecting(own) => own.kind,
         }
     }

@@ -25,7 +25,7 @@ use crate::host::clock::Moment;
 
 /// Why a change was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub(crate) enum Fenced {
+pub(crate) enum NotLeader {
     /// Another host leads the cluster, or this one leads it anew since the change was decided.
     #[error(
         "not sent, or given up before it was answered: this host does not lead the cluster, or not \
@@ -62,7 +62,7 @@ enum Gate {
 
 /// The gate of a cluster, and the current or last term of this host.
 #[derive(Clone, Debug, Default)]
-struct State {
+struct FenceState {
     term: u64,
     gate: Gate,
     /// The name of the term in `User-Agent`; empty before the first term.
@@ -72,7 +72,7 @@ struct State {
 /// The gate of one cluster, for all who send something to it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fence {
-    state: Arc<watch::Sender<State>>,
+    state: Arc<watch::Sender<FenceState>>,
     /// The term outside of which nothing passes; none where any term does.
     term: Option<u64>,
     /// Until when what stands behind it may be sent; an answer may come later.
@@ -148,11 +148,11 @@ impl Fence {
     }
 
     /// Whether a change may be sent now: none that has waited for too long may.
-    fn pass(&self) -> Result<(), Fenced> {
+    fn pass(&self) -> Result<(), NotLeader> {
         let late = self.not_after.is_some_and(|own| own.left().is_zero());
         match self.is_open() {
-            false => Err(Fenced::Term),
-            true if late => Err(Fenced::Late),
+            false => Err(NotLeader::Term),
+            true if late => Err(NotLeader::Late),
             true => Ok(()),
         }
     }
@@ -176,7 +176,7 @@ impl Fence {
 
     /// Does something that changes the cluster for as long as that may be done: what is not
     /// answered by then is given up, sent or not.
-    pub(crate) async fn guard<T>(&self, doing: impl Future<Output = T>) -> Result<T, Fenced> {
+    pub(crate) async fn guard<T>(&self, doing: impl Future<Output = T>) -> Result<T, NotLeader> {
         let mut state = self.state.subscribe();
         let closed = async {
             loop {
@@ -190,7 +190,7 @@ impl Fence {
         };
         tokio::select! {
             biased;
-            () = closed => Err(Fenced::Term),
+            () = closed => Err(NotLeader::Term),
             done = watched([self.clone()].into(), doing) => done,
         }
     }
@@ -198,18 +198,18 @@ impl Fence {
 
 /// Runs a future while all these fences are open. It checks them before each poll: after a
 /// suspension of the host no timer has fired yet.
-async fn watched<T>(fences: Arc<[Fence]>, doing: impl Future<Output = T>) -> Result<T, Fenced> {
+async fn watched<T>(fences: Arc<[Fence]>, doing: impl Future<Output = T>) -> Result<T, NotLeader> {
     let mut doing = pin!(doing);
     poll_fn(|context| match fences.iter().all(Fence::is_open) {
         true => doing.as_mut().poll(context).map(Ok),
-        false => Poll::Ready(Err(Fenced::Term)),
+        false => Poll::Ready(Err(NotLeader::Term)),
     })
     .await
 }
 
 /// What a task that sends something to AWS stands behind.
 #[derive(Clone, Debug)]
-enum Scope {
+enum FenceScope {
     /// All of these.
     Behind(Arc<[Fence]>),
     /// None: what it sends changes nothing for a cluster, or somebody asked for it.
@@ -217,7 +217,7 @@ enum Scope {
 }
 
 task_local! {
-    static SCOPE: Scope;
+    static SCOPE: FenceScope;
 }
 
 /// Has all that is sent meanwhile to AWS pass these fences. What is not answered when one of them
@@ -225,38 +225,38 @@ task_local! {
 pub(crate) async fn within<T>(
     fences: impl Into<Arc<[Fence]>>,
     doing: impl Future<Output = T>,
-) -> Result<T, Fenced> {
+) -> Result<T, NotLeader> {
     let fences = fences.into();
-    let doing = SCOPE.scope(Scope::Behind(fences.clone()), doing);
+    let doing = SCOPE.scope(FenceScope::Behind(fences.clone()), doing);
     watched(fences, doing).await
 }
 
 /// Has all that is sent meanwhile to AWS pass no fence: a trial that changes nothing, or one thing
 /// that somebody asked for.
 pub(crate) async fn without<T>(doing: impl Future<Output = T>) -> T {
-    SCOPE.scope(Scope::Free, doing).await
+    SCOPE.scope(FenceScope::Free, doing).await
 }
 
 /// The fences that this task stands behind, for others that act for it; none means that they may
 /// change nothing.
 pub(crate) fn carried() -> Option<Arc<[Fence]>> {
     match SCOPE.try_with(Clone::clone) {
-        Ok(Scope::Behind(fences)) => Some(fences),
-        Ok(Scope::Free) => Some([].into()),
+        Ok(FenceScope::Behind(fences)) => Some(fences),
+        Ok(FenceScope::Free) => Some([].into()),
         Err(_) => None,
     }
 }
 
 /// Whether this task may send what it is about to, given whether that changes anything.
-pub(crate) fn pass(changes: bool) -> Result<(), Fenced> {
+pub(crate) fn pass(changes: bool) -> Result<(), NotLeader> {
     match carried() {
         Some(fences) if changes => fences.iter().try_for_each(Fence::pass),
         // A change may have been answered late: what is read about it then is not.
         Some(fences) => match fences.iter().all(Fence::is_open) {
             true => Ok(()),
-            false => Err(Fenced::Term),
+            false => Err(NotLeader::Term),
         },
-        None if changes => Err(Fenced::Unasked),
+        None if changes => Err(NotLeader::Unasked),
         None => Ok(()),
     }
 }
@@ -296,10 +296,10 @@ pub(crate) fn behind(client: Client, fence: &Fence) -> Client {
 }
 
 impl<S> Layer<S> for Fence {
-    type Service = Behind<S>;
+    type Service = FencedClient<S>;
 
-    fn layer(&self, inner: S) -> Behind<S> {
-        Behind {
+    fn layer(&self, inner: S) -> FencedClient<S> {
+        FencedClient {
             inner,
             fence: self.clone(),
         }
@@ -308,21 +308,21 @@ impl<S> Layer<S> for Fence {
 
 /// A client behind a fence.
 #[derive(Debug)]
-pub(crate) struct Behind<S> {
+pub(crate) struct FencedClient<S> {
     inner: S,
     fence: Fence,
 }
 
-type Answer = Response<Box<DynBody>>;
+type FencedResponse = Response<Box<DynBody>>;
 
-impl<S> Service<Request<Body>> for Behind<S>
+impl<S> Service<Request<Body>> for FencedClient<S>
 where
-    S: Service<Request<Body>, Response = Answer, Error = BoxError>,
+    S: Service<Request<Body>, Response = FencedResponse, Error = BoxError>,
     S::Future: Send + 'static,
 {
-    type Response = Answer;
+    type Response = FencedResponse;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Answer, BoxError>>;
+    type Future = BoxFuture<'static, Result<FencedResponse, BoxError>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.inner.poll_ready(context)
@@ -370,7 +370,7 @@ mod tests {
     use kube::client::{Body, DynBody};
     use tower::{BoxError, Layer, service_fn};
 
-    use super::{Fence, Fenced, PRODUCT, Scope, behind, marks, pass, within, without};
+    use super::{Fence, FenceScope, NotLeader, PRODUCT, behind, marks, pass, within, without};
     use crate::host::clock::Moment;
 
     const SPAN: Duration = Duration::from_secs(10);
@@ -421,7 +421,7 @@ mod tests {
     fn what_was_decided_in_an_earlier_term_never_passes_again() {
         let fence = Fence::default();
         let first = fence.of_term(fence.begin("term/one.1.1"));
-        assert_eq!(first.pass(), Err(Fenced::Term), "it is not opened yet");
+        assert_eq!(first.pass(), Err(NotLeader::Term), "it is not opened yet");
         fence.open(ago(0), SPAN);
         assert!(first.is_open() && fence.is_open());
         fence.close();
@@ -429,14 +429,14 @@ mod tests {
         let second = fence.of_term(fence.begin("term/one.1.1"));
         fence.open(ago(0), SPAN);
         assert!(second.is_open() && fence.of_this_term().is_open());
-        assert_eq!(first.pass(), Err(Fenced::Term));
-        assert_eq!(first.until(ago(0).plus(SPAN)).pass(), Err(Fenced::Term));
+        assert_eq!(first.pass(), Err(NotLeader::Term));
+        assert_eq!(first.until(ago(0).plus(SPAN)).pass(), Err(NotLeader::Term));
     }
 
     #[test]
     fn what_has_waited_for_too_long_is_not_sent_but_may_still_be_answered() {
         let late = Fence::default().until(ago(1));
-        assert_eq!(late.pass(), Err(Fenced::Late));
+        assert_eq!(late.pass(), Err(NotLeader::Late));
         assert!(late.is_open(), "what is under way already");
         assert_eq!(late.until(ago(0).plus(SPAN)).pass(), Ok(()));
     }
@@ -471,7 +471,7 @@ mod tests {
             fence.open(Moment::now(), SPAN);
         };
         let (done, ()) = tokio::join!(own.guard(nap(2)), won_again);
-        assert_eq!(done, Err(Fenced::Term));
+        assert_eq!(done, Err(NotLeader::Term));
     }
 
     #[tokio::test]
@@ -493,7 +493,7 @@ mod tests {
             context.waker().wake_by_ref();
             Poll::<()>::Pending
         });
-        assert_eq!(within([fence.clone()], sending).await, Err(Fenced::Term));
+        assert_eq!(within([fence.clone()], sending).await, Err(NotLeader::Term));
         assert_eq!(steps, 1);
     }
 
@@ -502,21 +502,21 @@ mod tests {
         let (open, closed) = (Fence::default(), Fence::default());
         closed.close();
         assert_eq!(pass(false), Ok(()), "it changes nothing");
-        assert_eq!(pass(true), Err(Fenced::Unasked));
+        assert_eq!(pass(true), Err(NotLeader::Unasked));
         without(async { assert_eq!(pass(true), Ok(())) }).await;
         let passes = |fences: &[Fence]| within(fences.to_vec(), ready(())).now_or_never();
         assert_eq!(passes(std::slice::from_ref(&open)), Some(Ok(())));
-        assert_eq!(passes(&[open.clone(), closed]), Some(Err(Fenced::Term)));
+        assert_eq!(passes(&[open.clone(), closed]), Some(Err(NotLeader::Term)));
         let late = open.until(ago(1));
         let sent = within([open, late], async { pass(true) }).await;
-        assert_eq!(sent, Ok(Err(Fenced::Late)));
+        assert_eq!(sent, Ok(Err(NotLeader::Late)));
         let spawned = within([Fence::default()], async {
             tokio::spawn(async { pass(true) }).await
         });
         let spawned = spawned.await.expect("open").expect("no panic");
         assert_eq!(
             spawned,
-            Err(Fenced::Unasked),
+            Err(NotLeader::Unasked),
             "a task of its own stands behind no fence"
         );
     }
@@ -536,7 +536,8 @@ mod tests {
         other.begin("term/other.0.1");
         let early = fence.of_this_term();
         fence.begin("term/one.7.4");
-        let named = |fences: &[Fence]| super::SCOPE.sync_scope(Scope::Behind(fences.into()), marks);
+        let named =
+            |fences: &[Fence]| super::SCOPE.sync_scope(FenceScope::Behind(fences.into()), marks);
         let both = [fence.clone(), early, other, fence.of_this_term()];
         assert_eq!(named(&both), "term/one.7.4 term/other.0.1");
         assert_eq!(without(async { marks() }).await, "");
@@ -624,6 +625,6 @@ mod tests {
         fence.begin("term/one.1.1");
         fence.open(Moment::now(), SPAN);
         let sent = sending.await.expect("no panic");
-        assert_eq!(sent, Err(Fenced::Term));
+        assert_eq!(sent, Err(NotLeader::Term));
     }
 }

@@ -4,9 +4,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
 
 /// A process group, killed when dropped.
-pub(crate) struct Group(Option<Pid>);
+pub(crate) struct ProcessGroup(Option<Pid>);
 
-impl Group {
+impl ProcessGroup {
     /// That of a process which has begun it.
     pub(crate) fn of(process: &Child) -> Self {
         let id = process.id().and_then(|id| i32::try_from(id).ok());
@@ -19,7 +19,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if let Some(pid) = self.0.take() {
             // Where nobody is left in it there is nothing to kill.

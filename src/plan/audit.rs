@@ -7,7 +7,7 @@ use crate::model::id::{PodKey, PoolName, ReservationId};
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;
 use crate::plan::Plan;
-use crate::scheduling::NewClaim;
+use crate::scheduling::NewNodeClaim;
 use crate::state::snapshot::{Snapshot, Usage};
 
 /// Leaves out what breaks a rule and says so in the findings.
@@ -34,7 +34,7 @@ pub fn audit(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
 /// Whether a claim holds one of a reservation that has none left, or of several. One that is
 /// dropped for it still counts: better too few than too many.
 fn overbooked<'s>(
-    claim: &NewClaim,
+    claim: &NewNodeClaim,
     snapshot: &'s Snapshot<'_>,
     taken: &mut BTreeMap<&'s ReservationId, u32>,
 ) -> Option<String> {
@@ -54,7 +54,7 @@ fn overbooked<'s>(
 }
 
 fn fault(
-    claim: &NewClaim,
+    claim: &NewNodeClaim,
     snapshot: &Snapshot<'_>,
     usage: &mut BTreeMap<PoolName, Usage>,
     seen: &mut BTreeSet<PodKey>,

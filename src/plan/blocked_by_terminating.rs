@@ -16,8 +16,8 @@ use crate::model::id::PodKey;
 use crate::model::pod::Pod;
 use crate::plan::buffers::take;
 use crate::plan::projection::{ahead, give, host};
-use crate::scheduling::{NewClaim, solve};
-use crate::state::snapshot::{Host, Resident, Snapshot};
+use crate::scheduling::{NewNodeClaim, solve};
+use crate::state::snapshot::{BoundPodGroup, NodeRef, Snapshot};
 
 /// A pod that is younger may yet be taken where it is planned: others leave, and the scheduler
 /// tries it again within ten seconds of any change.
@@ -28,8 +28,8 @@ pub(super) const PATIENCE: SignedDuration = SignedDuration::from_mins(1);
 /// place even so keeps the one that it has.
 pub(super) fn place_stuck(
     snapshot: &Snapshot<'_>,
-    launches: &mut Vec<NewClaim>,
-    placed: &mut Vec<(Host, Vec<PodKey>)>,
+    launches: &mut Vec<NewNodeClaim>,
+    placed: &mut Vec<(NodeRef, Vec<PodKey>)>,
     now: Timestamp,
 ) {
     let stuck = stuck(snapshot, placed, now);
@@ -41,7 +41,7 @@ pub(super) fn place_stuck(
         let pods = pods.iter().filter(|key| !is_stuck.contains(key));
         (host.clone(), pods.cloned().collect())
     });
-    let others: Vec<(Host, Vec<PodKey>)> = others.collect();
+    let others: Vec<(NodeRef, Vec<PodKey>)> = others.collect();
     let mut own: Snapshot<'_> = ahead(snapshot, launches).into_owned();
     take(&mut own.rooms, &others, snapshot);
     own.residents
@@ -66,7 +66,7 @@ pub(super) fn place_stuck(
     for (_, pods) in placed.iter_mut() {
         pods.retain(|key| !answered.contains(key));
     }
-    let mut all: BTreeMap<Host, Vec<PodKey>> = placed.drain(..).collect();
+    let mut all: BTreeMap<NodeRef, Vec<PodKey>> = placed.drain(..).collect();
     for (host, pods) in give(solution.placed, launches, snapshot) {
         all.entry(host).or_default().extend(pods);
     }
@@ -78,11 +78,11 @@ pub(super) fn place_stuck(
 /// Pods that have a place on a node that takes pods, and that the scheduler says fit nowhere.
 fn stuck<'a>(
     snapshot: &Snapshot<'a>,
-    placed: &[(Host, Vec<PodKey>)],
+    placed: &[(NodeRef, Vec<PodKey>)],
     now: Timestamp,
 ) -> Vec<&'a Pod> {
     let open = snapshot.rooms.iter().filter(|room| room.initialized);
-    let open: HashSet<&Host> = open.map(|room| &room.host).collect();
+    let open: HashSet<&NodeRef> = open.map(|room| &room.host).collect();
     let on_nodes = placed.iter().filter(|(host, _)| open.contains(host));
     let on_nodes: HashSet<&PodKey> = on_nodes.flat_map(|(_, pods)| pods).collect();
     let is_old = |pod: &Pod| {
@@ -99,8 +99,8 @@ fn stuck<'a>(
 }
 
 /// A pod that has to move, where it is.
-fn stays<'a>(pod: &&'a Pod) -> Option<Resident<'a>> {
-    Some(Resident {
+fn stays<'a>(pod: &&'a Pod) -> Option<BoundPodGroup<'a>> {
+    Some(BoundPodGroup {
         namespace: &pod.key.namespace,
         labels: &pod.labels,
         anti_affinity: &pod.anti_affinity,

@@ -10,37 +10,37 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::model::buffer::buffer_of;
-use crate::model::buffer_object::{RoomCount, Rooms};
+use crate::model::buffer_object::{BufferRooms, RoomCount};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::quantity::Resources;
 use crate::plan::projection::ahead;
-use crate::scheduling::static_pools::{Need, Short};
-use crate::scheduling::{NewClaim, Solution, Why, solve};
-use crate::state::snapshot::{Host, Room, Snapshot};
+use crate::scheduling::static_pools::{Shortfall, StaticDemand};
+use crate::scheduling::{NewNodeClaim, PoolRejection, Solution, solve};
+use crate::state::snapshot::{ExistingNode, NodeRef, Snapshot};
 
 /// What becomes of buffers.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct BufferPlan {
     /// Nodes to be made, with their virtual pods.
-    pub(super) claims: Vec<NewClaim>,
+    pub(super) claims: Vec<NewNodeClaim>,
     /// Nodes whose room is needed, with the name of a buffer that needs it.
     pub(super) held: BTreeMap<NodeName, String>,
     /// Room that cannot be had.
-    pub(super) short: Vec<Short>,
+    pub(super) short: Vec<Shortfall>,
     /// Where each buffer has its room.
-    pub(super) counts: Rooms,
+    pub(super) counts: BufferRooms,
 }
 
 /// Keeps room free beside these claims and pods that are placed already.
 pub(super) fn keep_free(
     snapshot: &Snapshot<'_>,
-    claims: &[NewClaim],
-    placed: &[(Host, Vec<PodKey>)],
+    claims: &[NewNodeClaim],
+    placed: &[(NodeRef, Vec<PodKey>)],
     now: Timestamp,
-) -> Kept {
-    let mut kept = Kept {
+) -> BufferPlan {
+    let mut kept = BufferPlan {
         counts: all_missing(snapshot),
-        ..Kept::default()
+        ..BufferPlan::default()
     };
     if snapshot.spare.pods.is_empty() {
         return kept;
@@ -49,7 +49,7 @@ pub(super) fn keep_free(
     take(&mut rest.rooms, placed, snapshot);
     for room in &mut rest.rooms {
         // Nodes that stay anyway are filled first.
-        room.idle = matches!(&room.host, Host::Node(name) if snapshot.spare.idle.contains(name));
+        room.idle = matches!(&room.host, NodeRef::Node(name) if snapshot.spare.idle.contains(name));
     }
     rest.pending = snapshot.spare.pods.iter().collect();
     rest.pending
@@ -62,28 +62,30 @@ pub(super) fn keep_free(
     let solution = solve(&rest, now);
     count(&mut kept.counts, &solution, snapshot);
     for (host, pods) in solution.placed {
-        let Host::Node(node) = host else { continue };
+        let NodeRef::Node(node) = host else { continue };
         if let Some(buffer) = pods.first().and_then(buffer_of) {
             kept.held.insert(node, buffer.to_owned());
         }
     }
-    let mut short: BTreeMap<String, (usize, Arc<[Why]>)> = BTreeMap::new();
+    let mut short: BTreeMap<String, (usize, Arc<[PoolRejection]>)> = BTreeMap::new();
     for own in solution.unplaced {
         let buffer = buffer_of(&own.pod).unwrap_or_default().to_owned();
         short.entry(buffer).or_insert((0, own.reasons)).0 += 1;
     }
-    let short = short.into_iter().map(|(buffer, (missing, reasons))| Short {
-        need: Need::Room(buffer),
-        missing,
-        reasons,
-    });
+    let short = short
+        .into_iter()
+        .map(|(buffer, (missing, reasons))| Shortfall {
+            need: StaticDemand::Room(buffer),
+            missing,
+            reasons,
+        });
     kept.short = short.collect();
     kept.claims = solution.claims;
     kept
 }
 
 /// For how many pods each buffer is to keep room, before any of it is found.
-fn all_missing(snapshot: &Snapshot<'_>) -> Rooms {
+fn all_missing(snapshot: &Snapshot<'_>) -> BufferRooms {
     let wanted = snapshot.spare.wanted.iter();
     let all = wanted.map(|(name, count)| {
         let missing = |missing| RoomCount {
@@ -97,9 +99,9 @@ fn all_missing(snapshot: &Snapshot<'_>) -> Rooms {
 
 /// Counts the room that was found. A node that is not ready for pods yet is on its way. What was
 /// not placed, or not even planned, stays missing.
-fn count(counts: &mut Rooms, solution: &Solution, snapshot: &Snapshot<'_>) {
+fn count(counts: &mut BufferRooms, solution: &Solution, snapshot: &Snapshot<'_>) {
     let rooms = snapshot.rooms.iter().filter(|own| own.initialized);
-    let ready: BTreeSet<&Host> = rooms.map(|own| &own.host).collect();
+    let ready: BTreeSet<&NodeRef> = rooms.map(|own| &own.host).collect();
     let mut add = |pod: &PodKey, is_there: bool| {
         let count = buffer_of(pod).and_then(|own| counts.get_mut(own)?.as_mut());
         if let Some(count) = count {
@@ -119,8 +121,13 @@ fn count(counts: &mut Rooms, solution: &Solution, snapshot: &Snapshot<'_>) {
 }
 
 /// Takes what pods were placed on rooms out of them.
-pub(super) fn take(rooms: &mut [Room], placed: &[(Host, Vec<PodKey>)], snapshot: &Snapshot<'_>) {
-    let placed: BTreeMap<&Host, &Vec<PodKey>> = placed.iter().map(|(at, own)| (at, own)).collect();
+pub(super) fn take(
+    rooms: &mut [ExistingNode],
+    placed: &[(NodeRef, Vec<PodKey>)],
+    snapshot: &Snapshot<'_>,
+) {
+    let placed: BTreeMap<&NodeRef, &Vec<PodKey>> =
+        placed.iter().map(|(at, own)| (at, own)).collect();
     let waiting = snapshot.pending.iter().map(|pod| (&pod.key, *pod));
     let waiting: BTreeMap<_, _> = waiting.collect();
     for room in rooms {

@@ -19,7 +19,7 @@ use crate::plan::{Plan, foreseen, render};
 use crate::scheduling::rejection::part;
 use crate::state::State;
 use crate::state::candidates::Candidate;
-use crate::state::disruption_blockers::{Blocker, Hold, Misread};
+use crate::state::disruption_blockers::{DisruptionBlocker, InvalidInput, PodBlocker};
 
 /// Reasons for which a node may leave on purpose, in the order in which they are looked at.
 pub(super) const REASONS: [Reason; 6] = [
@@ -51,11 +51,11 @@ pub struct ExplainedNode<'s> {
     /// costs to move them; none where it does not leave on purpose anyhow.
     pub weight: Option<(Option<u32>, f64)>,
     /// For each reason, what becomes of it.
-    pub outlooks: Vec<(Reason, Outlook)>,
+    pub outlooks: Vec<(Reason, ReasonOutcome)>,
     /// What is said against its leaving, all of it.
-    pub blockers: Vec<Blocker>,
+    pub blockers: Vec<DisruptionBlocker>,
     /// What it or its pods say that cannot be understood.
-    pub misreads: Vec<Misread>,
+    pub misreads: Vec<InvalidInput>,
     /// Its pods.
     pub pods: Vec<Tenant<'s>>,
     /// When it is too old; none where it never is.
@@ -66,7 +66,7 @@ pub struct ExplainedNode<'s> {
 
 /// Whether a node leaves for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outlook {
+pub enum ReasonOutcome {
     /// It does.
     Leaves,
     /// It would, or might, but for this.
@@ -83,7 +83,7 @@ pub struct Tenant<'s> {
     /// The pod.
     pub pod: &'s Pod,
     /// Why it must stay where it is, if it must.
-    pub hold: Option<Hold>,
+    pub hold: Option<PodBlocker>,
 }
 
 /// Explains a node; none where there is no such node.
@@ -102,14 +102,14 @@ pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     let reasons = reasons.filter(|own| is_static || *own != Reason::Surplus);
     let outlook = |reason: Reason| match candidate {
         Some(_) => of_plan(&plan, &node.name, reason, expires.filter(|at| *at > now)),
-        None => Outlook::Kept(apart(state, node, pool)),
+        None => ReasonOutcome::Kept(apart(state, node, pool)),
     };
     let outlooks: Vec<_> = reasons.map(|own| (own, outlook(own))).collect();
     let claim = candidate.and_then(|own| own.claim);
-    let blockers: Vec<Blocker> = state.blockers(node, claim, now).collect();
+    let blockers: Vec<DisruptionBlocker> = state.blockers(node, claim, now).collect();
     let pods = state.objects.pods_on(name).map(|pod| {
         let of_pod = blockers.iter().find_map(|own| match own {
-            Blocker::Pod(key, hold) if *key == pod.key => Some(hold.clone()),
+            DisruptionBlocker::Pod(key, hold) if *key == pod.key => Some(hold.clone()),
             _ => None,
         });
         Tenant { pod, hold: of_pod }
@@ -129,17 +129,17 @@ pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     })
 }
 
-fn of_plan(plan: &Plan, node: &NodeName, reason: Reason, due: Option<Timestamp>) -> Outlook {
+fn of_plan(plan: &Plan, node: &NodeName, reason: Reason, due: Option<Timestamp>) -> ReasonOutcome {
     let mut leaving = plan.retire.iter();
     if leaving.any(|own| own.node == *node && own.reason == reason) {
-        return Outlook::Leaves;
+        return ReasonOutcome::Leaves;
     }
     let mut kept = plan.kept.iter();
     let kept = kept.find(|own| own.node == *node && own.reason == reason);
     match (kept, due) {
-        (Some(own), _) => Outlook::Kept(own.verdict.clone()),
-        (None, Some(at)) if reason == Reason::Expired => Outlook::Due(at),
-        (None, _) => Outlook::Nothing,
+        (Some(own), _) => ReasonOutcome::Kept(own.verdict.clone()),
+        (None, Some(at)) if reason == Reason::Expired => ReasonOutcome::Due(at),
+        (None, _) => ReasonOutcome::Nothing,
     }
 }
 
@@ -157,16 +157,16 @@ fn apart(state: &State, node: &Node, pool: Option<&Pool>) -> Verdict {
 }
 
 fn next_change(
-    outlooks: &[(Reason, Outlook)],
-    blockers: &[Blocker],
+    outlooks: &[(Reason, ReasonOutcome)],
+    blockers: &[DisruptionBlocker],
     now: Timestamp,
 ) -> Option<Timestamp> {
     let own = outlooks.iter().filter_map(|(_, own)| match own {
-        Outlook::Due(at) => Some(*at),
-        Outlook::Kept(verdict) => verdict.until(),
-        Outlook::Leaves | Outlook::Nothing => None,
+        ReasonOutcome::Due(at) => Some(*at),
+        ReasonOutcome::Kept(verdict) => verdict.until(),
+        ReasonOutcome::Leaves | ReasonOutcome::Nothing => None,
     });
-    let over = blockers.iter().filter_map(Blocker::until);
+    let over = blockers.iter().filter_map(DisruptionBlocker::until);
     own.chain(over).filter(|at| *at > now).min()
 }
 
@@ -193,7 +193,7 @@ pub(super) fn similar_names<'n>(names: impl Iterator<Item = &'n str>, name: &str
     near.map(|(_, own)| part(own)).collect()
 }
 
-impl Outlook {
+impl ReasonOutcome {
     /// The spelling in JSON.
     fn code(&self) -> &'static str {
         match self {
@@ -259,7 +259,7 @@ fn cost(pod: &Pod) -> f64 {
     pod.eviction_cost() as f64 / COST_OF_ONE as f64
 }
 
-fn blocker_json(own: &Blocker) -> Value {
+fn blocker_json(own: &DisruptionBlocker) -> Value {
     json!({
         "code": own.code(),
         "text": part(own),
@@ -269,7 +269,7 @@ fn blocker_json(own: &Blocker) -> Value {
     })
 }
 
-fn misread_json(own: &Misread) -> Value {
+fn misread_json(own: &InvalidInput) -> Value {
     json!({ "of": part(&own.of), "text": part(&own.why) })
 }
 
@@ -278,11 +278,11 @@ impl ExplainedNode<'_> {
     pub fn json(&self) -> Value {
         let label = |key: &str| self.node.labels.get(key).map(part);
         let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
-        let outlook = |(reason, own): &(Reason, Outlook)| {
+        let outlook = |(reason, own): &(Reason, ReasonOutcome)| {
             let until = match own {
-                Outlook::Kept(verdict) => verdict.until(),
-                Outlook::Due(at) => Some(*at),
-                Outlook::Leaves | Outlook::Nothing => None,
+                ReasonOutcome::Kept(verdict) => verdict.until(),
+                ReasonOutcome::Due(at) => Some(*at),
+                ReasonOutcome::Leaves | ReasonOutcome::Nothing => None,
             };
             json!({
                 "reason": reason.as_str(),
@@ -296,7 +296,7 @@ impl ExplainedNode<'_> {
                 "pod": part(&own.pod.key),
                 "kind": own.kind(),
                 "disruption_cost": cost(own.pod),
-                "blocker": own.hold.as_ref().map(Hold::code),
+                "blocker": own.hold.as_ref().map(PodBlocker::code),
             })
         };
         json!({
@@ -342,7 +342,11 @@ impl ExplainedNode<'_> {
         let width = REASONS.map(|own| own.as_str().len()).into_iter().max();
         for (reason, own) in &self.outlooks {
             let (reason, width) = (reason.as_str(), width.unwrap_or(0));
-            let sign = if *own == Outlook::Leaves { '-' } else { ' ' };
+            let sign = if *own == ReasonOutcome::Leaves {
+                '-'
+            } else {
+                ' '
+            };
             let _ = writeln!(out, "  {sign} {reason:width$}  {}", own.text());
         }
         if let Some(at) = self.next {
@@ -355,7 +359,7 @@ impl ExplainedNode<'_> {
         for blocker in own {
             let _ = writeln!(out, "\n  ! {}", part(blocker));
         }
-        for Misread { of, why } in &self.misreads {
+        for InvalidInput { of, why } in &self.misreads {
             let _ = writeln!(out, "\n  ? {}: {}", part(of), part(why));
         }
         self.pods_text(&mut out);

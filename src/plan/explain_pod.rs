@@ -14,12 +14,12 @@ use crate::model::requirement::Requirements;
 use crate::model::selector::Selector;
 use crate::plan::blocked_by_terminating::PATIENCE;
 use crate::plan::{Plan, provision, render, render_rejections};
-use crate::scheduling::cheaper_types::{Cheaper, Obstacle, cheaper};
+use crate::scheduling::cheaper_types::{Cheaper, TypeRejection, cheaper};
 use crate::scheduling::rejection::part;
-use crate::scheduling::{NewClaim, Why};
+use crate::scheduling::{NewNodeClaim, PoolRejection};
 use crate::state::State;
-use crate::state::pod_status::Standing;
-use crate::state::snapshot::{Host, Room, Snapshot};
+use crate::state::pod_status::PodDisposition;
+use crate::state::snapshot::{ExistingNode, NodeRef, Snapshot};
 
 /// Offerings that are told one by one, and instance types.
 const TOLD: usize = 10;
@@ -46,18 +46,18 @@ pub struct Explained<'s> {
     /// The pod.
     pub pod: &'s Pod,
     /// What becomes of it.
-    pub answer: Answer,
+    pub answer: PodOutcome,
 }
 
 /// What becomes of a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum PodOutcome {
     /// It does not wait for capacity.
-    Stands(Standing),
+    Stands(PodDisposition),
     /// A host that is there or on its way takes it.
     Host {
         /// The host.
-        host: Host,
+        host: NodeRef,
         /// How many others the same plan puts there.
         others: usize,
         /// Whether kube-scheduler has not bound the pod there for [`PATIENCE`] although the host is
@@ -67,12 +67,12 @@ pub enum Answer {
     /// A node is made for it.
     Claim {
         /// The node.
-        claim: NewClaim,
+        claim: NewNodeClaim,
         /// Why it is nothing cheaper.
         cheaper: Vec<Cheaper>,
     },
     /// Nothing is done for it.
-    Unplaced(Arc<[Why]>),
+    Unplaced(Arc<[PoolRejection]>),
 }
 
 /// Explains a pod; none where there is no such pod.
@@ -80,28 +80,32 @@ pub fn explain<'s>(state: &'s State, key: &PodKey, now: Timestamp) -> Option<Exp
     let pod = state.objects.pods.get(key)?;
     let snapshot = state.snapshot(now);
     let answer = match state.standing(pod, &snapshot, now) {
-        Standing::Waits { .. } => {
+        PodDisposition::Waits { .. } => {
             let plan = provision(&snapshot, now);
             let mut answer = planned(plan, key, |claim| cheaper(&snapshot, claim, key, now));
-            if let Answer::Host { host, refused, .. } = &mut answer {
+            if let PodOutcome::Host { host, refused, .. } = &mut answer {
                 *refused = is_refused(pod, host, &snapshot, now);
             }
             answer
         }
-        standing => Answer::Stands(standing),
+        standing => PodOutcome::Stands(standing),
     };
     Some(Explained { pod, answer })
 }
 
-fn planned(plan: Plan, key: &PodKey, cheaper: impl Fn(&NewClaim) -> Vec<Cheaper>) -> Answer {
-    let of_claim = |claim: &NewClaim| claim.pods.binary_search(key).is_ok();
+fn planned(
+    plan: Plan,
+    key: &PodKey,
+    cheaper: impl Fn(&NewNodeClaim) -> Vec<Cheaper>,
+) -> PodOutcome {
+    let of_claim = |claim: &NewNodeClaim| claim.pods.binary_search(key).is_ok();
     if let Some(claim) = plan.launches.into_iter().find(of_claim) {
         let cheaper = cheaper(&claim);
-        return Answer::Claim { claim, cheaper };
+        return PodOutcome::Claim { claim, cheaper };
     }
-    let of_host = |(_, pods): &(Host, Vec<PodKey>)| pods.contains(key);
+    let of_host = |(_, pods): &(NodeRef, Vec<PodKey>)| pods.contains(key);
     if let Some((host, pods)) = plan.placed.into_iter().find(of_host) {
-        return Answer::Host {
+        return PodOutcome::Host {
             host,
             others: pods.len() - 1,
             refused: false,
@@ -109,12 +113,12 @@ fn planned(plan: Plan, key: &PodKey, cheaper: impl Fn(&NewClaim) -> Vec<Cheaper>
     }
     let mut unplaced = plan.unplaced.into_iter();
     let own = unplaced.find(|own| own.pod == *key);
-    Answer::Unplaced(own.map_or_else(|| [].into(), |own| own.reasons))
+    PodOutcome::Unplaced(own.map_or_else(|| [].into(), |own| own.reasons))
 }
 
 /// Whether kube-scheduler leaves a pod waiting although its place is on a Node that takes pods.
-fn is_refused(pod: &Pod, host: &Host, snapshot: &Snapshot<'_>, now: Timestamp) -> bool {
-    let takes_pods = |room: &Room| room.host == *host && room.initialized && room.open;
+fn is_refused(pod: &Pod, host: &NodeRef, snapshot: &Snapshot<'_>, now: Timestamp) -> bool {
+    let takes_pods = |room: &ExistingNode| room.host == *host && room.initialized && room.open;
     let is_old = pod
         .created
         .is_some_and(|at| now.duration_since(at) >= PATIENCE);
@@ -150,16 +154,16 @@ impl Explained<'_> {
     /// Whether it has a place, will have one, or needs none of us.
     pub fn is_well(&self) -> bool {
         match &self.answer {
-            Answer::Unplaced(_) => false,
-            Answer::Stands(standing) => !matches!(
+            PodOutcome::Unplaced(_) => false,
+            PodOutcome::Stands(standing) => !matches!(
                 standing,
-                Standing::Gated
-                    | Standing::OtherScheduler(_)
-                    | Standing::Grouped(_)
-                    | Standing::Failed(_)
+                PodDisposition::Gated
+                    | PodDisposition::OtherScheduler(_)
+                    | PodDisposition::Grouped(_)
+                    | PodDisposition::Failed(_)
             ),
-            Answer::Host { refused, .. } => !refused,
-            Answer::Claim { .. } => true,
+            PodOutcome::Host { refused, .. } => !refused,
+            PodOutcome::Claim { .. } => true,
         }
     }
 
@@ -176,13 +180,13 @@ impl Explained<'_> {
             "answer": self.word(),
         });
         match &self.answer {
-            Answer::Stands(standing) => {
+            PodOutcome::Stands(standing) => {
                 value["text"] = json!(stands(standing));
                 if let Some(host) = host(standing) {
                     value["host"] = json!(host);
                 }
             }
-            Answer::Host {
+            PodOutcome::Host {
                 host,
                 others,
                 refused,
@@ -191,8 +195,8 @@ impl Explained<'_> {
                 value["other_pods"] = json!(others);
                 value["refused_by_scheduler"] = json!(refused);
             }
-            Answer::Claim { claim, cheaper } => value["claim"] = claimed(claim, cheaper),
-            Answer::Unplaced(all) => {
+            PodOutcome::Claim { claim, cheaper } => value["claim"] = claimed(claim, cheaper),
+            PodOutcome::Unplaced(all) => {
                 let all = all.iter().map(render_rejections::json);
                 value["reasons"] = json!(all.collect::<Vec<_>>());
             }
@@ -203,22 +207,22 @@ impl Explained<'_> {
     /// The spelling of the answer in JSON.
     fn word(&self) -> &'static str {
         match &self.answer {
-            Answer::Host { .. } => "placed_on_existing",
-            Answer::Claim { .. } => "launch",
-            Answer::Unplaced(_) => "unplaced",
-            Answer::Stands(standing) => match standing {
-                Standing::Waits { .. } => "waits",
-                Standing::Bound(_) => "bound",
-                Standing::Expected(_) => "expected",
-                Standing::Ended => "ended",
-                Standing::Deleted => "deleted",
-                Standing::OfNode => "of_node",
-                Standing::Gated => "gated",
-                Standing::OtherScheduler(_) => "other_scheduler",
-                Standing::Preempts(_) => "preempts",
-                Standing::Grouped(_) => "grouped",
-                Standing::Failed(_) => "failed",
-                Standing::Untried => "untried",
+            PodOutcome::Host { .. } => "placed_on_existing",
+            PodOutcome::Claim { .. } => "launch",
+            PodOutcome::Unplaced(_) => "unplaced",
+            PodOutcome::Stands(standing) => match standing {
+                PodDisposition::Waits { .. } => "waits",
+                PodDisposition::Bound(_) => "bound",
+                PodDisposition::Expected(_) => "expected",
+                PodDisposition::Ended => "ended",
+                PodDisposition::Deleted => "deleted",
+                PodDisposition::OfNode => "of_node",
+                PodDisposition::Gated => "gated",
+                PodDisposition::OtherScheduler(_) => "other_scheduler",
+                PodDisposition::Preempts(_) => "preempts",
+                PodDisposition::Grouped(_) => "grouped",
+                PodDisposition::Failed(_) => "failed",
+                PodDisposition::Untried => "untried",
             },
         }
     }
@@ -233,10 +237,10 @@ impl Explained<'_> {
             let _ = writeln!(out, "  {asked}");
         }
         match &self.answer {
-            Answer::Stands(standing) => {
+            PodOutcome::Stands(standing) => {
                 let _ = writeln!(out, "\n  {}.", stands(standing));
             }
-            Answer::Host {
+            PodOutcome::Host {
                 host,
                 others,
                 refused,
@@ -250,8 +254,8 @@ impl Explained<'_> {
                     let _ = writeln!(out, "  ! {REFUSED}.");
                 }
             }
-            Answer::Claim { claim, cheaper } => claim_text(&mut out, claim, cheaper),
-            Answer::Unplaced(all) => {
+            PodOutcome::Claim { claim, cheaper } => claim_text(&mut out, claim, cheaper),
+            PodOutcome::Unplaced(all) => {
                 let _ = writeln!(out, "\n  ! There is no place for it:");
                 for why in all.iter() {
                     let _ = writeln!(out, "      {}", render_rejections::line(why));
@@ -262,47 +266,51 @@ impl Explained<'_> {
     }
 }
 
-fn stands(standing: &Standing) -> String {
+fn stands(standing: &PodDisposition) -> String {
     match standing {
-        Standing::Waits { .. } => "It waits for capacity".to_owned(),
-        Standing::Bound(node) => format!("It is on node {}", part(node)),
-        Standing::Expected(host) => format!("It is expected on {}", part(host)),
-        Standing::Ended => "It has ended".to_owned(),
-        Standing::Deleted => "Its deletion was asked for".to_owned(),
-        Standing::OfNode => "It belongs to a node and comes and goes with it".to_owned(),
-        Standing::Gated => "Scheduling gates hold it back: who set them has to take them away \
+        PodDisposition::Waits { .. } => "It waits for capacity".to_owned(),
+        PodDisposition::Bound(node) => format!("It is on node {}", part(node)),
+        PodDisposition::Expected(host) => format!("It is expected on {}", part(host)),
+        PodDisposition::Ended => "It has ended".to_owned(),
+        PodDisposition::Deleted => "Its deletion was asked for".to_owned(),
+        PodDisposition::OfNode => "It belongs to a node and comes and goes with it".to_owned(),
+        PodDisposition::Gated => {
+            "Scheduling gates hold it back: who set them has to take them away \
                             before any scheduler looks at it"
-            .to_owned(),
-        Standing::OtherScheduler(name) => format!(
+                .to_owned()
+        }
+        PodDisposition::OtherScheduler(name) => format!(
             "Scheduler {} places it, for which no nodes are made; name it in `schedulers` of the \
              cluster's `scheduler` block if they shall be",
             part(name)
         ),
-        Standing::Preempts(node) => {
+        PodDisposition::Preempts(node) => {
             format!("The scheduler makes room for it on node {}", part(node))
         }
-        Standing::Grouped(group) => format!(
+        PodDisposition::Grouped(group) => format!(
             "It is of PodGroup {}: the scheduler looks at it once enough pods of that are there",
             part(group)
         ),
-        Standing::Failed(reason) => format!(
+        PodDisposition::Failed(reason) => format!(
             "The scheduler has no answer for it: {}; its condition PodScheduled has the message",
             part(reason)
         ),
-        Standing::Untried => "The scheduler has not said that it fits nowhere".to_owned(),
+        PodDisposition::Untried => "The scheduler has not said that it fits nowhere".to_owned(),
     }
 }
 
-fn host(standing: &Standing) -> Option<String> {
+fn host(standing: &PodDisposition) -> Option<String> {
     match standing {
-        Standing::Bound(node) | Standing::Preempts(node) => Some(part(format_args!("node {node}"))),
-        Standing::Expected(host) => Some(part(host)),
+        PodDisposition::Bound(node) | PodDisposition::Preempts(node) => {
+            Some(part(format_args!("node {node}")))
+        }
+        PodDisposition::Expected(host) => Some(part(host)),
         _ => None,
     }
 }
 
 /// The instance types of a claim in the order in which they are asked for.
-fn types(claim: &NewClaim) -> Vec<&str> {
+fn types(claim: &NewNodeClaim) -> Vec<&str> {
     let mut types: Vec<&str> = Vec::new();
     for (offering, _) in &claim.offerings {
         let name = offering.instance_type.as_str();
@@ -313,7 +321,7 @@ fn types(claim: &NewClaim) -> Vec<&str> {
     types
 }
 
-fn claimed(claim: &NewClaim, all: &[Cheaper]) -> Value {
+fn claimed(claim: &NewNodeClaim, all: &[Cheaper]) -> Value {
     let offering = |(own, price): &(crate::model::instance::OfferingKey, _)| {
         let price: &crate::model::instance::Price = price;
         json!({
@@ -331,9 +339,9 @@ fn claimed(claim: &NewClaim, all: &[Cheaper]) -> Value {
             "text": part(own),
         });
         match (&own.obstacle, own.amounts) {
-            (Obstacle::Label(key), _) => value["label"] = json!(key),
-            (Obstacle::Together { pods }, _) => value["pods"] = json!(pods),
-            (Obstacle::Resource(name), Some((asked, left))) => {
+            (TypeRejection::Label(key), _) => value["label"] = json!(key),
+            (TypeRejection::Together { pods }, _) => value["pods"] = json!(pods),
+            (TypeRejection::Resource(name), Some((asked, left))) => {
                 value["resource"] = json!(name);
                 value["needed"] = render_rejections::amount(name, asked);
                 value["left"] = render_rejections::amount(name, left);
@@ -351,7 +359,7 @@ fn claimed(claim: &NewClaim, all: &[Cheaper]) -> Value {
     })
 }
 
-fn claim_text(out: &mut String, claim: &NewClaim, all: &[Cheaper]) {
+fn claim_text(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
     let others = claim.pods.len() - 1;
     let _ = writeln!(
         out,

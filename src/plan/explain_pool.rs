@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::coordination::lease_annotations::Pause;
-use crate::disruption::verdict::{Kept, Scope};
+use crate::disruption::verdict::{RetainedNode, RuleScope};
 use crate::model::buffer::buffer_of;
 use crate::model::id::{NodeName, PodKey, PoolName};
 use crate::model::instance::{OfferingKey, Price};
@@ -17,11 +17,11 @@ use crate::model::node::Node;
 use crate::model::pool::{Pool, Reason};
 use crate::plan::explain_node::{REASONS, similar_names};
 use crate::plan::{Plan, foreseen};
-use crate::scheduling::pool_availability::{Range, range};
-use crate::scheduling::static_pools::{Need, Short};
-use crate::scheduling::{Unplaced, Why};
+use crate::scheduling::pool_availability::{PoolAvailability, range};
+use crate::scheduling::static_pools::{Shortfall, StaticDemand};
+use crate::scheduling::{PoolRejection, UnschedulablePod};
 use crate::state::State;
-use crate::state::stats::Holding;
+use crate::state::stats::PoolStats;
 
 /// What is to be said of one pool.
 #[derive(Clone, Debug)]
@@ -29,17 +29,17 @@ pub struct ExplainedPool<'s> {
     /// The pool.
     pub pool: &'s Pool,
     /// What it has.
-    pub holding: Holding,
+    pub holding: PoolStats,
     /// The pause that holds for it, and whose that is.
-    pub pause: Option<(Scope, &'s Pause)>,
+    pub pause: Option<(RuleScope, &'s Pause)>,
     /// What it can have.
-    pub range: Range,
+    pub range: PoolAvailability,
     /// Nodes that would be made in it now, those that are planned alike together, most first.
     pub launches: Vec<Launches>,
     /// What it lacks of the number of its nodes and cannot have.
-    pub short: Option<Short>,
+    pub short: Option<Shortfall>,
     /// Pods without a place, by what stops them in it, most first.
-    pub unplaced: Vec<Stopped>,
+    pub unplaced: Vec<RejectionGroup>,
     /// How many of its nodes might leave, as far as they are looked at.
     pub candidates: usize,
     /// How many of them leave now, for whatever reason.
@@ -65,13 +65,13 @@ pub struct Launches {
 
 /// Pods without a place that the same kind of thing stops.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stopped {
+pub struct RejectionGroup {
     /// How many.
     pub pods: usize,
     /// The first of them.
     pub first: PodKey,
     /// What stops that one.
-    pub why: Why,
+    pub why: PoolRejection,
 }
 
 /// What becomes of a pool's nodes for one reason.
@@ -89,7 +89,7 @@ pub struct Stay {
     /// How many.
     pub nodes: usize,
     /// The first of them, and what keeps that one.
-    pub first: Kept,
+    pub first: RetainedNode,
 }
 
 /// Explains a pool; none where the cluster has no such pool.
@@ -105,7 +105,7 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     plan.launches.retain(|own| own.pool == pool.name);
     plan.retire.retain(|own| own.pool == pool.name);
     plan.kept.retain(|own| is_of(&own.node));
-    let need = Need::Nodes(pool.name.clone());
+    let need = StaticDemand::Nodes(pool.name.clone());
     let short = plan.short.iter().find(|own| own.need == need).cloned();
     let roster = state.roster(now);
     let candidates = roster.candidates.iter();
@@ -115,8 +115,8 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
         pool,
         holding: state.holdings().remove(&pool.name).unwrap_or_default(),
         pause: pause.map(|(of_cluster, own)| match of_cluster {
-            true => (Scope::Cluster, own),
-            false => (Scope::Pool, own),
+            true => (RuleScope::Cluster, own),
+            false => (RuleScope::Pool, own),
         }),
         range,
         launches: launches(&plan),
@@ -160,26 +160,28 @@ fn launches(plan: &Plan) -> Vec<Launches> {
 
 /// By what it is that stops pods in a pool. What stops a pod before any pool is asked counts, too,
 /// but where no pod has a node made: in static pools.
-fn stopped(unplaced: &[Unplaced], pool: &Pool) -> Vec<Stopped> {
-    let of = |wanted: Option<&PoolName>, own: &Unplaced| {
+fn stopped(unplaced: &[UnschedulablePod], pool: &Pool) -> Vec<RejectionGroup> {
+    let of = |wanted: Option<&PoolName>, own: &UnschedulablePod| {
         let mut reasons = own.reasons.iter();
         reasons.find(|why| why.pool.as_ref() == wanted).cloned()
     };
-    let mut alike: BTreeMap<&str, Stopped> = BTreeMap::new();
+    let mut alike: BTreeMap<&str, RejectionGroup> = BTreeMap::new();
     for own in unplaced {
         let in_pool = of(Some(&pool.name), own);
         let before = || of(None, own).filter(|_| pool.replicas.is_none());
         let Some(why) = in_pool.or_else(before) else {
             continue;
         };
-        let stopped = alike.entry(why.code.as_str()).or_insert_with(|| Stopped {
-            pods: 0,
-            first: own.pod.clone(),
-            why,
-        });
+        let stopped = alike
+            .entry(why.code.as_str())
+            .or_insert_with(|| RejectionGroup {
+                pods: 0,
+                first: own.pod.clone(),
+                why,
+            });
         stopped.pods += 1;
     }
-    let mut all: Vec<Stopped> = alike.into_values().collect();
+    let mut all: Vec<RejectionGroup> = alike.into_values().collect();
     all.sort_by_key(|own| Reverse(own.pods));
     all
 }

@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 
 use crate::model::id::{ClaimId, PodKey};
 use crate::model::quantity::Resources;
-use crate::scheduling::NewClaim;
+use crate::scheduling::NewNodeClaim;
 use crate::state::node_capacity::{daemons_of, room_to_come};
-use crate::state::snapshot::{Host, Snapshot};
+use crate::state::snapshot::{NodeRef, Snapshot};
 
 /// The host that stands for the claim at this place of a plan until it has an id.
-pub(super) fn host(at: usize) -> Host {
-    Host::Claim(ClaimId::from(format!("planned-{at}")))
+pub(super) fn host(at: usize) -> NodeRef {
+    NodeRef::Claim(ClaimId::from(format!("planned-{at}")))
 }
 
 /// The snapshot with these claims made.
 pub(super) fn ahead<'s, 'a>(
     snapshot: &'s Snapshot<'a>,
-    claims: &[NewClaim],
+    claims: &[NewNodeClaim],
 ) -> Cow<'s, Snapshot<'a>> {
     if claims.is_empty() {
         return Cow::Borrowed(snapshot);
@@ -48,7 +48,7 @@ pub(super) fn ahead<'s, 'a>(
 }
 
 /// The most of each resource that a claim may turn out to have.
-pub(super) fn largest(claim: &NewClaim, snapshot: &Snapshot<'_>) -> Resources {
+pub(super) fn largest(claim: &NewNodeClaim, snapshot: &Snapshot<'_>) -> Resources {
     let catalog = snapshot.catalog_of(&claim.pool);
     let mut largest = Resources::default();
     for (offering, _) in &claim.offerings {
@@ -61,14 +61,14 @@ pub(super) fn largest(claim: &NewClaim, snapshot: &Snapshot<'_>) -> Resources {
 
 /// Gives the pods that were placed on such claims to them; the others are left.
 pub(super) fn give(
-    placed: Vec<(Host, Vec<PodKey>)>,
-    claims: &mut [NewClaim],
+    placed: Vec<(NodeRef, Vec<PodKey>)>,
+    claims: &mut [NewNodeClaim],
     snapshot: &Snapshot<'_>,
-) -> Vec<(Host, Vec<PodKey>)> {
+) -> Vec<(NodeRef, Vec<PodKey>)> {
     if claims.is_empty() {
         return placed;
     }
-    let places: BTreeMap<Host, usize> = (0..claims.len()).map(|at| (host(at), at)).collect();
+    let places: BTreeMap<NodeRef, usize> = (0..claims.len()).map(|at| (host(at), at)).collect();
     let requests: BTreeMap<&PodKey, &Resources> = snapshot
         .pending
         .iter()

@@ -6,16 +6,16 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::disruption::verdict::{Kept, Verdict};
+use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::model::buffer::buffer_of;
 use crate::model::id::PodKey;
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
-use crate::plan::{Plan, Retire, render_rejections};
-use crate::scheduling::NewClaim;
-use crate::scheduling::static_pools::{Need, Short};
-use crate::state::candidates::Health;
-use crate::state::snapshot::Host;
+use crate::plan::{Plan, PlannedTermination, render_rejections};
+use crate::scheduling::NewNodeClaim;
+use crate::scheduling::static_pools::{Shortfall, StaticDemand};
+use crate::state::candidates::NodeHealth;
+use crate::state::snapshot::NodeRef;
 
 /// Version of the JSON object; it grows when a field goes or changes its meaning.
 pub const FORMAT_VERSION: &str = "1.0";
@@ -34,7 +34,7 @@ const PODS_SHOWN: usize = 5;
 
 /// A plan with what is needed to show it.
 #[derive(Clone, Debug)]
-pub struct Shown<'a> {
+pub struct RenderedPlan<'a> {
     /// The cluster's name.
     pub cluster: &'a str,
     /// The plan.
@@ -49,7 +49,7 @@ pub struct Shown<'a> {
     pub unbudgeted: Option<&'a Plan>,
 }
 
-impl Shown<'_> {
+impl RenderedPlan<'_> {
     /// What the cluster's nodes will cost, in US dollars per hour.
     pub fn after(&self) -> f64 {
         self.after_all(self.plan)
@@ -87,7 +87,7 @@ impl Shown<'_> {
     }
 
     fn launches(&self) -> Vec<Value> {
-        let launch = |(index, claim): (usize, &NewClaim)| {
+        let launch = |(index, claim): (usize, &NewNodeClaim)| {
             let mut types: Vec<&str> = Vec::new();
             for (offering, _) in &claim.offerings {
                 if !types.contains(&offering.instance_type.as_str()) {
@@ -120,9 +120,9 @@ impl Shown<'_> {
     }
 
     fn placed(&self) -> Vec<Value> {
-        let placed = |(host, pods): &(Host, Vec<PodKey>)| match host {
-            Host::Node(node) => json!({ "node": node.as_str(), "pods": names(pods) }),
-            Host::Claim(claim) => json!({ "claim": claim.as_str(), "pods": names(pods) }),
+        let placed = |(host, pods): &(NodeRef, Vec<PodKey>)| match host {
+            NodeRef::Node(node) => json!({ "node": node.as_str(), "pods": names(pods) }),
+            NodeRef::Claim(claim) => json!({ "claim": claim.as_str(), "pods": names(pods) }),
         };
         self.plan.placed.iter().map(placed).collect()
     }
@@ -143,10 +143,10 @@ impl Shown<'_> {
     }
 
     fn short(&self) -> Vec<Value> {
-        let short = |own: &Short| {
+        let short = |own: &Shortfall| {
             let (kind, name) = match &own.need {
-                Need::Nodes(pool) => ("pool", pool.as_str()),
-                Need::Room(buffer) => ("buffer", buffer.as_str()),
+                StaticDemand::Nodes(pool) => ("pool", pool.as_str()),
+                StaticDemand::Room(buffer) => ("buffer", buffer.as_str()),
             };
             let reasons: Vec<Value> = own.reasons.iter().map(render_rejections::json).collect();
             json!({ kind: name, "missing": own.missing, "reasons": reasons })
@@ -155,7 +155,7 @@ impl Shown<'_> {
     }
 
     fn retire(&self) -> Vec<Value> {
-        let retire = |own: &Retire| {
+        let retire = |own: &PlannedTermination| {
             let (node, reason) = (own.node.as_str(), own.reason.as_str());
             let mut shown = json!({
                 "node": node,
@@ -174,7 +174,7 @@ impl Shown<'_> {
 
     /// Nodes that are due to leave and stay for now. Those that are only not empty are no news, nor
     /// are those that nobody has weighed.
-    fn due(&self) -> impl Iterator<Item = &Kept> {
+    fn due(&self) -> impl Iterator<Item = &RetainedNode> {
         let kept = self.plan.kept.iter();
         kept.filter(|own| {
             let ails = matches!(own.verdict, Verdict::Health(_));
@@ -183,7 +183,7 @@ impl Shown<'_> {
     }
 
     fn kept(&self) -> Vec<Value> {
-        let kept = |own: &Kept| {
+        let kept = |own: &RetainedNode| {
             json!({
                 "node": own.node.as_str(),
                 "reason": own.reason.as_str(),
@@ -196,7 +196,7 @@ impl Shown<'_> {
 
     /// Nodes that are due and stay, those with the same to say of them together.
     fn kept_text(&self, out: &mut String) {
-        if let Some(Health { unready, total }) = self.plan.ailing {
+        if let Some(NodeHealth { unready, total }) = self.plan.ailing {
             let why = format!("{unready} of {total} nodes are not ready");
             let _ = writeln!(out, "  ! nothing leaves on purpose: {why}");
         }
@@ -307,7 +307,7 @@ impl Shown<'_> {
 }
 
 /// A node that leaves: why, what that moves, and what it costs.
-fn retired(own: &Retire) -> String {
+fn retired(own: &PlannedTermination) -> String {
     let mut text = format!("{}: {}", own.node, own.reason.as_str());
     if let Some(cause) = own.cause {
         let _ = write!(text, " ({cause})");
@@ -325,11 +325,11 @@ fn retired(own: &Retire) -> String {
     text
 }
 
-fn cheapest(claim: &NewClaim) -> Option<&(OfferingKey, Price)> {
+fn cheapest(claim: &NewNodeClaim) -> Option<&(OfferingKey, Price)> {
     claim.offerings.first()
 }
 
-fn price(claim: &NewClaim) -> f64 {
+fn price(claim: &NewNodeClaim) -> f64 {
     cheapest(claim).map_or(0.0, |(_, price)| price.usd_per_h())
 }
 
@@ -349,7 +349,7 @@ fn buffers(pods: &[PodKey]) -> BTreeMap<&str, usize> {
 }
 
 /// What a node is for, in words.
-fn purpose(claim: &NewClaim) -> String {
+fn purpose(claim: &NewNodeClaim) -> String {
     let buffers = buffers(&claim.pods);
     if buffers.is_empty() {
         return match claim.pods.is_empty() {

@@ -4,11 +4,13 @@
 use serde_json::{Value, json};
 
 use crate::model::requirement::Incompatible;
-use crate::scheduling::Why;
-use crate::scheduling::rejection::{Miss, Place, Rule, RuleKind, Short, part};
+use crate::scheduling::PoolRejection;
+use crate::scheduling::rejection::{
+    DomainDetail, RejectionDetail, ResourceShortfall, RuleKind, TopologyRuleDetail, part,
+};
 
 /// A reason as one line.
-pub fn line(why: &Why) -> String {
+pub fn line(why: &PoolRejection) -> String {
     let (text, code) = (why.text(), why.code.as_str());
     match &why.pool {
         Some(pool) => format!("pool {pool}: {text} [{code}]"),
@@ -17,7 +19,7 @@ pub fn line(why: &Why) -> String {
 }
 
 /// A reason as an object. `nearest` has the numbers, in cores, bytes or whole units.
-pub fn json(why: &Why) -> Value {
+pub fn json(why: &PoolRejection) -> Value {
     json!({
         "pool": why.pool.as_ref().map(|pool| pool.as_str()),
         "code": why.code.as_str(),
@@ -43,23 +45,23 @@ fn label(no: &Incompatible) -> Value {
     json!({ "label": part(&no.key), "wanted": part(no.wanted()), "offered": offered })
 }
 
-fn nearest(miss: &Miss) -> Value {
+fn nearest(miss: &RejectionDetail) -> Value {
     match miss {
-        Miss::Told(_) => Value::Null,
-        Miss::Priority { own, cutoff } => json!({ "priority": own, "least": cutoff }),
-        Miss::Gang {
+        RejectionDetail::Told(_) => Value::Null,
+        RejectionDetail::Priority { own, cutoff } => json!({ "priority": own, "least": cutoff }),
+        RejectionDetail::Gang {
             name,
             placed,
             least,
         } => json!({ "gang": part(name), "placed": placed, "least": least }),
-        Miss::Taint(taint) => json!({ "taint": part(taint) }),
-        Miss::Label(no) => label(no),
-        Miss::Types { key, wanted, types } => {
+        RejectionDetail::Taint(taint) => json!({ "taint": part(taint) }),
+        RejectionDetail::Label(no) => label(no),
+        RejectionDetail::Types { key, wanted, types } => {
             json!({ "label": key, "wanted": wanted, "types": types })
         }
-        Miss::Ports { types } => json!({ "types": types }),
-        Miss::Daemon { types, daemon } => json!({ "types": types, "daemon": daemon }),
-        Miss::Resources {
+        RejectionDetail::Ports { types } => json!({ "types": types }),
+        RejectionDetail::Daemon { types, daemon } => json!({ "types": types, "daemon": daemon }),
+        RejectionDetail::Resources {
             short,
             nearest,
             types,
@@ -68,7 +70,7 @@ fn nearest(miss: &Miss) -> Value {
             let nearest = nearest.as_ref().map(|nearest| nearest.as_str());
             json!({ "short": short, "instance_type": nearest, "types": types })
         }
-        Miss::Offering {
+        RejectionDetail::Offering {
             types,
             first,
             wanted,
@@ -76,8 +78,8 @@ fn nearest(miss: &Miss) -> Value {
         } => json!({
             "types": types, "instance_type": first.as_str(), "wanted": wanted, "offered": sold,
         }),
-        Miss::Held { .. } => held(miss),
-        Miss::Limit {
+        RejectionDetail::Held { .. } => held(miss),
+        RejectionDetail::Limit {
             name,
             limit,
             left,
@@ -91,11 +93,11 @@ fn nearest(miss: &Miss) -> Value {
             "needed": amount(name, *least),
             "instance_type": smallest.as_str(),
         }),
-        Miss::Nodes { limit, .. } => json!({ "resource": "nodes", "limit": limit }),
-        Miss::Values { key, least, count } => {
+        RejectionDetail::Nodes { limit, .. } => json!({ "resource": "nodes", "limit": limit }),
+        RejectionDetail::Values { key, least, count } => {
             json!({ "label": part(key), "least": least, "values": count })
         }
-        Miss::Places {
+        RejectionDetail::Places {
             reachable,
             open,
             rules,
@@ -103,18 +105,20 @@ fn nearest(miss: &Miss) -> Value {
             let rules: Vec<Value> = rules.iter().map(rule).collect();
             json!({ "places": reachable, "open": open, "rules": rules })
         }
-        Miss::Unsettled { count, hosts } => json!({ "unsettled": count, "hosts": hosts }),
+        RejectionDetail::Unsettled { count, hosts } => {
+            json!({ "unsettled": count, "hosts": hosts })
+        }
     }
 }
 
-fn short(short: &Short) -> Value {
+fn short(short: &ResourceShortfall) -> Value {
     let name = &short.name;
     let (asked, left) = (amount(name, short.asked), amount(name, short.left));
     json!({ "resource": name, "needed": asked, "left": left })
 }
 
-fn held(miss: &Miss) -> Value {
-    let Miss::Held {
+fn held(miss: &RejectionDetail) -> Value {
+    let RejectionDetail::Held {
         offerings,
         first,
         until,
@@ -131,11 +135,11 @@ fn held(miss: &Miss) -> Value {
     })
 }
 
-fn place(place: &Place) -> Value {
+fn place(place: &DomainDetail) -> Value {
     json!({ "name": place.name, "pods": place.pods, "reachable": place.is_reachable })
 }
 
-fn rule(rule: &Rule) -> Value {
+fn rule(rule: &TopologyRuleDetail) -> Value {
     let mut value = json!({
         "rule": rule.kind.as_str(),
         "labels": rule.keys,

@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::model::affinity::{PodTerm, Spread};
+use crate::model::affinity::{PodTerm, TopologySpread};
 use crate::model::cluster::PlacementHints;
 use crate::model::id::PodKey;
 use crate::model::labels::{HOSTNAME, Labels};
 use crate::model::pod::Pod;
-use crate::scheduling::{NewClaim, Solution, solve};
+use crate::scheduling::{NewNodeClaim, Solution, solve};
 use crate::state::snapshot::Snapshot;
 
 /// A second plan is made for so many pods at most: what it takes grows with them, and the more
@@ -52,7 +52,7 @@ pub(super) fn or_apart(first: Solution, snapshot: &Snapshot<'_>, now: Timestamp)
 }
 
 /// Spread that counts for more than one node.
-fn wide(pod: &Pod) -> impl Iterator<Item = &Spread> {
+fn wide(pod: &Pod) -> impl Iterator<Item = &TopologySpread> {
     let spread = pod.spread.iter();
     spread.filter(|own| own.is_hard && own.topology_key != HOSTNAME)
 }
@@ -67,7 +67,7 @@ fn is_crowded(solution: &Solution, snapshot: &Snapshot<'_>) -> bool {
     if known.is_empty() {
         return false;
     }
-    let crowded = |claim: &NewClaim| {
+    let crowded = |claim: &NewNodeClaim| {
         let mut alike: BTreeMap<(&str, &Labels), u32> = BTreeMap::new();
         let mut pods = claim.pods.iter().filter_map(|key| known.get(key));
         pods.any(|pod| {
@@ -92,7 +92,7 @@ fn apart(pod: &Pod) -> Pod {
                 topology_key: HOSTNAME.to_owned(),
             });
         } else {
-            own.spread.push(Spread {
+            own.spread.push(TopologySpread {
                 topology_key: HOSTNAME.to_owned(),
                 min_domains: 1,
                 ..spread.clone()
@@ -103,7 +103,7 @@ fn apart(pod: &Pod) -> Pod {
 }
 
 /// What the nodes to be made cost, each with the price per node.
-fn cost(claims: &[NewClaim], snapshot: &Snapshot<'_>) -> f64 {
+fn cost(claims: &[NewNodeClaim], snapshot: &Snapshot<'_>) -> f64 {
     let each = snapshot.cluster.scheduling.node_price.usd_per_h();
     let prices = claims.iter().filter_map(|own| own.offerings.first());
     prices.map(|(_, price)| price.usd_per_h() + each).sum()

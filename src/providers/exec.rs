@@ -24,13 +24,13 @@ use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout_at;
 
-use crate::engine::command::{Answer, Command, FailureKind, Launch};
+use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
 use crate::host::clock;
 use crate::model::cluster::{Cluster, Exec};
 use crate::model::id::NodeClassName;
-use crate::providers::exec::pending_calls::{Ask, unknown};
-use crate::providers::exec::protocol::{Call, Expect, LaunchCall, Scope};
-use crate::providers::exec::supervisor::Keeper;
+use crate::providers::exec::pending_calls::{PendingCall, unknown};
+use crate::providers::exec::protocol::{ClusterScope, Expect, LaunchCall, ProviderCall};
+use crate::providers::exec::supervisor::ProcessSupervisor;
 use crate::providers::{Provider, not_ours};
 
 /// Calls that wait to be written.
@@ -40,7 +40,7 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// What a program may take. Times are those of real clouds.
 #[derive(Clone, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct ProgramLimits {
     /// For one call.
     call: Duration,
     /// From its start until it has said hello.
@@ -61,7 +61,7 @@ pub(crate) struct Limits {
     open: usize,
 }
 
-impl Default for Limits {
+impl Default for ProgramLimits {
     fn default() -> Self {
         Self {
             // A command is given up after 90 s.
@@ -79,24 +79,24 @@ impl Default for Limits {
 }
 
 /// The program as one cluster's provider. It runs from the first call on, until this is dropped.
-pub(crate) struct Program {
-    asks: mpsc::Sender<Ask>,
+pub(crate) struct ExecProvider {
+    asks: mpsc::Sender<PendingCall>,
     /// User data by node class.
     user_data: BTreeMap<NodeClassName, String>,
-    limits: Limits,
+    limits: ProgramLimits,
 }
 
-impl Program {
+impl ExecProvider {
     /// The program of a cluster.
     pub(crate) fn new(exec: &Exec, cluster: &Cluster) -> Self {
-        Self::limited(exec, cluster, Limits::default())
+        Self::limited(exec, cluster, ProgramLimits::default())
     }
 
-    fn limited(exec: &Exec, cluster: &Cluster, limits: Limits) -> Self {
+    fn limited(exec: &Exec, cluster: &Cluster, limits: ProgramLimits) -> Self {
         let (asks, inbox) = mpsc::channel(QUEUE);
-        let keeper = Keeper {
+        let keeper = ProcessSupervisor {
             exec: exec.clone(),
-            scope: Scope {
+            scope: ClusterScope {
                 installation: cluster.installation.clone(),
                 cluster: cluster.name.clone(),
             },
@@ -116,18 +116,18 @@ impl Program {
         }
     }
 
-    fn launch(&self, launch: Launch) -> (Call, Expect) {
+    fn launch(&self, launch: Launch) -> (ProviderCall, Expect) {
         let class = launch.claim.node_class.as_ref();
         let user_data = class.and_then(|name| self.user_data.get(name)).cloned();
         let expect = Expect::Launch(launch.claim.id.clone(), launch.offerings.clone());
         let call = LaunchCall::new(launch, user_data.unwrap_or_default());
-        (Call::Launch(Box::new(call)), expect)
+        (ProviderCall::Launch(Box::new(call)), expect)
     }
 
-    async fn ask(&self, (call, expect): (Call, Expect)) -> Answer {
+    async fn ask(&self, (call, expect): (ProviderCall, Expect)) -> CommandResult {
         let (reply, answer) = oneshot::channel();
         let by = clock::monotonic() + self.limits.call;
-        let ask = Ask {
+        let ask = PendingCall {
             call,
             expect,
             by,
@@ -139,7 +139,7 @@ impl Program {
             Ok(Err(_)) => return unknown(gone),
             // It was not asked, so that nothing has happened.
             Err(_) => {
-                return Answer::Failed {
+                return CommandResult::Failed {
                     kind: FailureKind::Throttled,
                     text: format!("{QUEUE} calls wait for the program already"),
                 };
@@ -152,16 +152,19 @@ impl Program {
     }
 }
 
-impl Provider for Program {
-    fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
+impl Provider for ExecProvider {
+    fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
         async move {
             let call = match command {
                 Command::Launch(launch) => self.launch(*launch),
                 Command::Terminate { claim, instance } => {
                     let (claim, instance) = (claim.0, instance.0);
-                    (Call::Terminate { claim, instance }, Expect::Terminate)
+                    (
+                        ProviderCall::Terminate { claim, instance },
+                        Expect::Terminate,
+                    )
                 }
-                Command::ListInstances => (Call::List {}, Expect::List),
+                Command::ListInstances => (ProviderCall::List {}, Expect::List),
                 other => return not_ours(&other),
             };
             self.ask(call).await

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::catalog::Catalog;
-use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch};
+use crate::engine::command::{Adoption, Command, CommandResult, FailureKind, Launch};
 use crate::host::clock;
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClusterName, InstanceId};
@@ -29,21 +29,21 @@ use crate::sim::cloud::{Cloud, CloudEvent, CloudSettings};
 const QUEUE: usize = 256;
 
 /// One request to the cloud.
-enum Ask {
+enum CloudRequest {
     Launch {
         launch: Box<Launch>,
         home: Client,
-        reply: oneshot::Sender<Answer>,
+        reply: oneshot::Sender<CommandResult>,
     },
     Terminate {
         instance: InstanceId,
         of: (String, ClusterName),
-        reply: oneshot::Sender<Answer>,
+        reply: oneshot::Sender<CommandResult>,
     },
     Adopt {
         adoption: Box<Adoption>,
         home: Client,
-        reply: oneshot::Sender<Answer>,
+        reply: oneshot::Sender<CommandResult>,
     },
     List {
         of: Option<(String, ClusterName)>,
@@ -54,7 +54,7 @@ enum Ask {
 /// A cloud that runs by the clock. It ends when the last of its handles is dropped.
 #[derive(Clone)]
 pub(crate) struct CloudHandle {
-    asks: mpsc::Sender<Ask>,
+    asks: mpsc::Sender<CloudRequest>,
 }
 
 impl CloudHandle {
@@ -72,7 +72,7 @@ impl CloudHandle {
     /// The same, behaving like this.
     pub(crate) fn start_with(catalog: Arc<Catalog>, settings: CloudSettings) -> Self {
         let (asks, inbox) = mpsc::channel(QUEUE);
-        let keeper = Keeper {
+        let keeper = CloudTask {
             cloud: Cloud::new(catalog.clone(), settings),
             catalog,
             homes: BTreeMap::new(),
@@ -83,8 +83,8 @@ impl CloudHandle {
     }
 
     /// Launches an instance that will register with the API behind `home`.
-    pub(crate) async fn launch(&self, launch: Box<Launch>, home: Client) -> Answer {
-        self.ask(|reply| Ask::Launch {
+    pub(crate) async fn launch(&self, launch: Box<Launch>, home: Client) -> CommandResult {
+        self.ask(|reply| CloudRequest::Launch {
             launch,
             home,
             reply,
@@ -98,8 +98,8 @@ impl CloudHandle {
         &self,
         instance: InstanceId,
         of: (String, ClusterName),
-    ) -> Answer {
-        self.ask(|reply| Ask::Terminate {
+    ) -> CommandResult {
+        self.ask(|reply| CloudRequest::Terminate {
             instance,
             of,
             reply,
@@ -109,8 +109,8 @@ impl CloudHandle {
     }
 
     /// Takes an instance in that somebody else has launched, with its tags.
-    pub(crate) async fn adopt(&self, adoption: Box<Adoption>, home: Client) -> Answer {
-        self.ask(|reply| Ask::Adopt {
+    pub(crate) async fn adopt(&self, adoption: Box<Adoption>, home: Client) -> CommandResult {
+        self.ask(|reply| CloudRequest::Adopt {
             adoption,
             home,
             reply,
@@ -122,33 +122,33 @@ impl CloudHandle {
     /// What a listing shows of one installation and cluster, or, for audits, everything there ever
     /// was.
     pub(crate) async fn list(&self, of: Option<(String, ClusterName)>) -> Option<Vec<Instance>> {
-        self.ask(|reply| Ask::List { of, reply }).await
+        self.ask(|reply| CloudRequest::List { of, reply }).await
     }
 
-    async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Option<T> {
+    async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> CloudRequest) -> Option<T> {
         let (reply, answer) = oneshot::channel();
         self.asks.send(ask(reply)).await.ok()?;
         answer.await.ok()
     }
 }
 
-fn closed() -> Answer {
-    Answer::Failed {
+fn closed() -> CommandResult {
+    CommandResult::Failed {
         kind: FailureKind::Unknown,
         text: "the simulated cloud has ended".into(),
     }
 }
 
 /// The one holder of the cloud.
-struct Keeper {
+struct CloudTask {
     cloud: Cloud,
     catalog: Arc<Catalog>,
     homes: BTreeMap<InstanceId, Client>,
     registering: BTreeMap<InstanceId, AbortHandle>,
 }
 
-impl Keeper {
-    async fn keep(mut self, mut inbox: mpsc::Receiver<Ask>) {
+impl CloudTask {
+    async fn keep(mut self, mut inbox: mpsc::Receiver<CloudRequest>) {
         /// Without anything to come the clock is looked at this often.
         const IDLE: Duration = Duration::from_secs(60);
         loop {
@@ -166,21 +166,21 @@ impl Keeper {
         }
     }
 
-    fn answer(&mut self, ask: Ask) {
+    fn answer(&mut self, ask: CloudRequest) {
         // Whoever asked may have gone meanwhile, and does not need the answer then.
         match ask {
-            Ask::Launch {
+            CloudRequest::Launch {
                 launch,
                 home,
                 reply,
             } => {
                 let answer = self.cloud.launch(&launch, clock::now());
-                if let Answer::Launched(instance) = &answer {
+                if let CommandResult::Launched(instance) = &answer {
                     self.homes.entry(instance.id.clone()).or_insert(home);
                 }
                 drop(reply.send(answer));
             }
-            Ask::Terminate {
+            CloudRequest::Terminate {
                 instance,
                 of,
                 reply,
@@ -188,37 +188,37 @@ impl Keeper {
                 let answer = self.terminate(&instance, &of);
                 drop(reply.send(answer));
             }
-            Ask::Adopt {
+            CloudRequest::Adopt {
                 adoption,
                 home,
                 reply,
             } => {
                 let answer = self.cloud.adopt(&adoption, clock::now());
-                if answer == Answer::Done {
+                if answer == CommandResult::Done {
                     self.homes.entry(adoption.instance).or_insert(home);
                 }
                 drop(reply.send(answer));
             }
-            Ask::List {
+            CloudRequest::List {
                 of: Some((installation, cluster)),
                 reply,
             } => {
                 drop(reply.send(self.cloud.list(&installation, &cluster, clock::now())));
             }
-            Ask::List { of: None, reply } => {
+            CloudRequest::List { of: None, reply } => {
                 drop(reply.send(self.cloud.all().map(|it| it.truth().clone()).collect()));
             }
         }
     }
 
-    fn terminate(&mut self, instance: &InstanceId, of: &(String, ClusterName)) -> Answer {
+    fn terminate(&mut self, instance: &InstanceId, of: &(String, ClusterName)) -> CommandResult {
         let tags = self.cloud.get(instance.as_str()).map(|it| &it.truth().tags);
         let is = |tag: &str, value: &str| {
             let own = tags.and_then(|tags| tags.get(tag));
             own.is_none_or(|own| own == value)
         };
         if !is(TAG_INSTALLATION, &of.0) || !is(TAG_CLUSTER, of.1.as_str()) {
-            return Answer::Failed {
+            return CommandResult::Failed {
                 kind: FailureKind::Denied,
                 text: format!("{instance} is another's"),
             };
@@ -273,7 +273,7 @@ impl InProcess {
 }
 
 impl Provider for InProcess {
-    fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
+    fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
         async move {
             match command {
                 Command::Launch(launch) => self.cloud.launch(launch, self.home.clone()).await,
@@ -286,7 +286,7 @@ impl Provider for InProcess {
                     self.cloud
                         .list(Some(of))
                         .await
-                        .map_or_else(closed, Answer::Instances)
+                        .map_or_else(closed, CommandResult::Instances)
                 }
                 other => not_ours(&other),
             }

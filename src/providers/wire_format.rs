@@ -8,11 +8,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::command::{Adoption, Answer, FailureKind, Launch, Refusal, RefusalKind};
+use crate::engine::command::{
+    Adoption, CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind,
+};
 use crate::model::claim::ClaimRecord;
 use crate::model::cluster::Kubeconfig;
 use crate::model::id::{ClusterName, NodeName};
-use crate::model::instance::{CapacityType, Instance, InstanceState, NodeToCome, OfferingKey};
+use crate::model::instance::{CapacityType, ExpectedNode, Instance, InstanceState, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::taint::{Effect, Taint};
 
@@ -284,7 +286,7 @@ impl TryFrom<InstanceBody> for Instance {
             launched: body.launched,
             tags: body.tags.into(),
             node: body.node.map(|own| {
-                Box::new(NodeToCome {
+                Box::new(ExpectedNode {
                     name: NodeName(own.name),
                     provider_id: own.provider_id,
                 })
@@ -301,8 +303,8 @@ pub(crate) struct RefusalBody {
     kind: String,
 }
 
-impl From<Refusal> for RefusalBody {
-    fn from(refusal: Refusal) -> Self {
+impl From<OfferingRefusal> for RefusalBody {
+    fn from(refusal: OfferingRefusal) -> Self {
         Self {
             offering: refusal.offering.into(),
             kind: refusal.kind.as_str().to_owned(),
@@ -310,7 +312,7 @@ impl From<Refusal> for RefusalBody {
     }
 }
 
-impl TryFrom<RefusalBody> for Refusal {
+impl TryFrom<RefusalBody> for OfferingRefusal {
     type Error = String;
 
     fn try_from(body: RefusalBody) -> Result<Self, String> {
@@ -344,30 +346,30 @@ const FAILURES: [FailureKind; 6] = [
     FailureKind::Unknown,
 ];
 
-impl From<Answer> for AnswerBody {
-    fn from(answer: Answer) -> Self {
+impl From<CommandResult> for AnswerBody {
+    fn from(answer: CommandResult) -> Self {
         match answer {
-            Answer::Launched(instance) => Self::Launched(instance.into()),
-            Answer::LaunchRefused(refusals) => {
+            CommandResult::Launched(instance) => Self::Launched(instance.into()),
+            CommandResult::LaunchRefused(refusals) => {
                 Self::Refused(refusals.into_iter().map(RefusalBody::from).collect())
             }
-            Answer::Terminating(state) => Self::Terminating(state_name(state)),
-            Answer::Instances(all) => {
+            CommandResult::Terminating(state) => Self::Terminating(state_name(state)),
+            CommandResult::Instances(all) => {
                 Self::Instances(all.into_iter().map(InstanceBody::from).collect())
             }
-            Answer::Done => Self::Done {},
-            Answer::Failed { kind, text } => Self::Failed {
+            CommandResult::Done => Self::Done {},
+            CommandResult::Failed { kind, text } => Self::Failed {
                 kind: kind.as_str().to_owned(),
                 text,
             },
-            Answer::EvictRefused(_)
-            | Answer::Attachments(_)
-            | Answer::Pods(_)
-            | Answer::Probed { .. }
-            | Answer::Lease(_)
-            | Answer::Version(_)
-            | Answer::Granted
-            | Answer::Denied { .. } => Self::Failed {
+            CommandResult::EvictRefused(_)
+            | CommandResult::Attachments(_)
+            | CommandResult::Pods(_)
+            | CommandResult::Probed { .. }
+            | CommandResult::Lease(_)
+            | CommandResult::Version(_)
+            | CommandResult::Granted
+            | CommandResult::Denied { .. } => Self::Failed {
                 kind: FailureKind::Invalid.as_str().to_owned(),
                 text: "no answer of a cloud's".to_owned(),
             },
@@ -375,14 +377,14 @@ impl From<Answer> for AnswerBody {
     }
 }
 
-impl TryFrom<AnswerBody> for Answer {
+impl TryFrom<AnswerBody> for CommandResult {
     type Error = String;
 
     fn try_from(body: AnswerBody) -> Result<Self, String> {
         Ok(match body {
             AnswerBody::Launched(instance) => Self::Launched(instance.try_into()?),
             AnswerBody::Refused(refusals) => {
-                let refusals = refusals.into_iter().map(Refusal::try_from);
+                let refusals = refusals.into_iter().map(OfferingRefusal::try_from);
                 Self::LaunchRefused(refusals.collect::<Result<_, _>>()?)
             }
             AnswerBody::Terminating(name) => Self::Terminating(state(&name)?),
@@ -409,18 +411,18 @@ mod tests {
     use jiff::Timestamp;
 
     use super::{AnswerBody, FAILURES, STATES};
-    use crate::engine::command::{Answer, Refusal, RefusalKind};
-    use crate::model::instance::{CapacityType, Instance, NodeToCome, OfferingKey};
+    use crate::engine::command::{CommandResult, OfferingRefusal, RefusalKind};
+    use crate::model::instance::{CapacityType, ExpectedNode, Instance, OfferingKey};
 
-    fn there_and_back(answer: Answer) {
+    fn there_and_back(answer: CommandResult) {
         let json = serde_json::to_string(&AnswerBody::from(answer.clone())).expect("json");
         let body: AnswerBody = serde_json::from_str(&json).expect("a body");
-        assert_eq!(Answer::try_from(body), Ok(answer), "{json}");
+        assert_eq!(CommandResult::try_from(body), Ok(answer), "{json}");
     }
 
     #[test]
     fn answers_go_there_and_back() {
-        there_and_back(Answer::Done);
+        there_and_back(CommandResult::Done);
         let offering = OfferingKey {
             instance_type: "a.b".into(),
             zone: "z".into(),
@@ -428,32 +430,32 @@ mod tests {
             reservation: Some(Box::new("cr-1".into())),
         };
         for (state, _) in STATES {
-            there_and_back(Answer::Launched(Instance {
+            there_and_back(CommandResult::Launched(Instance {
                 id: "i-1".into(),
                 offering: offering.clone(),
                 state,
                 launched: Timestamp::UNIX_EPOCH,
                 tags: Arc::new([("a".to_owned(), "b".to_owned())].into()),
-                node: Some(Box::new(NodeToCome {
+                node: Some(Box::new(ExpectedNode {
                     name: "n".into(),
                     provider_id: "cloud:///i-1".into(),
                 })),
                 facts: None,
             }));
-            there_and_back(Answer::Terminating(state));
+            there_and_back(CommandResult::Terminating(state));
         }
         for (kind, _) in RefusalKind::ALL {
-            there_and_back(Answer::LaunchRefused(vec![Refusal {
+            there_and_back(CommandResult::LaunchRefused(vec![OfferingRefusal {
                 offering: offering.clone(),
                 kind,
             }]));
         }
         for kind in FAILURES {
-            there_and_back(Answer::Failed {
+            there_and_back(CommandResult::Failed {
                 kind,
                 text: "text".into(),
             });
         }
-        there_and_back(Answer::Instances(Vec::new()));
+        there_and_back(CommandResult::Instances(Vec::new()));
     }
 }

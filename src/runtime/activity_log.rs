@@ -11,7 +11,7 @@ use crate::engine::report::Report;
 use crate::host::text::bounded;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::instance::{OfferingKey, Price};
-use crate::scheduling::Why;
+use crate::scheduling::PoolRejection;
 use crate::scheduling::rejection::part;
 use crate::state::drain_blockers::listed;
 
@@ -20,7 +20,7 @@ const LINES: usize = 200;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Line {
+pub(crate) struct ActivityEntry {
     pub(crate) at: Timestamp,
     /// Whether somebody should look.
     pub(crate) warns: bool,
@@ -36,9 +36,9 @@ pub(crate) struct Line {
 
 /// The lines of one cluster, the oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Timeline(VecDeque<Line>);
+pub(crate) struct ActivityLog(VecDeque<ActivityEntry>);
 
-impl Timeline {
+impl ActivityLog {
     /// Takes a report in, if it is worth a line. What is said of pod after pod is one line.
     pub(crate) fn note(&mut self, report: &Report, managed: bool, now: Timestamp) {
         let Some(line) = line(report, managed, now) else {
@@ -47,7 +47,7 @@ impl Timeline {
         let last = self.0.back_mut();
         if let Some(last) = last.filter(|own| is_of_pods(report) && own.what == line.what) {
             let times = last.times.saturating_add(1);
-            *last = Line { times, ..line };
+            *last = ActivityEntry { times, ..line };
             return;
         }
         if self.0.len() >= LINES {
@@ -57,7 +57,7 @@ impl Timeline {
     }
 
     /// All of them, the newest first.
-    pub(crate) fn lines(&self) -> Vec<Line> {
+    pub(crate) fn lines(&self) -> Vec<ActivityEntry> {
         self.0.iter().rev().cloned().collect()
     }
 }
@@ -70,16 +70,16 @@ fn is_of_pods(report: &Report) -> bool {
 }
 
 /// Whether somebody should look, what it was, of what, and more of it.
-type Said = (bool, &'static str, String, String);
+type ActivityText = (bool, &'static str, String, String);
 
-fn line(report: &Report, managed: bool, now: Timestamp) -> Option<Line> {
+fn line(report: &Report, managed: bool, now: Timestamp) -> Option<ActivityEntry> {
     let (warns, what, of, text) = of_plans(report, managed)
         .or_else(|| of_leaving(report, managed))
         .or_else(|| of_drains(report))
         .or_else(|| of_nodes(report))
         .or_else(|| of_cluster(report))
         .or_else(|| of_people(report))?;
-    Some(Line {
+    Some(ActivityEntry {
         at: now,
         warns,
         what: Cow::Borrowed(what),
@@ -90,7 +90,7 @@ fn line(report: &Report, managed: bool, now: Timestamp) -> Option<Line> {
 }
 
 /// Which nodes are made, and what comes of launches.
-fn of_plans(report: &Report, managed: bool) -> Option<Said> {
+fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
     let only = only(managed);
     Some(match report {
         Report::ClaimPlanned {
@@ -139,7 +139,7 @@ fn of_plans(report: &Report, managed: bool) -> Option<Said> {
 }
 
 /// Which nodes leave or stay, and why.
-fn of_leaving(report: &Report, managed: bool) -> Option<Said> {
+fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
     let only = only(managed);
     Some(match report {
         Report::Retire {
@@ -194,7 +194,7 @@ fn of_leaving(report: &Report, managed: bool) -> Option<Said> {
 }
 
 /// How nodes go that are leaving.
-fn of_drains(report: &Report) -> Option<Said> {
+fn of_drains(report: &Report) -> Option<ActivityText> {
     Some(match report {
         Report::DrainHeld {
             node,
@@ -236,7 +236,7 @@ fn of_drains(report: &Report) -> Option<Said> {
 }
 
 /// What happens to nodes that are there.
-fn of_nodes(report: &Report) -> Option<Said> {
+fn of_nodes(report: &Report) -> Option<ActivityText> {
     Some(match report {
         Report::ClaimPhase {
             claim, node, phase, ..
@@ -279,7 +279,7 @@ fn of_nodes(report: &Report) -> Option<Said> {
 
 /// What is said of the cluster. What is said of each pod as it starts, or of rounds in which
 /// nothing is decided, is no line.
-fn of_cluster(report: &Report) -> Option<Said> {
+fn of_cluster(report: &Report) -> Option<ActivityText> {
     let none = String::new;
     Some(match report {
         Report::Ready => (false, "ready", none(), "decisions begin".to_owned()),
@@ -331,7 +331,7 @@ fn of_cluster(report: &Report) -> Option<Said> {
 }
 
 /// What people have said or have to see to.
-fn of_people(report: &Report) -> Option<Said> {
+fn of_people(report: &Report) -> Option<ActivityText> {
     let none = String::new;
     Some(match report {
         Report::Held(own) => {
@@ -431,7 +431,7 @@ fn span(own: SignedDuration) -> String {
 }
 
 /// The first reason, with how many more there are.
-fn first(reasons: &[Why]) -> String {
+fn first(reasons: &[PoolRejection]) -> String {
     let more = reasons.len().saturating_sub(1);
     let own = reasons.first().map(|why| match &why.pool {
         Some(pool) => format!("pool {pool}: {}", why.text()),
@@ -448,14 +448,14 @@ fn first(reasons: &[Why]) -> String {
 mod tests {
     use jiff::Timestamp;
 
-    use super::{LINES, Timeline};
+    use super::{ActivityLog, LINES};
     use crate::engine::report::Report;
     use crate::model::id::PodKey;
     use crate::model::pool::Reason;
 
     #[test]
     fn the_newest_come_first_and_the_oldest_are_forgotten() {
-        let mut timeline = Timeline::default();
+        let mut timeline = ActivityLog::default();
         for nodes in 0..LINES + 5 {
             let report = Report::LeftClosed { nodes };
             timeline.note(&report, true, Timestamp::UNIX_EPOCH);
@@ -467,8 +467,8 @@ mod tests {
 
     #[test]
     fn what_is_said_of_pod_after_pod_is_one_line() {
-        let mut timeline = Timeline::default();
-        let told = |timeline: &mut Timeline, name: &str| {
+        let mut timeline = ActivityLog::default();
+        let told = |timeline: &mut ActivityLog, name: &str| {
             let report = Report::Evicted {
                 pod: PodKey::new("a", name),
                 reason: Reason::Drifted,

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::coordination::leader_election::{Hold, RETRY};
-use crate::coordination::other_autoscaler::{Watched, Work};
+use crate::coordination::leader_election::{LeaseHolder, RETRY};
+use crate::coordination::other_autoscaler::{AutoscalerActivity, Watched};
 use crate::host::{clock, text};
 use crate::kubernetes::client::Connection;
 use crate::kubernetes::lease;
@@ -32,7 +32,7 @@ const OLD: SignedDuration = SignedDuration::from_mins(10);
 
 /// What is known of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Rival {
+pub(crate) enum OtherAutoscaler {
     /// Nothing yet.
     #[default]
     Unknown,
@@ -45,21 +45,21 @@ pub(crate) enum Rival {
 }
 
 /// Looks again and again until it is dropped.
-pub(crate) struct Lookout {
-    seen: watch::Receiver<Rival>,
+pub(crate) struct AutoscalerWatch {
+    seen: watch::Receiver<OtherAutoscaler>,
     task: JoinHandle<()>,
 }
 
-impl Lookout {
+impl AutoscalerWatch {
     pub(crate) fn start(connection: &Connection) -> Self {
-        let (tell, seen) = watch::channel(Rival::default());
+        let (tell, seen) = watch::channel(OtherAutoscaler::default());
         let client = connection.client.clone();
         let task = tokio::spawn(look_out(client, tell));
         Self { seen, task }
     }
 
     /// What was last seen.
-    pub(crate) fn seen(&self) -> Rival {
+    pub(crate) fn seen(&self) -> OtherAutoscaler {
         self.seen.borrow().clone()
     }
 
@@ -71,13 +71,13 @@ impl Lookout {
     }
 }
 
-impl Drop for Lookout {
+impl Drop for AutoscalerWatch {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-async fn look_out(client: Client, tell: watch::Sender<Rival>) {
+async fn look_out(client: Client, tell: watch::Sender<OtherAutoscaler>) {
     let began = clock::monotonic();
     let place = |namespace: &str| LeaseName {
         namespace: namespace.to_owned(),
@@ -90,13 +90,17 @@ async fn look_out(client: Client, tell: watch::Sender<Rival>) {
         let seen = looks.map(|((place, own), look)| told(place, own, look, began.elapsed()));
         // Whoever is at work anywhere counts before what is not known of elsewhere.
         let now = seen.max_by_key(|own| match own {
-            Rival::Gone => 0,
-            Rival::Unknown => 1,
-            Rival::Unseen(_) => 2,
-            Rival::Works(_) => 3,
+            OtherAutoscaler::Gone => 0,
+            OtherAutoscaler::Unknown => 1,
+            OtherAutoscaler::Unseen(_) => 2,
+            OtherAutoscaler::Works(_) => 3,
         });
         let now = now.unwrap_or_default();
-        let wait = if now == Rival::Gone { IDLE } else { RETRY };
+        let wait = if now == OtherAutoscaler::Gone {
+            IDLE
+        } else {
+            RETRY
+        };
         tell.send_if_modified(|own| {
             let news = *own != now;
             *own = now;
@@ -110,9 +114,9 @@ async fn look_out(client: Client, tell: watch::Sender<Rival>) {
 fn told(
     place: &LeaseName,
     known: &mut Watched,
-    look: Result<Option<Hold>, String>,
+    look: Result<Option<LeaseHolder>, String>,
     now: Duration,
-) -> Rival {
+) -> OtherAutoscaler {
     let (work, why) = match look {
         Ok(hold) => {
             let old = hold.as_ref().is_some_and(is_old);
@@ -121,21 +125,25 @@ fn told(
         Err(why) => (known.failed(now), why),
     };
     match work {
-        Work::Unknown => Rival::Unknown,
-        Work::Unseen => Rival::Unseen(format!("{place}, Karpenter's, cannot be read: {why}")),
-        Work::Gone => Rival::Gone,
-        Work::Goes => Rival::Works(format!("its Lease {place} is held, or was a moment ago")),
+        AutoscalerActivity::Unknown => OtherAutoscaler::Unknown,
+        AutoscalerActivity::Unseen => {
+            OtherAutoscaler::Unseen(format!("{place}, Karpenter's, cannot be read: {why}"))
+        }
+        AutoscalerActivity::Gone => OtherAutoscaler::Gone,
+        AutoscalerActivity::Goes => {
+            OtherAutoscaler::Works(format!("its Lease {place} is held, or was a moment ago"))
+        }
     }
 }
 
-fn is_old(hold: &Hold) -> bool {
+fn is_old(hold: &LeaseHolder) -> bool {
     let at = hold.renewed.parse::<Timestamp>().ok();
     at.is_some_and(|at| clock::now().duration_since(at) > OLD)
 }
 
 /// What a Lease says, if there is one. Where we may not see it nothing is known: a Karpenter may be
 /// at work.
-async fn look(client: &Client, place: &LeaseName) -> Result<Option<Hold>, String> {
+async fn look(client: &Client, place: &LeaseName) -> Result<Option<LeaseHolder>, String> {
     match timeout(CALL, lease::other(client, place)).await {
         Ok(Ok(hold)) => Ok(hold),
         Ok(Err(error)) => Err(text::chain(&error)),

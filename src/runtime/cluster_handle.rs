@@ -11,12 +11,12 @@ use tokio::time::timeout;
 use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::engine::report::Report;
-use crate::host::clock::Beat;
+use crate::host::clock::Heartbeat;
 use crate::model::id::ClusterName;
-use crate::runtime::activity_log::{Line as Entry, Timeline};
+use crate::runtime::activity_log::{ActivityEntry as Entry, ActivityLog};
 use crate::telemetry;
 use crate::telemetry::cluster_collector;
-use crate::telemetry::cluster_collector::{Sample, Sync};
+use crate::telemetry::cluster_collector::{MetricSample, Sync};
 
 /// A cluster that has not been ready for this long is degraded: `run` counts as started without it.
 pub(crate) const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
@@ -25,20 +25,20 @@ pub(crate) const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// What an engine is asked, on its own thread: it does nothing else meanwhile.
-pub(crate) type Question = Box<dyn FnOnce(&Engine, Timestamp) + Send>;
+pub(crate) type EngineQuery = Box<dyn FnOnce(&Engine, Timestamp) + Send>;
 
 /// Where an engine is reached.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct EngineChannel {
     /// It hears what happens.
     pub(crate) events: mpsc::Sender<Event>,
     /// It is asked what it knows.
-    pub(crate) questions: mpsc::Sender<Question>,
+    pub(crate) questions: mpsc::Sender<EngineQuery>,
 }
 
 /// How a cluster is doing, in a word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum ClusterHealth {
     /// Decisions are made.
     Ready,
     /// Another host leads it, and this one may follow.
@@ -51,7 +51,7 @@ pub(crate) enum Standing {
     Ended,
 }
 
-impl Standing {
+impl ClusterHealth {
     /// All there are, the best first.
     pub(crate) const ALL: [Self; 5] = [
         Self::Ready,
@@ -78,50 +78,50 @@ impl Standing {
 }
 
 /// The clusters that are looked after, and how each is doing.
-pub(crate) type Clusters = Vec<Arc<Front>>;
+pub(crate) type Clusters = Vec<Arc<ClusterHandle>>;
 
 /// What is seen of a cluster, whoever drives it and whether or not this host leads it.
 #[derive(Debug)]
-pub(crate) struct Front {
+pub(crate) struct ClusterHandle {
     pub(crate) name: ClusterName,
-    beat: Beat,
-    seen: Mutex<Seen>,
-    timeline: Mutex<Timeline>,
+    beat: Heartbeat,
+    seen: Mutex<HandleState>,
+    timeline: Mutex<ActivityLog>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
-    standing: Standing,
+struct HandleState {
+    standing: ClusterHealth,
     /// What is left undone for want of a right.
     undone: Vec<&'static str>,
     /// Who leads it, or may, where this host does not.
     led_by: Option<String>,
     /// Where its engine is reached, while there is one.
-    line: Option<Line>,
+    line: Option<EngineChannel>,
     /// What it last counted.
-    samples: Arc<[Sample]>,
+    samples: Arc<[MetricSample]>,
     /// How its view is.
     sync: Option<Sync>,
 }
 
-impl Front {
+impl ClusterHandle {
     /// Nothing is known of it yet.
     pub(crate) fn new(name: ClusterName) -> Self {
         telemetry::status(&name, false);
         Self {
             name,
-            beat: Beat::start(),
+            beat: Heartbeat::start(),
             seen: Mutex::default(),
             timeline: Mutex::default(),
         }
     }
 
-    fn seen<T>(&self, with: impl FnOnce(&mut Seen) -> T) -> T {
+    fn seen<T>(&self, with: impl FnOnce(&mut HandleState) -> T) -> T {
         with(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// An engine drives it from here on, or none does.
-    pub(crate) fn drive(&self, line: Option<Line>) {
+    pub(crate) fn drive(&self, line: Option<EngineChannel>) {
         self.seen(|seen| (seen.line, seen.samples, seen.sync) = (line, Arc::default(), None));
         self.beat();
     }
@@ -132,13 +132,13 @@ impl Front {
     }
 
     /// This is how it is doing.
-    pub(crate) fn show(&self, standing: Standing, undone: Vec<&'static str>) {
+    pub(crate) fn show(&self, standing: ClusterHealth, undone: Vec<&'static str>) {
         let before = self.seen(|seen| {
             seen.undone = undone;
             std::mem::replace(&mut seen.standing, standing)
         });
         if before != standing {
-            telemetry::status(&self.name, standing == Standing::Ready);
+            telemetry::status(&self.name, standing == ClusterHealth::Ready);
         }
     }
 
@@ -166,8 +166,8 @@ impl Front {
     }
 
     /// This is what it holds now. Whoever drives it no more is not heard.
-    pub(crate) fn count(&self, samples: Vec<Sample>) {
-        let samples: Arc<[Sample]> = samples.into();
+    pub(crate) fn count(&self, samples: Vec<MetricSample>) {
+        let samples: Arc<[MetricSample]> = samples.into();
         self.seen(|seen| {
             if seen.line.is_some() {
                 seen.samples = samples;
@@ -185,14 +185,14 @@ impl Front {
     }
 
     /// What it last held, and how old its view is now; nothing where no engine drives it.
-    pub(crate) fn counted(&self, now: Timestamp) -> [Arc<[Sample]>; 2] {
+    pub(crate) fn counted(&self, now: Timestamp) -> [Arc<[MetricSample]>; 2] {
         let (samples, sync) = self.seen(|seen| (seen.samples.clone(), seen.sync));
         let age = sync.map(|own| cluster_collector::age(&self.name, own, now));
         [samples, age.unwrap_or_default().into()]
     }
 
     /// How it is doing.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> ClusterHealth {
         self.seen(|seen| seen.standing)
     }
 
@@ -221,7 +221,7 @@ impl Front {
     ) -> Option<T> {
         let line = self.seen(|seen| seen.line.clone())?;
         let (reply, answer) = oneshot::channel();
-        let question: Question = Box::new(move |engine, now| {
+        let question: EngineQuery = Box::new(move |engine, now| {
             // Nobody answers who does not wait any more.
             if !reply.is_closed() {
                 drop(reply.send(what(engine, now)));

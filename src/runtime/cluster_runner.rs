@@ -11,10 +11,10 @@ use crate::catalog::Catalog;
 use crate::engine::event::Event;
 use crate::host::clock;
 use crate::model::cluster::Cluster;
-use crate::runtime::cluster_handle::{Front, PATIENCE, Standing};
-use crate::runtime::engine_loop::{Driver, Parts};
+use crate::runtime::cluster_handle::{ClusterHandle, ClusterHealth, PATIENCE};
+use crate::runtime::engine_loop::{EngineDeps, EngineThread};
 use crate::runtime::fleet_task::FleetHandle;
-use crate::runtime::leader_election::{Tenure, Turn};
+use crate::runtime::leader_election::{LeaderElector, Leadership};
 
 /// Who has no answer of the Lease is looked at this often.
 const LOOK: Duration = Duration::from_secs(5);
@@ -23,26 +23,26 @@ const LOOK: Duration = Duration::from_secs(5);
 const TOLD: Duration = Duration::from_secs(4);
 
 /// What a post is told.
-enum Order {
+enum RunnerCommand {
     /// The cluster, or its instance types, are others.
     Change(Arc<Cluster>, Arc<Catalog>, oneshot::Sender<bool>),
     Stop,
 }
 
 /// A cluster that is looked after here.
-pub(crate) struct Post {
-    pub(crate) front: Arc<Front>,
-    orders: mpsc::Sender<Order>,
+pub(crate) struct ClusterRunner {
+    pub(crate) front: Arc<ClusterHandle>,
+    orders: mpsc::Sender<RunnerCommand>,
     ended: watch::Receiver<()>,
 }
 
-impl Post {
+impl ClusterRunner {
     /// Looks after the cluster from here on.
-    pub(crate) fn start(parts: Parts, tenure: Tenure, fleet: FleetHandle) -> Self {
-        let front = Arc::new(Front::new(parts.cluster.name.clone()));
+    pub(crate) fn start(parts: EngineDeps, tenure: LeaderElector, fleet: FleetHandle) -> Self {
+        let front = Arc::new(ClusterHandle::new(parts.cluster.name.clone()));
         let (orders, inbox) = mpsc::channel(1);
         let (end, ended) = watch::channel(());
-        let keeper = Keeper {
+        let keeper = RunnerTask {
             parts,
             fleet,
             front: front.clone(),
@@ -63,7 +63,7 @@ impl Post {
     /// Passes on what has changed; false where its engine does not take it.
     pub(crate) async fn change(&self, cluster: Arc<Cluster>, catalog: Arc<Catalog>) -> bool {
         let (reply, answer) = oneshot::channel();
-        let order = Order::Change(cluster, catalog, reply);
+        let order = RunnerCommand::Change(cluster, catalog, reply);
         self.orders.send(order).await.is_ok() && answer.await.unwrap_or(false)
     }
 
@@ -75,13 +75,13 @@ impl Post {
 
     /// Stops its engine, and lets another host have the cluster.
     pub(crate) async fn stop(self) {
-        drop(self.orders.send(Order::Stop).await);
+        drop(self.orders.send(RunnerCommand::Stop).await);
         self.ended().await;
     }
 }
 
 /// Why an engine stands on its post no more.
-enum End {
+enum EngineEnd {
     /// It was told to.
     Stopped,
     /// It has ended by itself, or could not begin.
@@ -92,29 +92,29 @@ enum End {
     ClockSet,
 }
 
-struct Keeper {
-    parts: Parts,
+struct RunnerTask {
+    parts: EngineDeps,
     fleet: FleetHandle,
-    front: Arc<Front>,
-    inbox: mpsc::Receiver<Order>,
+    front: Arc<ClusterHandle>,
+    inbox: mpsc::Receiver<RunnerCommand>,
     /// Whether the provider has taken in who drives the cluster.
     told: bool,
 }
 
-impl Keeper {
-    async fn keep(mut self, mut tenure: Tenure) {
+impl RunnerTask {
+    async fn keep(mut self, mut tenure: LeaderElector) {
         while let Some(term) = self.wait(&mut tenure).await {
             match self.lead(&mut tenure, term).await {
-                End::Lost => tenure.rest(term),
-                End::ClockSet => {
-                    self.front.show(Standing::Unready, Vec::new());
+                EngineEnd::Lost => tenure.rest(term),
+                EngineEnd::ClockSet => {
+                    self.front.show(ClusterHealth::Unready, Vec::new());
                     tenure.begin_anew(term).await;
                     // Each new engine lists everything, and the clock may be set again and again.
                     sleep(LOOK).await;
                 }
-                End::Stopped => break,
-                End::Failed => {
-                    self.front.show(Standing::Ended, Vec::new());
+                EngineEnd::Stopped => break,
+                EngineEnd::Failed => {
+                    self.front.show(ClusterHealth::Ended, Vec::new());
                     break;
                 }
             }
@@ -124,40 +124,40 @@ impl Keeper {
 
     /// Waits until this host leads, and returns the term; none when it is told to stop, or can make
     /// nothing of it.
-    async fn wait(&mut self, tenure: &mut Tenure) -> Option<u64> {
+    async fn wait(&mut self, tenure: &mut LeaderElector) -> Option<u64> {
         let since = clock::now();
         self.attend(None).await;
         loop {
             if !self.parts.provider.is_well() {
-                self.front.show(Standing::Ended, Vec::new());
+                self.front.show(ClusterHealth::Ended, Vec::new());
                 return None;
             }
             let turn = tenure.turn();
             self.front.lead_by(match &turn {
-                Turn::Follows(who) => Some(who.clone()),
+                Leadership::Follows(who) => Some(who.clone()),
                 _ => None,
             });
             let standing = match turn {
-                Turn::Leads(term) => return Some(term),
-                Turn::Follows(_) => Standing::Standby,
-                Turn::Unknown | Turn::Fails(_) => {
+                Leadership::Leads(term) => return Some(term),
+                Leadership::Follows(_) => ClusterHealth::Standby,
+                Leadership::Unknown | Leadership::Fails(_) => {
                     let waited = clock::now().duration_since(since);
                     if waited > PATIENCE {
-                        Standing::Degraded
+                        ClusterHealth::Degraded
                     } else {
-                        Standing::Unready
+                        ClusterHealth::Unready
                     }
                 }
             };
             self.front.show(standing, Vec::new());
             tokio::select! {
                 order = self.inbox.recv() => match order {
-                    Some(Order::Change(cluster, catalog, reply)) => {
+                    Some(RunnerCommand::Change(cluster, catalog, reply)) => {
                         (self.parts.cluster, self.parts.catalog) = (cluster, catalog);
                         self.attend(None).await;
                         let _ = reply.send(true);
                     }
-                    Some(Order::Stop) | None => return None,
+                    Some(RunnerCommand::Stop) | None => return None,
                 },
                 () = tenure.changed(&turn) => {}
                 () = sleep(LOOK) => self.attend_again(None).await,
@@ -166,42 +166,42 @@ impl Keeper {
     }
 
     /// Has an engine drive the cluster for this term.
-    async fn lead(&mut self, tenure: &mut Tenure, term: u64) -> End {
+    async fn lead(&mut self, tenure: &mut LeaderElector, term: u64) -> EngineEnd {
         let cluster = self.parts.cluster.clone();
-        self.front.show(Standing::Unready, Vec::new());
+        self.front.show(ClusterHealth::Unready, Vec::new());
         tenure.tell_well(false);
         let seat = self.fleet.join(&cluster.name).await;
         let parts = self.parts.clone();
-        let driver = match Driver::start(parts, term, seat, self.front.clone()) {
+        let driver = match EngineThread::start(parts, term, seat, self.front.clone()) {
             Ok(driver) => driver,
             Err(error) => {
                 tracing::error!(cluster = %cluster.name, %error, "its thread does not start");
                 tenure.tell_well(true);
-                return End::Failed;
+                return EngineEnd::Failed;
             }
         };
         self.attend(Some(&driver)).await;
-        let turn = Turn::Leads(term);
+        let turn = Leadership::Leads(term);
         let end = loop {
             tokio::select! {
                 biased;
                 // An engine that ends for this has not failed, and takes no order any more.
-                () = driver.clock_set() => break End::ClockSet,
-                () = driver.ended() => break End::Failed,
-                () = tenure.changed(&turn) => break End::Lost,
+                () = driver.clock_set() => break EngineEnd::ClockSet,
+                () = driver.ended() => break EngineEnd::Failed,
+                () = tenure.changed(&turn) => break EngineEnd::Lost,
                 order = self.inbox.recv() => match order {
-                    Some(Order::Change(cluster, catalog, reply)) => {
+                    Some(RunnerCommand::Change(cluster, catalog, reply)) => {
                         let _ = reply.send(self.change(&driver, cluster, catalog).await);
                     }
-                    Some(Order::Stop) | None => break End::Stopped,
+                    Some(RunnerCommand::Stop) | None => break EngineEnd::Stopped,
                 },
                 () = sleep(LOOK) => self.attend_again(Some(&driver)).await,
             }
             if !self.parts.provider.is_well() {
                 tracing::error!(cluster = %cluster.name, "what knows its provider has panicked");
-                break End::Failed;
+                break EngineEnd::Failed;
             }
-            tenure.tell_well(self.front.standing() == Standing::Ready);
+            tenure.tell_well(self.front.standing() == ClusterHealth::Ready);
         };
         tenure.tell_well(true);
         // Messages about its instances go to whoever leads from here on.
@@ -212,9 +212,9 @@ impl Keeper {
     }
 
     /// Has the provider know the cluster, and the engine that drives it here.
-    async fn attend(&mut self, driver: Option<&Driver>) {
+    async fn attend(&mut self, driver: Option<&EngineThread>) {
         let cluster = self.parts.cluster.clone();
-        let events = driver.map(Driver::events);
+        let events = driver.map(EngineThread::events);
         let told = timeout(TOLD, self.parts.provider.attend(cluster, events)).await;
         if std::mem::replace(&mut self.told, told.is_ok()) && !self.told {
             let cluster = &self.parts.cluster.name;
@@ -223,7 +223,7 @@ impl Keeper {
     }
 
     /// Does so where it did not take it in.
-    async fn attend_again(&mut self, driver: Option<&Driver>) {
+    async fn attend_again(&mut self, driver: Option<&EngineThread>) {
         if !self.told {
             self.attend(driver).await;
         }
@@ -231,7 +231,7 @@ impl Keeper {
 
     async fn change(
         &mut self,
-        driver: &Driver,
+        driver: &EngineThread,
         cluster: Arc<Cluster>,
         catalog: Arc<Catalog>,
     ) -> bool {
@@ -266,24 +266,24 @@ mod tests {
     use tower::{BoxError, service_fn};
 
     use super::*;
-    use crate::engine::command::{Answer, Command};
+    use crate::engine::command::{Command, CommandResult};
     use crate::host::clock::Moment;
     use crate::kubernetes::client::Connection;
-    use crate::providers::{Nobody, Provider};
+    use crate::providers::{NoProvider, Provider};
 
     /// A post of a cluster that is only observed, and whose API never answers.
-    fn observed(provider: Arc<dyn Provider>, read_clocks: fn() -> Moment) -> Post {
+    fn observed(provider: Arc<dyn Provider>, read_clocks: fn() -> Moment) -> ClusterRunner {
         let never = |_: Request<Body>| pending::<Result<Response<Body>, BoxError>>();
         let connection = Connection::over(Client::new(service_fn(never), "default"));
-        let tenure = Tenure::observe(&connection);
-        let parts = Parts {
+        let tenure = LeaderElector::observe(&connection);
+        let parts = EngineDeps {
             cluster: Arc::default(),
             catalog: Arc::default(),
             connection,
             provider,
             read_clocks,
         };
-        Post::start(parts, tenure, FleetHandle::start())
+        ClusterRunner::start(parts, tenure, FleetHandle::start())
     }
 
     /// Is too busy to hear who drives the cluster at first, and has panicked soon after.
@@ -293,8 +293,8 @@ mod tests {
     }
 
     impl Provider for Busy {
-        fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
-            async { Nobody.execute(command).await }.boxed()
+        fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
+            async { NoProvider.execute(command).await }.boxed()
         }
 
         fn attend(
@@ -323,7 +323,7 @@ mod tests {
         let ended = timeout(Duration::from_mins(1), post.ended()).await;
         ended.expect("it is begun anew by others");
         assert_eq!(provider.told.load(Ordering::Relaxed), 2);
-        assert_eq!(post.front.standing(), Standing::Ended);
+        assert_eq!(post.front.standing(), ClusterHealth::Ended);
     }
 
     /// By how many hours the time of day has been set.
@@ -345,8 +345,8 @@ mod tests {
     }
 
     impl Provider for Counting {
-        fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
-            async { Nobody.execute(command).await }.boxed()
+        fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
+            async { NoProvider.execute(command).await }.boxed()
         }
 
         fn attend(

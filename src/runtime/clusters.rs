@@ -25,7 +25,7 @@ use crate::host::text;
 use crate::kubernetes::client::connect_issued;
 use crate::kubernetes::client::{Connection, connect};
 use crate::kubernetes::exec_credential;
-use crate::model::cluster::{Api, Cluster, Mode, Simulated};
+use crate::model::cluster::{ApiSettings, Cluster, ManagementMode, Simulated};
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
 #[cfg(feature = "aws")]
@@ -33,24 +33,24 @@ use crate::providers::aws::eks;
 #[cfg(feature = "aws")]
 use crate::providers::aws::provider::Ec2;
 #[cfg(feature = "aws")]
-use crate::providers::aws::region::Keepers;
-use crate::providers::exec::Program;
+use crate::providers::aws::region::Regions;
+use crate::providers::exec::ExecProvider;
 use crate::providers::simulated::remote::Remote;
 use crate::providers::simulated::{CloudHandle, InProcess};
-use crate::providers::{Nobody, Provider};
-use crate::runtime::cluster_handle::{Clusters, Front, Standing};
-use crate::runtime::cluster_runner::Post;
-use crate::runtime::engine_loop::Parts;
+use crate::providers::{NoProvider, Provider};
+use crate::runtime::cluster_handle::{ClusterHandle, ClusterHealth, Clusters};
+use crate::runtime::cluster_runner::ClusterRunner;
+use crate::runtime::engine_loop::EngineDeps;
 use crate::runtime::fleet_task::FleetHandle;
-use crate::runtime::holder_identity::Identity;
-use crate::runtime::leader_election::{Company, Tenure};
+use crate::runtime::holder_identity::HolderIdentity;
+use crate::runtime::leader_election::{LeaderElector, LeaseBalancer};
 use crate::telemetry;
 
 pub(crate) use error::{ApplyError, PrepareError};
 
 /// A cluster that is being driven, and what with.
 struct Running {
-    post: Post,
+    post: ClusterRunner,
     cluster: Arc<Cluster>,
     catalog: Arc<Catalog>,
     /// What the kubeconfig said.
@@ -59,13 +59,13 @@ struct Running {
 
 /// Everything a cluster is to be driven with.
 pub(crate) struct Prepared {
-    parts: Parts,
+    parts: EngineDeps,
     /// Its cloud, where that is in this process.
     cloud: Option<(Simulated, CloudHandle)>,
 }
 
 /// A cluster that cannot be driven yet, and why.
-pub(crate) struct Broken {
+pub(crate) struct FailedCluster {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) why: PrepareError,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Broken {
 /// How long clusters are waited for that are being prepared: those that are not by then are broken
 /// for now.
 #[derive(Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct StartTimeouts {
     most: Duration,
     /// So many have to be prepared in any case, if they can be.
     least: usize,
@@ -83,44 +83,44 @@ pub(crate) struct Patience {
 const ENDS: Duration = Duration::from_secs(15);
 
 /// All of them are waited for, each as long as what it waits for lets it.
-pub(crate) const ALL: Patience = Patience {
+pub(crate) const ALL: StartTimeouts = StartTimeouts {
     most: Duration::from_hours(1),
     least: 0,
 };
 /// Nobody waits long for who hangs, as long as there is anybody.
-pub(crate) const STARTING: Patience = Patience {
+pub(crate) const STARTING: StartTimeouts = StartTimeouts {
     most: Duration::from_secs(5),
     least: 1,
 };
 /// Nothing else is heard meanwhile. A plugin has its whole time.
-const MENDING: Patience = Patience {
+const MENDING: StartTimeouts = StartTimeouts {
     most: Duration::from_secs(exec_credential::LIMIT.as_secs() + 5),
     least: 0,
 };
 
 /// All clusters that are driven, or are to be as soon as that can be.
-pub(crate) struct Drivers {
+pub(crate) struct ClusterSet {
     fleet: FleetHandle,
-    identity: Identity,
-    company: Arc<Company>,
+    identity: HolderIdentity,
+    company: Arc<LeaseBalancer>,
     #[cfg(feature = "aws")]
-    keepers: Arc<Keepers>,
+    keepers: Arc<Regions>,
     limits: FleetLimits,
     running: BTreeMap<ClusterName, Running>,
     /// Those that are not driven, since something of theirs is broken.
-    broken: BTreeMap<ClusterName, (Arc<Cluster>, Arc<Front>)>,
+    broken: BTreeMap<ClusterName, (Arc<Cluster>, Arc<ClusterHandle>)>,
     /// Clouds in this process outlive the drivers that are replaced.
     clouds: BTreeMap<ClusterName, (Simulated, CloudHandle)>,
 }
 
-impl Drivers {
+impl ClusterSet {
     /// None yet, and none that leads: for whoever does one thing.
     pub(crate) fn start() -> Self {
-        Self::start_as(Identity::new("", None))
+        Self::start_as(HolderIdentity::new("", None))
     }
 
     /// None yet. They hold their Leases by this name.
-    pub(crate) fn start_as(identity: Identity) -> Self {
+    pub(crate) fn start_as(identity: HolderIdentity) -> Self {
         Self {
             fleet: FleetHandle::start(),
             identity,
@@ -142,7 +142,7 @@ impl Drivers {
     ) -> Result<Vec<Prepared>, PrepareError> {
         let (prepared, broken) = self.prepare_each(clusters, ALL).await;
         match broken.into_iter().next() {
-            Some(Broken { why, .. }) => Err(why),
+            Some(FailedCluster { why, .. }) => Err(why),
             None => Ok(prepared),
         }
     }
@@ -151,8 +151,8 @@ impl Drivers {
     pub(crate) async fn prepare_each(
         &self,
         clusters: Vec<Arc<Cluster>>,
-        patience: Patience,
-    ) -> (Vec<Prepared>, Vec<Broken>) {
+        patience: StartTimeouts,
+    ) -> (Vec<Prepared>, Vec<FailedCluster>) {
         let mut catalogs: BTreeMap<Option<PathBuf>, Arc<Catalog>> = BTreeMap::new();
         let (mut known, mut broken) = (Vec::new(), Vec::new());
         for cluster in clusters {
@@ -168,7 +168,7 @@ impl Drivers {
                     catalogs.insert(source, catalog.clone());
                     known.push((cluster, catalog));
                 }
-                Err(why) => broken.push(Broken { cluster, why }),
+                Err(why) => broken.push(FailedCluster { cluster, why }),
             }
         }
         let clusters = known.iter().map(|(cluster, _)| cluster.clone());
@@ -190,7 +190,7 @@ impl Drivers {
                     };
                     match prepared {
                         Ok(own) => drop(done.insert(at, own)),
-                        Err(why) => drop(failed.insert(at, Broken { cluster, why })),
+                        Err(why) => drop(failed.insert(at, FailedCluster { cluster, why })),
                     }
                 }
                 () = &mut over, if !is_over => is_over = true,
@@ -198,7 +198,7 @@ impl Drivers {
         }
         for (at, cluster) in waited {
             let why = PrepareError::late(&cluster);
-            failed.insert(at, Broken { cluster, why });
+            failed.insert(at, FailedCluster { cluster, why });
         }
         broken.extend(failed.into_values());
         (done.into_values().collect(), broken)
@@ -233,7 +233,7 @@ impl Drivers {
             .map(|it| (it.clone(), self.cloud(name, it, &catalog)));
         let own_cloud = cloud.as_ref().map(|(_, it)| it);
         let provider = self.provider(&cluster, &connection, own_cloud).await?;
-        let parts = Parts {
+        let parts = EngineDeps {
             read_clocks: Moment::now,
             cluster,
             catalog,
@@ -282,7 +282,7 @@ impl Drivers {
     pub(crate) async fn apply(
         &mut self,
         prepared: Vec<Prepared>,
-        broken: Vec<Broken>,
+        broken: Vec<FailedCluster>,
         limits: FleetLimits,
     ) -> Result<(), ApplyError> {
         let goes_on = |name: &ClusterName, running: &Running| {
@@ -334,7 +334,7 @@ impl Drivers {
     async fn drive(
         &mut self,
         prepared: Vec<Prepared>,
-        broken: Vec<Broken>,
+        broken: Vec<FailedCluster>,
     ) -> Result<(), ApplyError> {
         for own in &prepared {
             self.broken.remove(&own.parts.cluster.name);
@@ -351,7 +351,9 @@ impl Drivers {
             let unheard = broken.iter().map(|own| own.cluster.name.clone());
             clusters.keys().cloned().chain(unheard).collect()
         });
-        let managed = clusters.values().filter(|own| own.mode == Mode::Manage);
+        let managed = clusters
+            .values()
+            .filter(|own| own.mode == ManagementMode::Manage);
         let managed: Vec<ClusterName> = managed.map(|own| own.name.clone()).collect();
         self.company.configure(self.limits.is_some(), &managed);
         // What nobody here can say of its nodes counts all the same.
@@ -369,19 +371,19 @@ impl Drivers {
     }
 
     /// A cluster is not driven, and people are told why.
-    fn leave_out(&mut self, Broken { cluster, why }: Broken) {
+    fn leave_out(&mut self, FailedCluster { cluster, why }: FailedCluster) {
         let said = format!("not driven [{}]: {}", why.code(), text::chain(&why));
         let name = cluster.name.clone();
         let front = match self.broken.get(&name) {
             Some((_, front)) => front.clone(),
-            None => Arc::new(Front::new(name.clone())),
+            None => Arc::new(ClusterHandle::new(name.clone())),
         };
         if front.led_by().as_ref() != Some(&said) {
             let (code, why) = (why.code(), text::chain(&why));
             let help = "it is tried again, every two minutes at last; the others go on without it";
             tracing::error!(cluster = %name, code, why, help, "cluster not driven");
         }
-        front.show(Standing::Degraded, Vec::new());
+        front.show(ClusterHealth::Degraded, Vec::new());
         front.lead_by(Some(said));
         self.broken.insert(name, (cluster, front));
     }
@@ -404,15 +406,15 @@ impl Drivers {
         let (cluster, catalog) = (parts.cluster.clone(), parts.catalog.clone());
         let print = parts.connection.print;
         let tenure = match cluster.mode {
-            Mode::Observe => Tenure::observe(&parts.connection),
-            Mode::Manage => Tenure::seek(
+            ManagementMode::Observe => LeaderElector::observe(&parts.connection),
+            ManagementMode::Manage => LeaderElector::seek(
                 name.clone(),
                 parts.connection.clone(),
                 &self.identity,
                 self.company.clone(),
             ),
         };
-        let post = Post::start(parts, tenure, self.fleet.clone());
+        let post = ClusterRunner::start(parts, tenure, self.fleet.clone());
         tracing::info!(
             cluster = %name, mode = ?cluster.mode, pools = cluster.pools.len(),
             instance_types = catalog.len(), "cluster started"
@@ -433,7 +435,7 @@ impl Drivers {
 
     /// It is time to see what is to be asked of AWS again.
     #[cfg(feature = "aws")]
-    pub(crate) fn keepers(&self) -> Arc<Keepers> {
+    pub(crate) fn keepers(&self) -> Arc<Regions> {
         self.keepers.clone()
     }
 
@@ -446,7 +448,7 @@ impl Drivers {
     ) -> Result<Arc<dyn Provider>, PrepareError> {
         let (name, installation) = (&cluster.name, &cluster.installation);
         if let Some(exec) = &cluster.exec {
-            return Ok(Arc::new(Program::new(exec, cluster)));
+            return Ok(Arc::new(ExecProvider::new(exec, cluster)));
         }
         if let Some(cloud) = cloud {
             return Ok(Arc::new(InProcess {
@@ -471,8 +473,8 @@ impl Drivers {
             return Ok(Arc::new(ec2));
         }
         match cluster.mode {
-            Mode::Observe => Ok(Arc::new(Nobody)),
-            Mode::Manage => Err(PrepareError::NoProvider(name.clone())),
+            ManagementMode::Observe => Ok(Arc::new(NoProvider)),
+            ManagementMode::Manage => Err(PrepareError::NoProvider(name.clone())),
         }
     }
 
@@ -484,7 +486,7 @@ impl Drivers {
         };
         post.stop().await;
         let why = PrepareError::Ended(cluster.name.clone());
-        self.leave_out(Broken { cluster, why });
+        self.leave_out(FailedCluster { cluster, why });
     }
 
     /// Waits until an engine ends, which none does unless it is told to, and says whose.
@@ -525,8 +527,8 @@ impl Drivers {
 
 impl Running {
     /// Whether its driver can go on with another configuration of its cluster.
-    fn can_go_on(&self, new: &Parts) -> bool {
-        let connected = |api: &Api| {
+    fn can_go_on(&self, new: &EngineDeps) -> bool {
+        let connected = |api: &ApiSettings| {
             let proxy = api.proxy.clone();
             (api.poll, api.qps, api.burst, api.watch_list, proxy)
         };
@@ -546,7 +548,7 @@ impl Running {
     }
 
     /// Passes on what has changed; false where that is not taken.
-    async fn change(&mut self, parts: &Parts) -> bool {
+    async fn change(&mut self, parts: &EngineDeps) -> bool {
         let (cluster, catalog) = (parts.cluster.clone(), parts.catalog.clone());
         let taken = self.post.change(cluster.clone(), catalog.clone()).await;
         // What was not taken is passed on by the next reload.

@@ -16,10 +16,11 @@ use futures::future::{BoxFuture, FutureExt, join_all};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::config::diagnostic::{Problem, ProblemCode};
-use crate::config::settings::{Parameter, Polled};
-use crate::config::{Config, Held};
-use crate::host::files::{self, Texts, Untold, Wanted};
+use crate::config::diagnostic::{Diagnostic, ProblemCode};
+use crate::config::settings::{Polled, SsmOutput};
+use crate::config::{Config, ParameterState};
+use crate::host::files;
+use crate::host::files::{ConfigSources, LoadedSources, ParameterUnavailable};
 use crate::host::{clock, text};
 
 /// Time for one parameter to be told.
@@ -29,22 +30,22 @@ const LIMIT: Duration = Duration::from_secs(30);
 const COPY: &str = "parameters.json";
 
 /// The configuration, live parameters and all; nothing is kept.
-pub(crate) async fn load(wanted: &Wanted) -> Result<Config, Vec<Problem>> {
-    Origin::new(wanted.clone(), None).read().await
+pub(crate) async fn load(wanted: &ConfigSources) -> Result<Config, Vec<Diagnostic>> {
+    ConfigSource::new(wanted.clone(), None).read().await
 }
 
 /// Asks for a parameter.
-type Ask = Box<dyn Fn(Parameter) -> BoxFuture<'static, Result<String, Untold>>>;
+type Ask = Box<dyn Fn(SsmOutput) -> BoxFuture<'static, Result<String, ParameterUnavailable>>>;
 
 /// Files and parameters that make a configuration.
-pub(crate) struct Origin {
-    wanted: Wanted,
+pub(crate) struct ConfigSource {
+    wanted: ConfigSources,
     ask: Ask,
     /// Where the last values are kept.
     copy: Option<PathBuf>,
     /// What the last configuration was made of, and the one before.
-    made: Made,
-    before: Option<Made>,
+    made: Revision,
+    before: Option<Revision>,
     /// Whether what is wrong with a configuration may be over by itself.
     may_pass: bool,
     /// Parameters that were not told, though something is known of them: why.
@@ -53,15 +54,19 @@ pub(crate) struct Origin {
 
 /// What a configuration was made of.
 #[derive(Default)]
-struct Made {
-    texts: Rc<Texts>,
-    held: BTreeMap<Parameter, Held>,
+struct Revision {
+    texts: Rc<LoadedSources>,
+    held: BTreeMap<SsmOutput, ParameterState>,
     /// When which parameter is looked at again.
     due: Vec<(Polled, Instant)>,
 }
 
-impl Made {
-    fn new(texts: Rc<Texts>, held: BTreeMap<Parameter, Held>, config: &Config) -> Self {
+impl Revision {
+    fn new(
+        texts: Rc<LoadedSources>,
+        held: BTreeMap<SsmOutput, ParameterState>,
+        config: &Config,
+    ) -> Self {
         let now = clock::monotonic();
         let due = |own: &Polled| Some((own.clone(), again(own, now)?));
         Self {
@@ -72,9 +77,9 @@ impl Made {
     }
 }
 
-impl Origin {
+impl ConfigSource {
     /// Nothing is read yet.
-    pub(crate) fn new(wanted: Wanted, state_directory: Option<&Path>) -> Self {
+    pub(crate) fn new(wanted: ConfigSources, state_directory: Option<&Path>) -> Self {
         Self::asking(
             wanted,
             state_directory,
@@ -82,12 +87,12 @@ impl Origin {
         )
     }
 
-    fn asking(wanted: Wanted, state_directory: Option<&Path>, ask: Ask) -> Self {
+    fn asking(wanted: ConfigSources, state_directory: Option<&Path>, ask: Ask) -> Self {
         Self {
             wanted,
             ask,
             copy: state_directory.map(|own| own.join(COPY)),
-            made: Made::default(),
+            made: Revision::default(),
             before: None,
             may_pass: false,
             stale: Vec::new(),
@@ -114,12 +119,12 @@ impl Origin {
     }
 
     /// The configuration as it is now. Where it cannot be one, the last stays what it was.
-    pub(crate) async fn read(&mut self) -> Result<Config, Vec<Problem>> {
+    pub(crate) async fn read(&mut self) -> Result<Config, Vec<Diagnostic>> {
         let texts = Rc::new(files::read(&self.wanted));
         let asked = RefCell::new(BTreeSet::new());
         let first = texts.config(&|own| {
             asked.borrow_mut().insert(own.clone());
-            Held::Unasked
+            ParameterState::Unasked
         });
         let asked = asked.into_inner();
         if asked.is_empty() {
@@ -134,7 +139,7 @@ impl Origin {
         let mut config = texts.config(&|own| known(&held, own))?;
         let stale = self.stale.iter().map(|(parameter, why)| {
             let detail = format!("The parameter {parameter} is as it was told last: {why}.");
-            Problem::warning(ProblemCode::Unreadable, detail)
+            Diagnostic::warning(ProblemCode::Unreadable, detail)
         });
         config.warnings.extend(stale);
         self.adopt(texts, held, &config);
@@ -143,7 +148,7 @@ impl Origin {
 
     /// Waits until a parameter holds something else; then the configuration is that of the files
     /// as they were read last, or cannot be one.
-    pub(crate) async fn changed(&mut self) -> Result<Config, Vec<Problem>> {
+    pub(crate) async fn changed(&mut self) -> Result<Config, Vec<Diagnostic>> {
         loop {
             let Some(next) = self.made.due.iter().map(|(_, due)| *due).min() else {
                 return pending().await;
@@ -163,12 +168,12 @@ impl Origin {
             let mut held = self.made.held.clone();
             for (parameter, new) in told {
                 match &new {
-                    Held::Text(_) => drop(held.insert(parameter, new)),
-                    Held::Unreadable(why) => {
+                    ParameterState::Text(_) => drop(held.insert(parameter, new)),
+                    ParameterState::Unreadable(why) => {
                         let parameter = parameter.name;
                         tracing::warn!(parameter, why, "what it held last stays in force");
                     }
-                    Held::Unasked => {}
+                    ParameterState::Unasked => {}
                 }
             }
             if held == self.made.held {
@@ -190,8 +195,13 @@ impl Origin {
     }
 
     /// Takes in what a configuration was made of.
-    fn adopt(&mut self, texts: Rc<Texts>, held: BTreeMap<Parameter, Held>, config: &Config) {
-        let made = Made::new(texts, held, config);
+    fn adopt(
+        &mut self,
+        texts: Rc<LoadedSources>,
+        held: BTreeMap<SsmOutput, ParameterState>,
+        config: &Config,
+    ) {
+        let made = Revision::new(texts, held, config);
         self.before = Some(std::mem::replace(&mut self.made, made));
         self.save();
     }
@@ -207,12 +217,12 @@ impl Origin {
     }
 
     /// What parameters hold, each within its time.
-    async fn told(&mut self, asked: BTreeSet<Parameter>) -> BTreeMap<Parameter, Held> {
-        let late = || Untold {
+    async fn told(&mut self, asked: BTreeSet<SsmOutput>) -> BTreeMap<SsmOutput, ParameterState> {
+        let late = || ParameterUnavailable {
             may_pass: true,
             why: format!("no answer within {} s", LIMIT.as_secs()),
         };
-        let tell = async |own: Parameter| {
+        let tell = async |own: SsmOutput| {
             let told = timeout(LIMIT, (self.ask)(own.clone())).await;
             (own, told.unwrap_or_else(|_| Err(late())))
         };
@@ -221,16 +231,16 @@ impl Origin {
         (self.may_pass, self.stale) = (false, Vec::new());
         for (own, told) in all {
             let known = match told {
-                Ok(text) => Held::Text(text),
+                Ok(text) => ParameterState::Text(text),
                 Err(untold) => {
                     let last = untold.may_pass.then(|| self.last(&own)).flatten();
                     self.may_pass |= untold.may_pass;
                     match last {
                         Some(last) => {
                             self.stale.push((own.name.clone(), untold.why));
-                            Held::Text(last)
+                            ParameterState::Text(last)
                         }
-                        None => Held::Unreadable(untold.why),
+                        None => ParameterState::Unreadable(untold.why),
                     }
                 }
             };
@@ -240,8 +250,8 @@ impl Origin {
     }
 
     /// What a parameter held when it was told last.
-    fn last(&self, parameter: &Parameter) -> Option<String> {
-        if let Some(Held::Text(text)) = self.made.held.get(parameter) {
+    fn last(&self, parameter: &SsmOutput) -> Option<String> {
+        if let Some(ParameterState::Text(text)) = self.made.held.get(parameter) {
             return Some(text.clone());
         }
         let kept: Value =
@@ -254,8 +264,8 @@ impl Origin {
     }
 }
 
-fn known(held: &BTreeMap<Parameter, Held>, parameter: &Parameter) -> Held {
-    let untold = || Held::Unreadable("it was not asked for".to_owned());
+fn known(held: &BTreeMap<SsmOutput, ParameterState>, parameter: &SsmOutput) -> ParameterState {
+    let untold = || ParameterState::Unreadable("it was not asked for".to_owned());
     held.get(parameter).cloned().unwrap_or_else(untold)
 }
 
@@ -265,9 +275,9 @@ fn again(polled: &Polled, now: Instant) -> Option<Instant> {
 }
 
 /// Writes what parameters hold.
-fn save(path: &Path, held: &BTreeMap<Parameter, Held>) -> io::Result<()> {
-    let text = |(parameter, own): (&Parameter, &Held)| match own {
-        Held::Text(value) => Some(json!({
+fn save(path: &Path, held: &BTreeMap<SsmOutput, ParameterState>) -> io::Result<()> {
+    let text = |(parameter, own): (&SsmOutput, &ParameterState)| match own {
+        ParameterState::Text(value) => Some(json!({
             "name": parameter.name,
             "region": parameter.region,
             "value": value,
@@ -279,13 +289,13 @@ fn save(path: &Path, held: &BTreeMap<Parameter, Held>) -> io::Result<()> {
 }
 
 #[cfg(feature = "aws")]
-async fn parameter(parameter: Parameter) -> Result<String, Untold> {
+async fn parameter(parameter: SsmOutput) -> Result<String, ParameterUnavailable> {
     crate::providers::aws::ssm_parameters::parameter(&parameter).await
 }
 
 #[cfg(not(feature = "aws"))]
-async fn parameter(_: Parameter) -> Result<String, Untold> {
-    Err(Untold {
+async fn parameter(_: SsmOutput) -> Result<String, ParameterUnavailable> {
+    Err(ParameterUnavailable {
         may_pass: false,
         why: "this build cannot ask AWS".to_owned(),
     })
@@ -303,29 +313,29 @@ mod tests {
     use tempfile::TempDir;
     use tokio::time::timeout;
 
-    use super::{Origin, Untold, Wanted};
+    use super::{ConfigSource, ConfigSources, ParameterUnavailable};
     use crate::config::Config;
-    use crate::config::diagnostic::Problem;
+    use crate::config::diagnostic::Diagnostic;
     use crate::host::clock;
 
     /// What is answered, one after the other, and the last for ever.
-    type Answers = Arc<Mutex<VecDeque<Result<String, Untold>>>>;
+    type Answers = Arc<Mutex<VecDeque<Result<String, ParameterUnavailable>>>>;
 
-    fn region(name: &str) -> Result<String, Untold> {
+    fn region(name: &str) -> Result<String, ParameterUnavailable> {
         Ok(format!(
             r#"{{"clusters": {{"demo": {{"region": "{name}"}}}}}}"#
         ))
     }
 
-    fn untold(may_pass: bool) -> Result<String, Untold> {
+    fn untold(may_pass: bool) -> Result<String, ParameterUnavailable> {
         let why = "AWS could not be reached".to_owned();
-        Err(Untold { may_pass, why })
+        Err(ParameterUnavailable { may_pass, why })
     }
 
-    fn origin(folder: &Path, answers: &Answers) -> Origin {
-        let wanted = Wanted {
+    fn origin(folder: &Path, answers: &Answers) -> ConfigSource {
+        let wanted = ConfigSources {
             paths: vec![folder.join("main.hcl")],
-            ..Wanted::default()
+            ..ConfigSources::default()
         };
         let answers = answers.clone();
         let ask = move |_| {
@@ -336,12 +346,12 @@ mod tests {
             };
             async move { next.expect("an answer") }.boxed()
         };
-        Origin::asking(wanted, Some(folder), Box::new(ask))
+        ConfigSource::asking(wanted, Some(folder), Box::new(ask))
     }
 
     /// A folder with a configuration whose clusters are in a parameter, its origin, and what that
     /// is told.
-    fn set_up(told: &[Result<String, Untold>]) -> (TempDir, Origin, Answers) {
+    fn set_up(told: &[Result<String, ParameterUnavailable>]) -> (TempDir, ConfigSource, Answers) {
         let folder = TempDir::new().expect("a directory");
         write(folder.path(), "tags = {}");
         let answers: Answers = Arc::new(Mutex::new(told.iter().cloned().collect()));
@@ -368,7 +378,7 @@ cluster "fleet" {{
         fs::write(folder.join("main.hcl"), text).expect("written");
     }
 
-    fn region_of(read: Result<Config, Vec<Problem>>) -> String {
+    fn region_of(read: Result<Config, Vec<Diagnostic>>) -> String {
         let config = read.expect("a configuration");
         assert_eq!(config.clusters.len(), 1);
         config.clusters[0].region.clone()

@@ -27,12 +27,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::engine::Engine;
-use crate::engine::views::status::Status;
+use crate::engine::views::status::ClusterStatus;
 use crate::host::text;
-use crate::runtime::cluster_handle::{Clusters, Front, Standing};
-use crate::runtime::control::inventory::{Holds, Question, ToldInventory};
-use crate::runtime::systemd::Manager;
-use crate::state::candidates::Unaccepted;
+use crate::runtime::cluster_handle::{ClusterHandle, ClusterHealth, Clusters};
+use crate::runtime::control::inventory::{Holds, InventoryRequest, ToldInventory};
+use crate::runtime::systemd::SdNotify;
+use crate::state::candidates::PendingApproval;
 
 /// The socket in the runtime directory.
 const SOCKET: &str = "admin.sock";
@@ -81,19 +81,19 @@ pub(crate) type Reload = oneshot::Sender<Result<(), String>>;
 
 /// How all clusters are doing.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct StatusResponse {
     pub(crate) format_version: String,
     /// The version of the daemon.
     pub(crate) outrigger: String,
     /// Why the configuration was not reloaded when it was last tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reload_fault: Option<String>,
-    pub(crate) clusters: Vec<ToldCluster>,
+    pub(crate) clusters: Vec<ClusterStatusResponse>,
 }
 
 /// How one is doing.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ToldCluster {
+pub(crate) struct ClusterStatusResponse {
     pub(crate) name: String,
     /// How it is driven, in a word.
     pub(crate) standing: String,
@@ -104,13 +104,13 @@ pub(crate) struct ToldCluster {
     pub(crate) led_by: Option<String>,
     /// What its engine says; none where no engine drives it here, or none has answered in time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) status: Option<Status>,
+    pub(crate) status: Option<ClusterStatus>,
 }
 
 #[derive(Clone)]
 struct Console {
     clusters: watch::Receiver<Clusters>,
-    manager: Manager,
+    manager: SdNotify,
     reloads: mpsc::Sender<Reload>,
 }
 
@@ -129,7 +129,7 @@ impl Connected<IncomingStream<'_, UnixListener>> for Peer {
 pub(crate) async fn start(
     directory: &Path,
     clusters: watch::Receiver<Clusters>,
-    manager: Manager,
+    manager: SdNotify,
 ) -> Result<mpsc::Receiver<Reload>, ConsoleError> {
     let path = directory.join(SOCKET);
     let listener = listen(&path).await?;
@@ -177,10 +177,10 @@ fn is_socket(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|own| own.file_type().is_socket())
 }
 
-async fn status(State(console): State<Console>) -> Json<Told> {
+async fn status(State(console): State<Console>) -> Json<StatusResponse> {
     let clusters = console.clusters.borrow().clone();
     let clusters = clusters.iter().map(|own| told(own));
-    Json(Told {
+    Json(StatusResponse {
         format_version: FORMAT.to_owned(),
         outrigger: env!("CARGO_PKG_VERSION").to_owned(),
         reload_fault: console.manager.fault(),
@@ -188,18 +188,18 @@ async fn status(State(console): State<Console>) -> Json<Told> {
     })
 }
 
-async fn told(cluster: &Front) -> ToldCluster {
+async fn told(cluster: &ClusterHandle) -> ClusterStatusResponse {
     let asked = cluster.ask(|engine, now| engine.status(now));
     let status = timeout(PATIENCE, asked).await.ok().flatten();
     let standing = cluster.standing();
     let is_whole = || status.as_ref().is_some_and(|own| own.held_by.is_none());
-    ToldCluster {
+    ClusterStatusResponse {
         name: cluster.name.to_string(),
         standing: standing.as_str().to_owned(),
         is_well: match standing {
-            Standing::Ready => is_whole(),
-            Standing::Standby => true,
-            Standing::Degraded | Standing::Unready | Standing::Ended => false,
+            ClusterHealth::Ready => is_whole(),
+            ClusterHealth::Standby => true,
+            ClusterHealth::Degraded | ClusterHealth::Unready | ClusterHealth::Ended => false,
         },
         led_by: cluster.led_by().map(|own| text::bounded(&own)),
         status,
@@ -209,14 +209,14 @@ async fn told(cluster: &Front) -> ToldCluster {
 /// What is in one cluster. Its engine hands values over; words are made of them here.
 async fn inventory(
     State(console): State<Console>,
-    Json(question): Json<Question>,
+    Json(question): Json<InventoryRequest>,
 ) -> Result<Json<ToldInventory>, (StatusCode, String)> {
     let Some(wanted) = question.wanted() else {
         let why = "fewer labels and resources have to be asked for";
         return Err((StatusCode::BAD_REQUEST, why.to_owned()));
     };
     let clusters = console.clusters.borrow().clone();
-    let own = |front: &&Arc<Front>| front.name.as_str() == question.cluster;
+    let own = |front: &&Arc<ClusterHandle>| front.name.as_str() == question.cluster;
     let Some(cluster) = clusters.iter().find(own) else {
         let name = text::bounded(&question.cluster);
         let why = format!("the daemon drives no cluster {name:?}");
@@ -236,13 +236,13 @@ async fn inventory(
 
 /// What stays of a cluster though the configuration would have it leave, in words, once its engine
 /// has weighed that. One that does not know its cluster yet weighs nothing: its status tells later.
-async fn held(cluster: &Front) -> Option<String> {
+async fn held(cluster: &ClusterHandle) -> Option<String> {
     let weighed = async {
         loop {
-            let ask = |engine: &Engine, _| engine.weighed().map(Option::<&Unaccepted>::cloned);
+            let ask = |engine: &Engine, _| engine.weighed().map(Option::<&PendingApproval>::cloned);
             match cluster.ask(ask).await {
                 Some(Some(held)) => return held,
-                Some(None) if cluster.standing() != Standing::Degraded => sleep(LOOK).await,
+                Some(None) if cluster.standing() != ClusterHealth::Degraded => sleep(LOOK).await,
                 Some(None) | None => return None,
             }
         }

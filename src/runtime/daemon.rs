@@ -11,28 +11,28 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::config::config_diff::Written;
+use crate::config::config_diff::ConfigValues;
 use crate::config::settings::{DEFAULT_LISTEN, Telemetry};
 use crate::host::text;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetLimits;
 #[cfg(feature = "aws")]
-use crate::providers::aws::region::Keepers;
+use crate::providers::aws::region::Regions;
 use crate::runtime::cluster_handle::Clusters;
 use crate::runtime::clusters::{
-    ALL, ApplyError, Broken, Drivers, PrepareError, Prepared, STARTING,
+    ALL, ApplyError, ClusterSet, FailedCluster, PrepareError, Prepared, STARTING,
 };
 use crate::runtime::control;
 use crate::runtime::control::Reload;
 use crate::runtime::cron::{Cron, CronError};
-use crate::runtime::holder_identity::Identity;
+use crate::runtime::holder_identity::HolderIdentity;
 use crate::runtime::http_server;
 use crate::runtime::http_server::AdminError;
 use crate::runtime::systemd;
-use crate::runtime::systemd::Manager;
-use crate::telemetry::report_log::Level;
+use crate::runtime::systemd::SdNotify;
+use crate::telemetry::report_log::LogFilter;
 use crate::telemetry::report_metrics;
-use crate::telemetry::report_metrics::{Counted, MetricsError};
+use crate::telemetry::report_metrics::{MetricsError, MetricsRecorder};
 
 /// Every engine is reminded this often, should an alarm have been lost.
 const REMINDER: &str = "0 * * * * *";
@@ -64,21 +64,21 @@ pub(crate) enum RunError {
 }
 
 /// What is driven, and what is said about it.
-pub(crate) struct Wanted {
+pub(crate) struct DesiredConfig {
     pub(crate) clusters: Vec<Arc<Cluster>>,
     pub(crate) fleet: FleetLimits,
     pub(crate) telemetry: Telemetry,
     /// The same, argument by argument.
-    pub(crate) written: Written,
+    pub(crate) written: ConfigValues,
 }
 
 /// Where all that comes from.
-pub(crate) trait Origin {
+pub(crate) trait ConfigOrigin {
     /// Gives everything anew, or says why it cannot.
-    async fn read(&mut self) -> Result<Wanted, String>;
+    async fn read(&mut self) -> Result<DesiredConfig, String>;
 
     /// Waits until something has changed that nobody has to tell of, and gives everything anew.
-    async fn changed(&mut self) -> Result<Wanted, String>;
+    async fn changed(&mut self) -> Result<DesiredConfig, String>;
 
     /// What was given last could not be put into force: what was given before is.
     fn refused(&mut self);
@@ -89,9 +89,9 @@ pub(crate) trait Origin {
 /// SIGHUP, and where something has changed, `origin` gives everything anew, or says why it cannot;
 /// then, or when a cluster that was driven or is new cannot be, everything stays as it is.
 pub(crate) async fn run(
-    wanted: Wanted,
-    level: Level,
-    mut origin: impl Origin,
+    wanted: DesiredConfig,
+    level: LogFilter,
+    mut origin: impl ConfigOrigin,
     Signals {
         mut hangup,
         mut stop,
@@ -100,12 +100,12 @@ pub(crate) async fn run(
     let telemetry = wanted.telemetry;
     let mut written = wanted.written;
     let directory = systemd::directory("RUNTIME_DIRECTORY");
-    let mut drivers = Drivers::start_as(identity(directory.as_deref()));
+    let mut drivers = ClusterSet::start_as(identity(directory.as_deref()));
     let (prepared, broken) = tokio::select! {
         some = prepare_some(&drivers, wanted.clusters) => some?,
         () = stop.called() => return Ok(()),
     };
-    let counted = Counted::init(&telemetry, &written)?;
+    let counted = MetricsRecorder::init(&telemetry, &written)?;
     let (show, shown) = watch::channel(Clusters::new());
     serve(&telemetry, shown, &counted).await?;
     if let Err(error) = drivers.apply(prepared, broken, wanted.fleet).await {
@@ -113,7 +113,7 @@ pub(crate) async fn run(
         return Err(error.into());
     }
     show.send_replace(drivers.shown());
-    let manager = Manager::default();
+    let manager = SdNotify::default();
     tokio::spawn(manager.clone().watch_over(show.subscribe()));
     let mut asked = answer(directory, show.subscribe(), &manager).await;
     let cron = remind(&show, counted).await?;
@@ -166,9 +166,9 @@ pub(crate) async fn run(
 
 /// All that some clusters are to be driven with; where that is none at all, why.
 async fn prepare_some(
-    drivers: &Drivers,
+    drivers: &ClusterSet,
     clusters: Vec<Arc<Cluster>>,
-) -> Result<(Vec<Prepared>, Vec<Broken>), PrepareError> {
+) -> Result<(Vec<Prepared>, Vec<FailedCluster>), PrepareError> {
     let (prepared, mut broken) = drivers.prepare_each(clusters, STARTING).await;
     if prepared.is_empty() && !broken.is_empty() {
         // Where one of them may be over by itself, another start may help.
@@ -179,7 +179,7 @@ async fn prepare_some(
 }
 
 /// Drives those clusters too that were broken and are not any more.
-async fn mend(drivers: &mut Drivers, show: &watch::Sender<Clusters>) {
+async fn mend(drivers: &mut ClusterSet, show: &watch::Sender<Clusters>) {
     if let Err(error) = drivers.mend().await {
         let why = text::chain(&error);
         tracing::error!(why, "clusters that can be driven again are not");
@@ -188,9 +188,9 @@ async fn mend(drivers: &mut Drivers, show: &watch::Sender<Clusters>) {
 }
 
 /// Who this process is.
-fn identity(directory: Option<&Path>) -> Identity {
+fn identity(directory: Option<&Path>) -> HolderIdentity {
     let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
-    Identity::new(&host, directory)
+    HolderIdentity::new(&host, directory)
 }
 
 /// Answers the people of this host, where there is a place for the socket; returns who asks for
@@ -198,7 +198,7 @@ fn identity(directory: Option<&Path>) -> Identity {
 async fn answer(
     directory: Option<PathBuf>,
     shown: watch::Receiver<Clusters>,
-    manager: &Manager,
+    manager: &SdNotify,
 ) -> mpsc::Receiver<Reload> {
     let nobody = || mpsc::channel(1).1;
     let Some(directory) = directory else {
@@ -261,7 +261,7 @@ impl Stop {
 async fn serve(
     telemetry: &Telemetry,
     shown: watch::Receiver<Clusters>,
-    counted: &Counted,
+    counted: &MetricsRecorder,
 ) -> Result<(), AdminError> {
     if let Some(address) = &telemetry.listen {
         return http_server::start(address, shown, counted.clone()).await;
@@ -275,10 +275,13 @@ async fn serve(
 
 /// Puts into force what has changed, or else what `origin` reads anew.
 async fn renewed(
-    drivers: &mut Drivers,
-    (origin, news): (&mut impl Origin, Option<Result<Wanted, String>>),
-    in_force: (&Telemetry, &mut Written),
-    level: &Level,
+    drivers: &mut ClusterSet,
+    (origin, news): (
+        &mut impl ConfigOrigin,
+        Option<Result<DesiredConfig, String>>,
+    ),
+    in_force: (&Telemetry, &mut ConfigValues),
+    level: &LogFilter,
 ) -> Result<(), String> {
     let wanted = match news {
         Some(wanted) => wanted,
@@ -294,10 +297,10 @@ async fn renewed(
 
 /// Puts what was read into force, or says why not all of it is.
 async fn reloaded(
-    drivers: &mut Drivers,
-    read: Result<Wanted, String>,
-    (started, written): (&Telemetry, &mut Written),
-    level: &Level,
+    drivers: &mut ClusterSet,
+    read: Result<DesiredConfig, String>,
+    (started, written): (&Telemetry, &mut ConfigValues),
+    level: &LogFilter,
 ) -> Result<(), String> {
     let kept = |why: String| {
         tracing::error!(why, "configuration not reloaded: the one in force stays");
@@ -316,7 +319,7 @@ async fn reloaded(
     let new = broken
         .iter()
         .find(|own| !drivers.is_broken(&own.cluster.name));
-    if let Some(Broken { why, .. }) = new {
+    if let Some(FailedCluster { why, .. }) = new {
         return kept(refused(why));
     }
     if let Err(error) = drivers.apply(prepared, broken, wanted.fleet).await {
@@ -345,7 +348,7 @@ async fn reloaded(
 }
 
 /// Says what is different in the configuration from now on.
-fn tell_changes(old: &Written, new: &Written) {
+fn tell_changes(old: &ConfigValues, new: &ConfigValues) {
     let changes = old.changes(new);
     for change in changes.iter().take(CHANGES_MAX) {
         tracing::info!(change = text::bounded(change), "configuration changed");
@@ -356,7 +359,10 @@ fn tell_changes(old: &Written, new: &Written) {
 }
 
 /// Reminds every engine of the time, and keeps the metrics small.
-async fn remind(show: &watch::Sender<Clusters>, counted: Counted) -> Result<Cron, CronError> {
+async fn remind(
+    show: &watch::Sender<Clusters>,
+    counted: MetricsRecorder,
+) -> Result<Cron, CronError> {
     let cron = Cron::start().await?;
     let clusters = show.subscribe();
     cron.every(REMINDER, move || {
@@ -371,7 +377,7 @@ async fn remind(show: &watch::Sender<Clusters>, counted: Counted) -> Result<Cron
 
 /// What is known of AWS is looked at again; each keeper knows what is due.
 #[cfg(feature = "aws")]
-async fn refresh(cron: &Cron, keepers: Arc<Keepers>) -> Result<(), CronError> {
+async fn refresh(cron: &Cron, keepers: Arc<Regions>) -> Result<(), CronError> {
     cron.every(REMINDER, move || {
         let keepers = keepers.clone();
         tokio::spawn(async move { keepers.tick().await });

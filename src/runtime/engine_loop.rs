@@ -19,23 +19,25 @@ use tracing::{Instrument, Span};
 
 use crate::catalog::Catalog;
 use crate::engine::Engine;
-use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
+use crate::engine::command::{Command, CommandId, CommandResult, FailureKind, IssuedCommand};
 use crate::engine::event::Event;
 use crate::engine::report::Report;
 use crate::host::clock::{self, Moment, SteadyClock, Stopwatch};
 use crate::kubernetes::client::Connection;
 use crate::kubernetes::commands;
-use crate::kubernetes::event_recorder::Herald;
+use crate::kubernetes::event_recorder::EventRecorder;
 use crate::kubernetes::watch as watching;
-use crate::kubernetes::watch::Watches;
+use crate::kubernetes::watch::ClusterWatches;
 use crate::model::clock_skew::{ClockPeer, ClockSkew, SKEW_MAX};
-use crate::model::cluster::{Cluster, Mode};
+use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::id::ClusterName;
 use crate::outbound::fence;
 use crate::providers::Provider;
-use crate::runtime::cluster_handle::{Front, Line, PATIENCE, Question, Standing};
+use crate::runtime::cluster_handle::{
+    ClusterHandle, ClusterHealth, EngineChannel, EngineQuery, PATIENCE,
+};
 use crate::runtime::fleet_task;
-use crate::runtime::fleet_task::Seat;
+use crate::runtime::fleet_task::FleetClient;
 use crate::telemetry;
 use crate::telemetry::cluster_collector::Sync;
 use crate::telemetry::otlp;
@@ -67,7 +69,7 @@ const COMMAND: Duration = Duration::from_secs(90);
 
 /// What a cluster is driven with.
 #[derive(Clone)]
-pub(crate) struct Parts {
+pub(crate) struct EngineDeps {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) connection: Connection,
@@ -77,7 +79,7 @@ pub(crate) struct Parts {
 }
 
 /// A cluster that is being driven.
-pub(crate) struct Driver {
+pub(crate) struct EngineThread {
     name: ClusterName,
     events: mpsc::Sender<Event>,
     stop: watch::Sender<bool>,
@@ -85,13 +87,13 @@ pub(crate) struct Driver {
     clock_set: watch::Receiver<bool>,
 }
 
-impl Driver {
+impl EngineThread {
     /// Starts to watch and to decide, for one term of this host: nothing passes in another.
     pub(crate) fn start(
-        parts: Parts,
+        parts: EngineDeps,
         term: u64,
-        seat: Seat,
-        front: Arc<Front>,
+        seat: FleetClient,
+        front: Arc<ClusterHandle>,
     ) -> std::io::Result<Self> {
         let connection = parts.connection.of_term(term);
         let (events, inbox) = mpsc::channel(INBOX);
@@ -103,16 +105,16 @@ impl Driver {
         let name = parts.cluster.name.clone();
         let watches = watching::start(&parts.cluster, &connection, &events);
         let runtime = Handle::current();
-        front.drive(Some(Line {
+        front.drive(Some(EngineChannel {
             events: events.clone(),
             questions: ask,
         }));
-        let course = Course {
+        let course = EngineLoop {
             engine: Engine::new(clock::seed()),
             clock,
             clock_set: tell_clock_set,
             clock_skews: [None; 2],
-            hands: Arc::new(Hands {
+            hands: Arc::new(CommandExecutor {
                 cluster: name.clone(),
                 connection,
                 provider: parts.provider,
@@ -186,21 +188,25 @@ impl Driver {
 }
 
 /// What carries commands out.
-struct Hands {
+struct CommandExecutor {
     cluster: ClusterName,
     connection: Connection,
     provider: Arc<dyn Provider>,
-    watches: Watches,
+    watches: ClusterWatches,
 }
 
-impl Hands {
+impl CommandExecutor {
     /// Carries a command out; it is answered even if whoever does so panics.
-    async fn execute(self: Arc<Self>, issued: Issued, not_after: Moment) -> (CommandId, Answer) {
+    async fn execute(
+        self: Arc<Self>,
+        issued: IssuedCommand,
+        not_after: Moment,
+    ) -> (CommandId, CommandResult) {
         let name = issued.command.name();
         let began = Stopwatch::start();
         let call = self.guarded(issued.command, not_after);
         let call = AssertUnwindSafe(call).catch_unwind();
-        let unknown = |text: String| Answer::Failed {
+        let unknown = |text: String| CommandResult::Failed {
             kind: FailureKind::Unknown,
             text,
         };
@@ -216,14 +222,14 @@ impl Hands {
 
     /// What changes something is done only while this host leads the cluster in the same term, and
     /// is sent only until a moment.
-    async fn guarded(&self, command: Command, not_after: Moment) -> Answer {
+    async fn guarded(&self, command: Command, not_after: Moment) -> CommandResult {
         if !command.changes() {
             return self.dispatch(command).await;
         }
         let fence = self.connection.fence.until(not_after);
         let call = fence::within([fence.clone()], self.dispatch(command));
         let done = fence.guard(call).await.flatten();
-        done.unwrap_or_else(|fenced| Answer::Failed {
+        done.unwrap_or_else(|fenced| CommandResult::Failed {
             kind: FailureKind::Unknown,
             text: fenced.to_string(),
         })
@@ -243,7 +249,7 @@ impl Hands {
         })
     }
 
-    async fn dispatch(&self, command: Command) -> Answer {
+    async fn dispatch(&self, command: Command) -> CommandResult {
         match command {
             Command::Launch(_)
             | Command::Terminate { .. }
@@ -253,7 +259,7 @@ impl Hands {
             | Command::ListInstances => self.provider.execute(command).await,
             Command::Rewatch { kind } => {
                 self.watches.rewatch(kind);
-                Answer::Done
+                CommandResult::Done
             }
             Command::CreateNode(_)
             | Command::Bind { .. }
@@ -285,23 +291,23 @@ fn fault(skews: [Option<ClockSkew>; 2]) -> Option<ClockSkew> {
 }
 
 /// The life of one engine.
-struct Course {
+struct EngineLoop {
     engine: Engine,
     /// All that the engine times.
     clock: SteadyClock,
     clock_set: watch::Sender<bool>,
     /// The clock skews at the last check.
     clock_skews: [Option<ClockSkew>; 2],
-    hands: Arc<Hands>,
+    hands: Arc<CommandExecutor>,
     /// Writes events into the cluster, where there are to be any.
-    herald: Option<Herald>,
-    front: Arc<Front>,
+    herald: Option<EventRecorder>,
+    front: Arc<ClusterHandle>,
     inbox: mpsc::Receiver<Event>,
-    questions: mpsc::Receiver<Question>,
+    questions: mpsc::Receiver<EngineQuery>,
     /// Its place among the engines that share with each other.
-    seat: Seat,
+    seat: FleetClient,
     stopping: watch::Receiver<bool>,
-    calls: JoinSet<(CommandId, Answer)>,
+    calls: JoinSet<(CommandId, CommandResult)>,
     concurrency: usize,
     managed: bool,
     /// The last pass, for as long as anything of it is under way.
@@ -316,7 +322,7 @@ struct Course {
     stop_by: Option<Timestamp>,
 }
 
-impl Course {
+impl EngineLoop {
     async fn run(mut self, cluster: Arc<Cluster>, catalog: Arc<Catalog>) {
         self.take(Event::CatalogChanged(catalog));
         self.take(Event::ConfigChanged(cluster));
@@ -416,11 +422,11 @@ impl Course {
     fn take(&mut self, event: Event) {
         if let Event::ConfigChanged(cluster) = &event {
             self.concurrency = cluster.api.concurrency.max(1) as usize;
-            self.managed = cluster.mode == Mode::Manage;
+            self.managed = cluster.mode == ManagementMode::Manage;
             let heralds = self.managed && cluster.events;
             self.herald = heralds.then(|| {
                 let known = self.herald.take();
-                known.unwrap_or_else(|| Herald::start(&cluster.name, &self.hands.connection))
+                known.unwrap_or_else(|| EventRecorder::start(&cluster.name, &self.hands.connection))
             });
         }
         let passes = matches!(event, Event::Timeout);
@@ -454,7 +460,7 @@ impl Course {
         }
     }
 
-    fn answered(&mut self, answered: Result<(CommandId, Answer), JoinError>) {
+    fn answered(&mut self, answered: Result<(CommandId, CommandResult), JoinError>) {
         // Only a runtime that shuts down cancels a call; the engine is not there for long either.
         if let Ok((id, answer)) = answered {
             self.take(Event::Answered(id, answer));
@@ -482,13 +488,13 @@ impl Course {
     }
 
     /// Asks the fleet, which takes what it is asked in the order of the commands.
-    fn ask_fleet(&mut self, issued: Issued) {
+    fn ask_fleet(&mut self, issued: IssuedCommand) {
         let (id, name) = (issued.id, issued.command.name());
         let answer = fleet_task::answered(self.seat.ask(issued));
         let cluster = self.hands.cluster.clone();
         let began = Stopwatch::start();
         self.calls.spawn(async move {
-            let late = |_| Answer::Failed {
+            let late = |_| CommandResult::Failed {
                 kind: FailureKind::Unknown,
                 text: format!("{name}: no answer within {COMMAND:?}"),
             };
@@ -525,9 +531,9 @@ impl Course {
         };
         let waited = self.unready_since.map(|since| now.duration_since(since));
         let standing = match waited {
-            None => Standing::Ready,
-            Some(waited) if waited > PATIENCE => Standing::Degraded,
-            Some(_) => Standing::Unready,
+            None => ClusterHealth::Ready,
+            Some(waited) if waited > PATIENCE => ClusterHealth::Degraded,
+            Some(_) => ClusterHealth::Unready,
         };
         self.front.show(standing, self.engine.undone());
         let state = self.engine.state();

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
-use crate::engine::command::{Answer, FailureKind, Issued};
+use crate::engine::command::{CommandResult, FailureKind, IssuedCommand};
 use crate::engine::event::Event;
 use crate::fleet::Fleet;
 use crate::host::clock;
@@ -26,14 +26,14 @@ const NEWS: usize = 256;
 const PAUSE: Duration = Duration::from_millis(10);
 const IDLE: Duration = Duration::from_secs(10);
 
-enum Request {
+enum FleetTaskRequest {
     Configure(FleetLimits, Vec<Arc<Cluster>>),
     Join(ClusterName, oneshot::Sender<Joined>),
     Ask {
         cluster: ClusterName,
         life: u64,
-        issued: Box<Issued>,
-        reply: oneshot::Sender<Answer>,
+        issued: Box<IssuedCommand>,
+        reply: oneshot::Sender<CommandResult>,
     },
 }
 
@@ -46,14 +46,14 @@ struct Joined {
 /// A fleet that runs by the clock. It ends when the last of its handles is dropped.
 #[derive(Clone)]
 pub(crate) struct FleetHandle {
-    requests: mpsc::Sender<Request>,
+    requests: mpsc::Sender<FleetTaskRequest>,
 }
 
 impl FleetHandle {
     /// Starts a fleet that knows of no cluster.
     pub(crate) fn start() -> Self {
         let (requests, inbox) = mpsc::channel(QUEUE);
-        let keeper = Keeper {
+        let keeper = FleetTask {
             fleet: Fleet::default(),
             seats: BTreeMap::new(),
             lives: 0,
@@ -66,22 +66,22 @@ impl FleetHandle {
     pub(crate) async fn configure(&self, limits: FleetLimits, clusters: Vec<Arc<Cluster>>) {
         drop(
             self.requests
-                .send(Request::Configure(limits, clusters))
+                .send(FleetTaskRequest::Configure(limits, clusters))
                 .await,
         );
     }
 
     /// A seat for a new engine of a cluster; what an earlier one still asks for is not heard.
-    pub(crate) async fn join(&self, cluster: &ClusterName) -> Seat {
+    pub(crate) async fn join(&self, cluster: &ClusterName) -> FleetClient {
         let (reply, joined) = oneshot::channel();
-        let request = Request::Join(cluster.clone(), reply);
+        let request = FleetTaskRequest::Join(cluster.clone(), reply);
         drop(self.requests.send(request).await);
         let joined = joined.await.unwrap_or_else(|_| Joined {
             life: 0,
             view: None,
             news: mpsc::channel(1).1,
         });
-        Seat {
+        FleetClient {
             fleet: self.clone(),
             cluster: cluster.clone(),
             life: joined.life,
@@ -92,7 +92,7 @@ impl FleetHandle {
 }
 
 /// One engine's place in the fleet.
-pub(crate) struct Seat {
+pub(crate) struct FleetClient {
     fleet: FleetHandle,
     cluster: ClusterName,
     life: u64,
@@ -102,11 +102,11 @@ pub(crate) struct Seat {
     news: mpsc::Receiver<Event>,
 }
 
-impl Seat {
+impl FleetClient {
     /// Hands a command over. Commands are taken in the order in which this is called.
-    pub(crate) fn ask(&self, issued: Issued) -> oneshot::Receiver<Answer> {
+    pub(crate) fn ask(&self, issued: IssuedCommand) -> oneshot::Receiver<CommandResult> {
         let (reply, answer) = oneshot::channel();
-        let request = Request::Ask {
+        let request = FleetTaskRequest::Ask {
             cluster: self.cluster.clone(),
             life: self.life,
             issued: Box::new(issued),
@@ -124,28 +124,28 @@ impl Seat {
 }
 
 /// What becomes of a command.
-pub(crate) async fn answered(answer: oneshot::Receiver<Answer>) -> Answer {
+pub(crate) async fn answered(answer: oneshot::Receiver<CommandResult>) -> CommandResult {
     answer
         .await
         .unwrap_or_else(|_| failed("the fleet does not answer"))
 }
 
-fn failed(text: &str) -> Answer {
-    Answer::Failed {
+fn failed(text: &str) -> CommandResult {
+    CommandResult::Failed {
         kind: FailureKind::Unknown,
         text: text.to_owned(),
     }
 }
 
-struct Keeper {
+struct FleetTask {
     fleet: Fleet,
     /// The engines that drive the clusters now.
     seats: BTreeMap<ClusterName, (u64, mpsc::Sender<Event>)>,
     lives: u64,
 }
 
-impl Keeper {
-    async fn keep(mut self, mut inbox: mpsc::Receiver<Request>) {
+impl FleetTask {
+    async fn keep(mut self, mut inbox: mpsc::Receiver<FleetTaskRequest>) {
         loop {
             let now = clock::now();
             self.fleet.ring(now);
@@ -162,14 +162,14 @@ impl Keeper {
         }
     }
 
-    fn take(&mut self, request: Request, now: Timestamp) {
+    fn take(&mut self, request: FleetTaskRequest, now: Timestamp) {
         match request {
-            Request::Configure(limits, clusters) => {
+            FleetTaskRequest::Configure(limits, clusters) => {
                 let named = |name: &ClusterName| clusters.iter().any(|own| own.name == *name);
                 self.seats.retain(|name, _| named(name));
                 self.fleet.configure(limits, &clusters, now);
             }
-            Request::Join(cluster, reply) => {
+            FleetTaskRequest::Join(cluster, reply) => {
                 self.lives += 1;
                 let (tell, news) = mpsc::channel(NEWS);
                 self.seats.insert(cluster.clone(), (self.lives, tell));
@@ -177,7 +177,7 @@ impl Keeper {
                 let (life, view) = (self.lives, self.fleet.view_of(&cluster, now));
                 drop(reply.send(Joined { life, view, news }));
             }
-            Request::Ask {
+            FleetTaskRequest::Ask {
                 cluster,
                 life,
                 issued,
@@ -194,7 +194,7 @@ impl Keeper {
     }
 
     /// Carries events to their engines. At most one of them is an answer.
-    fn spread(&mut self, mut reply: Option<oneshot::Sender<Answer>>, now: Timestamp) {
+    fn spread(&mut self, mut reply: Option<oneshot::Sender<CommandResult>>, now: Timestamp) {
         while let Some((cluster, event)) = self.fleet.next_event() {
             if let Event::Answered(_, answer) = event {
                 if let Some(reply) = reply.take() {
@@ -218,34 +218,38 @@ impl Keeper {
 mod tests {
     use std::sync::Arc;
 
-    use super::{FleetHandle, Seat, answered};
-    use crate::engine::command::{Answer, Command, CommandId, FailureKind, Issued};
+    use super::{FleetClient, FleetHandle, answered};
+    use crate::engine::command::{Command, CommandId, CommandResult, FailureKind, IssuedCommand};
     use crate::engine::event::Event;
-    use crate::model::cluster::{Cluster, Mode};
-    use crate::model::fleet::{Ask, FleetLimits, Holding};
+    use crate::model::cluster::{Cluster, ManagementMode};
+    use crate::model::fleet::{ClaimUsage, FleetLimits, GrantRequest};
 
     fn cluster(name: &str) -> Arc<Cluster> {
         Arc::new(Cluster {
             name: name.into(),
-            mode: Mode::Manage,
+            mode: ManagementMode::Manage,
             ..Cluster::default()
         })
     }
 
-    async fn command(seat: &Seat, command: Command) -> Answer {
+    async fn command(seat: &FleetClient, command: Command) -> CommandResult {
         let id = CommandId(1);
-        answered(seat.ask(Issued { id, command })).await
+        answered(seat.ask(IssuedCommand { id, command })).await
     }
 
-    async fn ask(seat: &Seat, claim: &str) -> Answer {
-        let (claim, holding) = (claim.into(), Holding::default());
-        command(seat, Command::Ask(Box::new(Ask { claim, holding }))).await
+    async fn ask(seat: &FleetClient, claim: &str) -> CommandResult {
+        let (claim, holding) = (claim.into(), ClaimUsage::default());
+        command(
+            seat,
+            Command::Ask(Box::new(GrantRequest { claim, holding })),
+        )
+        .await
     }
 
-    async fn tell_nothing(seat: &Seat) {
+    async fn tell_nothing(seat: &FleetClient) {
         let (whole, claims) = (true, Vec::new());
         let answer = command(seat, Command::Account { whole, claims }).await;
-        assert_eq!(answer, Answer::Done);
+        assert_eq!(answer, CommandResult::Done);
     }
 
     /// A fleet of two clusters that may have one node between them.
@@ -268,8 +272,11 @@ mod tests {
         assert!(view.closed.is_some(), "nobody has said yet what it has");
         tell_nothing(&east).await;
         tell_nothing(&west).await;
-        assert_eq!(ask(&east, "a").await, Answer::Granted);
-        assert!(matches!(ask(&west, "b").await, Answer::Denied { .. }));
+        assert_eq!(ask(&east, "a").await, CommandResult::Granted);
+        assert!(matches!(
+            ask(&west, "b").await,
+            CommandResult::Denied { .. }
+        ));
         let left = async {
             while let Some(event) = west.news().await {
                 if let Event::FleetChanged(Some(view)) = event
@@ -297,7 +304,7 @@ mod tests {
         tell_nothing(&west).await;
         let answer = ask(&old, "a").await;
         let unknown = |kind| kind == FailureKind::Unknown;
-        assert!(matches!(answer, Answer::Failed { kind, .. } if unknown(kind)));
-        assert_eq!(ask(&new, "b").await, Answer::Granted);
+        assert!(matches!(answer, CommandResult::Failed { kind, .. } if unknown(kind)));
+        assert_eq!(ask(&new, "b").await, CommandResult::Granted);
     }
 }

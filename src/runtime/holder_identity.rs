@@ -24,7 +24,7 @@ const HOST_MAX: usize = 63;
 
 /// The name by which this process holds Leases: `HOST_RANDOM`.
 #[derive(Clone, Debug)]
-pub(crate) struct Identity {
+pub(crate) struct HolderIdentity {
     name: String,
     /// Who had the lock before.
     dead: Option<String>,
@@ -34,7 +34,7 @@ pub(crate) struct Identity {
     _lock: Option<Arc<File>>,
 }
 
-impl Identity {
+impl HolderIdentity {
     /// A new one, and who was here before it, where there is a runtime directory.
     pub(crate) fn new(host: &str, directory: Option<&Path>) -> Self {
         let plain = |own: &char| own.is_ascii_alphanumeric() || matches!(own, '-' | '.');
@@ -99,12 +99,12 @@ fn locked(path: &Path, name: &str) -> io::Result<(Option<String>, File)> {
 mod tests {
     use tempfile::TempDir;
 
-    use super::Identity;
+    use super::HolderIdentity;
 
     #[test]
     fn who_was_here_before_has_died_once_its_lock_is_gone() {
         let directory = TempDir::new().expect("a directory");
-        let start = || Identity::new("a-host\n", Some(directory.path()));
+        let start = || HolderIdentity::new("a-host\n", Some(directory.path()));
         let first = start();
         let name = first.holder(&"prod".into());
         assert!(
@@ -146,10 +146,10 @@ mod tests {
 
     #[test]
     fn nobody_is_dead_where_nothing_is_known() {
-        let own = Identity::new("", None);
+        let own = HolderIdentity::new("", None);
         assert!(!own.has_died(&own.holder(&"a".into())));
         assert!(!own.has_died("/a"));
-        let nowhere = Identity::new("", Some("/nonexistent".as_ref()));
+        let nowhere = HolderIdentity::new("", Some("/nonexistent".as_ref()));
         assert!(!nowhere.has_died("/a"));
     }
 }

@@ -14,8 +14,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::host::clock;
-use crate::runtime::cluster_handle::{Clusters, Standing};
-use crate::telemetry::report_metrics::Counted;
+use crate::runtime::cluster_handle::{ClusterHealth, Clusters};
+use crate::telemetry::report_metrics::MetricsRecorder;
 
 /// Why nothing is served.
 #[derive(Debug, Error)]
@@ -23,9 +23,9 @@ use crate::telemetry::report_metrics::Counted;
 pub(crate) struct AdminError(String, #[source] io::Error);
 
 #[derive(Clone)]
-struct Shown {
+struct ServedState {
     clusters: watch::Receiver<Clusters>,
-    metrics: Counted,
+    metrics: MetricsRecorder,
 }
 
 /// The socket that the service manager holds for us, if it does: `outrigger.socket`.
@@ -45,7 +45,7 @@ fn handed() -> Result<Option<TcpListener>, AdminError> {
 pub(crate) async fn start(
     address: &str,
     clusters: watch::Receiver<Clusters>,
-    metrics: Counted,
+    metrics: MetricsRecorder,
 ) -> Result<(), AdminError> {
     let listener = match handed()? {
         Some(listener) => listener,
@@ -60,7 +60,7 @@ pub(crate) async fn start(
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(render))
-        .with_state(Shown { clusters, metrics });
+        .with_state(ServedState { clusters, metrics });
     tracing::info!(address, "serving /livez, /readyz and /metrics");
     tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
@@ -72,7 +72,7 @@ pub(crate) async fn start(
 
 /// Ready when every cluster is, or is known not to become so soon. Before the first is shown
 /// nothing is ready, nor while an engine has just ended.
-async fn readyz(State(shown): State<Shown>, RawQuery(query): RawQuery) -> impl IntoResponse {
+async fn readyz(State(shown): State<ServedState>, RawQuery(query): RawQuery) -> impl IntoResponse {
     let verbose = query.is_some_and(|query| query.split('&').any(|it| it.starts_with("verbose")));
     let clusters = shown.clusters.borrow().clone();
     let mut text = String::new();
@@ -87,7 +87,7 @@ async fn readyz(State(shown): State<Shown>, RawQuery(query): RawQuery) -> impl I
                 standing.as_str()
             ));
             let undone = cluster.undone().into_iter();
-            for own in undone.filter(|_| standing != Standing::Ended) {
+            for own in undone.filter(|_| standing != ClusterHealth::Ended) {
                 text.push_str(&format!("cluster {}: {own}\n", cluster.name));
             }
         }
@@ -103,7 +103,7 @@ async fn readyz(State(shown): State<Shown>, RawQuery(query): RawQuery) -> impl I
     )
 }
 
-async fn render(State(shown): State<Shown>) -> impl IntoResponse {
+async fn render(State(shown): State<ServedState>) -> impl IntoResponse {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     let clusters = shown.clusters.borrow().clone();
     let now = clock::now();

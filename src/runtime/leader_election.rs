@@ -10,18 +10,20 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::coordination::leader_election::{ACTS, Candidate, Place, RETRY, Sight, host_of};
+use crate::coordination::leader_election::{
+    ACTS, LeaseObserver, LeaseOwner, LeaseStatus, RETRY, host_of,
+};
 use crate::host::clock::Moment;
 use crate::host::{clock, text};
 use crate::kubernetes::client::Connection;
 use crate::kubernetes::lease;
-use crate::kubernetes::lease::Held;
+use crate::kubernetes::lease::LeaseState;
 use crate::model::id::ClusterName;
-use crate::runtime::autoscaler_watch::{Lookout, Rival};
-use crate::runtime::holder_identity::Identity;
+use crate::runtime::autoscaler_watch::{AutoscalerWatch, OtherAutoscaler};
+use crate::runtime::holder_identity::HolderIdentity;
 use crate::telemetry;
 
-pub(crate) use balancer::Company;
+pub(crate) use balancer::LeaseBalancer;
 
 /// Time for one call: several fit into what a holder may act for.
 const CALL: Duration = Duration::from_secs(4);
@@ -48,14 +50,14 @@ const RETURNS: Duration = Duration::from_mins(1);
 
 /// Why a host parts with a cluster that it leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+enum PartingReason {
     /// Another host has asked for it.
     Asked,
     /// This host has asked for it, and gets nowhere with it.
     Unfit,
 }
 
-impl Why {
+impl PartingReason {
     fn words(self) -> &'static str {
         match self {
             Self::Asked => "another host, which leads fewer, has asked for it",
@@ -66,7 +68,7 @@ impl Why {
 
 /// Whether this host leads a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Leadership {
     /// Nobody knows yet.
     #[default]
     Unknown,
@@ -79,22 +81,22 @@ pub(crate) enum Turn {
 }
 
 /// One cluster's Lease, held or tried for by a task of its own.
-pub(crate) struct Tenure {
-    turn: watch::Receiver<Turn>,
+pub(crate) struct LeaderElector {
+    turn: watch::Receiver<Leadership>,
     /// The last term of which nothing is under way any more.
     rest: watch::Sender<u64>,
     /// What is told of it to the others here; none where nobody need hold a Lease.
-    company: Option<(Arc<Company>, ClusterName)>,
+    company: Option<(Arc<LeaseBalancer>, ClusterName)>,
     stop: watch::Sender<bool>,
     task: Option<JoinHandle<()>>,
 }
 
-impl Tenure {
+impl LeaderElector {
     /// Nobody need hold a Lease to look at a cluster, and nothing may be changed of it.
     pub(crate) fn observe(connection: &Connection) -> Self {
         connection.fence.close();
         Self {
-            turn: watch::channel(Turn::Leads(0)).1,
+            turn: watch::channel(Leadership::Leads(0)).1,
             rest: watch::channel(0).0,
             company: None,
             stop: watch::channel(false).0,
@@ -106,20 +108,20 @@ impl Tenure {
     pub(crate) fn seek(
         cluster: ClusterName,
         connection: Connection,
-        identity: &Identity,
-        company: Arc<Company>,
+        identity: &HolderIdentity,
+        company: Arc<LeaseBalancer>,
     ) -> Self {
         connection.fence.close();
-        let (turn, seen) = watch::channel(Turn::default());
+        let (turn, seen) = watch::channel(Leadership::default());
         let (stop, stopping) = watch::channel(false);
         let (rest, rested) = watch::channel(0);
         let me = identity.holder(&cluster);
         let told = Some((company.clone(), cluster.clone()));
-        let seeker = Seeker {
+        let seeker = ElectionTask {
             cluster,
-            lookout: Lookout::start(&connection),
+            lookout: AutoscalerWatch::start(&connection),
             connection,
-            candidate: Candidate::new(&me),
+            candidate: LeaseObserver::new(&me),
             me,
             identity: identity.clone(),
             company,
@@ -149,15 +151,15 @@ impl Tenure {
     }
 
     /// How it is now.
-    pub(crate) fn turn(&self) -> Turn {
+    pub(crate) fn turn(&self) -> Leadership {
         if self.task.is_some() && self.turn.has_changed().is_err() {
-            return Turn::Fails("whoever held the Lease has panicked".to_owned());
+            return Leadership::Fails("whoever held the Lease has panicked".to_owned());
         }
         self.turn.borrow().clone()
     }
 
     /// Returns when it is otherwise than it was.
-    pub(crate) async fn changed(&mut self, was: &Turn) {
+    pub(crate) async fn changed(&mut self, was: &Leadership) {
         let gone = self.turn.wait_for(|turn| turn != was).await.is_err();
         if gone && self.turn() == *was {
             // Nobody seeks: it stays as it is.
@@ -182,7 +184,7 @@ impl Tenure {
     pub(crate) async fn begin_anew(&mut self, term: u64) {
         self.rest(term);
         if self.task.is_some() {
-            drop(timeout(ANEW, self.changed(&Turn::Leads(term))).await);
+            drop(timeout(ANEW, self.changed(&Leadership::Leads(term))).await);
         }
     }
 
@@ -195,19 +197,19 @@ impl Tenure {
     }
 }
 
-struct Seeker {
+struct ElectionTask {
     cluster: ClusterName,
     connection: Connection,
-    lookout: Lookout,
-    candidate: Candidate,
+    lookout: AutoscalerWatch,
+    candidate: LeaseObserver,
     /// How it holds the Lease.
     me: String,
-    identity: Identity,
-    company: Arc<Company>,
+    identity: HolderIdentity,
+    company: Arc<LeaseBalancer>,
     /// Spans are counted from here.
     began: Instant,
     /// The Lease as it was last read or written; none where it is to be read first.
-    known: Option<Held>,
+    known: Option<LeaseState>,
     /// Until when this host leads without a renewal.
     until: Option<Instant>,
     /// Whether it could not be written last time, so that others do not wait for it.
@@ -226,17 +228,17 @@ struct Seeker {
     /// may be from a host that is gone.
     heard: Option<Option<String>>,
     /// Since when its engine ends, so that the Lease can be let go, and why.
-    parting: Option<(Instant, Why)>,
+    parting: Option<(Instant, PartingReason)>,
     /// Since when this host leads what it had asked for, until it has shown that it is fit to.
     gift: Option<Instant>,
     /// When it gave it back.
     returned: Option<Instant>,
     /// Since when it was seen to be left to another.
     free: Option<Instant>,
-    turn: watch::Sender<Turn>,
+    turn: watch::Sender<Leadership>,
 }
 
-impl Seeker {
+impl ElectionTask {
     async fn seek(mut self, mut stopping: watch::Receiver<bool>) {
         let mut news = self.company.news();
         loop {
@@ -266,10 +268,10 @@ impl Seeker {
             self.lose("its engine has ended");
         }
         match self.lookout.seen() {
-            Rival::Gone => {}
-            Rival::Unknown => return RETRY,
-            Rival::Unseen(why) => return self.failed(Failure::Fault(why)),
-            Rival::Works(sign) => {
+            OtherAutoscaler::Gone => {}
+            OtherAutoscaler::Unknown => return RETRY,
+            OtherAutoscaler::Unseen(why) => return self.failed(Failure::Fault(why)),
+            OtherAutoscaler::Works(sign) => {
                 self.give_way(&sign);
                 return RETRY;
             }
@@ -283,44 +285,44 @@ impl Seeker {
         let hold = known.version.as_ref().map(|_| known.hold.clone());
         let sight = self.candidate.see(hold, self.began.elapsed(), died);
         let place = match sight {
-            Sight::Free if self.barred => Place::Unreachable,
-            Sight::Free => Place::Free,
-            Sight::Mine => Place::Mine,
-            Sight::Theirs(_) => Place::Theirs(host_of(&known.hold.holder).to_owned()),
+            LeaseOwner::Free if self.barred => LeaseStatus::Unreachable,
+            LeaseOwner::Free => LeaseStatus::Free,
+            LeaseOwner::Mine => LeaseStatus::Mine,
+            LeaseOwner::Theirs(_) => LeaseStatus::Theirs(host_of(&known.hold.holder).to_owned()),
         };
         let may_hold = self.company.take(&self.cluster, place);
-        if may_hold || !matches!(sight, Sight::Free) {
+        if may_hold || !matches!(sight, LeaseOwner::Free) {
             self.waits = None;
         }
-        if !matches!(sight, Sight::Free) {
+        if !matches!(sight, LeaseOwner::Free) {
             self.free = None;
         }
-        if matches!(sight, Sight::Theirs(_)) {
+        if matches!(sight, LeaseOwner::Theirs(_)) {
             (self.gift, self.returned) = (None, None);
         }
         match sight {
-            Sight::Theirs(left) => {
+            LeaseOwner::Theirs(left) => {
                 self.follow(&format!("{} leads it", known.hold.holder));
                 self.ask().await;
                 left.min(RETRY)
             }
-            Sight::Mine if let Some(why) = self.has_rested() => self.part(known, why).await,
-            Sight::Free if let Some(why) = self.yields(&known) => {
+            LeaseOwner::Mine if let Some(why) = self.has_rested() => self.part(known, why).await,
+            LeaseOwner::Free if let Some(why) = self.yields(&known) => {
                 self.follow(why.words());
                 RETRY
             }
             // It runs out by itself: what is under way for it is not answered yet.
-            Sight::Mine if !may_hold => {
+            LeaseOwner::Mine if !may_hold => {
                 self.follow("another host leads what it is led together with");
                 RETRY
             }
-            Sight::Free if !may_hold => self.wait(),
-            Sight::Free | Sight::Mine => self.hold(known).await,
+            LeaseOwner::Free if !may_hold => self.wait(),
+            LeaseOwner::Free | LeaseOwner::Mine => self.hold(known).await,
         }
     }
 
     /// The Lease as it is: a holder knows what it has written itself.
-    async fn read(&mut self) -> Result<Held, Failure> {
+    async fn read(&mut self) -> Result<LeaseState, Failure> {
         // By the time of day alone: it was set, or the host was suspended.
         let leapt = self.connection.fence.has_run_out();
         let before = self.known.take();
@@ -350,7 +352,7 @@ impl Seeker {
         RETRY
     }
 
-    async fn hold(&mut self, known: Held) -> Duration {
+    async fn hold(&mut self, known: LeaseState) -> Duration {
         let since = Moment::now();
         let (connection, me) = (self.connection.clone(), self.me.clone());
         let held = lease::hold(&connection, &known, &me, since.wall);
@@ -361,14 +363,14 @@ impl Seeker {
                 let asked = held.asked.clone();
                 self.known = Some(held);
                 self.lead(since);
-                let asked = self.gives(asked).then_some(Why::Asked);
-                let why = asked.or(self.is_unfit().then_some(Why::Unfit));
+                let asked = self.gives(asked).then_some(PartingReason::Asked);
+                let why = asked.or(self.is_unfit().then_some(PartingReason::Unfit));
                 match (self.parting, why) {
                     (None, Some(why)) => {
                         let words = why.words();
                         tracing::info!(cluster = %self.cluster, why = words, "parting with it");
                         self.parting = Some((clock::monotonic(), why));
-                        self.tell(Turn::Follows(words.to_owned()));
+                        self.tell(Leadership::Follows(words.to_owned()));
                     }
                     // Whoever was told has not heard it: this host leads it on.
                     (Some((since, _)), _) if since.elapsed() > PARTS => {
@@ -405,7 +407,7 @@ impl Seeker {
 
     /// Why this host parts with a cluster of which nothing is under way any more. Until then the
     /// Lease is renewed, so that what was begun is answered.
-    fn has_rested(&self) -> Option<Why> {
+    fn has_rested(&self) -> Option<PartingReason> {
         let (_, why) = self.parting?;
         self.has_ended().then_some(why)
     }
@@ -417,16 +419,16 @@ impl Seeker {
 
     /// Lets go of the Lease: for who has asked, or for everybody else. Where that fails the cluster
     /// is led here again.
-    async fn part(&mut self, known: Held, why: Why) -> Duration {
+    async fn part(&mut self, known: LeaseState, why: PartingReason) -> Duration {
         self.lose(why.words());
         let (connection, now) = (self.connection.clone(), clock::now());
         let let_go = match why {
-            Why::Asked => self.call(lease::part(&connection, &known, now)).await,
-            Why::Unfit => self.call(lease::hold(&connection, &known, "", now)).await,
+            PartingReason::Asked => self.call(lease::part(&connection, &known, now)).await,
+            PartingReason::Unfit => self.call(lease::hold(&connection, &known, "", now)).await,
         };
         if let_go.is_err() {
             self.known = Some(known);
-        } else if why == Why::Unfit {
+        } else if why == PartingReason::Unfit {
             self.gift = None;
             self.returned = Some(clock::monotonic());
             self.company.tell_returned();
@@ -436,9 +438,9 @@ impl Seeker {
 
     /// Why a cluster that nobody leads is left to another host: it was let go for that one, or
     /// because this one was not fit for it.
-    fn yields(&mut self, known: &Held) -> Option<Why> {
+    fn yields(&mut self, known: &LeaseState) -> Option<PartingReason> {
         if self.returned.is_some_and(|own| own.elapsed() < RETURNS) {
-            return Some(Why::Unfit);
+            return Some(PartingReason::Unfit);
         }
         let asked = known
             .asked
@@ -450,7 +452,7 @@ impl Seeker {
             return None;
         }
         let since = self.free.get_or_insert_with(clock::monotonic);
-        (since.elapsed() < YIELDS).then_some(Why::Asked)
+        (since.elapsed() < YIELDS).then_some(PartingReason::Asked)
     }
 
     /// Asks whoever leads the cluster for it, where that one leads too many for this host's taste.
@@ -497,36 +499,36 @@ impl Seeker {
         }
         self.until = Some(since.steady + ACTS);
         self.connection.fence.open(since, ACTS);
-        self.company.take(&self.cluster, Place::Mine);
+        self.company.take(&self.cluster, LeaseStatus::Mine);
         if self.parting.is_none() {
-            self.tell(Turn::Leads(self.term));
+            self.tell(Leadership::Leads(self.term));
         }
     }
 
     /// Another host leads, or may.
     fn follow(&mut self, why: &str) {
         self.lose(why);
-        let news = !matches!(*self.turn.borrow(), Turn::Follows(_));
+        let news = !matches!(*self.turn.borrow(), Leadership::Follows(_));
         if news {
             tracing::info!(cluster = %self.cluster, why, "standing by");
         }
-        self.tell(Turn::Follows(why.to_owned()));
+        self.tell(Leadership::Follows(why.to_owned()));
     }
 
     /// Karpenter leads it: what both would do is done twice, and undone.
     fn give_way(&mut self, sign: &str) {
         self.lose("Karpenter is at work");
         // What is led together with it need not wait for it.
-        self.company.take(&self.cluster, Place::Unreachable);
+        self.company.take(&self.cluster, LeaseStatus::Unreachable);
         self.known = None;
-        if !matches!(*self.turn.borrow(), Turn::Follows(_)) {
+        if !matches!(*self.turn.borrow(), Leadership::Follows(_)) {
             tracing::warn!(
                 cluster = %self.cluster, sign,
                 "Karpenter is at work, and nothing is done beside it: scale its Deployment to 0, \
                  or write mode = \"observe\""
             );
         }
-        self.tell(Turn::Follows("Karpenter leads it".to_owned()));
+        self.tell(Leadership::Follows("Karpenter leads it".to_owned()));
     }
 
     fn lose(&mut self, why: &str) {
@@ -550,7 +552,7 @@ impl Seeker {
             Failure::Late => return AGAIN,
             Failure::Fault(why) => why,
         };
-        self.company.take(&self.cluster, Place::Unreachable);
+        self.company.take(&self.cluster, LeaseStatus::Unreachable);
         self.fail(why);
         RETRY
     }
@@ -558,9 +560,9 @@ impl Seeker {
     /// It leads no more, or cannot begin to.
     fn fail(&mut self, why: String) {
         self.lose(&why);
-        let turn = Turn::Fails(why);
+        let turn = Leadership::Fails(why);
         if *self.turn.borrow() != turn
-            && let Turn::Fails(why) = &turn
+            && let Leadership::Fails(why) = &turn
         {
             let lease = &self.connection.lease;
             tracing::error!(
@@ -571,8 +573,8 @@ impl Seeker {
         self.tell(turn);
     }
 
-    fn tell(&self, turn: Turn) {
-        telemetry::leads(&self.cluster, matches!(turn, Turn::Leads(_)));
+    fn tell(&self, turn: Leadership) {
+        telemetry::leads(&self.cluster, matches!(turn, Leadership::Leads(_)));
         self.turn.send_if_modified(|own| {
             let news = *own != turn;
             *own = turn;
@@ -587,7 +589,7 @@ impl Seeker {
         self.until = None;
         telemetry::leads(&self.cluster, false);
         // Whoever is led together with it is not to count on it.
-        self.company.take(&self.cluster, Place::Unknown);
+        self.company.take(&self.cluster, LeaseStatus::Unknown);
         let Some(known) = known else {
             return;
         };
@@ -644,11 +646,11 @@ mod tests {
     use tokio::time::sleep;
     use tower::{BoxError, service_fn};
 
-    use super::{Company, Tenure, Turn};
+    use super::{LeaderElector, Leadership, LeaseBalancer};
     use crate::host::clock::{self, Moment};
     use crate::kubernetes::client::Connection;
     use crate::model::id::ClusterName;
-    use crate::runtime::holder_identity::Identity;
+    use crate::runtime::holder_identity::HolderIdentity;
 
     /// What is written, with its version.
     type Stored = Arc<Mutex<(u64, Value)>>;
@@ -692,11 +694,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_is_being_renewed_is_let_go_all_the_same() {
         let (stored, (reached, mut count)) = (Stored::default(), watch::channel(0));
-        let (name, company) = (ClusterName::from("own"), Arc::new(Company::default()));
+        let (name, company) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
         company.configure(false, std::slice::from_ref(&name));
         let connection = slow(&stored, &reached);
-        let identity = Identity::new("host", None);
-        let tenure = Tenure::seek(name, connection, &identity, company);
+        let identity = HolderIdentity::new("host", None);
+        let tenure = LeaderElector::seek(name, connection, &identity, company);
         let renewed = count.wait_for(|count| *count == 2).await;
         drop(renewed.expect("it is made, and then renewed"));
         tenure.release().await;
@@ -709,12 +711,17 @@ mod tests {
         let leases = Leases::default();
         let connection = api(&leases, "own");
         let fence = connection.fence.clone();
-        let (name, company) = (ClusterName::from("own"), Arc::new(Company::default()));
+        let (name, company) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
         company.configure(false, std::slice::from_ref(&name));
-        let tenure = Tenure::seek(name, connection, &Identity::new("host", None), company);
+        let tenure = LeaderElector::seek(
+            name,
+            connection,
+            &HolderIdentity::new("host", None),
+            company,
+        );
         let leads = async |term| {
             for _ in 0..60 {
-                if tenure.turn() == Turn::Leads(term) {
+                if tenure.turn() == Leadership::Leads(term) {
                     return;
                 }
                 sleep(Duration::from_secs(1)).await;
@@ -755,17 +762,25 @@ mod tests {
         let leases = Leases::default();
         let connection = api(&leases, "own");
         let (old, fence) = (connection.fence.of_term(1), connection.fence.clone());
-        let (name, company) = (ClusterName::from("own"), Arc::new(Company::default()));
+        let (name, company) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
         company.configure(false, std::slice::from_ref(&name));
-        let mut tenure = Tenure::seek(name, connection, &Identity::new("host", None), company);
-        let leads = tenure.turn.wait_for(|turn| *turn == Turn::Leads(1)).await;
+        let mut tenure = LeaderElector::seek(
+            name,
+            connection,
+            &HolderIdentity::new("host", None),
+            company,
+        );
+        let leads = tenure
+            .turn
+            .wait_for(|turn| *turn == Leadership::Leads(1))
+            .await;
         drop(leads.expect("it has the Lease"));
         assert!(old.is_open());
         tenure.begin_anew(1).await;
-        assert_eq!(tenure.turn(), Turn::Leads(2));
+        assert_eq!(tenure.turn(), Leadership::Leads(2));
         assert!(fence.is_open() && !old.is_open());
         sleep(Duration::from_mins(1)).await;
-        assert_eq!(tenure.turn(), Turn::Leads(2), "once is enough");
+        assert_eq!(tenure.turn(), Leadership::Leads(2), "once is enough");
         tenure.release().await;
     }
 
@@ -845,19 +860,20 @@ mod tests {
         is_fit: bool,
     ) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        let company = Arc::new(Company::default());
+        let company = Arc::new(LeaseBalancer::default());
         company.configure(together, clusters);
-        let identity = Identity::new(name, None);
+        let identity = HolderIdentity::new(name, None);
         for own in clusters {
             let connection = api(leases, own.as_str());
-            let mut tenure = Tenure::seek(own.clone(), connection, &identity, company.clone());
+            let mut tenure =
+                LeaderElector::seek(own.clone(), connection, &identity, company.clone());
             tasks.spawn(async move {
                 loop {
                     let turn = tenure.turn();
-                    let leads = matches!(turn, Turn::Leads(_));
+                    let leads = matches!(turn, Leadership::Leads(_));
                     tenure.tell_well(is_fit || !leads);
                     tenure.changed(&turn).await;
-                    if let Turn::Leads(term) = turn {
+                    if let Leadership::Leads(term) = turn {
                         tenure.rest(term);
                     }
                 }

@@ -13,11 +13,11 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::engine::Engine;
 use crate::host::clock;
 use crate::host::text;
-use crate::model::cluster::{Cluster, Mode};
+use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
-use crate::runtime::cluster_handle::Front;
-use crate::runtime::clusters::{Drivers, Prepared};
+use crate::runtime::cluster_handle::ClusterHandle;
+use crate::runtime::clusters::{ClusterSet, Prepared};
 use crate::state::State;
 
 /// An engine is asked this often whether it knows everything.
@@ -34,7 +34,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 const DEAF: &str = "its engine does not answer";
 
 /// What was seen of a cluster.
-pub(crate) struct Sight {
+pub(crate) struct ObservedCluster {
     pub(crate) cluster: ClusterName,
     /// What is known of it, or why nothing can be said.
     pub(crate) seen: Result<Box<State>, String>,
@@ -42,7 +42,7 @@ pub(crate) struct Sight {
     pub(crate) missing: Option<String>,
 }
 
-impl Sight {
+impl ObservedCluster {
     fn failed(cluster: ClusterName, why: String) -> Self {
         Self {
             cluster,
@@ -58,11 +58,11 @@ pub(crate) async fn visit(
     clusters: Vec<Cluster>,
     limits: FleetLimits,
     patience: Duration,
-) -> Vec<Sight> {
+) -> Vec<ObservedCluster> {
     let until = clock::monotonic() + patience;
     let shares = limits.is_some();
     let order: Vec<ClusterName> = clusters.iter().map(|own| own.name.clone()).collect();
-    let mut drivers = Drivers::start();
+    let mut drivers = ClusterSet::start();
     let prepared = clusters
         .into_iter()
         .map(|own| prepared(&drivers, own, until));
@@ -70,12 +70,16 @@ pub(crate) async fn visit(
     for (cluster, outcome) in join_all(prepared).await {
         match outcome {
             Ok(own) => ready.extend(own),
-            Err(why) => sights.push(Sight::failed(cluster, why)),
+            Err(why) => sights.push(ObservedCluster::failed(cluster, why)),
         }
     }
     if let Err(error) = drivers.apply(ready, Vec::new(), limits).await {
         let why = text::chain(&error);
-        sights.extend(order.into_iter().map(|own| Sight::failed(own, why.clone())));
+        sights.extend(
+            order
+                .into_iter()
+                .map(|own| ObservedCluster::failed(own, why.clone())),
+        );
         return sights;
     }
     let shown = drivers.shown();
@@ -93,14 +97,14 @@ pub(crate) async fn visit(
         }
     }
     drop(timeout(STOP, drivers.stop()).await);
-    let place = |own: &Sight| order.iter().position(|name| *name == own.cluster);
+    let place = |own: &ObservedCluster| order.iter().position(|name| *name == own.cluster);
     sights.sort_by_key(place);
     sights
 }
 
 /// Asks AWS again for what it has not said, until the work is done.
 #[cfg(feature = "aws")]
-async fn asking<T>(drivers: &Drivers, work: impl Future<Output = T>) -> T {
+async fn asking<T>(drivers: &ClusterSet, work: impl Future<Output = T>) -> T {
     let keepers = drivers.keepers();
     let mut work = pin!(work);
     loop {
@@ -114,13 +118,13 @@ async fn asking<T>(drivers: &Drivers, work: impl Future<Output = T>) -> T {
 /// What a cluster is looked at with. Others may read its queue: a message that is taken here would
 /// be missing there.
 async fn prepared(
-    drivers: &Drivers,
+    drivers: &ClusterSet,
     own: Cluster,
     until: Instant,
 ) -> (ClusterName, Result<Vec<Prepared>, String>) {
     let name = own.name.clone();
     let observed = Arc::new(Cluster {
-        mode: Mode::Observe,
+        mode: ManagementMode::Observe,
         interruption: None,
         ..own
     });
@@ -133,7 +137,7 @@ async fn prepared(
 }
 
 /// Waits until an engine knows everything, or time is over.
-async fn sight(front: &Front, until: Instant) -> Sight {
+async fn sight(front: &ClusterHandle, until: Instant) -> ObservedCluster {
     let cluster = front.name.clone();
     loop {
         let is_last = clock::monotonic() >= until;
@@ -144,15 +148,15 @@ async fn sight(front: &Front, until: Instant) -> Sight {
         };
         match front.ask(look).await {
             Some((Some(state), missing)) => {
-                return Sight {
+                return ObservedCluster {
                     cluster,
                     seen: Ok(state),
                     missing,
                 };
             }
-            Some((None, Some(why))) if is_last => return Sight::failed(cluster, why),
+            Some((None, Some(why))) if is_last => return ObservedCluster::failed(cluster, why),
             None if is_last => {
-                return Sight::failed(cluster, DEAF.to_owned());
+                return ObservedCluster::failed(cluster, DEAF.to_owned());
             }
             _ => sleep(LOOK).await,
         }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::host::clock;
-use crate::runtime::cluster_handle::{Clusters, Front, Standing};
+use crate::runtime::cluster_handle::{ClusterHandle, ClusterHealth, Clusters};
 
 /// How often the clusters are looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -35,16 +35,16 @@ pub(crate) fn directory(variable: &str) -> Option<PathBuf> {
 
 /// The service manager, as the daemon sees it.
 #[derive(Clone, Default)]
-pub(crate) struct Manager(Arc<Told>);
+pub(crate) struct SdNotify(Arc<SystemdState>);
 
 #[derive(Default)]
-struct Told {
+struct SystemdState {
     started: AtomicBool,
     /// Why the configuration was not reloaded, until it is.
     fault: Mutex<Option<String>>,
 }
 
-impl Manager {
+impl SdNotify {
     /// Watches the clusters until the process ends: says that the daemon has started when each is
     /// ready or known not to become so soon, and that it lives while every engine works.
     pub(crate) async fn watch_over(self, clusters: watch::Receiver<Clusters>) {
@@ -60,12 +60,13 @@ impl Manager {
                 send(&[NotifyState::Status(&line)]);
                 said = line;
             }
-            let settled = |own: &Arc<Front>| own.standing().is_settled();
+            let settled = |own: &Arc<ClusterHandle>| own.standing().is_settled();
             let has_started = !shown.is_empty() && shown.iter().all(settled);
             if has_started && !self.0.started.swap(true, Ordering::Relaxed) {
                 send(&[NotifyState::Ready]);
             }
-            let stalls_now = |own: &&Arc<Front>| own.idle_for().is_some_and(|it| it > STALLED);
+            let stalls_now =
+                |own: &&Arc<ClusterHandle>| own.idle_for().is_some_and(|it| it > STALLED);
             let stalled = shown.iter().find(stalls_now);
             if let Some(own) = stalled.filter(|_| !stalls) {
                 let cluster = own.name.to_string();
@@ -111,8 +112,8 @@ impl Manager {
     }
 
     /// What `systemctl status` shows.
-    fn line(&self, shown: &[Arc<Front>]) -> String {
-        let counts = Standing::ALL.into_iter().filter_map(|standing| {
+    fn line(&self, shown: &[Arc<ClusterHandle>]) -> String {
+        let counts = ClusterHealth::ALL.into_iter().filter_map(|standing| {
             let count = shown
                 .iter()
                 .filter(|own| own.standing() == standing)

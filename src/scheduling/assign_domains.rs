@@ -10,23 +10,23 @@
 use std::collections::BTreeMap;
 
 use crate::model::requirement::{Requirement, Requirements};
-use crate::scheduling::diagnose::topology::Places;
-use crate::scheduling::packing::fill_bin::{Lot, rows_in};
+use crate::scheduling::diagnose::topology::TopologyDiagnosis;
+use crate::scheduling::packing::fill_bin::{ItemGroup, rows_in};
 use crate::scheduling::packing::initial_topology::cell_of;
 use crate::scheduling::packing::launch_options::{cheapest, fitting, sum};
-use crate::scheduling::scheduler::Packer;
-use crate::scheduling::supply::node_template::{Row, Shape};
-use crate::scheduling::topology::topology_state::{Board, Pass};
+use crate::scheduling::scheduler::Scheduler;
+use crate::scheduling::supply::node_template::{CompatibleOfferings, TypeOption};
+use crate::scheduling::topology::topology_state::{Match, TopologyState};
 
 /// Steps of looking for hopes, each a type looked at for one class in one cell.
 const STEPS_MAX: u64 = 20_000_000;
 
 /// How many classes hope for each cell.
-pub(super) type Hopes = Vec<usize>;
+pub(super) type DemandByDomain = Vec<usize>;
 
 /// Which cell a node gets of those it may be in, before the price decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Choice {
+pub(super) enum DomainChoice {
     /// The cheapest.
     Cheapest,
     /// That for which the fewest hope: it may be in their way.
@@ -36,20 +36,20 @@ pub(super) enum Choice {
 }
 
 /// A claim with a place of its own: what its rows become, and what it costs then.
-struct Pinned {
+struct AssignedNode {
     cell: Option<usize>,
     price: f64,
-    rows: BTreeMap<usize, Row>,
+    rows: BTreeMap<usize, CompatibleOfferings>,
 }
 
-impl<'p> Packer<'_, 'p, '_> {
+impl<'p> Scheduler<'_, 'p, '_> {
     /// The cells where pods that are left might have a place, were it known where all others will
     /// be; none where that keeps nobody out. `board` has all hosts and all that is bound.
-    pub(super) fn hopes(&mut self, board: &Board<'p>) -> Option<Hopes> {
+    pub(super) fn hopes(&mut self, board: &TopologyState<'p>) -> Option<DemandByDomain> {
         let ground = self.ground;
         let left = |class: &usize| self.packed.left[*class] > 0 && self.calls[*class];
         let classes: Vec<usize> = (0..self.packed.left.len()).filter(left).collect();
-        let mut places: Option<Places<'p>> = None;
+        let mut places: Option<TopologyDiagnosis<'p>> = None;
         let mut hopes = vec![0; ground.cells.all.len()];
         let (mut any, mut steps) = (false, 0);
         for class in classes {
@@ -58,7 +58,8 @@ impl<'p> Packer<'_, 'p, '_> {
                 if ground.topology.checks[kind].is_empty() || steps > STEPS_MAX {
                     continue;
                 }
-                let places = places.get_or_insert_with(|| Places::new(ground, board.clone()));
+                let places =
+                    places.get_or_insert_with(|| TopologyDiagnosis::new(ground, board.clone()));
                 let cells = places.may(kind);
                 let cells: Vec<Option<usize>> = cells
                     .into_iter()
@@ -98,7 +99,7 @@ impl<'p> Packer<'_, 'p, '_> {
     }
 
     /// Whether a pod might go to a planned node whose place is open, as that is planned.
-    fn may_join(&mut self, class: usize, kind: usize, board: &Board<'p>) -> bool {
+    fn may_join(&mut self, class: usize, kind: usize, board: &TopologyState<'p>) -> bool {
         let ground = self.ground;
         let wants = ground.problem.kinds[kind].wants;
         let alternatives = ground.problem.wants[wants].alternatives.len();
@@ -126,7 +127,7 @@ impl<'p> Packer<'_, 'p, '_> {
                     continue;
                 };
                 let rows = own.iter().chain([&row]).map(|row| &self.market.rows[*row]);
-                let rows: Vec<&Row> = rows.collect();
+                let rows: Vec<&CompatibleOfferings> = rows.collect();
                 let shelf = &ground.shelves[opened.shelf];
                 if fitting(shelf, opened.claim.shape, &rows, &whole) != 0 {
                     return true;
@@ -138,11 +139,11 @@ impl<'p> Packer<'_, 'p, '_> {
 
     /// Gives every claim one place, and offers that count alike for those who are spread. Says
     /// whether that changed any.
-    pub(super) fn pin(&mut self, hopes: &Hopes, choice: Choice) -> bool {
+    pub(super) fn pin(&mut self, hopes: &DemandByDomain, choice: DomainChoice) -> bool {
         let most = hopes.iter().copied().max().unwrap_or(0);
         let rank = |cell: Option<usize>| match (choice, cell) {
-            (Choice::FewHopes, Some(cell)) => hopes[cell],
-            (Choice::ManyHopes, Some(cell)) => most - hopes[cell],
+            (DomainChoice::FewHopes, Some(cell)) => hopes[cell],
+            (DomainChoice::ManyHopes, Some(cell)) => most - hopes[cell],
             _ => 0,
         };
         let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
@@ -161,7 +162,7 @@ impl<'p> Packer<'_, 'p, '_> {
                 let row = rows[&self.packed.lots[*lot].row];
                 let lots = &mut self.packed.lots;
                 *lot = *known.entry((*lot, row)).or_insert_with_key(|(lot, row)| {
-                    lots.push(Lot {
+                    lots.push(ItemGroup {
                         row: *row,
                         cell: pinned.cell,
                         ..lots[*lot]
@@ -179,8 +180,8 @@ impl<'p> Packer<'_, 'p, '_> {
         &self,
         at: usize,
         rank: &dyn Fn(Option<usize>) -> usize,
-        choice: Choice,
-    ) -> Option<Pinned> {
+        choice: DomainChoice,
+    ) -> Option<AssignedNode> {
         let ground = self.ground;
         let opened = &self.packed.opened[at];
         let cell = cell_of(&self.packed.lots, opened);
@@ -188,7 +189,8 @@ impl<'p> Packer<'_, 'p, '_> {
             return None;
         }
         let own = rows_in(&self.packed.lots, &opened.claim.parts);
-        let rows: Vec<&Row> = own.iter().map(|row| &self.market.rows[*row]).collect();
+        let rows: Vec<&CompatibleOfferings> =
+            own.iter().map(|row| &self.market.rows[*row]).collect();
         let cells: Vec<Option<usize>> = match cell {
             None if !ground.cells.keys.is_empty() => {
                 let cells = ground.cells.open_to(opened.shelf, &rows);
@@ -197,8 +199,8 @@ impl<'p> Packer<'_, 'p, '_> {
             own => vec![own],
         };
         let mut known: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-        let narrowed = |cell: Option<usize>| -> Option<Pinned> {
-            let there = |known: &Row| match cell {
+        let narrowed = |cell: Option<usize>| -> Option<AssignedNode> {
+            let there = |known: &CompatibleOfferings| match cell {
                 None => Some(known.clone()),
                 Some(cell) => {
                     let open = known.open.iter();
@@ -210,7 +212,7 @@ impl<'p> Packer<'_, 'p, '_> {
             let rows = own
                 .iter()
                 .map(|row| Some((*row, there(&self.market.rows[*row])?)));
-            let mut rows: BTreeMap<usize, Row> = rows.collect::<Option<_>>()?;
+            let mut rows: BTreeMap<usize, CompatibleOfferings> = rows.collect::<Option<_>>()?;
             let shape = &ground.shelves[opened.shelf].shapes[opened.claim.shape];
             let masks = rows.values().map(|row| row.masks[opened.claim.shape]);
             let mask = masks.fold(shape.all(), |all, own| all & own);
@@ -224,8 +226,8 @@ impl<'p> Packer<'_, 'p, '_> {
                 }
             }
             self.settle_labels(opened.shelf, &mut rows, choice);
-            let varied = self.is_varied(at, &rows.values().collect::<Vec<&Row>>());
-            varied.then_some(Pinned { cell, price, rows })
+            let varied = self.is_varied(at, &rows.values().collect::<Vec<&CompatibleOfferings>>());
+            varied.then_some(AssignedNode { cell, price, rows })
         };
         let all = cells.into_iter().filter_map(narrowed);
         let best = all.min_by(|one, other| {
@@ -234,13 +236,18 @@ impl<'p> Packer<'_, 'p, '_> {
                 .then(one.price.total_cmp(&other.price))
                 .then(one.cell.cmp(&other.cell))
         });
-        let same = |(row, own): (&usize, &Row)| self.market.rows[*row] == *own;
+        let same = |(row, own): (&usize, &CompatibleOfferings)| self.market.rows[*row] == *own;
         best.filter(|own| own.cell != cell || !own.rows.iter().all(same))
     }
 
     /// Says labels that the pool leaves open and that decide for whom a node counts: as they would
     /// be anyway, or so that it counts for the fewest.
-    fn settle_labels(&self, shelf: usize, rows: &mut BTreeMap<usize, Row>, choice: Choice) {
+    fn settle_labels(
+        &self,
+        shelf: usize,
+        rows: &mut BTreeMap<usize, CompatibleOfferings>,
+        choice: DomainChoice,
+    ) {
         let ground = self.ground;
         let shelf = &ground.shelves[shelf];
         let filters = ground.topology.filters.iter().zip(&ground.passing);
@@ -260,8 +267,8 @@ impl<'p> Packer<'_, 'p, '_> {
                 continue;
             };
             let counts = |value: &&String| match choice {
-                Choice::FewHopes => asked.iter().filter(|own| own.has(value)).count(),
-                Choice::Cheapest | Choice::ManyHopes => 0,
+                DomainChoice::FewHopes => asked.iter().filter(|own| own.has(value)).count(),
+                DomainChoice::Cheapest | DomainChoice::ManyHopes => 0,
             };
             let Some(value) = own.values().and_then(|own| own.iter().min_by_key(counts)) else {
                 continue;
@@ -278,20 +285,20 @@ impl<'p> Packer<'_, 'p, '_> {
     /// The offers of each type that pass every filter of a spread as this one of a type does.
     fn alike(&self, shelf: usize, (shape, offer): (usize, u64)) -> Vec<u64> {
         let shapes = self.ground.shelves[shelf].shapes.iter();
-        let mut alike: Vec<u64> = shapes.map(Shape::all).collect();
+        let mut alike: Vec<u64> = shapes.map(TypeOption::all).collect();
         let known = self.ground.passing.iter().filter_map(|own| own.get());
         for suited in known.flat_map(|own| own[shelf].iter().flatten()) {
-            let mut all = [Pass::Yes, Pass::Maybe, Pass::No].into_iter();
+            let mut all = [Match::Yes, Match::Maybe, Match::No].into_iter();
             let pass = all.find(|pass| suited[shape].those(*pass, offer) != 0);
             for (alike, own) in alike.iter_mut().zip(suited) {
-                *alike = own.those(pass.unwrap_or(Pass::No), *alike);
+                *alike = own.those(pass.unwrap_or(Match::No), *alike);
             }
         }
         alike
     }
 
     /// Whether a claim has variety enough with these rows.
-    fn is_varied(&self, at: usize, rows: &[&Row]) -> bool {
+    fn is_varied(&self, at: usize, rows: &[&CompatibleOfferings]) -> bool {
         let opened = &self.packed.opened[at];
         let (shelf, variety) = (
             &self.ground.shelves[opened.shelf],

@@ -4,33 +4,37 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::scheduling::assign_domains::Choice;
+use crate::scheduling::assign_domains::DomainChoice;
 use crate::scheduling::bind_order::sequence;
-use crate::scheduling::packing::context::Packed;
-use crate::scheduling::packing::existing_nodes::Turn;
-use crate::scheduling::scheduler::Packer;
-use crate::scheduling::topology::topology_state::Board;
+use crate::scheduling::packing::context::PackingState;
+use crate::scheduling::packing::existing_nodes::PlacementStep;
+use crate::scheduling::scheduler::Scheduler;
+use crate::scheduling::topology::topology_state::TopologyState;
 
 /// Nodes are made so many times for pods that had no turn among the others, and whether they are
 /// spread over places where there is no node yet.
 const RETRIES: [bool; 4] = [true, true, false, false];
 
 /// How planned nodes get a place each, one way after the other while pods are left for want of it.
-const CHOICES: [Choice; 3] = [Choice::Cheapest, Choice::FewHopes, Choice::ManyHopes];
+const CHOICES: [DomainChoice; 3] = [
+    DomainChoice::Cheapest,
+    DomainChoice::FewHopes,
+    DomainChoice::ManyHopes,
+];
 
 /// One way to place everything, with the order in which it can be bound.
-pub(super) struct Attempt<'g, 'p, 'a> {
+pub(super) struct PlacementAttempt<'g, 'p, 'a> {
     /// Where everything goes.
-    pub(super) packer: Packer<'g, 'p, 'a>,
+    pub(super) packer: Scheduler<'g, 'p, 'a>,
     /// The order.
-    pub(super) turns: Vec<Turn>,
+    pub(super) turns: Vec<PlacementStep>,
     /// Every host, and all that is bound in the end.
-    pub(super) bound: Board<'p>,
+    pub(super) bound: TopologyState<'p>,
     /// Whether anything that was packed has no turn.
     gone: bool,
 }
 
-impl Attempt<'_, '_, '_> {
+impl PlacementAttempt<'_, '_, '_> {
     /// How many pods it leaves out.
     pub(super) fn left(&self) -> u64 {
         self.packer.packed.left.iter().sum()
@@ -47,9 +51,9 @@ impl Attempt<'_, '_, '_> {
 /// Puts what is packed into order, and gives those who have no turn another chance. Where they are
 /// left out because it is open where planned nodes will be, these get a place each.
 pub(super) fn settled<'g, 'p, 'a>(
-    packer: Packer<'g, 'p, 'a>,
-    board: &Board<'p>,
-) -> Attempt<'g, 'p, 'a> {
+    packer: Scheduler<'g, 'p, 'a>,
+    board: &TopologyState<'p>,
+) -> PlacementAttempt<'g, 'p, 'a> {
     let mut best = tried(packer, board);
     if best.left() == 0 {
         return best;
@@ -79,7 +83,10 @@ pub(super) fn settled<'g, 'p, 'a>(
 }
 
 /// Puts what is packed into order, and makes nodes for those who have no turn.
-fn tried<'g, 'p, 'a>(mut packer: Packer<'g, 'p, 'a>, board: &Board<'p>) -> Attempt<'g, 'p, 'a> {
+fn tried<'g, 'p, 'a>(
+    mut packer: Scheduler<'g, 'p, 'a>,
+    board: &TopologyState<'p>,
+) -> PlacementAttempt<'g, 'p, 'a> {
     let (mut turns, mut bound, mut gone) = ordered(&mut packer, board);
     for spreads_further in RETRIES {
         if !packer.retry(bound.clone(), spreads_further) {
@@ -89,7 +96,7 @@ fn tried<'g, 'p, 'a>(mut packer: Packer<'g, 'p, 'a>, board: &Board<'p>) -> Attem
         (turns, bound, more) = ordered(&mut packer, board);
         gone |= more;
     }
-    Attempt {
+    PlacementAttempt {
         packer,
         turns,
         bound,
@@ -102,9 +109,13 @@ fn tried<'g, 'p, 'a>(mut packer: Packer<'g, 'p, 'a>, board: &Board<'p>) -> Attem
 /// their turn: then the order is made anew. If daemons count for rules about places, the daemons of
 /// nodes without any turn may keep the pods of each other away: then every second of these nodes is
 /// given up, and the order is made anew.
-fn ordered<'p>(packer: &mut Packer<'_, 'p, '_>, board: &Board<'p>) -> (Vec<Turn>, Board<'p>, bool) {
+fn ordered<'p>(
+    packer: &mut Scheduler<'_, 'p, '_>,
+    board: &TopologyState<'p>,
+) -> (Vec<PlacementStep>, TopologyState<'p>, bool) {
     let rows = &packer.market.rows;
-    let nodes = |packed: &Packed<'_, '_>| packed.opened.iter().filter(|own| !own.gone).count();
+    let nodes =
+        |packed: &PackingState<'_, '_>| packed.opened.iter().filter(|own| !own.gone).count();
     let mut gone = false;
     loop {
         let before = nodes(&packer.packed);
@@ -126,7 +137,7 @@ fn ordered<'p>(packer: &mut Packer<'_, 'p, '_>, board: &Board<'p>) -> (Vec<Turn>
 }
 
 /// Claims of which no pod has a turn.
-fn idle(packed: &Packed<'_, '_>, turns: &[Turn]) -> Vec<usize> {
+fn idle(packed: &PackingState<'_, '_>, turns: &[PlacementStep]) -> Vec<usize> {
     let taken: BTreeSet<usize> = turns.iter().map(|turn| turn.site).collect();
     let opened = packed.opened.iter().enumerate();
     let idle = opened.filter(|(at, own)| !own.gone && !taken.contains(&(packed.rooms + at)));
@@ -134,7 +145,7 @@ fn idle(packed: &Packed<'_, '_>, turns: &[Turn]) -> Vec<usize> {
 }
 
 /// Gives up a claim: no node is made of it, and its pods are left.
-fn give_up(packed: &mut Packed<'_, '_>, at: usize) {
+fn give_up(packed: &mut PackingState<'_, '_>, at: usize) {
     let opened = &mut packed.opened[at];
     for (lot, pods) in &mut opened.claim.parts {
         packed.left[packed.lots[*lot].class] += std::mem::take(pods);
@@ -145,13 +156,13 @@ fn give_up(packed: &mut Packed<'_, '_>, at: usize) {
 }
 
 /// Takes out what has no turn. Says whether that was anything.
-fn settle(packed: &mut Packed<'_, '_>, turns: &[Turn]) -> bool {
+fn settle(packed: &mut PackingState<'_, '_>, turns: &[PlacementStep]) -> bool {
     let mut had: BTreeMap<(usize, usize), u64> = BTreeMap::new();
     for turn in turns {
         *had.entry((turn.site, turn.class)).or_insert(0) += turn.pods;
     }
     let mut gone = false;
-    let Packed {
+    let PackingState {
         rooms,
         placed,
         opened,

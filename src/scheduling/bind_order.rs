@@ -4,20 +4,20 @@
 
 use std::collections::BTreeMap;
 
-use crate::scheduling::packing::context::{Ground, Packed};
-use crate::scheduling::packing::existing_nodes::Turn;
+use crate::scheduling::packing::context::{PackingContext, PackingState};
+use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::rows_in;
 use crate::scheduling::packing::initial_topology::{add_claim, cell_of, claim_passes, count_crew};
 use crate::scheduling::problem::pod_constraints::HOST;
-use crate::scheduling::supply::node_template::Row;
-use crate::scheduling::topology::Tally;
-use crate::scheduling::topology::topology_state::{Board, NOWHERE, Pass};
+use crate::scheduling::supply::node_template::CompatibleOfferings;
+use crate::scheduling::topology::DomainCounter;
+use crate::scheduling::topology::topology_state::{Match, NOWHERE, TopologyState};
 
 /// Steps of one sequence, each some pods of one class looked at for their turn.
 const STEPS_MAX: u64 = 100_000_000;
 
 /// Pods of a class on a site, that are still to have their turn.
-struct Item {
+struct QueuedStep {
     kind: usize,
     site: usize,
     pods: u64,
@@ -26,10 +26,10 @@ struct Item {
 /// Puts all that is packed into order. What never has its turn is left out. `board` has the rooms
 /// and what is bound there already.
 pub(super) fn sequence(
-    ground: &Ground<'_, '_>,
-    (packed, rows): (&Packed<'_, '_>, &[Row]),
-    board: &mut Board<'_>,
-) -> Vec<Turn> {
+    ground: &PackingContext<'_, '_>,
+    (packed, rows): (&PackingState<'_, '_>, &[CompatibleOfferings]),
+    board: &mut TopologyState<'_>,
+) -> Vec<PlacementStep> {
     if ground.topology.tallies.is_empty() {
         return bulk(packed);
     }
@@ -37,8 +37,9 @@ pub(super) fn sequence(
     let problem = ground.problem;
     let hard = |class: usize| problem.without_wishes(problem.classes[class].kind);
     let placed = packed.placed.iter();
-    let mut queue: Vec<(Turn, usize)> = placed.map(|turn| (*turn, hard(turn.class))).collect();
-    let mut there: BTreeMap<(usize, usize), Vec<Item>> = BTreeMap::new();
+    let mut queue: Vec<(PlacementStep, usize)> =
+        placed.map(|turn| (*turn, hard(turn.class))).collect();
+    let mut there: BTreeMap<(usize, usize), Vec<QueuedStep>> = BTreeMap::new();
     let mut early = Vec::new();
     let mut late = Vec::new();
     for (at, opened) in packed.opened.iter().enumerate() {
@@ -48,12 +49,12 @@ pub(super) fn sequence(
             let (site, pods) = (packed.rooms + at, *pods);
             let class = lot.class;
             if let Some(cell) = lot.cell {
-                let item = Item { kind, site, pods };
+                let item = QueuedStep { kind, site, pods };
                 there.entry((class, cell)).or_default().push(item);
             } else if ground.topology.is_early(kind) {
-                early.push((Turn { class, site, pods }, kind));
+                early.push((PlacementStep { class, site, pods }, kind));
             } else {
-                late.push((Turn { class, site, pods }, kind));
+                late.push((PlacementStep { class, site, pods }, kind));
             }
         }
     }
@@ -66,7 +67,7 @@ pub(super) fn sequence(
         while let Some(item) = items.last_mut().filter(|_| left > 0) {
             let pods = left.min(item.pods);
             let (class, site) = (own.class, item.site);
-            queue.push((Turn { class, site, pods }, item.kind));
+            queue.push((PlacementStep { class, site, pods }, item.kind));
             left -= pods;
             item.pods -= pods;
             if item.pods == 0 {
@@ -76,8 +77,8 @@ pub(super) fn sequence(
     }
     // Whoever was given a cell later goes where others of the kind go that have none.
     for ((class, _), items) in there {
-        for Item { kind, site, pods } in items {
-            let turn = (Turn { class, site, pods }, kind);
+        for QueuedStep { kind, site, pods } in items {
+            let turn = (PlacementStep { class, site, pods }, kind);
             match ground.topology.is_early(kind) {
                 true => early.push(turn),
                 false => late.push(turn),
@@ -90,10 +91,10 @@ pub(super) fn sequence(
 }
 
 /// Where nobody cares for anybody, any order will do.
-fn bulk(packed: &Packed<'_, '_>) -> Vec<Turn> {
+fn bulk(packed: &PackingState<'_, '_>) -> Vec<PlacementStep> {
     let mut turns = packed.placed.clone();
     for (at, opened) in packed.opened.iter().enumerate() {
-        turns.extend(opened.claim.parts.iter().map(|(lot, pods)| Turn {
+        turns.extend(opened.claim.parts.iter().map(|(lot, pods)| PlacementStep {
             class: packed.lots[*lot].class,
             site: packed.rooms + at,
             pods: *pods,
@@ -103,9 +104,9 @@ fn bulk(packed: &Packed<'_, '_>) -> Vec<Turn> {
 }
 
 fn add_claims(
-    ground: &Ground<'_, '_>,
-    (packed, rows): (&Packed<'_, '_>, &[Row]),
-    board: &mut Board<'_>,
+    ground: &PackingContext<'_, '_>,
+    (packed, rows): (&PackingState<'_, '_>, &[CompatibleOfferings]),
+    board: &mut TopologyState<'_>,
 ) {
     // A claim whose place is open may be anywhere its offers are.
     let mut cells: BTreeMap<usize, usize> = BTreeMap::new();
@@ -130,7 +131,7 @@ fn add_claims(
         let reach = open_to
             .entry((opened.shelf, own))
             .or_insert_with_key(|(shelf, own)| {
-                let own: Vec<&Row> = own.iter().map(|row| &rows[*row]).collect();
+                let own: Vec<&CompatibleOfferings> = own.iter().map(|row| &rows[*row]).collect();
                 ground.cells.open_to(*shelf, &own)
             });
         for cell in reach.iter().copied() {
@@ -143,7 +144,7 @@ fn add_claims(
                     values,
                     sites,
                 );
-                board.sites.add(false, &places, |_| Pass::Yes)
+                board.sites.add(false, &places, |_| Match::Yes)
             });
             for key in 1..ground.topology.keys {
                 let place = board.sites.at(key, of_cell);
@@ -153,10 +154,10 @@ fn add_claims(
                 }
             }
             for (at, tally) in ground.topology.tallies.iter().enumerate() {
-                if let Tally::Spread { key, filter, .. } = tally
+                if let DomainCounter::Spread { key, filter, .. } = tally
                     && *key != HOST
                     && board.sites.passes(*filter, site)
-                    && claim_passes(ground, *filter, known, (opened, Some(cell))) != Pass::No
+                    && claim_passes(ground, *filter, known, (opened, Some(cell))) != Match::No
                 {
                     board.open_for(at, of_cell);
                 }
@@ -172,9 +173,12 @@ fn add_claims(
 
 /// Gives everyone a turn, in this order. Who may not have it yet comes again when all others had
 /// theirs, until nobody gets any further.
-fn order(mut queue: Vec<(Turn, usize)>, board: &mut Board<'_>) -> Vec<Turn> {
+fn order(
+    mut queue: Vec<(PlacementStep, usize)>,
+    board: &mut TopologyState<'_>,
+) -> Vec<PlacementStep> {
     let topology = board.topology;
-    let mut turns: Vec<Turn> = Vec::with_capacity(queue.len());
+    let mut turns: Vec<PlacementStep> = Vec::with_capacity(queue.len());
     let mut steps = 0;
     loop {
         let before = turns.len();
@@ -189,7 +193,7 @@ fn order(mut queue: Vec<(Turn, usize)>, board: &mut Board<'_>) -> Vec<Turn> {
                 if !topology.adds[*kind].is_empty() {
                     board.bind(*kind, turn.site, u32::try_from(pods).unwrap_or(u32::MAX));
                 }
-                turns.push(Turn { pods, ..*turn });
+                turns.push(PlacementStep { pods, ..*turn });
                 turn.pods -= pods;
             }
             turn.pods > 0

@@ -10,18 +10,18 @@ use crate::model::id::{PodKey, TypeName};
 use crate::model::instance::{Offering, Price};
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
-use crate::scheduling::NewClaim;
+use crate::scheduling::NewNodeClaim;
 use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
 use crate::scheduling::problem::resource_vector::times;
 use crate::scheduling::problem::{Problem, clash};
 use crate::scheduling::rejection::{part, shown};
 use crate::scheduling::supply::min_values::widen;
-use crate::scheduling::supply::node_template::{Shape, Shelf, of_types, sells};
+use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, of_types, sells};
 use crate::state::snapshot::Snapshot;
 
 /// What stops a cheaper type first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Obstacle {
+pub enum TypeRejection {
     /// A label of it is not as the pod wants it.
     Label(String),
     /// A daemon of it binds one of the pod's host ports.
@@ -43,7 +43,7 @@ pub enum Obstacle {
     Plan,
 }
 
-impl Obstacle {
+impl TypeRejection {
     /// The spelling in JSON.
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl Obstacle {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cheaper {
     /// What stops them.
-    pub obstacle: Obstacle,
+    pub obstacle: TypeRejection,
     /// How many they are.
     pub types: usize,
     /// The one that comes nearest, or else the first by name.
@@ -77,7 +77,7 @@ pub struct Cheaper {
 /// snapshot.
 pub fn cheaper(
     snapshot: &Snapshot<'_>,
-    claim: &NewClaim,
+    claim: &NewNodeClaim,
     pod: &PodKey,
     now: Timestamp,
 ) -> Vec<Cheaper> {
@@ -87,7 +87,7 @@ pub fn cheaper(
     let of_claim = |own: &&&Pod| claim.pods.binary_search(&own.key).is_ok();
     let pods: Vec<&Pod> = snapshot.pending.iter().filter(of_claim).copied().collect();
     let problem = Problem::new(&pods, snapshot);
-    let mut shelf = Shelf::new(pool, &problem, snapshot, now);
+    let mut shelf = NodeTemplate::new(pool, &problem, snapshot, now);
     widen(&mut shelf, snapshot.cluster.scheduling.min_values);
     let ledgers = Ledgers::new(std::slice::from_ref(&shelf), snapshot);
     let mut weighed = Weighed {
@@ -117,7 +117,7 @@ pub fn cheaper(
 
 struct Weighed<'w> {
     problem: &'w Problem<'w>,
-    shelf: &'w Shelf<'w>,
+    shelf: &'w NodeTemplate<'w>,
     ledger: Ledger,
     price: Price,
     /// What all pods of the claim ask for together.
@@ -126,7 +126,7 @@ struct Weighed<'w> {
 
 impl Weighed<'_> {
     /// The price of a claim's first offering, as the pool plans with it.
-    fn planned(&self, claim: &NewClaim) -> Option<Price> {
+    fn planned(&self, claim: &NewNodeClaim) -> Option<Price> {
         let (first, _) = claim.offerings.first()?;
         let shapes = self.shelf.shapes.iter();
         let shapes = shapes.filter(|own| own.instance_type.name == first.instance_type);
@@ -139,7 +139,7 @@ impl Weighed<'_> {
 
     fn all(&self, class: usize) -> Vec<Cheaper> {
         let is_cheaper = |offer: &Offering| offer.price < self.price;
-        let mut all: BTreeMap<Obstacle, Cheaper> = BTreeMap::new();
+        let mut all: BTreeMap<TypeRejection, Cheaper> = BTreeMap::new();
         for shape in &self.shelf.shapes {
             if !shape
                 .offers
@@ -151,7 +151,7 @@ impl Weighed<'_> {
             }
             let obstacle = self.obstacle(shape, class);
             let amounts = match &obstacle {
-                Obstacle::Resource(name) => self.amounts(shape, class, name),
+                TypeRejection::Resource(name) => self.amounts(shape, class, name),
                 _ => None,
             };
             let name = &shape.instance_type.name;
@@ -169,56 +169,61 @@ impl Weighed<'_> {
         all.into_values().collect()
     }
 
-    fn amounts(&self, shape: &Shape<'_>, class: usize, name: &str) -> Option<(i64, i64)> {
+    fn amounts(&self, shape: &TypeOption<'_>, class: usize, name: &str) -> Option<(i64, i64)> {
         let demand = &self.problem.classes[class].demand;
         let axis = (0..demand.len()).find(|axis| part(self.problem.axes.name(*axis)) == name)?;
         Some((demand[axis], shape.net.as_ref().map_or(0, |net| net[axis])))
     }
 
     /// What stops a type; of the alternatives of a class the one that comes furthest is told.
-    fn obstacle(&self, shape: &Shape<'_>, class: usize) -> Obstacle {
+    fn obstacle(&self, shape: &TypeOption<'_>, class: usize) -> TypeRejection {
         let own = &self.problem.classes[class];
         let wants = self.problem.wants_of(self.problem.without_wishes(own.kind));
         let alternatives = wants.alternatives.iter();
         let admitted = alternatives.filter_map(|own| self.shelf.admit(wants, own, true).ok());
         let stops = admitted.map(|labels| {
             if clash(wants.ports, &shape.crew.ports) {
-                return Obstacle::Ports;
+                return TypeRejection::Ports;
             }
             self.stops(shape, &labels, &own.demand)
         });
-        stops.max().unwrap_or(Obstacle::Label(String::new()))
+        stops.max().unwrap_or(TypeRejection::Label(String::new()))
     }
 
-    fn stops(&self, shape: &Shape<'_>, labels: &Requirements, demand: &[i64]) -> Obstacle {
+    fn stops(
+        &self,
+        shape: &TypeOption<'_>,
+        labels: &Requirements,
+        demand: &[i64],
+    ) -> TypeRejection {
         if let Err(no) = shape.suits(&of_types(labels)) {
-            return Obstacle::Label(part(&no.key));
+            return TypeRejection::Label(part(&no.key));
         }
         let net = shape.net.as_deref();
         if net.is_none_or(|net| times(net, demand) == 0) {
             let lacks = |axis: &usize| net.is_none_or(|net| demand[*axis] > net[*axis]);
             let axis = (0..demand.len()).find(lacks).unwrap_or(0);
-            return Obstacle::Resource(part(self.problem.axes.name(axis)));
+            return TypeRejection::Resource(part(self.problem.axes.name(axis)));
         }
         let would_do = |offer: &Offering| offer.price < self.price && sells(labels, offer);
         if !shape.offers.iter().any(|offer| would_do(offer)) {
             return match shape.held.iter().any(|offer| would_do(offer)) {
-                true => Obstacle::Held,
-                false => Obstacle::Offering,
+                true => TypeRejection::Held,
+                false => TypeRejection::Offering,
             };
         }
         if net.is_none_or(|net| times(net, &self.whole) == 0) || !self.suits_all(shape) {
             let pods = self.problem.classes.iter().map(|class| class.pods.len());
-            return Obstacle::Together { pods: pods.sum() };
+            return TypeRejection::Together { pods: pods.sum() };
         }
         if self.ledger.copies(&shape.limited) == 0 {
-            return Obstacle::Limit;
+            return TypeRejection::Limit;
         }
-        Obstacle::Plan
+        TypeRejection::Plan
     }
 
     /// Whether something cheaper of a type is as every pod of the claim wants it.
-    fn suits_all(&self, shape: &Shape<'_>) -> bool {
+    fn suits_all(&self, shape: &TypeOption<'_>) -> bool {
         self.problem.classes.iter().all(|class| {
             let kind = self.problem.without_wishes(class.kind);
             let wants = self.problem.wants_of(kind);
@@ -245,9 +250,9 @@ impl Display for Cheaper {
         } = self;
         write!(f, "{types} ({nearest}, …) ")?;
         match obstacle {
-            Obstacle::Label(key) => write!(f, "do not have {key} as wanted"),
-            Obstacle::Ports => f.write_str("have a daemon that binds one of its host ports"),
-            Obstacle::Resource(name) => {
+            TypeRejection::Label(key) => write!(f, "do not have {key} as wanted"),
+            TypeRejection::Ports => f.write_str("have a daemon that binds one of its host ports"),
+            TypeRejection::Resource(name) => {
                 write!(f, "have too little {name} after DaemonSets and overhead")?;
                 match amounts {
                     Some((asked, most)) => {
@@ -257,16 +262,18 @@ impl Display for Cheaper {
                     None => Ok(()),
                 }
             }
-            Obstacle::Offering => f.write_str("are not sold so cheaply where and how it wants"),
-            Obstacle::Held => f.write_str("are held down after a refusal"),
-            Obstacle::Together { pods } => {
+            TypeRejection::Offering => {
+                f.write_str("are not sold so cheaply where and how it wants")
+            }
+            TypeRejection::Held => f.write_str("are held down after a refusal"),
+            TypeRejection::Together { pods } => {
                 write!(
                     f,
                     "would do for it alone, but not for the node's {pods} pods"
                 )
             }
-            Obstacle::Limit => f.write_str("are more than the pool's limits leave"),
-            Obstacle::Plan => f.write_str(
+            TypeRejection::Limit => f.write_str("are more than the pool's limits leave"),
+            TypeRejection::Plan => f.write_str(
                 "would do: the whole plan is cheaper so, or wishes and places of pods decide",
             ),
         }

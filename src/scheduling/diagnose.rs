@@ -7,21 +7,23 @@ use std::sync::Arc;
 
 use crate::model::labels::{NODE_NAME, OF_OFFERINGS, restriction};
 use crate::model::requirement::Requirements;
-use crate::scheduling::diagnose::topology::Places;
-use crate::scheduling::packing::context::{Ground, Packed};
+use crate::scheduling::diagnose::topology::TopologyDiagnosis;
+use crate::scheduling::packing::context::{PackingContext, PackingState};
 use crate::scheduling::packing::initial_topology::still_to_come;
 use crate::scheduling::packing::launch_options::Ledger;
-use crate::scheduling::problem::daemon_constraints::Agents;
+use crate::scheduling::problem::daemon_constraints::ConstrainedDaemons;
 use crate::scheduling::problem::resource_vector::times;
-use crate::scheduling::problem::{Problem, Wants};
-use crate::scheduling::rejection::{Miss, Short, part};
-use crate::scheduling::supply::limits::{Limit, Scope};
-use crate::scheduling::supply::min_values::Variety;
-use crate::scheduling::supply::node_template::{No, Row, Shape, Shelf, of_types, sells};
-use crate::scheduling::topology::topology_state::Board;
-use crate::scheduling::{Code, Why};
-use crate::state::snapshot::Room;
-use crate::state::unavailable_offerings::Holds;
+use crate::scheduling::problem::{NodeRequirements, Problem};
+use crate::scheduling::rejection::{RejectionDetail, ResourceShortfall, part};
+use crate::scheduling::supply::limits::{Limit, LimitScope};
+use crate::scheduling::supply::min_values::MinValues;
+use crate::scheduling::supply::node_template::{
+    CompatibleOfferings, Incompatibility, NodeTemplate, TypeOption, of_types, sells,
+};
+use crate::scheduling::topology::topology_state::TopologyState;
+use crate::scheduling::{PoolRejection, RejectionCode};
+use crate::state::snapshot::ExistingNode;
+use crate::state::unavailable_offerings::UnavailableOfferings;
 
 /// Zones and capacity types that are told of types which are not sold as wanted, and how many of
 /// the types are looked at for them.
@@ -42,25 +44,25 @@ const RESERVATIONS_TOLD: usize = 3;
 const HOSTS_TOLD: usize = 3;
 
 /// A no of one pool.
-pub(super) type Answer = (Code, Miss);
+pub(super) type Rejection = (RejectionCode, RejectionDetail);
 
 /// What is left when all is packed, and the reasons for it.
-pub(super) struct Reasons<'r, 'p, 'a> {
-    ground: &'r Ground<'p, 'a>,
-    packed: &'r Packed<'p, 'a>,
-    rooms: &'r [&'r Room],
-    holds: &'r Holds,
-    varieties: Vec<Variety<'r>>,
+pub(super) struct Diagnosis<'r, 'p, 'a> {
+    ground: &'r PackingContext<'p, 'a>,
+    packed: &'r PackingState<'p, 'a>,
+    rooms: &'r [&'r ExistingNode],
+    holds: &'r UnavailableOfferings,
+    varieties: Vec<MinValues<'r>>,
     /// Everybody's place in the end; only where somebody's place matters is it looked at.
-    board: Board<'p>,
-    places: Option<Places<'p>>,
+    board: TopologyState<'p>,
+    places: Option<TopologyDiagnosis<'p>>,
     steps: u64,
 }
 
 /// What a pool has for pods of certain wants, by one alternative of theirs.
-enum Offer {
+enum PoolOffer {
     /// Nothing.
-    No(Code, Miss),
+    No(RejectionCode, RejectionDetail),
     /// Types whose labels and ports suit them.
     Some(Suited),
 }
@@ -70,16 +72,16 @@ struct Suited {
     /// The types, by their places on the shelf, and whether each is sold as wanted.
     types: Vec<(usize, bool)>,
     /// The cells where anything is sold, with what; worked out once it matters.
-    cells: Option<Vec<(usize, Row)>>,
+    cells: Option<Vec<(usize, CompatibleOfferings)>>,
 }
 
-impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
+impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     /// `board` has all hosts and all that is bound there in the end.
     pub(super) fn new(
-        ground: &'r Ground<'p, 'a>,
-        (packed, rooms): (&'r Packed<'p, 'a>, &'r [&'r Room]),
-        holds: &'r Holds,
-        board: Board<'p>,
+        ground: &'r PackingContext<'p, 'a>,
+        (packed, rooms): (&'r PackingState<'p, 'a>, &'r [&'r ExistingNode]),
+        holds: &'r UnavailableOfferings,
+        board: TopologyState<'p>,
     ) -> Self {
         let min_values = ground.scheduling.min_values;
         let varieties = ground.shelves.iter();
@@ -88,7 +90,9 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
             packed,
             rooms,
             holds,
-            varieties: varieties.map(|own| Variety::of(own, min_values)).collect(),
+            varieties: varieties
+                .map(|own| MinValues::of(own, min_values))
+                .collect(),
             board,
             places: None,
             steps: 0,
@@ -97,7 +101,7 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
 
     /// The reasons of every class of which pods are left. Classes that want the same of a node are
     /// looked at together, so that what types suit them is found out once.
-    pub(super) fn all(mut self) -> Vec<(usize, Arc<[Why]>)> {
+    pub(super) fn all(mut self) -> Vec<(usize, Arc<[PoolRejection]>)> {
         let problem = self.ground.problem;
         let wants = |class: usize| {
             let kind = problem.without_wishes(problem.classes[class].kind);
@@ -108,7 +112,7 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
         let mut classes: Vec<(usize, usize)> = left.map(|(own, _)| (wants(own), own)).collect();
         classes.sort_unstable();
         let mut all = Vec::with_capacity(classes.len());
-        let mut known: Option<(usize, Vec<Vec<Offer>>)> = None;
+        let mut known: Option<(usize, Vec<Vec<PoolOffer>>)> = None;
         for (wants, class) in classes {
             if let Some(why) = self.of_itself(class) {
                 all.push((class, [why].into()));
@@ -117,8 +121,8 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
             if self.steps > STEPS_MAX {
                 let text = "it is not looked into: there are too many kinds of pods without a \
                             place to say of each what stops it";
-                let (pool, code, miss) = (None, Code::Effort, Miss::told(text));
-                all.push((class, [Why { pool, code, miss }].into()));
+                let (pool, code, miss) = (None, RejectionCode::Effort, RejectionDetail::told(text));
+                all.push((class, [PoolRejection { pool, code, miss }].into()));
                 continue;
             }
             let offers = match known.take().filter(|(of, _)| *of == wants) {
@@ -136,30 +140,33 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
     }
 
     /// What keeps a class from every pool, if anything does.
-    fn of_itself(&self, class: usize) -> Option<Why> {
+    fn of_itself(&self, class: usize) -> Option<PoolRejection> {
         let own = self.ground.problem.classes[class].priority;
         let cutoff = self.ground.scheduling.priority_cutoff;
         let (code, miss) = if let Some(cutoff) = cutoff.filter(|cutoff| own < *cutoff) {
-            (Code::Priority, Miss::Priority { own, cutoff })
+            (
+                RejectionCode::Priority,
+                RejectionDetail::Priority { own, cutoff },
+            )
         } else if self.ground.shelves.is_empty() {
             let text = "no host has room for it, and there is no pool to make one";
-            (Code::NoPool, Miss::told(text))
+            (RejectionCode::NoPool, RejectionDetail::told(text))
         } else {
             let text = restricted(self.ground.problem, class)?;
-            (Code::Restricted, Miss::told(&text))
+            (RejectionCode::Restricted, RejectionDetail::told(&text))
         };
-        Some(Why {
+        Some(PoolRejection {
             pool: None,
             code,
             miss,
         })
     }
 
-    fn offers(&mut self, wants: &Wants<'_>) -> Vec<Vec<Offer>> {
+    fn offers(&mut self, wants: &NodeRequirements<'_>) -> Vec<Vec<PoolOffer>> {
         let types = self.ground.shelves.iter().map(|shelf| shelf.shapes.len());
         let types = types.sum::<usize>() * wants.alternatives.len();
         self.steps += LABEL_STEPS * types as u64;
-        let of = |shelf: &Shelf<'_>| {
+        let of = |shelf: &NodeTemplate<'_>| {
             let alternatives = wants.alternatives.iter();
             let offer = |own| offer(shelf, wants, own, &self.ground.problem.agents);
             alternatives.map(offer).collect()
@@ -169,12 +176,12 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
 
     /// Why a pool has nothing for a class of pods. Of several alternatives the one that came
     /// furthest is told.
-    fn why(&mut self, class: usize, shelf: usize, offers: &mut [Offer]) -> Why {
-        let mut furthest: Option<Answer> = None;
+    fn why(&mut self, class: usize, shelf: usize, offers: &mut [PoolOffer]) -> PoolRejection {
+        let mut furthest: Option<Rejection> = None;
         for offer in offers {
             let (code, miss) = match offer {
-                Offer::No(code, miss) => (*code, miss.clone()),
-                Offer::Some(suited) => self.answer(class, shelf, suited),
+                PoolOffer::No(code, miss) => (*code, miss.clone()),
+                PoolOffer::Some(suited) => self.answer(class, shelf, suited),
             };
             if furthest.as_ref().is_none_or(|(other, _)| code > *other) {
                 furthest = Some((code, miss));
@@ -182,12 +189,12 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
         }
         let nothing = || {
             (
-                Code::Requirements,
-                Miss::told("asks for nothing that can be"),
+                RejectionCode::Requirements,
+                RejectionDetail::told("asks for nothing that can be"),
             )
         };
         let (code, miss) = furthest.unwrap_or_else(nothing);
-        Why {
+        PoolRejection {
             pool: Some(self.ground.shelves[shelf].pool.name.clone()),
             code,
             miss,
@@ -195,7 +202,7 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
     }
 
     /// What is in the way where types suit a class.
-    fn answer(&mut self, class: usize, at: usize, suited: &mut Suited) -> Answer {
+    fn answer(&mut self, class: usize, at: usize, suited: &mut Suited) -> Rejection {
         let problem = self.ground.problem;
         let shelf = &self.ground.shelves[at];
         let ledger = &self.packed.ledgers.of(at);
@@ -204,7 +211,10 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
         let fits = |own: &&(usize, bool)| fits(&shelf.shapes[own.0], demand);
         let fitting: Vec<(usize, bool)> = suited.types.iter().filter(fits).copied().collect();
         if fitting.is_empty() {
-            return (Code::Resources, unfit(problem, shelf, suited, demand));
+            return (
+                RejectionCode::Resources,
+                unfit(problem, shelf, suited, demand),
+            );
         }
         let sold = fitting.iter().filter(|(_, sold)| *sold);
         let sold: Vec<usize> = sold.map(|(shape, _)| *shape).collect();
@@ -220,7 +230,10 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
             self.varieties[at].shortage(shelf, would_do.iter().copied())
         {
             let key = key.to_owned();
-            return (Code::MinValues, Miss::Values { key, least, count });
+            return (
+                RejectionCode::MinValues,
+                RejectionDetail::Values { key, least, count },
+            );
         }
         // What could be had, and yet was not.
         self.unmet(class, at, (suited, &would_do))
@@ -232,13 +245,13 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
         class: usize,
         shelf: usize,
         (suited, would_do): (&mut Suited, &[usize]),
-    ) -> Answer {
+    ) -> Rejection {
         let problem = self.ground.problem;
         let own = &problem.classes[class];
         let kind = problem.without_wishes(own.kind);
         let steps = || {
             let text = "the step limit of one solve was reached before this pod's turn";
-            (Code::Effort, Miss::told(text))
+            (RejectionCode::Effort, RejectionDetail::told(text))
         };
         if self.packed.cut_short || self.ground.topology.checks[kind].is_empty() {
             return steps();
@@ -251,7 +264,7 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
             let narrow = |cell| Some((cell, cells.narrow((shelf, cell), &row, &suited.labels)?));
             (0..cells.all.len()).filter_map(narrow).collect()
         });
-        let sells = |(cell, row): &(usize, Row)| {
+        let sells = |(cell, row): &(usize, CompatibleOfferings)| {
             let mut types = would_do.iter();
             types.any(|shape| row.masks[*shape] != 0).then_some(*cell)
         };
@@ -263,32 +276,34 @@ impl<'r, 'p, 'a> Reasons<'r, 'p, 'a> {
         let (ground, board) = (self.ground, &self.board);
         let places = self
             .places
-            .get_or_insert_with(|| Places::new(ground, board.clone()));
+            .get_or_insert_with(|| TopologyDiagnosis::new(ground, board.clone()));
         match places.miss(kind, &cells) {
             // Others keep it away, and not everywhere: it had no turn among them.
-            Some(Miss::Places { open, .. }) if open > 0 && problem.rules_of(kind).is_empty() => {
+            Some(RejectionDetail::Places { open, .. })
+                if open > 0 && problem.rules_of(kind).is_empty() =>
+            {
                 steps()
             }
-            Some(Miss::Places { open: 0, .. })
+            Some(RejectionDetail::Places { open: 0, .. })
                 if places
                     .may(kind)
                     .iter()
                     .any(|own| own.map_or(is_had, |own| cells.contains(&own))) =>
             {
-                (Code::Unsettled, self.unsettled())
+                (RejectionCode::Unsettled, self.unsettled())
             }
-            Some(miss) => (Code::Topology, miss),
+            Some(miss) => (RejectionCode::Topology, miss),
             None => steps(),
         }
     }
 }
 
-impl Reasons<'_, '_, '_> {
-    fn unsettled(&self) -> Miss {
+impl Diagnosis<'_, '_, '_> {
+    fn unsettled(&self) -> RejectionDetail {
         let hosts = still_to_come(self.ground.problem, self.rooms);
         let count = hosts.len();
         let hosts = hosts.into_iter().take(HOSTS_TOLD).map(part);
-        Miss::Unsettled {
+        RejectionDetail::Unsettled {
             count,
             hosts: hosts.collect(),
         }
@@ -297,34 +312,41 @@ impl Reasons<'_, '_, '_> {
 
 /// What a pool has for pods, whatever resources they ask for.
 fn offer(
-    shelf: &Shelf<'_>,
-    wants: &Wants<'_>,
+    shelf: &NodeTemplate<'_>,
+    wants: &NodeRequirements<'_>,
     alternative: &Requirements,
-    agents: &Agents<'_>,
-) -> Offer {
+    agents: &ConstrainedDaemons<'_>,
+) -> PoolOffer {
     let labels = match shelf.admit(wants, alternative, true) {
-        Err(No::Taint(taint)) => return Offer::No(Code::Taint, Miss::Taint(taint)),
-        Err(No::Label(no)) => return Offer::No(Code::Requirements, Miss::Label(Arc::new(no))),
+        Err(Incompatibility::Taint(taint)) => {
+            return PoolOffer::No(RejectionCode::Taint, RejectionDetail::Taint(taint));
+        }
+        Err(Incompatibility::Label(no)) => {
+            return PoolOffer::No(
+                RejectionCode::Requirements,
+                RejectionDetail::Label(Arc::new(no)),
+            );
+        }
         Ok(labels) => labels,
     };
     if let Some(fault) = shelf.fault {
-        return Offer::No(Code::NodeClass, Miss::told(fault));
+        return PoolOffer::No(RejectionCode::NodeClass, RejectionDetail::told(fault));
     }
     if shelf.shapes.is_empty() {
         let text = "no instance type satisfies the pool's own requirements";
-        return Offer::No(Code::Requirements, Miss::told(text));
+        return PoolOffer::No(RejectionCode::Requirements, RejectionDetail::told(text));
     }
     let asked = of_types(&labels);
     let suits = |shape: &usize| shelf.shapes[*shape].suits(&asked).is_ok();
     let suited: Vec<usize> = (0..shelf.shapes.len()).filter(suits).collect();
     if suited.is_empty() {
-        return Offer::No(Code::Requirements, unsuited(shelf, &labels));
+        return PoolOffer::No(RejectionCode::Requirements, unsuited(shelf, &labels));
     }
     let free = |own: &&usize| shelf.has_ports(&shelf.shapes[**own], (wants, agents), &labels);
     let free: Vec<usize> = suited.iter().filter(free).copied().collect();
     if free.is_empty() {
         let types = suited.len();
-        return Offer::No(Code::Resources, Miss::Ports { types });
+        return PoolOffer::No(RejectionCode::Resources, RejectionDetail::Ports { types });
     }
     let bar = |shape: &usize| shelf.bar(&shelf.shapes[*shape], (wants, agents), &labels);
     let open = free.iter().filter(|shape| bar(shape).is_none());
@@ -335,9 +357,12 @@ fn offer(
     let types: Vec<(usize, bool)> = types.collect();
     if let (true, Some(first)) = (types.is_empty(), free.iter().find_map(bar)) {
         let (types, daemon) = (free.len(), part(agents.name(first)));
-        return Offer::No(Code::Topology, Miss::Daemon { types, daemon });
+        return PoolOffer::No(
+            RejectionCode::Topology,
+            RejectionDetail::Daemon { types, daemon },
+        );
     }
-    Offer::Some(Suited {
+    PoolOffer::Some(Suited {
         labels,
         types,
         cells: None,
@@ -364,26 +389,26 @@ fn restricted(problem: &Problem<'_>, class: usize) -> Option<String> {
     Some(format!("asks for the label {key}: {why}"))
 }
 
-fn fits(shape: &Shape<'_>, demand: &[i64]) -> bool {
+fn fits(shape: &TypeOption<'_>, demand: &[i64]) -> bool {
     let net = shape.net.as_ref();
     net.is_some_and(|net| times(net, demand) > 0)
 }
 
 /// Which label no type of the pool has as wanted.
-fn unsuited(shelf: &Shelf<'_>, labels: &Requirements) -> Miss {
+fn unsuited(shelf: &NodeTemplate<'_>, labels: &Requirements) -> RejectionDetail {
     let types = shelf.shapes.len();
     for (key, wanted) in labels.iter() {
         let alone: Requirements = [(key, wanted.clone())].into_iter().collect();
         let alone = of_types(&alone);
         if !shelf.shapes.iter().any(|shape| shape.suits(&alone).is_ok()) {
-            return Miss::Types {
+            return RejectionDetail::Types {
                 key: Some(part(key)),
                 wanted: part(wanted),
                 types,
             };
         }
     }
-    Miss::Types {
+    RejectionDetail::Types {
         key: None,
         wanted: part(labels),
         types,
@@ -392,7 +417,12 @@ fn unsuited(shelf: &Shelf<'_>, labels: &Requirements) -> Miss {
 
 /// Which type comes nearest to what is asked for, and what it is short of: of the types with all
 /// but one resource the one with most of it, else one that is short of as few as any.
-fn unfit(problem: &Problem<'_>, shelf: &Shelf<'_>, suited: &Suited, demand: &[i64]) -> Miss {
+fn unfit(
+    problem: &Problem<'_>,
+    shelf: &NodeTemplate<'_>,
+    suited: &Suited,
+    demand: &[i64],
+) -> RejectionDetail {
     let nets = suited.types.iter().filter_map(|(shape, _)| {
         let shape = &shelf.shapes[*shape];
         Some((shape, shape.net.as_deref()?))
@@ -405,7 +435,7 @@ fn unfit(problem: &Problem<'_>, shelf: &Shelf<'_>, suited: &Suited, demand: &[i6
         (1 + lacks.count(), first)
     };
     // Fewest lacks, then the first resource by its ordinal, then most of it, then by name.
-    let mut best: Option<((usize, usize), &[i64], &Shape<'_>)> = None;
+    let mut best: Option<((usize, usize), &[i64], &TypeOption<'_>)> = None;
     let mut rivals = 0;
     for (shape, net) in nets {
         let own = lacks(net);
@@ -415,20 +445,20 @@ fn unfit(problem: &Problem<'_>, shelf: &Shelf<'_>, suited: &Suited, demand: &[i6
             _ => rivals = 1,
         }
         let others = if own.0 > 1 { 0 } else { net.len() };
-        let more = |(other, most, _): &((usize, usize), &[i64], &Shape<'_>)| {
+        let more = |(other, most, _): &((usize, usize), &[i64], &TypeOption<'_>)| {
             own < *other || (net[own.1], &net[others..]) > (most[own.1], &most[others..])
         };
         if best.as_ref().is_none_or(more) {
             best = Some((own, net, shape));
         }
     }
-    let short = |axis: usize, left: i64| Short {
+    let short = |axis: usize, left: i64| ResourceShortfall {
         name: part(problem.axes.name(axis)),
         asked: demand[axis],
         left,
     };
     match best {
-        Some(((lacks, _), net, shape)) => Miss::Resources {
+        Some(((lacks, _), net, shape)) => RejectionDetail::Resources {
             types: if lacks == 1 {
                 rivals
             } else {
@@ -440,7 +470,7 @@ fn unfit(problem: &Problem<'_>, shelf: &Shelf<'_>, suited: &Suited, demand: &[i6
                 .collect(),
             nearest: Some(shape.instance_type.name.clone()),
         },
-        None => Miss::Resources {
+        None => RejectionDetail::Resources {
             short: (0..demand.len())
                 .filter(|axis| demand[*axis] > 0)
                 .map(|axis| short(axis, 0))
@@ -453,10 +483,10 @@ fn unfit(problem: &Problem<'_>, shelf: &Shelf<'_>, suited: &Suited, demand: &[i6
 
 /// What of these types would be sold as wanted and is held down, if anything is.
 pub(super) fn held_down<'s>(
-    (holds, shelf): (&Holds, &Shelf<'_>),
-    shapes: impl Iterator<Item = &'s Shape<'s>>,
+    (holds, shelf): (&UnavailableOfferings, &NodeTemplate<'_>),
+    shapes: impl Iterator<Item = &'s TypeOption<'s>>,
     labels: &Requirements,
-) -> Option<Miss> {
+) -> Option<RejectionDetail> {
     let held = shapes.flat_map(|shape| {
         let held = shape.held.iter().filter(|offer| sells(labels, offer));
         held.map(|offer| shape.key(offer))
@@ -464,7 +494,7 @@ pub(super) fn held_down<'s>(
     let mut held: Vec<_> = held.collect();
     held.sort_unstable();
     let of = (&shelf.pool.name, shelf.pool.node_class.as_ref());
-    Some(Miss::Held {
+    Some(RejectionDetail::Held {
         offerings: held.len(),
         first: held.first()?.clone(),
         until: held.iter().filter_map(|own| holds.ends(of, own)).min(),
@@ -474,14 +504,14 @@ pub(super) fn held_down<'s>(
 
 /// Types fit, and none is sold as wanted: whether they are held down.
 pub(super) fn unsold(
-    holds: &Holds,
-    shelf: &Shelf<'_>,
+    holds: &UnavailableOfferings,
+    shelf: &NodeTemplate<'_>,
     fitting: &[(usize, bool)],
     labels: &Requirements,
-) -> Answer {
+) -> Rejection {
     let shapes = || fitting.iter().map(|(shape, _)| &shelf.shapes[*shape]);
     if let Some(miss) = held_down((holds, shelf), shapes(), labels) {
-        return (Code::HeldDown, miss);
+        return (RejectionCode::HeldDown, miss);
     }
     let wanted = OF_OFFERINGS.into_iter().filter_map(|key| {
         let wanted = labels.get(key).or_else(|| shelf.side.get(key))?;
@@ -496,7 +526,7 @@ pub(super) fn unsold(
     sold.sort_unstable();
     sold.dedup();
     let sold = sold.into_iter().take(SOLD_TOLD);
-    let miss = Miss::Offering {
+    let miss = RejectionDetail::Offering {
         types: fitting.len(),
         first: shelf.shapes[fitting[0].0].instance_type.name.clone(),
         wanted: wanted.collect(),
@@ -504,18 +534,21 @@ pub(super) fn unsold(
             .map(|(zone, capacity_type)| format!("{zone} {}", capacity_type.as_str()))
             .collect(),
     };
-    (Code::Offering, miss)
+    (RejectionCode::Offering, miss)
 }
 
 /// Which limit is in the way of the type that takes least of it, or else which reservations have
 /// nothing left.
-pub(super) fn unlimited(shelf: &Shelf<'_>, sold: &[usize], ledger: &Ledger) -> Answer {
+pub(super) fn unlimited(shelf: &NodeTemplate<'_>, sold: &[usize], ledger: &Ledger) -> Rejection {
     let short = |shape: &usize| {
         let (at, left) = ledger.shortage(&shelf.shapes[*shape].limited)?;
         Some((at, shelf.shapes[*shape].limited[at], left, *shape))
     };
     let Some((at, least, left, shape)) = sold.iter().filter_map(short).min() else {
-        return (Code::Limit, Miss::told("its limits leave no room"));
+        return (
+            RejectionCode::Limit,
+            RejectionDetail::told("its limits leave no room"),
+        );
     };
     let Limit {
         scope,
@@ -525,20 +558,26 @@ pub(super) fn unlimited(shelf: &Shelf<'_>, sold: &[usize], ledger: &Ledger) -> A
         ..
     } = shelf.limits[at];
     if let Some(closed) = closed {
-        return (Code::Limit, Miss::told(closed));
+        return (RejectionCode::Limit, RejectionDetail::told(closed));
     }
     let whose = match scope {
-        Scope::Pool => "",
-        Scope::Cluster => " of the cluster",
-        Scope::Fleet => " of the fleet",
-        Scope::Reservation => {
-            return (Code::Reservation, Miss::told(&used_up(shelf, sold)));
+        LimitScope::Pool => "",
+        LimitScope::Cluster => " of the cluster",
+        LimitScope::Fleet => " of the fleet",
+        LimitScope::Reservation => {
+            return (
+                RejectionCode::Reservation,
+                RejectionDetail::told(&used_up(shelf, sold)),
+            );
         }
     };
     let Some(name) = resource.map(str::to_owned) else {
-        return (Code::Limit, Miss::Nodes { limit, whose });
+        return (
+            RejectionCode::Limit,
+            RejectionDetail::Nodes { limit, whose },
+        );
     };
-    let miss = Miss::Limit {
+    let miss = RejectionDetail::Limit {
         name,
         whose,
         limit,
@@ -546,11 +585,11 @@ pub(super) fn unlimited(shelf: &Shelf<'_>, sold: &[usize], ledger: &Ledger) -> A
         least,
         smallest: shelf.shapes[shape].instance_type.name.clone(),
     };
-    (Code::Limit, miss)
+    (RejectionCode::Limit, miss)
 }
 
 /// The reservations of these types, which have nothing left.
-fn used_up(shelf: &Shelf<'_>, sold: &[usize]) -> String {
+fn used_up(shelf: &NodeTemplate<'_>, sold: &[usize]) -> String {
     let places = sold.iter().filter_map(|at| shelf.shapes[*at].reservation);
     let mut places: Vec<usize> = places.collect();
     places.sort_unstable();

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::model::labels::OF_OFFERINGS;
 use crate::model::requirement::{Requirement, Requirements};
-use crate::scheduling::supply::node_template::{Row, Shape, Shelf};
+use crate::scheduling::supply::node_template::{CompatibleOfferings, NodeTemplate, TypeOption};
 
 /// Cells that are weighed. More come of rules about labels with very many values, such as the type.
 const CELLS_MAX: usize = 512;
@@ -21,7 +21,7 @@ pub(super) type Values = Vec<Option<String>>;
 
 /// All cells, and who sells what in them.
 #[derive(Debug, Default)]
-pub(super) struct Cells {
+pub(super) struct DomainSet {
     /// The keys.
     pub(super) keys: Vec<String>,
     /// The cells, sorted.
@@ -34,9 +34,9 @@ pub(super) struct Cells {
     set: Vec<Vec<Vec<(String, Requirement)>>>,
 }
 
-impl Cells {
+impl DomainSet {
     /// The cells of these shelves by these keys.
-    pub(super) fn new(keys: Vec<String>, shelves: &[Shelf<'_>]) -> Self {
+    pub(super) fn new(keys: Vec<String>, shelves: &[NodeTemplate<'_>]) -> Self {
         let mut cells = Self {
             keys,
             ..Self::default()
@@ -94,7 +94,7 @@ impl Cells {
     }
 
     /// The values an offer may have, each a cell.
-    fn values(&self, shelf: &Shelf<'_>, shape: &Shape<'_>, bit: usize) -> Vec<Values> {
+    fn values(&self, shelf: &NodeTemplate<'_>, shape: &TypeOption<'_>, bit: usize) -> Vec<Values> {
         let offer = shape.offers[bit];
         let mut all: Vec<Values> = vec![Vec::new()];
         for key in &self.keys {
@@ -116,7 +116,7 @@ impl Cells {
     }
 
     /// Labels that no offer decides and that make the cell.
-    fn labels(&self, shelf: &Shelf<'_>, values: &Values) -> Vec<(String, Requirement)> {
+    fn labels(&self, shelf: &NodeTemplate<'_>, values: &Values) -> Vec<(String, Requirement)> {
         let several = |(key, value): (&String, &Option<String>)| {
             let value = value.as_ref()?;
             let decided = OF_OFFERINGS.contains(&key.as_str())
@@ -146,7 +146,7 @@ impl Cells {
     }
 
     /// The cells in which a shelf sells anything that pods of all these rows may have.
-    pub(super) fn open_to(&self, shelf: usize, rows: &[&Row]) -> Vec<usize> {
+    pub(super) fn open_to(&self, shelf: usize, rows: &[&CompatibleOfferings]) -> Vec<usize> {
         let sells = |cell: &usize| {
             let masks = self.masks[shelf][*cell].iter().flatten().enumerate();
             let mut left = masks
@@ -160,9 +160,9 @@ impl Cells {
     pub(super) fn narrow(
         &self,
         (shelf, cell): (usize, usize),
-        row: &Row,
+        row: &CompatibleOfferings,
         labels: &Requirements,
-    ) -> Option<Row> {
+    ) -> Option<CompatibleOfferings> {
         let masks = self.masks[shelf][cell].as_ref()?;
         let fits = |(key, value): (&String, &Option<String>)| match (labels.get(key), value) {
             (None, _) => true,
@@ -186,7 +186,7 @@ impl Cells {
             open.add(key, value.clone());
         }
         let open = open.iter().map(|(key, own)| (key.to_owned(), own.clone()));
-        Some(Row {
+        Some(CompatibleOfferings {
             masks,
             open: open.collect(),
         })
@@ -194,7 +194,7 @@ impl Cells {
 }
 
 /// The values a label can have on nodes of a type: those that the pool and the type both allow.
-fn of_type(shelf: &Shelf<'_>, shape: &Shape<'_>, key: &str) -> Vec<Option<String>> {
+fn of_type(shelf: &NodeTemplate<'_>, shape: &TypeOption<'_>, key: &str) -> Vec<Option<String>> {
     let both = match (
         shelf.side.get(key),
         shape.instance_type.requirements.get(key),

@@ -8,17 +8,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::scheduling::packing::Claim;
+use crate::scheduling::packing::PackedNode;
 use crate::scheduling::packing::best_value::ABOUT;
-use crate::scheduling::packing::context::{Ground, Opened};
-use crate::scheduling::packing::fill_bin::{Lot, Part, united};
+use crate::scheduling::packing::context::{OpenedNode, PackingContext};
+use crate::scheduling::packing::fill_bin::{ItemCount, ItemGroup, united};
 use crate::scheduling::packing::initial_topology::add_claim;
 use crate::scheduling::packing::launch_options::{Ledgers, cheapest, sum};
 use crate::scheduling::problem::resource_vector::most;
-use crate::scheduling::scheduler::{Packer, begin, tiers};
-use crate::scheduling::topology::topology_state::Board;
-use crate::scheduling::topology::{Check, Tally};
-use crate::state::snapshot::{Room, Snapshot};
+use crate::scheduling::scheduler::{Scheduler, begin, tiers};
+use crate::scheduling::topology::topology_state::TopologyState;
+use crate::scheduling::topology::{DomainCounter, TopologyCheck};
+use crate::state::snapshot::{ExistingNode, Snapshot};
 
 /// Hosts that a group is kept on at least, if it has as many pods: who asks to be spread over hosts
 /// wants to lose little with one of them. Who wants more asks for it (`minDomains`).
@@ -33,7 +33,7 @@ const STEPS_MAX: u64 = 5_000_000;
 
 /// Pods that are spread over hosts with each other and with nobody else.
 #[derive(Debug)]
-struct Group {
+struct SpreadGroup {
     tally: usize,
     classes: Vec<usize>,
     pods: u64,
@@ -46,22 +46,22 @@ struct Group {
 
 /// Groups that want the same of a host, and pods that want that, too, and mind nobody.
 #[derive(Debug, Default)]
-struct Family {
-    groups: Vec<Group>,
+struct SpreadFamily {
+    groups: Vec<SpreadGroup>,
     /// Classes, and which pods of a row they are: of a group, or of those who mind nobody. Each row
     /// is dealt out to hosts one by one.
     dealt: Vec<(usize, u64, u64)>,
 }
 
 /// What one number of hosts comes to.
-struct Trial {
+struct NodeCountTrial {
     /// In $/h, nodes counted.
     cost: f64,
     ledgers: Ledgers,
     /// New nodes: pool, type, price, and how many.
     made: Vec<(usize, usize, f64, u64)>,
     /// What becomes of the claims that are there already.
-    grown: Vec<Claim>,
+    grown: Vec<PackedNode>,
 }
 
 /// Where a family may go.
@@ -76,11 +76,11 @@ struct Supply {
 
 /// Packs with equal parts for all hosts; none where there is nobody to gain by that.
 pub(super) fn pack<'g, 'p, 'a>(
-    ground: &'g Ground<'p, 'a>,
-    rooms: &'p [&'p Room],
+    ground: &'g PackingContext<'p, 'a>,
+    rooms: &'p [&'p ExistingNode],
     snapshot: &Snapshot<'_>,
-    board: Board<'p>,
-) -> Option<Packer<'g, 'p, 'a>> {
+    board: TopologyState<'p>,
+) -> Option<Scheduler<'g, 'p, 'a>> {
     let (mut packer, sites) = begin(ground, rooms, snapshot, board);
     let families = packer.families();
     if families.is_empty() {
@@ -103,15 +103,15 @@ pub(super) fn pack<'g, 'p, 'a>(
     })
 }
 
-impl<'p> Packer<'_, 'p, '_> {
+impl<'p> Scheduler<'_, 'p, '_> {
     /// Whether there are nodes for pods that are spread over hosts which those may have been made
     /// for: nobody on them minds where others are.
     pub(super) fn may_level(&self) -> bool {
         let topology = self.ground.topology;
-        let kind = |part: &Part| self.packed.lots[part.0].kind;
-        let spread = |part: &Part| topology.spread_alone(kind(part)).is_some();
-        let free = |part: &Part| spread(part) || topology.is_free(kind(part));
-        let own = |opened: &&Opened| {
+        let kind = |part: &ItemCount| self.packed.lots[part.0].kind;
+        let spread = |part: &ItemCount| topology.spread_alone(kind(part)).is_some();
+        let free = |part: &ItemCount| spread(part) || topology.is_free(kind(part));
+        let own = |opened: &&OpenedNode| {
             let parts = &opened.claim.parts;
             !opened.gone && parts.iter().any(spread) && parts.iter().all(free)
         };
@@ -132,12 +132,13 @@ impl<'p> Packer<'_, 'p, '_> {
     }
 
     /// Groups with pods left that gain by equal parts, those first that count the fewest hosts.
-    fn families(&mut self) -> Vec<Family> {
-        let mut of: BTreeMap<(bool, usize), Family> = BTreeMap::new();
+    fn families(&mut self) -> Vec<SpreadFamily> {
+        let mut of: BTreeMap<(bool, usize), SpreadFamily> = BTreeMap::new();
         let groups = self.groups();
         let problem = self.ground.problem;
         for group in groups.into_values().flatten() {
-            let Tally::Spread { filter, .. } = self.ground.topology.tallies[group.tally] else {
+            let DomainCounter::Spread { filter, .. } = self.ground.topology.tallies[group.tally]
+            else {
                 continue;
             };
             let all = self.ground.topology.filters[filter].labels.is_none();
@@ -176,7 +177,7 @@ impl<'p> Packer<'_, 'p, '_> {
     }
 
     /// Groups with pods left, by tally; none where others are counted, too, or are held against it.
-    fn groups(&mut self) -> BTreeMap<usize, Option<Group>> {
+    fn groups(&mut self) -> BTreeMap<usize, Option<SpreadGroup>> {
         let (problem, topology) = (self.ground.problem, self.ground.topology);
         let mut wanted: BTreeMap<usize, Option<(usize, u32, u32)>> = BTreeMap::new();
         for (kind, own) in problem.kinds.iter().enumerate() {
@@ -193,7 +194,7 @@ impl<'p> Packer<'_, 'p, '_> {
             let checked = topology.checks[kind]
                 .iter()
                 .filter_map(|check| match check {
-                    Check::Even { tally, .. } => Some(tally),
+                    TopologyCheck::Even { tally, .. } => Some(tally),
                     _ => None,
                 });
             for tally in checked.chain(&topology.adds[kind]) {
@@ -204,7 +205,7 @@ impl<'p> Packer<'_, 'p, '_> {
         for tally in topology.crews.iter().flatten() {
             wanted.insert(*tally, None);
         }
-        let mut groups: BTreeMap<usize, Option<Group>> = BTreeMap::new();
+        let mut groups: BTreeMap<usize, Option<SpreadGroup>> = BTreeMap::new();
         for class in 0..problem.classes.len() {
             let Some((tally, ..)) = topology.spread_alone(self.kinds[class]) else {
                 continue;
@@ -215,7 +216,7 @@ impl<'p> Packer<'_, 'p, '_> {
             };
             let pods = self.packed.left[class];
             let group = groups.entry(tally).or_insert_with(|| {
-                Some(Group {
+                Some(SpreadGroup {
                     tally,
                     classes: Vec::new(),
                     pods: 0,
@@ -239,7 +240,7 @@ impl<'p> Packer<'_, 'p, '_> {
     }
 
     /// Gives all hosts of a family equal parts of it. Says whether that could be done.
-    fn level(&mut self, family: &Family) -> bool {
+    fn level(&mut self, family: &SpreadFamily) -> bool {
         let before = self.packed.lots.len();
         let supply = self.supply(family);
         let claims = supply.claims.len() as u64;
@@ -272,12 +273,12 @@ impl<'p> Packer<'_, 'p, '_> {
         for (shelf, shape, price, count) in trial.made {
             for _ in 0..count {
                 let parts = family.part(supply.lots[shelf], (host, hosts));
-                let claim = Claim {
+                let claim = PackedNode {
                     shape,
                     price,
                     parts,
                 };
-                self.packed.opened.push(Opened {
+                self.packed.opened.push(OpenedNode {
                     shelf,
                     claim,
                     gone: false,
@@ -293,7 +294,7 @@ impl<'p> Packer<'_, 'p, '_> {
     }
 
     /// Makes the lots of a family.
-    fn supply(&mut self, family: &Family) -> Supply {
+    fn supply(&mut self, family: &SpreadFamily) -> Supply {
         let ground = self.ground;
         let wants = ground.problem.kinds[self.kinds[family.dealt[0].0]].wants;
         let alternatives = ground.problem.wants[wants].alternatives.len();
@@ -312,7 +313,7 @@ impl<'p> Packer<'_, 'p, '_> {
             for (class, ..) in family.dealt.iter().filter(|_| first.is_some()) {
                 let own = &ground.problem.classes[*class];
                 let kind = self.kinds[*class];
-                self.packed.lots.push(Lot {
+                self.packed.lots.push(ItemGroup {
                     class: *class,
                     kind,
                     demand: &own.demand,
@@ -334,8 +335,8 @@ impl<'p> Packer<'_, 'p, '_> {
         for (at, opened) in self.packed.opened.iter().enumerate() {
             let known = (&self.packed.lots[..], &self.market.rows[..]);
             let site = add_claim(ground, known, opened, &mut board);
-            let counts = |group: &Group| match ground.topology.tallies[group.tally] {
-                Tally::Spread { filter, .. } => board.sites.passes(filter, site),
+            let counts = |group: &SpreadGroup| match ground.topology.tallies[group.tally] {
+                DomainCounter::Spread { filter, .. } => board.sites.passes(filter, site),
                 _ => false,
             };
             if !opened.gone && family.groups.iter().any(counts) {
@@ -349,13 +350,13 @@ impl<'p> Packer<'_, 'p, '_> {
     /// one of them cannot have its part.
     fn trial(
         &self,
-        family: &Family,
+        family: &SpreadFamily,
         supply: &Supply,
         (hosts, steps): (u64, &mut u64),
-    ) -> Option<Trial> {
+    ) -> Option<NodeCountTrial> {
         let new = hosts.checked_sub(supply.claims.len() as u64)?;
         let node_price = self.ground.scheduling.node_price.usd_per_h();
-        let mut trial = Trial {
+        let mut trial = NodeCountTrial {
             cost: 0.0,
             ledgers: self.packed.ledgers.clone(),
             made: Vec::new(),
@@ -383,14 +384,14 @@ impl<'p> Packer<'_, 'p, '_> {
     /// Adds their parts to the claims that are there; they come after the new hosts.
     fn grow_all(
         &self,
-        family: &Family,
+        family: &SpreadFamily,
         supply: &Supply,
         (hosts, steps): (u64, &mut u64),
-        trial: &mut Trial,
+        trial: &mut NodeCountTrial,
     ) -> Option<()> {
         let node_price = self.ground.scheduling.node_price.usd_per_h();
         let first = hosts - supply.claims.len() as u64;
-        let mut last: Option<(usize, Claim)> = None;
+        let mut last: Option<(usize, PackedNode)> = None;
         for (host, at) in (first..).zip(&supply.claims) {
             let opened = &self.packed.opened[*at];
             let order = self.order(opened.shelf, &[]);
@@ -427,7 +428,7 @@ impl<'p> Packer<'_, 'p, '_> {
 
     /// The most that any of the new hosts is asked for. All are made for that, so that it is the
     /// same which of them the scheduler gives the odd pods.
-    fn most(&self, family: &Family, supply: &Supply, (new, hosts): (u64, u64)) -> Vec<i64> {
+    fn most(&self, family: &SpreadFamily, supply: &Supply, (new, hosts): (u64, u64)) -> Vec<i64> {
         let ends = family.dealt.iter();
         // Parts change where a class begins or ends.
         let changes = ends.flat_map(|(_, first, end)| [first % hosts, end % hosts]);
@@ -467,9 +468,9 @@ impl<'p> Packer<'_, 'p, '_> {
     }
 }
 
-impl Group {
+impl SpreadGroup {
     /// Works out how many new hosts it needs, from the `minDomains` and skew that stand there.
-    fn count_hosts(&mut self, board: &mut Board<'_>) {
+    fn count_hosts(&mut self, board: &mut TopologyState<'_>) {
         let (least, skew) = (self.hosts_min, self.hosts_max.max(1));
         let (hosts, emptiest) = board.extent(self.tally);
         self.hosts_max = self.pods.div_ceil(skew);
@@ -488,7 +489,7 @@ impl Group {
     }
 }
 
-impl Family {
+impl SpreadFamily {
     fn hosts_few(&self) -> u64 {
         let all = self.groups.iter().map(|own| own.hosts_few);
         all.max().unwrap_or(0)
@@ -531,7 +532,7 @@ impl Family {
     }
 
     /// The same by lots, the first of which is this.
-    fn part(&self, first: Option<usize>, host: (u64, u64)) -> Vec<Part> {
+    fn part(&self, first: Option<usize>, host: (u64, u64)) -> Vec<ItemCount> {
         let Some(first) = first else {
             return Vec::new();
         };

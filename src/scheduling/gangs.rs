@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::id::PodKey;
 use crate::model::pod::Pod;
 use crate::scheduling::Solution;
-use crate::scheduling::rejection::Miss;
+use crate::scheduling::rejection::RejectionDetail;
 use crate::state::snapshot::Snapshot;
 
 /// Gangs of which some pods have a place and too few, with the reason. Those that are bound or
@@ -15,7 +15,7 @@ pub(super) fn short<'p>(
     snapshot: &Snapshot<'p>,
     sound: &[&'p Pod],
     solution: &Solution,
-) -> BTreeMap<(&'p str, &'p str), Miss> {
+) -> BTreeMap<(&'p str, &'p str), RejectionDetail> {
     if sound.iter().all(|pod| pod.gang.is_none()) {
         return BTreeMap::new();
     }
@@ -42,7 +42,7 @@ pub(super) fn short<'p>(
         let there = there.get(&key).copied().unwrap_or(0);
         let least = least.map_or(waiting + there, |least| least as usize);
         if placed > 0 && placed + there < least {
-            let miss = Miss::Gang {
+            let miss = RejectionDetail::Gang {
                 name: key.1.to_owned(),
                 placed: placed + there,
                 least,

@@ -12,37 +12,39 @@ pub(super) mod context;
 pub(super) mod offering_cache;
 pub(super) mod initial_topology;
 
-use crate::scheduling::packing::fill_bin::{Bin, Lot, Part, Queues, Terms, Way, rows_in, united};
+use crate::scheduling::packing::fill_bin::{
+    Bin, BinRules, FillQueues, FillStrategy, ItemCount, ItemGroup, rows_in, united,
+};
 use crate::scheduling::packing::launch_options::{Ledger, cheapest, sum};
 use crate::scheduling::problem::resource_vector::fits;
-use crate::scheduling::supply::min_values::Variety;
-use crate::scheduling::supply::node_template::{Row, Shelf};
+use crate::scheduling::supply::min_values::MinValues;
+use crate::scheduling::supply::node_template::{CompatibleOfferings, NodeTemplate};
 
 /// Types that are looked at for pods that are left, each for one claim that they may join.
 const GROWTH_MAX: u64 = 20_000_000;
 
 /// A node to be made, in ordinals.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Claim {
+pub(super) struct PackedNode {
     /// The type it is planned as; others may do as well.
     pub(super) shape: usize,
     /// The price of that.
     pub(super) price: f64,
     /// Its pods, by lot.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<ItemCount>,
 }
 
 /// What is packed, the same for every draft.
 #[derive(Clone, Copy)]
-pub(super) struct Order<'o> {
+pub(super) struct PackingInput<'o> {
     /// Pods, some of them of earlier orders or of other pools.
-    pub(super) lots: &'o [Lot<'o>],
+    pub(super) lots: &'o [ItemGroup<'o>],
     /// The pool.
-    pub(super) shelf: &'o Shelf<'o>,
+    pub(super) shelf: &'o NodeTemplate<'o>,
     /// The variety it wants.
-    pub(super) variety: &'o Variety<'o>,
+    pub(super) variety: &'o MinValues<'o>,
     /// What lots may have, some of them of other pools.
-    pub(super) rows: &'o [Row],
+    pub(super) rows: &'o [CompatibleOfferings],
     /// How many pods of each lot wait; none of those that are of other orders.
     pub(super) stock: &'o [u64],
     /// How many counters a host has for those who ask of whom they share it with.
@@ -55,9 +57,9 @@ pub(super) struct Order<'o> {
 
 /// A packing.
 #[derive(Clone, Debug)]
-pub(super) struct Draft {
+pub(super) struct Packing {
     /// Nodes to be made.
-    pub(super) claims: Vec<Claim>,
+    pub(super) claims: Vec<PackedNode>,
     /// Pods that are left, by lot.
     pub(super) left: Vec<u64>,
     /// What the limits leave.
@@ -68,7 +70,7 @@ pub(super) struct Draft {
     pub(super) steps: u64,
 }
 
-impl<'o> Order<'o> {
+impl<'o> PackingInput<'o> {
     /// Whether lots of two rows ask for different values of a label that is still open.
     pub(super) fn apart(&self, one: usize, other: usize) -> bool {
         let differs = |(key, wanted): &(String, _)| {
@@ -79,8 +81,8 @@ impl<'o> Order<'o> {
     }
 
     /// Does something with the terms of a type.
-    pub(super) fn with_terms<T>(&self, shape: usize, act: impl FnOnce(&Terms<'_>) -> T) -> T {
-        let terms = Terms {
+    pub(super) fn with_terms<T>(&self, shape: usize, act: impl FnOnce(&BinRules<'_>) -> T) -> T {
+        let terms = BinRules {
             mask: &|row| self.rows[row].masks.get(shape).copied().unwrap_or(0),
             is_picky: &|row| !self.rows[row].open.is_empty(),
             apart: &|one, other| self.apart(one, other),
@@ -100,9 +102,9 @@ impl<'o> Order<'o> {
     }
 
     /// These pods on one host of a type, if they go together there.
-    fn together(&self, shape: usize, parts: &[Part], terms: &Terms<'_>) -> Option<Bin> {
+    fn together(&self, shape: usize, parts: &[ItemCount], terms: &BinRules<'_>) -> Option<Bin> {
         let mut bin = self.bin(shape, u64::MAX, u64::MAX)?;
-        let followers = |part: &&Part| !self.lots[part.0].shares.needs.is_empty();
+        let followers = |part: &&ItemCount| !self.lots[part.0].shares.needs.is_empty();
         let leaders = parts.iter().filter(|part| !followers(part));
         for part in leaders.chain(parts.iter().filter(followers)) {
             if bin.room(self.lots, terms, part.0) < part.1 {
@@ -116,29 +118,29 @@ impl<'o> Order<'o> {
     /// Adds pods to a claim that is planned already, without making it dearer. Says what went in.
     pub(super) fn top_up(
         &self,
-        claim: &Claim,
-        (waiting, stock): (&Queues, &[u64]),
+        claim: &PackedNode,
+        (waiting, stock): (&FillQueues, &[u64]),
         steps: &mut u64,
-    ) -> Vec<Part> {
+    ) -> Vec<ItemCount> {
         self.with_terms(claim.shape, |terms| {
             let Some(mut bin) = self.together(claim.shape, &claim.parts, terms) else {
                 return Vec::new();
             };
             bin.good = self.shelf.shapes[claim.shape].cheapest(bin.mask);
             let waiting = (waiting, stock, &[][..]);
-            bin.fill(Way::Largest, (self.lots, terms), waiting, steps)
+            bin.fill(FillStrategy::Largest, (self.lots, terms), waiting, steps)
         })
     }
 
     /// The rows of these pods.
-    pub(super) fn rows_of(&self, parts: &[Part]) -> Vec<&'o Row> {
+    pub(super) fn rows_of(&self, parts: &[ItemCount]) -> Vec<&'o CompatibleOfferings> {
         let rows = rows_in(self.lots, parts).into_iter();
         rows.map(|row| &self.rows[row]).collect()
     }
 
     /// Moves every claim to the cheapest type that its pods fit.
-    pub(super) fn refit(&self, draft: &mut Draft) {
-        let mut last: Option<(Claim, Claim)> = None;
+    pub(super) fn refit(&self, draft: &mut Packing) {
+        let mut last: Option<(PackedNode, PackedNode)> = None;
         for claim in &mut draft.claims {
             let limited = &self.shelf.shapes[claim.shape].limited;
             draft.ledger.release(limited);
@@ -168,7 +170,7 @@ impl<'o> Order<'o> {
 
     /// Takes claims apart that have too little variety, though each of their pods has enough: what
     /// suits them all is less than what suits each.
-    pub(super) fn split(&self, draft: &mut Draft) {
+    pub(super) fn split(&self, draft: &mut Packing) {
         if self.variety.is_empty() {
             return;
         }
@@ -176,13 +178,14 @@ impl<'o> Order<'o> {
         for claim in std::mem::take(&mut draft.claims) {
             let shape = &self.shelf.shapes[claim.shape];
             let whole = self.priced(claim.parts.clone(), &all);
-            let alike = |own: &Claim| self.shelf.shapes[own.shape].crew.agents == shape.crew.agents;
+            let alike =
+                |own: &PackedNode| self.shelf.shapes[own.shape].crew.agents == shape.crew.agents;
             if shape.reservation.is_some() || whole.as_ref().is_some_and(alike) {
                 draft.claims.push(claim);
                 continue;
             }
             draft.ledger.release(&shape.limited);
-            let mut waiting: Vec<Vec<Part>> = vec![claim.parts];
+            let mut waiting: Vec<Vec<ItemCount>> = vec![claim.parts];
             while let Some(parts) = waiting.pop() {
                 let own = self.priced(parts.clone(), &draft.ledger);
                 if let Some(own) = own.filter(|own| self.holds(own)) {
@@ -203,7 +206,7 @@ impl<'o> Order<'o> {
 
     /// Puts pods that are left onto claims that get larger for it, one by one, where that costs
     /// least: pods that must be near others, and those for which there may be no other node.
-    pub(super) fn grow(&self, draft: &mut Draft) {
+    pub(super) fn grow(&self, draft: &mut Packing) {
         // Others that are left fit nowhere, or the limits leave no room for them.
         let limited = self.shelf.limits.iter().any(|own| own.resource.is_none());
         let mut moved = true;
@@ -232,7 +235,7 @@ impl<'o> Order<'o> {
     }
 
     /// Whether whom a lot needs on its host is among the pods of a claim.
-    fn has_company(&self, claim: &Claim, lot: usize) -> bool {
+    fn has_company(&self, claim: &PackedNode, lot: usize) -> bool {
         let there = |counter: &usize| {
             let mut parts = claim.parts.iter();
             parts.any(|(other, _)| self.lots[*other].shares.adds.contains(counter))
@@ -241,8 +244,8 @@ impl<'o> Order<'o> {
         needs.iter().all(|(counter, _)| there(counter))
     }
 
-    fn grown(&self, draft: &mut Draft, lot: usize) -> Option<(usize, Claim)> {
-        let mut best: Option<(f64, usize, Claim)> = None;
+    fn grown(&self, draft: &mut Packing, lot: usize) -> Option<(usize, PackedNode)> {
+        let mut best: Option<(f64, usize, PackedNode)> = None;
         for (at, claim) in draft.claims.iter().enumerate() {
             draft.steps += 1;
             let masks = &self.rows[self.lots[lot].row].masks;
@@ -262,7 +265,12 @@ impl<'o> Order<'o> {
     }
 
     /// A claim with one more pod of a lot, as what is then cheapest; none where that cannot be.
-    pub(super) fn joined(&self, claim: &Claim, lot: usize, ledger: &Ledger) -> Option<Claim> {
+    pub(super) fn joined(
+        &self,
+        claim: &PackedNode,
+        lot: usize,
+        ledger: &Ledger,
+    ) -> Option<PackedNode> {
         let joined = self.grown_by(claim, lot, ledger)?;
         self.holds(&joined).then_some(joined)
     }
@@ -272,10 +280,10 @@ impl<'o> Order<'o> {
     /// ports, which the pod binds or not, the board knows nothing.
     pub(super) fn joined_last(
         &self,
-        claim: &Claim,
+        claim: &PackedNode,
         (lot, binds_ports): (usize, bool),
         ledger: &Ledger,
-    ) -> Option<Claim> {
+    ) -> Option<PackedNode> {
         match binds_ports {
             true => self.joined(claim, lot, ledger),
             false => self.grown_by(claim, lot, ledger),
@@ -284,7 +292,7 @@ impl<'o> Order<'o> {
 
     /// A claim with one more pod of a lot, whoever may share the host: labels that pools leave open
     /// have to agree.
-    fn grown_by(&self, claim: &Claim, lot: usize, ledger: &Ledger) -> Option<Claim> {
+    fn grown_by(&self, claim: &PackedNode, lot: usize, ledger: &Ledger) -> Option<PackedNode> {
         let row = self.lots[lot].row;
         let mut others = claim.parts.iter();
         if others.any(|(other, _)| self.apart(row, self.lots[*other].row)) {
@@ -298,11 +306,11 @@ impl<'o> Order<'o> {
     }
 
     /// A claim of these pods as the cheapest type that has what they ask for.
-    pub(super) fn priced(&self, parts: Vec<Part>, ledger: &Ledger) -> Option<Claim> {
+    pub(super) fn priced(&self, parts: Vec<ItemCount>, ledger: &Ledger) -> Option<PackedNode> {
         let whole = sum(self.lots, &parts);
         let pool = (self.shelf, self.variety);
         let (shape, price) = cheapest(pool, &self.rows_of(&parts), &whole, ledger)?;
-        Some(Claim {
+        Some(PackedNode {
             shape,
             price,
             parts,
@@ -310,13 +318,13 @@ impl<'o> Order<'o> {
     }
 
     /// Whether the pods of a claim go together on one host.
-    pub(super) fn holds(&self, claim: &Claim) -> bool {
-        let together = |terms: &Terms<'_>| self.together(claim.shape, &claim.parts, terms);
+    pub(super) fn holds(&self, claim: &PackedNode) -> bool {
+        let together = |terms: &BinRules<'_>| self.together(claim.shape, &claim.parts, terms);
         self.with_terms(claim.shape, together).is_some()
     }
 
     /// Post-condition: every pod is counted once, and every claim's pods fit its type.
-    pub(super) fn check(&self, draft: &Draft) {
+    pub(super) fn check(&self, draft: &Packing) {
         let mut count = draft.left.clone();
         for claim in &draft.claims {
             let whole = sum(self.lots, &claim.parts);
@@ -332,9 +340,9 @@ impl<'o> Order<'o> {
 }
 
 /// Pods in two parts, those of one row on their own first; none where there is only one pod.
-fn halves(lots: &[Lot<'_>], parts: &[Part]) -> Option<[Vec<Part>; 2]> {
+fn halves(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Option<[Vec<ItemCount>; 2]> {
     let row = lots[parts.first()?.0].row;
-    let (first, rest): (Vec<Part>, Vec<Part>) =
+    let (first, rest): (Vec<ItemCount>, Vec<ItemCount>) =
         parts.iter().partition(|(lot, _)| lots[*lot].row == row);
     if !rest.is_empty() {
         return Some([first, rest]);
@@ -347,7 +355,7 @@ fn halves(lots: &[Lot<'_>], parts: &[Part]) -> Option<[Vec<Part>; 2]> {
     Some([first.to_vec(), rest.to_vec()])
 }
 
-impl Draft {
+impl Packing {
     /// What it costs in $/h, where a node costs so much beyond its price.
     pub(super) fn cost(&self, node_price: f64) -> f64 {
         let all = self.claims.iter();

@@ -15,13 +15,13 @@ use crate::scheduling::diagnose::held_down;
 use crate::scheduling::packing::launch_options;
 use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
 use crate::scheduling::problem::Problem;
-use crate::scheduling::rejection::Miss;
+use crate::scheduling::rejection::RejectionDetail;
 use crate::scheduling::static_pools::barren;
 use crate::scheduling::supply::daemon_overhead::of_pool;
-use crate::scheduling::supply::limits::Scope;
-use crate::scheduling::supply::min_values::{Variety, widen};
-use crate::scheduling::supply::node_template::{Shape, Shelf, of_types, sells};
-use crate::scheduling::{Code, Why};
+use crate::scheduling::supply::limits::LimitScope;
+use crate::scheduling::supply::min_values::{MinValues, widen};
+use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, of_types, sells};
+use crate::scheduling::{PoolRejection, RejectionCode};
 use crate::state::snapshot::Snapshot;
 
 /// Offerings that are told one by one.
@@ -29,11 +29,11 @@ const TOLD: usize = 5;
 
 /// What a pool can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct PoolAvailability {
     /// How many types there are at all.
     pub catalog: usize,
     /// What its nodes' labels have to be, and how many types each leaves alone.
-    pub asked: Vec<Asked>,
+    pub asked: Vec<RequirementEffect>,
     /// How many types all of them leave together.
     pub suited: usize,
     /// How many of those have no room for the pool's daemons.
@@ -47,16 +47,16 @@ pub struct Range {
     /// The first few offerings in the order of planning, with the prices that are paid.
     pub cheapest: Vec<(OfferingKey, Price)>,
     /// What is held down and would do.
-    pub held: Option<Held>,
+    pub held: Option<UnavailableSummary>,
     /// Limits on its nodes, those that it shares with others too.
-    pub limits: Vec<Left>,
+    pub limits: Vec<RemainingLimit>,
     /// Why not one node can be made for it, where that is so.
-    pub barren: Option<Why>,
+    pub barren: Option<PoolRejection>,
 }
 
 /// What a label has to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequirementEffect {
     /// The label.
     pub key: String,
     /// What it has to be.
@@ -67,7 +67,7 @@ pub struct Asked {
 
 /// Offerings that are held down.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct UnavailableSummary {
     /// How many.
     pub offerings: usize,
     /// The first of them by name.
@@ -78,10 +78,10 @@ pub struct Held {
     pub unregistered: bool,
 }
 
-impl Held {
-    fn of(miss: Miss) -> Option<Self> {
+impl UnavailableSummary {
+    fn of(miss: RejectionDetail) -> Option<Self> {
         match miss {
-            Miss::Held {
+            RejectionDetail::Held {
                 offerings,
                 first,
                 until,
@@ -99,9 +99,9 @@ impl Held {
 
 /// A limit and what is left of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct RemainingLimit {
     /// Whose it is.
-    pub of: Owner,
+    pub of: LimitOwner,
     /// The resource; none means the number of nodes.
     pub resource: Option<String>,
     /// How much there may be.
@@ -114,7 +114,7 @@ pub struct Left {
 
 /// Whose limit it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum LimitOwner {
     /// The pool's own.
     Pool,
     /// That of all pools of the cluster.
@@ -125,7 +125,7 @@ pub enum Owner {
     Reservation(ReservationId),
 }
 
-impl Range {
+impl PoolAvailability {
     /// How many offerings can be had.
     pub fn offerings(&self) -> usize {
         self.capacity_types.values().sum()
@@ -138,21 +138,21 @@ impl Range {
         };
         match barren.miss {
             // A limit that no node keeps to never leaves room.
-            Miss::Nodes { limit, .. } => limit > 0,
-            Miss::Limit { limit, least, .. } => limit >= least,
-            _ => barren.code == Code::Reservation,
+            RejectionDetail::Nodes { limit, .. } => limit > 0,
+            RejectionDetail::Limit { limit, least, .. } => limit >= least,
+            _ => barren.code == RejectionCode::Reservation,
         }
     }
 }
 
 /// What a pool can have now; none where there is no such pool.
-pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option<Range> {
+pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option<PoolAvailability> {
     let pool = snapshot.cluster.pool(pool.as_str())?;
     let scheduling = &snapshot.cluster.scheduling;
     let problem = Problem::new(&[], snapshot);
-    let mut shelf = Shelf::new(pool, &problem, snapshot, now);
+    let mut shelf = NodeTemplate::new(pool, &problem, snapshot, now);
     widen(&mut shelf, scheduling.min_values);
-    let variety = Variety::of(&shelf, scheduling.min_values);
+    let variety = MinValues::of(&shelf, scheduling.min_values);
     let ledger = Ledgers::new(slice::from_ref(&shelf), snapshot).of(0);
     let nothing = problem.axes.demand(&Resources::default(), None);
     let best = launch_options::cheapest((&shelf, &variety), &[], &nothing, &ledger);
@@ -169,7 +169,7 @@ pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option
     }
     let held = held_down((snapshot.holds, &shelf), roomy(), &Requirements::default());
     let catalog = snapshot.catalog_of(&pool.name);
-    Some(Range {
+    Some(PoolAvailability {
         catalog: catalog.len(),
         asked: asked(&shelf, snapshot),
         suited: catalog.types().filter(|it| suits(it, &shelf.side)).count(),
@@ -178,9 +178,9 @@ pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option
         zones,
         capacity_types,
         cheapest: cheapest(&shelf, snapshot),
-        held: held.and_then(Held::of),
+        held: held.and_then(UnavailableSummary::of),
         limits: limits(&shelf, &ledger),
-        barren: barren.map(|(code, miss)| Why {
+        barren: barren.map(|(code, miss)| PoolRejection {
             pool: Some(pool.name.clone()),
             code,
             miss,
@@ -189,13 +189,13 @@ pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option
 }
 
 /// Whether there is room on a type beside daemons, and anything left of its reservation.
-fn is_had(shelf: &Shelf<'_>, shape: &Shape<'_>) -> bool {
+fn is_had(shelf: &NodeTemplate<'_>, shape: &TypeOption<'_>) -> bool {
     let reservation = shape.reservation.map(|place| &shelf.reservations[place]);
     shape.net.is_some() && reservation.is_none_or(|own| own.left > 0)
 }
 
 /// How many types these are.
-fn types<'s>(shapes: impl Iterator<Item = &'s Shape<'s>>) -> usize {
+fn types<'s>(shapes: impl Iterator<Item = &'s TypeOption<'s>>) -> usize {
     let names: BTreeSet<&TypeName> = shapes.map(|own| &own.instance_type.name).collect();
     names.len()
 }
@@ -209,7 +209,7 @@ fn suits(it: &InstanceType, wanted: &Requirements) -> bool {
 
 /// What each label leaves alone: all that the pool requires, and of the rest what leaves anything
 /// out.
-fn asked(shelf: &Shelf<'_>, snapshot: &Snapshot<'_>) -> Vec<Asked> {
+fn asked(shelf: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<RequirementEffect> {
     let catalog = snapshot.catalog_of(&shelf.pool.name);
     let all = shelf.side.iter().filter(|(key, _)| !of_pool(key));
     let asked = all.map(|(key, wanted)| {
@@ -220,18 +220,18 @@ fn asked(shelf: &Shelf<'_>, snapshot: &Snapshot<'_>) -> Vec<Asked> {
             // Where it is sold is another matter.
             false => it.requirements.intersects(&alone).is_ok(),
         };
-        Asked {
+        RequirementEffect {
             key: key.to_owned(),
             wanted: wanted.clone(),
             types: catalog.types().filter(suits).count(),
         }
     });
-    let is_required = |own: &Asked| shelf.pool.requirements.get(&own.key).is_some();
+    let is_required = |own: &RequirementEffect| shelf.pool.requirements.get(&own.key).is_some();
     let asked = asked.filter(|own| is_required(own) || own.types < catalog.len());
     asked.collect()
 }
 
-fn cheapest(shelf: &Shelf<'_>, snapshot: &Snapshot<'_>) -> Vec<(OfferingKey, Price)> {
+fn cheapest(shelf: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<(OfferingKey, Price)> {
     let all = shelf.by_price.iter().map(|(at, bit)| {
         let shape = &shelf.shapes[*at];
         (shape, shape.offers[*bit])
@@ -248,22 +248,22 @@ fn cheapest(shelf: &Shelf<'_>, snapshot: &Snapshot<'_>) -> Vec<(OfferingKey, Pri
 }
 
 /// All limits but those of reservations that the pool cannot have.
-fn limits(shelf: &Shelf<'_>, ledger: &Ledger) -> Vec<Left> {
+fn limits(shelf: &NodeTemplate<'_>, ledger: &Ledger) -> Vec<RemainingLimit> {
     let first = shelf.limits.len() - shelf.reservations.len();
     let of = |at: usize| match shelf.limits[at].scope {
-        Scope::Pool => Some(Owner::Pool),
-        Scope::Cluster => Some(Owner::Cluster),
-        Scope::Fleet => Some(Owner::Fleet),
-        Scope::Reservation => {
+        LimitScope::Pool => Some(LimitOwner::Pool),
+        LimitScope::Cluster => Some(LimitOwner::Cluster),
+        LimitScope::Fleet => Some(LimitOwner::Fleet),
+        LimitScope::Reservation => {
             let place = at - first;
             let mut shapes = shelf.shapes.iter();
             let is_had = shapes.any(|own| own.reservation == Some(place));
-            is_had.then(|| Owner::Reservation(shelf.reservations[place].id.clone()))
+            is_had.then(|| LimitOwner::Reservation(shelf.reservations[place].id.clone()))
         }
     };
     let left = |at: usize| {
         let own = &shelf.limits[at];
-        Some(Left {
+        Some(RemainingLimit {
             of: of(at)?,
             resource: own.resource.map(str::to_owned),
             most: own.most,

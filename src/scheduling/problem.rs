@@ -9,7 +9,7 @@ pub(super) mod default_constraints;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use crate::model::affinity::{PodTerm, Preferred, Spread};
+use crate::model::affinity::{PodTerm, Preferred, TopologySpread};
 use crate::model::cluster::PreferencePolicy;
 use crate::model::id::PodKey;
 use crate::model::labels::Labels;
@@ -17,31 +17,33 @@ use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::taint::Toleration;
-use crate::scheduling::problem::daemon_constraints::{Agents, Company, Port};
-use crate::scheduling::problem::default_constraints::Defaults;
-use crate::scheduling::problem::pod_constraints::{Groups, Rules};
-use crate::scheduling::problem::resource_vector::Axes;
-use crate::state::snapshot::{Mounts, Snapshot};
+use crate::scheduling::problem::daemon_constraints::{
+    ConstrainedDaemons, DaemonRequirements, HostPort,
+};
+use crate::scheduling::problem::default_constraints::DefaultConstraints;
+use crate::scheduling::problem::pod_constraints::{PodConstraints, PodGroups};
+use crate::scheduling::problem::resource_vector::ResourceIndex;
+use crate::state::snapshot::{Snapshot, VolumeRequirements};
 
 /// Times that a pod's wishes give way one by one; then all the rest give way at once.
 const LEVELS_MAX: usize = 24;
 
 /// What pods ask of a node, whatever else is on it.
 #[derive(Debug)]
-pub(super) struct Wants<'a> {
+pub(super) struct NodeRequirements<'a> {
     /// What its labels must satisfy: any one of these, in the pods' order.
     pub(super) alternatives: Vec<Requirements>,
     /// Taints they put up with.
     pub(super) tolerations: &'a [Toleration],
     /// Host ports they bind.
-    pub(super) ports: &'a BTreeSet<Port>,
+    pub(super) ports: &'a BTreeSet<HostPort>,
     /// What they ask of the daemons of a new node.
-    pub(super) company: Company,
+    pub(super) company: DaemonRequirements,
 }
 
 /// Pods that may go to the same places, whatever resources they ask for.
 #[derive(Debug)]
-pub(super) struct Kind {
+pub(super) struct ConstraintClass {
     /// What they ask of a node.
     pub(super) wants: usize,
     /// The same without their wishes and their volumes: where they are spread, nodes count that
@@ -60,7 +62,7 @@ pub(super) struct Kind {
 
 /// Pods that are alike to every host.
 #[derive(Debug)]
-pub(super) struct Class<'a> {
+pub(super) struct PodClass<'a> {
     /// Where they may go, with all their wishes kept.
     pub(super) kind: usize,
     /// What one of them asks for.
@@ -77,27 +79,27 @@ pub(super) struct Class<'a> {
 #[derive(Debug)]
 pub(super) struct Problem<'a> {
     /// Names of the resources.
-    pub(super) axes: Axes,
+    pub(super) axes: ResourceIndex,
     /// What pods ask of a node.
-    pub(super) wants: Vec<Wants<'a>>,
+    pub(super) wants: Vec<NodeRequirements<'a>>,
     /// What pods ask of each other's places.
-    pub(super) rules: Vec<Rules>,
+    pub(super) rules: Vec<PodConstraints>,
     /// The groups of pods that rules speak of.
-    pub(super) groups: Groups,
+    pub(super) groups: PodGroups,
     /// For each signature, whether its pods are of a group.
     pub(super) members: Vec<Vec<bool>>,
     /// The daemons that rules speak of, or whose own rules speak of pods.
-    pub(super) agents: Agents<'a>,
+    pub(super) agents: ConstrainedDaemons<'a>,
     /// Where pods may go.
-    pub(super) kinds: Vec<Kind>,
+    pub(super) kinds: Vec<ConstraintClass>,
     /// The pods: most cpu first, then most memory, then by key of their first pod.
-    pub(super) classes: Vec<Class<'a>>,
+    pub(super) classes: Vec<PodClass<'a>>,
 }
 
 /// What tells pods apart, resources and labels aside: first what is most often different.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Spec<'a> {
-    spread: &'a [Spread],
+struct PodShapeKey<'a> {
+    spread: &'a [TopologySpread],
     affinity: &'a [PodTerm],
     anti_affinity: &'a [PodTerm],
     preferred_affinity: &'a [Preferred<PodTerm>],
@@ -111,11 +113,11 @@ struct Spec<'a> {
     tolerations: &'a [Toleration],
     volumes: &'a [Requirements],
     node_selector: &'a Labels,
-    ports: &'a BTreeSet<Port>,
+    ports: &'a BTreeSet<HostPort>,
 }
 
-impl<'a> Spec<'a> {
-    fn of(pod: &'a Pod, mounts: Option<&'a Mounts>, by_default: Option<usize>) -> Self {
+impl<'a> PodShapeKey<'a> {
+    fn of(pod: &'a Pod, mounts: Option<&'a VolumeRequirements>, by_default: Option<usize>) -> Self {
         Self {
             namespace: if pod.spread.is_empty() && by_default.is_none() {
                 ""
@@ -142,9 +144,9 @@ impl<'a> Spec<'a> {
     fn levels(
         &self,
         policy: PreferencePolicy,
-        defaults: &Defaults<'_>,
-        groups: &mut Groups,
-    ) -> Vec<(Vec<Requirements>, Rules)> {
+        defaults: &DefaultConstraints<'_>,
+        groups: &mut PodGroups,
+    ) -> Vec<(Vec<Requirements>, PodConstraints)> {
         let ignore = policy == PreferencePolicy::Ignore;
         let base = alternatives(self.node_selector, self.node_affinity, self.volumes);
         let near = heaviest(self.preferred_affinity, ignore);
@@ -155,8 +157,8 @@ impl<'a> Spec<'a> {
             None => self.spread,
         };
         let soft = spread.iter().filter(|it| !it.is_hard && !ignore);
-        let soft: Vec<&Spread> = soft.collect();
-        let hard: Vec<&Spread> = spread.iter().filter(|it| it.is_hard).collect();
+        let soft: Vec<&TopologySpread> = soft.collect();
+        let hard: Vec<&TopologySpread> = spread.iter().filter(|it| it.is_hard).collect();
         let wishes = near.len() + away.len() + nodes.len() + soft.len();
         let mut levels = Vec::new();
         for given in 0..=wishes {
@@ -175,7 +177,7 @@ impl<'a> Spec<'a> {
                 Some(wish) => own.with(wish),
                 None => own.clone(),
             };
-            let rules = Rules::new(
+            let rules = PodConstraints::new(
                 (self.affinity, near),
                 (self.anti_affinity, away),
                 (even.copied(), self.namespace),
@@ -228,19 +230,19 @@ impl<'a> Problem<'a> {
             .iter()
             .filter_map(|pod| mounts(pod))
             .flat_map(|it| &it.attached);
-        let axes = Axes::of(requests.chain(attached));
+        let axes = ResourceIndex::of(requests.chain(attached));
         let mut sorted: Vec<&'a Pod> = pods.to_vec();
         if !sorted.is_sorted_by(|one, other| one.key < other.key) {
             sorted.sort_by(|one, other| one.key.cmp(&other.key));
         }
-        let mut builder = Builder::default();
-        let mut defaults = Defaults::new(snapshot);
+        let mut builder = ProblemBuilder::default();
+        let mut defaults = DefaultConstraints::new(snapshot);
         let policy = snapshot.cluster.scheduling.preferences;
         let keyed: Vec<(usize, usize)> = sorted
             .iter()
             .map(|pod| {
                 let labels = builder.labels(pod);
-                let spec = Spec::of(pod, mounts(pod), defaults.of(pod, labels));
+                let spec = PodShapeKey::of(pod, mounts(pod), defaults.of(pod, labels));
                 (builder.spec(spec, pod, policy, &defaults), labels)
             })
             .collect();
@@ -254,7 +256,7 @@ impl<'a> Problem<'a> {
             builder.groups.key(&term.topology_key);
         }
         let signatures = builder.signatures(snapshot);
-        builder.agents = Agents::new(
+        builder.agents = ConstrainedDaemons::new(
             snapshot,
             &builder.groups,
             (&builder.members, &builder.rules),
@@ -291,12 +293,12 @@ impl<'a> Problem<'a> {
     }
 
     /// What pods of a kind ask of a node.
-    pub(super) fn wants_of(&self, kind: usize) -> &Wants<'a> {
+    pub(super) fn wants_of(&self, kind: usize) -> &NodeRequirements<'a> {
         &self.wants[self.kinds[kind].wants]
     }
 
     /// What pods of a kind ask of each other's places.
-    pub(super) fn rules_of(&self, kind: usize) -> &Rules {
+    pub(super) fn rules_of(&self, kind: usize) -> &PodConstraints {
         &self.rules[self.kinds[kind].rules]
     }
 
@@ -335,43 +337,43 @@ impl<'a> Problem<'a> {
 
 /// What is left of a spec when some of its wishes have given way: wants, rules, and wants without
 /// wishes and volumes.
-type Level = (usize, usize, usize);
+type RelaxationLevel = (usize, usize, usize);
 
 /// Gives ordinals to what tells pods apart. Pods come by key, so that most are like the one before.
 /// All others are looked for in order, not by hashes: what they ask for is of many pieces, which
 /// take longer to hash than to compare, and whatever pods say, each is held against no more of the
 /// others than the logarithm of their number.
 #[derive(Default)]
-struct Builder<'a> {
-    specs: BTreeMap<Spec<'a>, usize>,
-    last_spec: Option<(Spec<'a>, usize)>,
+struct ProblemBuilder<'a> {
+    specs: BTreeMap<PodShapeKey<'a>, usize>,
+    last_spec: Option<(PodShapeKey<'a>, usize)>,
     /// What a spec asks for, wish by wish.
-    levels: Vec<Vec<Level>>,
-    wants: Vec<Wants<'a>>,
-    rules: Vec<Rules>,
-    groups: Groups,
+    levels: Vec<Vec<RelaxationLevel>>,
+    wants: Vec<NodeRequirements<'a>>,
+    rules: Vec<PodConstraints>,
+    groups: PodGroups,
     label_sets: BTreeMap<(&'a str, &'a Labels), usize>,
     last_labels: usize,
     /// The same by ordinal.
     by_labels: Vec<(&'a str, &'a Labels)>,
     members: Vec<Vec<bool>>,
-    agents: Agents<'a>,
-    kinds: Vec<Kind>,
+    agents: ConstrainedDaemons<'a>,
+    kinds: Vec<ConstraintClass>,
     known: BTreeMap<(usize, usize), usize>,
     known_wants: BTreeMap<WantsKey<'a>, usize>,
-    known_rules: BTreeMap<Rules, usize>,
-    known_company: BTreeMap<(usize, Company), usize>,
+    known_rules: BTreeMap<PodConstraints, usize>,
+    known_company: BTreeMap<(usize, DaemonRequirements), usize>,
 }
 
-type WantsKey<'a> = (Vec<Requirements>, &'a [Toleration], &'a BTreeSet<Port>);
+type WantsKey<'a> = (Vec<Requirements>, &'a [Toleration], &'a BTreeSet<HostPort>);
 
-impl<'a> Builder<'a> {
+impl<'a> ProblemBuilder<'a> {
     fn spec(
         &mut self,
-        spec: Spec<'a>,
+        spec: PodShapeKey<'a>,
         pod: &'a Pod,
         policy: PreferencePolicy,
-        defaults: &Defaults<'a>,
+        defaults: &DefaultConstraints<'a>,
     ) -> usize {
         if let Some((_, known)) = self.last_spec.filter(|(last, _)| *last == spec) {
             return known;
@@ -403,11 +405,11 @@ impl<'a> Builder<'a> {
         if let Some(known) = self.known_wants.get(&key) {
             return *known;
         }
-        self.wants.push(Wants {
+        self.wants.push(NodeRequirements {
             alternatives: key.0.clone(),
             tolerations: key.1,
             ports: key.2,
-            company: Company::default(),
+            company: DaemonRequirements::default(),
         });
         self.known_wants.insert(key, self.wants.len() - 1);
         self.wants.len() - 1
@@ -447,7 +449,7 @@ impl<'a> Builder<'a> {
         let levels = self.keeping_company(spec, signature);
         for (at, ((wants, rules, bare), is_beside)) in levels.iter().enumerate() {
             let last = at + 1 == levels.len();
-            self.kinds.push(Kind {
+            self.kinds.push(ConstraintClass {
                 wants: *wants,
                 bare: *bare,
                 rules: *rules,
@@ -461,10 +463,10 @@ impl<'a> Builder<'a> {
     }
 }
 
-impl Builder<'_> {
+impl ProblemBuilder<'_> {
     /// The levels of a spec, with what its pods ask of daemons; and each once more, relying on
     /// daemons, where these are whom its pods must be near.
-    fn keeping_company(&mut self, spec: usize, signature: usize) -> Vec<(Level, bool)> {
+    fn keeping_company(&mut self, spec: usize, signature: usize) -> Vec<(RelaxationLevel, bool)> {
         let levels = self.levels[spec].clone();
         if self.agents.len() == 0 {
             return levels.into_iter().map(|own| (own, false)).collect();
@@ -484,18 +486,18 @@ impl Builder<'_> {
         all
     }
 
-    fn in_company(&mut self, wants: usize, company: Company) -> usize {
+    fn in_company(&mut self, wants: usize, company: DaemonRequirements) -> usize {
         let own = &self.wants[wants];
-        let clashes = |ports: &BTreeSet<Port>| clash(own.ports, ports);
+        let clashes = |ports: &BTreeSet<HostPort>| clash(own.ports, ports);
         let evading = self.agents.evading(&company, clashes);
-        if company == Company::default() && evading.is_empty() {
+        if company == DaemonRequirements::default() && evading.is_empty() {
             return wants;
         }
         let mut alternatives = own.alternatives.clone();
         for evading in evading {
             alternatives.extend(own.alternatives.iter().map(|own| own.with(&evading)));
         }
-        let own = Wants {
+        let own = NodeRequirements {
             alternatives,
             company: company.clone(),
             ..*own
@@ -512,11 +514,11 @@ impl Builder<'_> {
 /// Pods with their kinds, by key, in classes: those that ask for most first.
 fn classes<'a>(
     pods: impl Iterator<Item = (&'a Pod, usize)>,
-    axes: &Axes,
+    axes: &ResourceIndex,
     snapshot: &Snapshot<'_>,
-) -> Vec<Class<'a>> {
+) -> Vec<PodClass<'a>> {
     let mut known: BTreeMap<(usize, Vec<i64>, i32), usize> = BTreeMap::new();
-    let mut all: Vec<Class<'a>> = Vec::new();
+    let mut all: Vec<PodClass<'a>> = Vec::new();
     // Most pods are like the one before.
     let mut last: Option<((usize, i32, &Resources), usize)> = None;
     for (pod, kind) in pods {
@@ -536,8 +538,8 @@ fn classes<'a>(
         last = mounts.is_none().then_some((own, class));
     }
     all.sort_by(|one, other| {
-        let size = |class: &Class<'_>| (class.demand[0], class.demand[1]);
-        let first = |class: &Class<'a>| -> &'a PodKey { &class.pods[0].key };
+        let size = |class: &PodClass<'_>| (class.demand[0], class.demand[1]);
+        let first = |class: &PodClass<'a>| -> &'a PodKey { &class.pods[0].key };
         size(other)
             .cmp(&size(one))
             .then_with(|| first(one).cmp(first(other)))
@@ -545,13 +547,13 @@ fn classes<'a>(
     all
 }
 
-fn class_of<'a>(kind: usize, demand: Vec<i64>, priority: i32) -> Class<'a> {
+fn class_of<'a>(kind: usize, demand: Vec<i64>, priority: i32) -> PodClass<'a> {
     #[expect(
         clippy::cast_precision_loss,
         reason = "only for estimates; what fits is decided with integers"
     )]
     let per_unit = demand.iter().map(|amount| 1.0 / *amount as f64).collect();
-    Class {
+    PodClass {
         kind,
         demand,
         per_unit,
@@ -562,7 +564,7 @@ fn class_of<'a>(kind: usize, demand: Vec<i64>, priority: i32) -> Class<'a> {
 
 /// Whether two host ports cannot be bound on one host: same protocol and number, and the same
 /// address or all addresses on either side. Source: spec/scheduling.md §2.11.
-pub(super) fn meet(one: &Port, other: &Port) -> bool {
+pub(super) fn meet(one: &HostPort, other: &HostPort) -> bool {
     let everywhere = |address: &str| matches!(address, "" | "0.0.0.0" | "::");
     one.0 == other.0
         && one.2 == other.2
@@ -570,7 +572,7 @@ pub(super) fn meet(one: &Port, other: &Port) -> bool {
 }
 
 /// Whether two sets of host ports cannot be bound on one host.
-pub(super) fn clash(one: &BTreeSet<Port>, other: &BTreeSet<Port>) -> bool {
+pub(super) fn clash(one: &BTreeSet<HostPort>, other: &BTreeSet<HostPort>) -> bool {
     one.iter().any(|a| other.iter().any(|b| meet(a, b)))
 }
 

@@ -24,7 +24,7 @@ pub(super) const PLACES_TOLD: usize = 5;
 
 /// What stopped a pod, with the nearest miss where there is a number to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Miss {
+pub enum RejectionDetail {
     /// There is no number to it: words alone.
     Told(String),
     /// Its priority is too low to cause nodes to be made.
@@ -71,7 +71,7 @@ pub enum Miss {
     /// No type has enough.
     Resources {
         /// What the nearest type is short of.
-        short: Vec<Short>,
+        short: Vec<ResourceShortfall>,
         /// The type that has most of it; none where daemons alone are too much for every type.
         nearest: Option<TypeName>,
         /// How many types it was chosen from: those with enough of everything else, if there are
@@ -138,7 +138,7 @@ pub enum Miss {
         /// Those of them where every rule holds.
         open: usize,
         /// The rules, the first few.
-        rules: Vec<Rule>,
+        rules: Vec<TopologyRuleDetail>,
     },
     /// Its rules about other pods may hold, once it is known where nodes are that are to come.
     Unsettled {
@@ -152,7 +152,7 @@ pub enum Miss {
 
 /// A resource that a type is short of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Short {
+pub struct ResourceShortfall {
     /// Its name.
     pub name: String,
     /// What is asked for; `cpu` in thousandths.
@@ -188,7 +188,7 @@ impl RuleKind {
 
 /// A rule about other pods' places, and what stands in the way of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rule {
+pub struct TopologyRuleDetail {
     /// Its kind.
     pub kind: RuleKind,
     /// The labels whose values are places.
@@ -201,12 +201,12 @@ pub struct Rule {
     pub pods: u64,
     /// Where the pods are that it speaks of; where pods are spread, the emptiest places. The first
     /// few.
-    pub places: Vec<Place>,
+    pub places: Vec<DomainDetail>,
 }
 
 /// A place of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct DomainDetail {
     /// The value of the label.
     pub name: String,
     /// How many of the pods that the rule speaks of are there.
@@ -215,7 +215,7 @@ pub struct Place {
     pub is_reachable: bool,
 }
 
-impl Miss {
+impl RejectionDetail {
     /// Words alone.
     pub fn told(text: &str) -> Self {
         Self::Told(shortened(text, TEXT_MAX))
@@ -271,7 +271,7 @@ pub fn shown(name: &str, amount: i64) -> String {
         .to_owned()
 }
 
-impl Display for Miss {
+impl Display for RejectionDetail {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Told(text) => f.write_str(text),
@@ -415,12 +415,13 @@ fn apart(f: &mut Formatter<'_>, types: usize, daemon: &str) -> fmt::Result {
 
 fn resources(
     f: &mut Formatter<'_>,
-    short: &[Short],
+    short: &[ResourceShortfall],
     nearest: Option<&TypeName>,
     types: usize,
 ) -> fmt::Result {
-    let list = |amount: fn(&Short) -> i64| {
-        let one = |own: &Short| format!("{} {}", own.name, shown(&own.name, amount(own)));
+    let list = |amount: fn(&ResourceShortfall) -> i64| {
+        let one =
+            |own: &ResourceShortfall| format!("{} {}", own.name, shown(&own.name, amount(own)));
         short.iter().map(one).collect::<Vec<_>>().join(", ")
     };
     write!(f, "needs {}; ", list(|own| own.asked))?;
@@ -442,7 +443,11 @@ fn resources(
     }
 }
 
-fn places(f: &mut Formatter<'_>, (reachable, open): (usize, usize), rules: &[Rule]) -> fmt::Result {
+fn places(
+    f: &mut Formatter<'_>,
+    (reachable, open): (usize, usize),
+    rules: &[TopologyRuleDetail],
+) -> fmt::Result {
     match open {
         0 => f.write_str("nodes could be made, but none where its rules hold: ")?,
         _ => write!(
@@ -477,7 +482,7 @@ fn unsettled(f: &mut Formatter<'_>, count: usize, hosts: &[String]) -> fmt::Resu
     }
 }
 
-impl Display for Rule {
+impl Display for TopologyRuleDetail {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let keys = self.keys.join(" and ");
         match self.kind {
@@ -497,7 +502,7 @@ impl Display for Rule {
             _ if self.pods == 0 => return f.write_str(" holds nowhere, for there is no such pod"),
             _ => return write!(f, " holds on no new node ({} such pods)", self.pods),
         }
-        let one = |place: &Place| {
+        let one = |place: &DomainDetail| {
             let reach = if place.is_reachable {
                 ""
             } else {
@@ -512,7 +517,7 @@ impl Display for Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::{Miss, PART_MAX, TEXT_MAX, part, shown};
+    use super::{PART_MAX, RejectionDetail, TEXT_MAX, part, shown};
 
     #[test]
     fn texts_of_elsewhere_are_bounded_and_on_one_line() {
@@ -521,8 +526,11 @@ mod tests {
         assert!(text.starts_with("a [31m  xxx"), "{text}");
         assert_eq!(text.chars().count(), PART_MAX + 1);
         assert!(text.ends_with('…'));
-        assert_eq!(Miss::told(&wild).text().chars().count(), TEXT_MAX + 1);
-        let gang = Miss::Gang {
+        assert_eq!(
+            RejectionDetail::told(&wild).text().chars().count(),
+            TEXT_MAX + 1
+        );
+        let gang = RejectionDetail::Gang {
             name: wild,
             placed: 1,
             least: 2,

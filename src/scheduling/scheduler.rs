@@ -16,22 +16,22 @@ use std::ops::Range;
 use jiff::Timestamp;
 
 use crate::model::taint::Effect;
-use crate::scheduling::domains::distribute::{Asked, distribute};
-use crate::scheduling::packing::Order;
+use crate::scheduling::domains::distribute::{DomainDemand, distribute};
+use crate::scheduling::packing::PackingInput;
 use crate::scheduling::packing::best_value::{STEPS_MAX, best_draft};
-use crate::scheduling::packing::context::{Ground, Opened, Packed};
-use crate::scheduling::packing::existing_nodes::Rooms;
-use crate::scheduling::packing::fill_bin::{Lot, Queues};
+use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
+use crate::scheduling::packing::existing_nodes::ExistingNodes;
+use crate::scheduling::packing::fill_bin::{FillQueues, ItemGroup};
 use crate::scheduling::packing::initial_topology::{add_cells, add_claim, count_crew, sure_crew};
 use crate::scheduling::packing::launch_options::Ledgers;
-use crate::scheduling::packing::offering_cache::Market;
+use crate::scheduling::packing::offering_cache::OfferingCache;
 use crate::scheduling::problem::pod_constraints::HOST;
-use crate::scheduling::problem::{Class, Problem};
-use crate::scheduling::supply::min_values::{Variety, widen};
-use crate::scheduling::supply::node_template::Shelf;
-use crate::scheduling::topology::Check;
-use crate::scheduling::topology::topology_state::Board;
-use crate::state::snapshot::{Room, Snapshot};
+use crate::scheduling::problem::{PodClass, Problem};
+use crate::scheduling::supply::min_values::{MinValues, widen};
+use crate::scheduling::supply::node_template::NodeTemplate;
+use crate::scheduling::topology::TopologyCheck;
+use crate::scheduling::topology::topology_state::TopologyState;
+use crate::state::snapshot::{ExistingNode, Snapshot};
 
 /// Drafts of one round: a draft moves claims to smaller types at its end, which may free some of
 /// the limits for pods that it left.
@@ -42,12 +42,12 @@ pub(super) fn shelves<'a>(
     problem: &Problem<'_>,
     snapshot: &Snapshot<'a>,
     now: Timestamp,
-) -> Vec<Shelf<'a>> {
+) -> Vec<NodeTemplate<'a>> {
     let pools = snapshot.cluster.pools.iter();
     let mut pools: Vec<_> = pools.filter(|pool| pool.replicas.is_none()).collect();
     pools.sort_by(|one, other| (!one.weight, &one.name).cmp(&(!other.weight, &other.name)));
     let shelf = |pool| {
-        let mut shelf = Shelf::new(pool, problem, snapshot, now);
+        let mut shelf = NodeTemplate::new(pool, problem, snapshot, now);
         widen(&mut shelf, snapshot.cluster.scheduling.min_values);
         shelf
     };
@@ -56,11 +56,11 @@ pub(super) fn shelves<'a>(
 
 /// Packs all classes. `board` has the rooms, in their order, and what is on them.
 pub(super) fn pack<'g, 'p, 'a>(
-    ground: &'g Ground<'p, 'a>,
-    rooms: &'p [&'p Room],
+    ground: &'g PackingContext<'p, 'a>,
+    rooms: &'p [&'p ExistingNode],
     snapshot: &Snapshot<'_>,
-    board: Board<'p>,
-) -> Packer<'g, 'p, 'a> {
+    board: TopologyState<'p>,
+) -> Scheduler<'g, 'p, 'a> {
     let (mut packer, sites) = begin(ground, rooms, snapshot, board);
     packer.finish(&sites);
     packer
@@ -68,18 +68,18 @@ pub(super) fn pack<'g, 'p, 'a>(
 
 /// What fits the rooms is placed; nothing is opened yet. The sites are those of the cells.
 pub(super) fn begin<'g, 'p, 'a>(
-    ground: &'g Ground<'p, 'a>,
-    rooms: &'p [&'p Room],
+    ground: &'g PackingContext<'p, 'a>,
+    rooms: &'p [&'p ExistingNode],
     snapshot: &Snapshot<'_>,
-    board: Board<'p>,
-) -> (Packer<'g, 'p, 'a>, Vec<usize>) {
+    board: TopologyState<'p>,
+) -> (Scheduler<'g, 'p, 'a>, Vec<usize>) {
     let problem = ground.problem;
     let cutoff = snapshot.cluster.scheduling.priority_cutoff;
-    let calls = |class: &Class<'_>| cutoff.is_none_or(|least| class.priority >= least);
-    let mut packer = Packer {
+    let calls = |class: &PodClass<'_>| cutoff.is_none_or(|least| class.priority >= least);
+    let mut packer = Scheduler {
         ground,
-        rooms: Rooms::new(problem, rooms),
-        market: Market::new(ground),
+        rooms: ExistingNodes::new(problem, rooms),
+        market: OfferingCache::new(ground),
         kinds: problem.classes.iter().map(|class| class.kind).collect(),
         board,
         counted: 0,
@@ -89,9 +89,9 @@ pub(super) fn begin<'g, 'p, 'a>(
         varieties: ground
             .shelves
             .iter()
-            .map(|shelf| Variety::of(shelf, ground.scheduling.min_values))
+            .map(|shelf| MinValues::of(shelf, ground.scheduling.min_values))
             .collect(),
-        packed: Packed {
+        packed: PackingState {
             ledgers: Ledgers::new(ground.shelves, snapshot),
             shelves: ground.shelves,
             placed: Vec::new(),
@@ -113,14 +113,14 @@ pub(super) fn begin<'g, 'p, 'a>(
 }
 
 /// Pods of a class that wait for a node, in a cell if their place matters.
-type Waiting = (usize, Option<usize>, u64);
+type PendingPods = (usize, Option<usize>, u64);
 
 /// Pools of one weight that are tried as the first for all, and pods that are tried with them.
 const RIVALS_MAX: usize = 4;
 const CONTESTED_MAX: u64 = 2_000;
 
 /// Pools of one weight, heaviest first.
-pub(super) fn tiers(shelves: &[Shelf<'_>]) -> Vec<Range<usize>> {
+pub(super) fn tiers(shelves: &[NodeTemplate<'_>]) -> Vec<Range<usize>> {
     let alike = shelves.chunk_by(|one, other| one.pool.weight == other.pool.weight);
     let mut from = 0;
     alike
@@ -133,15 +133,15 @@ pub(super) fn tiers(shelves: &[Shelf<'_>]) -> Vec<Range<usize>> {
 
 /// A packing in the making.
 #[derive(Clone)]
-pub(super) struct Packer<'g, 'p, 'a> {
-    pub(super) ground: &'g Ground<'p, 'a>,
+pub(super) struct Scheduler<'g, 'p, 'a> {
+    pub(super) ground: &'g PackingContext<'p, 'a>,
     /// What comes of it.
-    pub(super) packed: Packed<'p, 'a>,
-    pub(super) rooms: Rooms<'p>,
-    pub(super) market: Market<'g, 'p, 'a>,
+    pub(super) packed: PackingState<'p, 'a>,
+    pub(super) rooms: ExistingNodes<'p>,
+    pub(super) market: OfferingCache<'g, 'p, 'a>,
     /// What every class has come to be, wish by wish.
     pub(super) kinds: Vec<usize>,
-    pub(super) board: Board<'p>,
+    pub(super) board: TopologyState<'p>,
     /// How many claims are on the board.
     pub(super) counted: usize,
     /// How many of these have the sites that follow those of the rooms; [`retry`](Self::retry)
@@ -152,16 +152,16 @@ pub(super) struct Packer<'g, 'p, 'a> {
     /// Whether pods of a class are worth a node.
     pub(super) calls: Vec<bool>,
     /// The variety that each pool wants.
-    pub(super) varieties: Vec<Variety<'p>>,
+    pub(super) varieties: Vec<MinValues<'p>>,
 }
 
-impl<'p, 'a> Packer<'_, 'p, 'a> {
+impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     /// Lets the places exist that pods which are spread can reach: a node may be made there.
     pub(super) fn open_cells(&mut self, sites: &[usize]) {
         let ground = self.ground;
         for (kind, checks) in ground.topology.checks.iter().enumerate() {
             for check in checks {
-                let Check::Even { tally, .. } = check else {
+                let TopologyCheck::Even { tally, .. } = check else {
                     continue;
                 };
                 for cell in self.market.reach(ground.problem.kinds[kind].wants, true) {
@@ -220,7 +220,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
 
     /// What [`distribute`] has to know of the pods of a class that wait: their number, and the
     /// cells that have a node for one of them.
-    fn asked(&mut self, (class, kind): (usize, usize), pods: u64, relaxed: bool) -> Asked {
+    fn asked(&mut self, (class, kind): (usize, usize), pods: u64, relaxed: bool) -> DomainDemand {
         let ground = self.ground;
         let wants = ground.problem.kinds[kind].wants;
         let demand = &ground.problem.classes[class].demand;
@@ -235,7 +235,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
         let crews = counted
             .map(|own| sure_crew(ground, own.0).to_vec())
             .collect();
-        Asked {
+        DomainDemand {
             class,
             kind,
             pods,
@@ -256,7 +256,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
         self.count_claims();
         self.market.heed(&self.packed.ledgers);
         let ground = self.ground;
-        let mut waiting: Vec<Waiting> = Vec::new();
+        let mut waiting: Vec<PendingPods> = Vec::new();
         let mut asked = Vec::new();
         for class in classes {
             let kind = self.kinds[*class];
@@ -312,12 +312,12 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
 
     /// Pools of one weight: pods go to that which is cheapest for them or, where they are few, all
     /// to one pool first if that is cheaper still.
-    fn compete(&mut self, waiting: &mut Vec<Waiting>, tier: Range<usize>, deal: (usize, bool)) {
+    fn compete(&mut self, waiting: &mut Vec<PendingPods>, tier: Range<usize>, deal: (usize, bool)) {
         let ranked = waiting
             .iter()
             .map(|own| self.ranked(*own, tier.clone(), deal.1));
         let ranked: Vec<Vec<usize>> = ranked.collect();
-        let contested = |(own, pools): (&Waiting, &Vec<usize>)| pools.len() > 1 && own.2 > 0;
+        let contested = |(own, pools): (&PendingPods, &Vec<usize>)| pools.len() > 1 && own.2 > 0;
         let contested = waiting.iter().zip(&ranked).any(contested);
         let pods: u64 = waiting.iter().map(|own| own.2).sum();
         if !contested || tier.len() > RIVALS_MAX || pods > CONTESTED_MAX {
@@ -325,7 +325,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
             return;
         }
         let before = self.packed.clone();
-        let mut best: Option<((u64, f64), Packed<'p, 'a>, Vec<Waiting>)> = None;
+        let mut best: Option<((u64, f64), PackingState<'p, 'a>, Vec<PendingPods>)> = None;
         let mut tried: Vec<Vec<Vec<usize>>> = Vec::new();
         for first in std::iter::once(None).chain(tier.map(Some)) {
             let mut ranked = ranked.clone();
@@ -355,7 +355,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
 
     /// The pools of a tier that have something for pods that wait, the cheapest for each of them
     /// first.
-    fn ranked(&mut self, own: Waiting, tier: Range<usize>, relaxed: bool) -> Vec<usize> {
+    fn ranked(&mut self, own: PendingPods, tier: Range<usize>, relaxed: bool) -> Vec<usize> {
         let (class, cell, pods) = own;
         let wanted = (
             self.ground.problem.kinds[self.kinds[class]].wants,
@@ -381,7 +381,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
     /// Opens claims for what waits, from the pools of each in this order.
     fn sell(
         &mut self,
-        waiting: &mut [Waiting],
+        waiting: &mut [PendingPods],
         ranked: &[Vec<usize>],
         (alternatives, relaxed): (usize, bool),
     ) {
@@ -402,7 +402,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
     /// lessened by what is packed.
     fn open_round(
         &mut self,
-        (waiting, asked): (&mut [Waiting], &[Option<usize>]),
+        (waiting, asked): (&mut [PendingPods], &[Option<usize>]),
         shelf: usize,
         (alternative, relaxed): (usize, bool),
     ) {
@@ -424,7 +424,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
             };
             let own = &ground.problem.classes[*class];
             let shares = &ground.hosts.shares[kind];
-            self.packed.lots.push(Lot {
+            self.packed.lots.push(ItemGroup {
                 class: *class,
                 kind,
                 demand: &own.demand,
@@ -455,7 +455,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
     fn pack_lots(&mut self, stock: &mut Vec<u64>, shelf: usize) {
         let mut steps = 0;
         let waiting: Vec<usize> = (0..stock.len()).filter(|lot| stock[*lot] > 0).collect();
-        let all = Queues::of(waiting.iter().copied());
+        let all = FillQueues::of(waiting.iter().copied());
         for at in 0..self.packed.opened.len() {
             let opened = &self.packed.opened[at];
             if opened.shelf != shelf || opened.gone || steps > STEPS_MAX {
@@ -464,7 +464,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
             let order = self.order(shelf, stock);
             let shut = |lot: &usize| at < self.known_sites && !self.may_top_up(*lot, at);
             let open = || waiting.iter().copied().filter(|lot| !shut(lot));
-            let open = waiting.iter().any(shut).then(|| Queues::of(open()));
+            let open = waiting.iter().any(shut).then(|| FillQueues::of(open()));
             let own = open.as_ref().unwrap_or(&all);
             let more = order.top_up(&self.packed.opened[at].claim, (own, stock), &mut steps);
             for (lot, count) in &more {
@@ -480,7 +480,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
                 break;
             }
             let opened = draft.claims.into_iter();
-            let opened = opened.map(|claim| Opened {
+            let opened = opened.map(|claim| OpenedNode {
                 shelf,
                 claim,
                 gone: false,
@@ -498,15 +498,15 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
         let (topology, site) = (self.ground.topology, self.packed.rooms + at);
         let mut checks = topology.checks[self.packed.lots[lot].kind].iter();
         checks.all(|check| match check {
-            Check::Even { tally, .. } if topology.tallies[*tally].key() == HOST => {
+            TopologyCheck::Even { tally, .. } if topology.tallies[*tally].key() == HOST => {
                 self.board.may_hold(check, site)
             }
             _ => true,
         })
     }
 
-    pub(super) fn order<'o>(&'o self, shelf: usize, stock: &'o [u64]) -> Order<'o> {
-        Order {
+    pub(super) fn order<'o>(&'o self, shelf: usize, stock: &'o [u64]) -> PackingInput<'o> {
+        PackingInput {
             lots: &self.packed.lots,
             shelf: &self.ground.shelves[shelf],
             variety: &self.varieties[shelf],
@@ -519,7 +519,7 @@ impl<'p, 'a> Packer<'_, 'p, 'a> {
     }
 }
 
-impl<'p> Packer<'_, 'p, '_> {
+impl<'p> Scheduler<'_, 'p, '_> {
     /// Puts claims on the board that are not on it yet, with their pods.
     fn count_claims(&mut self) {
         if self.ground.topology.tallies.is_empty() {

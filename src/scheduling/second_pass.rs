@@ -1,25 +1,25 @@
 //! A second chance for pods that had no turn, once it is known where all others are.
 //! It must not know how the first packing came about.
 
-use crate::scheduling::packing::Claim;
-use crate::scheduling::packing::context::Opened;
-use crate::scheduling::packing::existing_nodes::Turn;
-use crate::scheduling::packing::fill_bin::Lot;
+use crate::scheduling::packing::PackedNode;
+use crate::scheduling::packing::context::OpenedNode;
+use crate::scheduling::packing::existing_nodes::PlacementStep;
+use crate::scheduling::packing::fill_bin::ItemGroup;
 use crate::scheduling::packing::initial_topology::{add_cells, cell_of, claim_passes, crew_of};
 use crate::scheduling::packing::launch_options::{Scratch, offerings, sum};
-use crate::scheduling::scheduler::Packer;
-use crate::scheduling::supply::min_values::Variety;
-use crate::scheduling::topology::topology_state::{Board, Pass};
+use crate::scheduling::scheduler::Scheduler;
+use crate::scheduling::supply::min_values::MinValues;
+use crate::scheduling::topology::topology_state::{Match, TopologyState};
 
 /// Steps for pods that are left when all others have their turn, each a type looked at for one
 /// claim, or a room for one class.
 const REST_MAX: u64 = 20_000_000;
 
-impl<'p> Packer<'_, 'p, '_> {
+impl<'p> Scheduler<'_, 'p, '_> {
     /// Makes nodes for pods that had no turn, now that it is known where all others are: `board`
     /// has every host and all that was bound. They are spread over places where nodes could be, or
     /// else only where there are any. Says whether that gave any a place.
-    pub(super) fn retry(&mut self, board: Board<'p>, spreads_further: bool) -> bool {
+    pub(super) fn retry(&mut self, board: TopologyState<'p>, spreads_further: bool) -> bool {
         let problem = self.ground.problem;
         let hard = |class: &usize| problem.without_wishes(problem.classes[*class].kind);
         let left = (0..problem.classes.len()).filter(|class| self.packed.left[*class] > 0);
@@ -49,7 +49,7 @@ impl<'p> Packer<'_, 'p, '_> {
         let ground = self.ground;
         let mut scratch = Scratch::default();
         for (shelf, own) in ground.shelves.iter().enumerate() {
-            let variety = Variety::of(own, ground.scheduling.min_values);
+            let variety = MinValues::of(own, ground.scheduling.min_values);
             if variety.is_empty() {
                 continue;
             }
@@ -90,8 +90,8 @@ impl<'p> Packer<'_, 'p, '_> {
     /// unless some are gone again (`everyone`).
     pub(super) fn place_rest(
         &mut self,
-        turns: &mut Vec<Turn>,
-        board: &mut Board<'_>,
+        turns: &mut Vec<PlacementStep>,
+        board: &mut TopologyState<'_>,
         everyone: bool,
     ) {
         let mut steps = 0;
@@ -127,28 +127,33 @@ impl<'p> Packer<'_, 'p, '_> {
     /// Whether the board still counts the site of a claim correctly once the claim has one more
     /// pod, which may change its type and labels: its daemons, and the filters of spreads that it
     /// passes.
-    fn is_same_site(&self, (shelf, claim): (usize, &Claim), joined: &Claim) -> bool {
+    fn is_same_site(&self, (shelf, claim): (usize, &PackedNode), joined: &PackedNode) -> bool {
         let ground = self.ground;
         let known = (&self.packed.lots[..], &self.market.rows[..]);
-        let opened = |claim: &Claim| Opened {
+        let opened = |claim: &PackedNode| OpenedNode {
             shelf,
             claim: claim.clone(),
             gone: false,
         };
         let (before, after) = (opened(claim), opened(joined));
-        let cell = |own: &Opened| cell_of(&self.packed.lots, own);
+        let cell = |own: &OpenedNode| cell_of(&self.packed.lots, own);
         let pass = |filter, own| claim_passes(ground, filter, known, (own, cell(own)));
         let mut filters = 0..ground.topology.filters.len();
         // The board allows for both answers where a site may pass.
         let holds = |filter| {
             let before = pass(filter, &before);
-            before == Pass::Maybe || before == pass(filter, &after)
+            before == Match::Maybe || before == pass(filter, &after)
         };
         filters.all(holds) && crew_of(ground, known, &before) == crew_of(ground, known, &after)
     }
 
     /// Puts one more pod of a class onto a claim, if its rules and those of others allow it.
-    fn join(&mut self, class: usize, at: usize, board: &mut Board<'_>) -> Option<Turn> {
+    fn join(
+        &mut self,
+        class: usize,
+        at: usize,
+        board: &mut TopologyState<'_>,
+    ) -> Option<PlacementStep> {
         let ground = self.ground;
         let own = &ground.problem.classes[class];
         let kind = ground.problem.without_wishes(own.kind);
@@ -176,7 +181,7 @@ impl<'p> Packer<'_, 'p, '_> {
             let Some(row) = self.market.row_of_kind(kind, key) else {
                 continue;
             };
-            self.packed.lots.push(Lot {
+            self.packed.lots.push(ItemGroup {
                 class,
                 kind,
                 demand: &own.demand,
@@ -192,7 +197,7 @@ impl<'p> Packer<'_, 'p, '_> {
             let claim = &self.packed.opened[at].claim;
             let joined = order.joined_last(claim, (lot, own_ports), &ledger);
             // Who is not worth a node is not worth a dearer one.
-            let worth = |joined: &Claim| {
+            let worth = |joined: &PackedNode| {
                 let cheap = self.calls[class] || joined.price <= claim.price;
                 cheap && self.is_same_site((shelf, claim), joined)
             };
@@ -204,7 +209,7 @@ impl<'p> Packer<'_, 'p, '_> {
                 self.packed.opened[at].claim = joined;
                 self.packed.left[class] -= 1;
                 board.bind(kind, site, 1);
-                return Some(Turn {
+                return Some(PlacementStep {
                     class,
                     site,
                     pods: 1,

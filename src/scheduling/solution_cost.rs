@@ -5,7 +5,7 @@ use foldhash::HashMap;
 
 use crate::model::id::PodKey;
 use crate::model::pod::Pod;
-use crate::scheduling::packing::context::Packed;
+use crate::scheduling::packing::context::PackingState;
 use crate::scheduling::problem::Problem;
 use crate::scheduling::{Solution, queue};
 
@@ -14,30 +14,30 @@ pub type Size = (i64, i64);
 
 /// What a solution comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Weight {
+pub struct SolutionCost {
     /// The nodes to be made.
-    pub bought: Vec<Bought>,
+    pub bought: Vec<NodePurchase>,
     /// Pods with no answer.
     pub left: Vec<PodKey>,
 }
 
 /// A node to be made.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bought {
+pub struct NodePurchase {
     /// What it costs at least, in $/h.
     pub price: f64,
     /// Its pods by what they ask for, and how many ask for that.
     pub pods: Vec<(Size, u64)>,
 }
 
-impl Weight {
-    pub(super) fn new(problem: &Problem<'_>, packed: &Packed<'_, '_>) -> Self {
+impl SolutionCost {
+    pub(super) fn new(problem: &Problem<'_>, packed: &PackingState<'_, '_>) -> Self {
         let size = |lot: usize| {
             let demand = packed.lots[lot].demand;
             (demand[0], demand[1])
         };
         let opened = packed.opened.iter().filter(|own| !own.gone);
-        let bought = opened.map(|own| Bought {
+        let bought = opened.map(|own| NodePurchase {
             price: own.claim.price,
             pods: own
                 .claim
@@ -66,7 +66,7 @@ impl Weight {
             let own = &pods.get(key)?.requests;
             Some(((own.cpu_milli.max(0), own.memory.max(0)), 1))
         };
-        let bought = solution.claims.iter().map(|claim| Bought {
+        let bought = solution.claims.iter().map(|claim| NodePurchase {
             price: claim
                 .offerings
                 .first()

@@ -16,30 +16,30 @@ use crate::model::labels::{POOL, ZONE};
 use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
-use crate::scheduling::diagnose::{Answer, unlimited, unsold};
+use crate::scheduling::diagnose::{Rejection, unlimited, unsold};
 use crate::scheduling::packing::launch_options;
 use crate::scheduling::packing::launch_options::{Ledger, Ledgers, Scratch};
 use crate::scheduling::problem::Problem;
-use crate::scheduling::rejection::Miss;
-use crate::scheduling::supply::min_values::{Variety, widen};
-use crate::scheduling::supply::node_template::Shelf;
-use crate::scheduling::{Code, NewClaim, Why, daemons};
+use crate::scheduling::rejection::RejectionDetail;
+use crate::scheduling::supply::min_values::{MinValues, widen};
+use crate::scheduling::supply::node_template::NodeTemplate;
+use crate::scheduling::{NewNodeClaim, PoolRejection, RejectionCode, daemons};
 use crate::state::snapshot::Snapshot;
-use crate::state::unavailable_offerings::Holds;
+use crate::state::unavailable_offerings::UnavailableOfferings;
 
 /// Nodes that are planned for one pool at once; those still missing have their turn after them.
 const AT_ONCE: usize = 500;
 
 /// What shall be there whatever pods ask for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Need {
+pub enum StaticDemand {
     /// The nodes of a static pool.
     Nodes(PoolName),
     /// The room that a buffer keeps free.
     Room(String),
 }
 
-impl fmt::Display for Need {
+impl fmt::Display for StaticDemand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nodes(pool) => write!(f, "nodes of pool {pool}"),
@@ -50,17 +50,17 @@ impl fmt::Display for Need {
 
 /// Something that shall be there and cannot be had now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Short {
+pub struct Shortfall {
     /// What it is.
-    pub need: Need,
+    pub need: StaticDemand,
     /// How much of it: nodes, or pods that there is no room for.
     pub missing: usize,
     /// Why, never empty.
-    pub reasons: Arc<[Why]>,
+    pub reasons: Arc<[PoolRejection]>,
 }
 
 /// The nodes to be made for the sake of pools' numbers, and what of them cannot be had.
-pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewClaim>, Vec<Short>) {
+pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, Vec<Shortfall>) {
     let (mut claims, mut short) = (Vec::new(), Vec::new());
     if snapshot.lacking.is_empty() {
         return (claims, short);
@@ -69,9 +69,9 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewClaim>, Vec<
     let scheduling = &snapshot.cluster.scheduling;
     let pools = snapshot.lacking.keys();
     let pools = pools.filter_map(|name| snapshot.cluster.pool(name.as_str()));
-    let shelves: Vec<Shelf<'_>> = pools
+    let shelves: Vec<NodeTemplate<'_>> = pools
         .map(|pool| {
-            let mut shelf = Shelf::new(pool, &problem, snapshot, now);
+            let mut shelf = NodeTemplate::new(pool, &problem, snapshot, now);
             widen(&mut shelf, scheduling.min_values);
             shelf
         })
@@ -83,7 +83,7 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewClaim>, Vec<
     for (at, shelf) in shelves.iter().enumerate() {
         let wanted = snapshot.lacking[&shelf.pool.name].min(AT_ONCE);
         let mut ledger = ledgers.of(at);
-        let variety = Variety::of(shelf, scheduling.min_values);
+        let variety = MinValues::of(shelf, scheduling.min_values);
         let mut shapes = Vec::new();
         while shapes.len() < wanted {
             let best = launch_options::cheapest((shelf, &variety), &[], &nothing, &ledger);
@@ -104,10 +104,10 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewClaim>, Vec<
         ledgers.put(at, ledger);
         if let Some((code, miss)) = why.or(poor) {
             let pool = Some(shelf.pool.name.clone());
-            short.push(Short {
-                need: Need::Nodes(shelf.pool.name.clone()),
+            short.push(Shortfall {
+                need: StaticDemand::Nodes(shelf.pool.name.clone()),
                 missing: missing - made.len(),
-                reasons: [Why { pool, code, miss }].into(),
+                reasons: [PoolRejection { pool, code, miss }].into(),
             });
         }
         claims.extend(made);
@@ -117,14 +117,14 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewClaim>, Vec<
 
 /// Nodes of one pool, planned as these types; and why some of them cannot be had after all.
 fn nodes(
-    shelf: &Shelf<'_>,
+    shelf: &NodeTemplate<'_>,
     planned: &[(usize, f64)],
     (nothing, snapshot): (&[i64], &Snapshot<'_>),
     ledger: &mut Ledger,
-) -> (Vec<NewClaim>, Option<Answer>) {
+) -> (Vec<NewNodeClaim>, Option<Rejection>) {
     let pool = shelf.pool;
     let scheduling = &snapshot.cluster.scheduling;
-    let variety = Variety::of(shelf, scheduling.min_values);
+    let variety = MinValues::of(shelf, scheduling.min_values);
     let mut scratch = Scratch::default();
     let mut zones = zones(pool, snapshot);
     let mut claims = Vec::with_capacity(planned.len());
@@ -145,7 +145,10 @@ fn nodes(
             *ledger = before;
             ledger.release(&shelf.shapes[*shape].limited);
             let key = key.to_owned();
-            why = Some((Code::MinValues, Miss::Values { key, least, count }));
+            why = Some((
+                RejectionCode::MinValues,
+                RejectionDetail::Values { key, least, count },
+            ));
             continue;
         }
         let there = |own: &OfferingKey| zones.get(&own.zone).copied().unwrap_or(0);
@@ -156,7 +159,7 @@ fn nodes(
         let mut labels = shelf.labels(&[]);
         let reservation = reservation.map(|own| shelf.reservations[own].labels());
         labels.extend(reservation.into_iter().flatten());
-        claims.push(NewClaim {
+        claims.push(NewNodeClaim {
             pool: pool.name.clone(),
             offerings,
             labels,
@@ -169,24 +172,24 @@ fn nodes(
 
 /// Why a pool can make no node at all, whatever is to run on it.
 pub(super) fn barren(
-    holds: &Holds,
-    shelf: &Shelf<'_>,
-    variety: &Variety<'_>,
+    holds: &UnavailableOfferings,
+    shelf: &NodeTemplate<'_>,
+    variety: &MinValues<'_>,
     ledger: &Ledger,
-) -> Answer {
+) -> Rejection {
     let shapes = &shelf.shapes;
     if let Some(fault) = shelf.fault {
-        return (Code::NodeClass, Miss::told(fault));
+        return (RejectionCode::NodeClass, RejectionDetail::told(fault));
     }
     if shapes.is_empty() {
         let text = "no instance type satisfies the pool's own requirements";
-        return (Code::Requirements, Miss::told(text));
+        return (RejectionCode::Requirements, RejectionDetail::told(text));
     }
     let fits = (0..shapes.len()).filter(|at| shapes[*at].net.is_some());
     let fits: Vec<(usize, bool)> = fits.map(|at| (at, !shapes[at].offers.is_empty())).collect();
     if fits.is_empty() {
         let text = "daemons ask for more than any of its types has";
-        return (Code::Resources, Miss::told(text));
+        return (RejectionCode::Resources, RejectionDetail::told(text));
     }
     let sold = fits.iter().filter(|(_, sold)| *sold);
     let sold: Vec<usize> = sold.map(|(at, _)| *at).collect();
@@ -198,7 +201,10 @@ pub(super) fn barren(
     match variety.shortage(shelf, would_do.clone()) {
         Some((key, least, count)) if would_do.count() > 0 => {
             let key = key.to_owned();
-            (Code::MinValues, Miss::Values { key, least, count })
+            (
+                RejectionCode::MinValues,
+                RejectionDetail::Values { key, least, count },
+            )
         }
         _ => unlimited(shelf, &sold, ledger),
     }

@@ -7,11 +7,11 @@ pub(super) mod node_counters;
 use std::collections::BTreeMap;
 
 use crate::scheduling::problem::Problem;
-use crate::scheduling::problem::pod_constraints::{Even, HOST};
+use crate::scheduling::problem::pod_constraints::{HOST, SpreadConstraint};
 
 /// What a tally counts, place by place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Tally {
+pub(super) enum DomainCounter {
     /// Pods of a group.
     Members { group: usize, key: usize },
     /// Pods that must be away from a group.
@@ -24,7 +24,7 @@ pub(super) enum Tally {
     },
 }
 
-impl Tally {
+impl DomainCounter {
     pub(super) fn key(&self) -> usize {
         match self {
             Self::Members { key, .. } | Self::Owners { key, .. } | Self::Spread { key, .. } => *key,
@@ -34,7 +34,7 @@ impl Tally {
 
 /// Which sites count for a spread: those where its pods might be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Filter {
+pub(super) struct NodeFilter {
     /// The wants whose labels a site has to satisfy; none where all do.
     pub(super) labels: Option<usize>,
     /// The wants whose tolerations have to cover its taints; none where they need not.
@@ -45,7 +45,7 @@ pub(super) struct Filter {
 
 /// What has to hold where a pod is bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Check {
+pub(super) enum TopologyCheck {
     /// The place has none of these.
     Free { tally: usize },
     /// The place does not lead the emptiest by more than the skew, the pod itself counted.
@@ -67,10 +67,10 @@ pub(super) enum Check {
 /// What every kind of pods is held against, and what it adds to.
 #[derive(Debug, Default)]
 pub(super) struct Topology {
-    pub(super) tallies: Vec<Tally>,
-    pub(super) filters: Vec<Filter>,
+    pub(super) tallies: Vec<DomainCounter>,
+    pub(super) filters: Vec<NodeFilter>,
     /// For each kind, what has to hold.
-    pub(super) checks: Vec<Vec<Check>>,
+    pub(super) checks: Vec<Vec<TopologyCheck>>,
     /// For each kind, the tallies that its pods are counted in.
     pub(super) adds: Vec<Vec<usize>>,
     /// For each daemon that matters, the tallies that its pods are counted in.
@@ -93,9 +93,9 @@ impl Topology {
             filters: BTreeMap::new(),
         };
         let checks = (0..problem.kinds.len()).map(|kind| maker.checks(kind));
-        let mut checks: Vec<Vec<Check>> = checks.collect();
+        let mut checks: Vec<Vec<TopologyCheck>> = checks.collect();
         for (group, key) in standing {
-            maker.tally(Tally::Owners {
+            maker.tally(DomainCounter::Owners {
                 group: *group,
                 key: *key,
             });
@@ -107,19 +107,19 @@ impl Topology {
         // A pod of a group keeps away from those who must be away from it.
         for (kind, own) in checks.iter_mut().enumerate() {
             for (at, tally) in tallies.iter().enumerate() {
-                if let Tally::Owners { group, .. } = tally
+                if let DomainCounter::Owners { group, .. } = tally
                     && problem.is_member(kind, *group)
                 {
-                    own.push(Check::Free { tally: at });
+                    own.push(TopologyCheck::Free { tally: at });
                 }
             }
         }
         let adds = (0..problem.kinds.len()).map(|kind| {
-            let counts = |tally: &Tally| match tally {
-                Tally::Members { group, .. } | Tally::Spread { group, .. } => {
+            let counts = |tally: &DomainCounter| match tally {
+                DomainCounter::Members { group, .. } | DomainCounter::Spread { group, .. } => {
                     problem.is_member(kind, *group)
                 }
-                Tally::Owners { group, key } => {
+                DomainCounter::Owners { group, key } => {
                     let mut own = problem.rules_of(kind).away.iter();
                     own.any(|away| away.is_hard && away.group == *group && away.key == *key)
                 }
@@ -131,11 +131,13 @@ impl Topology {
             own.map(|(at, _)| at).collect()
         });
         let crews = (0..problem.agents.len()).map(|agent| {
-            let counts = |tally: &Tally| match tally {
-                Tally::Members { group, .. } | Tally::Spread { group, .. } => {
+            let counts = |tally: &DomainCounter| match tally {
+                DomainCounter::Members { group, .. } | DomainCounter::Spread { group, .. } => {
                     problem.agents.is_member(agent, *group)
                 }
-                Tally::Owners { group, key } => problem.agents.is_away(agent, (*group, *key)),
+                DomainCounter::Owners { group, key } => {
+                    problem.agents.is_away(agent, (*group, *key))
+                }
             };
             let all = tallies.iter().enumerate();
             let own = all.filter(|(_, tally)| counts(tally));
@@ -154,7 +156,7 @@ impl Topology {
     /// Whether pods of a kind have to be spread: they are bound before those that need not.
     pub(super) fn is_early(&self, kind: usize) -> bool {
         let mut checks = self.checks[kind].iter();
-        checks.any(|check| matches!(check, Check::Even { .. }))
+        checks.any(|check| matches!(check, TopologyCheck::Even { .. }))
     }
 
     /// The spread over hosts of a kind whose pods ask for nothing else about others' places and are
@@ -163,7 +165,7 @@ impl Topology {
         match (&self.checks[kind][..], &self.adds[kind][..]) {
             (
                 [
-                    Check::Even {
+                    TopologyCheck::Even {
                         tally,
                         skew,
                         least,
@@ -187,13 +189,13 @@ impl Topology {
     /// they are packed: their own rules or those of others depend on it.
     pub(super) fn is_pinned(&self, kind: usize) -> bool {
         let elsewhere = |tally: usize| self.tallies[tally].key() != HOST;
-        let checked = |check: &Check| match check {
-            Check::Free { tally } | Check::Even { tally, .. } => elsewhere(*tally),
-            Check::Near { tallies, .. } => tallies.iter().any(|tally| elsewhere(*tally)),
+        let checked = |check: &TopologyCheck| match check {
+            TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } => elsewhere(*tally),
+            TopologyCheck::Near { tallies, .. } => tallies.iter().any(|tally| elsewhere(*tally)),
         };
         let early = self.is_early(kind);
         let counted = |tally: &usize| {
-            let spread = matches!(self.tallies[*tally], Tally::Spread { .. });
+            let spread = matches!(self.tallies[*tally], DomainCounter::Spread { .. });
             elsewhere(*tally) && (early || !spread)
         };
         self.checks[kind].iter().any(checked) || self.adds[kind].iter().any(counted)
@@ -201,7 +203,7 @@ impl Topology {
 
     /// The keys, the host's aside, by which some pinned kind's place has to be known.
     pub(super) fn pinned_keys(&self) -> Vec<usize> {
-        let mut keys: Vec<usize> = self.tallies.iter().map(Tally::key).collect();
+        let mut keys: Vec<usize> = self.tallies.iter().map(DomainCounter::key).collect();
         keys.retain(|key| *key != HOST);
         keys.sort_unstable();
         keys.dedup();
@@ -217,17 +219,17 @@ fn by_ordinal<T>(known: BTreeMap<T, usize>) -> Vec<T> {
 
 struct Maker<'m, 'a> {
     problem: &'m Problem<'a>,
-    tallies: BTreeMap<Tally, usize>,
-    filters: BTreeMap<Filter, usize>,
+    tallies: BTreeMap<DomainCounter, usize>,
+    filters: BTreeMap<NodeFilter, usize>,
 }
 
 impl Maker<'_, '_> {
-    fn tally(&mut self, tally: Tally) -> usize {
+    fn tally(&mut self, tally: DomainCounter) -> usize {
         let next = self.tallies.len();
         *self.tallies.entry(tally).or_insert(next)
     }
 
-    fn checks(&mut self, kind: usize) -> Vec<Check> {
+    fn checks(&mut self, kind: usize) -> Vec<TopologyCheck> {
         let problem = self.problem;
         let rules = problem.rules_of(kind);
         let mut checks = Vec::new();
@@ -235,10 +237,10 @@ impl Maker<'_, '_> {
             let (group, key) = (away.group, away.key);
             // Others keep away from those who must be alone, not from those who would like it.
             if away.is_hard {
-                self.tally(Tally::Owners { group, key });
+                self.tally(DomainCounter::Owners { group, key });
             }
-            let tally = self.tally(Tally::Members { group, key });
-            checks.push(Check::Free { tally });
+            let tally = self.tally(DomainCounter::Members { group, key });
+            checks.push(TopologyCheck::Free { tally });
         }
         // Every node has a host name.
         let keys = rules.even.iter().map(|even| even.key);
@@ -248,8 +250,8 @@ impl Maker<'_, '_> {
         for even in &rules.even {
             let filter = self.filter(kind, even, &keys);
             let (group, key) = (even.group, even.key);
-            checks.push(Check::Even {
-                tally: self.tally(Tally::Spread { group, key, filter }),
+            checks.push(TopologyCheck::Even {
+                tally: self.tally(DomainCounter::Spread { group, key, filter }),
                 skew: even.skew,
                 least: even.least,
                 own: u32::from(even.is_vacant || problem.is_member(kind, group)),
@@ -258,8 +260,9 @@ impl Maker<'_, '_> {
         for near in &rules.near {
             let group = near.group;
             let tallies = near.keys.iter();
-            let tallies = tallies.map(|key| self.tally(Tally::Members { group, key: *key }));
-            checks.push(Check::Near {
+            let tallies =
+                tallies.map(|key| self.tally(DomainCounter::Members { group, key: *key }));
+            checks.push(TopologyCheck::Near {
                 tallies: tallies.collect(),
                 own: problem.is_member(kind, group),
                 beside: problem.is_beside(kind, group),
@@ -268,11 +271,11 @@ impl Maker<'_, '_> {
         checks
     }
 
-    fn filter(&mut self, kind: usize, even: &Even, keys: &[usize]) -> usize {
+    fn filter(&mut self, kind: usize, even: &SpreadConstraint, keys: &[usize]) -> usize {
         let wants = self.problem.kinds[kind].bare;
         let choosy = |own: &crate::model::requirement::Requirements| !own.is_empty();
         let choosy = self.problem.wants[wants].alternatives.iter().all(choosy);
-        let filter = Filter {
+        let filter = NodeFilter {
             labels: (even.affinity && choosy).then_some(wants),
             taints: even.taints.then_some(wants),
             keys: keys.to_vec(),

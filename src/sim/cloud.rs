@@ -13,16 +13,18 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
-use crate::engine::command::{Adoption, Answer, FailureKind, Launch, Refusal, RefusalKind};
+use crate::engine::command::{
+    Adoption, CommandResult, FailureKind, Launch, OfferingRefusal, RefusalKind,
+};
 use crate::model::claim::{TAG_CLUSTER, TAG_FLEET, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, ClusterName, InstanceId, ReservationId};
 use crate::model::instance::{
-    CapacityType, Instance, InstanceState, NodeToCome, OfferingKey, Price,
+    CapacityType, ExpectedNode, Instance, InstanceState, OfferingKey, Price,
 };
 use crate::model::labels::Labels;
 use crate::model::taint::Taint;
-use crate::sim::cloud::capacity::Stock;
-use crate::sim::cloud::instance::Machine;
+use crate::sim::cloud::capacity::CapacityPools;
+use crate::sim::cloud::instance::SimInstance;
 use crate::sim::event_queue::{Timers, later};
 use crate::sim::rng::{stream, up_to};
 
@@ -93,7 +95,7 @@ pub enum CloudEvent {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Todo {
+enum CloudTimer {
     Run,
     Boot,
     Tell,
@@ -106,10 +108,10 @@ enum Todo {
 pub struct Cloud {
     catalog: Arc<Catalog>,
     settings: CloudSettings,
-    stock: Stock,
-    machines: BTreeMap<InstanceId, Machine>,
+    stock: CapacityPools,
+    machines: BTreeMap<InstanceId, SimInstance>,
     tokens: BTreeMap<ClaimId, (InstanceId, Launch)>,
-    timers: Timers<(InstanceId, Todo)>,
+    timers: Timers<(InstanceId, CloudTimer)>,
     ids: Rng,
     lags: Rng,
 }
@@ -119,7 +121,7 @@ impl Cloud {
     pub fn new(catalog: Arc<Catalog>, settings: CloudSettings) -> Self {
         Self {
             catalog,
-            stock: Stock::new(settings.capacity.clone()),
+            stock: CapacityPools::new(settings.capacity.clone()),
             machines: BTreeMap::new(),
             tokens: BTreeMap::new(),
             timers: Timers::default(),
@@ -134,7 +136,7 @@ impl Cloud {
     ///
     /// One call buys one way, as CreateFleet does: that of the cheapest offering. On-demand takes
     /// the lowest price, spot the best of price and depth.
-    pub fn launch(&mut self, launch: &Launch, now: Timestamp) -> Answer {
+    pub fn launch(&mut self, launch: &Launch, now: Timestamp) -> CommandResult {
         if let Some((id, first)) = self.tokens.get(&launch.claim.id)
             && let Some(machine) = self.machines.get(id)
         {
@@ -165,13 +167,13 @@ impl Cloud {
             CapacityType::OnDemand | CapacityType::Reserved => capacity::lowest_price(&sold),
         };
         let Some(offering) = chosen else {
-            let refusal = |(key, kind): (&OfferingKey, _)| Refusal {
+            let refusal = |(key, kind): (&OfferingKey, _)| OfferingRefusal {
                 offering: key.clone(),
                 kind,
             };
-            return Answer::LaunchRefused(refused.into_iter().map(refusal).collect());
+            return CommandResult::LaunchRefused(refused.into_iter().map(refusal).collect());
         };
-        Answer::Launched(self.start(launch, offering, now))
+        CommandResult::Launched(self.start(launch, offering, now))
     }
 
     fn price(&self, key: &OfferingKey) -> Option<Price> {
@@ -192,7 +194,7 @@ impl Cloud {
 
     /// How many instances are in a reservation. They are until they are terminated.
     pub fn in_reservation(&self, id: &ReservationId) -> usize {
-        let machines = self.machines.values().map(Machine::truth);
+        let machines = self.machines.values().map(SimInstance::truth);
         let is_in = |own: &&Instance| {
             own.state != InstanceState::Terminated
                 && own.offering.reservation.as_deref() == Some(id)
@@ -203,7 +205,7 @@ impl Cloud {
     fn start(&mut self, launch: &Launch, offering: OfferingKey, now: Timestamp) -> Instance {
         self.stock.take(&offering);
         let id = self.new_id();
-        let node = NodeToCome::of_ec2(id.as_str(), &offering.zone, &id);
+        let node = ExpectedNode::of_ec2(id.as_str(), &offering.zone, &id);
         let mut tags = launch.tags.clone();
         tags.insert(TAG_FLEET.to_owned(), format!("fleet-{id}"));
         let instance = Instance {
@@ -217,7 +219,7 @@ impl Cloud {
         };
         let id = instance.id.clone();
         let seen = later(now, self.lag());
-        let machine = Machine::new(
+        let machine = SimInstance::new(
             instance.clone(),
             launch.labels.clone(),
             launch.taints.clone(),
@@ -226,10 +228,13 @@ impl Cloud {
         self.machines.insert(id.clone(), machine);
         let first = (id.clone(), launch.clone());
         self.tokens.insert(launch.claim.id.clone(), first);
-        self.timers
-            .after(now, self.settings.launch_delay, (id.clone(), Todo::Run));
+        self.timers.after(
+            now,
+            self.settings.launch_delay,
+            (id.clone(), CloudTimer::Run),
+        );
         let boot = self.settings.boot.max(self.settings.launch_delay);
-        self.timers.after(now, boot, (id, Todo::Boot));
+        self.timers.after(now, boot, (id, CloudTimer::Boot));
         instance
     }
 
@@ -247,7 +252,7 @@ impl Cloud {
     }
 
     /// Ends an instance; ending it again changes nothing.
-    pub fn terminate(&mut self, instance: &InstanceId, now: Timestamp) -> Answer {
+    pub fn terminate(&mut self, instance: &InstanceId, now: Timestamp) -> CommandResult {
         let Some(machine) = self.machines.get(instance) else {
             return failed(FailureKind::Gone, "InvalidInstanceID.NotFound");
         };
@@ -258,7 +263,7 @@ impl Cloud {
             .machines
             .get(instance)
             .map(|machine| machine.truth().state);
-        Answer::Terminating(state.unwrap_or(InstanceState::Terminated))
+        CommandResult::Terminating(state.unwrap_or(InstanceState::Terminated))
     }
 
     fn shut_down(&mut self, instance: &InstanceId, now: Timestamp) {
@@ -266,7 +271,7 @@ impl Cloud {
         self.timers.after(
             now,
             self.settings.terminate_delay,
-            (instance.clone(), Todo::End),
+            (instance.clone(), CloudTimer::End),
         );
     }
 
@@ -308,12 +313,12 @@ impl Cloud {
 
     /// An instance that somebody else has launched gets these tags too. One that nobody has
     /// launched here is believed to be there: its Node is.
-    pub fn adopt(&mut self, own: &Adoption, now: Timestamp) -> Answer {
+    pub fn adopt(&mut self, own: &Adoption, now: Timestamp) -> CommandResult {
         let tags = &own.tags;
         let Some(machine) = self.machines.get_mut(&own.instance) else {
-            let machine = Machine::new(own.instance(), Labels::new(), Vec::new(), now);
+            let machine = SimInstance::new(own.instance(), Labels::new(), Vec::new(), now);
             self.machines.insert(own.instance.clone(), machine);
-            return Answer::Done;
+            return CommandResult::Done;
         };
         let truth = machine.truth();
         let whose = truth.tags.get(TAG_INSTALLATION);
@@ -324,16 +329,16 @@ impl Cloud {
             return failed(FailureKind::Gone, "the instance has ended");
         }
         machine.tag(tags);
-        Answer::Done
+        CommandResult::Done
     }
 
     /// Every instance there ever was, as it really is.
-    pub fn all(&self) -> impl Iterator<Item = &Machine> {
+    pub fn all(&self) -> impl Iterator<Item = &SimInstance> {
         self.machines.values()
     }
 
     /// One instance, as it really is.
-    pub fn get(&self, instance: &str) -> Option<&Machine> {
+    pub fn get(&self, instance: &str) -> Option<&SimInstance> {
         self.machines.get(instance)
     }
 
@@ -351,28 +356,28 @@ impl Cloud {
         events
     }
 
-    fn happen(&mut self, id: InstanceId, todo: Todo, at: Timestamp) -> Option<CloudEvent> {
+    fn happen(&mut self, id: InstanceId, todo: CloudTimer, at: Timestamp) -> Option<CloudEvent> {
         let machine = self.machines.get(&id)?;
         let state = machine.truth().state;
         match todo {
-            Todo::Run if state == InstanceState::Pending => {
+            CloudTimer::Run if state == InstanceState::Pending => {
                 self.turn(&id, InstanceState::Running, at);
                 None
             }
-            Todo::Boot if state.is_live() => Some(CloudEvent::Booted {
+            CloudTimer::Boot if state.is_live() => Some(CloudEvent::Booted {
                 instance: machine.truth().clone(),
                 labels: machine.labels.clone(),
                 taints: machine.taints.clone(),
             }),
-            Todo::Tell if state.is_live() => Some(CloudEvent::Interrupted {
+            CloudTimer::Tell if state.is_live() => Some(CloudEvent::Interrupted {
                 instance: id,
                 at: machine.reclaimed?,
             }),
-            Todo::Reclaim if state.is_live() => {
+            CloudTimer::Reclaim if state.is_live() => {
                 self.shut_down(&id, at);
                 None
             }
-            Todo::End if state != InstanceState::Terminated => {
+            CloudTimer::End if state != InstanceState::Terminated => {
                 self.stock.give_back(&machine.truth().offering);
                 self.turn(&id, InstanceState::Terminated, at);
                 Some(CloudEvent::Ended { instance: id })
@@ -396,8 +401,8 @@ impl Cloud {
         }
         let end = later(now, SPOT_NOTICE);
         machine.reclaimed = Some(end);
-        self.timers.at(now, (instance.clone(), Todo::Tell));
-        self.timers.at(end, (instance.clone(), Todo::Reclaim));
+        self.timers.at(now, (instance.clone(), CloudTimer::Tell));
+        self.timers.at(end, (instance.clone(), CloudTimer::Reclaim));
         true
     }
 
@@ -418,10 +423,10 @@ impl Cloud {
     }
 }
 
-fn repeated(machine: &Machine) -> Answer {
+fn repeated(machine: &SimInstance) -> CommandResult {
     let instance = machine.truth();
     if instance.state.is_live() {
-        return Answer::Launched(instance.clone());
+        return CommandResult::Launched(instance.clone());
     }
     let text = format!(
         "the client token was used for {}, which has ended",
@@ -430,8 +435,8 @@ fn repeated(machine: &Machine) -> Answer {
     failed(FailureKind::Invalid, &text)
 }
 
-fn failed(kind: FailureKind, text: &str) -> Answer {
-    Answer::Failed {
+fn failed(kind: FailureKind, text: &str) -> CommandResult {
+    CommandResult::Failed {
         kind,
         text: text.to_owned(),
     }

@@ -15,14 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::coordination::lease_annotations::Lease;
+use crate::coordination::lease_annotations::AnnotatedLease;
 use crate::model::id::{NodeName, PodKey};
-use crate::sim::cluster::kubelet::Kubelet;
+use crate::sim::cluster::kubelet::SimKubelet;
 use crate::sim::cluster::store::Store;
-use crate::sim::cluster::workload_controllers::Owned;
+use crate::sim::cluster::workload_controllers::SimWorkload;
 use crate::sim::event_queue::Timers;
 use crate::sim::rng::{between, stream};
-use crate::sim::timeline::Fact;
+use crate::sim::timeline::TimelineFact;
 use crate::sim::workload::Workload;
 
 /// A pod that waits for a place: its rank (priority, then age), key and UID.
@@ -35,7 +35,7 @@ struct Waiter {
 
 /// What the cluster's own machinery does later.
 #[derive(Clone, Debug)]
-enum Todo {
+enum ClusterTimer {
     Scale(usize, u32),
     Roll(usize),
     Reconcile(usize),
@@ -57,24 +57,24 @@ enum Todo {
 #[derive(Clone, Debug)]
 pub struct SimCluster {
     store: Store,
-    owned: Vec<Owned>,
+    owned: Vec<SimWorkload>,
     owners: BTreeMap<String, usize>,
-    kubelets: BTreeMap<NodeName, Kubelet>,
+    kubelets: BTreeMap<NodeName, SimKubelet>,
     targets: BTreeMap<PodKey, NodeName>,
     waiting: BTreeMap<(i64, u64), (PodKey, String)>,
     /// Where pods will be that are about to be bound.
     assumed: BTreeMap<PodKey, NodeName>,
     scheduling: bool,
     unbalanced: BTreeSet<usize>,
-    timers: Timers<Todo>,
-    facts: Vec<Fact>,
+    timers: Timers<ClusterTimer>,
+    facts: Vec<TimelineFact>,
     waits: Vec<SignedDuration>,
     evictions: u32,
     /// UIDs of pods that no kubelet can end.
     hung: BTreeSet<String>,
     paces: Rng,
     born: u64,
-    lease: Option<Lease>,
+    lease: Option<AnnotatedLease>,
 }
 
 impl SimCluster {
@@ -119,7 +119,7 @@ impl SimCluster {
     }
 
     /// What has become visible since it was last asked.
-    pub fn take_facts(&mut self) -> Vec<Fact> {
+    pub fn take_facts(&mut self) -> Vec<TimelineFact> {
         std::mem::take(&mut self.facts)
     }
 
@@ -146,23 +146,23 @@ impl SimCluster {
         self.refresh_budgets();
     }
 
-    fn happen(&mut self, todo: Todo, now: Timestamp) {
+    fn happen(&mut self, todo: ClusterTimer, now: Timestamp) {
         match todo {
-            Todo::Scale(owner, replicas) => self.rescale(owner, replicas, now),
-            Todo::Roll(owner) => self.roll(owner, now),
-            Todo::Reconcile(owner) => self.reconcile(owner, now),
-            Todo::Schedule => self.schedule(now),
-            Todo::Bind(node, pods) => self.bind(&node, pods, now),
-            Todo::Run(pod, uid) => self.run_pod(&pod, &uid, now),
-            Todo::Finish(pod, uid) => self.finish_pod(&pod, &uid, now),
-            Todo::Leave(pod, uid) => self.leave(&pod, &uid, now),
-            Todo::Detach(name) => self.store.detach(&name),
-            Todo::Clean(pod, uid) => self.delete_pod(&pod, &uid, now),
-            Todo::Ready(node) => self.node_ready(&node, now),
-            Todo::Unstart(node) => self.start_is_over(&node, now),
-            Todo::Silent(node) => self.node_silent(&node, now),
-            Todo::EvictLost(node) => self.evict_lost(&node, now),
-            Todo::Collect(node) => self.collect_pods(&node, now),
+            ClusterTimer::Scale(owner, replicas) => self.rescale(owner, replicas, now),
+            ClusterTimer::Roll(owner) => self.roll(owner, now),
+            ClusterTimer::Reconcile(owner) => self.reconcile(owner, now),
+            ClusterTimer::Schedule => self.schedule(now),
+            ClusterTimer::Bind(node, pods) => self.bind(&node, pods, now),
+            ClusterTimer::Run(pod, uid) => self.run_pod(&pod, &uid, now),
+            ClusterTimer::Finish(pod, uid) => self.finish_pod(&pod, &uid, now),
+            ClusterTimer::Leave(pod, uid) => self.leave(&pod, &uid, now),
+            ClusterTimer::Detach(name) => self.store.detach(&name),
+            ClusterTimer::Clean(pod, uid) => self.delete_pod(&pod, &uid, now),
+            ClusterTimer::Ready(node) => self.node_ready(&node, now),
+            ClusterTimer::Unstart(node) => self.start_is_over(&node, now),
+            ClusterTimer::Silent(node) => self.node_silent(&node, now),
+            ClusterTimer::EvictLost(node) => self.evict_lost(&node, now),
+            ClusterTimer::Collect(node) => self.collect_pods(&node, now),
         }
     }
 

@@ -3,16 +3,16 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::engine::command::{Answer, Command, FailureKind, Issued, Launch};
+use crate::engine::command::{Command, CommandResult, FailureKind, IssuedCommand, Launch};
 use crate::model::claim::ClaimRecord;
 use crate::model::id::InstanceId;
 use crate::model::instance::{Instance, OfferingKey};
 use crate::model::taint::Taint;
-use crate::model::watched_object::Kind;
-use crate::sim::faults::{Fate, Trip};
-use crate::sim::invariants::{Rule, taints};
-use crate::sim::timeline::Fact;
-use crate::sim::{Due, World};
+use crate::model::watched_object::ObjectKind;
+use crate::sim::faults::{CommandFault, CommandTrip};
+use crate::sim::invariants::{Invariant, taints};
+use crate::sim::timeline::TimelineFact;
+use crate::sim::{ScheduledEvent, World};
 
 /// No engine has so much to do within a minute: beside this, a few commands for each pod.
 const RUSH_MIN: usize = 1200;
@@ -20,7 +20,7 @@ const RUSH_EACH: usize = 5;
 
 impl World {
     /// Sends a command off as the engine would: it is checked, travels, and is carried out.
-    pub fn send(&mut self, issued: Issued) {
+    pub fn send(&mut self, issued: IssuedCommand) {
         if self.is_rushing() {
             return;
         }
@@ -35,7 +35,7 @@ impl World {
         self.timers.after(
             self.now,
             trip.there,
-            Due::Arrive(self.life, Box::new(issued), trip),
+            ScheduledEvent::Arrive(self.life, Box::new(issued), trip),
         );
     }
 
@@ -54,44 +54,46 @@ impl World {
         let most = RUSH_MIN + RUSH_EACH * self.scene.cluster.store().pods().len();
         if self.rush.1 >= most && self.engine.is_some() {
             let text = format!("{most} commands within a minute");
-            self.checker.fault(Rule::Spin, self.now, text);
+            self.checker.fault(Invariant::Spin, self.now, text);
             self.stop_daemon();
         }
         self.rush.1 >= most
     }
 
-    pub(super) fn arrive(&mut self, life: u64, issued: Issued, trip: Trip) {
-        let Issued { id, command } = issued;
+    pub(super) fn arrive(&mut self, life: u64, issued: IssuedCommand, trip: CommandTrip) {
+        let IssuedCommand { id, command } = issued;
         let sent = self.now.checked_sub(trip.there).unwrap_or(self.now);
-        let failed = |kind, text: &str| Answer::Failed {
+        let failed = |kind, text: &str| CommandResult::Failed {
             kind,
             text: text.to_owned(),
         };
         let answer = match trip.fate {
-            Fate::Throttled => failed(FailureKind::Throttled, "RequestLimitExceeded"),
-            Fate::LostBefore => failed(FailureKind::Unknown, "no answer"),
-            Fate::LostAfter => {
+            CommandFault::Throttled => failed(FailureKind::Throttled, "RequestLimitExceeded"),
+            CommandFault::LostBefore => failed(FailureKind::Unknown, "no answer"),
+            CommandFault::LostAfter => {
                 self.carry_out(&command, sent);
                 failed(FailureKind::Unknown, "no answer")
             }
-            Fate::Silent { carried } => {
+            CommandFault::Silent { carried } => {
                 if carried {
                     self.carry_out(&command, sent);
                 }
                 return;
             }
-            Fate::Blocked => Answer::EvictRefused("the budget is not yet known".to_owned()),
-            Fate::SoldOut { offerings } => {
+            CommandFault::Blocked => {
+                CommandResult::EvictRefused("the budget is not yet known".to_owned())
+            }
+            CommandFault::SoldOut { offerings } => {
                 self.sell_out(&command, offerings);
                 self.carry_out(&command, sent)
             }
-            Fate::Overtaken => {
+            CommandFault::Overtaken => {
                 self.overtake(&command);
                 self.carry_out(&command, sent)
             }
-            Fate::Carried => self.carry_out(&command, sent),
+            CommandFault::Carried => self.carry_out(&command, sent),
         };
-        let due = Due::Answer(life, id, Box::new(answer));
+        let due = ScheduledEvent::Answer(life, id, Box::new(answer));
         if trip.twice {
             let again = trip.back.saturating_add(SignedDuration::from_millis(700));
             self.timers.after(self.now, again, due.clone());
@@ -100,7 +102,7 @@ impl World {
     }
 
     /// Carries a command out that was sent off a while ago.
-    fn carry_out(&mut self, command: &Command, sent: Timestamp) -> Answer {
+    fn carry_out(&mut self, command: &Command, sent: Timestamp) -> CommandResult {
         self.checker
             .arriving(command, &self.scene, (sent, self.now));
         let answer = match command {
@@ -112,11 +114,11 @@ impl World {
                     .scene
                     .cloud
                     .list(&config.installation, &config.name, self.now);
-                Answer::Instances(list)
+                CommandResult::Instances(list)
             }
             Command::Tag { instances, tags } => {
                 self.scene.cloud.tag(instances, tags);
-                Answer::Done
+                CommandResult::Done
             }
             Command::Adopt(own) => self.scene.cloud.adopt(own, self.now),
             Command::Rewatch { kind } => self.rewatch(*kind),
@@ -124,33 +126,33 @@ impl World {
                 .scene
                 .cluster
                 .carry_out(command, self.now)
-                .unwrap_or(Answer::Done),
+                .unwrap_or(CommandResult::Done),
         };
         if let Command::PatchNode(patch) = command
             && taints(patch)
             && let Some(wait) = self.faults.untaints(self.now)
         {
-            let meddle = Due::Untaint(patch.node.clone());
+            let meddle = ScheduledEvent::Untaint(patch.node.clone());
             self.timers.after(self.now, wait, meddle);
         }
         self.spread_news();
         answer
     }
 
-    fn launch(&mut self, launch: &Launch) -> Answer {
+    fn launch(&mut self, launch: &Launch) -> CommandResult {
         let before = self.scene.cloud.all().count();
         let answer = self.scene.cloud.launch(launch, self.now);
         match &answer {
-            Answer::Launched(instance) if self.scene.cloud.all().count() > before => {
+            CommandResult::Launched(instance) if self.scene.cloud.all().count() > before => {
                 self.launched(launch, instance);
             }
-            Answer::LaunchRefused(refusals) => {
+            CommandResult::LaunchRefused(refusals) => {
                 self.tally.refusals += 1;
                 let offerings = refusals
                     .iter()
                     .map(|refusal| refusal.offering.clone())
                     .collect();
-                self.note(Fact::Refused {
+                self.note(TimelineFact::Refused {
                     claim: launch.claim.id.clone(),
                     offerings,
                 });
@@ -171,7 +173,7 @@ impl World {
             .catalog
             .offering(&instance.offering)
             .map(|own| own.price);
-        self.note(Fact::Launched {
+        self.note(TimelineFact::Launched {
             claim: launch.claim.id.clone(),
             instance: instance.id.clone(),
             offering: instance.offering.clone(),
@@ -180,14 +182,14 @@ impl World {
         self.checker.launched(&self.scene, self.now);
     }
 
-    fn terminate(&mut self, instance: &InstanceId) -> Answer {
+    fn terminate(&mut self, instance: &InstanceId) -> CommandResult {
         let machine = self.scene.cloud.get(instance.as_str());
         let retired = machine
             .filter(|machine| machine.truth().state.is_live())
             .map(|machine| {
                 let ran = machine.billed(self.now);
                 let offering = machine.truth().offering.clone();
-                Fact::Retired {
+                TimelineFact::Retired {
                     instance: instance.clone(),
                     offering,
                     ran,
@@ -219,14 +221,14 @@ impl World {
     }
 
     /// A watch that is broken by a fault stays so; any other starts anew.
-    fn rewatch(&mut self, kind: Kind) -> Answer {
+    fn rewatch(&mut self, kind: ObjectKind) -> CommandResult {
         if self.watches.is_up(kind) {
             let wait = self.lag(20, 300);
             // Whoever cut one listing short may well cut the next.
             let cut = self.cuts.get(&kind).copied().filter(|_| self.picks.bool());
             self.list_kind(kind, cut, wait);
         }
-        Answer::Done
+        CommandResult::Done
     }
 
     fn sell_out(&mut self, command: &Command, offerings: usize) {
@@ -238,7 +240,8 @@ impl World {
             self.scene.cloud.set_capacity(key.clone(), Some(0));
         }
         let wait = self.lag(60_000, 600_000);
-        self.timers.after(self.now, wait, Due::Restock(keys));
+        self.timers
+            .after(self.now, wait, ScheduledEvent::Restock(keys));
     }
 
     /// Somebody else writes the node while the patch is on its way.

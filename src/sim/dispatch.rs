@@ -9,8 +9,8 @@ use crate::engine::event::{Event, Interruption};
 use crate::engine::report::Report;
 use crate::sim::cloud::CloudEvent;
 use crate::sim::cluster::kubelet::Boot;
-use crate::sim::timeline::Fact;
-use crate::sim::{Due, World};
+use crate::sim::timeline::TimelineFact;
+use crate::sim::{ScheduledEvent, World};
 use crate::state::cluster_identity::Mismatch;
 
 /// A user reads what is held, and accepts it, after this long.
@@ -27,7 +27,7 @@ impl World {
                 pods,
                 ..
             } => {
-                self.note(Fact::Planned {
+                self.note(TimelineFact::Planned {
                     claim,
                     pool,
                     offering,
@@ -43,7 +43,7 @@ impl World {
                 ..
             } => {
                 let node = node.map_or(claim.0, |node| node.0);
-                self.note(Fact::Leaving {
+                self.note(TimelineFact::Leaving {
                     node,
                     reason: reason.as_str(),
                     price,
@@ -53,24 +53,26 @@ impl World {
                 let why = unplaced
                     .reasons
                     .first()
-                    .map_or(String::new(), crate::scheduling::Why::text);
-                self.note(Fact::Unplaced {
+                    .map_or(String::new(), crate::scheduling::PoolRejection::text);
+                self.note(TimelineFact::Unplaced {
                     pod: unplaced.pod.to_string(),
                     why,
                 });
             }
             Report::EndsHeld(own) => {
-                self.note(Fact::Held {
+                self.note(TimelineFact::Held {
                     instances: own.claims.len(),
                     total: own.total,
                 });
-                self.timers.after(self.now, ACCEPTED_AFTER, Due::Accept);
+                self.timers
+                    .after(self.now, ACCEPTED_AFTER, ScheduledEvent::Accept);
             }
             Report::Mismatch(Mismatch::NoNodes { .. }) => {
-                self.timers.after(self.now, ACCEPTED_AFTER, Due::Accept);
+                self.timers
+                    .after(self.now, ACCEPTED_AFTER, ScheduledEvent::Accept);
             }
-            Report::Frozen(why) => self.note(Fact::Frozen(why)),
-            Report::Thawed => self.note(Fact::Thawed),
+            Report::Frozen(why) => self.note(TimelineFact::Frozen(why)),
+            Report::Thawed => self.note(TimelineFact::Thawed),
             _ => {}
         }
     }
@@ -82,14 +84,15 @@ impl World {
             (Some(Mismatch::NoNodes { id, .. }), _) => Some(id.clone()),
             (Some(_), _) => {
                 // The user looks again once that is over.
-                self.timers.after(self.now, ACCEPTED_AFTER, Due::Accept);
+                self.timers
+                    .after(self.now, ACCEPTED_AFTER, ScheduledEvent::Accept);
                 None
             }
             (None, held) => held.map(|own| own.id.clone()),
         });
         if let Some(id) = held {
             self.scene.cluster.accept(&id);
-            self.note(Fact::Accepted(id));
+            self.note(TimelineFact::Accepted(id));
         }
     }
 
@@ -121,12 +124,15 @@ impl World {
                     return;
                 };
                 if self.faults.stays_mute(self.now) {
-                    self.note(Fact::Fault(format!("{} never registers", instance.id)));
+                    self.note(TimelineFact::Fault(format!(
+                        "{} never registers",
+                        instance.id
+                    )));
                     return;
                 }
                 let gets_ready = !self.faults.stays_unready(self.now);
                 if !gets_ready {
-                    self.note(Fact::Fault(format!(
+                    self.note(TimelineFact::Fault(format!(
                         "the node of {} stays unready",
                         instance.id
                     )));
@@ -147,7 +153,7 @@ impl World {
             }
             CloudEvent::Interrupted { instance, at } => {
                 self.tally.interruptions += 1;
-                self.note(Fact::Interrupted {
+                self.note(TimelineFact::Interrupted {
                     instance: instance.clone(),
                     at,
                 });
@@ -155,9 +161,10 @@ impl World {
                 let wait = self.lag(500, 5000);
                 let event = Box::new(Event::Interrupted(instance, Interruption::Spot, at));
                 // SQS delivers at least once.
-                let again = Due::Tell(event.clone(), at);
+                let again = ScheduledEvent::Tell(event.clone(), at);
                 self.timers.after(self.now, wait + wait, again);
-                self.timers.after(self.now, wait, Due::Tell(event, at));
+                self.timers
+                    .after(self.now, wait, ScheduledEvent::Tell(event, at));
             }
             CloudEvent::Ended { instance } => self.machine_ended(&instance),
         }

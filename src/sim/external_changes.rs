@@ -9,7 +9,7 @@ use crate::engine::event::Event;
 use crate::model::id::NodeName;
 use crate::model::node::Node;
 use crate::model::pod::Pod;
-use crate::model::watched_object::{Kind, Object};
+use crate::model::watched_object::{ObjectKind, WatchedObject};
 
 /// A taint that was taken away is put back within this, once that is known.
 const PUT_BACK_MAX: SignedDuration = SignedDuration::from_secs(10);
@@ -27,11 +27,11 @@ struct Untainted {
 
 /// The nodes whose taint was taken away, each the last time.
 #[derive(Clone, Debug, Default)]
-pub struct Meddlers {
+pub struct ExternalTaintRemovals {
     nodes: BTreeMap<NodeName, Untainted>,
 }
 
-impl Meddlers {
+impl ExternalTaintRemovals {
     /// Somebody has just taken the taint of a node away, which has these pods.
     pub fn untainted<'a>(&mut self, node: &Node, pods: impl Iterator<Item = &'a Pod>) {
         let own = Untainted {
@@ -46,15 +46,17 @@ impl Meddlers {
     pub fn told(&mut self, event: &Event, now: Timestamp) {
         match event {
             Event::Applied(object) => self.shown(object, now),
-            Event::Reset(Kind::Node, objects) => {
+            Event::Reset(ObjectKind::Node, objects) => {
                 objects.iter().for_each(|object| self.shown(object, now));
             }
             _ => {}
         }
     }
 
-    fn shown(&mut self, object: &Object, now: Timestamp) {
-        let Object::Node(node) = object else { return };
+    fn shown(&mut self, object: &WatchedObject, now: Timestamp) {
+        let WatchedObject::Node(node) = object else {
+            return;
+        };
         if let Some(own) = self.nodes.get_mut(&node.name)
             && own.version <= version(node)
         {

@@ -7,49 +7,52 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::command::Command;
 use crate::model::id::{InstanceId, NodeName};
 use crate::model::instance::{CapacityType, OfferingKey};
-use crate::model::watched_object::{Kind, Object};
+use crate::model::watched_object::{ObjectKind, WatchedObject};
 use crate::sim::cloud::CloudEvent;
 use crate::sim::event_queue::later;
-use crate::sim::faults::{Cut, Mishap};
-use crate::sim::scenario::Taken;
-use crate::sim::timeline::Fact;
+use crate::sim::faults::{Cut, ScheduledFault};
+use crate::sim::scenario::ReclaimCount;
+use crate::sim::timeline::TimelineFact;
 use crate::sim::watches::Listing;
-use crate::sim::{Due, World};
+use crate::sim::{ScheduledEvent, World};
 
 impl World {
-    pub(super) fn go_wrong(&mut self, mishap: Mishap) {
+    pub(super) fn go_wrong(&mut self, mishap: ScheduledFault) {
         match mishap {
-            Mishap::Restart { down } => {
+            ScheduledFault::Restart { down } => {
                 if self.engine().is_none() {
                     return;
                 }
                 self.tally.restarts += 1;
                 self.stop_daemon();
-                self.timers.after(self.now, down, Due::Start);
+                self.timers.after(self.now, down, ScheduledEvent::Start);
             }
-            Mishap::WatchLost { kind, lasts, cut } => {
+            ScheduledFault::WatchLost { kind, lasts, cut } => {
                 if self.engine().is_none() || !self.watches.is_up(kind) {
                     return;
                 }
-                self.note(Fact::Fault(format!(
+                self.note(TimelineFact::Fault(format!(
                     "the watch of {} breaks",
                     kind.plural()
                 )));
                 self.watches.lose(kind, self.now);
-                self.timers
-                    .after(self.now, lasts, Due::WatchBack(kind, cut, self.now));
+                self.timers.after(
+                    self.now,
+                    lasts,
+                    ScheduledEvent::WatchBack(kind, cut, self.now),
+                );
             }
-            Mishap::Stall { kind, lasts } => {
+            ScheduledFault::Stall { kind, lasts } => {
                 let text = format!("the watch of {} stalls for {lasts:#}", kind.plural());
-                self.note(Fact::Fault(text));
+                self.note(TimelineFact::Fault(text));
                 self.watches.stall(kind, later(self.now, lasts));
             }
-            Mishap::Reclaim => self.take_back(1),
-            Mishap::NodeDeleted { back } => self.delete_some_node(back),
-            Mishap::Failure => {
+            ScheduledFault::Reclaim => self.take_back(1),
+            ScheduledFault::NodeDeleted { back } => self.delete_some_node(back),
+            ScheduledFault::Failure => {
                 let running = self.ours(|_| true);
                 if let Some(instance) = self.picks.choice(running) {
-                    self.note(Fact::Lost {
+                    self.note(TimelineFact::Lost {
                         instance: instance.clone(),
                     });
                     self.scene.cloud.fail(&instance, self.now);
@@ -68,11 +71,12 @@ impl World {
             return;
         };
         let (node, uid) = (node.name.clone(), node.uid.clone());
-        self.note(Fact::Fault(format!("someone deletes node {node}")));
+        self.note(TimelineFact::Fault(format!("someone deletes node {node}")));
         let delete = Command::DeleteNode { node, uid };
         self.scene.cluster.carry_out(&delete, self.now);
         if let Some(wait) = back {
-            self.timers.after(self.now, wait, Due::Register(instance));
+            self.timers
+                .after(self.now, wait, ScheduledEvent::Register(instance));
         }
     }
 
@@ -94,13 +98,13 @@ impl World {
 
     /// Someone takes the taint of a leaving node away.
     pub(super) fn untaint(&mut self, node: &NodeName) {
-        self.note(Fact::Fault(format!("someone untaints {node}")));
+        self.note(TimelineFact::Fault(format!("someone untaints {node}")));
         self.scene.cluster.untaint(node, self.now);
         self.checker.untainted(node, &self.scene);
     }
 
     /// A broken watch comes back with a listing.
-    pub(super) fn watch_back(&mut self, kind: Kind, cut: Option<Cut>, since: Timestamp) {
+    pub(super) fn watch_back(&mut self, kind: ObjectKind, cut: Option<Cut>, since: Timestamp) {
         if self.engine().is_none() || self.watches.is_up(kind) {
             return;
         }
@@ -113,10 +117,10 @@ impl World {
         self.list_kind(kind, cut_off, wait);
         if let Some(cut) = cut {
             let text = format!("a listing of {} lacks objects ({cut:?})", kind.plural());
-            self.note(Fact::Fault(text));
+            self.note(TimelineFact::Fault(text));
             // It breaks once more after a while, and then tells everything.
             let lasts = self.lag(20_000, 240_000);
-            let due = Due::Happen(Mishap::WatchLost {
+            let due = ScheduledEvent::Happen(ScheduledFault::WatchLost {
                 kind,
                 lasts: self.lag(500, 3000),
                 cut: None,
@@ -137,19 +141,20 @@ impl World {
     }
 
     /// Spot instances are taken back, one after another within a while.
-    pub(super) fn storm(&mut self, taken: Taken, within: SignedDuration) {
+    pub(super) fn storm(&mut self, taken: ReclaimCount, within: SignedDuration) {
         let spot = self
             .ours(|own| own.capacity_type == CapacityType::Spot)
             .len();
         let spot = u32::try_from(spot).unwrap_or(u32::MAX);
         let count = match taken {
-            Taken::Count(count) => count.min(spot),
-            Taken::Share(share) => spot.saturating_mul(share).div_ceil(100),
+            ReclaimCount::Count(count) => count.min(spot),
+            ReclaimCount::Share(share) => spot.saturating_mul(share).div_ceil(100),
         };
         for one in 0..count {
             let wait = within * i32::try_from(one).unwrap_or(i32::MAX);
             let wait = wait / i32::try_from(count).unwrap_or(i32::MAX);
-            self.timers.after(self.now, wait, Due::Interrupted);
+            self.timers
+                .after(self.now, wait, ScheduledEvent::Interrupted);
         }
     }
 
@@ -159,7 +164,7 @@ impl World {
         let Some(outage) = scenario.outages.get(index) else {
             return;
         };
-        self.note(Fact::Fault(format!("zone {} is lost", outage.zone)));
+        self.note(TimelineFact::Fault(format!("zone {} is lost", outage.zone)));
         let live = self.scene.live().map(|machine| machine.truth());
         let there = live.filter(|own| own.offering.zone.as_str() == outage.zone);
         let there: Vec<InstanceId> = there.map(|own| own.id.clone()).collect();
@@ -197,7 +202,7 @@ impl World {
             shortage.capacity_type.map(|way| way.as_str().to_owned()),
         ];
         let which = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
-        self.note(Fact::Stock {
+        self.note(TimelineFact::Stock {
             offerings: keys.len(),
             which,
             left,
@@ -238,17 +243,17 @@ impl World {
 /// left out on a large scale, and only where that is much of all there is: the lack of anything
 /// else could not be noticed by anyone.
 pub(super) fn cut_off(
-    objects: &mut Vec<Object>,
+    objects: &mut Vec<WatchedObject>,
     cut: Cut,
     since: Timestamp,
     picks: &mut Rng,
 ) -> Listing {
     /// A listing that lacks fewer than this is not worth a doubt.
     const FEWEST: usize = 4;
-    let shown = |object: &Object| {
+    let shown = |object: &WatchedObject| {
         let created = match object {
-            Object::Pod(pod) => pod.created,
-            Object::Node(node) => node.created,
+            WatchedObject::Pod(pod) => pod.created,
+            WatchedObject::Node(node) => node.created,
             _ => None,
         };
         created.is_some_and(|created| later(created, crate::sim::watches::SILENT_MAX) < since)

@@ -5,13 +5,13 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::command::Command;
-use crate::model::watched_object::Kind;
+use crate::model::watched_object::ObjectKind;
 use crate::sim::event_queue::later;
 use crate::sim::rng::{between, happens, stream, up_to};
 
 /// What becomes of one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum CommandFault {
     /// It is carried out, and answered.
     Carried,
     /// It is turned away: too many requests.
@@ -38,13 +38,13 @@ pub enum Fate {
 
 /// A command's way there and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trip {
+pub struct CommandTrip {
     /// Time until it arrives.
     pub there: SignedDuration,
     /// Time until the answer arrives.
     pub back: SignedDuration,
     /// What becomes of it.
-    pub fate: Fate,
+    pub fate: CommandFault,
     /// Whether the answer comes twice.
     pub twice: bool,
 }
@@ -60,7 +60,7 @@ pub enum Cut {
 
 /// Something that goes wrong at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mishap {
+pub enum ScheduledFault {
     /// The daemon dies.
     Restart {
         /// For this long.
@@ -69,7 +69,7 @@ pub enum Mishap {
     /// A watch breaks.
     WatchLost {
         /// Of this kind.
-        kind: Kind,
+        kind: ObjectKind,
         /// For this long.
         lasts: SignedDuration,
         /// Whether the listing after that lacks objects.
@@ -78,7 +78,7 @@ pub enum Mishap {
     /// A watch falls silent without breaking.
     Stall {
         /// Of this kind.
-        kind: Kind,
+        kind: ObjectKind,
         /// For this long.
         lasts: SignedDuration,
     },
@@ -95,7 +95,7 @@ pub enum Mishap {
 
 /// Rates in thousandths of all commands or machines.
 #[derive(Clone, Copy, Debug, Default)]
-struct Mix {
+struct FaultRates {
     throttled: u32,
     lost_before: u32,
     lost_after: u32,
@@ -112,11 +112,11 @@ struct Mix {
 
 /// The faults of one seed.
 #[derive(Clone, Debug)]
-pub struct Faults {
+pub struct FaultPlan {
     until: Timestamp,
-    mix: Mix,
+    mix: FaultRates,
     listing_lag: SignedDuration,
-    mishaps: Vec<(Timestamp, Mishap)>,
+    mishaps: Vec<(Timestamp, ScheduledFault)>,
     trips: Rng,
     fates: Rng,
     machines: Rng,
@@ -129,12 +129,12 @@ const LISTING_LAG_MAX: SignedDuration = SignedDuration::from_secs(4);
 /// Each kind of mishap happens up to this often in a scenario.
 const MISHAPS_MAX: u32 = 5;
 
-impl Faults {
+impl FaultPlan {
     /// No fault at all: only the usual delays.
     pub fn none(seed: u64) -> Self {
         Self {
             until: Timestamp::MIN,
-            mix: Mix::default(),
+            mix: FaultRates::default(),
             listing_lag: SignedDuration::from_secs(1),
             mishaps: Vec::new(),
             trips: stream(seed, "faults/trips"),
@@ -155,7 +155,7 @@ impl Faults {
                 rng.u32(1..=most)
             }
         };
-        let mix = Mix {
+        let mix = FaultRates {
             throttled: rate(60),
             lost_before: rate(30),
             lost_after: rate(40),
@@ -190,12 +190,12 @@ impl Faults {
     }
 
     /// All mishaps with their times.
-    pub fn mishaps(&self) -> &[(Timestamp, Mishap)] {
+    pub fn mishaps(&self) -> &[(Timestamp, ScheduledFault)] {
         &self.mishaps
     }
 
     /// What becomes of a command that is sent now.
-    pub fn trip(&mut self, command: &Command, now: Timestamp) -> Trip {
+    pub fn trip(&mut self, command: &Command, now: Timestamp) -> CommandTrip {
         let ms = SignedDuration::from_millis;
         let rng = &mut self.trips;
         let (mut there, mut back) = match command {
@@ -209,10 +209,10 @@ impl Faults {
             _ => (between(rng, ms(2), ms(20)), between(rng, ms(2), ms(30))),
         };
         if now >= self.until {
-            return Trip {
+            return CommandTrip {
                 there,
                 back,
-                fate: Fate::Carried,
+                fate: CommandFault::Carried,
                 twice: false,
             };
         }
@@ -222,11 +222,11 @@ impl Faults {
             back += up_to(rng, ms(20_000));
         }
         let fate = draw_fate(&self.mix, command, rng);
-        if matches!(fate, Fate::LostBefore | Fate::LostAfter) {
+        if matches!(fate, CommandFault::LostBefore | CommandFault::LostAfter) {
             // Whoever carries commands out gives up on them after a while.
             back = between(rng, ms(10_000), ms(30_000));
         }
-        Trip {
+        CommandTrip {
             there,
             back,
             fate,
@@ -258,18 +258,18 @@ impl Faults {
     }
 }
 
-fn draw_fate(mix: &Mix, command: &Command, rng: &mut Rng) -> Fate {
+fn draw_fate(mix: &FaultRates, command: &Command, rng: &mut Rng) -> CommandFault {
     if happens(rng, mix.throttled) {
-        return Fate::Throttled;
+        return CommandFault::Throttled;
     }
     if happens(rng, mix.lost_before) {
-        return Fate::LostBefore;
+        return CommandFault::LostBefore;
     }
     if happens(rng, mix.lost_after) {
-        return Fate::LostAfter;
+        return CommandFault::LostAfter;
     }
     if happens(rng, mix.silent) {
-        return Fate::Silent {
+        return CommandFault::Silent {
             carried: rng.bool(),
         };
     }
@@ -281,15 +281,15 @@ fn draw_fate(mix: &Mix, command: &Command, rng: &mut Rng) -> Fate {
             } else {
                 rng.usize(1..=all.max(1))
             };
-            Fate::SoldOut { offerings: some }
+            CommandFault::SoldOut { offerings: some }
         }
-        Command::PatchNode(_) if happens(rng, mix.overtaken) => Fate::Overtaken,
-        Command::Evict { .. } if happens(rng, mix.blocked) => Fate::Blocked,
-        _ => Fate::Carried,
+        Command::PatchNode(_) if happens(rng, mix.overtaken) => CommandFault::Overtaken,
+        Command::Evict { .. } if happens(rng, mix.blocked) => CommandFault::Blocked,
+        _ => CommandFault::Carried,
     }
 }
 
-fn draw_mishaps(seed: u64, from: Timestamp, until: Timestamp) -> Vec<(Timestamp, Mishap)> {
+fn draw_mishaps(seed: u64, from: Timestamp, until: Timestamp) -> Vec<(Timestamp, ScheduledFault)> {
     let mut rng = stream(seed, "faults/mishaps");
     let span = until.duration_since(from);
     let mut all = Vec::new();
@@ -303,26 +303,30 @@ fn draw_mishaps(seed: u64, from: Timestamp, until: Timestamp) -> Vec<(Timestamp,
         for _ in 0..count {
             let at = later(from, up_to(&mut rng, span));
             let mishap = match kind {
-                0 => Mishap::Restart {
+                0 => ScheduledFault::Restart {
                     down: between(&mut rng, seconds(1), seconds(90)),
                 },
-                1 => Mishap::WatchLost {
+                1 => ScheduledFault::WatchLost {
                     kind: any_kind(&mut rng),
                     lasts: between(&mut rng, seconds(1), seconds(300)),
                     cut: None,
                 },
-                2 => Mishap::WatchLost {
-                    kind: if rng.bool() { Kind::Pod } else { Kind::Node },
+                2 => ScheduledFault::WatchLost {
+                    kind: if rng.bool() {
+                        ObjectKind::Pod
+                    } else {
+                        ObjectKind::Node
+                    },
                     lasts: between(&mut rng, seconds(1), seconds(60)),
                     cut: Some(if rng.bool() { Cut::Mild } else { Cut::Severe }),
                 },
-                3 => Mishap::Stall {
+                3 => ScheduledFault::Stall {
                     kind: any_kind(&mut rng),
                     lasts: between(&mut rng, seconds(5), seconds(300)),
                 },
-                4 => Mishap::Reclaim,
-                5 => Mishap::Failure,
-                _ => Mishap::NodeDeleted {
+                4 => ScheduledFault::Reclaim,
+                5 => ScheduledFault::Failure,
+                _ => ScheduledFault::NodeDeleted {
                     back: rng
                         .bool()
                         .then(|| between(&mut rng, seconds(5), seconds(100))),
@@ -336,10 +340,10 @@ fn draw_mishaps(seed: u64, from: Timestamp, until: Timestamp) -> Vec<(Timestamp,
 }
 
 /// Pods and nodes more often than the rest, of those that are watched in every cluster.
-fn any_kind(rng: &mut Rng) -> Kind {
+fn any_kind(rng: &mut Rng) -> ObjectKind {
     match rng.u32(0..4) {
-        0 | 1 => Kind::Pod,
-        2 => Kind::Node,
-        _ => Kind::ALL[rng.usize(0..Kind::ALWAYS)],
+        0 | 1 => ObjectKind::Pod,
+        2 => ObjectKind::Node,
+        _ => ObjectKind::ALL[rng.usize(0..ObjectKind::ALWAYS)],
     }
 }

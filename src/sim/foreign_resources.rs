@@ -3,15 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::command::{Answer, Launch};
-use crate::model::claim::{ClaimRecord, Origin};
+use crate::engine::command::{CommandResult, Launch};
+use crate::model::claim::{ClaimOrigin, ClaimRecord};
 use crate::model::id::{ClusterName, NodeName};
 use crate::model::instance::OfferingKey;
 use crate::model::labels::Labels;
 use crate::model::node::Node;
 use crate::model::taint::{Effect, Taint};
 use crate::sim::World;
-use crate::sim::invariants::Rule;
+use crate::sim::invariants::Invariant;
 
 /// How many strangers there are.
 const STRANGERS: usize = 3;
@@ -37,7 +37,7 @@ impl World {
                 launch.tags = launch.claim.tags();
             }
             let answer = self.scene.cloud.launch(&launch, self.now);
-            if let (Answer::Launched(instance), true) = (answer, number + 1 == STRANGERS) {
+            if let (CommandResult::Launched(instance), true) = (answer, number + 1 == STRANGERS) {
                 let provider_id = format!("aws:///{}/{}", instance.offering.zone, instance.id);
                 self.add_system_node(provider_id);
             }
@@ -82,7 +82,7 @@ impl World {
             .collect();
         for instance in ended {
             let text = format!("{instance}, which is not ours, has ended");
-            self.checker.fault(Rule::Foreign, self.now, text);
+            self.checker.fault(Invariant::Foreign, self.now, text);
         }
     }
 }
@@ -92,7 +92,7 @@ fn stranger(number: usize, offering: OfferingKey, now: jiff::Timestamp) -> Launc
         id: format!("stranger-{number}").into(),
         installation: String::new(),
         cluster: ClusterName::default(),
-        origin: Origin::default(),
+        origin: ClaimOrigin::default(),
         pool: "strangers".into(),
         node_class: None,
         created: now,

@@ -22,17 +22,17 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::{Limits, Pool, Reason};
 use crate::model::quantity::Resources;
-use crate::model::watched_object::Kind;
+use crate::model::watched_object::ObjectKind;
 use crate::sim::cloud::Cloud;
-use crate::sim::cloud::instance::Machine;
+use crate::sim::cloud::instance::SimInstance;
 use crate::sim::cluster::SimCluster;
 use crate::sim::event_queue::later;
-use crate::sim::external_changes::Meddlers;
+use crate::sim::external_changes::ExternalTaintRemovals;
 use crate::sim::invariants::disruption::Leaving;
 
 /// What must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rule {
+pub enum Invariant {
     /// The live instances of a pool and of the cluster keep within their limits.
     Limits,
     /// No reservation has more instances than it is for.
@@ -79,7 +79,7 @@ pub enum Rule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// What should.
-    pub rule: Rule,
+    pub rule: Invariant,
     /// When.
     pub at: Timestamp,
     /// The objects in question.
@@ -94,7 +94,7 @@ impl fmt::Display for Violation {
 
 /// The truth that a command is held against: all there is beside the daemon.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct GroundTruth {
     /// The configuration in force.
     pub config: Arc<Cluster>,
     /// Shapes and prices.
@@ -105,7 +105,7 @@ pub struct Scene {
     pub cloud: Cloud,
 }
 
-impl Scene {
+impl GroundTruth {
     /// Whether an instance is of this installation and cluster.
     pub fn is_ours(&self, instance: &Instance) -> bool {
         // By the plain tags: what cannot be read as a claim is ours all the same.
@@ -115,13 +115,13 @@ impl Scene {
     }
 
     /// The machine behind a node, if it is one of ours.
-    pub fn our_machine(&self, node: &Node) -> Option<&Machine> {
+    pub fn our_machine(&self, node: &Node) -> Option<&SimInstance> {
         let machine = self.cloud.get(node.instance_id()?)?;
         self.is_ours(machine.truth()).then_some(machine)
     }
 
     /// All live instances of ours.
-    pub fn live(&self) -> impl Iterator<Item = &Machine> {
+    pub fn live(&self) -> impl Iterator<Item = &SimInstance> {
         let live = self
             .cloud
             .all()
@@ -151,7 +151,7 @@ const LAST_MOMENTS: SignedDuration = SignedDuration::from_secs(15);
 pub struct Checker {
     violations: Vec<Violation>,
     tainted: BTreeMap<NodeName, Timestamp>,
-    meddlers: Meddlers,
+    meddlers: ExternalTaintRemovals,
     leaving: Leaving,
     commands: u64,
 }
@@ -168,7 +168,7 @@ impl Checker {
     }
 
     /// Someone else took the taint of a leaving node away.
-    pub fn untainted(&mut self, node: &NodeName, scene: &Scene) {
+    pub fn untainted(&mut self, node: &NodeName, scene: &GroundTruth) {
         let store = scene.cluster.store();
         if let Some(node) = store.nodes().get(node) {
             let pods = store.pods_on(node.name.as_str());
@@ -183,7 +183,7 @@ impl Checker {
     }
 
     /// Notes something that does not hold.
-    pub fn fault(&mut self, rule: Rule, at: Timestamp, text: String) {
+    pub fn fault(&mut self, rule: Invariant, at: Timestamp, text: String) {
         self.violations.push(Violation { rule, at, text });
     }
 
@@ -191,8 +191,8 @@ impl Checker {
     pub fn issued(
         &mut self,
         command: &Command,
-        doubt: Option<(Kind, &'static str)>,
-        scene: &Scene,
+        doubt: Option<(ObjectKind, &'static str)>,
+        scene: &GroundTruth,
         now: Timestamp,
     ) {
         let looks = matches!(command, Command::ListInstances | Command::ReadLease);
@@ -202,14 +202,14 @@ impl Checker {
             return;
         };
         let text = format!("{what} while the watch of {} {why}", kind.plural());
-        self.fault(Rule::StaleView, now, text);
+        self.fault(Invariant::StaleView, now, text);
     }
 
     /// A command that was sent off arrives where it is carried out.
     pub fn arriving(
         &mut self,
         command: &Command,
-        scene: &Scene,
+        scene: &GroundTruth,
         (sent, now): (Timestamp, Timestamp),
     ) {
         match command {
@@ -246,7 +246,7 @@ impl Checker {
     fn terminating(
         &mut self,
         instance: &InstanceId,
-        scene: &Scene,
+        scene: &GroundTruth,
         (sent, now): (Timestamp, Timestamp),
     ) {
         let Some(machine) = scene.cloud.get(instance.as_str()) else {
@@ -254,7 +254,7 @@ impl Checker {
         };
         if !scene.is_ours(machine.truth()) {
             let text = format!("terminate {instance}, which is not ours");
-            self.fault(Rule::Foreign, now, text);
+            self.fault(Invariant::Foreign, now, text);
             return;
         }
         // In its last moments there is nothing left to wait for.
@@ -277,12 +277,12 @@ impl Checker {
         let untainted = node.is_registered() && !node.has_disrupted_taint();
         if untainted && !self.meddlers.is_untold(&node.name, sent) {
             let text = format!("terminate {instance} though {} is not tainted", node.name);
-            self.fault(Rule::Drain, now, text);
+            self.fault(Invariant::Drain, now, text);
         }
     }
 
     /// Whether a leaving node has held its pods for as long as its pool lets it.
-    fn grace_is_over(&self, node: &Node, machine: &Machine, now: Timestamp) -> bool {
+    fn grace_is_over(&self, node: &Node, machine: &SimInstance, now: Timestamp) -> bool {
         let tags = &machine.truth().tags;
         let seconds = tags.get(TAG_GRACE).and_then(|text| text.parse().ok());
         let grace = seconds.map(SignedDuration::from_secs);
@@ -298,7 +298,7 @@ impl Checker {
         &mut self,
         node: &Node,
         act: &str,
-        scene: &Scene,
+        scene: &GroundTruth,
         (sent, now): (Timestamp, Timestamp),
     ) {
         // Those that a meddler let in while the act was on its way are nobody's fault, and nobody
@@ -310,22 +310,22 @@ impl Checker {
             return;
         }
         let text = format!("{act} with {count} pods on {}", node.name);
-        self.fault(Rule::Drain, now, text);
+        self.fault(Invariant::Drain, now, text);
         for (owner, lost, allowed) in scene.cluster.displaced(node.name.as_str()) {
             if lost > allowed {
                 let text = format!("{act}: {owner} loses {lost} pods, {allowed} may be away");
-                self.fault(Rule::Pdb, now, text);
+                self.fault(Invariant::Pdb, now, text);
             }
         }
     }
 
-    fn patching(&mut self, patch: &NodePatch, scene: &Scene, now: Timestamp) {
+    fn patching(&mut self, patch: &NodePatch, scene: &GroundTruth, now: Timestamp) {
         let Some(node) = scene.cluster.store().nodes().get(&patch.node) else {
             return;
         };
         if scene.our_machine(node).is_none() {
             self.fault(
-                Rule::Foreign,
+                Invariant::Foreign,
                 now,
                 format!("patch {}, which is not ours", node.name),
             );
@@ -341,7 +341,7 @@ impl Checker {
         }
     }
 
-    fn deleting(&mut self, name: &NodeName, uid: &str, scene: &Scene, now: Timestamp) {
+    fn deleting(&mut self, name: &NodeName, uid: &str, scene: &GroundTruth, now: Timestamp) {
         let node = scene
             .cluster
             .store()
@@ -351,7 +351,7 @@ impl Checker {
         let Some(node) = node else { return };
         let Some(machine) = scene.our_machine(node) else {
             self.fault(
-                Rule::Foreign,
+                Invariant::Foreign,
                 now,
                 format!("delete {name}, which is not ours"),
             );
@@ -359,7 +359,7 @@ impl Checker {
         };
         if machine.truth().state.is_live() && machine.reclaimed.is_none() {
             let text = format!("delete {name} while {} lives", machine.truth().id);
-            self.fault(Rule::Drain, now, text);
+            self.fault(Invariant::Drain, now, text);
             self.displacing(node, &format!("delete {name}"), scene, (now, now));
         }
     }
@@ -368,7 +368,7 @@ impl Checker {
         &mut self,
         key: &PodKey,
         uid: &str,
-        scene: &Scene,
+        scene: &GroundTruth,
         (sent, now): (Timestamp, Timestamp),
     ) {
         let pod = scene
@@ -384,19 +384,19 @@ impl Checker {
         self.disturbing((key, pod), node, scene, (sent, now));
         if scene.our_machine(node).is_none() {
             let text = format!("evict {key} from {}, which is not ours", node.name);
-            self.fault(Rule::Foreign, now, text);
+            self.fault(Invariant::Foreign, now, text);
         } else if !node.has_disrupted_taint()
             && !self.meddlers.is_untold(&node.name, sent)
             // Somebody had deleted it, and its kubelet has made it anew meanwhile.
             && node.created.is_none_or(|at| at <= sent)
         {
             let text = format!("evict {key} from {}, which is not leaving", node.name);
-            self.fault(Rule::Drain, now, text);
+            self.fault(Invariant::Drain, now, text);
         }
     }
 
     /// An instance was launched.
-    pub fn launched(&mut self, scene: &Scene, now: Timestamp) {
+    pub fn launched(&mut self, scene: &GroundTruth, now: Timestamp) {
         self.reserved(scene, now);
         let mut claims: BTreeMap<&str, u32> = BTreeMap::new();
         let mut pools: BTreeMap<&str, (u32, Resources)> = BTreeMap::new();
@@ -415,7 +415,7 @@ impl Checker {
         }
         for (claim, count) in claims.into_iter().filter(|(_, count)| *count > 1) {
             self.fault(
-                Rule::OneInstance,
+                Invariant::OneInstance,
                 now,
                 format!("claim {claim} has {count} instances"),
             );
@@ -443,35 +443,39 @@ impl Checker {
         now: Timestamp,
     ) {
         if limits.nodes.is_some_and(|most| count > most) {
-            self.fault(Rule::Limits, now, format!("{whose} has {count} nodes"));
+            self.fault(Invariant::Limits, now, format!("{whose} has {count} nodes"));
         }
         for (resource, most) in &limits.capacity {
             let used = capacity.get(resource);
             if used > *most {
                 let text = format!("{whose} has {resource} {used}, {most} at most");
-                self.fault(Rule::Limits, now, text);
+                self.fault(Invariant::Limits, now, text);
             }
         }
     }
 
     /// An instance was launched in a reservation, or should have been.
-    fn reserved(&mut self, scene: &Scene, now: Timestamp) {
+    fn reserved(&mut self, scene: &GroundTruth, now: Timestamp) {
         for (id, own) in scene.catalog.reservations() {
             let count = scene.cloud.in_reservation(id);
             if u64::from(own.left) < count as u64 {
                 let text = format!("{count} instances in {id}, which is for {}", own.left);
-                self.fault(Rule::Reservations, now, text);
+                self.fault(Invariant::Reservations, now, text);
             }
         }
     }
 
     /// What must hold at the end, a while after faults and workloads have come to rest; `acts` are
     /// the commands of a last quiet while.
-    pub fn settled(&mut self, scene: &Scene, acts: u64, now: Timestamp) {
+    pub fn settled(&mut self, scene: &GroundTruth, acts: u64, now: Timestamp) {
         for pod in scene.cluster.store().pods().values() {
             let done = pod.is_terminal() || pod.node.is_some() || pod.is_daemon();
             if !done {
-                self.fault(Rule::Unbound, now, format!("pod {} is not bound", pod.key));
+                self.fault(
+                    Invariant::Unbound,
+                    now,
+                    format!("pod {} is not bound", pod.key),
+                );
             }
         }
         self.lost(scene, now);
@@ -487,12 +491,12 @@ impl Checker {
                 .is_some_and(|at| now.duration_since(at) > ORPHAN_MAX);
             if ended {
                 let text = format!("node {} is left of {}", node.name, machine.truth().id);
-                self.fault(Rule::Orphan, now, text);
+                self.fault(Invariant::Orphan, now, text);
             }
             empty.extend(empty_for_long(node, scene, now));
             if node.is_marked() && !disruption::is_held(node, scene, now) {
                 let text = format!("node {} is left tainted, or marked", node.name);
-                self.fault(Rule::Tainted, now, text);
+                self.fault(Invariant::Tainted, now, text);
             }
         }
         for machine in scene.live() {
@@ -500,7 +504,7 @@ impl Checker {
             let old = now.duration_since(instance.launched) > ORPHAN_MAX;
             if old && !nodes.contains(instance.id.as_str()) {
                 self.fault(
-                    Rule::Orphan,
+                    Invariant::Orphan,
                     now,
                     format!("instance {} has no node", instance.id),
                 );
@@ -515,18 +519,18 @@ impl Checker {
             .flatten()
             .count();
         for text in empty.into_iter().skip(kept) {
-            self.fault(Rule::EmptyNode, now, text);
+            self.fault(Invariant::EmptyNode, now, text);
         }
         if acts > 0 {
             self.fault(
-                Rule::Restless,
+                Invariant::Restless,
                 now,
                 format!("{acts} commands though nothing changes"),
             );
         }
     }
 
-    fn miscounted(&mut self, scene: &Scene, now: Timestamp) {
+    fn miscounted(&mut self, scene: &GroundTruth, now: Timestamp) {
         let wanted = |pool: &Pool| pool.replicas.min(pool.limits.nodes.or(pool.replicas));
         for pool in &scene.config.pools {
             let Some(wanted) = wanted(pool) else { continue };
@@ -540,14 +544,14 @@ impl Checker {
             let count = own.count();
             if u32::try_from(count) != Ok(wanted) {
                 let text = format!("pool {} has {count} nodes of {wanted}", pool.name);
-                self.fault(Rule::Number, now, text);
+                self.fault(Invariant::Number, now, text);
             }
         }
     }
 }
 
 /// What is to be said of a node that has been empty for longer than its pool allows.
-fn empty_for_long(node: &Node, scene: &Scene, now: Timestamp) -> Option<String> {
+fn empty_for_long(node: &Node, scene: &GroundTruth, now: Timestamp) -> Option<String> {
     let pool = scene.config.pool(node.pool()?.as_str())?;
     let wait = pool.disruption.consolidate_after?;
     if scene.occupying(node).count() > 0 || pool.replicas.is_some() {
@@ -566,7 +570,7 @@ pub fn taints(patch: &NodePatch) -> bool {
 }
 
 /// What a command does of its own will, in words; none where it only looks, or cannot be helped.
-fn voluntary(command: &Command, scene: &Scene) -> Option<String> {
+fn voluntary(command: &Command, scene: &GroundTruth) -> Option<String> {
     let reclaimed = |node: &NodeName| {
         let node = scene.cluster.store().nodes().get(node)?;
         scene.our_machine(node)?.reclaimed

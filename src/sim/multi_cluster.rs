@@ -14,7 +14,7 @@ use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;
 use crate::model::quantity::Resources;
 use crate::sim::event_queue::later;
-use crate::sim::invariants::{Rule, Violation};
+use crate::sim::invariants::{Invariant, Violation};
 use crate::sim::rng::stream;
 use crate::sim::scenario::blocks::{DEFAULT_CALM, DEFAULT_SETTLE};
 use crate::sim::{Setup, World};
@@ -86,7 +86,9 @@ impl Together {
             world.now = world.now.max(self.now);
             world.stop_daemon();
             let down = world.lag(1000, 60_000);
-            world.timers.after(world.now, down, super::Due::Start);
+            world
+                .timers
+                .after(world.now, down, super::ScheduledEvent::Start);
         }
         self.found();
     }
@@ -198,7 +200,7 @@ impl Together {
             let (held, real) = (self.fleet.held(&world.setup.config.name), really(world));
             if held != real {
                 let text = format!("the fleet counts {held:?}, there is {real:?}");
-                world.checker.fault(Rule::Limits, quiet, text);
+                world.checker.fault(Invariant::Limits, quiet, text);
             }
             all.extend(world.checker.violations().iter().cloned());
         }

@@ -8,10 +8,11 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
-use crate::model::cluster::{Cluster, Mode};
+use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::instance::InstanceType;
 use crate::model::labels::{ARCH, CAPACITY_TYPE, ZONE};
-use crate::model::pool::{self, Allowance, Consolidation, OnBlocked, Pool, Rate, Reason, Safety};
+use crate::model::pool;
+use crate::model::pool::{BudgetNodes, Consolidation, OnBlocked, Pool, Rate, Reason, Safety};
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Operator, Requirement};
 use crate::model::taint::{Effect, Taint, Toleration, TolerationOperator};
@@ -20,7 +21,7 @@ use crate::sim::Setup;
 use crate::sim::event_queue::later;
 use crate::sim::rng::{between, happens, stream};
 use crate::sim::scenario::{Scenario, Shortage};
-use crate::sim::workload::{Budget, Owns, Step, Want, Workload};
+use crate::sim::workload::{ScaleStep, SimPdb, Want, Workload, WorkloadKind};
 
 /// 2026-03-27, a Friday, at midnight UTC: in some time zones the clocks change within two days.
 const START: Timestamp = Timestamp::constant(1_774_569_600, 0);
@@ -81,7 +82,7 @@ pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
     let mut cluster = Cluster {
         installation: "simulation".to_owned(),
         name: "drawn".into(),
-        mode: Mode::Manage,
+        mode: ManagementMode::Manage,
         pools,
         ..Cluster::default()
     };
@@ -235,7 +236,7 @@ fn draw_rules(rng: &mut Rng, pool: &mut Pool) {
     if happens(rng, 100) {
         let text = one(rng, &["2/h", "5/h", "40/d"]);
         pool.disruption.budgets.push(pool::Budget {
-            nodes: Allowance::Percent(100),
+            nodes: BudgetNodes::Percent(100),
             reasons: Vec::new(),
             during: None,
             rate: Rate::parse(text),
@@ -292,9 +293,9 @@ fn draw_budgets(rng: &mut Rng) -> Vec<pool::Budget> {
             nodes: one(
                 rng,
                 &[
-                    Allowance::Nodes(0),
-                    Allowance::Nodes(1),
-                    Allowance::Percent(50),
+                    BudgetNodes::Nodes(0),
+                    BudgetNodes::Nodes(1),
+                    BudgetNodes::Percent(50),
                 ],
             ),
             reasons: Vec::new(),
@@ -305,18 +306,18 @@ fn draw_budgets(rng: &mut Rng) -> Vec<pool::Budget> {
     budgets
 }
 
-fn draw_allowance(rng: &mut Rng) -> Allowance {
+fn draw_allowance(rng: &mut Rng) -> BudgetNodes {
     if rng.bool() {
-        Allowance::Percent(one(rng, &[5, 10, 20, 50, 100]))
+        BudgetNodes::Percent(one(rng, &[5, 10, 20, 50, 100]))
     } else {
-        Allowance::Nodes(rng.u32(1..=4))
+        BudgetNodes::Nodes(rng.u32(1..=4))
     }
 }
 
 fn draw_workloads(rng: &mut Rng, cluster: &Cluster, nodes: i64) -> Vec<Workload> {
     let mut workloads = Vec::new();
     for name in ["agent", "shipper"].iter().take(rng.usize(1..=2)) {
-        let mut daemon = Workload::new(name, Owns::DaemonSet);
+        let mut daemon = Workload::new(name, WorkloadKind::DaemonSet);
         daemon.requests = amounts(100, 128);
         daemon.tolerations = vec![tolerates("")];
         workloads.push(daemon);
@@ -338,11 +339,11 @@ fn draw_workloads(rng: &mut Rng, cluster: &Cluster, nodes: i64) -> Vec<Workload>
 
 fn draw_workload(rng: &mut Rng, name: &str, share: i64, apart: bool) -> Workload {
     let owns = match rng.u32(0..20) {
-        0..3 => Owns::Job {
+        0..3 => WorkloadKind::Job {
             run_for: SignedDuration::from_mins(rng.i64(3..=90)),
         },
-        3..7 => Owns::StatefulSet,
-        _ => Owns::Deployment,
+        3..7 => WorkloadKind::StatefulSet,
+        _ => WorkloadKind::Deployment,
     };
     let mut workload = Workload::new(name, owns);
     let cpu = one(rng, &[150i64, 250, 500, 500, 1000, 1000, 2000, 3000]);
@@ -353,7 +354,7 @@ fn draw_workload(rng: &mut Rng, name: &str, share: i64, apart: bool) -> Workload
     draw_steps(rng, &mut workload, most);
     workload.priority = one(rng, &[0, 0, 0, 100, 1000]);
     workload.grace = SignedDuration::from_secs(one(rng, &[1, 5, 30, 90]));
-    if !matches!(owns, Owns::Job { .. }) {
+    if !matches!(owns, WorkloadKind::Job { .. }) {
         workload.budget = draw_pdb(rng, most);
         if happens(rng, 250) {
             workload.max_skew = Some(rng.u32(1..=2));
@@ -382,18 +383,18 @@ fn draw_workload(rng: &mut Rng, name: &str, share: i64, apart: bool) -> Workload
 }
 
 fn draw_steps(rng: &mut Rng, workload: &mut Workload, most: u32) {
-    let job = matches!(workload.owns, Owns::Job { .. });
+    let job = matches!(workload.owns, WorkloadKind::Job { .. });
     let mut times: Vec<Timestamp> = (0..rng.u32(0..=8)).map(|_| moment(rng)).collect();
     times.sort_unstable();
     times.insert(0, START);
     workload.steps = times
         .into_iter()
-        .map(|at| Step {
+        .map(|at| ScaleStep {
             at,
             replicas: rng.u32(if job { 0..=most } else { most / 4..=most }),
         })
         .collect();
-    if workload.owns == Owns::Deployment {
+    if workload.owns == WorkloadKind::Deployment {
         let mut rollouts: Vec<Timestamp> = (0..rng.u32(0..3)).map(|_| moment(rng)).collect();
         rollouts.sort_unstable();
         workload.rollouts = rollouts;
@@ -401,15 +402,15 @@ fn draw_steps(rng: &mut Rng, workload: &mut Workload, most: u32) {
 }
 
 /// All forms, those that never let anything go among them.
-fn draw_pdb(rng: &mut Rng, most: u32) -> Option<Budget> {
+fn draw_pdb(rng: &mut Rng, most: u32) -> Option<SimPdb> {
     match rng.u32(0..16) {
-        0..3 => Some(Budget::MaxUnavailable(1)),
-        3 => Some(Budget::MaxUnavailable(0)),
-        4..6 => Some(Budget::MaxUnavailableShare(25)),
-        6 => Some(Budget::MaxUnavailableShare(100)),
-        7 => Some(Budget::MinAvailable(most / 2)),
-        8 => Some(Budget::MinAvailableShare(50)),
-        9 => Some(Budget::MinAvailableShare(100)),
+        0..3 => Some(SimPdb::MaxUnavailable(1)),
+        3 => Some(SimPdb::MaxUnavailable(0)),
+        4..6 => Some(SimPdb::MaxUnavailableShare(25)),
+        6 => Some(SimPdb::MaxUnavailableShare(100)),
+        7 => Some(SimPdb::MinAvailable(most / 2)),
+        8 => Some(SimPdb::MinAvailableShare(50)),
+        9 => Some(SimPdb::MinAvailableShare(100)),
         _ => None,
     }
 }

@@ -15,7 +15,7 @@ pub const EVERY: SignedDuration = SignedDuration::from_mins(1);
 
 /// The world at one moment, after all that happened up to it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sample {
+pub struct WorldSample {
     /// When.
     pub at: Timestamp,
     /// Live instances of ours, by how they are bought and by type.
@@ -36,7 +36,7 @@ pub struct Sample {
     pub memory_share: f64,
 }
 
-impl Sample {
+impl WorldSample {
     /// Takes a sample of the world in its present state, and dates it `at`.
     pub fn of(world: &World, at: Timestamp) -> Self {
         let scene = world.scene();
@@ -90,7 +90,7 @@ fn share((used, whole): (i64, i64)) -> f64 {
 pub struct Sampler {
     due: Timestamp,
     end: Timestamp,
-    samples: Vec<Sample>,
+    samples: Vec<WorldSample>,
 }
 
 impl Sampler {
@@ -107,13 +107,13 @@ impl Sampler {
     pub fn look(&mut self, world: &World) {
         let next = world.next_at().filter(|at| *at <= self.end);
         while self.due <= self.end && next.is_none_or(|next| self.due < next) {
-            self.samples.push(Sample::of(world, self.due));
+            self.samples.push(WorldSample::of(world, self.due));
             self.due = later(self.due, EVERY);
         }
     }
 
     /// All samples, one a minute.
-    pub fn samples(&self) -> &[Sample] {
+    pub fn samples(&self) -> &[WorldSample] {
         &self.samples
     }
 }

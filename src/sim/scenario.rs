@@ -16,7 +16,7 @@ use crate::model::instance::{CapacityType, OfferingKey};
 use crate::sim::scenario::blocks::{
     read_capacity, read_interruption, read_outage, read_scenario, read_workload,
 };
-use crate::sim::scenario::decode::Reader;
+use crate::sim::scenario::decode::ScenarioDecoder;
 use crate::sim::scenario::reload::{reloads, without};
 use crate::sim::workload::Workload;
 
@@ -74,18 +74,18 @@ impl Shortage {
 
 /// Spot instances that are taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interruption {
+pub struct SpotReclaim {
     /// When they are told; the first of them, where they are told one after another.
     pub at: Timestamp,
     /// How many, of those that run then.
-    pub count: Taken,
+    pub count: ReclaimCount,
     /// How long it takes until the last of them is told.
     pub within: SignedDuration,
 }
 
 /// How many spot instances are taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum ReclaimCount {
     /// So many.
     Count(u32),
     /// This share of them: per cent, rounded up.
@@ -139,7 +139,7 @@ pub struct Scenario {
     /// What runs short.
     pub shortages: Vec<Shortage>,
     /// What is taken back.
-    pub interruptions: Vec<Interruption>,
+    pub interruptions: Vec<SpotReclaim>,
     /// Which zones are lost.
     pub outages: Vec<Outage>,
     /// The blocks of the normal configuration, on the lines where they stood.
@@ -162,7 +162,7 @@ impl Scenario {
                 text,
             }]
         })?;
-        let mut reader = Reader::new(source);
+        let mut reader = ScenarioDecoder::new(source);
         let scenario = assemble(&body, source, &mut reader);
         match (scenario, reader.mistakes()) {
             (Some(scenario), mistakes) if mistakes.is_empty() => Ok(scenario),
@@ -181,7 +181,7 @@ const OURS: [&str; 6] = [
     "reload",
 ];
 
-fn assemble(body: &Body, source: &str, reader: &mut Reader<'_>) -> Option<Scenario> {
+fn assemble(body: &Body, source: &str, reader: &mut ScenarioDecoder<'_>) -> Option<Scenario> {
     let Some(head) = body.get_blocks("scenario").next() else {
         reader.mistake(
             0,

@@ -13,8 +13,8 @@ use crate::model::instance::{CapacityType, InstanceType, Price};
 use crate::model::quantity::Resources;
 use crate::sim::cluster::SimCluster;
 use crate::sim::cluster::scheduler_filters::has_room;
-use crate::sim::invariants::Scene;
-use crate::sim::workload::Owns;
+use crate::sim::invariants::GroundTruth;
+use crate::sim::workload::WorkloadKind;
 
 /// The fixed fleet is looked at this often.
 pub const SAMPLE: SignedDuration = SignedDuration::from_mins(5);
@@ -45,7 +45,7 @@ impl FixedFleet {
     }
 
     /// Prices the pods of this moment for the time until the next look, which is none at the end.
-    pub fn sample(&mut self, scene: &Scene, until_next: SignedDuration) {
+    pub fn sample(&mut self, scene: &GroundTruth, until_next: SignedDuration) {
         let Some(shape) = &self.shape else { return };
         let (mut nodes, mut usd_per_h) = (0, 0.0);
         for (capacity_type, pods) in pods_by_capacity_type(scene) {
@@ -91,7 +91,7 @@ fn price(shape: &InstanceType, capacity_type: CapacityType) -> Price {
 
 /// What pods ask for that are on nodes of ours, by how the node is bought; those in reservations
 /// are left out, and daemons are.
-fn pods_by_capacity_type(scene: &Scene) -> BTreeMap<CapacityType, Vec<&Resources>> {
+fn pods_by_capacity_type(scene: &GroundTruth) -> BTreeMap<CapacityType, Vec<&Resources>> {
     let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for node in scene.cluster.store().nodes().values() {
         let Some(machine) = scene.our_machine(node) else {
@@ -110,7 +110,7 @@ fn pods_by_capacity_type(scene: &Scene) -> BTreeMap<CapacityType, Vec<&Resources
 }
 
 /// What instances in reservations cost.
-fn reserved_usd_per_h(scene: &Scene) -> f64 {
+fn reserved_usd_per_h(scene: &GroundTruth) -> f64 {
     let offerings = scene.live().map(|own| &own.truth().offering);
     let reserved = offerings.filter(|own| own.capacity_type == CapacityType::Reserved);
     let prices = reserved.filter_map(|own| scene.catalog.offering(own));
@@ -121,7 +121,7 @@ fn reserved_usd_per_h(scene: &Scene) -> f64 {
 fn daemons(cluster: &SimCluster) -> Resources {
     let mut daemons = Resources::default();
     let own = cluster.workloads().map(|owned| &owned.workload);
-    for workload in own.filter(|own| own.owns == Owns::DaemonSet) {
+    for workload in own.filter(|own| own.owns == WorkloadKind::DaemonSet) {
         daemons.add(&workload.requests);
         daemons.pods += 1;
     }

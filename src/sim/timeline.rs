@@ -11,7 +11,7 @@ use crate::model::instance::{OfferingKey, Price};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fact {
+pub enum TimelineFact {
     /// A workload is asked for in another number; for a job, that many more runs.
     Scaled {
         /// The workload.
@@ -149,7 +149,7 @@ pub enum Fact {
     Thawed,
 }
 
-impl Fact {
+impl TimelineFact {
     /// The kind, as JSON has it.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -269,7 +269,7 @@ fn short(duration: SignedDuration) -> String {
     }
 }
 
-impl fmt::Display for Fact {
+impl fmt::Display for TimelineFact {
     #[expect(clippy::too_many_lines, reason = "a table: one arm a kind")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -382,14 +382,14 @@ impl fmt::Display for Fact {
 
 /// A fact with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct TimelineEntry {
     /// When.
     pub at: Timestamp,
     /// What.
-    pub fact: Fact,
+    pub fact: TimelineFact,
 }
 
-impl Line {
+impl TimelineEntry {
     /// The line as one JSON object.
     pub fn to_json(&self) -> Value {
         let mut object = Map::new();
@@ -402,7 +402,7 @@ impl Line {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for TimelineEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.at.strftime("%H:%M:%S"), self.fact)
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::event::Event;
-use crate::model::watched_object::Kind;
+use crate::model::watched_object::ObjectKind;
 use crate::sim::event_queue::later;
 
 /// How much of the truth a listing tells.
@@ -20,9 +20,9 @@ pub enum Listing {
 
 /// One event on its way.
 #[derive(Clone, Debug)]
-pub struct Delivery {
+pub struct EventDelivery {
     /// Of this kind.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// What is told.
     pub event: Event,
     /// For a full listing, how much of the truth it tells.
@@ -32,7 +32,7 @@ pub struct Delivery {
 #[derive(Clone, Debug, Default)]
 struct Stream {
     up: bool,
-    queue: VecDeque<(Timestamp, Delivery)>,
+    queue: VecDeque<(Timestamp, EventDelivery)>,
     stalled: Option<Timestamp>,
     last_due: Option<Timestamp>,
     heard: Option<Timestamp>,
@@ -41,27 +41,27 @@ struct Stream {
 
 /// All watches of one daemon.
 #[derive(Clone, Debug)]
-pub struct Watches {
-    streams: BTreeMap<Kind, Stream>,
+pub struct SimWatches {
+    streams: BTreeMap<ObjectKind, Stream>,
 }
 
 /// A watch that told nothing for this long, not even that it lives, is stale: twice the minute
 /// within which API servers send bookmarks.
 pub const SILENT_MAX: SignedDuration = SignedDuration::from_secs(120);
 
-impl Watches {
+impl SimWatches {
     /// Watches of these kinds, none of which is up.
-    pub fn new(kinds: &[Kind]) -> Self {
-        let down = |kind: &Kind| (*kind, Stream::default());
+    pub fn new(kinds: &[ObjectKind]) -> Self {
+        let down = |kind: &ObjectKind| (*kind, Stream::default());
         Self {
             streams: kinds.iter().map(down).collect(),
         }
     }
 
     /// Tells of a change, unless the watch is broken.
-    pub fn tell(&mut self, kind: Kind, event: Event, now: Timestamp, delay: SignedDuration) {
+    pub fn tell(&mut self, kind: ObjectKind, event: Event, now: Timestamp, delay: SignedDuration) {
         self.push(
-            Delivery {
+            EventDelivery {
                 kind,
                 event,
                 listing: None,
@@ -71,7 +71,7 @@ impl Watches {
         );
     }
 
-    fn push(&mut self, delivery: Delivery, now: Timestamp, delay: SignedDuration) {
+    fn push(&mut self, delivery: EventDelivery, now: Timestamp, delay: SignedDuration) {
         let stream = self.streams.entry(delivery.kind).or_default();
         if !stream.up {
             return;
@@ -83,14 +83,14 @@ impl Watches {
     }
 
     /// Starts a watch, or starts it anew, with a full listing.
-    pub fn list(&mut self, event: Event, kind: Kind, whole: Listing, at: Timestamp) {
+    pub fn list(&mut self, event: Event, kind: ObjectKind, whole: Listing, at: Timestamp) {
         let stream = self.streams.entry(kind).or_default();
         stream.up = true;
         stream.stalled = None;
         stream.last_due = None;
         stream.queue.clear();
         self.push(
-            Delivery {
+            EventDelivery {
                 kind,
                 event,
                 listing: Some(whole),
@@ -101,14 +101,14 @@ impl Watches {
     }
 
     /// Breaks a watch: what was on its way is lost, and that it broke is told at once.
-    pub fn lose(&mut self, kind: Kind, now: Timestamp) {
+    pub fn lose(&mut self, kind: ObjectKind, now: Timestamp) {
         let stream = self.streams.entry(kind).or_default();
         stream.queue.clear();
         stream.last_due = None;
         stream.stalled = None;
         let event = Event::WatchLost(kind, String::new());
         self.push(
-            Delivery {
+            EventDelivery {
                 kind,
                 event,
                 listing: None,
@@ -120,12 +120,12 @@ impl Watches {
     }
 
     /// Whether a watch is up.
-    pub fn is_up(&self, kind: Kind) -> bool {
+    pub fn is_up(&self, kind: ObjectKind) -> bool {
         self.streams.get(&kind).is_some_and(|stream| stream.up)
     }
 
     /// Holds everything back until a time, without a word.
-    pub fn stall(&mut self, kind: Kind, until: Timestamp) {
+    pub fn stall(&mut self, kind: ObjectKind, until: Timestamp) {
         self.streams.entry(kind).or_default().stalled = Some(until);
     }
 
@@ -145,7 +145,7 @@ impl Watches {
     }
 
     /// The next event that arrives by `now`.
-    pub fn deliver(&mut self, now: Timestamp) -> Option<Delivery> {
+    pub fn deliver(&mut self, now: Timestamp) -> Option<EventDelivery> {
         let stream = self
             .streams
             .values_mut()
@@ -163,7 +163,7 @@ impl Watches {
     }
 
     /// Why what was told must not be acted upon: a watch broke, lies, or is silent.
-    pub fn doubt(&self, now: Timestamp) -> Option<(Kind, &'static str)> {
+    pub fn doubt(&self, now: Timestamp) -> Option<(ObjectKind, &'static str)> {
         self.streams.iter().find_map(|(kind, stream)| {
             let silent = match stream.heard {
                 None => Some("has not told anything yet"),

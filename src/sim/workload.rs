@@ -3,7 +3,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::affinity::Spread;
+use crate::model::affinity::TopologySpread;
 use crate::model::id::ObjectKey;
 use crate::model::labels::{DO_NOT_DISRUPT, Labels, ZONE};
 use crate::model::pod::{Owner, Pod};
@@ -14,7 +14,7 @@ use crate::model::taint::Toleration;
 
 /// What kind of owner a workload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owns {
+pub enum WorkloadKind {
     /// Keeps a number of replicas running.
     Deployment,
     /// Keeps a number of replicas running, each of a name of its own, which its successor bears.
@@ -41,7 +41,7 @@ pub struct Want {
 
 /// How many pods of a workload may be away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Budget {
+pub enum SimPdb {
     /// At least this many stay healthy.
     MinAvailable(u32),
     /// At most this many are away.
@@ -52,7 +52,7 @@ pub enum Budget {
     MaxUnavailableShare(u32),
 }
 
-impl Budget {
+impl SimPdb {
     /// Whether no pod may ever be away, however many there are.
     pub fn never_lets_go(self) -> bool {
         match self {
@@ -65,7 +65,7 @@ impl Budget {
 
 /// A change of the number of replicas. For a job: that many more to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct ScaleStep {
     /// When.
     pub at: Timestamp,
     /// How many from then on.
@@ -78,13 +78,13 @@ pub struct Workload {
     /// Name, unique in a scenario.
     pub name: String,
     /// What kind of owner it is.
-    pub owns: Owns,
+    pub owns: WorkloadKind,
     /// Requests of one pod, without `pods: 1`.
     pub requests: Resources,
     /// Replicas over time, in order; a DaemonSet has none.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScaleStep>,
     /// Its disruption budget.
-    pub budget: Option<Budget>,
+    pub budget: Option<SimPdb>,
     /// Labels its node must have.
     pub node_selector: Labels,
     /// What else the labels of its node must be, all of it.
@@ -105,7 +105,7 @@ pub struct Workload {
 
 impl Workload {
     /// A workload of this name and kind that asks for nothing and has no replicas.
-    pub fn new(name: &str, owns: Owns) -> Self {
+    pub fn new(name: &str, owns: WorkloadKind) -> Self {
         Self {
             name: name.to_owned(),
             owns,
@@ -125,7 +125,7 @@ impl Workload {
 
     /// The namespace of its pods.
     pub fn namespace(&self) -> &'static str {
-        if self.owns == Owns::DaemonSet {
+        if self.owns == WorkloadKind::DaemonSet {
             "kube-system"
         } else {
             "default"
@@ -155,15 +155,15 @@ impl Workload {
     /// A pod as its template has it, without name and UID.
     pub fn template(&self) -> Pod {
         let kind = match self.owns {
-            Owns::Deployment => "ReplicaSet",
-            Owns::StatefulSet => "StatefulSet",
-            Owns::Job { .. } => "Job",
-            Owns::DaemonSet => "DaemonSet",
+            WorkloadKind::Deployment => "ReplicaSet",
+            WorkloadKind::StatefulSet => "StatefulSet",
+            WorkloadKind::Job { .. } => "Job",
+            WorkloadKind::DaemonSet => "DaemonSet",
         };
         let mut requests = self.requests.clone();
         requests.pods = 1;
         let labels = Labels::from([("app".to_owned(), self.name.clone())]);
-        let spread = self.max_skew.map(|max_skew| Spread {
+        let spread = self.max_skew.map(|max_skew| TopologySpread {
             selector: Some(Selector::of_labels(&labels)),
             topology_key: ZONE.to_owned(),
             max_skew,

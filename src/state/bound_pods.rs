@@ -7,18 +7,18 @@ use crate::model::affinity::PodTerm;
 use crate::model::id::NodeName;
 use crate::model::labels::Labels;
 use crate::model::pod::Pod;
-use crate::state::snapshot::Resident;
+use crate::state::snapshot::BoundPodGroup;
 
 /// What makes pods alike to every rule about the places of pods.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Group {
+struct PodGroupKey {
     namespace: String,
     labels: Labels,
     anti_affinity: Vec<PodTerm>,
     deleting: bool,
 }
 
-impl Group {
+impl PodGroupKey {
     fn of(pod: &Pod) -> Self {
         Self {
             namespace: pod.key.namespace.clone(),
@@ -37,15 +37,15 @@ fn home(pod: &Pod) -> Option<&NodeName> {
 
 /// Bound pods that have not ended, by group and node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Census {
-    groups: BTreeMap<Group, BTreeMap<NodeName, u32>>,
+pub(super) struct BoundPods {
+    groups: BTreeMap<PodGroupKey, BTreeMap<NodeName, u32>>,
 }
 
-impl Census {
+impl BoundPods {
     /// Counts a pod in.
     pub(super) fn add(&mut self, pod: &Pod) {
         let Some(node) = home(pod) else { return };
-        let homes = self.groups.entry(Group::of(pod)).or_default();
+        let homes = self.groups.entry(PodGroupKey::of(pod)).or_default();
         match homes.get_mut(node) {
             Some(count) => *count = count.saturating_add(1),
             None => drop(homes.insert(node.clone(), 1)),
@@ -55,7 +55,7 @@ impl Census {
     /// Counts a pod out that was counted in, as it was then.
     pub(super) fn remove(&mut self, pod: &Pod) {
         let Some(node) = home(pod) else { return };
-        let group = Group::of(pod);
+        let group = PodGroupKey::of(pod);
         let Some(homes) = self.groups.get_mut(&group) else {
             return;
         };
@@ -74,7 +74,7 @@ impl Census {
         &'a self,
         namespace: &str,
     ) -> impl Iterator<Item = (&'a Labels, impl Iterator<Item = &'a NodeName>)> {
-        let first = Group {
+        let first = PodGroupKey {
             namespace: namespace.to_owned(),
             labels: Labels::new(),
             anti_affinity: Vec::new(),
@@ -86,14 +86,14 @@ impl Census {
     }
 
     /// All groups with their nodes, in a fixed order, as if these pods were not there.
-    pub(super) fn residents(&self, but: &[&Pod]) -> Vec<Resident<'_>> {
-        let mut absent: BTreeMap<Group, BTreeMap<&NodeName, u32>> = BTreeMap::new();
+    pub(super) fn residents(&self, but: &[&Pod]) -> Vec<BoundPodGroup<'_>> {
+        let mut absent: BTreeMap<PodGroupKey, BTreeMap<&NodeName, u32>> = BTreeMap::new();
         for (pod, node) in but.iter().filter_map(|pod| Some((pod, home(pod)?))) {
-            let homes = absent.entry(Group::of(pod)).or_default();
+            let homes = absent.entry(PodGroupKey::of(pod)).or_default();
             *homes.entry(node).or_insert(0) += 1;
         }
-        let resident = |(group, homes)| -> Option<Resident<'_>> {
-            let (group, homes): (&Group, &BTreeMap<NodeName, u32>) = (group, homes);
+        let resident = |(group, homes)| -> Option<BoundPodGroup<'_>> {
+            let (group, homes): (&PodGroupKey, &BTreeMap<NodeName, u32>) = (group, homes);
             let mut nodes: Vec<(&NodeName, u32)> =
                 homes.iter().map(|(node, count)| (node, *count)).collect();
             if let Some(absent) = absent.get(group) {
@@ -102,7 +102,7 @@ impl Census {
                 }
                 nodes.retain(|(_, count)| *count > 0);
             }
-            (!nodes.is_empty()).then_some(Resident {
+            (!nodes.is_empty()).then_some(BoundPodGroup {
                 namespace: &group.namespace,
                 labels: &group.labels,
                 anti_affinity: &group.anti_affinity,

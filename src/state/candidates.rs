@@ -8,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
 use crate::catalog::node_class::Classes;
-use crate::coordination::lease_annotations::{LetGo, Notes};
-use crate::model::claim::Phase;
+use crate::coordination::lease_annotations::{DisruptionRecord, LeaseAnnotations};
+use crate::model::claim::ClaimPhase;
 use crate::model::cluster::Cluster;
 use crate::model::eviction::COST_OF_ONE;
 use crate::model::fleet::FleetView;
@@ -19,14 +19,14 @@ use crate::model::labels::{INITIALIZED_AT, POOL};
 use crate::model::node::Node;
 use crate::model::pool::{OnBlocked, Reason};
 use crate::state::State;
-use crate::state::disruption_blockers::{Blocker, Misread};
-use crate::state::node_claims::Claim;
-use crate::state::pdbs::Shields;
+use crate::state::disruption_blockers::{DisruptionBlocker, InvalidInput};
+use crate::state::node_claims::NodeClaim;
+use crate::state::pdbs::PdbIndex;
 
 /// Who might leave one cluster at one moment, and who does. Made much more often than a snapshot,
 /// and much cheaper.
 #[derive(Clone, Debug)]
-pub struct Roster<'a> {
+pub struct DisruptionView<'a> {
     /// The configuration in force.
     pub cluster: &'a Cluster,
     /// Nodes that might leave on purpose, by name.
@@ -34,13 +34,13 @@ pub struct Roster<'a> {
     /// How many nodes of each pool are leaving already, of those that were initialized.
     pub leaving: BTreeMap<PoolName, usize>,
     /// What is remembered of the cluster: pauses, and who was let go.
-    pub notes: &'a Notes,
+    pub notes: &'a LeaseAnnotations,
     /// Nodes that were let go, with those that leave by our own choice and are not noted yet.
-    pub let_go: BTreeMap<ClaimId, LetGo>,
+    pub let_go: BTreeMap<ClaimId, DisruptionRecord>,
     /// What is known of other clusters; none where nothing is shared with any.
     pub fleet: Option<&'a FleetView>,
     /// What was done in the cluster lately.
-    pub recent: Recent,
+    pub recent: RecentActions,
     /// Nodes whose room a buffer needs, with the buffer's name, as last planned.
     pub held: BTreeMap<NodeName, String>,
     /// Pools of which nothing is moved to save something, since that came to nothing, and until
@@ -49,9 +49,9 @@ pub struct Roster<'a> {
     /// Nodes that were only just made to save something, and until when they are left alone.
     pub fresh: &'a BTreeMap<NodeName, Timestamp>,
     /// Claims of static pools without a Node that are not leaving, and how far they have come.
-    pub coming: BTreeMap<PoolName, Vec<(Phase, ClaimId)>>,
+    pub coming: BTreeMap<PoolName, Vec<(ClaimPhase, ClaimId)>>,
     /// What would count for these nodes and cannot be understood; the first hundred things.
-    pub misreads: BTreeSet<Misread>,
+    pub misreads: BTreeSet<InvalidInput>,
     /// Nodes that are leaving, with their pool and why.
     pub going: Vec<(&'a PoolName, &'a Node, Reason)>,
     /// The instance types as each pool is to plan with them.
@@ -59,14 +59,14 @@ pub struct Roster<'a> {
     /// What node classes would make by now.
     pub classes: &'a Classes,
     /// How many of the cluster's nodes are well.
-    pub health: Health,
+    pub health: NodeHealth,
     /// What another configuration has made due and nobody has accepted yet.
-    pub unaccepted: Option<&'a Unaccepted>,
+    pub unaccepted: Option<&'a PendingApproval>,
 }
 
 /// When each of these was last done in a cluster; none where that is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Recent {
+pub struct RecentActions {
     /// An instance was launched.
     pub launched: Option<Timestamp>,
     /// An instance was ended.
@@ -78,7 +78,7 @@ pub struct Recent {
 /// How many nodes of a cluster are not ready. Those that have not started yet do not count, and
 /// those that are leaving may be as they like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Health {
+pub struct NodeHealth {
     /// That are not ready.
     pub unready: usize,
     /// All of them.
@@ -87,7 +87,7 @@ pub struct Health {
 
 /// Nodes that another configuration has made due to leave, and that stay until it is accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Unaccepted {
+pub struct PendingApproval {
     /// What to accept.
     pub id: String,
     /// The nodes.
@@ -96,7 +96,7 @@ pub struct Unaccepted {
     pub total: usize,
 }
 
-impl Unaccepted {
+impl PendingApproval {
     /// The share of the nodes that is held, in per cent, rounded up.
     pub fn percent(&self) -> usize {
         (self.nodes.len() * 100).div_ceil(self.total.max(1))
@@ -107,7 +107,7 @@ impl Unaccepted {
 #[derive(Clone, Debug)]
 pub struct Candidate<'a> {
     /// Its claim; none in an offline plan.
-    pub claim: Option<&'a Claim>,
+    pub claim: Option<&'a NodeClaim>,
     /// The node.
     pub node: &'a Node,
     /// Its pool.
@@ -133,7 +133,7 @@ pub struct Candidate<'a> {
     pub graceful: bool,
     /// What it or one of its pods says against it: the first of all that is said, and what is said
     /// of the node itself comes before what its pods say.
-    pub blocker: Option<Blocker>,
+    pub blocker: Option<DisruptionBlocker>,
     /// What it costs, if the catalog knows it.
     pub price: Option<Price>,
 }
@@ -141,8 +141,9 @@ pub struct Candidate<'a> {
 impl Candidate<'_> {
     /// What is said against its leaving for a reason. What pods say does not count where the node
     /// has all its grace period to leave, after which they go anyhow.
-    pub fn blocker_for(&self, reason: Reason) -> Option<&Blocker> {
-        let graceful = |own: &&Blocker| self.has_grace_for(reason) && own.yields_to_grace();
+    pub fn blocker_for(&self, reason: Reason) -> Option<&DisruptionBlocker> {
+        let graceful =
+            |own: &&DisruptionBlocker| self.has_grace_for(reason) && own.yields_to_grace();
         self.blocker.as_ref().filter(|own| !graceful(own))
     }
 
@@ -153,12 +154,12 @@ impl Candidate<'_> {
 }
 
 /// A claim and the node that fulfils it.
-type Owned<'a> = (&'a Claim, Option<&'a Node>);
+type Owned<'a> = (&'a NodeClaim, Option<&'a Node>);
 
 impl State {
     /// Whether a claim's node has all of its termination grace period to leave. Not where its pool
     /// has it stay again before: whoever stays on it would outlast every attempt.
-    pub fn is_graceful(&self, claim: &Claim) -> bool {
+    pub fn is_graceful(&self, claim: &NodeClaim) -> bool {
         let pool = self.cluster.pool(claim.record.pool.as_str());
         let aborts = |grace: SignedDuration| {
             let disruption = pool.map(|own| &own.disruption);
@@ -170,7 +171,7 @@ impl State {
     }
 
     /// Who might leave now.
-    pub fn roster(&self, now: Timestamp) -> Roster<'_> {
+    pub fn roster(&self, now: Timestamp) -> DisruptionView<'_> {
         let mut leaving = BTreeMap::new();
         let mut let_go = self.notes.let_go.clone();
         let mut recent = self.recent;
@@ -189,7 +190,7 @@ impl State {
             if let Some(reason) = claim.leaving.filter(|own| own.is_budgeted()) {
                 let id = claim.record.id.clone();
                 let pool = pool();
-                let one = LetGo {
+                let one = DisruptionRecord {
                     pool,
                     reason,
                     at: now,
@@ -212,7 +213,7 @@ impl State {
         }
         let candidates = self.candidates(&claims, now);
         let misreads = self.misreads(candidates.iter().map(|own| own.node));
-        Roster {
+        DisruptionView {
             cluster: &self.cluster,
             candidates,
             leaving,
@@ -251,8 +252,8 @@ impl State {
 
     /// How many nodes are well. Those of nobody's pool count from the first on: nothing says when
     /// they are initialized.
-    pub fn health(&self) -> Health {
-        let mut health = Health::default();
+    pub fn health(&self) -> NodeHealth {
+        let mut health = NodeHealth::default();
         for node in self.objects.nodes.values() {
             let started = node.is_initialized() || !node.labels.contains_key(POOL);
             health.total += usize::from(started);
@@ -262,10 +263,10 @@ impl State {
     }
 
     fn candidates<'a>(&'a self, claims: &[Owned<'a>], now: Timestamp) -> Vec<Candidate<'a>> {
-        let shields = Shields::new(&self.objects);
+        let shields = PdbIndex::new(&self.objects);
         let mut all: Vec<Candidate<'_>> = claims
             .iter()
-            .filter(|(claim, _)| claim.leaving.is_none() && claim.phase <= Phase::Initialized)
+            .filter(|(claim, _)| claim.leaving.is_none() && claim.phase <= ClaimPhase::Initialized)
             // What waits for another in its place leaves then, and counts for nothing now: else a
             // static pool would end the other.
             .filter(|(claim, _)| claim.replaced_since.is_none())
@@ -285,8 +286,8 @@ impl State {
     fn candidate<'a>(
         &'a self,
         node: &'a Node,
-        claim: Option<&'a Claim>,
-        shields: &Shields<'_>,
+        claim: Option<&'a NodeClaim>,
+        shields: &PdbIndex<'_>,
         now: Timestamp,
     ) -> Candidate<'a> {
         let name = node.name.as_str();
@@ -295,7 +296,7 @@ impl State {
             .get(INITIALIZED_AT)
             .and_then(|text| text.parse().ok());
         let seen = claim
-            .filter(|claim| claim.phase == Phase::Initialized)
+            .filter(|claim| claim.phase == ClaimPhase::Initialized)
             .map(|claim| claim.since);
         let offline = claim.is_none().then_some(node.created).flatten();
         let initialized = if node.is_initialized() {

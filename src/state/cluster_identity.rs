@@ -6,13 +6,13 @@ use std::fmt;
 
 use foldhash::HashSet;
 
-use crate::model::claim::Origin;
+use crate::model::claim::ClaimOrigin;
 use crate::model::id::{ClaimId, ClusterUid};
 use crate::model::labels::{CLAIM, CLUSTER};
 use crate::model::node::Node;
 use crate::model::template_hash::accept_id;
 use crate::state::State;
-use crate::state::node_claims::Claim;
+use crate::state::node_claims::NodeClaim;
 
 /// The Namespace whose UID identifies a cluster: each API server makes it at its first start, and
 /// refuses to delete it.
@@ -153,15 +153,15 @@ impl State {
     }
 
     /// The cluster UID and the Lease that a launch writes into its tags.
-    pub fn origin(&self) -> Origin {
-        Origin {
+    pub fn origin(&self) -> ClaimOrigin {
+        ClaimOrigin {
             cluster_uid: self.cluster_uid(),
             lease: Some(self.cluster.lease.to_string()),
         }
     }
 
     /// Claims of ours whose instance runs, as far as listings and answers say.
-    pub fn running_claims(&self) -> impl Iterator<Item = &Claim> {
+    pub fn running_claims(&self) -> impl Iterator<Item = &NodeClaim> {
         let claims = self.ledger.claims.values();
         claims.filter(|own| {
             let live = own.instance.as_ref().is_some_and(|own| own.state.is_live());
@@ -176,7 +176,7 @@ impl State {
             return Some(Mismatch::Unidentified);
         };
         let lease = self.cluster.lease.to_string();
-        let uid = |own: &'_ Origin| own.cluster_uid.as_ref().map(|own| own.0.clone());
+        let uid = |own: &'_ ClaimOrigin| own.cluster_uid.as_ref().map(|own| own.0.clone());
         if let Some((launched_for, instances)) = self.foreign(uid, here.as_str()) {
             return Some(Mismatch::OtherCluster {
                 id: self.identity_id(&launched_for)?,
@@ -212,7 +212,7 @@ impl State {
 
     /// Whether a claim was launched for another cluster, and a person has accepted that this API
     /// server stands for it.
-    pub fn is_of_accepted_cluster(&self, claim: &Claim) -> bool {
+    pub fn is_of_accepted_cluster(&self, claim: &NodeClaim) -> bool {
         let launched_for = claim.record.origin.cluster_uid.as_ref();
         let here = self.cluster_uid();
         launched_for.is_some_and(|own| Some(own) != here.as_ref() && self.is_accepted(own.as_str()))
@@ -222,7 +222,7 @@ impl State {
     /// have a foreign value. A value is foreign if it differs from `here`.
     fn foreign(
         &self,
-        value: impl Fn(&Origin) -> Option<String>,
+        value: impl Fn(&ClaimOrigin) -> Option<String>,
         here: &str,
     ) -> Option<(String, usize)> {
         let mut all: BTreeMap<String, usize> = BTreeMap::new();

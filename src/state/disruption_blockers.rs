@@ -9,7 +9,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-use crate::model::eviction::{Risk, misreads_of_node};
+use crate::model::eviction::{AutoscalerRisk, misreads_of_node};
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::labels::{
     DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, SAFE_TO_EVICT, SCALE_DOWN_DISABLED,
@@ -18,8 +18,8 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::Safety;
 use crate::state::State;
-use crate::state::node_claims::Claim;
-use crate::state::pdbs::{Cover, Shields};
+use crate::state::node_claims::NodeClaim;
+use crate::state::pdbs::{PdbIndex, PdbMatch};
 
 /// So many things that cannot be understood are told at once; the rest has its turn when these are
 /// mended.
@@ -27,7 +27,7 @@ const MISREADS_MAX: usize = 100;
 
 /// What a node or a pod on it says against the node's leaving on purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Blocker {
+pub enum DisruptionBlocker {
     /// The node is annotated with this key, `true`.
     Annotated(&'static str),
     /// Another Node, this one, says that it is the same instance.
@@ -35,12 +35,12 @@ pub enum Blocker {
     /// It was to leave and could not: it is not tried again before this time.
     Withdrawn(Timestamp),
     /// A pod on it must stay where it is.
-    Pod(PodKey, Hold),
+    Pod(PodKey, PodBlocker),
 }
 
 /// Why a pod must stay where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hold {
+pub enum PodBlocker {
     /// It is annotated with this key, `true`.
     Annotated(&'static str),
     /// It is annotated with this key and a duration, which is over at this time; none while it has
@@ -67,13 +67,13 @@ pub enum Hold {
     LocalVolume(String),
 }
 
-impl Hold {
-    fn of_cover(cover: Cover<'_>, pod: &Pod) -> Option<Self> {
+impl PodBlocker {
+    fn of_cover(cover: PdbMatch<'_>, pod: &Pod) -> Option<Self> {
         let name = |key: &ObjectKey| key.name.clone();
         cover.keeps(pod).then(|| match cover {
-            Cover::Many(one, other) => Self::Budgets(name(&one.key), name(&other.key)),
-            Cover::One(pdb) if pdb.blocks_for_ever() => Self::BudgetForEver(name(&pdb.key)),
-            Cover::One(pdb) => Self::Budget {
+            PdbMatch::Many(one, other) => Self::Budgets(name(&one.key), name(&other.key)),
+            PdbMatch::One(pdb) if pdb.blocks_for_ever() => Self::BudgetForEver(name(&pdb.key)),
+            PdbMatch::One(pdb) => Self::Budget {
                 pdb: name(&pdb.key),
                 healthy: (pdb.current_healthy, pdb.desired_healthy),
             },
@@ -96,7 +96,7 @@ impl Hold {
     }
 }
 
-impl fmt::Display for Hold {
+impl fmt::Display for PodBlocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Annotated(key) => write!(f, "is annotated {key}=true"),
@@ -126,7 +126,7 @@ impl fmt::Display for Hold {
     }
 }
 
-impl Blocker {
+impl DisruptionBlocker {
     /// The spelling in JSON, logs and metrics.
     pub fn code(&self) -> &'static str {
         match self {
@@ -148,13 +148,15 @@ impl Blocker {
     /// Whether it is likely to be over soon by itself: an eviction that is refused for it is tried
     /// again. It keeps a node from being chosen, not one that is leaving already.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Pod(_, Hold::Budget { .. }))
+        matches!(self, Self::Pod(_, PodBlocker::Budget { .. }))
     }
 
     /// When it is over by itself, where that is known.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
-            Self::Withdrawn(until) | Self::Pod(_, Hold::Until(_, Some(until))) => Some(*until),
+            Self::Withdrawn(until) | Self::Pod(_, PodBlocker::Until(_, Some(until))) => {
+                Some(*until)
+            }
             _ => None,
         }
     }
@@ -168,7 +170,7 @@ impl Blocker {
     }
 }
 
-impl fmt::Display for Blocker {
+impl fmt::Display for DisruptionBlocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Annotated(key) => write!(f, "the node is annotated {key}=true"),
@@ -184,14 +186,14 @@ impl fmt::Display for Blocker {
 
 /// Something that somebody wrote and nobody can read: it counts for nothing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Misread {
+pub struct InvalidInput {
     /// What it is about, such as `pod default/web-0`.
     pub of: String,
     /// What is wrong with it.
     pub why: String,
 }
 
-impl Misread {
+impl InvalidInput {
     fn new(of: String, why: String) -> Self {
         Self { of, why }
     }
@@ -203,14 +205,14 @@ impl State {
     pub fn blockers<'a>(
         &'a self,
         node: &'a Node,
-        claim: Option<&Claim>,
+        claim: Option<&NodeClaim>,
         now: Timestamp,
-    ) -> impl Iterator<Item = Blocker> + use<'a> {
+    ) -> impl Iterator<Item = DisruptionBlocker> + use<'a> {
         let safety = self.safety_of(node);
         let pods = self.objects.pods_on(node.name.as_str());
         let pods = pods.filter_map(move |pod| {
             let hold = self.hold(pod, safety, self.objects.cover(pod), now)?;
-            Some(Blocker::Pod(pod.key.clone(), hold))
+            Some(DisruptionBlocker::Pod(pod.key.clone(), hold))
         });
         let own = self.blocker_of_node(node, claim, now);
         own.into_iter().chain(pods)
@@ -220,10 +222,10 @@ impl State {
     pub(super) fn first_blocker(
         &self,
         node: &Node,
-        claim: Option<&Claim>,
-        shields: &Shields<'_>,
+        claim: Option<&NodeClaim>,
+        shields: &PdbIndex<'_>,
         now: Timestamp,
-    ) -> Option<Blocker> {
+    ) -> Option<DisruptionBlocker> {
         if let Some(own) = self.blocker_of_node(node, claim, now) {
             return Some(own);
         }
@@ -237,7 +239,7 @@ impl State {
         let mut pods = self.objects.pods_on(node.name.as_str());
         pods.find_map(|pod| {
             let hold = self.hold(pod, safety, shields.cover(pod), now)?;
-            Some(Blocker::Pod(pod.key.clone(), hold))
+            Some(DisruptionBlocker::Pod(pod.key.clone(), hold))
         })
     }
 
@@ -245,19 +247,19 @@ impl State {
     fn blocker_of_node(
         &self,
         node: &Node,
-        claim: Option<&Claim>,
+        claim: Option<&NodeClaim>,
         now: Timestamp,
-    ) -> Option<Blocker> {
+    ) -> Option<DisruptionBlocker> {
         const KEYS: [&str; 3] = [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, SCALE_DOWN_DISABLED];
         if let Some(other) = self.objects.node_instances.other_of(node) {
-            return Some(Blocker::SameInstance(other.clone()));
+            return Some(DisruptionBlocker::SameInstance(other.clone()));
         }
         let says = |key: &&str| node.annotations.get(*key).is_some_and(|own| own == "true");
         if let Some(key) = KEYS.into_iter().find(says) {
-            return Some(Blocker::Annotated(key));
+            return Some(DisruptionBlocker::Annotated(key));
         }
         let (until, _) = claim?.withdrawn?;
-        (until > now).then_some(Blocker::Withdrawn(until))
+        (until > now).then_some(DisruptionBlocker::Withdrawn(until))
     }
 
     fn safety_of(&self, node: &Node) -> Safety {
@@ -271,22 +273,22 @@ impl State {
         &self,
         pod: &Pod,
         safety: Safety,
-        cover: Option<Cover<'_>>,
+        cover: Option<PdbMatch<'_>>,
         now: Timestamp,
-    ) -> Option<Hold> {
+    ) -> Option<PodBlocker> {
         if let Some(own) = pod.protection(now) {
             let until = |lasts| pod.started.and_then(|at| at.checked_add(lasts).ok());
             return Some(match own.lasts {
-                None => Hold::Annotated(own.key),
-                Some(lasts) => Hold::Until(own.key, until(lasts)),
+                None => PodBlocker::Annotated(own.key),
+                Some(lasts) => PodBlocker::Until(own.key, until(lasts)),
             });
         }
         if pod.is_unsafe_to_evict() {
-            return Some(Hold::NotSafe);
+            return Some(PodBlocker::NotSafe);
         }
         let evictable = pod.is_evictable(now);
         if let Some(own) = cover.filter(|_| evictable) {
-            let hold = Hold::of_cover(own, pod);
+            let hold = PodBlocker::of_cover(own, pod);
             if hold.is_some() {
                 return hold;
             }
@@ -295,9 +297,13 @@ impl State {
             return None;
         }
         match pod.risk()? {
-            Risk::NotReplicated => Some(Hold::NotReplicated),
-            Risk::Volume(volume) => Some(Hold::LocalVolume(volume.to_owned())),
-            Risk::System => self.objects.cover(pod).is_none().then_some(Hold::System),
+            AutoscalerRisk::NotReplicated => Some(PodBlocker::NotReplicated),
+            AutoscalerRisk::Volume(volume) => Some(PodBlocker::LocalVolume(volume.to_owned())),
+            AutoscalerRisk::System => self
+                .objects
+                .cover(pod)
+                .is_none()
+                .then_some(PodBlocker::System),
         }
     }
 
@@ -306,31 +312,31 @@ impl State {
     pub(super) fn misreads<'a>(
         &'a self,
         nodes: impl Iterator<Item = &'a Node>,
-    ) -> BTreeSet<Misread> {
+    ) -> BTreeSet<InvalidInput> {
         let pdbs = self.objects.pdbs.values();
         let pdbs = pdbs.flat_map(|pdb| {
             let told = pdb.defects.iter();
-            told.map(|why| Misread::new(format!("disruption budget {}", pdb.key), why.clone()))
+            told.map(|why| InvalidInput::new(format!("disruption budget {}", pdb.key), why.clone()))
         });
         let nodes = nodes.flat_map(|node| self.misreads_on(node));
         let mut all = pdbs.chain(nodes);
-        let mut told: BTreeSet<Misread> = all.by_ref().take(MISREADS_MAX).collect();
+        let mut told: BTreeSet<InvalidInput> = all.by_ref().take(MISREADS_MAX).collect();
         if all.next().is_some() {
             let why = format!("says more than {MISREADS_MAX} things like these");
-            told.insert(Misread::new("the cluster".to_owned(), why));
+            told.insert(InvalidInput::new("the cluster".to_owned(), why));
         }
         told
     }
 
     /// What one node and its pods say that cannot be understood.
-    pub fn misreads_on<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = Misread> + 'a {
+    pub fn misreads_on<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = InvalidInput> + 'a {
         let own = misreads_of_node(&node.annotations);
-        let own = own.map(|why| Misread::new(format!("node {}", node.name), why));
+        let own = own.map(|why| InvalidInput::new(format!("node {}", node.name), why));
         let odd = self.objects.stake(node.name.as_str()).is_odd();
         let pods = odd.then(|| self.objects.pods_on(node.name.as_str()));
         own.chain(pods.into_iter().flatten().flat_map(|pod| {
             let all = pod.misreads();
-            all.map(|why| Misread::new(format!("pod {}", pod.key), why))
+            all.map(|why| InvalidInput::new(format!("pod {}", pod.key), why))
         }))
     }
 }

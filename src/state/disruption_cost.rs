@@ -10,7 +10,7 @@ use crate::model::quantity::Resources;
 /// Sums are wider than amounts, so that what one pod added can be taken away again however large it
 /// was.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stake {
+pub(super) struct DisruptionCost {
     /// Pods because of which the node is of use.
     holding: usize,
     /// What moving pods costs, in the units of pods' costs; those that cost nothing add nothing.
@@ -27,7 +27,7 @@ pub(super) struct Stake {
 }
 
 /// What is at stake where there are no pods.
-static NOTHING: Stake = Stake {
+static NOTHING: DisruptionCost = DisruptionCost {
     holding: 0,
     cost: 0,
     cpu_milli: 0,
@@ -37,7 +37,7 @@ static NOTHING: Stake = Stake {
     odd: 0,
 };
 
-impl Stake {
+impl DisruptionCost {
     /// What is at stake in a node without pods.
     pub(super) fn nothing() -> &'static Self {
         &NOTHING
@@ -122,7 +122,7 @@ impl Stake {
 
 #[cfg(test)]
 mod tests {
-    use super::Stake;
+    use super::DisruptionCost;
     use crate::model::eviction::COST_OF_ONE;
     use crate::model::labels::{DO_NOT_DISRUPT, SAFE_TO_EVICT};
     use crate::model::pod::{Owner, Pod};
@@ -174,10 +174,10 @@ mod tests {
                 100,
             ),
         ];
-        let mut all = Stake::default();
+        let mut all = DisruptionCost::default();
         let nothing = all.clone();
         for (pod, [holds, guarded, risky, odd], cpu_milli) in &cases {
-            let mut own = Stake::default();
+            let mut own = DisruptionCost::default();
             own.add(pod);
             let cost = if *holds { COST_OF_ONE } else { 0 };
             assert_eq!((own.holding(), own.cost()), (usize::from(*holds), cost));
@@ -200,7 +200,7 @@ mod tests {
             memory,
             ..Resources::default()
         };
-        let mut stake = Stake::default();
+        let mut stake = DisruptionCost::default();
         stake.add(&owned("a", "ReplicaSet"));
         let cases = [
             (allocatable(1000, 1000), Some(20)),
@@ -213,6 +213,9 @@ mod tests {
         for (allocatable, expect) in cases {
             assert_eq!(stake.utilization(&allocatable), expect, "{allocatable:?}");
         }
-        assert_eq!(Stake::nothing().utilization(&allocatable(1, 1)), Some(0));
+        assert_eq!(
+            DisruptionCost::nothing().utilization(&allocatable(1, 1)),
+            Some(0)
+        );
     }
 }

@@ -16,7 +16,7 @@ const NAMES_MAX: usize = 3;
 
 /// What holds a node that is leaving.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Obstacle {
+pub enum DrainBlocker {
     /// A pod asks never to be disrupted.
     Protected(PodKey),
     /// A pod's disruption budgets do not let it go, or it has several, which the API server never
@@ -42,7 +42,7 @@ pub enum Obstacle {
     Volume(Attachment),
 }
 
-impl Obstacle {
+impl DrainBlocker {
     /// The spelling in JSON, logs and metrics.
     pub fn code(&self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl Obstacle {
     }
 }
 
-impl fmt::Display for Obstacle {
+impl fmt::Display for DrainBlocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Protected(pod) => write!(f, "pod {pod} must not be disrupted"),
@@ -88,7 +88,7 @@ impl fmt::Display for Obstacle {
 }
 
 /// The first few, and how many more there are, in words.
-pub fn listed(first: &[Obstacle], more: usize) -> String {
+pub fn listed(first: &[DrainBlocker], more: usize) -> String {
     let mut words: Vec<String> = first.iter().map(ToString::to_string).collect();
     words.extend((more > 0).then(|| format!("and {more} more")));
     words.join("; ")
@@ -96,7 +96,7 @@ pub fn listed(first: &[Obstacle], more: usize) -> String {
 
 impl State {
     /// The pods that hold a node that is leaving, those first whose turn it is.
-    pub fn obstacles(&self, node: &str, now: Timestamp) -> Vec<Obstacle> {
+    pub fn obstacles(&self, node: &str, now: Timestamp) -> Vec<DrainBlocker> {
         let mut pods: Vec<&Pod> = self.objects.pods_on(node).collect();
         pods.retain(|pod| pod.holds_drain(now));
         pods.sort_by_key(|pod| (pod.turn(), &pod.key));
@@ -105,24 +105,24 @@ impl State {
             .collect()
     }
 
-    fn obstacle(&self, pod: &Pod, now: Timestamp) -> Obstacle {
+    fn obstacle(&self, pod: &Pod, now: Timestamp) -> DrainBlocker {
         let key = pod.key.clone();
         if let Some(until) = pod.ends_by() {
-            return Obstacle::Ending {
+            return DrainBlocker::Ending {
                 pod: key,
                 until,
                 finalizers: pod.finalizers.iter().take(NAMES_MAX).cloned().collect(),
             };
         }
         if pod.is_protected(now) {
-            return Obstacle::Protected(key);
+            return DrainBlocker::Protected(key);
         }
         let budgets = self.objects.pdbs.values();
         let budgets: Vec<&Pdb> = budgets.filter(|own| own.covers(pod)).collect();
         match &budgets[..] {
-            [] => Obstacle::Pod(key),
-            [one] if one.disruptions_allowed > 0 => Obstacle::Pod(key),
-            all => Obstacle::Budget {
+            [] => DrainBlocker::Pod(key),
+            [one] if one.disruptions_allowed > 0 => DrainBlocker::Pod(key),
+            all => DrainBlocker::Budget {
                 pod: key,
                 budgets: all
                     .iter()

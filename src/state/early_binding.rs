@@ -15,7 +15,7 @@ use crate::model::requirement::Requirements;
 use crate::model::taint::{Taint, repelling};
 use crate::state::State;
 use crate::state::node_capacity::offering_of;
-use crate::state::node_claims::Claim;
+use crate::state::node_claims::NodeClaim;
 use crate::state::nominations::DEFAULT_SCHEDULER;
 use crate::state::object_cache::labels_of;
 use crate::state::volume_topology::mounts_of;
@@ -25,7 +25,7 @@ impl State {
     /// node will have these labels, and these taints when its kubelet comes.
     pub fn bindable<'a>(
         &'a self,
-        claim: &'a Claim,
+        claim: &'a NodeClaim,
         (labels, taints): (&Labels, &[Taint]),
     ) -> Vec<&'a Pod> {
         let instance = claim.instance.as_ref();
@@ -125,15 +125,15 @@ mod tests {
     use std::sync::Arc;
 
     use crate::catalog::Catalog;
-    use crate::model::affinity::{Gang, PodTerm, Spread};
-    use crate::model::claim::Phase;
-    use crate::model::instance::NodeToCome;
+    use crate::model::affinity::{Gang, PodTerm, TopologySpread};
+    use crate::model::claim::ClaimPhase;
+    use crate::model::instance::ExpectedNode;
     use crate::model::labels::{DO_NOT_DISRUPT, HOSTNAME, Labels, ZONE};
     use crate::model::pod::{Owner, Pod};
     use crate::model::requirement::Requirements;
     use crate::model::selector::Selector;
     use crate::model::taint::{Effect, Taint};
-    use crate::model::watched_object::{Object, Volume, VolumeClaim};
+    use crate::model::watched_object::{Volume, VolumeClaim, WatchedObject};
     use crate::state::State;
     use crate::state::fixtures::{NOW, claim, waiting};
 
@@ -155,9 +155,9 @@ mod tests {
         }
     }
 
-    fn spread(key: &str, is_hard: bool) -> Spread {
+    fn spread(key: &str, is_hard: bool) -> TopologySpread {
         let labels = Labels::from([("app".to_owned(), "web".to_owned())]);
-        Spread {
+        TopologySpread {
             selector: Some(Selector::of_labels(&labels)),
             topology_key: key.to_owned(),
             max_skew: 1,
@@ -170,13 +170,13 @@ mod tests {
 
     /// Which of these pods may be bound to the node of a claim that was planned for all of them.
     fn bindable(pods: &[Pod], taints: &[Taint]) -> String {
-        let mut own = claim("c", Some("n"), Phase::Launched);
+        let mut own = claim("c", Some("n"), ClaimPhase::Launched);
         own.node = None;
         let catalog = Arc::new(Catalog::shipped());
         let shape = catalog.get("m5.large").expect("it ships");
         let instance = own.instance.as_mut().expect("an instance");
         instance.offering.instance_type = shape.name.clone();
-        let node = NodeToCome::of_ec2("n", &"zone".into(), &"i-n".into());
+        let node = ExpectedNode::of_ec2("n", &"zone".into(), &"i-n".into());
         instance.node = Some(Box::new(node));
         own.pods = pods.iter().map(|pod| pod.key.clone()).collect();
         let mut state = State {
@@ -190,7 +190,7 @@ mod tests {
                 is_bound,
                 ..VolumeClaim::default()
             };
-            state.objects.apply(Object::VolumeClaim(claim), NOW);
+            state.objects.apply(WatchedObject::VolumeClaim(claim), NOW);
             let team = if name == "elsewhere" { "b" } else { "a" };
             let there = Labels::from([("team".to_owned(), team.to_owned())]);
             let volume = Volume {
@@ -198,7 +198,7 @@ mod tests {
                 node_affinity: vec![Requirements::from_labels(&there)],
                 ..Volume::default()
             };
-            state.objects.apply(Object::Volume(volume), NOW);
+            state.objects.apply(WatchedObject::Volume(volume), NOW);
         }
         for pod in pods {
             state.objects.apply(pod.clone().into(), NOW);

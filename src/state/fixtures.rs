@@ -3,15 +3,15 @@
 
 use jiff::Timestamp;
 
-use crate::model::claim::{ClaimRecord, Origin, Phase};
+use crate::model::claim::{ClaimOrigin, ClaimPhase, ClaimRecord};
 use crate::model::id::ObjectKey;
 use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
 use crate::model::labels::{INITIALIZED, Labels, REGISTERED};
 use crate::model::node::Node;
 use crate::model::pod::{Pod, PodPhase};
 use crate::model::quantity::Resources;
-use crate::model::watched_object::Object;
-use crate::state::node_claims::Claim;
+use crate::model::watched_object::WatchedObject;
+use crate::state::node_claims::NodeClaim;
 
 pub(crate) const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -41,9 +41,9 @@ pub(crate) fn waiting(namespace: &str, name: &str) -> Pod {
 }
 
 /// A node of 1000 milli-cpu and 10 pods that has started, of the instance `i-` and its name.
-pub(crate) fn node(name: &str) -> Object {
+pub(crate) fn node(name: &str) -> WatchedObject {
     let ready = [REGISTERED, INITIALIZED].map(|key| (key.to_owned(), "true".to_owned()));
-    Object::Node(Box::new(Node {
+    WatchedObject::Node(Box::new(Node {
         name: name.into(),
         provider_id: format!("aws:///zone/i-{name}"),
         labels: Labels::from(ready),
@@ -57,12 +57,12 @@ pub(crate) fn node(name: &str) -> Object {
 }
 
 /// A claim of the pool `general`; with a node, it has an instance, too.
-pub(crate) fn claim(id: &str, node: Option<&str>, phase: Phase) -> Claim {
+pub(crate) fn claim(id: &str, node: Option<&str>, phase: ClaimPhase) -> NodeClaim {
     let record = ClaimRecord {
         id: id.into(),
         installation: "tests".into(),
         cluster: "one".into(),
-        origin: Origin::default(),
+        origin: ClaimOrigin::default(),
         pool: "general".into(),
         node_class: None,
         created: NOW,
@@ -75,7 +75,7 @@ pub(crate) fn claim(id: &str, node: Option<&str>, phase: Phase) -> Claim {
         reason: String::new(),
         command_id: String::new(),
     };
-    let mut claim = Claim::new(record, phase, NOW);
+    let mut claim = NodeClaim::new(record, phase, NOW);
     claim.node = node.map(Into::into);
     claim.instance = node.map(|node| Instance {
         id: format!("i-{node}").into(),
@@ -94,7 +94,7 @@ pub(crate) fn claim(id: &str, node: Option<&str>, phase: Phase) -> Claim {
     claim
 }
 
-impl From<Pod> for Object {
+impl From<Pod> for WatchedObject {
     fn from(pod: Pod) -> Self {
         Self::Pod(Box::new(pod))
     }

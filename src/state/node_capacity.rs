@@ -20,9 +20,9 @@ use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, UNREACHABLE, untolerated};
 use crate::state::State;
-use crate::state::node_claims::Claim;
+use crate::state::node_claims::NodeClaim;
 use crate::state::object_cache::labels_of;
-use crate::state::snapshot::{Host, Mounts, Room};
+use crate::state::snapshot::{ExistingNode, NodeRef, VolumeRequirements};
 use crate::state::volume_topology::attachable_left;
 
 /// The DaemonSets, each with the labels its nodes must have: any one of these.
@@ -35,7 +35,7 @@ const GOING: SignedDuration = SignedDuration::from_mins(5);
 /// Whether a node leaves and will be gone before long. To a scheduler that spreads pods over hosts
 /// it is an empty one until then, so that no other may have more than a few: for that nobody makes
 /// a node for each pod.
-fn is_going(claim: &Claim, now: Timestamp) -> bool {
+fn is_going(claim: &NodeClaim, now: Timestamp) -> bool {
     claim.leaving.is_some() && now.duration_since(claim.since) < GOING
 }
 
@@ -44,16 +44,16 @@ impl State {
     /// only those are counted that these pods bring more of.
     pub(super) fn rooms(
         &self,
-        expected: &BTreeMap<Host, Vec<&Pod>>,
-        mounts: &BTreeMap<&PodKey, Mounts>,
+        expected: &BTreeMap<NodeRef, Vec<&Pod>>,
+        mounts: &BTreeMap<&PodKey, VolumeRequirements>,
         now: Timestamp,
-    ) -> Vec<Room> {
+    ) -> Vec<ExistingNode> {
         let daemons = self.daemons();
         let brought: BTreeSet<&str> = mounts
             .values()
             .flat_map(|own| own.attached.keys().map(String::as_str))
             .collect();
-        let mut claim_of: BTreeMap<&NodeName, &Claim> = BTreeMap::new();
+        let mut claim_of: BTreeMap<&NodeName, &NodeClaim> = BTreeMap::new();
         let mut rooms = Vec::new();
         for claim in self.ledger.claims.values() {
             match self.node_of(claim) {
@@ -77,7 +77,7 @@ impl State {
                 room.free.subtract(&pod.requests);
                 room.host_ports.extend(pod.host_ports.iter().cloned());
             }
-            let Host::Node(name) = &room.host else {
+            let NodeRef::Node(name) = &room.host else {
                 continue;
             };
             if let Some(limits) = self.objects.csi_nodes.get(name).filter(|_| room.open) {
@@ -91,20 +91,20 @@ impl State {
     }
 
     /// Whether a node takes pods: it neither leaves nor is cordoned.
-    pub(super) fn is_open(&self, node: &Node, claim: Option<&Claim>) -> bool {
+    pub(super) fn is_open(&self, node: &Node, claim: Option<&NodeClaim>) -> bool {
         node.deleting.is_none()
             && !node.unschedulable
             && !node.has_disrupted_taint()
-            && claim.is_none_or(Claim::takes_pods)
+            && claim.is_none_or(NodeClaim::takes_pods)
     }
 
     /// The room on a node, volumes apart. A closed one shows labels and taints as they are.
     pub(super) fn room_of_node(
         &self,
         node: &Node,
-        claim: Option<&Claim>,
+        claim: Option<&NodeClaim>,
         daemons: &Daemons<'_>,
-    ) -> Room {
+    ) -> ExistingNode {
         let open = self.is_open(node, claim);
         let labels = self.labels_of_node(node, claim.filter(|_| open));
         let initialized = node.is_initialized() || claim.is_none();
@@ -137,8 +137,8 @@ impl State {
         }
         let load = self.objects.load(node.name.as_str());
         free.subtract(&load.requests());
-        let mut room = Room {
-            host: Host::Node(node.name.clone()),
+        let mut room = ExistingNode {
+            host: NodeRef::Node(node.name.clone()),
             labels,
             taints,
             free,
@@ -161,7 +161,7 @@ impl State {
     }
 
     /// The labels of a node, with those that its claim will give it as soon as it is registered.
-    fn labels_of_node(&self, node: &Node, claim: Option<&Claim>) -> Arc<Requirements> {
+    fn labels_of_node(&self, node: &Node, claim: Option<&NodeClaim>) -> Arc<Requirements> {
         let claim = claim.filter(|_| !node.is_registered());
         let pool = claim.and_then(|claim| self.cluster.pool(claim.record.pool.as_str()));
         let (Some(claim), Some(pool)) = (claim, pool) else {
@@ -174,10 +174,10 @@ impl State {
         Arc::new(labels_of(&node.name, &labels))
     }
 
-    fn room_of_claim(&self, claim: &Claim, daemons: &Daemons<'_>) -> Option<Room> {
+    fn room_of_claim(&self, claim: &NodeClaim, daemons: &Daemons<'_>) -> Option<ExistingNode> {
         let pool = self.cluster.pool(claim.record.pool.as_str())?;
         let catalog = self.catalog_of(&pool.name);
-        let host = Host::Claim(claim.record.id.clone());
+        let host = NodeRef::Claim(claim.record.id.clone());
         let offers = (offerings_of(claim), catalog);
         let mut room = room_to_come(host, pool, offers, &claim.labels)?;
         self.take_adapters(claim, &mut room.free);
@@ -195,7 +195,7 @@ impl State {
 
     /// Takes the adapters off what a claim's type has, where the claim is launched without them:
     /// they are a matter of its template, not of the type alone. Source: spec/aws.md §10, 102.
-    fn take_adapters(&self, claim: &Claim, of: &mut Resources) {
+    fn take_adapters(&self, claim: &NodeClaim, of: &mut Resources) {
         let mut classes = self.cluster.node_classes.iter();
         let class = classes.find(|own| Some(&own.name) == claim.record.node_class.as_ref());
         let facts = claim.instance.as_ref().and_then(|own| own.facts.as_deref());
@@ -236,13 +236,13 @@ fn wanting<'a>(sets: impl Iterator<Item = &'a DaemonSet>) -> Daemons<'a> {
 }
 
 /// The daemons that will come to a room on which none is counted yet.
-pub fn daemons_of(room: &Room, sets: &[&DaemonSet]) -> Vec<(ObjectKey, bool)> {
+pub fn daemons_of(room: &ExistingNode, sets: &[&DaemonSet]) -> Vec<(ObjectKey, bool)> {
     let sets = wanting(sets.iter().copied());
     keys(&to_come(sets.iter(), &room.taints, &started(&room.labels)))
 }
 
 /// Takes what daemons will ask for off a room.
-fn leave_room(room: &mut Room, coming: &[(&DaemonSet, bool)]) {
+fn leave_room(room: &mut ExistingNode, coming: &[(&DaemonSet, bool)]) {
     for (set, _) in coming {
         room.free.subtract(&set.template.requests);
     }
@@ -268,11 +268,11 @@ fn started(labels: &Requirements) -> Requirements {
 /// The room on a node that is still to come, whichever of its offerings it will be, daemons not
 /// counted yet.
 pub fn room_to_come(
-    host: Host,
+    host: NodeRef,
     pool: &Pool,
     (offerings, catalog): (&[OfferingKey], &Catalog),
     labels: &Labels,
-) -> Option<Room> {
+) -> Option<ExistingNode> {
     let mut types: Vec<&InstanceType> = offerings
         .iter()
         .filter_map(|offering| catalog.get(offering.instance_type.as_str()))
@@ -297,7 +297,7 @@ pub fn room_to_come(
         all.add(ZONE_ID, Requirement::is_in(ids.into_iter().cloned()));
     }
     all.add_all(&Requirements::from_labels(labels));
-    Some(Room {
+    Some(ExistingNode {
         host,
         labels: Arc::new(all),
         taints: pool.taints.clone(),
@@ -339,12 +339,12 @@ fn to_come<'a>(
 }
 
 /// What an instance was launched as, once there is one.
-pub(super) fn offering_of(claim: &Claim) -> Option<&OfferingKey> {
+pub(super) fn offering_of(claim: &NodeClaim) -> Option<&OfferingKey> {
     claim.instance.as_ref().map(|instance| &instance.offering)
 }
 
 /// What a claim may be launched as; that of its instance alone, once there is one.
-pub(super) fn offerings_of(claim: &Claim) -> &[OfferingKey] {
+pub(super) fn offerings_of(claim: &NodeClaim) -> &[OfferingKey] {
     offering_of(claim).map_or(&claim.offerings, std::slice::from_ref)
 }
 
@@ -405,7 +405,7 @@ mod tests {
 
     use jiff::SignedDuration;
 
-    use crate::model::claim::Phase;
+    use crate::model::claim::ClaimPhase;
     use crate::model::cluster::Cluster;
     use crate::model::id::ObjectKey;
     use crate::model::labels::{HOSTNAME, INITIALIZED, NODE_NAME, POOL, REGISTERED, ZONE};
@@ -414,12 +414,14 @@ mod tests {
     use crate::model::pool::{Pool, Reason};
     use crate::model::requirement::Requirement;
     use crate::model::taint::{Effect, Taint};
-    use crate::model::watched_object::{CsiNode, Namespace, Object, StorageClass, VolumeClaim};
+    use crate::model::watched_object::{
+        CsiNode, Namespace, StorageClass, VolumeClaim, WatchedObject,
+    };
     use crate::state::State;
     use crate::state::fixtures::{NOW, claim, node, pod, waiting};
     use crate::state::node_capacity::{GOING, daemons_of};
-    use crate::state::node_claims::Claim;
-    use crate::state::snapshot::{Host, Room};
+    use crate::state::node_claims::NodeClaim;
+    use crate::state::snapshot::{ExistingNode, NodeRef};
 
     /// A state with the pool `general`, whose nodes are labelled `team=x`.
     fn state() -> State {
@@ -435,18 +437,18 @@ mod tests {
         }
     }
 
-    fn changed(name: &str, change: impl FnOnce(&mut Node)) -> Object {
+    fn changed(name: &str, change: impl FnOnce(&mut Node)) -> WatchedObject {
         match node(name) {
-            Object::Node(mut own) => {
+            WatchedObject::Node(mut own) => {
                 change(&mut own);
-                Object::Node(own)
+                WatchedObject::Node(own)
             }
             other => other,
         }
     }
 
-    fn room(state: &State, node: &str) -> Room {
-        let host = Host::Node(node.into());
+    fn room(state: &State, node: &str) -> ExistingNode {
+        let host = NodeRef::Node(node.into());
         let rooms = state.snapshot(NOW).rooms;
         let own = rooms.into_iter().find(|room| room.host == host);
         own.expect("every node is a room")
@@ -458,17 +460,17 @@ mod tests {
             let taint = Taint::new(key, Effect::NoSchedule);
             changed("n", |node| node.taints.push(taint))
         };
-        let in_phase = |phase: Phase| Some(claim("c", Some("n"), phase));
+        let in_phase = |phase: ClaimPhase| Some(claim("c", Some("n"), phase));
         let leaving = || {
-            let mut own = claim("c", Some("n"), Phase::Draining);
+            let mut own = claim("c", Some("n"), ClaimPhase::Draining);
             own.leaving = Some(Reason::Expired);
             own.since = NOW - GOING;
             Some(own)
         };
-        let cases: [(&str, Object, Option<Claim>, bool); 10] = [
+        let cases: [(&str, WatchedObject, Option<NodeClaim>, bool); 10] = [
             ("plain", node("n"), None, true),
-            ("ours", node("n"), in_phase(Phase::Initialized), true),
-            ("new", node("n"), in_phase(Phase::Launched), true),
+            ("ours", node("n"), in_phase(ClaimPhase::Initialized), true),
+            ("new", node("n"), in_phase(ClaimPhase::Launched), true),
             ("other taint", tainted("a/b"), None, true),
             (
                 "cordoned",
@@ -484,8 +486,13 @@ mod tests {
             ),
             ("disrupted", tainted("karpenter.sh/disrupted"), None, false),
             ("draining for long", node("n"), leaving(), false),
-            ("ending", node("n"), in_phase(Phase::Terminating), false),
-            ("gone", node("n"), in_phase(Phase::Gone), false),
+            (
+                "ending",
+                node("n"),
+                in_phase(ClaimPhase::Terminating),
+                false,
+            ),
+            ("gone", node("n"), in_phase(ClaimPhase::Gone), false),
         ];
         for (name, node, claim, open) in cases {
             let mut state = state();
@@ -508,7 +515,7 @@ mod tests {
     fn a_node_that_will_be_gone_before_long_is_taken_for_gone() {
         for (minutes, rooms) in [(0, 0), (4, 0), (5, 1)] {
             let mut state = state();
-            let mut own = claim("c", Some("n"), Phase::Draining);
+            let mut own = claim("c", Some("n"), ClaimPhase::Draining);
             own.leaving = Some(Reason::Underutilized);
             own.since = NOW - SignedDuration::from_mins(minutes);
             state.ledger.insert(own);
@@ -525,7 +532,7 @@ mod tests {
                 catalog: Arc::new(crate::catalog::Catalog::shipped()),
                 ..state()
             };
-            let mut own = claim("c", None, Phase::Launching);
+            let mut own = claim("c", None, ClaimPhase::Launching);
             own.leaving = leaving;
             let mut types = state.catalog.types();
             let (at, offering) = types
@@ -554,7 +561,7 @@ mod tests {
         };
         for (closed, taints, labels) in [(false, 1, Some("in [x]")), (true, 2, None)] {
             let mut state = state();
-            let mut own = claim("c", Some("n"), Phase::Launched);
+            let mut own = claim("c", Some("n"), ClaimPhase::Launched);
             own.labels.insert("for".into(), "its-pods".into());
             state.ledger.insert(own);
             state.objects.apply(starting(closed), NOW);
@@ -576,7 +583,7 @@ mod tests {
             template
                 .node_selector
                 .insert("team".into(), selector.into());
-            Object::DaemonSet(Box::new(DaemonSet {
+            WatchedObject::DaemonSet(Box::new(DaemonSet {
                 key: ObjectKey::new("kube-system", name),
                 template,
             }))
@@ -632,7 +639,7 @@ mod tests {
     #[test]
     fn what_is_promised_takes_room_volumes_included() {
         let mut state = state();
-        let mut own = claim("c", Some("n"), Phase::Registered);
+        let mut own = claim("c", Some("n"), ClaimPhase::Registered);
         own.pods = [ObjectKey::new("default", "promised")].into();
         state.ledger.insert(own);
         let driver = "ebs.csi.aws.com";
@@ -642,14 +649,14 @@ mod tests {
             name: "n".into(),
             limits: vec![(driver.into(), 5), ("other".into(), 5)],
         };
-        state.objects.apply(Object::CsiNode(limits), NOW);
+        state.objects.apply(WatchedObject::CsiNode(limits), NOW);
         let class = StorageClass {
             name: "late".into(),
             provisioner: driver.into(),
             waits_for_consumer: true,
             ..StorageClass::default()
         };
-        state.objects.apply(Object::StorageClass(class), NOW);
+        state.objects.apply(WatchedObject::StorageClass(class), NOW);
         let mounting = |mut pod: Pod, claim: &str, state: &mut State| {
             pod.volume_claims.push(claim.into());
             let claim = VolumeClaim {
@@ -657,7 +664,7 @@ mod tests {
                 storage_class: "late".into(),
                 ..VolumeClaim::default()
             };
-            state.objects.apply(Object::VolumeClaim(claim), NOW);
+            state.objects.apply(WatchedObject::VolumeClaim(claim), NOW);
             state.objects.apply(pod.into(), NOW);
         };
         mounting(pod("default", "there", "n"), "a", &mut state);
@@ -679,7 +686,7 @@ mod tests {
             uid: String::new(),
             labels: [("team".to_owned(), "x".to_owned())].into(),
         };
-        state.objects.apply(Object::Namespace(team), NOW);
+        state.objects.apply(WatchedObject::Namespace(team), NOW);
         let snapshot = state.snapshot(NOW);
         let pending: Vec<&str> = snapshot
             .pending
@@ -693,7 +700,7 @@ mod tests {
             .map(|own| own.attached[&resource])
             .collect();
         assert_eq!(mounts, [1]);
-        let promised = &snapshot.promised[&Host::Node("n".into())];
+        let promised = &snapshot.promised[&NodeRef::Node("n".into())];
         assert_eq!(promised.len(), 1);
         assert_eq!(snapshot.namespaces["default"].len(), 1);
     }

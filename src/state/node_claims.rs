@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::claim::{ADOPTED, ClaimRecord, NotAClaim, Phase, TAG_FLEET};
+use crate::model::claim::{ADOPTED, ClaimPhase, ClaimRecord, NotAClaim, TAG_FLEET};
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, PoolName, ReservationId};
 use crate::model::instance::{Instance, InstanceState, OfferingKey};
@@ -15,7 +15,7 @@ use crate::model::pool::Reason;
 use crate::model::reservation::Reservation;
 
 /// Instances that a listing shows, by id, and whether each is live.
-type Shown = Arc<[(InstanceId, bool)]>;
+type ListedInstances = Arc<[(InstanceId, bool)]>;
 
 /// No instance of a claim is older than the claim by more than this: the clock of the host that
 /// planned it and that of EC2 may have differed.
@@ -35,11 +35,11 @@ fn rank(instance: &Instance) -> (bool, Timestamp, &InstanceId) {
 
 /// One promised node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct NodeClaim {
     /// What the instance's tags remember.
     pub record: ClaimRecord,
     /// How far it has come.
-    pub phase: Phase,
+    pub phase: ClaimPhase,
     /// When it came there, as far as we saw.
     pub since: Timestamp,
     /// What may be launched for it, cheapest first; empty once an instance exists.
@@ -72,9 +72,9 @@ pub struct Claim {
     missing_confirmed: bool,
 }
 
-impl Claim {
+impl NodeClaim {
     /// A claim in this phase, with nothing else known.
-    pub fn new(record: ClaimRecord, phase: Phase, now: Timestamp) -> Self {
+    pub fn new(record: ClaimRecord, phase: ClaimPhase, now: Timestamp) -> Self {
         Self {
             record,
             phase,
@@ -134,11 +134,11 @@ impl Claim {
             && self.replaced_since.is_none()
             && matches!(
                 self.phase,
-                Phase::Planned
-                    | Phase::Launching
-                    | Phase::Launched
-                    | Phase::Registered
-                    | Phase::Initialized
+                ClaimPhase::Planned
+                    | ClaimPhase::Launching
+                    | ClaimPhase::Launched
+                    | ClaimPhase::Registered
+                    | ClaimPhase::Initialized
             )
     }
 }
@@ -154,7 +154,7 @@ const MISSING_SHARE_MAX: usize = 5;
 
 /// What a listing of instances told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListingResult {
     /// Instances that bear our tags but cannot be claims, and why.
     pub strangers: Vec<(InstanceId, String)>,
     /// Claims that a listing brought in.
@@ -167,11 +167,11 @@ pub struct Listed {
 
 /// All claims of one cluster.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub struct NodeClaims {
     /// Claims by id.
-    pub claims: BTreeMap<ClaimId, Claim>,
+    pub claims: BTreeMap<ClaimId, NodeClaim>,
     by_instance: BTreeMap<InstanceId, ClaimId>,
-    last_listing: Option<(Timestamp, Shown)>,
+    last_listing: Option<(Timestamp, ListedInstances)>,
     agreed: bool,
     doubted: Option<(Timestamp, Vec<ClaimId>)>,
     strangers: BTreeSet<InstanceId>,
@@ -181,7 +181,7 @@ pub struct Ledger {
     names_fleets: bool,
 }
 
-impl Ledger {
+impl NodeClaims {
     /// The pool of a claim; the empty name where there is no such claim.
     pub fn pool_of(&self, claim: &ClaimId) -> PoolName {
         let claim = self.claims.get(claim);
@@ -215,7 +215,7 @@ impl Ledger {
     }
 
     /// Adds a claim.
-    pub fn insert(&mut self, claim: Claim) {
+    pub fn insert(&mut self, claim: NodeClaim) {
         if let Some(instance) = &claim.instance {
             self.by_instance
                 .insert(instance.id.clone(), claim.record.id.clone());
@@ -275,8 +275,8 @@ impl Ledger {
         instances: Vec<Instance>,
         cluster: &Cluster,
         now: Timestamp,
-    ) -> Listed {
-        let mut outcome = Listed::default();
+    ) -> ListingResult {
+        let mut outcome = ListingResult::default();
         let listed = instances.iter();
         let mut listed: Vec<(&InstanceId, bool)> =
             listed.map(|own| (&own.id, own.state.is_live())).collect();
@@ -294,7 +294,7 @@ impl Ledger {
                 .map(|(id, live)| ((*id).clone(), *live))
                 .collect()
         };
-        let fingerprint: Shown = same.cloned().unwrap_or_else(anew);
+        let fingerprint: ListedInstances = same.cloned().unwrap_or_else(anew);
         self.ended.clear();
         let seen = |id: &InstanceId| fingerprint.binary_search_by(|own| own.0.cmp(id)).is_ok();
         self.strangers.retain(seen);
@@ -339,7 +339,7 @@ impl Ledger {
         instance: Instance,
         record: Result<ClaimRecord, NotAClaim>,
         now: Timestamp,
-        outcome: &mut Listed,
+        outcome: &mut ListingResult,
     ) {
         let ended = instance.state == InstanceState::Terminated;
         let known = self.by_instance.get(&instance.id).cloned();
@@ -416,10 +416,10 @@ impl Ledger {
         record: ClaimRecord,
         instance: Instance,
         now: Timestamp,
-        outcome: &mut Listed,
+        outcome: &mut ListingResult,
     ) {
         outcome.found.push(record.id.clone());
-        let mut claim = Claim::new(record, Phase::Launched, now);
+        let mut claim = NodeClaim::new(record, ClaimPhase::Launched, now);
         claim.since = instance.launched;
         claim.instance = Some(instance);
         self.insert(claim);
@@ -436,7 +436,7 @@ impl Ledger {
         }
     }
 
-    fn stranger(&mut self, instance: &InstanceId, why: String, outcome: &mut Listed) {
+    fn stranger(&mut self, instance: &InstanceId, why: String, outcome: &mut ListingResult) {
         if self.strangers.insert(instance.clone()) {
             outcome.strangers.push((instance.clone(), why));
         }
@@ -449,16 +449,16 @@ impl Ledger {
         &mut self,
         seen: &impl Fn(&InstanceId) -> bool,
         now: Timestamp,
-        outcome: &mut Listed,
+        outcome: &mut ListingResult,
     ) -> bool {
-        let overdue = |claim: &&mut Claim| {
+        let overdue = |claim: &&mut NodeClaim| {
             claim.instance.as_ref().is_some_and(|instance| {
                 instance.state != InstanceState::Terminated
                     && now.duration_since(instance.launched) >= LISTING_LAG
             })
         };
         let (mut known, mut missing) = (0, Vec::new());
-        let ours = |claim: &&mut Claim| !claim.foreign;
+        let ours = |claim: &&mut NodeClaim| !claim.foreign;
         for claim in self.claims.values_mut().filter(ours).filter(overdue) {
             known += 1;
             if claim
@@ -497,7 +497,7 @@ impl Ledger {
         lacking
     }
 
-    fn settle(&mut self, fingerprint: &Shown, now: Timestamp) {
+    fn settle(&mut self, fingerprint: &ListedInstances, now: Timestamp) {
         match &self.last_listing {
             // Too close to tell: the earlier one stays the one to compare with.
             Some((at, last)) if now.duration_since(*at) < LISTING_APART && last == fingerprint => {

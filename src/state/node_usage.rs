@@ -8,26 +8,26 @@ use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 
 /// A host port: protocol, address (empty for all) and number.
-type Port = (String, String, u16);
+type UsedPort = (String, String, u16);
 
 /// What the pods of a node that have not ended take of it.
 ///
 /// Sums are wider than amounts, so that what one pod added can be taken away again however large it
 /// was; everything else is counted, since two pods may share it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Load {
+pub(super) struct NodeUsage {
     cpu_milli: i128,
     memory: i128,
     ephemeral_storage: i128,
     pods: i128,
     extended: BTreeMap<String, i128>,
-    ports: BTreeMap<Port, u32>,
+    ports: BTreeMap<UsedPort, u32>,
     daemons: BTreeMap<ObjectKey, u32>,
     claims: BTreeMap<ObjectKey, u32>,
 }
 
 /// What nobody takes.
-static NOTHING: Load = Load {
+static NOTHING: NodeUsage = NodeUsage {
     cpu_milli: 0,
     memory: 0,
     ephemeral_storage: 0,
@@ -38,7 +38,7 @@ static NOTHING: Load = Load {
     claims: BTreeMap::new(),
 };
 
-impl Load {
+impl NodeUsage {
     /// The load of a node without pods.
     pub(super) fn nothing() -> &'static Self {
         &NOTHING
@@ -99,7 +99,7 @@ impl Load {
     }
 
     /// The host ports they bind.
-    pub(super) fn host_ports(&self) -> BTreeSet<Port> {
+    pub(super) fn host_ports(&self) -> BTreeSet<UsedPort> {
         self.ports.keys().cloned().collect()
     }
 

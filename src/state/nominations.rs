@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use foldhash::HashSet;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::state::State;
-use crate::state::node_claims::Claim;
-use crate::state::snapshot::Host;
+use crate::state::node_claims::NodeClaim;
+use crate::state::snapshot::NodeRef;
 use crate::state::snapshot_builder::host_of;
 
 /// Pods are expected on an initialized node for this long after it became so: the scheduler's
@@ -34,7 +34,10 @@ impl State {
     }
 
     /// The same, and the pods that claims may still get, by claim.
-    pub fn waiting_and_expected(&self, now: Timestamp) -> (Vec<&Pod>, Vec<(&Claim, Vec<&Pod>)>) {
+    pub fn waiting_and_expected(
+        &self,
+        now: Timestamp,
+    ) -> (Vec<&Pod>, Vec<(&NodeClaim, Vec<&Pod>)>) {
         let by_claim = self.expected_by_claim(now);
         let named = by_claim.iter();
         let by_host = named
@@ -45,7 +48,7 @@ impl State {
 
     pub(super) fn waiting_but<'a>(
         &'a self,
-        expected: &BTreeMap<Host, Vec<&Pod>>,
+        expected: &BTreeMap<NodeRef, Vec<&Pod>>,
         movers: &[&'a Pod],
     ) -> Vec<&'a Pod> {
         // This is done in every pass, for all pods that wait: most are held.
@@ -97,7 +100,7 @@ impl State {
     }
 
     /// The pods a claim was planned for that still wait.
-    pub fn pods_of<'a>(&'a self, claim: &'a Claim) -> impl Iterator<Item = &'a Pod> {
+    pub fn pods_of<'a>(&'a self, claim: &'a NodeClaim) -> impl Iterator<Item = &'a Pod> {
         let pods = claim
             .pods
             .iter()
@@ -106,7 +109,7 @@ impl State {
     }
 
     /// Pending pods that claims were planned for and may still get, by host.
-    pub(super) fn expected(&self, now: Timestamp) -> BTreeMap<Host, Vec<&Pod>> {
+    pub(super) fn expected(&self, now: Timestamp) -> BTreeMap<NodeRef, Vec<&Pod>> {
         let expected = self.expected_by_claim(now).into_iter();
         expected
             .map(|(claim, pods)| (host_of(claim), pods))
@@ -117,7 +120,7 @@ impl State {
     ///
     /// Schedulers spread pods as they like. A pod whose place another one took is expected no
     /// more: it waits again, and need not wait until its node's turn is over.
-    pub fn expected_by_claim(&self, now: Timestamp) -> Vec<(&Claim, Vec<&Pod>)> {
+    pub fn expected_by_claim(&self, now: Timestamp) -> Vec<(&NodeClaim, Vec<&Pod>)> {
         let mut expected = Vec::new();
         let daemons = self.daemons();
         let claims = self.ledger.claims.values();
@@ -130,7 +133,7 @@ impl State {
             if pods.is_empty() || node.is_some_and(|node| !self.is_open(node, Some(claim))) {
                 continue;
             }
-            if let Some(node) = node.filter(|_| claim.phase >= Phase::Registered) {
+            if let Some(node) = node.filter(|_| claim.phase >= ClaimPhase::Registered) {
                 let mut free = self.room_of_node(node, Some(claim), &daemons).free;
                 pods.retain(|pod| takes(&mut free, pod));
             }
@@ -144,7 +147,7 @@ impl State {
     pub fn housed<'a>(
         &'a self,
         planned: &'a BTreeMap<NodeName, Vec<PodKey>>,
-        is_prepared: impl Fn(&Claim) -> bool,
+        is_prepared: impl Fn(&NodeClaim) -> bool,
         now: Timestamp,
     ) -> Vec<&'a PodKey> {
         let expected = self.expected_by_claim(now);
@@ -161,7 +164,7 @@ impl State {
                 continue;
             };
             let claim = self.claim_of(node);
-            let starts = claim.is_some_and(|own| own.phase < Phase::Initialized);
+            let starts = claim.is_some_and(|own| own.phase < ClaimPhase::Initialized);
             if !node.ready || starts || !self.is_open(node, claim) {
                 continue;
             }
@@ -186,14 +189,15 @@ impl State {
     /// after it any more.
     pub fn arrived(&mut self, pod: &Pod) {
         let claim = self.claim_under(pod);
-        let waits = |own: &&Claim| own.phase == Phase::Initialized && own.pods.contains(&pod.key);
+        let waits =
+            |own: &&NodeClaim| own.phase == ClaimPhase::Initialized && own.pods.contains(&pod.key);
         let id = claim.filter(waits).map(|own| own.record.id.clone());
         if let Some(claim) = id.and_then(|id| self.ledger.claims.get_mut(&id)) {
             claim.pods.remove(&pod.key);
         }
     }
 
-    fn comes_to(&self, pod: &Pod, claim: &Claim, now: Timestamp) -> bool {
+    fn comes_to(&self, pod: &Pod, claim: &NodeClaim, now: Timestamp) -> bool {
         if pod.is_waiting() {
             !is_over(claim, now)
                 && (pod.nominated_node.is_none() || pod.nominated_node == claim.node)
@@ -204,7 +208,7 @@ impl State {
     }
 
     /// Whether pods are expected on a claim's node.
-    pub(super) fn expects_pods(&self, claim: &Claim, now: Timestamp) -> bool {
+    pub(super) fn expects_pods(&self, claim: &NodeClaim, now: Timestamp) -> bool {
         claim.takes_pods()
             && claim.pods.iter().any(|key| {
                 let pod = self.objects.pods.get(key);
@@ -216,7 +220,7 @@ impl State {
     pub fn next_release(&self, now: Timestamp) -> Option<Timestamp> {
         let claims = self.ledger.claims.values();
         let ready =
-            claims.filter(|claim| claim.phase == Phase::Initialized && !claim.pods.is_empty());
+            claims.filter(|claim| claim.phase == ClaimPhase::Initialized && !claim.pods.is_empty());
         let over = ready.filter_map(|claim| claim.since.checked_add(NOMINATED).ok());
         over.filter(|at| *at > now).min()
     }
@@ -232,20 +236,20 @@ fn takes(free: &mut Resources, pod: &Pod) -> bool {
 }
 
 /// Whether the time is over in which pods that wait are expected on a claim's node.
-pub(super) fn is_over(claim: &Claim, now: Timestamp) -> bool {
-    claim.phase == Phase::Initialized && now.duration_since(claim.since) >= NOMINATED
+pub(super) fn is_over(claim: &NodeClaim, now: Timestamp) -> bool {
+    claim.phase == ClaimPhase::Initialized && now.duration_since(claim.since) >= NOMINATED
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use crate::model::claim::Phase;
+    use crate::model::claim::ClaimPhase;
     use crate::model::cluster::Cluster;
     use crate::model::id::ObjectKey;
     use crate::model::pod::{Owner, Pod};
     use crate::model::pool::Reason;
-    use crate::model::watched_object::Object;
+    use crate::model::watched_object::WatchedObject;
     use crate::state::State;
     use crate::state::fixtures::{NOW, claim, node, pod, waiting};
 
@@ -299,12 +303,12 @@ mod tests {
             uid: "owner".into(),
         });
         let mut state = with(vec![mover, pod("default", "bare", "n")]);
-        let mut old = claim("old", Some("n"), Phase::Draining);
+        let mut old = claim("old", Some("n"), ClaimPhase::Draining);
         old.leaving = Some(Reason::Expired);
         state.ledger.insert(old);
         state.objects.apply(node("n"), NOW);
         if planned {
-            let mut new = claim("new", Some("m"), Phase::Initialized);
+            let mut new = claim("new", Some("m"), ClaimPhase::Initialized);
             new.pods = [ObjectKey::new("default", "mover")].into();
             state.ledger.insert(new);
             state.objects.apply(node("m"), NOW);
@@ -358,7 +362,7 @@ mod tests {
         let key = ObjectKey::new("default", "mover");
         state
             .objects
-            .delete(crate::model::watched_object::Kind::Pod, &key, NOW);
+            .delete(crate::model::watched_object::ObjectKind::Pod, &key, NOW);
         assert_eq!(state.snapshot(NOW).promised.len(), 0);
         // Of the same name, it is expected where it was planned; of another, it waits like any pod.
         for (name, promised, pending) in [("mover", 1, ""), ("other", 0, "other")] {
@@ -373,7 +377,7 @@ mod tests {
     /// More than it holds may have been planned for it while a listing lacked some of them.
     #[test]
     fn no_more_are_expected_on_a_node_than_it_holds() {
-        for (phase, expected) in [(Phase::Registered, 10), (Phase::Initialized, 10)] {
+        for (phase, expected) in [(ClaimPhase::Registered, 10), (ClaimPhase::Initialized, 10)] {
             let names: Vec<String> = (10..22).map(|number| format!("p{number}")).collect();
             let mut state = with(names.iter().map(|own| waiting("default", own)).collect());
             let mut own = claim("c", Some("n"), phase);
@@ -401,14 +405,14 @@ mod tests {
     fn nobody_is_expected_on_a_node_that_was_closed_meanwhile() {
         for (closed, pending) in [(false, ""), (true, "a")] {
             let mut state = with(vec![waiting("default", "a")]);
-            let mut own = claim("c", Some("n"), Phase::Registered);
+            let mut own = claim("c", Some("n"), ClaimPhase::Registered);
             own.pods = [ObjectKey::new("default", "a")].into();
             state.ledger.insert(own);
-            let Object::Node(mut node) = node("n") else {
+            let WatchedObject::Node(mut node) = node("n") else {
                 panic!("a node")
             };
             node.unschedulable = closed;
-            state.objects.apply(Object::Node(node), NOW);
+            state.objects.apply(WatchedObject::Node(node), NOW);
             assert_eq!(names(&state.waiting(NOW)), pending, "{closed}");
         }
     }

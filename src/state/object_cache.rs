@@ -13,22 +13,22 @@ use crate::model::pdb::Pdb;
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::watched_object::{
-    CsiNode, Kind, Namespace, Object, StorageClass, Volume, VolumeClaim,
+    CsiNode, Namespace, ObjectKind, StorageClass, Volume, VolumeClaim, WatchedObject,
 };
-use crate::state::bound_pods::Census;
-use crate::state::disruption_cost::Stake;
+use crate::state::bound_pods::BoundPods;
+use crate::state::disruption_cost::DisruptionCost;
 use crate::state::node_instances::NodeInstances;
-use crate::state::node_usage::Load;
-use crate::state::selectors::Selectors;
-use crate::state::sorted_map::Keyed;
+use crate::state::node_usage::NodeUsage;
+use crate::state::selectors::WorkloadSelectors;
+use crate::state::sorted_map::SortedHashMap;
 
 /// All watched objects, by key.
 #[derive(Clone, Debug, Default)]
-pub struct Objects {
+pub struct ObjectCache {
     /// Pods.
-    pub pods: Keyed<PodKey, Pod>,
+    pub pods: SortedHashMap<PodKey, Pod>,
     /// Nodes.
-    pub nodes: Keyed<NodeName, Node>,
+    pub nodes: SortedHashMap<NodeName, Node>,
     /// DaemonSets.
     pub daemon_sets: BTreeMap<ObjectKey, DaemonSet>,
     /// PodDisruptionBudgets.
@@ -44,17 +44,17 @@ pub struct Objects {
     /// Namespaces.
     pub namespaces: BTreeMap<String, Namespace>,
     /// What selects pods.
-    pub selectors: Selectors,
+    pub selectors: WorkloadSelectors,
     /// Which Nodes say that they are the same instance.
     pub node_instances: NodeInstances,
     labels: BTreeMap<NodeName, Arc<Requirements>>,
-    by_node: BTreeMap<NodeName, Tenants>,
+    by_node: BTreeMap<NodeName, NodePods>,
     by_claim: BTreeMap<ObjectKey, BTreeSet<PodKey>>,
     /// The pods of each DaemonSet, the newest last.
     by_set: BTreeMap<ObjectKey, BTreeSet<(Option<Timestamp>, PodKey)>>,
     /// DaemonSets whose newest pod asks for something else than their template.
     asking: BTreeMap<ObjectKey, DaemonSet>,
-    census: Census,
+    census: BoundPods,
     waiting: BTreeSet<PodKey>,
     /// Pods that the scheduler has yet to look at, and since when they are known.
     untried: BTreeMap<PodKey, Timestamp>,
@@ -64,18 +64,18 @@ pub struct Objects {
 /// The pods bound to one node, ended ones among them, what the others take of it, and what they
 /// have at stake in it.
 #[derive(Clone, Debug, Default)]
-struct Tenants {
+struct NodePods {
     keys: BTreeSet<PodKey>,
-    load: Load,
-    stake: Stake,
+    load: NodeUsage,
+    stake: DisruptionCost,
 }
 
-impl Objects {
+impl ObjectCache {
     /// Takes an object in, in place of an earlier one of its key.
-    pub fn apply(&mut self, object: Object, now: Timestamp) {
+    pub fn apply(&mut self, object: WatchedObject, now: Timestamp) {
         match object {
-            Object::Pod(pod) => self.apply_pod(*pod, now),
-            Object::Node(node) => {
+            WatchedObject::Pod(pod) => self.apply_pod(*pod, now),
+            WatchedObject::Node(node) => {
                 let old = self.nodes.get(&node.name);
                 self.node_instances.replace(old, Some(&node));
                 if old.is_none_or(|old| old.labels != node.labels) {
@@ -84,38 +84,38 @@ impl Objects {
                 }
                 self.nodes.insert(node.name.clone(), *node);
             }
-            Object::DaemonSet(set) => {
+            WatchedObject::DaemonSet(set) => {
                 let key = set.key.clone();
                 self.daemon_sets.insert(key.clone(), *set);
                 self.ask_anew(&key);
             }
-            Object::Pdb(pdb) => {
+            WatchedObject::Pdb(pdb) => {
                 self.pdbs.insert(pdb.key.clone(), pdb);
             }
-            Object::VolumeClaim(claim) => {
+            WatchedObject::VolumeClaim(claim) => {
                 self.volume_claims.insert(claim.key.clone(), claim);
             }
-            Object::Volume(volume) => {
+            WatchedObject::Volume(volume) => {
                 self.volumes.insert(volume.name.clone(), volume);
             }
-            Object::StorageClass(class) => {
+            WatchedObject::StorageClass(class) => {
                 self.storage_classes.insert(class.name.clone(), class);
             }
-            Object::CsiNode(node) => {
+            WatchedObject::CsiNode(node) => {
                 self.csi_nodes.insert(node.name.clone(), node);
             }
-            Object::Namespace(namespace) => {
+            WatchedObject::Namespace(namespace) => {
                 self.namespaces.insert(namespace.name.clone(), namespace);
             }
-            Object::Selecting(own) => self.selectors.apply(own),
+            WatchedObject::Selecting(own) => self.selectors.apply(own),
         }
     }
 
     /// Forgets an object.
-    pub fn delete(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) {
+    pub fn delete(&mut self, kind: ObjectKind, key: &ObjectKey, now: Timestamp) {
         let name = key.name.as_str();
         match kind {
-            Kind::Pod => {
+            ObjectKind::Pod => {
                 if let Some(pod) = self.pods.remove(key) {
                     self.waiting.remove(key);
                     self.untried.remove(key);
@@ -124,36 +124,37 @@ impl Objects {
                     set_of(&pod).iter().for_each(|set| self.ask_anew(set));
                 }
             }
-            Kind::Node => {
+            ObjectKind::Node => {
                 self.node_instances.replace(self.nodes.get(name), None);
                 self.nodes.remove(name);
                 self.labels.remove(name);
             }
-            Kind::DaemonSet => {
+            ObjectKind::DaemonSet => {
                 self.daemon_sets.remove(key);
                 self.ask_anew(key);
             }
-            Kind::Pdb => {
+            ObjectKind::Pdb => {
                 self.pdbs.remove(key);
             }
-            Kind::VolumeClaim => {
+            ObjectKind::VolumeClaim => {
                 self.volume_claims.remove(key);
             }
-            Kind::Volume => {
+            ObjectKind::Volume => {
                 self.volumes.remove(name);
             }
-            Kind::StorageClass => {
+            ObjectKind::StorageClass => {
                 self.storage_classes.remove(name);
             }
-            Kind::CsiNode => {
+            ObjectKind::CsiNode => {
                 self.csi_nodes.remove(name);
             }
-            Kind::Namespace => {
+            ObjectKind::Namespace => {
                 self.namespaces.remove(name);
             }
-            Kind::Service | Kind::ReplicationController | Kind::ReplicaSet | Kind::StatefulSet => {
-                self.selectors.delete(kind, key)
-            }
+            ObjectKind::Service
+            | ObjectKind::ReplicationController
+            | ObjectKind::ReplicaSet
+            | ObjectKind::StatefulSet => self.selectors.delete(kind, key),
         }
     }
 
@@ -161,11 +162,11 @@ impl Objects {
     /// and nodes.
     pub fn reset(
         &mut self,
-        kind: Kind,
-        objects: Vec<Object>,
+        kind: ObjectKind,
+        objects: Vec<WatchedObject>,
         now: Timestamp,
     ) -> Vec<(ObjectKey, String)> {
-        let listed: BTreeSet<ObjectKey> = objects.iter().map(Object::key).collect();
+        let listed: BTreeSet<ObjectKey> = objects.iter().map(WatchedObject::key).collect();
         let vanished: Vec<(ObjectKey, String)> = self
             .keys(kind)
             .into_iter()
@@ -181,55 +182,56 @@ impl Objects {
     }
 
     /// How many objects of a kind there are.
-    pub fn count(&self, kind: Kind) -> usize {
+    pub fn count(&self, kind: ObjectKind) -> usize {
         match kind {
-            Kind::Pod => self.pods.len(),
-            Kind::Node => self.nodes.len(),
+            ObjectKind::Pod => self.pods.len(),
+            ObjectKind::Node => self.nodes.len(),
             _ => self.keys(kind).len(),
         }
     }
 
     /// Whether a pod or node of this key is known.
-    pub fn has(&self, kind: Kind, key: &ObjectKey) -> bool {
+    pub fn has(&self, kind: ObjectKind, key: &ObjectKey) -> bool {
         match kind {
-            Kind::Pod => self.pods.contains_key(key),
-            Kind::Node => self.nodes.contains_key(key.name.as_str()),
+            ObjectKind::Pod => self.pods.contains_key(key),
+            ObjectKind::Node => self.nodes.contains_key(key.name.as_str()),
             _ => self.keys(kind).iter().any(|(own, _)| own == key),
         }
     }
 
-    fn keys(&self, kind: Kind) -> Vec<(ObjectKey, String)> {
+    fn keys(&self, kind: ObjectKind) -> Vec<(ObjectKey, String)> {
         let bare = |key: &ObjectKey| (key.clone(), String::new());
         let named = |name: &str| (ObjectKey::new("", name), String::new());
         match kind {
-            Kind::Pod => self
+            ObjectKind::Pod => self
                 .pods
                 .iter()
                 .map(|(k, pod)| (k.clone(), pod.uid.clone()))
                 .collect(),
-            Kind::Node => self
+            ObjectKind::Node => self
                 .nodes
                 .values()
                 .map(|node| (ObjectKey::new("", node.name.as_str()), node.uid.clone()))
                 .collect(),
-            Kind::DaemonSet => self.daemon_sets.keys().map(bare).collect(),
-            Kind::Pdb => self.pdbs.keys().map(bare).collect(),
-            Kind::VolumeClaim => self.volume_claims.keys().map(bare).collect(),
-            Kind::Volume => self.volumes.keys().map(|name| named(name)).collect(),
-            Kind::StorageClass => self
+            ObjectKind::DaemonSet => self.daemon_sets.keys().map(bare).collect(),
+            ObjectKind::Pdb => self.pdbs.keys().map(bare).collect(),
+            ObjectKind::VolumeClaim => self.volume_claims.keys().map(bare).collect(),
+            ObjectKind::Volume => self.volumes.keys().map(|name| named(name)).collect(),
+            ObjectKind::StorageClass => self
                 .storage_classes
                 .keys()
                 .map(|name| named(name))
                 .collect(),
-            Kind::CsiNode => self
+            ObjectKind::CsiNode => self
                 .csi_nodes
                 .keys()
                 .map(|name| named(name.as_str()))
                 .collect(),
-            Kind::Namespace => self.namespaces.keys().map(|name| named(name)).collect(),
-            Kind::Service | Kind::ReplicationController | Kind::ReplicaSet | Kind::StatefulSet => {
-                self.selectors.keys(kind).map(bare).collect()
-            }
+            ObjectKind::Namespace => self.namespaces.keys().map(|name| named(name)).collect(),
+            ObjectKind::Service
+            | ObjectKind::ReplicationController
+            | ObjectKind::ReplicaSet
+            | ObjectKind::StatefulSet => self.selectors.keys(kind).map(bare).collect(),
         }
     }
 
@@ -253,19 +255,19 @@ impl Objects {
     }
 
     /// What the pods bound to a node take of it.
-    pub(super) fn load(&self, node: &str) -> &Load {
+    pub(super) fn load(&self, node: &str) -> &NodeUsage {
         let tenants = self.by_node.get(node);
-        tenants.map_or(Load::nothing(), |tenants| &tenants.load)
+        tenants.map_or(NodeUsage::nothing(), |tenants| &tenants.load)
     }
 
     /// What the pods bound to a node have at stake in it.
-    pub(super) fn stake(&self, node: &str) -> &Stake {
+    pub(super) fn stake(&self, node: &str) -> &DisruptionCost {
         let tenants = self.by_node.get(node);
-        tenants.map_or(Stake::nothing(), |tenants| &tenants.stake)
+        tenants.map_or(DisruptionCost::nothing(), |tenants| &tenants.stake)
     }
 
     /// Who lives where.
-    pub(super) fn census(&self) -> &Census {
+    pub(super) fn census(&self) -> &BoundPods {
         &self.census
     }
 
@@ -490,14 +492,14 @@ mod tests {
     use proptest::sample::select;
     use proptest::{collection, option, prop_assert_eq, proptest};
 
-    use super::Objects;
+    use super::ObjectCache;
     use crate::model::affinity::PodTerm;
     use crate::model::id::ObjectKey;
     use crate::model::labels::{DO_NOT_DISRUPT, HOSTNAME, NODE_NAME};
     use crate::model::pod::{DaemonSet, Owner, Pod, PodPhase};
     use crate::model::quantity::Resources;
-    use crate::model::watched_object::{Kind, Object};
-    use crate::state::disruption_cost::Stake;
+    use crate::model::watched_object::{ObjectKind, WatchedObject};
+    use crate::state::disruption_cost::DisruptionCost;
     use crate::state::fixtures::{NOW, node};
 
     /// One of few pods in whatever state.
@@ -622,7 +624,7 @@ mod tests {
     }
 
     /// What is kept up must be what a count of all pods gives, done in the plainest way.
-    fn recount(objects: &Objects) {
+    fn recount(objects: &ObjectCache) {
         recount_loads(objects);
         recount_users(objects);
         recount_residents(objects);
@@ -630,12 +632,12 @@ mod tests {
         assert!(objects.waiting().iter().eq(waiting.map(|pod| &pod.key)));
     }
 
-    fn live(objects: &Objects) -> impl Iterator<Item = &Pod> {
+    fn live(objects: &ObjectCache) -> impl Iterator<Item = &Pod> {
         let pods = objects.pods.values();
         pods.filter(|pod| pod.node.is_some() && !pod.is_terminal())
     }
 
-    fn recount_loads(objects: &Objects) {
+    fn recount_loads(objects: &ObjectCache) {
         for name in ["n", "m"] {
             let on = |pod: &&Pod| pod.node.as_ref().is_some_and(|node| node.as_str() == name);
             assert!(objects.pods_on(name).eq(objects.pods.values().filter(on)));
@@ -645,7 +647,7 @@ mod tests {
                 sum.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
             };
             let load = objects.load(name);
-            let mut stake = Stake::default();
+            let mut stake = DisruptionCost::default();
             here.iter().for_each(|pod| stake.add(pod));
             assert_eq!(objects.stake(name), &stake);
             let requests = load.requests();
@@ -669,7 +671,7 @@ mod tests {
         }
     }
 
-    fn recount_users(objects: &Objects) {
+    fn recount_users(objects: &ObjectCache) {
         for (namespace, name) in [("a", "data"), ("a", "logs"), ("b", "data"), ("b", "logs")] {
             let claim = ObjectKey::new(namespace, name);
             let uses = |pod: &&Pod| {
@@ -681,7 +683,7 @@ mod tests {
         }
     }
 
-    fn recount_residents(objects: &Objects) {
+    fn recount_residents(objects: &ObjectCache) {
         let mut residents = BTreeMap::new();
         for pod in live(objects) {
             let group = (&pod.key.namespace[..], &pod.labels, &pod.anti_affinity[..]);
@@ -701,29 +703,29 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_kept_up_equals_a_recount(steps in collection::vec((0u8..16, any_pod()), 0..60)) {
-            let mut objects = Objects::default();
+            let mut objects = ObjectCache::default();
             for (what, other) in steps {
                 let key = other.key.clone();
                 match news(objects.pods.get(&key), what, other) {
                     Some(pod) => objects.apply(pod.into(), NOW),
-                    None => objects.delete(Kind::Pod, &key, NOW),
+                    None => objects.delete(ObjectKind::Pod, &key, NOW),
                 }
                 recount(&objects);
             }
             // Nothing is left of anybody in the end.
             for key in objects.pods.keys().cloned().collect::<Vec<_>>() {
-                objects.delete(Kind::Pod, &key, NOW);
+                objects.delete(ObjectKind::Pod, &key, NOW);
             }
             prop_assert_eq!(objects.by_node.len(), 0);
             prop_assert_eq!(objects.by_claim.len(), 0);
             prop_assert_eq!(objects.by_set.len(), 0);
-            prop_assert_eq!(&objects.census, &super::Census::default());
+            prop_assert_eq!(&objects.census, &super::BoundPods::default());
         }
     }
 
     #[test]
     fn the_census_can_be_taken_without_some_pods() {
-        let mut objects = Objects::default();
+        let mut objects = ObjectCache::default();
         for name in ["a", "b", "c"] {
             let node = if name == "c" { "m" } else { "n" };
             let pod = crate::state::fixtures::pod("default", name, node);
@@ -754,7 +756,7 @@ mod tests {
 
     #[test]
     fn a_daemon_asks_for_what_its_newest_pod_does() {
-        let mut objects = Objects::default();
+        let mut objects = ObjectCache::default();
         let key = ObjectKey::new("default", "agent");
         let set = |cpu_milli| {
             let mut set = DaemonSet {
@@ -762,7 +764,7 @@ mod tests {
                 ..DaemonSet::default()
             };
             set.template.requests.cpu_milli = cpu_milli;
-            Object::DaemonSet(Box::new(set))
+            WatchedObject::DaemonSet(Box::new(set))
         };
         let pod = |name: &str, created: i64, cpu_milli| {
             let mut pod = crate::state::fixtures::pod("default", name, "n");
@@ -773,9 +775,9 @@ mod tests {
             });
             pod.created = Timestamp::from_second(created).ok();
             pod.requests.cpu_milli = cpu_milli;
-            Object::Pod(Box::new(pod))
+            WatchedObject::Pod(Box::new(pod))
         };
-        let asked = |objects: &Objects| -> Vec<i64> {
+        let asked = |objects: &ObjectCache| -> Vec<i64> {
             let all = objects.daemons();
             all.map(|set| set.template.requests.cpu_milli).collect()
         };
@@ -788,12 +790,12 @@ mod tests {
         assert_eq!(asked(&objects), [300]);
         objects.apply(pod("a", 2, 400), NOW);
         assert_eq!(asked(&objects), [400]);
-        objects.delete(Kind::Pod, &gone("a"), NOW);
+        objects.delete(ObjectKind::Pod, &gone("a"), NOW);
         assert_eq!(asked(&objects), [200]);
-        objects.delete(Kind::Pod, &gone("b"), NOW);
+        objects.delete(ObjectKind::Pod, &gone("b"), NOW);
         assert_eq!(asked(&objects), [100]);
         objects.apply(pod("c", 3, 500), NOW);
-        objects.delete(Kind::DaemonSet, &key, NOW);
+        objects.delete(ObjectKind::DaemonSet, &key, NOW);
         assert!(asked(&objects).is_empty());
         objects.apply(set(600), NOW);
         assert_eq!(asked(&objects), [500]);
@@ -801,14 +803,14 @@ mod tests {
 
     #[test]
     fn the_labels_of_a_node_follow_it() {
-        let mut objects = Objects::default();
+        let mut objects = ObjectCache::default();
         let name = "n".into();
-        let text = |objects: &Objects, key: &str| {
+        let text = |objects: &ObjectCache, key: &str| {
             let labels = objects.labels(&name);
             labels.get(key).map(ToString::to_string)
         };
         assert_eq!(text(&objects, NODE_NAME), None);
-        let Object::Node(mut own) = node("n") else {
+        let WatchedObject::Node(mut own) = node("n") else {
             panic!("a node")
         };
         let n = || Some("in [n]".to_owned());
@@ -821,11 +823,11 @@ mod tests {
             own.labels.insert(NODE_NAME.into(), "forged".into());
             own.labels
                 .extend(host.map(|host| (HOSTNAME.to_owned(), host.to_owned())));
-            objects.apply(Object::Node(own.clone()), NOW);
+            objects.apply(WatchedObject::Node(own.clone()), NOW);
             assert_eq!(text(&objects, HOSTNAME), host_name);
             assert_eq!(text(&objects, NODE_NAME), node_name);
         }
-        objects.delete(Kind::Node, &ObjectKey::new("", "n"), NOW);
+        objects.delete(ObjectKind::Node, &ObjectKey::new("", "n"), NOW);
         assert_eq!(text(&objects, NODE_NAME), None);
     }
 }

@@ -12,18 +12,18 @@ use crate::model::id::{NodeName, ObjectKey};
 use crate::model::labels::Labels;
 use crate::model::pdb::Pdb;
 use crate::model::pod::Pod;
-use crate::state::object_cache::Objects;
+use crate::state::object_cache::ObjectCache;
 
 /// The budgets that cover a pod, as far as they may keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cover<'a> {
+pub(super) enum PdbMatch<'a> {
     /// Just one.
     One(&'a Pdb),
     /// More than one: the eviction API takes no such pod, whatever they allow.
     Many(&'a Pdb, &'a Pdb),
 }
 
-impl<'a> Cover<'a> {
+impl<'a> PdbMatch<'a> {
     fn of(mut budgets: impl Iterator<Item = &'a Pdb>) -> Option<Self> {
         let first = budgets.next()?;
         Some(match budgets.next() {
@@ -41,11 +41,11 @@ impl<'a> Cover<'a> {
     }
 }
 
-impl Objects {
+impl ObjectCache {
     /// The budgets that cover a pod, if any does.
-    pub(super) fn cover(&self, pod: &Pod) -> Option<Cover<'_>> {
+    pub(super) fn cover(&self, pod: &Pod) -> Option<PdbMatch<'_>> {
         let budgets = budgets_in(&self.pdbs, &pod.key.namespace);
-        Cover::of(budgets.filter(|pdb| pdb.covers(pod)))
+        PdbMatch::of(budgets.filter(|pdb| pdb.covers(pod)))
     }
 
     /// Whether budgets keep a pod from being evicted now.
@@ -68,8 +68,8 @@ impl Objects {
 
     fn keeps_while(&self, pod: &Pod, lasts: impl Fn(&Pdb) -> bool) -> bool {
         self.cover(pod).is_some_and(|cover| match cover {
-            Cover::One(pdb) => lasts(pdb) && pdb.keeps(pod),
-            Cover::Many(..) => true,
+            PdbMatch::One(pdb) => lasts(pdb) && pdb.keeps(pod),
+            PdbMatch::Many(..) => true,
         })
     }
 }
@@ -87,24 +87,24 @@ fn budgets_in<'a>(
 /// All budgets that keep pods now, by those pods' namespace and labels, and the nodes these pods
 /// are on.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shields<'a> {
-    covers: BTreeMap<(&'a str, &'a Labels), Cover<'a>>,
+pub(super) struct PdbIndex<'a> {
+    covers: BTreeMap<(&'a str, &'a Labels), PdbMatch<'a>>,
     nodes: BTreeSet<&'a NodeName>,
 }
 
-impl<'a> Shields<'a> {
+impl<'a> PdbIndex<'a> {
     /// What the budgets say at this moment.
-    pub(super) fn new(objects: &'a Objects) -> Self {
+    pub(super) fn new(objects: &'a ObjectCache) -> Self {
         let mut shields = Self::default();
         let mut all = objects.pdbs.values().peekable();
         while let Some(first) = all.peek().copied() {
             let namespace = first.key.namespace.as_str();
             let own = std::iter::from_fn(|| all.next_if(|pdb| pdb.key.namespace == namespace));
-            let shelf = Shelf::new(own);
+            let shelf = NamespacePdbs::new(own);
             for (labels, nodes) in objects.census().homes_in(namespace) {
-                let is_shut = |cover: &Cover<'_>| match cover {
-                    Cover::One(pdb) => pdb.is_shut(),
-                    Cover::Many(..) => true,
+                let is_shut = |cover: &PdbMatch<'_>| match cover {
+                    PdbMatch::One(pdb) => pdb.is_shut(),
+                    PdbMatch::Many(..) => true,
                 };
                 if let Some(cover) = shelf.cover(labels).filter(is_shut) {
                     shields.covers.insert((namespace, labels), cover);
@@ -121,7 +121,7 @@ impl<'a> Shields<'a> {
     }
 
     /// The budgets that may keep a pod, if any does.
-    pub(super) fn cover(&self, pod: &'a Pod) -> Option<Cover<'a>> {
+    pub(super) fn cover(&self, pod: &'a Pod) -> Option<PdbMatch<'a>> {
         let key = (pod.key.namespace.as_str(), &pod.labels);
         self.covers.get(&key).copied()
     }
@@ -130,12 +130,12 @@ impl<'a> Shields<'a> {
 /// The budgets of one namespace, each under a label that its pods must have, if there is such a
 /// label.
 #[derive(Default)]
-struct Shelf<'a> {
+struct NamespacePdbs<'a> {
     by_label: BTreeMap<(&'a str, &'a str), Vec<&'a Pdb>>,
     others: Vec<&'a Pdb>,
 }
 
-impl<'a> Shelf<'a> {
+impl<'a> NamespacePdbs<'a> {
     fn new(budgets: impl Iterator<Item = &'a Pdb>) -> Self {
         let mut shelf = Self::default();
         for pdb in budgets {
@@ -158,11 +158,11 @@ impl<'a> Shelf<'a> {
         shelf
     }
 
-    fn cover(&self, labels: &Labels) -> Option<Cover<'a>> {
+    fn cover(&self, labels: &Labels) -> Option<PdbMatch<'a>> {
         let under = labels.iter();
         let under = under.filter_map(|(key, own)| self.by_label.get(&(key.as_str(), own.as_str())));
         let all = under.flatten().chain(&self.others).copied();
-        Cover::of(all.filter(|pdb| {
+        PdbMatch::of(all.filter(|pdb| {
             let selector = pdb.selector.as_ref();
             selector.is_some_and(|own| own.matches(labels))
         }))
@@ -176,16 +176,16 @@ mod tests {
     use proptest::sample::select;
     use proptest::{prop_assert, prop_assert_eq};
 
-    use super::Shields;
+    use super::PdbIndex;
     use crate::model::id::{NodeName, ObjectKey};
     use crate::model::labels::Labels;
     use crate::model::pdb::Pdb;
     use crate::model::pod::Pod;
     use crate::model::requirement::Requirement;
     use crate::model::selector::Selector;
-    use crate::model::watched_object::Object;
+    use crate::model::watched_object::WatchedObject;
     use crate::state::fixtures::{NOW, pod};
-    use crate::state::object_cache::Objects;
+    use crate::state::object_cache::ObjectCache;
 
     fn any_selector() -> impl Strategy<Value = Option<Selector>> {
         let value = || select(vec!["a", "b"]);
@@ -235,14 +235,14 @@ mod tests {
             pdbs in collection::vec(any_pdb(), 0..7),
             pods in collection::vec(any_pod(), 0..20),
         ) {
-            let mut objects = Objects::default();
+            let mut objects = ObjectCache::default();
             for pdb in pdbs {
-                objects.apply(Object::Pdb(pdb), NOW);
+                objects.apply(WatchedObject::Pdb(pdb), NOW);
             }
             for pod in pods {
                 objects.apply(pod.into(), NOW);
             }
-            let shields = Shields::new(&objects);
+            let shields = PdbIndex::new(&objects);
             for pod in objects.pods.values() {
                 let own = objects.cover(pod).filter(|cover| cover.keeps(pod));
                 let found = shields.cover(pod).filter(|cover| cover.keeps(pod));

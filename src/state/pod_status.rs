@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use crate::model::id::NodeName;
 use crate::model::pod::{HeldBack, Pod};
 use crate::state::State;
-use crate::state::snapshot::{Host, Snapshot};
+use crate::state::snapshot::{NodeRef, Snapshot};
 
 /// Where a pod stands with us.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum PodDisposition {
     /// It waits for capacity: it has no place, or is about to lose its own.
     Waits {
         /// The node it has to leave.
@@ -19,7 +19,7 @@ pub enum Standing {
     /// It is bound to a node.
     Bound(NodeName),
     /// A host is expected to take it.
-    Expected(Host),
+    Expected(NodeRef),
     /// It has ended.
     Ended,
     /// Its deletion was asked for.
@@ -42,40 +42,40 @@ pub enum Standing {
 
 impl State {
     /// Where a pod stands; `snapshot` is this state's.
-    pub fn standing(&self, pod: &Pod, snapshot: &Snapshot<'_>, now: Timestamp) -> Standing {
+    pub fn standing(&self, pod: &Pod, snapshot: &Snapshot<'_>, now: Timestamp) -> PodDisposition {
         let waits = snapshot
             .pending
             .binary_search_by(|own| own.key.cmp(&pod.key));
         if waits.is_ok() {
             let leaves = pod.node.clone();
-            return Standing::Waits { leaves };
+            return PodDisposition::Waits { leaves };
         }
         let expected = self.expected(now).into_iter();
         let mut hosts = expected.filter(|(_, pods)| pods.iter().any(|own| own.key == pod.key));
         if let Some((host, _)) = hosts.next() {
-            return Standing::Expected(host);
+            return PodDisposition::Expected(host);
         }
         if pod.is_terminal() {
-            return Standing::Ended;
+            return PodDisposition::Ended;
         }
         if let Some(node) = &pod.node {
-            return Standing::Bound(node.clone());
+            return PodDisposition::Bound(node.clone());
         }
         if pod.deleting.is_some() {
-            Standing::Deleted
+            PodDisposition::Deleted
         } else if pod.is_daemon() || pod.is_mirror() {
-            Standing::OfNode
+            PodDisposition::OfNode
         } else if pod.is_gated {
-            Standing::Gated
+            PodDisposition::Gated
         } else if !self.is_placed_by_us(pod) {
-            Standing::OtherScheduler(pod.scheduler.clone())
+            PodDisposition::OtherScheduler(pod.scheduler.clone())
         } else if let Some(node) = pod.nominated_node.clone().filter(|_| self.preempts(pod)) {
-            Standing::Preempts(node)
+            PodDisposition::Preempts(node)
         } else {
             match &pod.held_back {
-                Some(HeldBack::Group(group)) => Standing::Grouped(group.clone()),
-                Some(HeldBack::Reason(reason)) => Standing::Failed(reason.clone()),
-                None => Standing::Untried,
+                Some(HeldBack::Group(group)) => PodDisposition::Grouped(group.clone()),
+                Some(HeldBack::Reason(reason)) => PodDisposition::Failed(reason.clone()),
+                None => PodDisposition::Untried,
             }
         }
     }

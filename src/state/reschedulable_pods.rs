@@ -9,7 +9,7 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::state::State;
-use crate::state::node_claims::Claim;
+use crate::state::node_claims::NodeClaim;
 
 impl State {
     /// Pods that are about to lose their place and will be made anew by those who made them. A
@@ -20,7 +20,7 @@ impl State {
         let offline = self
             .claimless_nodes()
             .filter(|node| node.leaves())
-            .map(|node| (node, Notice::Drained));
+            .map(|node| (node, TerminationMode::Drained));
         let nodes = leaving.chain(offline);
         let pods = nodes.flat_map(|(node, notice)| {
             let pods = self.objects.pods_on(node.name.as_str());
@@ -38,7 +38,7 @@ impl State {
     /// Those of one claim's node.
     pub fn movers_of<'a>(
         &'a self,
-        claim: &'a Claim,
+        claim: &'a NodeClaim,
         now: Timestamp,
     ) -> impl Iterator<Item = &'a Pod> {
         let pods = self.pods_under(claim);
@@ -46,29 +46,29 @@ impl State {
     }
 
     /// A pod on one claim's node that would be lost with it, and that nobody would make anew.
-    pub fn stray_of(&self, claim: &Claim, now: Timestamp) -> Option<&PodKey> {
+    pub fn stray_of(&self, claim: &NodeClaim, now: Timestamp) -> Option<&PodKey> {
         let lost = |pod: &&Pod| pod.occupies_node() && pod.deleting.is_none();
         let mut pods = self.pods_under(claim).filter(lost);
         let stray = pods.find(|pod| !self.moves_from(claim, pod, now))?;
         Some(&stray.key)
     }
 
-    fn moves_from(&self, claim: &Claim, pod: &Pod, now: Timestamp) -> bool {
+    fn moves_from(&self, claim: &NodeClaim, pod: &Pod, now: Timestamp) -> bool {
         notice(claim).is_some_and(|notice| self.will_return(pod, notice, now))
     }
 
-    fn pods_under(&self, claim: &Claim) -> impl Iterator<Item = &Pod> {
+    fn pods_under(&self, claim: &NodeClaim) -> impl Iterator<Item = &Pod> {
         let node = self.node_of(claim).map_or("", |node| node.name.as_str());
         self.objects.pods_on(node)
     }
 
     /// Whether a pod on a node that stays would need another place, if that left on purpose.
     pub(super) fn is_tenant(&self, pod: &Pod, now: Timestamp) -> bool {
-        self.will_return(pod, Notice::Drained, now)
+        self.will_return(pod, TerminationMode::Drained, now)
     }
 
     /// The claim of the node that a pod is on.
-    pub fn claim_under(&self, pod: &Pod) -> Option<&Claim> {
+    pub fn claim_under(&self, pod: &Pod) -> Option<&NodeClaim> {
         let node = self.objects.nodes.get(pod.node.as_ref()?)?;
         self.claim_of(node)
     }
@@ -85,27 +85,27 @@ impl State {
     }
 
     /// The claim that a node fulfils.
-    pub fn claim_of(&self, node: &Node) -> Option<&Claim> {
+    pub fn claim_of(&self, node: &Node) -> Option<&NodeClaim> {
         let id = self.ledger.by_instance(node.instance_id()?)?;
         let claim = self.ledger.claims.get(id)?;
         (claim.node.as_ref() == Some(&node.name)).then_some(claim)
     }
 
     /// Whether a bound pod will be made anew once it is gone.
-    fn will_return(&self, pod: &Pod, notice: Notice, now: Timestamp) -> bool {
+    fn will_return(&self, pod: &Pod, notice: TerminationMode, now: Timestamp) -> bool {
         // One that must not be disrupted, or that no budget will ever let go, stays as long as it
         // likes, if anyone may choose (spec/disruption.md §6, 12 and 13).
         let stays = || pod.is_protected(now) || self.objects.is_kept_for_ever(pod, now);
         pod.is_reschedulable()
             && pod.owner.is_some()
-            && (notice == Notice::TakenBack || !stays())
+            && (notice == TerminationMode::TakenBack || !stays())
             && self.is_placed_by_us(pod)
     }
 }
 
 /// How a node leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Notice {
+enum TerminationMode {
     /// When its pods are gone.
     Drained,
     /// Whether its pods are gone or not.
@@ -114,12 +114,12 @@ enum Notice {
 
 /// How a claim's node leaves with pods on it, if it does. An empty one stays when pods have come to
 /// it.
-fn notice(claim: &Claim) -> Option<Notice> {
+fn notice(claim: &NodeClaim) -> Option<TerminationMode> {
     match claim.leaving {
-        None => claim.replaced_since.map(|_| Notice::Drained),
+        None => claim.replaced_since.map(|_| TerminationMode::Drained),
         Some(Reason::Empty) => None,
-        Some(Reason::Interrupted | Reason::Unhealthy) => Some(Notice::TakenBack),
-        Some(_) => Some(Notice::Drained),
+        Some(Reason::Interrupted | Reason::Unhealthy) => Some(TerminationMode::TakenBack),
+        Some(_) => Some(TerminationMode::Drained),
     }
 }
 
@@ -127,7 +127,7 @@ fn notice(claim: &Claim) -> Option<Notice> {
 mod tests {
     use jiff::Timestamp;
 
-    use crate::model::claim::Phase;
+    use crate::model::claim::ClaimPhase;
     use crate::model::labels::DO_NOT_DISRUPT;
     use crate::model::pod::{Owner, Pod, PodPhase};
     use crate::model::pool::Reason;
@@ -147,7 +147,7 @@ mod tests {
     /// A state whose one node, a claim's, leaves for this reason.
     fn leaving(reason: Option<Reason>, pods: Vec<Pod>) -> State {
         let mut state = State::default();
-        let mut claim = claim("c", Some("n"), Phase::Draining);
+        let mut claim = claim("c", Some("n"), ClaimPhase::Draining);
         claim.leaving = reason;
         state.ledger.insert(claim);
         state.objects.apply(node("n"), NOW);
@@ -217,7 +217,7 @@ mod tests {
         let mut state = leaving(Some(Reason::Expired), vec![owned("replica", "ReplicaSet")]);
         assert_eq!(names(&state), "replica");
         let mut other = node("n");
-        if let crate::model::watched_object::Object::Node(node) = &mut other {
+        if let crate::model::watched_object::WatchedObject::Node(node) = &mut other {
             node.provider_id = "aws:///zone/i-other".into();
         }
         state.objects.apply(other, NOW);

@@ -8,12 +8,12 @@ use crate::model::labels::Labels;
 use crate::model::pod::Owner;
 use crate::model::requirement::Requirement;
 use crate::model::selector::Selector;
-use crate::model::watched_object::{Kind, Selecting};
+use crate::model::watched_object::{ObjectKind, WorkloadSelector};
 
 /// By kind and key, which pods are selected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selectors {
-    all: BTreeMap<Kind, BTreeMap<ObjectKey, Selector>>,
+pub struct WorkloadSelectors {
+    all: BTreeMap<ObjectKind, BTreeMap<ObjectKey, Selector>>,
     /// The Services of each namespace, each under one of the labels it selects by: one that few
     /// others stand under, so that only few are held against a pod however many there are.
     services: BTreeMap<String, ByLabel>,
@@ -22,14 +22,14 @@ pub struct Selectors {
 /// Names of Services, by a label and its value.
 type ByLabel = BTreeMap<String, BTreeMap<String, BTreeSet<ObjectKey>>>;
 
-impl Selectors {
+impl WorkloadSelectors {
     /// Takes one in, in place of an earlier one of its kind and key.
-    pub fn apply(&mut self, own: Selecting) {
+    pub fn apply(&mut self, own: WorkloadSelector) {
         if self.has(&own) {
             return;
         }
         self.delete(own.kind, &own.key);
-        if own.kind == Kind::Service {
+        if own.kind == ObjectKind::Service {
             let by_label = self.services.entry(own.key.namespace.clone()).or_default();
             let count = |(key, value): &(&str, &str)| {
                 let known = by_label.get(*key).and_then(|values| values.get(*value));
@@ -46,7 +46,7 @@ impl Selectors {
     }
 
     /// Forgets one.
-    pub fn delete(&mut self, kind: Kind, key: &ObjectKey) {
+    pub fn delete(&mut self, kind: ObjectKind, key: &ObjectKey) {
         let of_kind = self.all.get_mut(&kind);
         let Some(selector) = of_kind.and_then(|own| own.remove(key)) else {
             return;
@@ -54,7 +54,7 @@ impl Selectors {
         if let Some(by_label) = self
             .services
             .get_mut(&key.namespace)
-            .filter(|_| kind == Kind::Service)
+            .filter(|_| kind == ObjectKind::Service)
         {
             for (label, value) in pairs(&selector) {
                 if let Some(values) = by_label.get_mut(label) {
@@ -72,16 +72,16 @@ impl Selectors {
     }
 
     /// Whether one is known just so.
-    pub fn has(&self, own: &Selecting) -> bool {
+    pub fn has(&self, own: &WorkloadSelector) -> bool {
         self.get(own.kind, &own.key) == Some(&own.selector)
     }
 
     /// Keys of all of a kind.
-    pub fn keys(&self, kind: Kind) -> impl Iterator<Item = &ObjectKey> {
+    pub fn keys(&self, kind: ObjectKind) -> impl Iterator<Item = &ObjectKey> {
         self.all.get(&kind).into_iter().flat_map(BTreeMap::keys)
     }
 
-    fn get(&self, kind: Kind, key: &ObjectKey) -> Option<&Selector> {
+    fn get(&self, kind: ObjectKind, key: &ObjectKey) -> Option<&Selector> {
         self.all.get(&kind)?.get(key)
     }
 
@@ -103,7 +103,7 @@ impl Selectors {
             Some((kind, self.get(kind, &key)?.expressions()))
         });
         if let Some((kind, own)) = of_owner {
-            if kind == Kind::ReplicationController {
+            if kind == ObjectKind::ReplicationController {
                 expressions.retain(|(label, _)| own.iter().all(|(other, _)| other != label));
             }
             expressions.extend(own);
@@ -121,17 +121,17 @@ impl Selectors {
         let by_label = self.services.get(namespace);
         let under = move |(label, value): (&String, &String)| by_label?.get(label)?.get(value);
         let keys = labels.iter().filter_map(under).flatten();
-        keys.filter_map(|key| self.get(Kind::Service, key))
+        keys.filter_map(|key| self.get(ObjectKind::Service, key))
     }
 }
 
 /// The controllers whose pods are spread together. The scheduler also asks for their API group; one
 /// of another group has pods of its own names, so that no controller here shares its name.
-fn controller(kind: &str) -> Option<Kind> {
+fn controller(kind: &str) -> Option<ObjectKind> {
     match kind {
-        "ReplicationController" => Some(Kind::ReplicationController),
-        "ReplicaSet" => Some(Kind::ReplicaSet),
-        "StatefulSet" => Some(Kind::StatefulSet),
+        "ReplicationController" => Some(ObjectKind::ReplicationController),
+        "ReplicaSet" => Some(ObjectKind::ReplicaSet),
+        "StatefulSet" => Some(ObjectKind::StatefulSet),
         _ => None,
     }
 }
@@ -150,12 +150,12 @@ mod tests {
     use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};
     use proptest::sample::select;
 
-    use super::Selectors;
+    use super::WorkloadSelectors;
     use crate::model::id::ObjectKey;
     use crate::model::labels::Labels;
     use crate::model::pod::Owner;
     use crate::model::selector::Selector;
-    use crate::model::watched_object::{Kind, Selecting};
+    use crate::model::watched_object::{ObjectKind, WorkloadSelector};
 
     /// `app=a tier=x`.
     fn labels(text: &str) -> Labels {
@@ -166,8 +166,8 @@ mod tests {
         text.split(' ').filter_map(pair).collect()
     }
 
-    fn selecting(kind: Kind, name: &str, selector: &str) -> Selecting {
-        Selecting {
+    fn selecting(kind: ObjectKind, name: &str, selector: &str) -> WorkloadSelector {
+        WorkloadSelector {
             kind,
             key: ObjectKey::new("default", name),
             selector: Selector::of_labels(&labels(selector)),
@@ -182,15 +182,15 @@ mod tests {
 
     #[test]
     fn services_and_controller_together_say_which_pods_are_meant() {
-        let mut all = Selectors::default();
+        let mut all = WorkloadSelectors::default();
         for (kind, name, selector) in [
-            (Kind::Service, "s", "app=a"),
-            (Kind::Service, "t", "app=a tier=x"),
-            (Kind::Service, "all", ""),
-            (Kind::ReplicationController, "w", "app=b"),
-            (Kind::ReplicaSet, "w", "app=b"),
-            (Kind::StatefulSet, "w", "set=w"),
-            (Kind::StatefulSet, "all", ""),
+            (ObjectKind::Service, "s", "app=a"),
+            (ObjectKind::Service, "t", "app=a tier=x"),
+            (ObjectKind::Service, "all", ""),
+            (ObjectKind::ReplicationController, "w", "app=b"),
+            (ObjectKind::ReplicaSet, "w", "app=b"),
+            (ObjectKind::StatefulSet, "w", "set=w"),
+            (ObjectKind::StatefulSet, "all", ""),
         ] {
             all.apply(selecting(kind, name, selector));
         }
@@ -228,12 +228,12 @@ mod tests {
     #[test]
     fn few_services_are_held_against_a_pod() {
         // One for all pods and one for each, as brokers have them.
-        let mut all = Selectors::default();
+        let mut all = WorkloadSelectors::default();
         for at in 0..1000 {
             let selector = format!("app=a pod=a-{at}");
-            all.apply(selecting(Kind::Service, &format!("s{at}"), &selector));
+            all.apply(selecting(ObjectKind::Service, &format!("s{at}"), &selector));
         }
-        all.apply(selecting(Kind::Service, "s", "app=a"));
+        all.apply(selecting(ObjectKind::Service, "s", "app=a"));
         for at in 0..1000 {
             let own = labels(&format!("app=a pod=a-{at}"));
             let count = all.candidates("default", &own).count();
@@ -253,11 +253,11 @@ mod tests {
             steps in collection::vec((0..6usize, a_selector(), any::<bool>()), 0..30),
             own in a_selector(),
         ) {
-            let (mut all, mut known) = (Selectors::default(), BTreeMap::new());
+            let (mut all, mut known) = (WorkloadSelectors::default(), BTreeMap::new());
             for (name, selector, goes) in steps {
-                let own = selecting(Kind::Service, &format!("s{name}"), &selector);
+                let own = selecting(ObjectKind::Service, &format!("s{name}"), &selector);
                 if goes {
-                    all.delete(Kind::Service, &own.key);
+                    all.delete(ObjectKind::Service, &own.key);
                     known.remove(&own.key);
                 } else {
                     all.apply(own.clone());
@@ -270,7 +270,7 @@ mod tests {
             let found = all.of("default", &own, None);
             prop_assert_eq!(found.unwrap_or_default(), Selector::new(meant));
             for key in known.keys() {
-                all.delete(Kind::Service, key);
+                all.delete(ObjectKind::Service, key);
             }
             prop_assert_eq!(all.services.len(), 0);
         }

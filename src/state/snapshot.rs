@@ -17,19 +17,19 @@ use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::reservation::Reservation;
 use crate::model::taint::Taint;
-use crate::state::selectors::Selectors;
-use crate::state::unavailable_offerings::Holds;
+use crate::state::selectors::WorkloadSelectors;
+use crate::state::unavailable_offerings::UnavailableOfferings;
 
 /// What can carry a pod: a node, or a claim whose node is still to come.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Host {
+pub enum NodeRef {
     /// A Node object.
     Node(NodeName),
     /// A claim without a Node yet.
     Claim(ClaimId),
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for NodeRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Node(name) => write!(f, "node {name}"),
@@ -40,9 +40,9 @@ impl fmt::Display for Host {
 
 /// Room for pods on one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct ExistingNode {
     /// Whose room it is.
-    pub host: Host,
+    pub host: NodeRef,
     /// Its labels as requirements. Those of a node say its host name and
     /// [`NODE_NAME`](crate::model::labels::NODE_NAME). Shared, since thousands of nodes have dozens
     /// each and few change from one view to the next.
@@ -67,7 +67,7 @@ pub struct Room {
 
 /// Pods that are alike to every rule about the places of pods, and the nodes they are bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resident<'a> {
+pub struct BoundPodGroup<'a> {
     /// Their namespace.
     pub namespace: &'a str,
     /// Their labels.
@@ -82,7 +82,7 @@ pub struct Resident<'a> {
 
 /// What the volumes of a pod ask of its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mounts {
+pub struct VolumeRequirements {
     /// Why the pod cannot be placed anywhere now.
     pub fault: Option<String>,
     /// Labels of nodes where all its volumes can be used: any one of these. None means anywhere.
@@ -105,7 +105,7 @@ pub struct Usage {
 
 /// The room that buffers keep free now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spare {
+pub struct BufferPods {
     /// The virtual pods that keep it, of all buffers.
     pub pods: Vec<Pod>,
     /// For how many pods each buffer is to keep room; none where it is not known what these are
@@ -125,23 +125,23 @@ pub struct Snapshot<'a> {
     /// The same as pools are to plan with it, for those that node classes or overlays concern.
     pub overlaid: &'a PoolCatalogs,
     /// Offerings not to ask for.
-    pub holds: &'a Holds,
+    pub holds: &'a UnavailableOfferings,
     /// What is known of the fleet; none where the cluster shares nothing with others.
     pub fleet: Option<&'a FleetView>,
     /// All hosts: initialized ones first, then by host.
-    pub rooms: Vec<Room>,
+    pub rooms: Vec<ExistingNode>,
     /// Pods that are bound and have not ended, without those that have to move and are pending or
     /// promised.
-    pub residents: Vec<Resident<'a>>,
+    pub residents: Vec<BoundPodGroup<'a>>,
     /// Pods that wait for a host they are planned onto, by host. Their requests are taken out of
     /// its room already.
-    pub promised: BTreeMap<Host, Vec<&'a Pod>>,
+    pub promised: BTreeMap<NodeRef, Vec<&'a Pod>>,
     /// What volumes ask for, of the pending pods that have any.
-    pub mounts: BTreeMap<&'a PodKey, Mounts>,
+    pub mounts: BTreeMap<&'a PodKey, VolumeRequirements>,
     /// Labels of namespaces.
     pub namespaces: BTreeMap<&'a str, &'a Labels>,
     /// What selects pods, where pods are spread by default.
-    pub selectors: &'a Selectors,
+    pub selectors: &'a WorkloadSelectors,
     /// Pods that wait for capacity, those of leaving nodes included, sorted by key.
     pub pending: Vec<&'a Pod>,
     /// Pods that have to move, planned for or not: where they are they count for a scheduler.
@@ -158,7 +158,7 @@ pub struct Snapshot<'a> {
     /// How many nodes static pools lack, those that do.
     pub lacking: BTreeMap<PoolName, usize>,
     /// The room that buffers keep free.
-    pub spare: Spare,
+    pub spare: BufferPods,
 }
 
 impl<'a> Snapshot<'a> {

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::catalog::Catalog;
-use crate::model::claim::Phase;
-use crate::model::cluster::Mode;
+use crate::model::claim::ClaimPhase;
+use crate::model::cluster::ManagementMode;
 use crate::model::id::{PodKey, PoolName, ReservationId};
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::labels::{COMPUTE_TYPE, Labels, MANAGED_BY, NODE_CLASS, POOL, RESERVATION_ID};
@@ -18,8 +18,8 @@ use crate::model::quantity::Resources;
 use crate::model::reservation::Reservation;
 use crate::state::State;
 use crate::state::node_capacity::{offering_of, offerings_of};
-use crate::state::node_claims::Claim;
-use crate::state::snapshot::{Host, Snapshot, Spare, Usage};
+use crate::state::node_claims::NodeClaim;
+use crate::state::snapshot::{BufferPods, NodeRef, Snapshot, Usage};
 use crate::state::volume_topology::mounts;
 
 /// Virtual pods of all buffers together at most: objects may declare as many as they like.
@@ -28,7 +28,7 @@ const VIRTUAL_MAX: usize = 50_000;
 impl State {
     /// The Node of a claim, as the watch shows it. Names of Nodes are used again: only one that
     /// stands for the claim's own instance counts.
-    pub fn node_of(&self, claim: &Claim) -> Option<&Node> {
+    pub fn node_of(&self, claim: &NodeClaim) -> Option<&Node> {
         let node = self.objects.nodes.get(claim.node.as_ref()?)?;
         let own = claim.instance.as_ref()?.id.as_str();
         (node.instance_id() == Some(own)).then_some(node)
@@ -132,7 +132,7 @@ impl State {
         };
         let claims = self.ledger.claims.values();
         let stays = claims.filter(|own| {
-            let runs = own.phase == Phase::Initialized && own.record.pool == *pool;
+            let runs = own.phase == ClaimPhase::Initialized && own.record.pool == *pool;
             runs && own.takes_pods() && self.node_of(own).is_some_and(|node| node.ready)
         });
         stays.count() >= usize::try_from(wanted).unwrap_or(usize::MAX)
@@ -140,7 +140,7 @@ impl State {
 
     /// The room that buffers keep free now. A cutoff of priorities is not for what someone has
     /// configured.
-    fn spare(&self, expected: &BTreeMap<Host, Vec<&Pod>>, now: Timestamp) -> Spare {
+    fn spare(&self, expected: &BTreeMap<NodeRef, Vec<&Pod>>, now: Timestamp) -> BufferPods {
         let cutoff = self.cluster.scheduling.priority_cutoff;
         let (mut pods, mut wanted) = (Vec::new(), BTreeMap::new());
         for buffer in self.buffers() {
@@ -163,13 +163,13 @@ impl State {
         for node in self.objects.nodes.values().filter(|_| !pods.is_empty()) {
             let name = node.name.as_str();
             let used = self.objects.pods_on(name).any(Pod::occupies_node)
-                || expected.contains_key(&Host::Node(node.name.clone()))
+                || expected.contains_key(&NodeRef::Node(node.name.clone()))
                 || self.nominated_until(&node.name).is_some_and(|at| at > now);
             if !used && !fixed(node.pool()) {
                 idle.insert(node.name.clone());
             }
         }
-        Spare { pods, wanted, idle }
+        BufferPods { pods, wanted, idle }
     }
 
     pub(super) fn usage(&self) -> BTreeMap<PoolName, Usage> {
@@ -204,7 +204,7 @@ impl State {
     }
 
     /// What a claim counts for in every limit.
-    pub fn capacity_of(&self, claim: &Claim) -> Resources {
+    pub fn capacity_of(&self, claim: &NodeClaim) -> Resources {
         let mut capacity = Resources::default();
         let catalog = self.catalog_of(&claim.record.pool);
         for offering in offerings_of(claim) {
@@ -244,7 +244,7 @@ impl State {
 
     /// Those of them that will be ours, and count for limits and numbers of pools before they are.
     fn to_be_adopted(&self) -> impl Iterator<Item = &Node> {
-        let takes = self.cluster.adopt && self.cluster.mode == Mode::Manage;
+        let takes = self.cluster.adopt && self.cluster.mode == ManagementMode::Manage;
         let nodes = takes.then(|| self.adoptable_nodes());
         nodes.into_iter().flatten()
     }
@@ -279,13 +279,13 @@ impl State {
     }
 
     /// What a claim's instance costs, if there is one and the catalog knows it.
-    pub fn price_of_instance(&self, claim: &Claim) -> Option<Price> {
+    pub fn price_of_instance(&self, claim: &NodeClaim) -> Option<Price> {
         let offering = self.catalog.offering(offering_of(claim)?);
         offering.map(|own| own.price)
     }
 
     /// What a node costs, by its instance or else by its labels.
-    pub fn price_of(&self, node: &Node, claim: Option<&Claim>) -> Option<Price> {
+    pub fn price_of(&self, node: &Node, claim: Option<&NodeClaim>) -> Option<Price> {
         self.price_in(&self.catalog, node, claim)
     }
 
@@ -294,7 +294,7 @@ impl State {
         &self,
         catalog: &Catalog,
         node: &Node,
-        claim: Option<&Claim>,
+        claim: Option<&NodeClaim>,
     ) -> Option<Price> {
         let offering = match claim.and_then(offering_of) {
             Some(key) => catalog.offering(key),
@@ -304,15 +304,15 @@ impl State {
     }
 }
 
-pub(super) fn host_of(claim: &Claim) -> Host {
+pub(super) fn host_of(claim: &NodeClaim) -> NodeRef {
     match &claim.node {
-        Some(node) => Host::Node(node.clone()),
-        None => Host::Claim(claim.record.id.clone()),
+        Some(node) => NodeRef::Node(node.clone()),
+        None => NodeRef::Claim(claim.record.id.clone()),
     }
 }
 
 /// The labels that a claim's node has from us, from its launch on, without those of its instance.
-pub fn node_labels(claim: &Claim, pool: &Pool) -> Labels {
+pub fn node_labels(claim: &NodeClaim, pool: &Pool) -> Labels {
     let mut labels = pool.labels.clone();
     labels.insert(POOL.to_owned(), pool.name.to_string());
     labels.extend(claim.labels.clone());
@@ -330,7 +330,7 @@ mod tests {
 
     use crate::catalog::Catalog;
     use crate::model::affinity::Gang;
-    use crate::model::claim::Phase;
+    use crate::model::claim::ClaimPhase;
     use crate::model::instance::{CapacityType, OfferingKey};
     use crate::model::pod::Pod;
     use crate::state::State;
@@ -376,7 +376,7 @@ mod tests {
             capacity_type: CapacityType::OnDemand,
             reservation: None,
         };
-        let mut claim = claim("c", Some("n"), Phase::Launched);
+        let mut claim = claim("c", Some("n"), ClaimPhase::Launched);
         claim.offerings = vec![of(small.name.as_str()), of(large.name.as_str())];
         let instance = claim.instance.as_mut().expect("an instance");
         instance.offering = of(small.name.as_str());

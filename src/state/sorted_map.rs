@@ -14,12 +14,12 @@ use foldhash::HashMap;
 
 /// Values by key.
 #[derive(Clone, Debug)]
-pub struct Keyed<K, V> {
+pub struct SortedHashMap<K, V> {
     found: HashMap<K, V>,
     order: BTreeSet<K>,
 }
 
-impl<K, V> Default for Keyed<K, V> {
+impl<K, V> Default for SortedHashMap<K, V> {
     fn default() -> Self {
         Self {
             found: HashMap::default(),
@@ -28,7 +28,7 @@ impl<K, V> Default for Keyed<K, V> {
     }
 }
 
-impl<K: Clone + Hash + Ord, V> Keyed<K, V> {
+impl<K: Clone + Hash + Ord, V> SortedHashMap<K, V> {
     /// Puts a value in, in place of an earlier one of its key, which is returned.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let before = self.found.insert(key.clone(), value);
@@ -100,7 +100,9 @@ impl<K: Clone + Hash + Ord, V> Keyed<K, V> {
     }
 }
 
-impl<K: Borrow<Q> + Clone + Hash + Ord, Q: Hash + Eq + ?Sized, V> Index<&Q> for Keyed<K, V> {
+impl<K: Borrow<Q> + Clone + Hash + Ord, Q: Hash + Eq + ?Sized, V> Index<&Q>
+    for SortedHashMap<K, V>
+{
     type Output = V;
 
     fn index(&self, key: &Q) -> &V {
@@ -115,12 +117,12 @@ mod tests {
     use proptest::collection;
     use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
-    use super::Keyed;
+    use super::SortedHashMap;
 
     proptest! {
         #[test]
         fn it_is_a_map(steps in collection::vec((any::<bool>(), 0u8..8, any::<u8>()), 0..60)) {
-            let (mut keyed, mut map) = (Keyed::default(), BTreeMap::new());
+            let (mut keyed, mut map) = (SortedHashMap::default(), BTreeMap::new());
             for (comes, key, value) in steps {
                 if comes {
                     prop_assert_eq!(keyed.insert(key, value), map.insert(key, value));

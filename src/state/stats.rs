@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{NodeName, PoolName};
 use crate::model::instance::Price;
 use crate::model::node::Node;
@@ -23,7 +23,7 @@ pub struct Requested {
 
 /// Pods that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Alike<'a> {
+pub struct PodStatsKey<'a> {
     /// The node they are bound to; none where they wait for one.
     pub node: Option<&'a NodeName>,
     /// Their namespace.
@@ -46,11 +46,11 @@ pub struct NodeCounts {
 }
 
 impl NodeCounts {
-    fn count(&mut self, phase: Phase, is_ready: bool) {
+    fn count(&mut self, phase: ClaimPhase, is_ready: bool) {
         let own = match phase {
-            Phase::Initialized if is_ready => &mut self.ready,
-            Phase::Initialized => &mut self.unready,
-            Phase::Draining | Phase::Terminating | Phase::Gone => &mut self.leaving,
+            ClaimPhase::Initialized if is_ready => &mut self.ready,
+            ClaimPhase::Initialized => &mut self.unready,
+            ClaimPhase::Draining | ClaimPhase::Terminating | ClaimPhase::Gone => &mut self.leaving,
             _ => &mut self.starting,
         };
         *own += 1;
@@ -64,11 +64,11 @@ impl NodeCounts {
 
 /// What one pool has.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Holding {
+pub struct PoolStats {
     /// What counts towards its limits.
     pub usage: Usage,
     /// Its claims, by phase.
-    pub claims: BTreeMap<Phase, usize>,
+    pub claims: BTreeMap<ClaimPhase, usize>,
     /// The same as people count them, with the nodes that stand for claims where no instances can
     /// be listed.
     pub nodes: NodeCounts,
@@ -97,10 +97,10 @@ impl State {
     }
 
     /// How many pods there are of each kind.
-    pub fn pods_alike(&self) -> BTreeMap<Alike<'_>, usize> {
+    pub fn pods_alike(&self) -> BTreeMap<PodStatsKey<'_>, usize> {
         let mut counts = BTreeMap::new();
         for pod in self.objects.pods.values() {
-            let alike = Alike {
+            let alike = PodStatsKey {
                 node: pod.node.as_ref(),
                 namespace: &pod.key.namespace,
                 phase: pod.phase.as_str(),
@@ -112,10 +112,10 @@ impl State {
 
     /// What each pool has, those that have nothing too, and those that are configured no more as
     /// long as they have anything.
-    pub fn holdings(&self) -> BTreeMap<PoolName, Holding> {
+    pub fn holdings(&self) -> BTreeMap<PoolName, PoolStats> {
         let pools = self.cluster.pools.iter();
-        let mut all: BTreeMap<PoolName, Holding> = pools
-            .map(|pool| (pool.name.clone(), Holding::default()))
+        let mut all: BTreeMap<PoolName, PoolStats> = pools
+            .map(|pool| (pool.name.clone(), PoolStats::default()))
             .collect();
         for (pool, usage) in self.usage() {
             all.entry(pool).or_default().usage = usage;
@@ -131,9 +131,9 @@ impl State {
         for node in self.claimless_nodes() {
             let own = all.entry(node.pool().unwrap_or_default()).or_default();
             let phase = match (node.leaves(), node.is_initialized()) {
-                (true, _) => Phase::Draining,
-                (false, true) => Phase::Initialized,
-                (false, false) => Phase::Registered,
+                (true, _) => ClaimPhase::Draining,
+                (false, true) => ClaimPhase::Initialized,
+                (false, false) => ClaimPhase::Registered,
             };
             own.nodes.count(phase, node.ready);
             let prices = [Some(own.cost), self.price_of(node, None)];
@@ -147,14 +147,14 @@ impl State {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Alike, NodeCounts};
+    use super::{NodeCounts, PodStatsKey};
     use crate::model::cluster::Cluster;
     use crate::model::id::NodeName;
     use crate::model::labels::{INITIALIZED, POOL};
     use crate::model::node::Node;
     use crate::model::pod::{Owner, PodPhase};
     use crate::model::pool::Pool;
-    use crate::model::watched_object::Object;
+    use crate::model::watched_object::WatchedObject;
     use crate::state::State;
     use crate::state::fixtures::{NOW, pod};
 
@@ -183,7 +183,7 @@ mod tests {
         let cpu = (requested.daemons.cpu_milli, requested.pods.cpu_milli);
         assert_eq!(cpu, (100, 200), "what has ended asks for nothing");
         let name: NodeName = "n".into();
-        let alike = |node, phase| Alike {
+        let alike = |node, phase| PodStatsKey {
             node,
             namespace: "default",
             phase,
@@ -233,7 +233,9 @@ mod tests {
             pools: vec![Pool::new("general")],
             ..Cluster::default()
         });
-        let nodes = nodes.into_iter().map(|own| Object::Node(Box::new(own)));
+        let nodes = nodes
+            .into_iter()
+            .map(|own| WatchedObject::Node(Box::new(own)));
         let state = State::offline(cluster, Arc::default(), nodes.collect(), NOW);
         let holdings = state.holdings();
         let expect = NodeCounts {

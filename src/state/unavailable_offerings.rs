@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::{ClaimId, NodeClassName, PoolName, Zone};
-use crate::model::instance::{CapacityType, Held, OfferingKey};
+use crate::model::instance::{CapacityType, OfferingKey, UnavailableKey};
 
 /// How long a refused offering is left alone. Karpenter's three minutes (spec/aws.md §0.2).
 pub const HOLD: SignedDuration = SignedDuration::from_mins(3);
@@ -93,7 +93,7 @@ impl Hold {
 
 /// Offerings held down until a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Holds {
+pub struct UnavailableOfferings {
     /// For everyone.
     general: BTreeMap<OfferingKey, Hold>,
     /// For the nodes of one class, whose template, image or subnets are at fault.
@@ -118,7 +118,7 @@ pub struct Untried {
     pub tried: Option<Timestamp>,
 }
 
-impl Holds {
+impl UnavailableOfferings {
     /// An offering was refused, to everyone or to nodes of one class. Says until when it is held.
     pub fn refuse(
         &mut self,
@@ -145,11 +145,11 @@ impl Holds {
     }
 
     /// Holds something down until a time, or until later where it is held already.
-    pub fn hold(&mut self, what: impl Into<Held>, until: Timestamp, now: Timestamp) {
+    pub fn hold(&mut self, what: impl Into<UnavailableKey>, until: Timestamp, now: Timestamp) {
         let new = Hold::new(until, now);
         let own = match what.into() {
-            Held::Offering(offering) => self.general.entry(offering).or_insert(new),
-            Held::Way(way) => self.ways.entry(way).or_insert(new),
+            UnavailableKey::Offering(offering) => self.general.entry(offering).or_insert(new),
+            UnavailableKey::Way(way) => self.ways.entry(way).or_insert(new),
         };
         if own.until < until {
             *own = Hold::new(until, now);
@@ -313,7 +313,7 @@ impl Holds {
 mod tests {
     use jiff::{SignedDuration, Timestamp};
 
-    use super::{HOLD, Holds};
+    use super::{HOLD, UnavailableOfferings};
     use crate::model::instance::{CapacityType, OfferingKey};
 
     fn offering(way: CapacityType) -> OfferingKey {
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn a_hold_grows_with_each_refusal_after_its_end_until_the_offering_is_had() {
         let spot = offering(CapacityType::Spot);
-        let mut holds = Holds::default();
+        let mut holds = UnavailableOfferings::default();
         let mut now = Timestamp::UNIX_EPOCH;
         // Minutes to wait before the refusal, whether it is had first, and how long it is held.
         let steps = [
@@ -363,7 +363,7 @@ mod tests {
     fn what_is_had_while_it_is_held_stays_held() {
         let spot = offering(CapacityType::Spot);
         let now = Timestamp::UNIX_EPOCH;
-        let mut holds = Holds::default();
+        let mut holds = UnavailableOfferings::default();
         let until = holds.refuse(None, &spot, now);
         holds.had(None, &spot);
         assert!(holds.is_held(None, &spot, now));
@@ -375,7 +375,7 @@ mod tests {
         let (one, other) = ("one".into(), "other".into());
         let spot = offering(CapacityType::Spot);
         let now = Timestamp::UNIX_EPOCH;
-        let mut holds = Holds::default();
+        let mut holds = UnavailableOfferings::default();
         holds.refuse(Some(&one), &spot, now);
         let held = |class| holds.is_held(class, &spot, now);
         assert_eq!(
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn one_way_of_buying_is_held_down_as_a_whole() {
         let now = Timestamp::UNIX_EPOCH;
-        let mut holds = Holds::default();
+        let mut holds = UnavailableOfferings::default();
         let until = holds.refuse_way(CapacityType::Spot, now);
         let held = |way| holds.is_held(None, &offering(way), now);
         assert_eq!(

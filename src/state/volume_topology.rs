@@ -8,8 +8,8 @@ use crate::model::labels::ATTACHABLE;
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
 use crate::model::watched_object::{CsiNode, VolumeClaim};
-use crate::state::object_cache::Objects;
-use crate::state::snapshot::Mounts;
+use crate::state::object_cache::ObjectCache;
+use crate::state::snapshot::VolumeRequirements;
 
 /// The CSI driver of EBS, which has taken over what Kubernetes once did itself.
 pub const EBS_DRIVER: &str = "ebs.csi.aws.com";
@@ -30,10 +30,10 @@ const ALTERNATIVES_MAX: usize = 64;
 /// What the volumes of these pods ask for, of those that have any. `promised` pods wait for a host
 /// of their own and may be using claims already.
 pub(super) fn mounts<'a>(
-    objects: &Objects,
+    objects: &ObjectCache,
     pending: &[&'a Pod],
     promised: impl Iterator<Item = &'a Pod>,
-) -> BTreeMap<&'a PodKey, Mounts> {
+) -> BTreeMap<&'a PodKey, VolumeRequirements> {
     let mut first: BTreeMap<ObjectKey, &Pod> = BTreeMap::new();
     let mut order: Vec<&Pod> = pending
         .iter()
@@ -71,8 +71,12 @@ fn claim_keys(pod: &Pod) -> BTreeSet<ObjectKey> {
 
 /// What the volumes of a pod ask for. `first` are the pods that have the claims for one pod at a
 /// time.
-pub(super) fn mounts_of(objects: &Objects, pod: &Pod, first: &BTreeMap<ObjectKey, &Pod>) -> Mounts {
-    let mut mounts = Mounts::default();
+pub(super) fn mounts_of(
+    objects: &ObjectCache,
+    pod: &Pod,
+    first: &BTreeMap<ObjectKey, &Pod>,
+) -> VolumeRequirements {
+    let mut mounts = VolumeRequirements::default();
     let mut places = BTreeSet::from([Requirements::default()]);
     let count = pod.volume_claims.len();
     if count > CLAIMS_MAX {
@@ -108,7 +112,7 @@ pub(super) fn mounts_of(objects: &Objects, pod: &Pod, first: &BTreeMap<ObjectKey
 }
 
 /// A claim that a pod could use at all. Source: spec/scheduling.md §1.4 (c).
-fn wanted<'o>(objects: &'o Objects, key: &ObjectKey) -> Result<&'o VolumeClaim, String> {
+fn wanted<'o>(objects: &'o ObjectCache, key: &ObjectKey) -> Result<&'o VolumeClaim, String> {
     let Some(claim) = objects.volume_claims.get(key) else {
         return Err(format!("the volume claim {key} does not exist"));
     };
@@ -124,7 +128,7 @@ fn wanted<'o>(objects: &'o Objects, key: &ObjectKey) -> Result<&'o VolumeClaim, 
 /// Another pod that has a claim for one pod at a time, or will have it first.
 /// Source: kube-scheduler, VolumeRestrictions.
 fn used_by<'o>(
-    objects: &'o Objects,
+    objects: &'o ObjectCache,
     claim: &VolumeClaim,
     pod: &Pod,
     first: &BTreeMap<ObjectKey, &'o Pod>,
@@ -141,7 +145,7 @@ fn used_by<'o>(
 /// Where the volume of a claim can be used: alternatives, none for everywhere. `Err` says why it
 /// can be used nowhere now. Source: kube-scheduler, VolumeBinding.
 fn alternatives<'o>(
-    objects: &'o Objects,
+    objects: &'o ObjectCache,
     claim: &'o VolumeClaim,
 ) -> Result<&'o [Requirements], String> {
     let (key, volume) = (&claim.key, &claim.volume);
@@ -219,7 +223,7 @@ fn narrow(
 
 /// The CSI driver that attaches the volume of a claim, as far as one is known.
 /// Source: spec/scheduling.md §2.12.
-fn driver<'o>(objects: &'o Objects, claim: &ObjectKey) -> Option<&'o str> {
+fn driver<'o>(objects: &'o ObjectCache, claim: &ObjectKey) -> Option<&'o str> {
     let claim = objects.volume_claims.get(claim)?;
     if let Some(volume) = objects.volumes.get(&claim.volume) {
         return (!volume.driver.is_empty()).then_some(&volume.driver);
@@ -242,7 +246,7 @@ fn attachable(driver: &str) -> String {
 /// those that are coming; nothing of drivers without a limit there. Never below zero: what is too
 /// much already keeps only pods away that bring more.
 pub(super) fn attachable_left(
-    objects: &Objects,
+    objects: &ObjectCache,
     node: &CsiNode,
     coming: &[&Pod],
     drivers: &BTreeSet<&str>,
@@ -277,10 +281,10 @@ mod tests {
     use crate::model::labels::{HOSTNAME, ZONE};
     use crate::model::pod::Pod;
     use crate::model::requirement::{Requirement, Requirements};
-    use crate::model::watched_object::{CsiNode, Object, StorageClass, Volume, VolumeClaim};
+    use crate::model::watched_object::{CsiNode, StorageClass, Volume, VolumeClaim, WatchedObject};
     use crate::state::fixtures::{NOW, pod, waiting};
-    use crate::state::object_cache::Objects;
-    use crate::state::snapshot::Mounts;
+    use crate::state::object_cache::ObjectCache;
+    use crate::state::snapshot::VolumeRequirements;
 
     fn in_zones(zones: &[&str]) -> Requirements {
         [(ZONE, Requirement::is_in(zones.iter().copied()))]
@@ -360,7 +364,7 @@ mod tests {
         ]
     }
 
-    fn world() -> Objects {
+    fn world() -> ObjectCache {
         let at_once = StorageClass {
             waits_for_consumer: false,
             ..class("at-once", "ebs.csi.aws.com", &[])
@@ -396,10 +400,10 @@ mod tests {
             class("by-hand", "kubernetes.io/no-provisioner", &[]),
             at_once,
         ];
-        let mut objects = Objects::default();
-        let claims = claims().into_iter().map(Object::VolumeClaim);
-        let volumes = volumes.into_iter().map(Object::Volume);
-        let classes = classes.into_iter().map(Object::StorageClass);
+        let mut objects = ObjectCache::default();
+        let claims = claims().into_iter().map(WatchedObject::VolumeClaim);
+        let volumes = volumes.into_iter().map(WatchedObject::Volume);
+        let classes = classes.into_iter().map(WatchedObject::StorageClass);
         for object in claims.chain(volumes).chain(classes) {
             objects.apply(object, NOW);
         }
@@ -411,7 +415,7 @@ mod tests {
         pod
     }
 
-    fn asked(objects: &Objects, claims: &str) -> Mounts {
+    fn asked(objects: &ObjectCache, claims: &str) -> VolumeRequirements {
         let pod = with_claims(waiting("default", "p"), claims);
         let mut all = mounts(objects, &[&pod], [].into_iter());
         all.remove(&pod.key).expect("it has volumes")
@@ -503,9 +507,9 @@ mod tests {
         };
         for (at, count) in [8, 8, 2].into_iter().enumerate() {
             let name = format!("many-{at}");
-            objects.apply(Object::VolumeClaim(bound(&name)), NOW);
+            objects.apply(WatchedObject::VolumeClaim(bound(&name)), NOW);
             let own = volume(&name, &places(&name, count));
-            objects.apply(Object::Volume(own), NOW);
+            objects.apply(WatchedObject::Volume(own), NOW);
         }
         let most = asked(&objects, "many-0 many-1");
         assert_eq!(

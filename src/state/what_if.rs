@@ -12,23 +12,23 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::state::State;
-use crate::state::node_claims::Claim;
-use crate::state::snapshot::{Host, Resident, Room, Snapshot, Spare};
+use crate::state::node_claims::NodeClaim;
+use crate::state::snapshot::{BoundPodGroup, BufferPods, ExistingNode, NodeRef, Snapshot};
 
 /// A snapshot, and what would change in it if nodes that stay left.
 #[derive(Clone, Debug)]
-pub struct Field<'a> {
+pub struct WhatIf<'a> {
     /// The view of this moment. What waits is there to be counted, not to be placed.
     pub snapshot: Snapshot<'a>,
     /// What each node would leave behind that takes pods now.
-    pub tenancies: BTreeMap<&'a NodeName, Tenancy<'a>>,
+    pub tenancies: BTreeMap<&'a NodeName, NodeRemoval<'a>>,
     /// All pods of these, by key, each with the place of its node among them.
     tenants: Vec<(&'a Pod, usize)>,
 }
 
 /// What a node would leave behind.
 #[derive(Clone, Debug)]
-pub struct Tenancy<'a> {
+pub struct NodeRemoval<'a> {
     /// Its pool.
     pub pool: PoolName,
     /// Pods that would need another place, by key.
@@ -43,13 +43,13 @@ pub struct Tenancy<'a> {
 
 impl State {
     /// The field of this moment.
-    pub fn field(&self, now: Timestamp) -> Field<'_> {
+    pub fn field(&self, now: Timestamp) -> WhatIf<'_> {
         let claims = self.ledger.claims.values();
         let taken = claims.filter(|own| own.takes_pods());
         let taken = taken.filter_map(|own| Some((self.node_of(own)?, Some(own))));
         let open = |node: &&Node| !node.leaves();
         let claimless = self.claimless_nodes().filter(open).map(|own| (own, None));
-        let mut own: Vec<(&NodeName, Tenancy<'_>)> = taken
+        let mut own: Vec<(&NodeName, NodeRemoval<'_>)> = taken
             .chain(claimless)
             .map(|(node, claim)| (&node.name, self.tenancy(node, claim)))
             .collect();
@@ -57,17 +57,17 @@ impl State {
         own.dedup_by_key(|own| own.0);
         let tenants = self.tenants(&mut own, now);
         let pods: Vec<&Pod> = tenants.iter().map(|(pod, _)| *pod).collect();
-        Field {
+        WhatIf {
             snapshot: self.view(&pods, now),
             tenancies: own.into_iter().collect(),
             tenants,
         }
     }
 
-    fn tenancy<'a>(&'a self, node: &'a Node, claim: Option<&'a Claim>) -> Tenancy<'a> {
+    fn tenancy<'a>(&'a self, node: &'a Node, claim: Option<&'a NodeClaim>) -> NodeRemoval<'a> {
         let pool = claim.map(|own| own.record.pool.clone());
         let pool = pool.or_else(|| node.pool()).unwrap_or_default();
-        Tenancy {
+        NodeRemoval {
             stray: None,
             pods: Vec::new(),
             capacity: claim.map_or_else(|| node.capacity.clone(), |own| self.capacity_of(own)),
@@ -80,7 +80,7 @@ impl State {
     /// each up by its node takes far longer.
     fn tenants<'a>(
         &'a self,
-        all: &mut [(&'a NodeName, Tenancy<'a>)],
+        all: &mut [(&'a NodeName, NodeRemoval<'a>)],
         now: Timestamp,
     ) -> Vec<(&'a Pod, usize)> {
         let names = all.iter().enumerate().map(|(at, own)| (own.0, at));
@@ -103,29 +103,29 @@ impl State {
     }
 }
 
-impl<'a> Field<'a> {
+impl<'a> WhatIf<'a> {
     /// The snapshot as it would be without these nodes: their pods are to be placed, with those
     /// that have to move already. Those that wait without a place are left out: they have their
     /// answer, which does not depend on who leaves. `closed` take no pods, nor does what is
     /// still starting.
     pub fn without(&self, nodes: &HashSet<&NodeName>, closed: &HashSet<&NodeName>) -> Snapshot<'a> {
         let own = &self.snapshot;
-        let stays = |room: &&Room| match &room.host {
-            Host::Node(name) => !nodes.contains(name),
-            Host::Claim(_) => true,
+        let stays = |room: &&ExistingNode| match &room.host {
+            NodeRef::Node(name) => !nodes.contains(name),
+            NodeRef::Claim(_) => true,
         };
-        let opened = |room: &Room| {
-            let closed = matches!(&room.host, Host::Node(name)
+        let opened = |room: &ExistingNode| {
+            let closed = matches!(&room.host, NodeRef::Node(name)
                 if !room.initialized || closed.contains(name));
-            Room {
+            ExistingNode {
                 open: room.open && !closed,
                 ..room.clone()
             }
         };
-        let left = |own: &Resident<'a>| {
+        let left = |own: &BoundPodGroup<'a>| {
             let stay = own.nodes.iter().filter(|(name, _)| !nodes.contains(name));
             let nodes: Vec<(&NodeName, u32)> = stay.copied().collect();
-            (!nodes.is_empty()).then_some(Resident { nodes, ..*own })
+            (!nodes.is_empty()).then_some(BoundPodGroup { nodes, ..*own })
         };
         let mut snapshot = Snapshot {
             rooms: own.rooms.iter().filter(stays).map(opened).collect(),
@@ -140,7 +140,7 @@ impl<'a> Field<'a> {
             gangs: own.gangs.clone(),
             reservations: own.reservations.clone(),
             lacking: BTreeMap::new(),
-            spare: Spare {
+            spare: BufferPods {
                 pods: Vec::new(),
                 wanted: BTreeMap::new(),
                 idle: own.spare.idle.clone(),

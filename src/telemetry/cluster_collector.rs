@@ -32,7 +32,7 @@ const OF_NODES: [(&str, &str); 5] = [
 
 /// One value, now.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Sample {
+pub(crate) struct MetricSample {
     name: &'static str,
     /// What stands between the braces.
     labels: String,
@@ -40,12 +40,12 @@ pub(crate) struct Sample {
 }
 
 /// What is being put together for one cluster.
-struct Sheet {
+struct SampleBuffer {
     cluster: String,
-    samples: Vec<Sample>,
+    samples: Vec<MetricSample>,
 }
 
-impl Sheet {
+impl SampleBuffer {
     fn of(cluster: &ClusterName) -> Self {
         let mut own = String::new();
         label(&mut own, "cluster", cluster.as_str());
@@ -60,7 +60,7 @@ impl Sheet {
         for (key, value) in labels {
             label(&mut all, key, value);
         }
-        self.samples.push(Sample {
+        self.samples.push(MetricSample {
             name,
             labels: all,
             value,
@@ -99,9 +99,9 @@ pub(crate) struct Sync {
 }
 
 /// How old the view of a cluster is at the moment.
-pub(crate) fn age(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<Sample> {
+pub(crate) fn age(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<MetricSample> {
     let seconds = |since: Timestamp| now.duration_since(since).as_secs_f64().max(0.0);
-    let mut sheet = Sheet::of(cluster);
+    let mut sheet = SampleBuffer::of(cluster);
     let unsynced = sync.unready_since.map_or(0.0, seconds);
     sheet.put(
         "karpenter_cluster_state_unsynced_time_seconds",
@@ -125,8 +125,8 @@ pub(crate) fn samples<'h>(
     state: &State,
     held: impl Iterator<Item = &'h Held>,
     per_node: bool,
-) -> Vec<Sample> {
-    let mut sheet = Sheet::of(cluster);
+) -> Vec<MetricSample> {
+    let mut sheet = SampleBuffer::of(cluster);
     for (pool, reason, verdict) in held {
         let labels = [
             ("nodepool", pool.as_str()),
@@ -147,7 +147,7 @@ pub(crate) fn samples<'h>(
     sheet.samples
 }
 
-fn pools(sheet: &mut Sheet, state: &State) {
+fn pools(sheet: &mut SampleBuffer, state: &State) {
     for (pool, own) in state.holdings() {
         let pool = ("nodepool", pool.as_str());
         let mut use_of = |resource: &str, value| {
@@ -189,7 +189,7 @@ fn pools(sheet: &mut Sheet, state: &State) {
 
 /// Pods by phase and place. Where nodes have no series of their own, those of nodes that are alike
 /// are counted together: sums over them are the same.
-fn pods(sheet: &mut Sheet, state: &State, per_node: bool) {
+fn pods(sheet: &mut SampleBuffer, state: &State, per_node: bool) {
     let mut counts: BTreeMap<Vec<(&str, &str)>, usize> = BTreeMap::new();
     for (alike, pods) in state.pods_alike() {
         let mut labels = vec![("namespace", alike.namespace), ("phase", alike.phase)];
@@ -205,7 +205,7 @@ fn pods(sheet: &mut Sheet, state: &State, per_node: bool) {
     }
 }
 
-fn resources_of(sheet: &mut Sheet, state: &State, node: &Node) {
+fn resources_of(sheet: &mut SampleBuffer, state: &State, node: &Node) {
     let requested = state.requested_on(node);
     let labels = labels_of(Some(node));
     let name = ("node_name", node.name.as_str());
@@ -269,14 +269,14 @@ pub(super) fn count(count: usize) -> f64 {
 /// The series of all clusters in the text format of Prometheus, each name once; `about` says what
 /// it is.
 pub(crate) fn render<'s>(
-    all: impl Iterator<Item = &'s [Sample]>,
+    all: impl Iterator<Item = &'s [MetricSample]>,
     about: impl Fn(&str) -> &'static str,
 ) -> String {
-    let mut all: Vec<&Sample> = all.flatten().collect();
+    let mut all: Vec<&MetricSample> = all.flatten().collect();
     all.sort_by_key(|own| own.name);
     let mut out = String::new();
     let mut last = "";
-    for Sample {
+    for MetricSample {
         name,
         labels,
         value,

@@ -94,7 +94,7 @@ impl Journal {
         }
         own.again = None;
         if own.lost > 0 {
-            let mut told = Line::default();
+            let mut told = JournalEntry::default();
             told.field("message", "lines of the log were lost".to_owned());
             told.field("lines", own.lost.to_string());
             if own.socket.send(&told.datagram(Level::WARN)).is_ok() {
@@ -113,7 +113,7 @@ fn connected(place: &Path) -> io::Result<UnixDatagram> {
 
 impl<S: Subscriber> Layer<S> for Journal {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut line = Line::default();
+        let mut line = JournalEntry::default();
         event.record(&mut line);
         self.send(&line.datagram(*event.metadata().level()));
     }
@@ -121,12 +121,12 @@ impl<S: Subscriber> Layer<S> for Journal {
 
 /// What an event says.
 #[derive(Default)]
-struct Line {
+struct JournalEntry {
     message: String,
     fields: Vec<(&'static str, String)>,
 }
 
-impl Line {
+impl JournalEntry {
     fn field(&mut self, name: &'static str, value: String) {
         match name {
             "message" => self.message = value,
@@ -156,7 +156,7 @@ impl Line {
     }
 }
 
-impl Visit for Line {
+impl Visit for JournalEntry {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.field(field.name(), value.to_owned());
     }

@@ -3,7 +3,7 @@
 
 /// What a series is to Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MetricKind {
     /// It only rises.
     Counter,
     /// It rises and falls.
@@ -20,7 +20,7 @@ pub(crate) struct Metric {
     /// Its name.
     pub(crate) name: &'static str,
     /// What it is.
-    pub(crate) kind: Kind,
+    pub(crate) kind: MetricKind,
     /// Its labels.
     #[cfg_attr(not(test), expect(dead_code, reason = "only the reference names them"))]
     pub(crate) labels: &'static [&'static str],
@@ -64,7 +64,7 @@ const OF_NODE: &[&str] = &[
 
 const fn metric(
     name: &'static str,
-    kind: Kind,
+    kind: MetricKind,
     labels: &'static [&'static str],
     about: &'static str,
 ) -> Metric {
@@ -81,11 +81,11 @@ const fn counter(
     labels: &'static [&'static str],
     about: &'static str,
 ) -> Metric {
-    metric(name, Kind::Counter, labels, about)
+    metric(name, MetricKind::Counter, labels, about)
 }
 
 const fn gauge(name: &'static str, labels: &'static [&'static str], about: &'static str) -> Metric {
-    metric(name, Kind::Gauge, labels, about)
+    metric(name, MetricKind::Gauge, labels, about)
 }
 
 const fn summary(
@@ -93,13 +93,13 @@ const fn summary(
     labels: &'static [&'static str],
     about: &'static str,
 ) -> Metric {
-    metric(name, Kind::Summary, labels, about)
+    metric(name, MetricKind::Summary, labels, about)
 }
 
 /// All of them, by name.
 #[rustfmt::skip]
 pub(crate) const ALL: &[Metric] = &[
-    metric(PASSES, Kind::Histogram, OF_CONTROLLER, "How long passes of the engine took."),
+    metric(PASSES, MetricKind::Histogram, OF_CONTROLLER, "How long passes of the engine took."),
     counter("controller_runtime_reconcile_total", OF_CONTROLLER, "Passes of the engine."),
     gauge("karpenter_build_info", &["version"],
         "1. The version is Outrigger's, as of `outrigger_build_info`."),
@@ -112,7 +112,7 @@ pub(crate) const ALL: &[Metric] = &[
     counter("karpenter_interruption_deleted_messages_total", &[],
         "Messages of the interruption queue that were dealt with."),
     counter(UNHEALTHY, CLUSTER, "Instances that were seen to fail their status checks."),
-    metric(NOTICES, Kind::Histogram, &[],
+    metric(NOTICES, MetricKind::Histogram, &[],
         "How old messages of the interruption queue were when they were read."),
     counter("karpenter_interruption_received_messages_total", &["message_type"],
         "Messages of the interruption queue that were read."),
@@ -127,7 +127,7 @@ pub(crate) const ALL: &[Metric] = &[
         "What pods may have of a node: cores, bytes or pieces. Only with `per_node`."),
     counter("karpenter_nodes_created_total", OF_POOL,
         "Nodes that registered."),
-    metric(LIFETIMES, Kind::Histogram, OF_POOL,
+    metric(LIFETIMES, MetricKind::Histogram, OF_POOL,
         "How old nodes were when they ended."),
     counter("karpenter_nodes_terminated_total", OF_POOL, "Nodes that are gone."),
     summary("karpenter_nodes_termination_duration_seconds", OF_POOL,
@@ -139,7 +139,7 @@ pub(crate) const ALL: &[Metric] = &[
     counter("karpenter_pods_disruption_initiated_total", OF_REASON,
         "Pods that need another place since their node was asked to leave."),
     counter("karpenter_pods_drained_total", OF_REASON, "Pods that were evicted."),
-    metric(DECISIONS, Kind::Histogram, CLUSTER,
+    metric(DECISIONS, MetricKind::Histogram, CLUSTER,
         "How long pods waited until they were planned for."),
     summary("karpenter_pods_startup_duration_seconds", CLUSTER,
         "How old pods that were seen to wait were when they were seen to run; not where a cluster \
@@ -149,7 +149,7 @@ pub(crate) const ALL: &[Metric] = &[
             "instance_type"],
         "Pods by phase and place. `node` only with `per_node`: else those on nodes that are alike \
          are counted together."),
-    metric(PLANS, Kind::Histogram, CLUSTER,
+    metric(PLANS, MetricKind::Histogram, CLUSTER,
         "How long passes of the engine took in which pods were planned for."),
     counter("karpenter_voluntary_disruption_decisions_total",
         &["cluster", "nodepool", "decision", "reason", "consolidation_type"],
@@ -236,7 +236,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::{ALL, DECISIONS, Kind, LIFETIMES, NOTICES, PASSES, PLANS, UNHEALTHY};
+    use super::{ALL, DECISIONS, LIFETIMES, MetricKind, NOTICES, PASSES, PLANS, UNHEALTHY};
 
     const BEGIN: &str = "<!-- From here on written from the code: \
                          UPDATE_REFERENCE=1 cargo test --features aws. -->\n";
@@ -245,10 +245,10 @@ mod tests {
         let mut out = format!("{BEGIN}\n| name | kind | labels | |\n|---|---|---|---|\n");
         for own in ALL {
             let kind = match own.kind {
-                Kind::Counter => "counter",
-                Kind::Gauge => "gauge",
-                Kind::Summary => "summary",
-                Kind::Histogram => "histogram",
+                MetricKind::Counter => "counter",
+                MetricKind::Gauge => "gauge",
+                MetricKind::Summary => "summary",
+                MetricKind::Histogram => "histogram",
             };
             let labels: Vec<String> = own.labels.iter().map(|own| format!("`{own}`")).collect();
             let (name, labels, about) = (own.name, labels.join(", "), own.about);

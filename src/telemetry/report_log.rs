@@ -13,10 +13,10 @@ use crate::config::settings::{LogFormat, LogLevel};
 use crate::engine::report::Report;
 use crate::model::id::{ClaimId, ClusterName, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
-use crate::scheduling::static_pools::Short;
-use crate::scheduling::{Unplaced, Why};
-use crate::state::candidates::Health;
-use crate::state::disruption_blockers::Misread;
+use crate::scheduling::static_pools::Shortfall;
+use crate::scheduling::{PoolRejection, UnschedulablePod};
+use crate::state::candidates::NodeHealth;
+use crate::state::disruption_blockers::InvalidInput;
 use crate::state::drain_blockers::listed;
 use crate::telemetry::journal;
 use crate::telemetry::journal::Journal;
@@ -35,7 +35,7 @@ pub(crate) fn init(
     format: LogFormat,
     level: LogLevel,
     endpoint: Option<&str>,
-) -> (Level, Option<Traces>) {
+) -> (LogFilter, Option<Traces>) {
     let fixed = EnvFilter::try_from_default_env().ok();
     let is_fixed = fixed.is_some();
     let (filter, handle) = reload::Layer::new(fixed.unwrap_or_else(|| filter(level)));
@@ -58,7 +58,7 @@ pub(crate) fn init(
     // Spans are for traces, whatever `RUST_LOG` says of our lines.
     let lines_only = filter_fn(|about| about.target() != otlp::TARGET);
     let lines = registry().with(lines.with_filter(filter.and(lines_only)));
-    let level = Level((!is_fixed).then_some(handle));
+    let level = LogFilter((!is_fixed).then_some(handle));
     #[cfg(feature = "otlp")]
     let traces = endpoint.map(Sender::to);
     #[cfg(feature = "otlp")]
@@ -91,9 +91,9 @@ pub(crate) struct Traces(#[expect(dead_code, reason = "its end is what counts")]
 pub(crate) struct Traces;
 
 /// What is left out of the log, which can change while the daemon runs; not where `RUST_LOG` says.
-pub(crate) struct Level(Option<reload::Handle<EnvFilter, Registry>>);
+pub(crate) struct LogFilter(Option<reload::Handle<EnvFilter, Registry>>);
 
-impl Level {
+impl LogFilter {
     /// From here on this is left out.
     pub(crate) fn set(&self, level: LogLevel) {
         let set = self.0.as_ref().map(|handle| handle.reload(filter(level)));
@@ -285,10 +285,10 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             "nodes leave since their pods can be had for less"
         ),
         Report::Drifted { node, why } => tracing::info!(%cluster, %node, why, "node has drifted"),
-        Report::Ailing(Health { unready, total }) => tracing::warn!(
+        Report::Ailing(NodeHealth { unready, total }) => tracing::warn!(
             %cluster, unready, total, "too many nodes are not ready: none leaves on purpose"
         ),
-        Report::Well(Health { unready, total }) => tracing::info!(
+        Report::Well(NodeHealth { unready, total }) => tracing::info!(
             %cluster, unready, total, "enough nodes are ready: others may leave on purpose again"
         ),
         Report::Held(hold) => {
@@ -397,7 +397,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
                  `outrigger release` opens them"
             );
         }
-        Report::Misread(Misread { of, why }) => {
+        Report::Misread(InvalidInput { of, why }) => {
             tracing::warn!(%cluster, of, why, "not understood");
         }
         Report::Failed {
@@ -422,17 +422,17 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
     }
 }
 
-fn unplaced(cluster: &ClusterName, unplaced: &Unplaced) {
+fn unplaced(cluster: &ClusterName, unplaced: &UnschedulablePod) {
     let pod = &unplaced.pod;
     tracing::warn!(%cluster, %pod, reasons = words(&unplaced.reasons), "pod unplaced");
 }
 
-fn short(cluster: &ClusterName, short: &Short) {
+fn short(cluster: &ClusterName, short: &Shortfall) {
     let (need, missing) = (&short.need, short.missing);
     tracing::warn!(%cluster, %need, missing, reasons = words(&short.reasons), "too few can be had");
 }
 
-fn words(reasons: &[Why]) -> String {
+fn words(reasons: &[PoolRejection]) -> String {
     let words = reasons.iter().map(|why| match &why.pool {
         Some(pool) => format!("pool {pool}: {}", why.text()),
         None => why.text(),

@@ -9,19 +9,19 @@ use ::metrics::{counter, describe_counter, describe_gauge, describe_histogram, g
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use thiserror::Error;
 
-use crate::config::config_diff::Written;
+use crate::config::config_diff::ConfigValues;
 use crate::config::settings::{MetricNames, Telemetry};
 use crate::engine::event::Interruption;
 use crate::engine::report::Report;
 use crate::host::clock;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClusterName, PoolName};
 use crate::model::pool::Reason;
-use crate::scheduling::static_pools::Need;
+use crate::scheduling::static_pools::StaticDemand;
 use crate::telemetry::cluster_collector;
-use crate::telemetry::cluster_collector::{Sample, count};
+use crate::telemetry::cluster_collector::{MetricSample, count};
 use crate::telemetry::metric_definitions::{
-    ALL, DECISIONS, Kind, LIFETIMES, NOTICES, PASSES, PLANS, UNHEALTHY, about,
+    ALL, DECISIONS, LIFETIMES, MetricKind, NOTICES, PASSES, PLANS, UNHEALTHY, about,
 };
 
 /// Why nothing is counted.
@@ -35,7 +35,7 @@ pub(crate) enum MetricsError {
 
 /// Everything that was counted.
 #[derive(Clone)]
-pub(crate) struct Counted {
+pub(crate) struct MetricsRecorder {
     handle: PrometheusHandle,
     /// How the names of series begin that are not wanted.
     unwanted: Vec<&'static str>,
@@ -92,10 +92,13 @@ pub(crate) fn per_node() -> bool {
     PER_NODE.get().copied().unwrap_or(false)
 }
 
-impl Counted {
+impl MetricsRecorder {
     /// Counts from here on, for the whole process; only series under the names that are wanted are
     /// shown.
-    pub(crate) fn init(telemetry: &Telemetry, written: &Written) -> Result<Self, MetricsError> {
+    pub(crate) fn init(
+        telemetry: &Telemetry,
+        written: &ConfigValues,
+    ) -> Result<Self, MetricsError> {
         let mut builder = PrometheusBuilder::new().set_quantiles(&[0.0, 0.5, 0.9, 0.99, 1.0]);
         for (name, bounds) in BOUNDS {
             let name = Matcher::Full(name.to_owned());
@@ -107,9 +110,11 @@ impl Counted {
         PER_NODE.get_or_init(|| telemetry.per_node);
         for own in ALL {
             match own.kind {
-                Kind::Counter => describe_counter!(own.name, own.about),
-                Kind::Gauge => describe_gauge!(own.name, own.about),
-                Kind::Summary | Kind::Histogram => describe_histogram!(own.name, own.about),
+                MetricKind::Counter => describe_counter!(own.name, own.about),
+                MetricKind::Gauge => describe_gauge!(own.name, own.about),
+                MetricKind::Summary | MetricKind::Histogram => {
+                    describe_histogram!(own.name, own.about)
+                }
             }
         }
         for name in ["outrigger_build_info", "karpenter_build_info"] {
@@ -136,7 +141,7 @@ impl Counted {
     pub(crate) fn render<'s>(
         &self,
         clusters: &BTreeSet<&str>,
-        samples: impl Iterator<Item = &'s [Sample]>,
+        samples: impl Iterator<Item = &'s [MetricSample]>,
     ) -> String {
         let mut text = self.handle.render();
         text.push_str(&cluster_collector::render(samples, about));
@@ -389,17 +394,17 @@ fn decided(
 }
 
 /// Shows how much of what shall be there cannot be had.
-fn missing(cluster: &str, need: &Need, missing: usize) {
+fn missing(cluster: &str, need: &StaticDemand, missing: usize) {
     let (kind, name) = match need {
-        Need::Nodes(pool) => ("nodes", pool.to_string()),
-        Need::Room(buffer) => ("room", buffer.clone()),
+        StaticDemand::Nodes(pool) => ("nodes", pool.to_string()),
+        StaticDemand::Room(buffer) => ("room", buffer.clone()),
     };
     let cluster = cluster.to_owned();
     gauge!("outrigger_missing", "cluster" => cluster, "need" => kind, "name" => name)
         .set(count(missing));
 }
 
-fn phase_reached(cluster: &str, pool: &str, has_node: bool, phase: Phase) {
+fn phase_reached(cluster: &str, pool: &str, has_node: bool, phase: ClaimPhase) {
     let labels = || {
         [
             ("cluster", cluster.to_owned()),
@@ -407,10 +412,10 @@ fn phase_reached(cluster: &str, pool: &str, has_node: bool, phase: Phase) {
         ]
     };
     match phase {
-        Phase::Registered => {
+        ClaimPhase::Registered => {
             counter!("karpenter_nodes_created_total", &labels()).increment(1);
         }
-        Phase::Gone => {
+        ClaimPhase::Gone => {
             counter!("karpenter_nodeclaims_terminated_total", &labels()).increment(1);
             if has_node {
                 counter!("karpenter_nodes_terminated_total", &labels()).increment(1);
@@ -489,7 +494,7 @@ pub(crate) fn reloaded(well: bool) {
 }
 
 /// Shows which configuration is in force, by a number that others do not have.
-pub(crate) fn in_force(written: &Written) {
+pub(crate) fn in_force(written: &ConfigValues) {
     gauge!("outrigger_config_hash").set(f64::from(written.print()));
 }
 
@@ -500,9 +505,9 @@ mod tests {
     use jiff::SignedDuration;
 
     use super::{cluster_of, report};
-    use crate::engine::command::{FailureKind, Refusal, RefusalKind};
+    use crate::engine::command::{FailureKind, OfferingRefusal, RefusalKind};
     use crate::engine::report::Report;
-    use crate::model::claim::Phase;
+    use crate::model::claim::ClaimPhase;
     use crate::model::instance::{CapacityType, OfferingKey, Price};
     use crate::model::pool::Reason;
 
@@ -660,7 +665,7 @@ mod tests {
             claim: "c".into(),
             pool: "general".into(),
             node: Some("n".into()),
-            phase: Phase::Gone,
+            phase: ClaimPhase::Gone,
             found: false,
         };
         let ended = Report::Ended {
@@ -682,7 +687,7 @@ mod tests {
     /// Launches that are refused count by zone and reason, calls that fail by what was to be done.
     #[test]
     fn what_fails_is_counted_by_what_it_is_about() {
-        let refusal = |zone: &str, kind| Refusal {
+        let refusal = |zone: &str, kind| OfferingRefusal {
             offering: OfferingKey {
                 instance_type: "m5.large".into(),
                 zone: zone.into(),

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
-use outrigger::coordination::lease_annotations::{LetGo, Pause};
+use outrigger::coordination::lease_annotations::{DisruptionRecord, Pause};
 use outrigger::disruption::budgets::Budgets;
-use outrigger::disruption::verdict::{Scope, Verdict};
+use outrigger::disruption::verdict::{RuleScope, Verdict};
 use outrigger::model::cluster::Cluster;
-use outrigger::model::fleet::{FleetView, Muster, Others};
+use outrigger::model::fleet::{DisruptionUsage, FleetView, OtherClusters};
 use outrigger::model::id::ClaimId;
 use outrigger::model::labels::{INITIALIZED, Labels, POOL};
 use outrigger::model::node::Node;
-use outrigger::model::pool::{Allowance, Budget, CoolDown, Maintenance, Pool, Rate, Reason};
-use outrigger::model::watched_object::Object;
+use outrigger::model::pool::{Budget, BudgetNodes, CoolDown, Maintenance, Pool, Rate, Reason};
+use outrigger::model::watched_object::WatchedObject;
 use outrigger::model::window::Window;
 use outrigger::plan::{Plan, next_due, sweep};
 use outrigger::state::State;
@@ -39,7 +39,7 @@ fn node(name: &str, pool: &str) -> Node {
     }
 }
 
-fn budget(nodes: Allowance) -> Budget {
+fn budget(nodes: BudgetNodes) -> Budget {
     Budget {
         nodes,
         rate: None,
@@ -51,7 +51,7 @@ fn budget(nodes: Allowance) -> Budget {
 fn rate(text: &str) -> Budget {
     Budget {
         rate: Rate::parse(text),
-        ..budget(Allowance::Percent(100))
+        ..budget(BudgetNodes::Percent(100))
     }
 }
 
@@ -75,7 +75,9 @@ fn state_of(pools: &[(Pool, usize)]) -> State {
         let name = pool.name.as_str();
         (0..*count).map(move |at| node(&format!("{name}-{at:02}"), name))
     });
-    let nodes = nodes.map(|own| Object::Node(Box::new(own))).collect();
+    let nodes = nodes
+        .map(|own| WatchedObject::Node(Box::new(own)))
+        .collect();
     let catalog = Arc::new(Catalog::default());
     State::offline(Arc::new(cluster), catalog, nodes, NOW)
 }
@@ -108,11 +110,11 @@ fn leave(state: &State) -> usize {
 #[test]
 fn of_empty_nodes_three_leave_with_a_budget_of_three_and_none_with_one_of_zero() {
     let rows = [
-        (Allowance::Nodes(3), 3),
-        (Allowance::Percent(100), 10),
-        (Allowance::Nodes(0), 0),
-        (Allowance::Percent(0), 0),
-        (Allowance::Nodes(30), 10),
+        (BudgetNodes::Nodes(3), 3),
+        (BudgetNodes::Percent(100), 10),
+        (BudgetNodes::Nodes(0), 0),
+        (BudgetNodes::Percent(0), 0),
+        (BudgetNodes::Nodes(30), 10),
     ];
     for (nodes, expect) in rows {
         assert_eq!(leave(&one(&[budget(nodes)], 10)), expect, "{nodes:?}");
@@ -122,9 +124,9 @@ fn of_empty_nodes_three_leave_with_a_budget_of_three_and_none_with_one_of_zero()
 #[test]
 fn each_pool_has_its_own_budgets() {
     let rows = [
-        (Allowance::Nodes(2), 2),
-        (Allowance::Percent(100), 3),
-        (Allowance::Nodes(0), 0),
+        (BudgetNodes::Nodes(2), 2),
+        (BudgetNodes::Percent(100), 3),
+        (BudgetNodes::Nodes(0), 0),
     ];
     for (nodes, expect) in rows {
         let pools: Vec<_> = (0..10)
@@ -141,7 +143,7 @@ fn each_pool_has_its_own_budgets() {
 #[test]
 fn a_share_is_rounded_up() {
     for (percent, count, expect) in [(1, 1, 1), (10, 10, 1), (10, 11, 2), (50, 3, 2), (0, 3, 0)] {
-        let state = one(&[budget(Allowance::Percent(percent))], count);
+        let state = one(&[budget(BudgetNodes::Percent(percent))], count);
         assert_eq!(leave(&state), expect, "{percent} % of {count}");
     }
 }
@@ -150,7 +152,7 @@ fn a_share_is_rounded_up() {
 fn the_least_of_all_budgets_that_hold_for_a_reason_counts() {
     let of = |nodes, reasons: &[Reason]| Budget {
         reasons: reasons.to_vec(),
-        ..budget(Allowance::Nodes(nodes))
+        ..budget(BudgetNodes::Nodes(nodes))
     };
     let rows: [(&[Budget], usize); 5] = [
         (&[of(4, &[]), of(2, &[])], 2),
@@ -169,7 +171,7 @@ fn a_budget_counts_only_while_its_schedule_holds() {
     let state = one(
         &[Budget {
             during: Some(window("0 8 * * *", 60)),
-            ..budget(Allowance::Nodes(0))
+            ..budget(BudgetNodes::Nodes(0))
         }],
         2,
     );
@@ -197,12 +199,14 @@ fn nodes_that_leave_are_not_ready_or_deleted_by_somebody_use_a_budget_up_but_not
         (9, 2, 0, 0),
     ];
     for (leaving, unready, deleted, expect) in rows {
-        let mut state = one(&[budget(Allowance::Nodes(3))], 10);
+        let mut state = one(&[budget(BudgetNodes::Nodes(3))], 10);
         for at in 0..unready + deleted {
             let mut node = node(&format!("general-{at:02}"), "general");
             node.ready = at >= unready;
             node.deleting = (at >= unready).then_some(NOW);
-            state.objects.apply(Object::Node(Box::new(node)), NOW);
+            state
+                .objects
+                .apply(WatchedObject::Node(Box::new(node)), NOW);
         }
         let mut roster = state.roster(NOW);
         roster.leaving.insert("general".into(), leaving);
@@ -222,13 +226,15 @@ fn nodes_that_leave_are_not_ready_or_deleted_by_somebody_use_a_budget_up_but_not
 
 #[test]
 fn nodes_that_are_not_initialized_or_not_ours_count_for_nothing() {
-    let mut state = one(&[budget(Allowance::Percent(50))], 4);
+    let mut state = one(&[budget(BudgetNodes::Percent(50))], 4);
     for (name, pool) in [("young", "general"), ("strange", "other")] {
         let mut node = node(name, pool);
         if name == "young" {
             node.labels.remove(INITIALIZED);
         }
-        state.objects.apply(Object::Node(Box::new(node)), NOW);
+        state
+            .objects
+            .apply(WatchedObject::Node(Box::new(node)), NOW);
     }
     assert_eq!(leave(&state), 2);
     let roster = state.roster(NOW);
@@ -237,11 +243,11 @@ fn nodes_that_are_not_initialized_or_not_ours_count_for_nothing() {
 
 #[test]
 fn budgets_of_a_cluster_count_all_its_nodes() {
-    let all = budget(Allowance::Percent(100));
+    let all = budget(BudgetNodes::Percent(100));
     for (own, expect) in [
-        (budget(Allowance::Nodes(3)), 3),
-        (budget(Allowance::Percent(25)), 3),
-        (budget(Allowance::Nodes(0)), 0),
+        (budget(BudgetNodes::Nodes(3)), 3),
+        (budget(BudgetNodes::Percent(25)), 3),
+        (budget(BudgetNodes::Nodes(0)), 0),
         (all.clone(), 12),
     ] {
         let pools = ["a", "b", "c"].map(|name| (pool(name, std::slice::from_ref(&all)), 4));
@@ -252,9 +258,9 @@ fn budgets_of_a_cluster_count_all_its_nodes() {
         assert_eq!(leave(&state), expect, "{own:?}");
     }
     // The least counts, whoever's it is.
-    let mut state = one(&[budget(Allowance::Nodes(1))], 9);
+    let mut state = one(&[budget(BudgetNodes::Nodes(1))], 9);
     change(&mut state, |cluster| {
-        cluster.disruption.budgets = vec![budget(Allowance::Nodes(3))];
+        cluster.disruption.budgets = vec![budget(BudgetNodes::Nodes(3))];
     });
     let (count, why) = outcome(&state, NOW);
     let expect = "the budgets of its pool allow 1 nodes to leave at once now";
@@ -263,13 +269,13 @@ fn budgets_of_a_cluster_count_all_its_nodes() {
 
 #[test]
 fn budgets_of_the_fleet_count_what_the_others_have() {
-    let muster = |nodes, unready, leaving: usize| Muster {
+    let muster = |nodes, unready, leaving: usize| DisruptionUsage {
         nodes,
         unready,
         leaving: (0..leaving)
             .map(|at| ClaimId::from(format!("c{at}").as_str()))
             .collect(),
-        ..Muster::default()
+        ..DisruptionUsage::default()
     };
     // A share of 30 % of ten nodes here and twenty there is nine.
     for (other, expect) in [
@@ -277,11 +283,11 @@ fn budgets_of_the_fleet_count_what_the_others_have() {
         (muster(20, 2, 3), 4),
         (muster(20, 9, 9), 0),
     ] {
-        let mut state = one(&[budget(Allowance::Percent(100))], 10);
-        let mut others = Others::default();
+        let mut state = one(&[budget(BudgetNodes::Percent(100))], 10);
+        let mut others = OtherClusters::default();
         others.add(&other);
         state.fleet = Some(Arc::new(FleetView {
-            budgets: vec![budget(Allowance::Percent(30))],
+            budgets: vec![budget(BudgetNodes::Percent(30))],
             others,
             ..FleetView::default()
         }));
@@ -291,7 +297,7 @@ fn budgets_of_the_fleet_count_what_the_others_have() {
             matches!(
                 own,
                 Verdict::Budget {
-                    of: Scope::Fleet,
+                    of: RuleScope::Fleet,
                     ..
                 }
             )
@@ -305,7 +311,10 @@ fn let_go(state: &mut State, gone: &[(&str, i64, Reason)]) {
     for (at, (pool, ago, reason)) in gone.iter().enumerate() {
         let claim = ClaimId::from(format!("gone-{at}").as_str());
         let (pool, reason, at) = ((*pool).into(), *reason, minutes(-ago));
-        state.notes.let_go.insert(claim, LetGo { pool, reason, at });
+        state
+            .notes
+            .let_go
+            .insert(claim, DisruptionRecord { pool, reason, at });
     }
 }
 
@@ -363,7 +372,7 @@ fn a_rate_counts_reasons_that_it_names_and_pools_that_it_is_for() {
     let_go(&mut state, &[("general", 5, Reason::Drifted)]);
     assert_eq!(leave(&state), 1, "drifted is not counted");
     // That of a cluster counts all pools.
-    let all = budget(Allowance::Percent(100));
+    let all = budget(BudgetNodes::Percent(100));
     let mut state = one(std::slice::from_ref(&all), 3);
     change(&mut state, |own| own.disruption.budgets = vec![rate("2/h")]);
     let_go(&mut state, &[("other", 5, Reason::Drifted)]);
@@ -373,9 +382,9 @@ fn a_rate_counts_reasons_that_it_names_and_pools_that_it_is_for() {
     assert_eq!((count, why), (1, BTreeSet::from([expect.to_owned()])));
     // That of the fleet counts all clusters.
     let mut state = one(std::slice::from_ref(&all), 3);
-    let others = Others {
+    let others = OtherClusters {
         let_go: vec![(minutes(-10), Reason::Expired)],
-        ..Others::default()
+        ..OtherClusters::default()
     };
     state.fleet = Some(Arc::new(FleetView {
         budgets: vec![rate("2/h")],
@@ -390,7 +399,10 @@ fn a_node_that_was_let_go_and_stayed_is_let_go_again_as_one() {
     let mut state = one(&[rate("1/h")], 2);
     let claim = ClaimId::from("general-00");
     let (pool, reason, at) = ("general".into(), Reason::Empty, minutes(-30));
-    state.notes.let_go.insert(claim, LetGo { pool, reason, at });
+    state
+        .notes
+        .let_go
+        .insert(claim, DisruptionRecord { pool, reason, at });
     let plan = swept(&state, NOW);
     let gone: Vec<&str> = plan.retire.iter().map(|own| own.node.as_str()).collect();
     assert_eq!(gone, ["general-00"]);
@@ -408,7 +420,7 @@ fn who_was_let_go_is_not_known_where_that_does_not_parse() {
     let expect = BTreeSet::from(["it does not parse".to_owned()]);
     assert_eq!(outcome(&state, NOW), (0, expect));
     // Who has no rate need not know it.
-    let mut state = one(&[budget(Allowance::Nodes(2))], 2);
+    let mut state = one(&[budget(BudgetNodes::Nodes(2))], 2);
     state.notes.garbled = Some("it does not parse".to_owned());
     assert_eq!(leave(&state), 2);
 }
@@ -419,7 +431,7 @@ fn nothing_leaves_while_a_pool_or_the_cluster_is_paused_or_that_is_not_known() {
         until: until.map(minutes),
         reason: "new CNI".to_owned(),
     };
-    let all = budget(Allowance::Percent(100));
+    let all = budget(BudgetNodes::Percent(100));
     let two = || ["a", "b"].map(|name| (pool(name, std::slice::from_ref(&all)), 2));
     let mut state = state_of(&two());
     state.notes.pauses.insert(Some("a".into()), pause(Some(30)));

@@ -11,7 +11,7 @@ mod plans;
 use std::sync::{Arc, LazyLock};
 
 use outrigger::catalog::Catalog;
-use outrigger::catalog::instance_type_info::Shape;
+use outrigger::catalog::instance_type_info::InstanceTypeSpec;
 use outrigger::catalog::region::Region;
 use outrigger::model::instance::InstanceType;
 use outrigger::model::labels;
@@ -27,8 +27,8 @@ static SHIPPED: LazyLock<(Region, Arc<Catalog>)> = LazyLock::new(|| {
     (region, catalog)
 });
 
-fn shape(name: &str) -> Shape {
-    Shape::clone(&SHIPPED.0.shapes[name])
+fn shape(name: &str) -> InstanceTypeSpec {
+    InstanceTypeSpec::clone(&SHIPPED.0.shapes[name])
 }
 
 /// A label of a type: its values, `-` where it is absent, `?` where it is not defined. `aws/`

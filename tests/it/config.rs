@@ -6,9 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use insta::{assert_snapshot, glob, with_settings};
-use outrigger::config::diagnostic::{Problem, render_all};
-use outrigger::config::settings::Parameter;
-use outrigger::config::{Config, Held, Input, Inputs, SourceFile, load};
+use outrigger::config::diagnostic::{Diagnostic, render_all};
+use outrigger::config::settings::SsmOutput;
+use outrigger::config::{Config, Inputs, ParameterState, SourceFile, VariableInput, load};
 
 mod formatting;
 mod functions;
@@ -81,7 +81,7 @@ impl Case {
         }
     }
 
-    fn load(&self) -> Result<Config, Vec<Problem>> {
+    fn load(&self) -> Result<Config, Vec<Diagnostic>> {
         let mut inputs = Inputs {
             var_files: self.var_files.clone(),
             dir: PathBuf::from(FOLDER),
@@ -99,11 +99,11 @@ impl Case {
             };
             let (name, value) = (name.to_owned(), value.to_owned());
             match kind {
-                "var" => inputs.vars.push(Input { name, value }),
+                "var" => inputs.vars.push(VariableInput { name, value }),
                 "env" => drop(env.insert(name, value)),
                 "secret" => drop(secrets.insert(name, value)),
-                "parameter" => drop(parameters.insert(name, Held::Text(value))),
-                "untold" => drop(parameters.insert(name, Held::Unreadable(value))),
+                "parameter" => drop(parameters.insert(name, ParameterState::Text(value))),
+                "untold" => drop(parameters.insert(name, ParameterState::Unreadable(value))),
                 _ => {}
             }
         }
@@ -114,14 +114,14 @@ impl Case {
             fs::read_to_string(folder.join(inner)).map_err(|_| "no such file".to_owned())
         };
         inputs.read = &read;
-        let parameter = |own: &Parameter| parameters.get(&own.name).cloned();
-        let parameter = |own: &Parameter| parameter(own).unwrap_or(Held::Unasked);
+        let parameter = |own: &SsmOutput| parameters.get(&own.name).cloned();
+        let parameter = |own: &SsmOutput| parameter(own).unwrap_or(ParameterState::Unasked);
         inputs.parameter = &parameter;
         load(&self.files, &inputs)
     }
 }
 
-fn load_text(text: &str) -> Result<Config, Vec<Problem>> {
+fn load_text(text: &str) -> Result<Config, Vec<Diagnostic>> {
     load(&[SourceFile::new("main.hcl", text)], &Inputs::default())
 }
 
@@ -166,7 +166,7 @@ fn values_from_outside_go_before_those_inside() {
         }
         let file = |own: &u32| SourceFile::new(format!("{own}.vars.hcl"), format!("x = {own}"));
         inputs.var_files = files.iter().map(file).collect();
-        let given = |own: &u32| Input {
+        let given = |own: &u32| VariableInput {
             name: "x".to_owned(),
             value: own.to_string(),
         };

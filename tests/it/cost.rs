@@ -15,8 +15,8 @@ use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
 use outrigger::plan::provision;
-use outrigger::scheduling::{NewClaim, Solution, solve};
-use outrigger::state::snapshot::Room;
+use outrigger::scheduling::{NewNodeClaim, Solution, solve};
+use outrigger::state::snapshot::ExistingNode;
 use outrigger_bench::catalogs::{self, GIB, MIB};
 use outrigger_bench::greedy::greedy;
 use outrigger_bench::workloads::{self, Workload, deployments, diverse, pods};
@@ -73,7 +73,7 @@ pub(crate) fn plan(workload: &Workload) -> Solution {
 }
 
 pub(crate) fn cost(solution: &Solution) -> f64 {
-    let price = |claim: &NewClaim| claim.offerings[0].1.usd_per_h();
+    let price = |claim: &NewNodeClaim| claim.offerings[0].1.usd_per_h();
     solution.claims.iter().map(price).sum()
 }
 
@@ -162,7 +162,7 @@ fn the_standing_cluster_is_full_of_pods_that_may_be_where_they_are() {
     let running = workload.running.iter().flat_map(|it| &it.nodes);
     assert_eq!(running.map(|(_, count)| count).sum::<u32>(), 100_000);
     assert_eq!(workload.rooms.len(), 5_000);
-    let fits = |room: &Room| Resources::default().fit(&room.free);
+    let fits = |room: &ExistingNode| Resources::default().fit(&room.free);
     assert!(workload.rooms.iter().all(fits));
     for it in &workload.running {
         let nodes: BTreeSet<&NodeName> = it.nodes.iter().map(|(node, _)| node).collect();
@@ -274,7 +274,7 @@ fn crowd(hints: PlacementHints) -> (f64, usize, usize) {
     let plan = provision(&workload.snapshot(), Timestamp::UNIX_EPOCH);
     assert_eq!(plan.unplaced.len(), 0);
     let app = |pod: &ObjectKey| pod.name.split('-').next().map(str::to_owned);
-    let of = |claim: &NewClaim| {
+    let of = |claim: &NewNodeClaim| {
         let apps: Vec<_> = claim.pods.iter().map(app).collect();
         let same = |one| apps.iter().filter(|other| *other == one).count();
         apps.iter().map(same).max().unwrap_or(0)

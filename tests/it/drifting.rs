@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
-use outrigger::disruption::verdict::{Scope, Verdict};
-use outrigger::model::claim::{ClaimRecord, Origin, Phase};
+use outrigger::disruption::verdict::{RuleScope, Verdict};
+use outrigger::model::claim::{ClaimOrigin, ClaimPhase, ClaimRecord};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
@@ -16,12 +16,12 @@ use outrigger::model::labels::{
 };
 use outrigger::model::node::Node;
 use outrigger::model::pod::{Owner, Pod, PodPhase};
-use outrigger::model::pool::{Allowance, Pool, Reason};
+use outrigger::model::pool::{BudgetNodes, Pool, Reason};
 use outrigger::model::template_hash::hashes_in;
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 use outrigger::plan::{Plan, sweep};
 use outrigger::state::State;
-use outrigger::state::node_claims::Claim;
+use outrigger::state::node_claims::NodeClaim;
 
 mod brakes;
 mod expiry;
@@ -43,14 +43,14 @@ fn pool(name: &str) -> Pool {
     let mut pool = Pool::new(name);
     pool.expire_after = None;
     pool.disruption.consolidate_after = None;
-    pool.disruption.budgets[0].nodes = Allowance::Percent(100);
+    pool.disruption.budgets[0].nodes = BudgetNodes::Percent(100);
     pool
 }
 
 /// The pool's budget lets no more than these go at once, whatever the time.
 fn budget(allowed: usize) -> Verdict {
     Verdict::Budget {
-        of: Scope::Pool,
+        of: RuleScope::Pool,
         rate: None,
         allowed,
         opens: None,
@@ -121,7 +121,7 @@ impl Fleet {
             ready: true,
             ..Node::default()
         };
-        let node = Object::Node(Box::new(node));
+        let node = WatchedObject::Node(Box::new(node));
         self.state.objects.apply(node, START);
         let configured = self.state.cluster.pool(pool).expect("a pool");
         let (pool_hash, node_class_hash) = hashes_in(&self.state.cluster, configured);
@@ -129,7 +129,7 @@ impl Fleet {
             id: name.into(),
             installation: "tests".into(),
             cluster: "one".into(),
-            origin: Origin::default(),
+            origin: ClaimOrigin::default(),
             pool: pool.into(),
             node_class: None,
             created: START,
@@ -142,7 +142,7 @@ impl Fleet {
             reason: String::new(),
             command_id: String::new(),
         };
-        let mut claim = Claim::new(record, Phase::Initialized, START);
+        let mut claim = NodeClaim::new(record, ClaimPhase::Initialized, START);
         claim.node = Some(name.into());
         claim.instance = Some(Instance {
             id: format!("i-{name}").as_str().into(),
@@ -164,11 +164,11 @@ impl Fleet {
     fn change_node(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
         let mut node = self.state.objects.nodes[name].clone();
         change(&mut node);
-        let node = Object::Node(Box::new(node));
+        let node = WatchedObject::Node(Box::new(node));
         self.state.objects.apply(node, START);
     }
 
-    fn claim(&mut self, node: &str) -> &mut Claim {
+    fn claim(&mut self, node: &str) -> &mut NodeClaim {
         let claims = &mut self.state.ledger.claims;
         claims.get_mut(node).expect("a claim by its node's name")
     }
@@ -183,13 +183,15 @@ impl Fleet {
     }
 
     fn apply(&mut self, pod: Pod) {
-        self.state.objects.apply(Object::Pod(Box::new(pod)), START);
+        self.state
+            .objects
+            .apply(WatchedObject::Pod(Box::new(pod)), START);
     }
 
     /// A node leaves, or is gone.
     fn leave(&mut self, node: &str, reason: Reason) {
         let claim = self.claim(node);
-        (claim.leaving, claim.phase) = (Some(reason), Phase::Draining);
+        (claim.leaving, claim.phase) = (Some(reason), ClaimPhase::Draining);
     }
 
     fn sweep(&self, now: Timestamp) -> Plan {

@@ -6,25 +6,25 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
-use outrigger::coordination::lease_annotations::Lease;
+use outrigger::coordination::lease_annotations::AnnotatedLease;
 use outrigger::engine::Engine;
 use outrigger::engine::command::{
-    Adoption, Answer, Command, FailureKind, Issued, Launch, LeasePatch, NodePatch, Refusal,
-    RefusalKind,
+    Adoption, Command, CommandResult, FailureKind, IssuedCommand, Launch, LeasePatch, NodePatch,
+    OfferingRefusal, RefusalKind,
 };
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
-use outrigger::model::affinity::{PodTerm, Spread};
-use outrigger::model::cluster::{Binding, Cluster, Mode, PlacementHints};
-use outrigger::model::fleet::{FleetView, Muster};
+use outrigger::model::affinity::{PodTerm, TopologySpread};
+use outrigger::model::cluster::{Binding, Cluster, ManagementMode, PlacementHints};
+use outrigger::model::fleet::{DisruptionUsage, FleetView};
 use outrigger::model::id::{NodeName, ObjectKey};
-use outrigger::model::instance::{Held, Instance, InstanceState, NodeToCome, Offering};
+use outrigger::model::instance::{ExpectedNode, Instance, InstanceState, Offering, UnavailableKey};
 use outrigger::model::labels::{ARCH, DO_NOT_DISRUPT, HOSTNAME, Labels};
 use outrigger::model::node::Node;
 use outrigger::model::pod::{Owner, Pod};
-use outrigger::model::pool::{Allowance, Limits, Pool};
+use outrigger::model::pool::{BudgetNodes, Limits, Pool};
 use outrigger::model::selector::Selector;
-use outrigger::model::watched_object::{Attachment, Kind, Namespace, Object};
+use outrigger::model::watched_object::{Attachment, Namespace, ObjectKind, WatchedObject};
 
 mod adopting;
 mod classes;
@@ -64,19 +64,19 @@ struct Stage {
     now: Timestamp,
     instances: BTreeMap<String, Instance>,
     launches: Vec<Launch>,
-    lease: Option<Lease>,
+    lease: Option<AnnotatedLease>,
     seen: Vec<String>,
     reports: Vec<Report>,
     /// What is attached to nodes.
     attached: Vec<Attachment>,
     /// What the fleet was last told.
-    muster: Muster,
+    muster: DisruptionUsage,
     /// The watch of these gives no sign of life.
-    silent: Option<Kind>,
+    silent: Option<ObjectKind>,
 }
 
 impl Stage {
-    fn new(mode: Mode) -> Self {
+    fn new(mode: ManagementMode) -> Self {
         let now = Timestamp::from_second(1_800_000_000).expect("in range");
         let mut stage = Self {
             engine: Engine::new(7),
@@ -87,7 +87,7 @@ impl Stage {
             seen: Vec::new(),
             reports: Vec::new(),
             attached: Vec::new(),
-            muster: Muster::default(),
+            muster: DisruptionUsage::default(),
             silent: None,
         };
         stage.start(mode);
@@ -96,13 +96,13 @@ impl Stage {
 
     /// A managed cluster whose static pool has launched its nodes, which have just registered.
     fn of_static(count: usize) -> Self {
-        let mut stage = Self::new(Mode::Manage);
+        let mut stage = Self::new(ManagementMode::Manage);
         stage.change(|own| own.pools[0].replicas = u32::try_from(count).ok());
         stage.sync(vec![], vec![]);
         stage.run(10, &[]);
         assert_eq!(stage.launches.len(), count);
         for number in 0..count {
-            stage.apply(Object::Node(Box::new(stage.node(number))));
+            stage.apply(WatchedObject::Node(Box::new(stage.node(number))));
         }
         stage
     }
@@ -123,7 +123,7 @@ impl Stage {
     /// Deletes a Node, as a user does.
     fn delete_node(&mut self, number: usize) {
         let key = ObjectKey::new("", format!("node-{number}"));
-        self.event(Event::Deleted(Kind::Node, key));
+        self.event(Event::Deleted(ObjectKind::Node, key));
     }
 
     /// Deletes the Nodes 0 to `count - 1`.
@@ -134,7 +134,7 @@ impl Stage {
     /// Deletes the pod that [`settled`](Self::settled) has put on a node.
     fn delete_pod(&mut self, number: usize) {
         let key = owned_pod(&format!("p{number}")).key;
-        self.event(Event::Deleted(Kind::Pod, key));
+        self.event(Event::Deleted(ObjectKind::Pod, key));
     }
 
     /// The API server lists the Nodes again, as they are known.
@@ -146,21 +146,21 @@ impl Stage {
     fn list_nodes_without(&mut self, lacking: &[&str]) {
         let nodes = self.engine.state().objects.nodes.values();
         let nodes = nodes.filter(|own| !lacking.contains(&own.name.as_str()));
-        let nodes = nodes.map(|own| Object::Node(Box::new(own.clone())));
+        let nodes = nodes.map(|own| WatchedObject::Node(Box::new(own.clone())));
         let nodes = nodes.collect();
-        self.event(Event::Reset(Kind::Node, nodes));
+        self.event(Event::Reset(ObjectKind::Node, nodes));
     }
 
-    fn start(&mut self, mode: Mode) {
+    fn start(&mut self, mode: ManagementMode) {
         self.configure(mode, PlacementHints::On);
         let catalog = Arc::new(Catalog::shipped());
         self.engine.handle(Event::CatalogChanged(catalog), self.now);
     }
 
-    fn configure(&mut self, mode: Mode, placement_hints: PlacementHints) {
+    fn configure(&mut self, mode: ManagementMode, placement_hints: PlacementHints) {
         let mut pool = Pool::new("general");
         pool.disruption.consolidate_after = Some(SignedDuration::from_secs(30));
-        pool.disruption.budgets[0].nodes = Allowance::Percent(100);
+        pool.disruption.budgets[0].nodes = BudgetNodes::Percent(100);
         self.set(Cluster {
             installation: "tests".into(),
             name: "one".into(),
@@ -195,19 +195,19 @@ impl Stage {
 
     /// All objects of an API server with this UID.
     fn list_at(&mut self, uid: &str, nodes: Vec<Node>, pods: Vec<Pod>) {
-        for kind in Kind::ALL {
+        for kind in ObjectKind::ALL {
             let objects = match kind {
-                Kind::Node => nodes
+                ObjectKind::Node => nodes
                     .iter()
                     .cloned()
-                    .map(|n| Object::Node(Box::new(n)))
+                    .map(|n| WatchedObject::Node(Box::new(n)))
                     .collect(),
-                Kind::Pod => pods
+                ObjectKind::Pod => pods
                     .iter()
                     .cloned()
-                    .map(|p| Object::Pod(Box::new(p)))
+                    .map(|p| WatchedObject::Pod(Box::new(p)))
                     .collect(),
-                Kind::Namespace => vec![kube_system(uid)],
+                ObjectKind::Namespace => vec![kube_system(uid)],
                 _ => Vec::new(),
             };
             self.engine.handle(Event::Reset(kind, objects), self.now);
@@ -218,12 +218,12 @@ impl Stage {
         self.engine.handle(event, self.now);
     }
 
-    fn apply(&mut self, object: Object) {
+    fn apply(&mut self, object: WatchedObject) {
         self.event(Event::Applied(object));
     }
 
     /// Lets time pass, answering every command but those of `hold`; returns the names of commands.
-    fn run(&mut self, seconds: i64, hold: &[&str]) -> Vec<Issued> {
+    fn run(&mut self, seconds: i64, hold: &[&str]) -> Vec<IssuedCommand> {
         let end = self.now + SignedDuration::from_secs(seconds);
         let mut held = Vec::new();
         loop {
@@ -243,7 +243,7 @@ impl Stage {
         held
     }
 
-    fn answer_all(&mut self, hold: &[&str], held: &mut Vec<Issued>) {
+    fn answer_all(&mut self, hold: &[&str], held: &mut Vec<IssuedCommand>) {
         while let Some(issued) = self.engine.next_command() {
             if !matches!(issued.command, Command::ListInstances | Command::ReadLease) {
                 self.seen.push(issued.command.name().to_owned());
@@ -261,7 +261,7 @@ impl Stage {
     /// Has the engine make a pass.
     fn wake(&mut self, at: Timestamp) {
         self.now = at;
-        for kind in Kind::ALL
+        for kind in ObjectKind::ALL
             .into_iter()
             .filter(|own| Some(*own) != self.silent)
         {
@@ -282,14 +282,14 @@ impl Stage {
         nodes.filter(|node| !node.has_unregistered_taint()).count()
     }
 
-    fn answer(&mut self, command: &Command) -> Answer {
+    fn answer(&mut self, command: &Command) -> CommandResult {
         match command {
             Command::Launch(launch) => {
                 let number = self.launches.len();
                 let id = format!("i-{number}");
                 let offering = launch.offerings[0].clone();
                 let node = format!("node-{number}");
-                let node = NodeToCome::of_ec2(&node, &offering.zone, &id.as_str().into());
+                let node = ExpectedNode::of_ec2(&node, &offering.zone, &id.as_str().into());
                 let early = self.engine.state().cluster.binding == Binding::Early;
                 let instance = Instance {
                     id: id.as_str().into(),
@@ -302,7 +302,7 @@ impl Stage {
                 };
                 self.launches.push((**launch).clone());
                 self.instances.insert(id, instance.clone());
-                Answer::Launched(instance)
+                CommandResult::Launched(instance)
             }
             Command::Terminate { instance, .. } => {
                 let own = self
@@ -310,29 +310,31 @@ impl Stage {
                     .get_mut(instance.as_str())
                     .expect("a known instance");
                 own.state = InstanceState::Terminated;
-                Answer::Terminating(InstanceState::ShuttingDown)
+                CommandResult::Terminating(InstanceState::ShuttingDown)
             }
-            Command::ListInstances => Answer::Instances(self.instances.values().cloned().collect()),
+            Command::ListInstances => {
+                CommandResult::Instances(self.instances.values().cloned().collect())
+            }
             Command::Muster(muster) => {
-                self.muster = Muster::clone(muster);
-                Answer::Done
+                self.muster = DisruptionUsage::clone(muster);
+                CommandResult::Done
             }
             Command::PatchNode(patch) => {
                 self.patch(patch);
-                Answer::Done
+                CommandResult::Done
             }
             Command::DeleteNode { node, .. } => {
                 let key = ObjectKey::new("", node.as_str());
                 self.engine
-                    .handle(Event::Deleted(Kind::Node, key), self.now);
-                Answer::Done
+                    .handle(Event::Deleted(ObjectKind::Node, key), self.now);
+                CommandResult::Done
             }
             Command::ListPodsOn { node } => self.pods_on(node),
-            Command::ListAttachments { .. } => Answer::Attachments(self.attached.clone()),
-            Command::Probe { .. } => Answer::Probed { alive: 0 },
-            Command::ReadLease => Answer::Lease(self.lease.clone()),
+            Command::ListAttachments { .. } => CommandResult::Attachments(self.attached.clone()),
+            Command::Probe { .. } => CommandResult::Probed { alive: 0 },
+            Command::ReadLease => CommandResult::Lease(self.lease.clone()),
             Command::PatchLease(patch) => self.patch_lease(patch),
-            Command::Ask(_) | Command::AskLeave { .. } => Answer::Granted,
+            Command::Ask(_) | Command::AskLeave { .. } => CommandResult::Granted,
             Command::Hint { pod, node, .. } => self.nominate(pod, Some(node.clone())),
             Command::Unhint { pod, .. } => self.nominate(pod, None),
             Command::CreateNode(_) | Command::Bind { .. } | Command::DeletePod { .. } => {
@@ -343,32 +345,32 @@ impl Stage {
                     let own = self.instances.get_mut(id.as_str()).expect("known");
                     Arc::make_mut(&mut own.tags).extend(tags.clone());
                 }
-                Answer::Done
+                CommandResult::Done
             }
             Command::Adopt(own) => self.adopt(own),
-            Command::PatchBuffer(patch) => Answer::Version(format!("{}0", patch.version)),
+            Command::PatchBuffer(patch) => CommandResult::Version(format!("{}0", patch.version)),
             Command::Evict { .. }
             | Command::Learn { .. }
             | Command::Rewatch { .. }
             | Command::Account { .. }
-            | Command::HoldDown { .. } => Answer::Done,
+            | Command::HoldDown { .. } => CommandResult::Done,
         }
     }
 
-    fn adopt(&mut self, own: &Adoption) -> Answer {
+    fn adopt(&mut self, own: &Adoption) -> CommandResult {
         let id = own.instance.to_string();
         self.instances.insert(id, own.instance());
-        Answer::Done
+        CommandResult::Done
     }
 
-    fn pods_on(&self, node: &NodeName) -> Answer {
+    fn pods_on(&self, node: &NodeName) -> CommandResult {
         let pods = self.engine.state().objects.pods_on(node.as_str());
-        Answer::Pods(pods.cloned().collect())
+        CommandResult::Pods(pods.cloned().collect())
     }
 
-    fn patch_lease(&mut self, patch: &LeasePatch) -> Answer {
+    fn patch_lease(&mut self, patch: &LeasePatch) -> CommandResult {
         if self.lease.as_ref().map(|own| &own.version) != patch.version.as_ref() {
-            return Answer::Failed {
+            return CommandResult::Failed {
                 kind: FailureKind::Conflict,
                 text: "the object has been modified".to_owned(),
             };
@@ -376,7 +378,7 @@ impl Stage {
         for (key, value) in &patch.annotations {
             self.annotate(key, value.as_deref());
         }
-        Answer::Lease(self.lease.clone())
+        CommandResult::Lease(self.lease.clone())
     }
 
     /// Whoever else writes the Lease.
@@ -389,16 +391,16 @@ impl Stage {
         };
     }
 
-    fn nominate(&mut self, pod: &ObjectKey, node: Option<NodeName>) -> Answer {
+    fn nominate(&mut self, pod: &ObjectKey, node: Option<NodeName>) -> CommandResult {
         let known = self.engine.state().objects.pods.get(pod);
         let mut pod = known.expect("a known pod").clone();
         pod.nominated_node = node;
-        self.apply(Object::Pod(Box::new(pod)));
-        Answer::Done
+        self.apply(WatchedObject::Pod(Box::new(pod)));
+        CommandResult::Done
     }
 
     /// What the API does when a Node is made, and a pod bound or deleted.
-    fn place(&mut self, command: &Command) -> Answer {
+    fn place(&mut self, command: &Command) -> CommandResult {
         match command {
             Command::CreateNode(new) => {
                 let node = Node {
@@ -414,18 +416,18 @@ impl Stage {
                     created: Some(self.now),
                     ..Node::default()
                 };
-                self.apply(Object::Node(Box::new(node)));
+                self.apply(WatchedObject::Node(Box::new(node)));
             }
             Command::Bind { pod, node, .. } => {
                 let pod = self.engine.state().objects.pods[pod].clone();
                 self.apply(bound(pod, node.as_str()));
             }
             Command::DeletePod { pod, .. } => {
-                self.event(Event::Deleted(Kind::Pod, pod.clone()));
+                self.event(Event::Deleted(ObjectKind::Pod, pod.clone()));
             }
             _ => {}
         }
-        Answer::Done
+        CommandResult::Done
     }
 
     fn patch(&mut self, patch: &NodePatch) {
@@ -458,8 +460,10 @@ impl Stage {
         if node.node_claim == patch.disowned {
             node.node_claim = None;
         }
-        self.engine
-            .handle(Event::Applied(Object::Node(Box::new(node))), self.now);
+        self.engine.handle(
+            Event::Applied(WatchedObject::Node(Box::new(node))),
+            self.now,
+        );
     }
 
     /// The node that the n-th launch would register.
@@ -491,8 +495,8 @@ impl Stage {
 }
 
 /// The Namespace that identifies a cluster.
-fn kube_system(uid: &str) -> Object {
-    Object::Namespace(Namespace {
+fn kube_system(uid: &str) -> WatchedObject {
+    WatchedObject::Namespace(Namespace {
         name: "kube-system".to_owned(),
         uid: uid.to_owned(),
         ..Namespace::default()
@@ -529,15 +533,15 @@ fn replicated(pod: Pod) -> Pod {
     }
 }
 
-fn bound(mut pod: Pod, node: &str) -> Object {
+fn bound(mut pod: Pod, node: &str) -> WatchedObject {
     pod.node = Some(node.into());
     pod.unschedulable = false;
-    Object::Pod(Box::new(pod))
+    WatchedObject::Pod(Box::new(pod))
 }
 
 #[test]
 fn a_pending_pod_becomes_a_node_that_leaves_when_it_is_empty() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![]);
     stage.run(6, &[]);
     assert!(
@@ -545,11 +549,11 @@ fn a_pending_pod_becomes_a_node_that_leaves_when_it_is_empty() {
         "two listings agree after five seconds"
     );
     let pod = waiting_pod("a");
-    stage.apply(Object::Pod(Box::new(pod.clone())));
+    stage.apply(WatchedObject::Pod(Box::new(pod.clone())));
     stage.run(3, &[]);
     assert_eq!(stage.launches.len(), 1);
     let node = stage.node(0);
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(2, &[]);
     let node = stage.seen_node().clone();
     assert!(
@@ -560,7 +564,7 @@ fn a_pending_pod_becomes_a_node_that_leaves_when_it_is_empty() {
     stage.run(120, &[]);
     let steps = ["launch", "hint", "patch_node"];
     assert_eq!(stage.seen, steps, "a node in use stays");
-    stage.event(Event::Deleted(Kind::Pod, pod.key));
+    stage.event(Event::Deleted(ObjectKind::Pod, pod.key));
     stage.run(20, &[]);
     assert_eq!(stage.count("terminate"), 0, "not before consolidate_after");
     stage.run(60, &[]);
@@ -576,12 +580,12 @@ fn without_hints_a_node_opens_as_soon_as_it_is_registered() {
         (true, &["launch", "patch_node"][..]),
         (false, &["launch", "patch_node", "patch_node"][..]),
     ] {
-        let mut stage = Stage::new(Mode::Manage);
-        stage.configure(Mode::Manage, PlacementHints::Off);
+        let mut stage = Stage::new(ManagementMode::Manage);
+        stage.configure(ManagementMode::Manage, PlacementHints::Off);
         stage.sync(vec![], vec![waiting_pod("a")]);
         stage.run(10, &[]);
         let node = stage.node(0);
-        stage.apply(Object::Node(Box::new(Node { ready, ..node })));
+        stage.apply(WatchedObject::Node(Box::new(Node { ready, ..node })));
         stage.run(1, &[]);
         let node = stage.seen_node().clone();
         assert!(node.is_registered() && !node.has_unregistered_taint());
@@ -590,7 +594,7 @@ fn without_hints_a_node_opens_as_soon_as_it_is_registered() {
             ready: true,
             ..node
         };
-        stage.apply(Object::Node(Box::new(ready)));
+        stage.apply(WatchedObject::Node(Box::new(ready)));
         stage.run(1, &[]);
         assert!(stage.seen_node().is_initialized());
         assert_eq!(stage.seen, steps);
@@ -603,14 +607,14 @@ fn hints_that_nobody_has_taken_are_taken_back_when_they_are_switched_off() {
         (PlacementHints::On, Some("hint")),
         (PlacementHints::Off, None),
     ] {
-        let mut stage = Stage::new(Mode::Manage);
+        let mut stage = Stage::new(ManagementMode::Manage);
         stage.sync(vec![], vec![waiting_pod("a")]);
         stage.run(10, &[]);
         let node = stage.node(0);
-        stage.apply(Object::Node(Box::new(node)));
+        stage.apply(WatchedObject::Node(Box::new(node)));
         let (next, _) = stage.engine.poll_timeout().expect("a pass is due");
         stage.wake(next);
-        stage.configure(Mode::Manage, hints);
+        stage.configure(ManagementMode::Manage, hints);
         let mut given = std::iter::from_fn(|| stage.engine.next_command());
         let next = given.find(|own| !own.command.is_look());
         assert_eq!(next.map(|own| own.command.name()), first);
@@ -644,14 +648,14 @@ fn loners<const N: usize>(names: [&str; N]) -> Vec<Pod> {
 fn nodes_of_one_plan_open_together_when_they_come_close_together() {
     // When the second comes after the first, and whether the first has waited for it.
     for (seconds, waited) in [(0, true), (3, true), (8, false)] {
-        let mut stage = Stage::new(Mode::Manage);
+        let mut stage = Stage::new(ManagementMode::Manage);
         stage.sync(vec![], loners(["a", "b"]));
         stage.run(10, &[]);
         assert_eq!(stage.launches.len(), 2);
-        stage.apply(Object::Node(Box::new(stage.node(0))));
+        stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
         stage.run(seconds, &[]);
         assert_eq!(stage.open(), usize::from(!waited), "after {seconds} s");
-        stage.apply(Object::Node(Box::new(stage.node(1))));
+        stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
         stage.run(1, &[]);
         assert_eq!(stage.open(), 2, "after {seconds} s");
         assert_eq!(stage.count("hint"), 2, "each pod is told once");
@@ -660,16 +664,16 @@ fn nodes_of_one_plan_open_together_when_they_come_close_together() {
 
 #[test]
 fn pods_that_were_bereft_are_told_again_before_the_nodes_of_their_plan_open() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], loners(["a", "b"]));
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(1, &[]);
     let pods = &stage.engine.state().objects.pods;
     let told = pods.values().find(|pod| pod.nominated_node.is_some());
     let told = told.cloned().expect("one was told");
     stage.nominate(&told.key, None);
-    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     // The other is told first, then this one again.
     let held = stage.run(1, &["hint"]);
     let [issued] = &held[..] else {
@@ -692,16 +696,16 @@ fn pods_that_were_bereft_are_told_again_before_the_nodes_of_their_plan_open() {
 /// A scheduler that looks at pods all the time takes what they are told away at once.
 #[test]
 fn nodes_open_soon_though_nobody_sees_what_their_pods_were_told() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], loners(["a", "b"]));
     stage.run(10, &[]);
     for node in 0..2 {
-        stage.apply(Object::Node(Box::new(stage.node(node))));
+        stage.apply(WatchedObject::Node(Box::new(stage.node(node))));
     }
     let held = stage.run(1, &["hint"]);
     assert_eq!(held.len(), 2);
     for issued in held {
-        stage.event(Event::Answered(issued.id, Answer::Done));
+        stage.event(Event::Answered(issued.id, CommandResult::Done));
         stage.wake(stage.now + SignedDuration::from_millis(200));
     }
     assert_eq!(stage.open(), 0, "the watch may be behind");
@@ -741,10 +745,10 @@ fn a_pod_that_the_scheduler_never_takes_keeps_one_node() {
 /// One that runs elsewhere and has to move cannot be told; its own node is to open all the same.
 #[test]
 fn pods_that_still_run_are_not_told() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(5, &[]);
     let mut mover = waiting_pod("a");
     mover.owner = Some(Owner {
@@ -762,20 +766,20 @@ fn pods_that_still_run_are_not_told() {
     ));
     stage.run(5, &["list_pods_on"]);
     assert_eq!(stage.launches.len(), 2, "a node is made ahead");
-    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(5, &["list_pods_on"]);
     assert_eq!(stage.count("hint"), before);
 }
 
 #[test]
 fn pods_are_told_when_nothing_else_is_to_be_done() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], loners(["a", "b"]));
     stage.run(10, &[]);
     for node in 0..2 {
-        stage.apply(Object::Node(Box::new(stage.node(node))));
+        stage.apply(WatchedObject::Node(Box::new(stage.node(node))));
     }
-    stage.apply(Object::Pod(Box::new(waiting_pod("c"))));
+    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("c"))));
     for _ in 0..20 {
         stage.wake(stage.now + SignedDuration::from_millis(100));
     }
@@ -787,10 +791,10 @@ fn pods_are_told_when_nothing_else_is_to_be_done() {
 
 /// A stage with one node, open, whose only pod was told of it.
 fn told() -> (Stage, Pod) {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     assert!(!stage.seen_node().has_unregistered_taint());
     let key = ObjectKey::new("default", "a");
@@ -803,7 +807,7 @@ fn told() -> (Stage, Pod) {
 fn a_pod_is_told_again_unless_another_names_a_node_for_it() {
     for (nominated, hints) in [(None, 2), (Some("other"), 1)] {
         let (mut stage, pod) = told();
-        stage.apply(Object::Pod(Box::new(Pod {
+        stage.apply(WatchedObject::Pod(Box::new(Pod {
             nominated_node: nominated.map(NodeName::from),
             ..pod.clone()
         })));
@@ -819,12 +823,12 @@ fn a_pod_is_told_again_unless_another_names_a_node_for_it() {
 
 #[test]
 fn without_the_right_to_tell_pods_nodes_open_all_the_same() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], loners(["a", "b"]));
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     let held = stage.run(1, &["hint"]);
-    let denied = Answer::Failed {
+    let denied = CommandResult::Failed {
         kind: FailureKind::Denied,
         text: "forbidden".into(),
     };
@@ -833,7 +837,7 @@ fn without_the_right_to_tell_pods_nodes_open_all_the_same() {
     stage.run(1, &[]);
     assert_eq!(stage.engine.undone().len(), 1);
     assert!(!stage.seen_node().has_unregistered_taint());
-    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(60, &[]);
     assert_eq!(stage.count("hint"), 1, "it is not tried again");
 }
@@ -841,7 +845,7 @@ fn without_the_right_to_tell_pods_nodes_open_all_the_same() {
 #[test]
 fn pods_that_are_spread_are_told_of_one_node_one_by_one() {
     let labels = Labels::from([("app".to_owned(), "spread".to_owned())]);
-    let spread = Spread {
+    let spread = TopologySpread {
         selector: Some(Selector::of_labels(&labels)),
         topology_key: ARCH.to_owned(),
         max_skew: 1,
@@ -861,11 +865,11 @@ fn pods_that_are_spread_are_told_of_one_node_one_by_one() {
         pod
     };
     let pods = ["a", "b", "c", "d", "e", "f", "g", "h"].map(of);
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], pods.to_vec());
     stage.run(10, &[]);
     for at in 0..stage.launches.len() {
-        stage.apply(Object::Node(Box::new(stage.node(at))));
+        stage.apply(WatchedObject::Node(Box::new(stage.node(at))));
     }
     stage.run(2, &[]);
     let nodes = stage.launches.len();
@@ -886,7 +890,7 @@ fn pods_that_are_spread_are_told_of_one_node_one_by_one() {
 
 #[test]
 fn pods_without_an_answer_are_told_of_until_there_are_none() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     let huge = |name: &str| {
         let mut pod = waiting_pod(name);
         pod.requests.cpu_milli = 10_000_000;
@@ -905,7 +909,7 @@ fn pods_without_an_answer_are_told_of_until_there_are_none() {
     };
     assert_eq!(unplaced(&stage), 2);
     for (name, left) in [("a", 1), ("b", 0)] {
-        stage.event(Event::Deleted(Kind::Pod, huge(name).key));
+        stage.event(Event::Deleted(ObjectKind::Pod, huge(name).key));
         stage.run(20, &[]);
         assert_eq!(unplaced(&stage), left, "without {name}");
     }
@@ -913,25 +917,25 @@ fn pods_without_an_answer_are_told_of_until_there_are_none() {
 
 #[test]
 fn a_pod_that_comes_while_its_node_is_tainted_keeps_the_node() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
     let node = stage.node(0);
-    stage.apply(Object::Node(Box::new(node)));
-    stage.event(Event::Deleted(Kind::Pod, waiting_pod("a").key));
+    stage.apply(WatchedObject::Node(Box::new(node)));
+    stage.event(Event::Deleted(ObjectKind::Pod, waiting_pod("a").key));
     let held = stage.run(60, &["list_pods_on"]);
-    let Some(Issued {
+    let Some(IssuedCommand {
         id,
         command: Command::ListPodsOn { .. },
     }) = held.first()
     else {
         panic!("the drain is to be confirmed: {:?}", stage.seen);
     };
-    let Object::Pod(late) = bound(waiting_pod("late"), "node-0") else {
+    let WatchedObject::Pod(late) = bound(waiting_pod("late"), "node-0") else {
         unreachable!()
     };
-    stage.apply(Object::Pod(late.clone()));
-    stage.event(Event::Answered(*id, Answer::Pods(vec![*late])));
+    stage.apply(WatchedObject::Pod(late.clone()));
+    stage.event(Event::Answered(*id, CommandResult::Pods(vec![*late])));
     stage.run(120, &[]);
     assert_eq!(stage.count("terminate"), 0);
     let node = stage.seen_node();
@@ -940,18 +944,18 @@ fn a_pod_that_comes_while_its_node_is_tainted_keeps_the_node() {
 
 #[test]
 fn an_empty_node_that_is_annotated_while_it_is_closed_stays() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
-    stage.event(Event::Deleted(Kind::Pod, waiting_pod("a").key));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
+    stage.event(Event::Deleted(ObjectKind::Pod, waiting_pod("a").key));
     stage.run(60, &["list_pods_on"]);
     let mut node = stage.seen_node().clone();
     assert!(node.has_disrupted_taint());
     let keeps = (DO_NOT_DISRUPT.to_owned(), "true".to_owned());
     node.annotations.extend([keeps]);
     node.version.push('!');
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(600, &[]);
     assert_eq!(stage.count("terminate"), 0, "{:?}", stage.seen);
     assert!(!stage.seen_node().has_disrupted_taint());
@@ -959,7 +963,7 @@ fn an_empty_node_that_is_annotated_while_it_is_closed_stays() {
 
 #[test]
 fn a_cluster_in_observe_mode_is_planned_for_and_never_touched() {
-    let mut stage = Stage::new(Mode::Observe);
+    let mut stage = Stage::new(ManagementMode::Observe);
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(120, &[]);
     assert_eq!(stage.seen, Vec::<String>::new());
@@ -969,9 +973,12 @@ fn a_cluster_in_observe_mode_is_planned_for_and_never_touched() {
 
 #[test]
 fn nothing_is_launched_before_every_watch_is_synced() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
-    stage.event(Event::WatchLost(Kind::Node, "nobody answers".to_owned()));
+    stage.event(Event::WatchLost(
+        ObjectKind::Node,
+        "nobody answers".to_owned(),
+    ));
     stage.run(60, &[]);
     assert_eq!(stage.count("launch"), 0);
     let missing = stage.engine.missing(stage.now);
@@ -979,14 +986,14 @@ fn nothing_is_launched_before_every_watch_is_synced() {
         missing.as_deref(),
         Some("nodes are not synced: nobody answers")
     );
-    stage.event(Event::Reset(Kind::Node, vec![]));
+    stage.event(Event::Reset(ObjectKind::Node, vec![]));
     stage.run(10, &[]);
     assert_eq!(stage.count("launch"), 1);
 }
 
 #[test]
 fn what_selects_pods_must_be_known_where_they_are_spread_by_default() {
-    let zones = Spread {
+    let zones = TopologySpread {
         selector: None,
         topology_key: "topology.kubernetes.io/zone".to_owned(),
         max_skew: 1,
@@ -996,15 +1003,15 @@ fn what_selects_pods_must_be_known_where_they_are_spread_by_default() {
         is_hard: true,
     };
     for (default_spread, launches) in [(vec![], 1), (vec![zones], 0)] {
-        let mut stage = Stage::new(Mode::Manage);
+        let mut stage = Stage::new(ManagementMode::Manage);
         let mut cluster = (*stage.engine.state().cluster).clone();
         cluster.scheduling.default_spread = default_spread;
         stage.event(Event::ConfigChanged(Arc::new(cluster)));
         stage.sync(vec![], vec![waiting_pod("a")]);
-        stage.event(Event::WatchLost(Kind::ReplicaSet, String::new()));
+        stage.event(Event::WatchLost(ObjectKind::ReplicaSet, String::new()));
         stage.run(60, &[]);
         assert_eq!(stage.count("launch"), launches);
-        stage.event(Event::Reset(Kind::ReplicaSet, vec![]));
+        stage.event(Event::Reset(ObjectKind::ReplicaSet, vec![]));
         stage.run(10, &[]);
         assert_eq!(stage.count("launch"), 1);
     }
@@ -1012,10 +1019,10 @@ fn what_selects_pods_must_be_known_where_they_are_spread_by_default() {
 
 #[test]
 fn a_launch_without_an_answer_is_repeated_under_the_same_claim() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     let held = stage.run(10, &["launch"]);
-    let unknown = Answer::Failed {
+    let unknown = CommandResult::Failed {
         kind: FailureKind::Unknown,
         text: "timed out".into(),
     };
@@ -1030,7 +1037,7 @@ fn a_launch_without_an_answer_is_repeated_under_the_same_claim() {
 
 #[test]
 fn a_refused_claim_is_planned_again_under_a_new_id_without_the_refused_offering() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     let held = stage.run(10, &["launch"]);
     let Command::Launch(first) = &held[0].command else {
@@ -1038,11 +1045,14 @@ fn a_refused_claim_is_planned_again_under_a_new_id_without_the_refused_offering(
     };
     let offering = first.offerings[0].clone();
     let kind = RefusalKind::InsufficientCapacity;
-    let refusals = vec![Refusal {
+    let refusals = vec![OfferingRefusal {
         offering: offering.clone(),
         kind,
     }];
-    stage.event(Event::Answered(held[0].id, Answer::LaunchRefused(refusals)));
+    stage.event(Event::Answered(
+        held[0].id,
+        CommandResult::LaunchRefused(refusals),
+    ));
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 1);
     assert_ne!(stage.launches[0].claim.id, first.claim.id);
@@ -1051,24 +1061,24 @@ fn a_refused_claim_is_planned_again_under_a_new_id_without_the_refused_offering(
 
 #[test]
 fn a_restart_takes_claims_back_from_tags_and_launches_nothing_more() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 1);
     stage.engine = Engine::new(8);
-    stage.start(Mode::Manage);
+    stage.start(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(60, &[]);
     assert_eq!(stage.launches.len(), 1, "the pod has room on the claim");
     let node = stage.node(0);
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(5, &[]);
     assert_eq!(stage.engine.state().ledger.claims.len(), 1);
 }
 
 #[test]
 fn a_claim_that_never_registers_is_ended_and_planned_again() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
     stage.run(15 * 60, &["rewatch"]);
@@ -1077,7 +1087,7 @@ fn a_claim_that_never_registers_is_ended_and_planned_again() {
         0,
         "not before the nodes were listed once more"
     );
-    stage.event(Event::Reset(Kind::Node, vec![]));
+    stage.event(Event::Reset(ObjectKind::Node, vec![]));
     stage.run(30, &[]);
     assert_eq!(stage.count("terminate"), 1);
     assert_eq!(stage.launches.len(), 2);
@@ -1085,7 +1095,7 @@ fn a_claim_that_never_registers_is_ended_and_planned_again() {
 
 #[test]
 fn a_relist_that_lacks_many_nodes_freezes_until_they_are_asked_for() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     let nodes: Vec<Node> = (0..10)
         .map(|n| Node {
             name: NodeName(format!("n{n}")),
@@ -1098,13 +1108,16 @@ fn a_relist_that_lacks_many_nodes_freezes_until_they_are_asked_for() {
     let few = nodes[..3]
         .iter()
         .cloned()
-        .map(|n| Object::Node(Box::new(n)))
+        .map(|n| WatchedObject::Node(Box::new(n)))
         .collect();
-    stage.event(Event::Reset(Kind::Node, few));
-    stage.apply(Object::Pod(Box::new(waiting_pod("a"))));
+    stage.event(Event::Reset(ObjectKind::Node, few));
+    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("a"))));
     let held = stage.run(60, &["probe", "rewatch"]);
     assert_eq!(stage.count("launch"), 0, "frozen");
-    stage.event(Event::Answered(held[0].id, Answer::Probed { alive: 1 }));
+    stage.event(Event::Answered(
+        held[0].id,
+        CommandResult::Probed { alive: 1 },
+    ));
     let held = stage.run(60, &["rewatch", "probe"]);
     assert_eq!(stage.count("launch"), 0, "still frozen");
     assert!(
@@ -1114,9 +1127,9 @@ fn a_relist_that_lacks_many_nodes_freezes_until_they_are_asked_for() {
     let all = nodes
         .iter()
         .cloned()
-        .map(|n| Object::Node(Box::new(n)))
+        .map(|n| WatchedObject::Node(Box::new(n)))
         .collect();
-    stage.event(Event::Reset(Kind::Node, all));
+    stage.event(Event::Reset(ObjectKind::Node, all));
     stage.run(10, &[]);
     assert_eq!(stage.count("launch"), 1, "work goes on by itself");
 }
@@ -1137,12 +1150,12 @@ fn leaves(cores: i64) -> Arc<FleetView> {
 
 /// An engine that shares these cores with others, has said so and has a pod to plan for.
 fn sharing() -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.event(Event::FleetChanged(Some(leaves(20))));
     stage.sync(vec![], vec![]);
     stage.run(7, &[]);
     assert_eq!(stage.seen, ["account"], "what there is is told first");
-    stage.apply(Object::Pod(Box::new(waiting_pod("a"))));
+    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("a"))));
     stage
 }
 
@@ -1151,7 +1164,7 @@ fn what_is_shared_is_asked_for_before_it_is_launched() {
     let mut stage = sharing();
     let asked = stage.run(3, &["ask"]);
     assert_eq!((asked.len(), stage.launches.len()), (1, 0));
-    stage.event(Event::Answered(asked[0].id, Answer::Granted));
+    stage.event(Event::Answered(asked[0].id, CommandResult::Granted));
     let told = stage.run(1, &["account"]);
     assert_eq!(stage.seen[1..], ["ask", "launch", "account"]);
     // It is not the largest of all that it might have become.
@@ -1174,7 +1187,7 @@ fn who_is_denied_waits_until_the_fleet_leaves_more() {
     let (why, view) = ("cpu limit 20 of the fleet leaves 0".to_owned(), leaves(0));
     stage.event(Event::Answered(
         asked[0].id,
-        Answer::Denied {
+        CommandResult::Denied {
             why,
             used_up: false,
             view,
@@ -1203,7 +1216,7 @@ fn an_older_view_of_the_fleet_does_not_count() {
     };
     let mut stage = sharing();
     let asked = stage.run(3, &["ask"]);
-    let answer = Answer::Denied {
+    let answer = CommandResult::Denied {
         why: "cpu limit 20 of the fleet leaves 0".to_owned(),
         used_up: false,
         view: view(5, 0),
@@ -1217,7 +1230,7 @@ fn an_older_view_of_the_fleet_does_not_count() {
     let asked = stage.run(3, &["ask"]);
     stage.event(Event::FleetChanged(Some(view(8, 0))));
     // A claim that is denied by what is older still is denied, and the view stays.
-    let answer = Answer::Denied {
+    let answer = CommandResult::Denied {
         why: "cpu limit 20 of the fleet leaves 4".to_owned(),
         used_up: false,
         view: view(7, 20),
@@ -1242,7 +1255,7 @@ fn nothing_is_planned_while_the_fleet_is_closed() {
 
 #[test]
 fn a_fleet_that_does_not_listen_stops_launches_and_is_told_anew() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.event(Event::FleetChanged(Some(leaves(20))));
     stage.sync(vec![], vec![waiting_pod("a")]);
     // For two minutes each what it is told is lost.
@@ -1260,16 +1273,17 @@ fn what_is_refused_is_given_back_and_told_to_others() {
     let Command::Launch(wanted) = &launch[0].command else {
         panic!("{launch:?}");
     };
-    let refusals: Vec<Refusal> = [RefusalKind::InsufficientCapacity, RefusalKind::Unsupported]
-        .into_iter()
-        .zip(&wanted.offerings)
-        .map(|(kind, offering)| Refusal {
-            offering: offering.clone(),
-            kind,
-        })
-        .collect();
+    let refusals: Vec<OfferingRefusal> =
+        [RefusalKind::InsufficientCapacity, RefusalKind::Unsupported]
+            .into_iter()
+            .zip(&wanted.offerings)
+            .map(|(kind, offering)| OfferingRefusal {
+                offering: offering.clone(),
+                kind,
+            })
+            .collect();
     let gone = wanted.claim.id.clone();
-    let answer = Answer::LaunchRefused(refusals.clone());
+    let answer = CommandResult::LaunchRefused(refusals.clone());
     stage.event(Event::Answered(launch[0].id, answer));
     let told = stage.run(1, &["account", "hold_down", "ask"]);
     let commands: Vec<&Command> = told.iter().map(|own| &own.command).collect();
@@ -1287,17 +1301,20 @@ fn what_is_refused_is_given_back_and_told_to_others() {
 
 #[test]
 fn what_others_were_refused_is_not_asked_for() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![]);
     stage.run(7, &[]);
     let catalog = stage.engine.state().catalog.clone();
     let all = catalog.types().flat_map(|it| {
-        let key = |own: &Offering| Held::from(own.key(&it.name));
-        it.offerings.iter().map(key).collect::<Vec<Held>>()
+        let key = |own: &Offering| UnavailableKey::from(own.key(&it.name));
+        it.offerings
+            .iter()
+            .map(key)
+            .collect::<Vec<UnavailableKey>>()
     });
     let until = stage.now + SignedDuration::from_secs(60);
     stage.event(Event::HeldDown(all.collect(), until));
-    stage.apply(Object::Pod(Box::new(waiting_pod("a"))));
+    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("a"))));
     stage.run(50, &[]);
     assert_eq!(stage.launches.len(), 0);
     stage.run(30, &[]);

@@ -15,7 +15,7 @@ use outrigger::model::pod::{DaemonSet, HeldBack, Owner, Pod, PodPhase};
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 use outrigger::plan::explain_pod::{Explained, explain, similar};
 use outrigger::state::State;
 use outrigger_bench::workloads::pods::{plain, term};
@@ -56,10 +56,12 @@ fn state(pods: Vec<Pod>) -> State {
         },
         ..Node::default()
     };
-    let pods = pods.into_iter().map(|pod| Object::Pod(Box::new(pod)));
-    let mut objects: Vec<Object> = pods.collect();
-    objects.push(Object::Node(Box::new(node)));
-    objects.push(Object::DaemonSet(Box::new(agent)));
+    let pods = pods
+        .into_iter()
+        .map(|pod| WatchedObject::Pod(Box::new(pod)));
+    let mut objects: Vec<WatchedObject> = pods.collect();
+    objects.push(WatchedObject::Node(Box::new(node)));
+    objects.push(WatchedObject::DaemonSet(Box::new(agent)));
     State::offline(Arc::new(cluster), Arc::new(catalog), objects, NOW)
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use insta::{assert_snapshot, glob, with_settings};
 use outrigger::config::diagnostic::render_all;
 use outrigger::config::{Config, Inputs, SourceFile, load};
-use outrigger::migrate::karpenter::Loss;
+use outrigger::migrate::karpenter::DroppedField;
 use outrigger::migrate::karpenter::export::{ExportError, Exported, export};
 use outrigger::migrate::karpenter::import::{ImportError, ImportOptions, Imported, import};
 
@@ -96,7 +96,7 @@ fn every_loss_stands_beside_the_block_it_would_be_in() {
             .lines()
             .filter_map(|line| line.split_once("# import: "))
         {
-            let own = |loss: &Loss| note.1.starts_with(&format!("dropped {} (", loss.path));
+            let own = |loss: &DroppedField| note.1.starts_with(&format!("dropped {} (", loss.path));
             assert!(imported.losses.iter().any(own), "{}", note.1);
         }
     });
@@ -294,7 +294,7 @@ fn of_spec(kind: &str, spec: &str) -> Imported {
 #[test]
 fn a_spec_that_is_no_object_is_told_of() {
     let own = of_spec("karpenter.k8s.aws/v1 kind=EC2NodeClass", "[{ role: x }]");
-    let told: Vec<String> = own.losses.iter().map(Loss::to_string).collect();
+    let told: Vec<String> = own.losses.iter().map(DroppedField::to_string).collect();
     assert_eq!(told, ["EC2NodeClass/a: dropped spec (it is no object)"]);
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use outrigger::catalog::Catalog;
-use outrigger::model::claim::{ClaimRecord, Origin, Phase};
+use outrigger::model::claim::{ClaimOrigin, ClaimPhase, ClaimRecord};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
@@ -15,12 +15,12 @@ use outrigger::model::overlay::{Overlay, PriceAdjustment};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Pool;
 use outrigger::model::requirement::Requirement;
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 use outrigger::plan::{Plan, provision};
-use outrigger::scheduling::{Code, solve};
+use outrigger::scheduling::{RejectionCode, solve};
 use outrigger::state::State;
-use outrigger::state::node_claims::Claim;
-use outrigger::state::snapshot::Host;
+use outrigger::state::node_claims::NodeClaim;
+use outrigger::state::snapshot::NodeRef;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 /// A device that no type of the catalog has.
@@ -78,7 +78,7 @@ fn catalog() -> Arc<Catalog> {
 }
 
 /// A pod that waits, and how many devices it asks for.
-fn pod(name: &str, devices: i64) -> Object {
+fn pod(name: &str, devices: i64) -> WatchedObject {
     let mut pod = Pod {
         key: ObjectKey::new("default", name),
         unschedulable: true,
@@ -89,10 +89,10 @@ fn pod(name: &str, devices: i64) -> Object {
     if devices > 0 {
         pod.requests.extended.insert(DEVICE.to_owned(), devices);
     }
-    Object::Pod(Box::new(pod))
+    WatchedObject::Pod(Box::new(pod))
 }
 
-fn offline(cluster: Arc<Cluster>, pods: Vec<Object>) -> State {
+fn offline(cluster: Arc<Cluster>, pods: Vec<WatchedObject>) -> State {
     State::offline(cluster, catalog(), pods, NOW)
 }
 
@@ -103,12 +103,12 @@ fn planned(state: &State) -> Plan {
 }
 
 /// A claim of the first type, launched where `node` names its node.
-fn claim(node: Option<&str>) -> Claim {
+fn claim(node: Option<&str>) -> NodeClaim {
     let record = ClaimRecord {
         id: "c".into(),
         installation: "tests".into(),
         cluster: "one".into(),
-        origin: Origin::default(),
+        origin: ClaimOrigin::default(),
         pool: "general".into(),
         node_class: None,
         created: NOW,
@@ -121,7 +121,7 @@ fn claim(node: Option<&str>) -> Claim {
         reason: String::new(),
         command_id: String::new(),
     };
-    let mut claim = Claim::new(record, Phase::Planned, NOW);
+    let mut claim = NodeClaim::new(record, ClaimPhase::Planned, NOW);
     let offering = OfferingKey {
         instance_type: TYPES[0].into(),
         zone: "us-east-1a".into(),
@@ -132,7 +132,7 @@ fn claim(node: Option<&str>) -> Claim {
         claim.offerings = vec![offering];
         return claim;
     };
-    claim.phase = Phase::Launched;
+    claim.phase = ClaimPhase::Launched;
     claim.node = Some(node.into());
     claim.instance = Some(Instance {
         id: format!("i-{node}").as_str().into(),
@@ -191,7 +191,9 @@ fn prices_decide_which_type_is_planned_and_are_not_what_is_paid() {
             node.labels.insert(key.to_owned(), value.to_owned());
         }
         let mut state = state;
-        state.objects.apply(Object::Node(Box::new(node)), NOW);
+        state
+            .objects
+            .apply(WatchedObject::Node(Box::new(node)), NOW);
         assert_eq!(state.cost(), paid, "{overlays:?}");
     }
 }
@@ -251,8 +253,8 @@ fn devices_of_what_is_coming_are_counted_on_once() {
         state.configure(cluster(vec![devices(2)]));
         let own = claim(node);
         let host = match node {
-            None => Host::Claim("c".into()),
-            Some(name) => Host::Node(name.into()),
+            None => NodeRef::Claim("c".into()),
+            Some(name) => NodeRef::Node(name.into()),
         };
         state.ledger.insert(own);
         if let Some(name) = node {
@@ -262,13 +264,15 @@ fn devices_of_what_is_coming_are_counted_on_once() {
                 ready: true,
                 ..Node::default()
             };
-            state.objects.apply(Object::Node(Box::new(node)), NOW);
+            state
+                .objects
+                .apply(WatchedObject::Node(Box::new(node)), NOW);
         }
         for name in ["a", "b", "c"] {
             state.objects.apply(pod(name, 1), NOW);
         }
         let plan = planned(&state);
-        let taken: Vec<(&Host, usize)> = plan.placed.iter().map(|(h, p)| (h, p.len())).collect();
+        let taken: Vec<(&NodeRef, usize)> = plan.placed.iter().map(|(h, p)| (h, p.len())).collect();
         assert_eq!(taken, [(&host, 2)]);
         assert_eq!(plan.launches.len(), 1);
         let usage = &state.snapshot(NOW).usage["general"];
@@ -298,7 +302,7 @@ fn overlays_are_those_of_the_last_configuration_and_catalog() {
     let found = |state: &State| {
         let solution = solve(&state.snapshot(NOW), NOW);
         let codes = solution.unplaced.iter().flat_map(|own| own.reasons.iter());
-        assert!(codes.clone().all(|why| why.code != Code::NoPool));
+        assert!(codes.clone().all(|why| why.code != RejectionCode::NoPool));
         (solution.claims.len(), solution.unplaced.len())
     };
     state.configure(cluster(vec![devices(1)]));

@@ -14,8 +14,8 @@ use outrigger::model::pod::Pod;
 use outrigger::model::pool::{Pool, Reason};
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
-use outrigger::model::watched_object::Object;
-use outrigger::plan::render::Shown;
+use outrigger::model::watched_object::WatchedObject;
+use outrigger::plan::render::RenderedPlan;
 use outrigger::plan::{Plan, whole};
 use outrigger::state::State;
 
@@ -31,7 +31,7 @@ fn pool(name: &str, replicas: Option<u32>) -> Pool {
     pool
 }
 
-fn pod(name: &str, cpu_milli: i64, node: Option<&str>) -> Object {
+fn pod(name: &str, cpu_milli: i64, node: Option<&str>) -> WatchedObject {
     let mut pod = Pod {
         key: ObjectKey::new("default", name),
         unschedulable: node.is_none(),
@@ -40,11 +40,11 @@ fn pod(name: &str, cpu_milli: i64, node: Option<&str>) -> Object {
     };
     pod.requests.cpu_milli = cpu_milli;
     pod.requests.pods = 1;
-    Object::Pod(Box::new(pod))
+    WatchedObject::Pod(Box::new(pod))
 }
 
 /// A node of a pool that runs.
-fn node(name: &str, pool: &str, zone: &str) -> Object {
+fn node(name: &str, pool: &str, zone: &str) -> WatchedObject {
     let catalog = Catalog::shipped();
     let shape = catalog.get("m6i.large").expect("it ships");
     let labels = [
@@ -56,7 +56,7 @@ fn node(name: &str, pool: &str, zone: &str) -> Object {
         ("karpenter.sh/initialized", "true"),
     ];
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    Object::Node(Box::new(Node {
+    WatchedObject::Node(Box::new(Node {
         name: name.into(),
         uid: name.to_owned(),
         labels: labels.into(),
@@ -68,7 +68,7 @@ fn node(name: &str, pool: &str, zone: &str) -> Object {
     }))
 }
 
-fn state(pools: Vec<Pool>, objects: Vec<Object>) -> State {
+fn state(pools: Vec<Pool>, objects: Vec<WatchedObject>) -> State {
     let cluster = Cluster {
         pools,
         ..Cluster::default()
@@ -89,7 +89,7 @@ fn plan(state: &State) -> Plan {
 
 /// What people are shown, without the line of the sums.
 fn shown(plan: &Plan) -> String {
-    let shown = Shown {
+    let shown = RenderedPlan {
         cluster: "one",
         plan,
         solve_seconds: 0.0,
@@ -212,7 +212,7 @@ fn what_cannot_be_had_is_shown_with_its_reason() {
 }
 
 /// Room for so many pods of one core and a half.
-fn with_buffer(pools: Vec<Pool>, replicas: u32, objects: Vec<Object>) -> State {
+fn with_buffer(pools: Vec<Pool>, replicas: u32, objects: Vec<WatchedObject>) -> State {
     let requests = Resources {
         cpu_milli: 1500,
         pods: 1,
@@ -248,7 +248,7 @@ fn pods_that_are_there_come_before_buffers() {
     ];
     let plan = plan(&with_buffer(vec![pool("general", None)], 2, objects));
     let key = ObjectKey::new("default", "waits");
-    let host = outrigger::state::snapshot::Host::Node("n1".into());
+    let host = outrigger::state::snapshot::NodeRef::Node("n1".into());
     assert_eq!(plan.placed, [(host, vec![key])]);
     assert_eq!(plan.unplaced, []);
     assert_eq!(plan.launches.len(), 2);
@@ -277,7 +277,7 @@ fn room_is_kept_where_a_node_stays_anyway() {
             }
         };
         let nodes = names.map(|name| node(name, pool_of(name), "us-east-1a"));
-        let mut objects: Vec<Object> = nodes.into();
+        let mut objects: Vec<WatchedObject> = nodes.into();
         for name in busy {
             let cpu = if *name == "n2" { 1000 } else { 100 };
             objects.push(pod(&format!("on-{name}"), cpu, Some(name)));

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use super::{Arguments, VIOLATIONS};
+use super::{SimulateArgs, VIOLATIONS};
 use crate::host::clock::Stopwatch;
 use crate::sim::invariants::Violation;
 use crate::sim::{Setup, World};
@@ -16,7 +16,7 @@ use crate::sim::{Setup, World};
 pub(super) fn run(
     setup_of: &(dyn Fn(u64) -> Setup + Sync),
     count: u64,
-    arguments: &Arguments,
+    arguments: &SimulateArgs,
 ) -> io::Result<ExitCode> {
     let (first, faults) = (arguments.seed, arguments.faults);
     let watch = Stopwatch::start();

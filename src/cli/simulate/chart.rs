@@ -17,8 +17,8 @@ use plotters::style::{Color, FontDesc, FontFamily, FontStyle, RGBColor, TextStyl
 
 use crate::model::id::TypeName;
 use crate::model::instance::CapacityType;
-use crate::sim::samples::Sample;
-use crate::sim::timeline::{Fact, Line};
+use crate::sim::samples::WorldSample;
+use crate::sim::timeline::{TimelineEntry, TimelineFact};
 
 /// The picture in pixels. Each panel has a legend of its own at its right.
 const WIDTH: u32 = 1000;
@@ -60,9 +60,9 @@ pub(super) struct Day<'a> {
     /// When the run began; the axis begins there.
     pub(super) start: Timestamp,
     /// One a minute.
-    pub(super) samples: &'a [Sample],
+    pub(super) samples: &'a [WorldSample],
     /// All that happened.
-    pub(super) lines: &'a [Line],
+    pub(super) lines: &'a [TimelineEntry],
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -97,7 +97,7 @@ impl Day<'_> {
     }
 
     /// Of every few minutes the one with most pending pods.
-    fn points(&self) -> Vec<&Sample> {
+    fn points(&self) -> Vec<&WorldSample> {
         let each = self.samples.len().div_ceil(POINTS_MAX).max(1);
         let chunks = self.samples.chunks(each);
         let busiest = chunks.filter_map(|chunk| chunk.iter().max_by_key(|own| own.pending));
@@ -156,7 +156,7 @@ impl Day<'_> {
         at.strftime("%H:%M").to_string()
     }
 
-    fn instances(&self, area: &Area<'_>, points: &[&Sample]) -> Drawn {
+    fn instances(&self, area: &Area<'_>, points: &[&WorldSample]) -> Drawn {
         let most = points.iter().map(|own| own.live()).max().unwrap_or(0);
         let mut chart = self.panel(area, "Instances by type", float(most))?;
         let kinds = kinds(self.samples);
@@ -164,7 +164,7 @@ impl Day<'_> {
         let mut legend = Vec::new();
         for (place, kind) in kinds.iter().enumerate() {
             let colour = kind.colour(place);
-            let of = |own: &Sample| count(own, kind, &kinds);
+            let of = |own: &WorldSample| count(own, kind, &kinds);
             let above = points.iter().zip(&below);
             let above: Vec<f64> = above.map(|(own, below)| below + float(of(own))).collect();
             let hours = points.iter().map(|own| self.hours(own.at));
@@ -181,7 +181,13 @@ impl Day<'_> {
         draw_legend(area, &legend)
     }
 
-    fn lines(&self, area: &Area<'_>, title: &str, points: &[&Sample], all: &[Series]) -> Drawn {
+    fn lines(
+        &self,
+        area: &Area<'_>,
+        title: &str,
+        points: &[&WorldSample],
+        all: &[Series],
+    ) -> Drawn {
         let values = all
             .iter()
             .flat_map(|(_, _, of)| points.iter().map(|own| of(own)));
@@ -237,7 +243,7 @@ impl Day<'_> {
 }
 
 /// A line of a panel: its name, its colour, and what it shows of a sample.
-type Series = (&'static str, RGBColor, fn(&Sample) -> f64);
+type Series = (&'static str, RGBColor, fn(&WorldSample) -> f64);
 
 /// Panels of lines, from the top down: their titles and lines.
 const PANELS: [(&str, [Series; 2]); 3] = [
@@ -265,43 +271,46 @@ const PANELS: [(&str, [Series; 2]); 3] = [
 ];
 
 /// A row of events: its name, its colour, and which facts are in it.
-type Row = (&'static str, RGBColor, fn(&Fact) -> bool);
+type EventRow = (&'static str, RGBColor, fn(&TimelineFact) -> bool);
 
 const ROWS_COUNT: u32 = 5;
-const ROWS: [Row; ROWS_COUNT as usize] = [
+const ROWS: [EventRow; ROWS_COUNT as usize] = [
     ("workloads scaled", INK, |fact| {
-        matches!(fact, Fact::Scaled { .. })
+        matches!(fact, TimelineFact::Scaled { .. })
     }),
     ("instances launched", GREEN, |fact| {
-        matches!(fact, Fact::Launched { .. })
+        matches!(fact, TimelineFact::Launched { .. })
     }),
     ("nodes leave", BLUE, |fact| {
-        matches!(fact, Fact::Leaving { .. })
+        matches!(fact, TimelineFact::Leaving { .. })
     }),
     ("spot taken back", ORANGE, |fact| {
-        matches!(fact, Fact::Interrupted { .. } | Fact::Lost { .. })
+        matches!(
+            fact,
+            TimelineFact::Interrupted { .. } | TimelineFact::Lost { .. }
+        )
     }),
     ("refused, faults", RED, |fact| {
         matches!(
             fact,
-            Fact::Refused { .. }
-                | Fact::Stock { left: Some(_), .. }
-                | Fact::Fault(_)
-                | Fact::Held { .. }
-                | Fact::Frozen(_)
-                | Fact::Stopped
+            TimelineFact::Refused { .. }
+                | TimelineFact::Stock { left: Some(_), .. }
+                | TimelineFact::Fault(_)
+                | TimelineFact::Held { .. }
+                | TimelineFact::Frozen(_)
+                | TimelineFact::Stopped
         )
     }),
 ];
 
 /// Instances that share a colour: those of one type, or all other types that are bought this way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Kind {
+struct InstanceSeries {
     capacity_type: CapacityType,
     name: Option<TypeName>,
 }
 
-impl Kind {
+impl InstanceSeries {
     fn text(&self) -> String {
         let name = self.name.as_ref().map_or("other", TypeName::as_str);
         format!("{name} {}", self.capacity_type.as_str())
@@ -318,7 +327,7 @@ impl Kind {
 
 /// The kinds of all instances, from the bottom of the picture up: types with a colour of their own
 /// first, then the others by how they are bought.
-fn kinds(samples: &[Sample]) -> Vec<Kind> {
+fn kinds(samples: &[WorldSample]) -> Vec<InstanceSeries> {
     let mut minutes: BTreeMap<&(CapacityType, TypeName), usize> = BTreeMap::new();
     for (kind, count) in samples.iter().flat_map(|own| &own.instances) {
         *minutes.entry(kind).or_default() += count;
@@ -326,14 +335,16 @@ fn kinds(samples: &[Sample]) -> Vec<Kind> {
     let mut all: Vec<_> = minutes.into_iter().collect();
     all.sort_by_key(|(kind, count)| (Reverse(*count), *kind));
     let (named, others) = all.split_at(all.len().min(TYPES_MAX));
-    let named = named.iter().map(|((capacity_type, name), _)| Kind {
-        capacity_type: *capacity_type,
-        name: Some(name.clone()),
-    });
-    let mut kinds: Vec<Kind> = named.collect();
+    let named = named
+        .iter()
+        .map(|((capacity_type, name), _)| InstanceSeries {
+            capacity_type: *capacity_type,
+            name: Some(name.clone()),
+        });
+    let mut kinds: Vec<InstanceSeries> = named.collect();
     kinds.sort();
     let bought: BTreeSet<CapacityType> = others.iter().map(|((own, _), _)| *own).collect();
-    let others = bought.into_iter().map(|capacity_type| Kind {
+    let others = bought.into_iter().map(|capacity_type| InstanceSeries {
         capacity_type,
         name: None,
     });
@@ -342,10 +353,11 @@ fn kinds(samples: &[Sample]) -> Vec<Kind> {
 }
 
 /// How many instances of a kind a sample has.
-fn count(sample: &Sample, kind: &Kind, kinds: &[Kind]) -> usize {
+fn count(sample: &WorldSample, kind: &InstanceSeries, kinds: &[InstanceSeries]) -> usize {
     let is_named = |capacity_type: CapacityType, name: &TypeName| {
-        let named =
-            |own: &Kind| own.capacity_type == capacity_type && own.name.as_ref() == Some(name);
+        let named = |own: &InstanceSeries| {
+            own.capacity_type == capacity_type && own.name.as_ref() == Some(name)
+        };
         kinds.iter().any(named)
     };
     let own = sample.instances.iter();

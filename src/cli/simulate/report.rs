@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use super::chart::{Day, float};
 use crate::model::id::TypeName;
 use crate::model::instance::CapacityType;
-use crate::sim::samples::Sample;
+use crate::sim::samples::WorldSample;
 use crate::sim::summary::Summary;
-use crate::sim::timeline::{Fact, Line};
+use crate::sim::timeline::{TimelineEntry, TimelineFact};
 use crate::text::sanitize::plain;
 
 /// More rows of a table than this are not read, and make a page slow.
@@ -52,14 +52,16 @@ pub(super) fn page(day: &Day<'_>, summary: &Summary) -> anyhow::Result<String> {
 
 /// What was decided and what it answers to, in order. What merely follows (a node registers, a pod
 /// is bound) is left out.
-fn table(page: &mut String, lines: &[Line]) {
-    let is_told = |line: &&Line| {
+fn table(page: &mut String, lines: &[TimelineEntry]) {
+    let is_told = |line: &&TimelineEntry| {
         !matches!(
             line.fact,
-            Fact::Registered { .. } | Fact::Ready { .. } | Fact::Bound { .. }
+            TimelineFact::Registered { .. }
+                | TimelineFact::Ready { .. }
+                | TimelineFact::Bound { .. }
         )
     };
-    let told: Vec<&Line> = lines.iter().filter(is_told).collect();
+    let told: Vec<&TimelineEntry> = lines.iter().filter(is_told).collect();
     page.push_str("<table>\n<thead><tr><th>time<th>kind<th>what</thead>\n<tbody>\n");
     for line in told.iter().take(ROWS_MAX) {
         let at = line.at.strftime("%m-%d %H:%M:%S");
@@ -96,7 +98,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// Comma-separated values: a line a minute, a column a type that ever ran.
-pub(super) fn csv(samples: &[Sample]) -> String {
+pub(super) fn csv(samples: &[WorldSample]) -> String {
     let kinds = samples.iter().flat_map(|own| own.instances.keys());
     let kinds: BTreeSet<&(CapacityType, TypeName)> = kinds.collect();
     let mut text = String::from(
@@ -142,8 +144,8 @@ fn cell(text: &str) -> String {
 }
 
 /// The day in three lines: pods, nodes and cost, each with its least and most.
-pub(super) fn sparklines(samples: &[Sample]) -> String {
-    let row = |name: &str, digits: usize, of: &dyn Fn(&Sample) -> f64| {
+pub(super) fn sparklines(samples: &[WorldSample]) -> String {
+    let row = |name: &str, digits: usize, of: &dyn Fn(&WorldSample) -> f64| {
         let values: Vec<f64> = samples.iter().map(of).collect();
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
         let most = values.iter().copied().fold(0.0, f64::max);
@@ -188,18 +190,18 @@ mod tests {
 
     use super::{Day, cell, csv, escaped, page, sparklines, sparks};
     use crate::model::instance::CapacityType;
-    use crate::sim::samples::Sample;
+    use crate::sim::samples::WorldSample;
     use crate::sim::summary::Summary;
-    use crate::sim::timeline::{Fact, Line};
+    use crate::sim::timeline::{TimelineEntry, TimelineFact};
 
-    fn sample(minute: i64, pods: usize) -> Sample {
+    fn sample(minute: i64, pods: usize) -> WorldSample {
         let at = Timestamp::from_second(minute * 60).expect("a time");
-        let mut sample = Sample {
+        let mut sample = WorldSample {
             at,
             nodes: 1,
             running: pods,
             usd_per_h: 0.5,
-            ..Sample::default()
+            ..WorldSample::default()
         };
         let key = (CapacityType::Spot, "m6i.large".into());
         sample.instances.insert(key, 1);
@@ -245,9 +247,9 @@ mod tests {
     #[test]
     fn no_text_of_others_becomes_markup() {
         assert_eq!(escaped("<b>&\"\u{1b}[31m"), "&lt;b&gt;&amp;&quot; [31m");
-        let lines = [Line {
+        let lines = [TimelineEntry {
             at: Timestamp::UNIX_EPOCH,
-            fact: Fact::Fault("<script>alert(1)</script>".to_owned()),
+            fact: TimelineFact::Fault("<script>alert(1)</script>".to_owned()),
         }];
         let samples = [sample(0, 1), sample(1, 2)];
         let day = Day {

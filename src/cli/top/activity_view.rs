@@ -4,15 +4,15 @@
 use jiff::Timestamp;
 
 use super::format;
-use super::table::{Cell, Column, Row, Sheet, Tone};
-use crate::runtime::activity_log::Line;
+use super::table::{Cell, CellStyle, Column, Table, TableRow};
+use crate::runtime::activity_log::ActivityEntry;
 use crate::runtime::control::inventory::ToldInventory;
 
 /// What lines are told by, in columns.
-pub(super) fn sheet(told: Option<&ToldInventory>, now: Timestamp) -> Sheet {
+pub(super) fn sheet(told: Option<&ToldInventory>, now: Timestamp) -> Table {
     let lines = told.iter().flat_map(|own| &own.timeline);
     let is_told = told.is_some();
-    Sheet {
+    Table {
         columns: vec![
             Column::new("ago", "AGO", (4, 5), 1).right(),
             Column::new("what", "WHAT", (8, 12), 0),
@@ -33,8 +33,12 @@ pub(super) fn sheet(told: Option<&ToldInventory>, now: Timestamp) -> Sheet {
     clippy::cast_precision_loss,
     reason = "there are some hundreds at most"
 )]
-fn row((place, own): (usize, &Line), now: Timestamp) -> Row {
-    let tone = if own.warns { Tone::Warns } else { Tone::Plain };
+fn row((place, own): (usize, &ActivityEntry), now: Timestamp) -> TableRow {
+    let tone = if own.warns {
+        CellStyle::Warns
+    } else {
+        CellStyle::Plain
+    };
     let what = match own.times {
         0 | 1 => own.what.to_string(),
         times => format!("{} ×{times}", own.what),
@@ -42,7 +46,7 @@ fn row((place, own): (usize, &Line), now: Timestamp) -> Row {
     let (at, of, text) = (own.at, &own.of, &own.text);
     // The clock of the host, to the second.
     let at_second = Timestamp::from_second(at.as_second()).unwrap_or(at);
-    Row {
+    TableRow {
         key: format!("{at} {what} {of}"),
         cells: vec![
             Cell::ranked(&format::age(at, now), place as f64),

@@ -3,10 +3,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::daemon_data::{Asking, Heard};
-use super::table::Sheet;
+use super::daemon_data::{DaemonData, DaemonRequest};
+use super::table::Table;
 use super::{activity_view, fleet_view, nodes_view, pods_view};
-use crate::runtime::control::inventory::Question;
+use crate::runtime::control::inventory::InventoryRequest;
 
 /// What may be looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) enum Key {
 
 /// What a key asks of whoever has read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum Action {
     Nothing,
     /// Something else is looked at: it is to be asked for now.
     Ask,
@@ -90,7 +90,7 @@ pub(super) struct Settings {
 
 /// How one view is looked at.
 #[derive(Clone, Debug, Default)]
-struct Habit {
+struct ViewState {
     sorted_by: String,
     is_descending: bool,
     /// The row that is looked at, by its key: it stays so wherever it goes. Empty means the first,
@@ -102,31 +102,31 @@ struct Habit {
 
 /// All that a screen shows.
 #[derive(Debug)]
-pub(super) struct Screen {
-    pub(super) heard: Heard,
+pub(super) struct App {
+    pub(super) heard: DaemonData,
     pub(super) settings: Settings,
     pub(super) view: View,
     pub(super) is_paused: bool,
     cluster: Option<String>,
-    habits: [Habit; 4],
+    habits: [ViewState; 4],
     /// Rows that one page has.
     page: usize,
 }
 
-impl Screen {
+impl App {
     /// Nothing has been heard yet.
     pub(super) fn new(settings: Settings) -> Self {
-        let habit = |sorted_by: &str, is_descending| Habit {
+        let habit = |sorted_by: &str, is_descending| ViewState {
             sorted_by: sorted_by.to_owned(),
             is_descending,
-            ..Habit::default()
+            ..ViewState::default()
         };
         let nodes = match &settings.node_sort {
             Some((key, is_descending)) => habit(key, *is_descending),
             None => habit("age", false),
         };
         Self {
-            heard: Heard::default(),
+            heard: DaemonData::default(),
             cluster: settings.only.clone(),
             view: View::Fleet,
             is_paused: false,
@@ -142,15 +142,15 @@ impl Screen {
     }
 
     /// What is to be asked now.
-    pub(super) fn asking(&self) -> Asking {
+    pub(super) fn asking(&self) -> DaemonRequest {
         match (self.view, self.cluster()) {
-            (View::Fleet, _) | (_, None) => Asking::Fleet,
-            (_, Some(cluster)) => Asking::Inside(self.question(cluster)),
+            (View::Fleet, _) | (_, None) => DaemonRequest::Fleet,
+            (_, Some(cluster)) => DaemonRequest::Inside(self.question(cluster)),
         }
     }
 
-    fn question(&self, cluster: String) -> Question {
-        Question {
+    fn question(&self, cluster: String) -> InventoryRequest {
+        InventoryRequest {
             cluster,
             labels: self.settings.labels.clone(),
             resources: self.settings.resources.clone(),
@@ -172,7 +172,7 @@ impl Screen {
     }
 
     /// What the view shows, in its order.
-    pub(super) fn sheet(&self, now: Timestamp) -> Sheet {
+    pub(super) fn sheet(&self, now: Timestamp) -> Table {
         let cluster = self.cluster().unwrap_or_default();
         let told = self.heard.inside(&cluster);
         let mut sheet = match self.view {
@@ -187,14 +187,14 @@ impl Screen {
     }
 
     /// The column that a sheet is sorted by, and whether the greatest come first.
-    pub(super) fn order(&self, sheet: &Sheet) -> (usize, bool) {
+    pub(super) fn order(&self, sheet: &Table) -> (usize, bool) {
         let habit = self.habit();
         let column = sheet.column(&habit.sorted_by).unwrap_or(0);
         (column, habit.is_descending)
     }
 
     /// The row that is looked at.
-    pub(super) fn place(&self, sheet: &Sheet) -> usize {
+    pub(super) fn place(&self, sheet: &Table) -> usize {
         let habit = self.habit();
         if habit.chosen.is_empty() {
             return 0;
@@ -204,24 +204,24 @@ impl Screen {
         known.unwrap_or(habit.place.min(last))
     }
 
-    fn habit(&self) -> &Habit {
+    fn habit(&self) -> &ViewState {
         &self.habits[self.view.index()]
     }
 
-    fn habit_mut(&mut self) -> &mut Habit {
+    fn habit_mut(&mut self) -> &mut ViewState {
         &mut self.habits[self.view.index()]
     }
 
     /// Does what a key is for.
-    pub(super) fn press(&mut self, key: Key, now: Timestamp) -> Act {
+    pub(super) fn press(&mut self, key: Key, now: Timestamp) -> Action {
         match key {
-            Key::Quit => return Act::Quit,
+            Key::Quit => return Action::Quit,
             Key::Pause => {
                 self.is_paused = !self.is_paused;
                 return if self.is_paused {
-                    Act::Nothing
+                    Action::Nothing
                 } else {
-                    Act::Ask
+                    Action::Ask
                 };
             }
             Key::View(view) => return self.turn(view, now),
@@ -243,13 +243,13 @@ impl Screen {
             Key::First => self.habit_mut().chosen.clear(),
             Key::Last => self.scroll(|_, _| usize::MAX, now),
         }
-        Act::Nothing
+        Action::Nothing
     }
 
     /// Looks at something else. From the fleet one goes to the cluster that is looked at there.
-    fn turn(&mut self, view: View, now: Timestamp) -> Act {
+    fn turn(&mut self, view: View, now: Timestamp) -> Action {
         if view == self.view {
-            return Act::Nothing;
+            return Action::Nothing;
         }
         if self.view == View::Fleet {
             let sheet = self.sheet(now);
@@ -258,7 +258,7 @@ impl Screen {
             self.go_into(chosen);
         }
         self.view = view;
-        Act::Ask
+        Action::Ask
     }
 
     /// Looks into a cluster, from its first row on where it is another.
@@ -273,20 +273,20 @@ impl Screen {
     }
 
     /// Looks into the next cluster but so many, in a circle.
-    fn switch(&mut self, by: usize) -> Act {
+    fn switch(&mut self, by: usize) -> Action {
         if self.view == View::Fleet {
-            return Act::Nothing;
+            return Action::Nothing;
         }
         let all = self.heard.clusters(self.settings.only.as_deref());
         let names: Vec<String> = all.iter().map(|own| own.name.clone()).collect();
         let current = self.cluster();
         let at = names.iter().position(|own| Some(own) == current.as_ref());
         let Some(at) = at.filter(|_| names.len() > 1) else {
-            return Act::Nothing;
+            return Action::Nothing;
         };
         let step = if by == 1 { 1 } else { names.len() - 1 };
         self.go_into(names.get((at + step) % names.len()).cloned());
-        Act::Ask
+        Action::Ask
     }
 
     /// Sorts by the next column.

@@ -3,7 +3,7 @@
 
 /// What a column asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Claim {
+pub(super) struct ColumnWidth {
     /// What it may shrink to.
     pub(super) least: usize,
     /// What it has where it is of use: columns that matter less are left out for it.
@@ -14,7 +14,7 @@ pub(super) struct Claim {
     pub(super) leaves: u8,
 }
 
-impl Claim {
+impl ColumnWidth {
     fn least(&self) -> usize {
         self.least.min(self.wanted)
     }
@@ -39,16 +39,16 @@ const CORE: u8 = 3;
 
 /// Places columns side by side, with a gap between them, on a screen of this width. The last to be
 /// left out takes what there is.
-pub(super) fn fit(claims: &[Claim], gap: usize, width: usize) -> Vec<Slot> {
-    let needed = |chosen: &[usize], each: fn(&Claim) -> usize| {
+pub(super) fn fit(claims: &[ColumnWidth], gap: usize, width: usize) -> Vec<Slot> {
+    let needed = |chosen: &[usize], each: fn(&ColumnWidth) -> usize| {
         let gaps = gap * chosen.len().saturating_sub(1);
         let all = chosen.iter().map(|own| each(&claims[*own]));
         all.sum::<usize>() + gaps
     };
     let mut chosen: Vec<usize> = (0..claims.len()).collect();
     for (core, each) in [
-        (CORE, Claim::fair as fn(&Claim) -> usize),
-        (0, Claim::least as fn(&Claim) -> usize),
+        (CORE, ColumnWidth::fair as fn(&ColumnWidth) -> usize),
+        (0, ColumnWidth::least as fn(&ColumnWidth) -> usize),
     ] {
         while chosen.len() > 1 && needed(&chosen, each) > width {
             let leaves = |place: &usize| (claims[chosen[*place]].leaves, *place);
@@ -62,7 +62,7 @@ pub(super) fn fit(claims: &[Claim], gap: usize, width: usize) -> Vec<Slot> {
     let widths = widths(
         claims,
         &chosen,
-        width.saturating_sub(needed(&chosen, Claim::least)),
+        width.saturating_sub(needed(&chosen, ColumnWidth::least)),
     );
     let mut at = 0;
     let slots = chosen.into_iter().zip(widths).map(|(column, wanted)| {
@@ -79,13 +79,13 @@ pub(super) fn fit(claims: &[Claim], gap: usize, width: usize) -> Vec<Slot> {
 
 /// The widths of columns that have so much more together than they need: each first what is fair,
 /// then what it wants, those that matter most before the others.
-fn widths(claims: &[Claim], chosen: &[usize], mut left: usize) -> Vec<usize> {
+fn widths(claims: &[ColumnWidth], chosen: &[usize], mut left: usize) -> Vec<usize> {
     let mut widths: Vec<usize> = chosen.iter().map(|own| claims[*own].least()).collect();
     let mut order: Vec<usize> = (0..chosen.len()).collect();
     order.sort_by_key(|place| claims[chosen[*place]].leaves);
     for each in [
-        Claim::fair as fn(&Claim) -> usize,
-        (|own| own.wanted) as fn(&Claim) -> usize,
+        ColumnWidth::fair as fn(&ColumnWidth) -> usize,
+        (|own| own.wanted) as fn(&ColumnWidth) -> usize,
     ] {
         for place in &order {
             let wanted = each(&claims[chosen[*place]]);
@@ -99,15 +99,15 @@ fn widths(claims: &[Claim], chosen: &[usize], mut left: usize) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Claim, fit};
+    use super::{ColumnWidth, fit};
 
     /// What a column may shrink to, has in fairness and wants, and how soon it is left out.
     type Told = (usize, usize, usize, u8);
 
     fn check(claims: &[Told], width: usize, expect: &[(usize, usize, usize)]) {
-        let claims: Vec<Claim> = claims
+        let claims: Vec<ColumnWidth> = claims
             .iter()
-            .map(|(least, fair, wanted, leaves)| Claim {
+            .map(|(least, fair, wanted, leaves)| ColumnWidth {
                 least: *least,
                 fair: *fair,
                 wanted: *wanted,

@@ -3,27 +3,27 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::runtime::control::inventory::{Question, ToldInventory};
-use crate::runtime::control::{Told, ToldCluster};
+use crate::runtime::control::inventory::{InventoryRequest, ToldInventory};
+use crate::runtime::control::{ClusterStatusResponse, StatusResponse};
 
 /// What is asked: how all clusters are doing, or what is in one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Asking {
+pub(super) enum DaemonRequest {
     Fleet,
-    Inside(Question),
+    Inside(InventoryRequest),
 }
 
 /// What is answered.
 #[derive(Debug)]
-pub(super) enum Answer {
-    Fleet(Told),
+pub(super) enum DaemonResponse {
+    Fleet(StatusResponse),
     Inside(Box<ToldInventory>),
 }
 
 /// What was last heard.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
-    fleet: Option<Told>,
+pub(super) struct DaemonData {
+    fleet: Option<StatusResponse>,
     inside: Option<Box<ToldInventory>>,
     /// When there was an answer.
     answered: Option<Timestamp>,
@@ -31,12 +31,12 @@ pub(super) struct Heard {
     pub(super) fault: Option<String>,
 }
 
-impl Heard {
+impl DaemonData {
     /// Takes in an answer, or why there was none.
-    pub(super) fn take(&mut self, answer: Result<Answer, String>, now: Timestamp) {
+    pub(super) fn take(&mut self, answer: Result<DaemonResponse, String>, now: Timestamp) {
         match answer {
-            Ok(Answer::Fleet(told)) => self.fleet = Some(told),
-            Ok(Answer::Inside(told)) => self.inside = Some(told),
+            Ok(DaemonResponse::Fleet(told)) => self.fleet = Some(told),
+            Ok(DaemonResponse::Inside(told)) => self.inside = Some(told),
             Err(why) => {
                 self.fault = Some(why);
                 return;
@@ -47,10 +47,10 @@ impl Heard {
     }
 
     /// The clusters, by name; of one only where only that is looked at.
-    pub(super) fn clusters(&self, only: Option<&str>) -> Vec<&ToldCluster> {
+    pub(super) fn clusters(&self, only: Option<&str>) -> Vec<&ClusterStatusResponse> {
         let all = self.fleet.iter().flat_map(|own| &own.clusters);
         let wanted = all.filter(|own| only.is_none_or(|name| own.name == name));
-        let mut all: Vec<&ToldCluster> = wanted.collect();
+        let mut all: Vec<&ClusterStatusResponse> = wanted.collect();
         all.sort_by(|one, other| one.name.cmp(&other.name));
         all
     }

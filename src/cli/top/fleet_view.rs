@@ -1,16 +1,16 @@
 //! The view of the fleet: one row a cluster.
 //! It must not know how it is drawn.
 
-use super::daemon_data::Heard;
-use super::table::{Cell, Column, Row, Sheet, Tone};
-use crate::engine::views::status::Status;
-use crate::runtime::cluster_handle::Standing;
-use crate::runtime::control::ToldCluster;
+use super::daemon_data::DaemonData;
+use super::table::{Cell, CellStyle, Column, Table, TableRow};
+use crate::engine::views::status::ClusterStatus;
+use crate::runtime::cluster_handle::ClusterHealth;
+use crate::runtime::control::ClusterStatusResponse;
 
 /// What a cluster is told by, in columns.
-pub(super) fn sheet(heard: &Heard, only: Option<&str>) -> Sheet {
+pub(super) fn sheet(heard: &DaemonData, only: Option<&str>) -> Table {
     let clusters = heard.clusters(only);
-    Sheet {
+    Table {
         columns: vec![
             Column::new("cluster", "CLUSTER", (8, 12), 0),
             Column::new("mode", "MODE", (7, 7), 4),
@@ -36,26 +36,26 @@ pub(super) fn sheet(heard: &Heard, only: Option<&str>) -> Sheet {
     clippy::cast_precision_loss,
     reason = "no cluster has 2^52 of anything"
 )]
-fn row(own: &ToldCluster) -> Row {
+fn row(own: &ClusterStatusResponse) -> TableRow {
     let status = own.status.as_ref();
-    let count = |of: fn(&Status) -> usize, tone: Tone| match status.map(of) {
+    let count = |of: fn(&ClusterStatus) -> usize, tone: CellStyle| match status.map(of) {
         Some(0) => Cell::ranked("0", 0.0),
         Some(own) => Cell::ranked(&own.to_string(), own as f64).toned(tone),
         None => Cell::maybe(None),
     };
     let (health, tone) = health(own);
     let price = status.map(|own| own.cost_per_hour);
-    Row {
+    TableRow {
         key: own.name.clone(),
         cells: vec![
             Cell::text(&own.name),
             Cell::maybe(status.map(|own| own.mode.as_str())),
             leader(own),
             Cell::text(health).toned(tone),
-            count(|own| own.nodes, Tone::Plain),
-            count(|own| own.unready_nodes, Tone::Warns),
-            count(|own| own.waiting_pods, Tone::Plain),
-            count(|own| own.unplaced_pods, Tone::Bad),
+            count(|own| own.nodes, CellStyle::Plain),
+            count(|own| own.unready_nodes, CellStyle::Warns),
+            count(|own| own.waiting_pods, CellStyle::Plain),
+            count(|own| own.unplaced_pods, CellStyle::Bad),
             match price {
                 Some(own) => Cell::ranked(&format!("{own:.2}"), own),
                 None => Cell::maybe(None),
@@ -66,36 +66,36 @@ fn row(own: &ToldCluster) -> Row {
 }
 
 /// Nobody need lead a cluster to look at it.
-fn leader(own: &ToldCluster) -> Cell {
+fn leader(own: &ClusterStatusResponse) -> Cell {
     let mode = own.status.as_ref().map(|own| own.mode.as_str());
     match (mode, &own.led_by) {
         (Some("observe"), _) => Cell::text("nobody").faint(),
         (Some(_), _) => Cell::text("this host"),
-        (None, Some(_)) if own.standing == Standing::Standby.as_str() => Cell::text("another"),
+        (None, Some(_)) if own.standing == ClusterHealth::Standby.as_str() => Cell::text("another"),
         (None, _) => Cell::maybe(None),
     }
 }
 
-fn health(own: &ToldCluster) -> (&str, Tone) {
+fn health(own: &ClusterStatusResponse) -> (&str, CellStyle) {
     let status = own.status.as_ref();
     if let Some(status) = status.filter(|_| own.is_well) {
         if status.paused.is_some() {
-            return ("paused", Tone::Warns);
+            return ("paused", CellStyle::Warns);
         }
         if status.unaccepted.is_some() || status.held_ends.is_some() {
-            return ("held back", Tone::Warns);
+            return ("held back", CellStyle::Warns);
         }
     }
     let held = status.is_some_and(|own| own.held_by.is_some());
     match (own.is_well, held) {
-        (true, _) => (&own.standing, Tone::Good),
-        (false, true) if own.standing == "ready" => ("held", Tone::Bad),
-        (false, _) => (&own.standing, Tone::Bad),
+        (true, _) => (&own.standing, CellStyle::Good),
+        (false, true) if own.standing == "ready" => ("held", CellStyle::Bad),
+        (false, _) => (&own.standing, CellStyle::Bad),
     }
 }
 
 /// What a word does not say.
-fn detail(own: &ToldCluster) -> String {
+fn detail(own: &ClusterStatusResponse) -> String {
     let mut all: Vec<String> = own.led_by.iter().cloned().collect();
     if let Some(status) = &own.status {
         let held = status.held_by.iter();

@@ -4,8 +4,8 @@
 use jiff::Timestamp;
 
 use super::format;
-use super::table::{Cell, Column, Row, Sheet, Tone};
-use crate::runtime::control::inventory::{Question, ToldInventory, ToldNode};
+use super::table::{Cell, CellStyle, Column, Table, TableRow};
+use crate::runtime::control::inventory::{InventoryRequest, NodeDto, ToldInventory};
 
 /// The names of the columns that are always there, as they are sorted by.
 const NAMED: [&str; 9] = [
@@ -13,14 +13,18 @@ const NAMED: [&str; 9] = [
 ];
 
 /// The keys by which nodes can be sorted, where this is asked of them.
-pub(super) fn keys(asked: &Question) -> Vec<String> {
+pub(super) fn keys(asked: &InventoryRequest) -> Vec<String> {
     let named = NAMED.iter().map(|own| (*own).to_owned());
     let asked = asked.resources.iter().chain(&asked.labels).cloned();
     named.chain(asked).collect()
 }
 
 /// What nodes are told by, in columns.
-pub(super) fn sheet(told: Option<&ToldInventory>, asked: &Question, now: Timestamp) -> Sheet {
+pub(super) fn sheet(
+    told: Option<&ToldInventory>,
+    asked: &InventoryRequest,
+    now: Timestamp,
+) -> Table {
     let mut columns = vec![
         Column::new("name", "NAME", (8, 19), 0),
         Column::new("pool", "POOL", (5, 10), 7),
@@ -42,7 +46,7 @@ pub(super) fn sheet(told: Option<&ToldInventory>, asked: &Question, now: Timesta
     columns.push(Column::new("why", "WHY", (12, 24), 11));
     let holds = told.and_then(|own| own.holds.as_ref());
     let nodes = holds.iter().flat_map(|own| &own.nodes);
-    Sheet {
+    Table {
         columns,
         rows: nodes.map(|own| row(own, now)).collect(),
         more: holds.map_or(0, |own| own.more_nodes),
@@ -66,7 +70,7 @@ pub(super) fn empty(told: Option<&ToldInventory>, none: &str) -> String {
     clippy::cast_precision_loss,
     reason = "neither times nor pods are as many"
 )]
-fn row(own: &ToldNode, now: Timestamp) -> Row {
+fn row(own: &NodeDto, now: Timestamp) -> TableRow {
     let mut cells = vec![
         Cell::text(&own.name),
         Cell::maybe(own.pool.as_deref()),
@@ -94,17 +98,17 @@ fn row(own: &ToldNode, now: Timestamp) -> Row {
         Some(why) => format!("{}: {}; {why}", own.name, own.state),
         None => format!("{}: {}", own.name, own.state),
     };
-    Row {
+    TableRow {
         key: own.name.clone(),
         cells,
         detail,
     }
 }
 
-fn tone(own: &ToldNode) -> Tone {
+fn tone(own: &NodeDto) -> CellStyle {
     match own.state.as_str() {
-        _ if own.is_well => Tone::Good,
-        "not ready" => Tone::Bad,
-        _ => Tone::Warns,
+        _ if own.is_well => CellStyle::Good,
+        "not ready" => CellStyle::Bad,
+        _ => CellStyle::Warns,
     }
 }

@@ -5,14 +5,14 @@ use jiff::Timestamp;
 
 use super::format;
 use super::nodes_view::empty;
-use super::table::{Cell, Column, Row, Sheet, Tone};
+use super::table::{Cell, CellStyle, Column, Table, TableRow};
 use crate::runtime::control::inventory::{ToldInventory, ToldPod};
 
 /// What pods are told by, in columns.
-pub(super) fn sheet(told: Option<&ToldInventory>, now: Timestamp) -> Sheet {
+pub(super) fn sheet(told: Option<&ToldInventory>, now: Timestamp) -> Table {
     let holds = told.and_then(|own| own.holds.as_ref());
     let pods = holds.iter().flat_map(|own| &own.pods);
-    Sheet {
+    Table {
         columns: vec![
             Column::new("pod", "POD", (12, 20), 0),
             Column::new("waiting", "WAITING", (7, 7), 1).right(),
@@ -28,13 +28,13 @@ pub(super) fn sheet(told: Option<&ToldInventory>, now: Timestamp) -> Sheet {
     clippy::cast_precision_loss,
     reason = "no time is as many seconds away"
 )]
-fn row(own: &ToldPod, now: Timestamp) -> Row {
+fn row(own: &ToldPod, now: Timestamp) -> TableRow {
     let tone = if own.is_unplaced {
-        Tone::Bad
+        CellStyle::Bad
     } else {
-        Tone::Plain
+        CellStyle::Plain
     };
-    Row {
+    TableRow {
         key: own.name.clone(),
         cells: vec![
             Cell::text(&own.name),

@@ -6,10 +6,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
-use super::app::{Screen, View};
-use super::column_layout::{Claim, Slot, fit};
+use super::app::{App, View};
+use super::column_layout::{ColumnWidth, Slot, fit};
 use super::format;
-use super::table::{Cell, Sheet, Tone, width};
+use super::table::{Cell, CellStyle, Table, width};
 use crate::host::text::bounded;
 
 /// Between two parts of a line.
@@ -37,7 +37,7 @@ const HELP: [&str; 9] = [
 
 /// Which lines there are on a screen of a height.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Plan {
+struct Layout {
     has_tabs: bool,
     has_titles: bool,
     has_help: bool,
@@ -45,7 +45,7 @@ struct Plan {
     details: u16,
 }
 
-impl Plan {
+impl Layout {
     /// The head is always there, then one row, then what explains it.
     fn new(height: u16) -> Self {
         let (has_help, has_tabs, has_titles) = (height >= 3, height >= 4, height >= 5);
@@ -69,19 +69,19 @@ impl Plan {
 
 /// How many rows of a table have room on a screen of this height.
 pub(super) fn rows(height: u16) -> usize {
-    usize::from(Plan::new(height).rows)
+    usize::from(Layout::new(height).rows)
 }
 
 /// Draws it all.
-pub(super) fn draw(screen: &Screen, area: Rect, buffer: &mut Buffer, now: Timestamp) {
+pub(super) fn draw(screen: &App, area: Rect, buffer: &mut Buffer, now: Timestamp) {
     let area = area.intersection(buffer.area);
     if area.is_empty() {
         return;
     }
-    let plan = Plan::new(area.height);
+    let plan = Layout::new(area.height);
     let sheet = screen.sheet(now);
     let place = screen.place(&sheet);
-    let mut paper = Paper {
+    let mut paper = LineWriter {
         buffer,
         area,
         has_colour: screen.settings.has_colour,
@@ -96,30 +96,30 @@ pub(super) fn draw(screen: &Screen, area: Rect, buffer: &mut Buffer, now: Timest
         details(&mut paper, screen, &sheet, (place, plan.details));
     }
     if plan.has_help {
-        let help = HELP.map(|own| (own.to_owned(), Tone::Faint));
+        let help = HELP.map(|own| (own.to_owned(), CellStyle::Faint));
         paper.parts(&help);
     }
 }
 
 /// Where lines are written, one below the other.
-struct Paper<'b> {
+struct LineWriter<'b> {
     buffer: &'b mut Buffer,
     area: Rect,
     has_colour: bool,
     line: u16,
 }
 
-impl Paper<'_> {
-    fn style(&self, tone: Tone) -> Style {
+impl LineWriter<'_> {
+    fn style(&self, tone: CellStyle) -> Style {
         let style = Style::new();
         match tone {
-            Tone::Plain => style,
-            Tone::Bad if !self.has_colour => style.add_modifier(Modifier::BOLD),
+            CellStyle::Plain => style,
+            CellStyle::Bad if !self.has_colour => style.add_modifier(Modifier::BOLD),
             _ if !self.has_colour => style,
-            Tone::Good => style.fg(Color::Green),
-            Tone::Warns => style.fg(Color::Yellow),
-            Tone::Bad => style.fg(Color::Red).add_modifier(Modifier::BOLD),
-            Tone::Faint => style.fg(Color::DarkGray),
+            CellStyle::Good => style.fg(Color::Green),
+            CellStyle::Warns => style.fg(Color::Yellow),
+            CellStyle::Bad => style.fg(Color::Red).add_modifier(Modifier::BOLD),
+            CellStyle::Faint => style.fg(Color::DarkGray),
         }
     }
 
@@ -145,7 +145,7 @@ impl Paper<'_> {
 
     /// Writes as many parts as have room, and goes on to the next line. Of the first there is as
     /// much as fits.
-    fn parts(&mut self, parts: &[(String, Tone)]) {
+    fn parts(&mut self, parts: &[(String, CellStyle)]) {
         let mut at = 0;
         for (index, (text, tone)) in parts.iter().enumerate() {
             let own = width(text);
@@ -160,17 +160,17 @@ impl Paper<'_> {
 }
 
 /// What is to be known at once. What is wrong comes first.
-fn head(screen: &Screen, now: Timestamp) -> Vec<(String, Tone)> {
+fn head(screen: &App, now: Timestamp) -> Vec<(String, CellStyle)> {
     let mut parts = Vec::new();
     let late = screen.settings.interval.checked_mul(LATE);
     let late = late.unwrap_or(LATE_LEAST).max(LATE_LEAST);
     let silence = screen.heard.silence(late, now);
     if let Some(silence) = silence.filter(|_| !screen.is_paused) {
         let text = format!("no answer for {}", format::span(silence));
-        parts.push((text, Tone::Bad));
+        parts.push((text, CellStyle::Bad));
     }
     if screen.is_paused {
-        parts.push(("paused".to_owned(), Tone::Warns));
+        parts.push(("paused".to_owned(), CellStyle::Warns));
     }
     match (screen.view, screen.cluster()) {
         (View::Fleet, _) | (_, None) => head_of_fleet(screen, &mut parts),
@@ -179,7 +179,7 @@ fn head(screen: &Screen, now: Timestamp) -> Vec<(String, Tone)> {
     parts
 }
 
-fn head_of_fleet(screen: &Screen, parts: &mut Vec<(String, Tone)>) {
+fn head_of_fleet(screen: &App, parts: &mut Vec<(String, CellStyle)>) {
     let all = screen.heard.clusters(screen.settings.only.as_deref());
     let told: Vec<_> = all.iter().filter_map(|own| own.status.as_ref()).collect();
     let unwell = all.iter().filter(|own| !own.is_well).count();
@@ -189,58 +189,65 @@ fn head_of_fleet(screen: &Screen, parts: &mut Vec<(String, Tone)>) {
     });
     // A sum of nothing would be -0.0.
     let cost = told.iter().fold(0.0, |sum, own| sum + own.cost_per_hour);
-    let unwell_tone = if unwell > 0 { Tone::Bad } else { Tone::Good };
+    let unwell_tone = if unwell > 0 {
+        CellStyle::Bad
+    } else {
+        CellStyle::Good
+    };
     parts.extend([
-        (format::some(all.len(), "cluster"), Tone::Plain),
+        (format::some(all.len(), "cluster"), CellStyle::Plain),
         (format!("{unwell} not well"), unwell_tone),
-        (format::some(nodes, "node"), Tone::Plain),
-        (format!("${cost:.2}/h"), Tone::Plain),
-        (pending(waiting), Tone::Plain),
+        (format::some(nodes, "node"), CellStyle::Plain),
+        (format!("${cost:.2}/h"), CellStyle::Plain),
+        (pending(waiting), CellStyle::Plain),
     ]);
     if unplaced > 0 {
-        parts.push((format!("{unplaced} find no place"), Tone::Bad));
+        parts.push((format!("{unplaced} find no place"), CellStyle::Bad));
     }
     let version = screen.heard.version();
-    parts.push((format!("outrigger {}", bounded(version)), Tone::Faint));
+    parts.push((format!("outrigger {}", bounded(version)), CellStyle::Faint));
 }
 
 fn pending(pods: usize) -> String {
     format!("{} pending", format::some(pods, "pod"))
 }
 
-fn head_of_cluster(screen: &Screen, cluster: &str, parts: &mut Vec<(String, Tone)>) {
-    parts.push((bounded(cluster), Tone::Plain));
+fn head_of_cluster(screen: &App, cluster: &str, parts: &mut Vec<(String, CellStyle)>) {
+    parts.push((bounded(cluster), CellStyle::Plain));
     let Some(told) = screen.heard.inside(cluster) else {
         return;
     };
     let Some(holds) = &told.holds else {
-        parts.push((bounded(&told.standing), Tone::Warns));
+        parts.push((bounded(&told.standing), CellStyle::Warns));
         return;
     };
     let nodes = holds.nodes.len() + holds.more_nodes;
     let waiting = holds.pods.len() + holds.more_pods;
     let (hour, month) = (holds.usd_per_h, holds.usd_per_h * 730.0);
     parts.extend([
-        (format::some(nodes, "node"), Tone::Plain),
-        (format!("${hour:.2}/h"), Tone::Plain),
-        (pending(waiting), Tone::Plain),
+        (format::some(nodes, "node"), CellStyle::Plain),
+        (format!("${hour:.2}/h"), CellStyle::Plain),
+        (pending(waiting), CellStyle::Plain),
     ]);
     for (name, own) in screen.settings.resources.iter().zip(&holds.amounts) {
         let amount = |value| format::amount(name, value);
         let share = format::share(*own).unwrap_or(0.0) * 100.0;
         let (taken, there) = (amount(own.taken), amount(own.there));
         let title = format::title(name).to_lowercase();
-        parts.push((format!("{title} {taken}/{there} {share:.0}%"), Tone::Plain));
+        parts.push((
+            format!("{title} {taken}/{there} {share:.0}%"),
+            CellStyle::Plain,
+        ));
     }
-    parts.push((format!("{} pods run", holds.bound_pods), Tone::Plain));
-    parts.push((format!("${month:.0}/month"), Tone::Plain));
+    parts.push((format!("{} pods run", holds.bound_pods), CellStyle::Plain));
+    parts.push((format!("${month:.0}/month"), CellStyle::Plain));
     if told.standing != "ready" {
-        parts.push((bounded(&told.standing), Tone::Warns));
+        parts.push((bounded(&told.standing), CellStyle::Warns));
     }
 }
 
 /// The views, and where one is in this. Where not all have room, the one that is looked at.
-fn tabs(paper: &mut Paper<'_>, screen: &Screen, sheet: &Sheet, place: usize) {
+fn tabs(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, place: usize) {
     let name = |view: View| format!(" {} {} ", view.index() + 1, view.as_str());
     let at = match (sheet.rows.len(), sheet.more) {
         (0, _) => String::new(),
@@ -269,18 +276,18 @@ fn tabs(paper: &mut Paper<'_>, screen: &Screen, sheet: &Sheet, place: usize) {
 }
 
 /// The table: titles, and the rows around the one that is looked at.
-fn table(paper: &mut Paper<'_>, screen: &Screen, sheet: &Sheet, (place, plan): (usize, Plan)) {
+fn table(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, (place, plan): (usize, Layout)) {
     let gap = if paper.area.width < WIDE { 1 } else { GAP };
     let columns = sheet.columns.iter().enumerate();
     let (sorted, _) = screen.order(sheet);
-    let claims = columns.map(|(index, own)| Claim {
+    let claims = columns.map(|(index, own)| ColumnWidth {
         least: own.least,
         fair: own.fair,
         // Of the order there is a sign beside the title.
         wanted: sheet.wanted(index) + usize::from(index == sorted),
         leaves: own.leaves,
     });
-    let claims: Vec<Claim> = claims.collect();
+    let claims: Vec<ColumnWidth> = claims.collect();
     let slots = fit(&claims, gap, paper.width());
     if plan.has_titles {
         titles(paper, screen, sheet, &slots);
@@ -288,7 +295,12 @@ fn table(paper: &mut Paper<'_>, screen: &Screen, sheet: &Sheet, (place, plan): (
     let end = paper.line + plan.rows;
     if sheet.rows.is_empty() {
         let room = paper.width();
-        paper.write(0, &bounded(&sheet.empty), room, paper.style(Tone::Faint));
+        paper.write(
+            0,
+            &bounded(&sheet.empty),
+            room,
+            paper.style(CellStyle::Faint),
+        );
     }
     let rows = usize::from(plan.rows);
     let first = place.saturating_sub(rows / 2);
@@ -311,7 +323,7 @@ fn table(paper: &mut Paper<'_>, screen: &Screen, sheet: &Sheet, (place, plan): (
     paper.line = end;
 }
 
-fn titles(paper: &mut Paper<'_>, screen: &Screen, sheet: &Sheet, slots: &[Slot]) {
+fn titles(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, slots: &[Slot]) {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let (sorted, is_descending) = screen.order(sheet);
     for slot in slots {
@@ -329,7 +341,7 @@ fn titles(paper: &mut Paper<'_>, screen: &Screen, sheet: &Sheet, slots: &[Slot])
     paper.line += 1;
 }
 
-fn cell(paper: &mut Paper<'_>, cell: &Cell, slot: Slot, is_right: bool) {
+fn cell(paper: &mut LineWriter<'_>, cell: &Cell, slot: Slot, is_right: bool) {
     let style = paper.style(cell.tone);
     let bar = slot.width.saturating_sub(5);
     if let Some(share) = cell.share.filter(|_| bar >= 4) {
@@ -356,16 +368,16 @@ fn filled(share: f64, steps: usize) -> String {
 }
 
 /// What went wrong, or else all that is to be said of the row that is looked at.
-fn details(paper: &mut Paper<'_>, screen: &Screen, sheet: &Sheet, (place, lines): (usize, u16)) {
+fn details(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, (place, lines): (usize, u16)) {
     let faults = [screen.heard.fault.as_deref(), screen.heard.reload_fault()];
     let (text, tone) = match (faults, sheet.rows.get(place)) {
-        ([Some(why), _], _) => (why.to_owned(), Tone::Bad),
+        ([Some(why), _], _) => (why.to_owned(), CellStyle::Bad),
         ([None, Some(why)], _) if screen.view == View::Fleet => {
-            (format!("configuration not reloaded: {why}"), Tone::Bad)
+            (format!("configuration not reloaded: {why}"), CellStyle::Bad)
         }
         (_, row) => {
             let detail = row.map_or("", |own| own.detail.as_str());
-            (detail.to_owned(), Tone::Plain)
+            (detail.to_owned(), CellStyle::Plain)
         }
     };
     let style = paper.style(tone);

@@ -9,7 +9,7 @@ use crate::host::text::bounded;
 
 /// How a text is meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Tone {
+pub(super) enum CellStyle {
     #[default]
     Plain,
     Good,
@@ -26,7 +26,7 @@ pub(super) struct Cell {
     rank: Option<f64>,
     /// The part of a bar that is full; none where it is no bar.
     pub(super) share: Option<f64>,
-    pub(super) tone: Tone,
+    pub(super) tone: CellStyle,
 }
 
 impl Cell {
@@ -61,18 +61,22 @@ impl Cell {
         };
         Self {
             share: Some(share),
-            tone: if share > 0.9 { Tone::Warns } else { Tone::Good },
+            tone: if share > 0.9 {
+                CellStyle::Warns
+            } else {
+                CellStyle::Good
+            },
             ..Self::ranked(&format!("{:.0}%", share * 100.0), share)
         }
     }
 
     /// The same, meant so.
-    pub(super) fn toned(self, tone: Tone) -> Self {
+    pub(super) fn toned(self, tone: CellStyle) -> Self {
         Self { tone, ..self }
     }
 
     pub(super) fn faint(self) -> Self {
-        self.toned(Tone::Faint)
+        self.toned(CellStyle::Faint)
     }
 
     /// The columns of the screen that it would take.
@@ -145,7 +149,7 @@ impl Column {
 
 /// One row.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Row {
+pub(super) struct TableRow {
     /// What it is found by when it is elsewhere next time.
     pub(super) key: String,
     pub(super) cells: Vec<Cell>,
@@ -155,16 +159,16 @@ pub(super) struct Row {
 
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Sheet {
+pub(super) struct Table {
     pub(super) columns: Vec<Column>,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<TableRow>,
     /// Rows that were not told.
     pub(super) more: usize,
     /// What is said where there are no rows.
     pub(super) empty: String,
 }
 
-impl Sheet {
+impl Table {
     /// The column of this name.
     pub(super) fn column(&self, key: &str) -> Option<usize> {
         self.columns.iter().position(|own| own.key == key)

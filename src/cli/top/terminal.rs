@@ -8,7 +8,7 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, read};
 use tokio::sync::mpsc;
 
-use super::app::{Key, Screen, View};
+use super::app::{App, Key, View};
 use super::render;
 use crate::host::clock;
 
@@ -24,7 +24,7 @@ impl Session {
     }
 
     /// Draws a screen, of whatever size the terminal is now.
-    pub(super) fn draw(&mut self, screen: &mut Screen) -> io::Result<()> {
+    pub(super) fn draw(&mut self, screen: &mut App) -> io::Result<()> {
         let now = clock::now();
         self.0.draw(|frame| {
             let area = frame.area();
@@ -48,7 +48,7 @@ fn give_back() {
 
 /// What is heard of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Input {
+pub(super) enum TerminalInput {
     Key(Key),
     /// It has another size.
     Resized,
@@ -56,15 +56,15 @@ pub(super) enum Input {
 
 /// Listens until nobody wants to hear more, on a thread that ends with the process. It ends by
 /// itself when the terminal is gone.
-pub(super) fn listen() -> io::Result<mpsc::Receiver<Input>> {
+pub(super) fn listen() -> io::Result<mpsc::Receiver<TerminalInput>> {
     let (inputs, heard) = mpsc::channel(KEYS);
     thread::Builder::new()
         .name("keys".to_owned())
         .spawn(move || {
             while let Ok(event) = read() {
                 let input = match event {
-                    Event::Key(own) => key(own).map(Input::Key),
-                    Event::Resize(..) => Some(Input::Resized),
+                    Event::Key(own) => key(own).map(TerminalInput::Key),
+                    Event::Resize(..) => Some(TerminalInput::Resized),
                     _ => None,
                 };
                 if let Some(input) = input

@@ -14,15 +14,17 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::Rect;
 use ratatui::style::Color;
 
-use super::app::{Act, Key, Screen, Settings, View};
-use super::daemon_data::{Answer, Asking};
+use super::app::{Action, App, Key, Settings, View};
+use super::daemon_data::{DaemonRequest, DaemonResponse};
 use super::render::{draw, rows};
 use super::{node_sort, nodes_view, terminal};
 use crate::engine::views::inventory::Amount;
-use crate::engine::views::status::{Paused, PoolStatus, Status, Unaccepted};
-use crate::runtime::activity_log::Line;
-use crate::runtime::control::inventory::{Holds, Question, ToldInventory, ToldNode, ToldPod};
-use crate::runtime::control::{Told, ToldCluster};
+use crate::engine::views::status::{ClusterStatus, Paused, PoolStatus, Unaccepted};
+use crate::runtime::activity_log::ActivityEntry;
+use crate::runtime::control::inventory::{
+    Holds, InventoryRequest, NodeDto, ToldInventory, ToldPod,
+};
+use crate::runtime::control::{ClusterStatusResponse, StatusResponse};
 use crate::text::sanitize::disturbs;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -43,8 +45,8 @@ fn settings() -> Settings {
 }
 
 /// Four clusters: one that is well, one that is not, one that is paused, one that another leads.
-fn fleet() -> Told {
-    let status = |nodes, unready_nodes, waiting_pods, unplaced_pods| Status {
+fn fleet() -> StatusResponse {
+    let status = |nodes, unready_nodes, waiting_pods, unplaced_pods| ClusterStatus {
         mode: "manage".to_owned(),
         nodes,
         unready_nodes,
@@ -58,9 +60,9 @@ fn fleet() -> Told {
             starting: 1,
             ..PoolStatus::default()
         }],
-        ..Status::default()
+        ..ClusterStatus::default()
     };
-    let cluster = |name: &str, standing: &str, is_well, status| ToldCluster {
+    let cluster = |name: &str, standing: &str, is_well, status| ClusterStatusResponse {
         name: name.to_owned(),
         standing: standing.to_owned(),
         is_well,
@@ -81,7 +83,7 @@ fn fleet() -> Told {
     });
     let mut standby = cluster("west", "on standby", true, None);
     standby.led_by = Some("host-b leads it".to_owned());
-    Told {
+    StatusResponse {
         format_version: "1.0".to_owned(),
         outrigger: "0.1.0".to_owned(),
         reload_fault: None,
@@ -95,13 +97,13 @@ fn fleet() -> Told {
 }
 
 /// A node, by its number.
-fn node(number: i64) -> ToldNode {
+fn node(number: i64) -> NodeDto {
     let taken = |there, tenths| Amount {
         taken: there * tenths / 10,
         there,
     };
     let is_large = number % 3 == 0;
-    ToldNode {
+    NodeDto {
         name: format!("ip-10-0-{}-{number}.ec2.internal", number % 4),
         pool: Some(if is_large { "batch" } else { "general" }.to_owned()),
         instance_type: Some(if is_large { "m7i.4xlarge" } else { "t4g.small" }.to_owned()),
@@ -119,8 +121,8 @@ fn node(number: i64) -> ToldNode {
 }
 
 /// A claim of which there is no node yet.
-fn coming() -> ToldNode {
-    ToldNode {
+fn coming() -> NodeDto {
+    NodeDto {
         name: "pdvyhwi7bkq3y".to_owned(),
         pool: Some("general".to_owned()),
         instance_type: Some("t4g.small".to_owned()),
@@ -129,7 +131,7 @@ fn coming() -> ToldNode {
         pods: 3,
         born: Some(ago(7)),
         state: "launching".to_owned(),
-        ..ToldNode::default()
+        ..NodeDto::default()
     }
 }
 
@@ -142,8 +144,8 @@ fn waiting(name: &str, seconds: i64, is_unplaced: bool, why: &str) -> ToldPod {
     }
 }
 
-fn happened(seconds: i64, what: &'static str, of: &str, text: &str) -> Line {
-    Line {
+fn happened(seconds: i64, what: &'static str, of: &str, text: &str) -> ActivityEntry {
+    ActivityEntry {
         at: ago(seconds),
         warns: what == "drain held",
         what: Cow::Borrowed(what),
@@ -155,7 +157,7 @@ fn happened(seconds: i64, what: &'static str, of: &str, text: &str) -> Line {
 
 /// What is in `east`.
 fn inside() -> ToldInventory {
-    let mut nodes: Vec<ToldNode> = (1..40).map(node).collect();
+    let mut nodes: Vec<NodeDto> = (1..40).map(node).collect();
     nodes[0].state = "draining: drifted".to_owned();
     nodes[0].is_well = false;
     nodes[0].why = None;
@@ -204,21 +206,23 @@ fn inside() -> ToldInventory {
 }
 
 /// A screen on which all was heard just now.
-fn screen(settings: Settings) -> Screen {
-    let mut screen = Screen::new(settings);
-    screen.heard.take(Ok(Answer::Fleet(fleet())), ago(1));
-    let told = Answer::Inside(Box::new(inside()));
+fn screen(settings: Settings) -> App {
+    let mut screen = App::new(settings);
+    screen
+        .heard
+        .take(Ok(DaemonResponse::Fleet(fleet())), ago(1));
+    let told = DaemonResponse::Inside(Box::new(inside()));
     screen.heard.take(Ok(told), ago(1));
     screen
 }
 
 /// Presses keys, and returns what the last of them asks for.
-fn press(screen: &mut Screen, keys: &[Key]) -> Act {
-    let none = Act::Nothing;
+fn press(screen: &mut App, keys: &[Key]) -> Action {
+    let none = Action::Nothing;
     keys.iter().fold(none, |_, key| screen.press(*key, NOW))
 }
 
-fn drawn(screen: &mut Screen, (columns, lines): (u16, u16)) -> String {
+fn drawn(screen: &mut App, (columns, lines): (u16, u16)) -> String {
     let mut terminal = Terminal::new(TestBackend::new(columns, lines)).expect("no fault");
     let drawn = terminal.draw(|frame| {
         screen.resize(rows(lines));
@@ -230,7 +234,7 @@ fn drawn(screen: &mut Screen, (columns, lines): (u16, u16)) -> String {
 
 const SIZES: [(u16, u16); 4] = [(120, 30), (80, 24), (40, 10), (20, 5)];
 
-fn snapshot(name: &str, screen: &mut Screen, size: (u16, u16)) {
+fn snapshot(name: &str, screen: &mut App, size: (u16, u16)) {
     let told = drawn(screen, size);
     let (columns, lines) = size;
     with_settings!({
@@ -263,7 +267,7 @@ fn a_daemon_that_is_gone_is_told_of_with_the_time_since() {
     for size in [(80, 24), (20, 5), (20, 1)] {
         snapshot("gone", &mut screen, size);
     }
-    let told = Answer::Inside(Box::new(inside()));
+    let told = DaemonResponse::Inside(Box::new(inside()));
     screen.heard.take(Ok(told), NOW);
     let shown = drawn(&mut screen, (80, 24));
     assert!(!shown.contains("no answer"), "{shown}");
@@ -271,16 +275,18 @@ fn a_daemon_that_is_gone_is_told_of_with_the_time_since() {
 
 #[test]
 fn an_answer_that_is_late_is_told_of_unless_one_has_paused() {
-    let mut screen = Screen::new(settings());
-    screen.heard.take(Ok(Answer::Fleet(fleet())), ago(90));
+    let mut screen = App::new(settings());
+    screen
+        .heard
+        .take(Ok(DaemonResponse::Fleet(fleet())), ago(90));
     assert!(drawn(&mut screen, (80, 24)).contains("no answer for 1m30s"));
-    assert_eq!(press(&mut screen, &[Key::Pause]), Act::Nothing);
+    assert_eq!(press(&mut screen, &[Key::Pause]), Action::Nothing);
     let shown = drawn(&mut screen, (80, 24));
     assert!(
         shown.contains("paused") && !shown.contains("no answer"),
         "{shown}"
     );
-    assert_eq!(press(&mut screen, &[Key::Pause]), Act::Ask);
+    assert_eq!(press(&mut screen, &[Key::Pause]), Action::Ask);
 }
 
 #[test]
@@ -306,17 +312,17 @@ fn nothing_is_coloured_where_nobody_wants_it() {
 #[test]
 fn keys_change_the_view_and_what_is_asked() {
     let mut screen = screen(settings());
-    assert_eq!(screen.asking(), Asking::Fleet);
-    assert_eq!(press(&mut screen, &[Key::NextView]), Act::Ask);
+    assert_eq!(screen.asking(), DaemonRequest::Fleet);
+    assert_eq!(press(&mut screen, &[Key::NextView]), Action::Ask);
     let of = |cluster: &str| {
-        Asking::Inside(Question {
+        DaemonRequest::Inside(InventoryRequest {
             cluster: cluster.to_owned(),
             labels: settings().labels,
             resources: settings().resources,
         })
     };
     assert_eq!(screen.asking(), of("east"));
-    assert_eq!(press(&mut screen, &[Key::NextCluster]), Act::Ask);
+    assert_eq!(press(&mut screen, &[Key::NextCluster]), Action::Ask);
     assert_eq!(screen.asking(), of("north"));
     assert!(drawn(&mut screen, (80, 24)).contains("the daemon is being asked"));
     press(&mut screen, &[Key::PreviousCluster, Key::PreviousCluster]);
@@ -326,8 +332,11 @@ fn keys_change_the_view_and_what_is_asked() {
         &[Key::PreviousView, Key::Down, Key::Down, Key::Open],
     );
     assert_eq!((screen.view, screen.asking()), (View::Nodes, of("south")));
-    assert_eq!(press(&mut screen, &[Key::View(View::Nodes)]), Act::Nothing);
-    assert_eq!(press(&mut screen, &[Key::Quit]), Act::Quit);
+    assert_eq!(
+        press(&mut screen, &[Key::View(View::Nodes)]),
+        Action::Nothing
+    );
+    assert_eq!(press(&mut screen, &[Key::Quit]), Action::Quit);
 }
 
 #[test]
@@ -335,7 +344,7 @@ fn rows_are_scrolled_and_found_again_when_they_have_moved() {
     let mut screen = screen(settings());
     press(&mut screen, &[Key::View(View::Nodes)]);
     screen.resize(10);
-    let chosen = |screen: &Screen| {
+    let chosen = |screen: &App| {
         let sheet = screen.sheet(NOW);
         sheet.rows[screen.place(&sheet)].key.clone()
     };
@@ -353,7 +362,9 @@ fn rows_are_scrolled_and_found_again_when_they_have_moved() {
     if let Some(holds) = &mut fewer.holds {
         holds.nodes.truncate(2);
     }
-    screen.heard.take(Ok(Answer::Inside(Box::new(fewer))), NOW);
+    screen
+        .heard
+        .take(Ok(DaemonResponse::Inside(Box::new(fewer))), NOW);
     assert_eq!(screen.place(&screen.sheet(NOW)), 1);
     press(&mut screen, &[Key::First]);
     assert_eq!(screen.place(&screen.sheet(NOW)), 0);
@@ -361,10 +372,10 @@ fn rows_are_scrolled_and_found_again_when_they_have_moved() {
 
 #[test]
 fn nodes_are_sorted_as_is_asked_for() {
-    let question = Question {
+    let question = InventoryRequest {
         labels: vec!["team".to_owned()],
         resources: vec!["cpu".to_owned()],
-        ..Question::default()
+        ..InventoryRequest::default()
     };
     let keys = nodes_view::keys(&question);
     let check = |text: &str, expect: Option<(&str, bool)>| {
@@ -414,7 +425,9 @@ fn names_cannot_disturb_a_terminal() {
         holds.nodes[0].name = "a\u{1b}[2J\u{202e}b\nc".to_owned();
     }
     let mut screen = screen(settings());
-    screen.heard.take(Ok(Answer::Inside(Box::new(told))), NOW);
+    screen
+        .heard
+        .take(Ok(DaemonResponse::Inside(Box::new(told))), NOW);
     press(&mut screen, &[Key::View(View::Nodes)]);
     let shown = drawn(&mut screen, (120, 30));
     assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{shown}");
@@ -471,13 +484,13 @@ fn odd(text: &str, number: i64) -> ToldInventory {
         taken: number,
         there: number.wrapping_mul(7),
     };
-    let node = ToldNode {
+    let node = NodeDto {
         name: text.to_owned(),
         zone: Some(text.to_owned()),
         amounts: vec![amount; 3],
         born: at,
         state: text.to_owned(),
-        ..ToldNode::default()
+        ..NodeDto::default()
     };
     let pod = ToldPod {
         name: text.to_owned(),
@@ -485,7 +498,7 @@ fn odd(text: &str, number: i64) -> ToldInventory {
         why: text.to_owned(),
         ..ToldPod::default()
     };
-    let line = Line {
+    let line = ActivityEntry {
         at: at.unwrap_or(NOW),
         warns: true,
         what: Cow::Owned(text.to_owned()),
@@ -513,7 +526,7 @@ proptest! {
         text in any::<String>(),
         number in any::<i64>(),
     ) {
-        let mut screen = Screen::new(settings());
+        let mut screen = App::new(settings());
         for (what, columns, lines) in steps {
             match KEYS.get(what) {
                 Some(key) => {
@@ -521,9 +534,9 @@ proptest! {
                 }
                 None => {
                     let answer = match what - KEYS.len() {
-                        0 => Ok(Answer::Fleet(fleet())),
-                        1 => Ok(Answer::Inside(Box::new(inside()))),
-                        2 => Ok(Answer::Inside(Box::new(odd(&text, number)))),
+                        0 => Ok(DaemonResponse::Fleet(fleet())),
+                        1 => Ok(DaemonResponse::Inside(Box::new(inside()))),
+                        2 => Ok(DaemonResponse::Inside(Box::new(odd(&text, number)))),
                         _ => Err(text.clone()),
                     };
                     screen.heard.take(answer, NOW);

@@ -7,7 +7,7 @@
 use hcl::Value;
 use serde_json::Value as Json;
 
-use super::Fault;
+use super::ConversionError;
 use super::threshold::threshold;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::syntax::PathStep;
@@ -17,7 +17,7 @@ use crate::model::quantity::parse_milli;
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug)]
-enum Shape {
+enum FieldShape {
     Flag,
     Whole,
     Number,
@@ -28,22 +28,22 @@ enum Shape {
     Quantity,
     /// A text or a number.
     Either,
-    List(&'static Shape),
-    Map(&'static Shape),
+    List(&'static FieldShape),
+    Map(&'static FieldShape),
     /// A map from signals to thresholds.
     Signals,
     Fields(Fields),
 }
 
 /// Names of fields by their shape.
-type Fields = &'static [(Shape, &'static [&'static str])];
+type Fields = &'static [(FieldShape, &'static [&'static str])];
 
-const TEXTS: Shape = Shape::List(&Shape::Text);
-const TEXT_BY_TEXT: Shape = Shape::Map(&Shape::Text);
+const TEXTS: FieldShape = FieldShape::List(&FieldShape::Text);
+const TEXT_BY_TEXT: FieldShape = FieldShape::Map(&FieldShape::Text);
 
 static FIELDS: Fields = &[
     (
-        Shape::Flag,
+        FieldShape::Flag,
         &[
             "cgroupsPerQOS",
             "enableContentionProfiling",
@@ -70,7 +70,7 @@ static FIELDS: Fields = &[
         ],
     ),
     (
-        Shape::Whole,
+        FieldShape::Whole,
         &[
             "containerLogMaxFiles",
             "containerLogMaxWorkers",
@@ -93,9 +93,9 @@ static FIELDS: Fields = &[
             "registryPullQPS",
         ],
     ),
-    (Shape::Number, &["memoryThrottlingFactor"]),
+    (FieldShape::Number, &["memoryThrottlingFactor"]),
     (
-        Shape::Text,
+        FieldShape::Text,
         &[
             "address",
             "cgroupDriver",
@@ -132,7 +132,7 @@ static FIELDS: Fields = &[
         ],
     ),
     (
-        Shape::Duration,
+        FieldShape::Duration,
         &[
             "containerLogMonitorInterval",
             "cpuCFSQuotaPeriod",
@@ -161,7 +161,10 @@ static FIELDS: Fields = &[
             "tlsCipherSuites",
         ],
     ),
-    (Shape::List(&Shape::Whole), &["tlsCurvePreferences"]),
+    (
+        FieldShape::List(&FieldShape::Whole),
+        &["tlsCurvePreferences"],
+    ),
     (
         TEXT_BY_TEXT,
         &[
@@ -171,41 +174,41 @@ static FIELDS: Fields = &[
             "topologyManagerPolicyOptions",
         ],
     ),
-    (Shape::Map(&TEXTS), &["staticPodURLHeader"]),
-    (Shape::Map(&Shape::Flag), &["featureGates"]),
-    (Shape::Signals, &["evictionMinimumReclaim"]),
-    (Shape::Fields(AUTHENTICATION), &["authentication"]),
-    (Shape::Fields(AUTHORIZATION), &["authorization"]),
-    (Shape::Fields(LOGGING), &["logging"]),
+    (FieldShape::Map(&TEXTS), &["staticPodURLHeader"]),
+    (FieldShape::Map(&FieldShape::Flag), &["featureGates"]),
+    (FieldShape::Signals, &["evictionMinimumReclaim"]),
+    (FieldShape::Fields(AUTHENTICATION), &["authentication"]),
+    (FieldShape::Fields(AUTHORIZATION), &["authorization"]),
+    (FieldShape::Fields(LOGGING), &["logging"]),
     (
-        Shape::Fields(&[(Shape::Text, &["swapBehavior"])]),
+        FieldShape::Fields(&[(FieldShape::Text, &["swapBehavior"])]),
         &["memorySwap"],
     ),
     (
-        Shape::Fields(&[(Shape::Duration, &["maxContainerRestartPeriod"])]),
+        FieldShape::Fields(&[(FieldShape::Duration, &["maxContainerRestartPeriod"])]),
         &["crashLoopBackOff"],
     ),
     (
-        Shape::Fields(&[(Shape::Whole, &["idsPerPod"])]),
+        FieldShape::Fields(&[(FieldShape::Whole, &["idsPerPod"])]),
         &["userNamespaces"],
     ),
     (
-        Shape::Fields(&[
-            (Shape::Text, &["endpoint"]),
-            (Shape::Whole, &["samplingRatePerMillion"]),
+        FieldShape::Fields(&[
+            (FieldShape::Text, &["endpoint"]),
+            (FieldShape::Whole, &["samplingRatePerMillion"]),
         ]),
         &["tracing"],
     ),
     (
-        Shape::List(&Shape::Fields(&[
-            (Shape::Whole, &["numaNode"]),
-            (Shape::Map(&Shape::Quantity), &["limits"]),
+        FieldShape::List(&FieldShape::Fields(&[
+            (FieldShape::Whole, &["numaNode"]),
+            (FieldShape::Map(&FieldShape::Quantity), &["limits"]),
         ])),
         &["reservedMemory"],
     ),
     (
-        Shape::List(&Shape::Fields(&[(
-            Shape::Whole,
+        FieldShape::List(&FieldShape::Fields(&[(
+            FieldShape::Whole,
             &["priority", "shutdownGracePeriodSeconds"],
         )])),
         &["shutdownGracePeriodByPodPriority"],
@@ -214,27 +217,27 @@ static FIELDS: Fields = &[
 
 const AUTHENTICATION: Fields = &[
     (
-        Shape::Fields(&[(Shape::Text, &["clientCAFile"])]),
+        FieldShape::Fields(&[(FieldShape::Text, &["clientCAFile"])]),
         &["x509"],
     ),
     (
-        Shape::Fields(&[
-            (Shape::Flag, &["enabled"]),
-            (Shape::Duration, &["cacheTTL"]),
+        FieldShape::Fields(&[
+            (FieldShape::Flag, &["enabled"]),
+            (FieldShape::Duration, &["cacheTTL"]),
         ]),
         &["webhook"],
     ),
     (
-        Shape::Fields(&[(Shape::Flag, &["enabled"])]),
+        FieldShape::Fields(&[(FieldShape::Flag, &["enabled"])]),
         &["anonymous"],
     ),
 ];
 
 const AUTHORIZATION: Fields = &[
-    (Shape::Text, &["mode"]),
+    (FieldShape::Text, &["mode"]),
     (
-        Shape::Fields(&[(
-            Shape::Duration,
+        FieldShape::Fields(&[(
+            FieldShape::Duration,
             &["cacheAuthorizedTTL", "cacheUnauthorizedTTL"],
         )]),
         &["webhook"],
@@ -242,21 +245,21 @@ const AUTHORIZATION: Fields = &[
 ];
 
 const LOGGING: Fields = &[
-    (Shape::Text, &["format"]),
-    (Shape::Either, &["flushFrequency"]),
-    (Shape::Whole, &["verbosity"]),
+    (FieldShape::Text, &["format"]),
+    (FieldShape::Either, &["flushFrequency"]),
+    (FieldShape::Whole, &["verbosity"]),
     (
-        Shape::List(&Shape::Fields(&[
-            (Shape::Text, &["filePattern"]),
-            (Shape::Whole, &["verbosity"]),
+        FieldShape::List(&FieldShape::Fields(&[
+            (FieldShape::Text, &["filePattern"]),
+            (FieldShape::Whole, &["verbosity"]),
         ])),
         &["vmodule"],
     ),
     (
-        Shape::Fields(&[(
-            Shape::Fields(&[
-                (Shape::Flag, &["splitStream"]),
-                (Shape::Quantity, &["infoBufferSize"]),
+        FieldShape::Fields(&[(
+            FieldShape::Fields(&[
+                (FieldShape::Flag, &["splitStream"]),
+                (FieldShape::Quantity, &["infoBufferSize"]),
             ]),
             &["json", "text"],
         )]),
@@ -296,9 +299,9 @@ const OURS: [(&str, &str); 5] = [
 ];
 
 /// A field as JSON, or all that is wrong with it; paths start within the map of fields.
-pub(super) fn field(name: &str, value: &Value) -> Result<Json, Vec<Fault>> {
+pub(super) fn field(name: &str, value: &Value) -> Result<Json, Vec<ConversionError>> {
     let refuse = |detail: String, help: Option<String>| {
-        vec![Fault {
+        vec![ConversionError {
             path: vec![PathStep::KeyItself(name.to_owned())],
             code: ProblemCode::InvalidValue,
             detail,
@@ -325,7 +328,7 @@ fn member(
     name: &str,
     value: &Value,
     path: &mut Vec<PathStep>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Vec<ConversionError>,
 ) {
     let known = fields.iter().find(|(_, names)| names.contains(&name));
     if let Some((shape, _)) = known {
@@ -337,7 +340,7 @@ fn member(
     let names = fields.iter().flat_map(|(_, names)| names.iter().copied());
     let mut at = path.clone();
     at.push(PathStep::KeyItself(name.to_owned()));
-    faults.push(Fault {
+    faults.push(ConversionError {
         path: at,
         code: ProblemCode::UnknownArgument,
         detail: format!("The kubelet's configuration has no field {name:?} here."),
@@ -345,8 +348,14 @@ fn member(
     });
 }
 
-impl Shape {
-    fn check(self, name: &str, value: &Value, path: &mut Vec<PathStep>, faults: &mut Vec<Fault>) {
+impl FieldShape {
+    fn check(
+        self,
+        name: &str,
+        value: &Value,
+        path: &mut Vec<PathStep>,
+        faults: &mut Vec<ConversionError>,
+    ) {
         let fine = match (self, value) {
             (Self::List(inner), Value::Array(items)) => {
                 for (index, item) in items.iter().enumerate() {
@@ -386,7 +395,7 @@ impl Shape {
             _ => false,
         };
         if !fine {
-            faults.push(Fault {
+            faults.push(ConversionError {
                 path: path.clone(),
                 code: ProblemCode::WrongType,
                 detail: format!(
@@ -443,15 +452,17 @@ fn is_go_duration(text: &str) -> bool {
 mod tests {
     use hcl::{Value, value};
 
-    use super::{ARGUMENTS, FIELDS, Fields, Shape, field, is_go_duration};
-    use crate::model::node_class::kubelet::Kubelet;
+    use super::{ARGUMENTS, FIELDS, FieldShape, Fields, field, is_go_duration};
+    use crate::model::node_class::kubelet::KubeletSettings;
 
     #[test]
     fn every_field_is_known_once() {
-        assert_eq!(ARGUMENTS.map(|(field, _)| field), Kubelet::MANAGED);
+        assert_eq!(ARGUMENTS.map(|(field, _)| field), KubeletSettings::MANAGED);
         fn names(fields: Fields) -> Vec<&'static str> {
             for (shape, _) in fields {
-                if let Shape::Fields(inner) | Shape::List(Shape::Fields(inner)) = shape {
+                if let FieldShape::Fields(inner) | FieldShape::List(FieldShape::Fields(inner)) =
+                    shape
+                {
                     names(inner);
                 }
             }

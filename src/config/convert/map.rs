@@ -5,10 +5,10 @@ use hcl::{Map, Value};
 
 use super::kubelet_config::field;
 use super::threshold::threshold;
-use super::{Converter, Fault, Parsed, parse_duration};
+use super::{ConversionError, Converter, ParsedArgument, parse_duration};
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
-use crate::config::schema::Kind;
+use crate::config::schema::ArgumentType;
 use crate::config::syntax::PathStep;
 use crate::config::value::{nearest, quote, to_text};
 use crate::model::claim::TAG_VALUE_MAX;
@@ -35,27 +35,29 @@ const RESTRICTED: [(&str, &str); 7] = [
 ];
 
 impl Converter<'_> {
-    pub(super) fn map(&self, value: &Value) -> Result<Parsed, Vec<Fault>> {
+    pub(super) fn map(&self, value: &Value) -> Result<ParsedArgument, Vec<ConversionError>> {
         let Value::Object(items) = value else {
             let mut fault = self.wrong_type(value);
             fault.help = Some(format!("write {} = {{ … }}", self.name));
             return Err(vec![fault]);
         };
         Ok(match self.kind {
-            Kind::Quantities => Parsed::Quantities(self.each(items, Self::quantity)?),
-            Kind::Reserved => {
+            ArgumentType::Quantities => {
+                ParsedArgument::Quantities(self.each(items, Self::quantity)?)
+            }
+            ArgumentType::Reserved => {
                 let pairs = self.each(items, Self::reserved)?;
-                Parsed::Reserved(pairs.into_iter().collect())
+                ParsedArgument::Reserved(pairs.into_iter().collect())
             }
-            Kind::Thresholds => {
+            ArgumentType::Thresholds => {
                 let pairs = self.each(items, Self::threshold)?;
-                Parsed::Thresholds(pairs.into_iter().map(|(_, pair)| pair).collect())
+                ParsedArgument::Thresholds(pairs.into_iter().map(|(_, pair)| pair).collect())
             }
-            Kind::Periods => {
+            ArgumentType::Periods => {
                 let pairs = self.each(items, Self::period)?;
-                Parsed::Periods(pairs.into_iter().map(|(_, pair)| pair).collect())
+                ParsedArgument::Periods(pairs.into_iter().map(|(_, pair)| pair).collect())
             }
-            Kind::KubeletFields => {
+            ArgumentType::KubeletFields => {
                 let (mut fields, mut faults) = (Vec::new(), Vec::new());
                 for (key, item) in items {
                     match field(key, item) {
@@ -66,9 +68,9 @@ impl Converter<'_> {
                 if !faults.is_empty() {
                     return Err(faults);
                 }
-                Parsed::Fields(fields.into_iter().collect())
+                ParsedArgument::Fields(fields.into_iter().collect())
             }
-            Kind::Searched if items.is_empty() || items.len() > SEARCHED_MAX => {
+            ArgumentType::Searched if items.is_empty() || items.len() > SEARCHED_MAX => {
                 let mut fault = self.fault(ProblemCode::OutOfRange, value);
                 fault.detail = format!(
                     "{:?} names {} tags: there are 1 to {SEARCHED_MAX}.",
@@ -77,9 +79,9 @@ impl Converter<'_> {
                 );
                 return Err(vec![fault]);
             }
-            Kind::Searched => Parsed::Map(self.each(items, Self::searched)?),
-            Kind::Tags => Parsed::Map(self.each(items, Self::tag)?),
-            _ => Parsed::Map(self.each(items, Self::label)?),
+            ArgumentType::Searched => ParsedArgument::Map(self.each(items, Self::searched)?),
+            ArgumentType::Tags => ParsedArgument::Map(self.each(items, Self::tag)?),
+            _ => ParsedArgument::Map(self.each(items, Self::label)?),
         })
     }
 
@@ -87,8 +89,8 @@ impl Converter<'_> {
     fn each<T>(
         &self,
         items: &Map<String, Value>,
-        convert: impl Fn(&Self, &str, &Value) -> Result<T, Fault>,
-    ) -> Result<Vec<(String, T)>, Vec<Fault>> {
+        convert: impl Fn(&Self, &str, &Value) -> Result<T, ConversionError>,
+    ) -> Result<Vec<(String, T)>, Vec<ConversionError>> {
         let (mut all, mut faults) = (Vec::new(), Vec::new());
         for (key, item) in items {
             match convert(self, key, item) {
@@ -108,7 +110,7 @@ impl Converter<'_> {
         }
     }
 
-    fn element(&self, key: &str, item: &Value) -> Result<String, Fault> {
+    fn element(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
         to_text(item).ok_or_else(|| {
             let mut fault = self.wrong_type(item);
             fault.detail = format!("{key:?} should be a text, and is {}.", quote(item));
@@ -117,17 +119,17 @@ impl Converter<'_> {
     }
 
     /// A fault of a key.
-    fn bad_key(&self, code: ProblemCode, key: &str, detail: String) -> Fault {
+    fn bad_key(&self, code: ProblemCode, key: &str, detail: String) -> ConversionError {
         let path = vec![PathStep::KeyItself(key.to_owned())];
         let fault = self.fault(code, &Value::Null);
-        Fault {
+        ConversionError {
             path,
             detail,
             ..fault
         }
     }
 
-    fn label_key(&self, key: &str) -> Result<(), Fault> {
+    fn label_key(&self, key: &str) -> Result<(), ConversionError> {
         let Some(why) = label_key_fault(key) else {
             return Ok(());
         };
@@ -135,10 +137,10 @@ impl Converter<'_> {
         Err(self.bad_key(ProblemCode::InvalidLabel, key, detail))
     }
 
-    fn label(&self, key: &str, item: &Value) -> Result<String, Fault> {
+    fn label(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
         self.label_key(key)?;
         let text = self.element(key, item)?;
-        match label_value_fault(&text).filter(|_| self.kind == Kind::Labels) {
+        match label_value_fault(&text).filter(|_| self.kind == ArgumentType::Labels) {
             Some(why) => {
                 let mut fault = self.fault(ProblemCode::InvalidLabel, item);
                 fault.detail = format!("{} cannot be the value of {key:?}. {why}", quote(item));
@@ -148,13 +150,13 @@ impl Converter<'_> {
         }
     }
 
-    fn quantity(&self, key: &str, item: &Value) -> Result<i64, Fault> {
+    fn quantity(&self, key: &str, item: &Value) -> Result<i64, ConversionError> {
         self.label_key(key)?;
         let text = self.element(key, item)?;
         self.amount(key, &text)
     }
 
-    fn amount(&self, key: &str, text: &str) -> Result<i64, Fault> {
+    fn amount(&self, key: &str, text: &str) -> Result<i64, ConversionError> {
         amount(key, text).map_err(|why| {
             let mut fault = self.quantity_fault(&why);
             let bytes = text.strip_suffix(['B', 'b']);
@@ -167,7 +169,7 @@ impl Converter<'_> {
         })
     }
 
-    fn reserved(&self, key: &str, item: &Value) -> Result<Reserved, Fault> {
+    fn reserved(&self, key: &str, item: &Value) -> Result<Reserved, ConversionError> {
         if !RESERVABLE.contains(&key) {
             let detail = format!("Kubelets cannot keep {key:?} from pods.");
             let mut fault = self.bad_key(ProblemCode::InvalidValue, key, detail);
@@ -179,7 +181,7 @@ impl Converter<'_> {
         Ok(Reserved { amount, text })
     }
 
-    fn signal(&self, key: &str) -> Result<Signal, Fault> {
+    fn signal(&self, key: &str) -> Result<Signal, ConversionError> {
         Signal::parse(key).ok_or_else(|| {
             let detail = format!("There is no signal {key:?}.");
             let mut fault = self.bad_key(ProblemCode::InvalidValue, key, detail);
@@ -192,7 +194,7 @@ impl Converter<'_> {
         })
     }
 
-    fn threshold(&self, key: &str, item: &Value) -> Result<(Signal, Threshold), Fault> {
+    fn threshold(&self, key: &str, item: &Value) -> Result<(Signal, Threshold), ConversionError> {
         let signal = self.signal(key)?;
         let text = self.element(key, item)?;
         let threshold = threshold(&text).ok_or_else(|| {
@@ -208,7 +210,11 @@ impl Converter<'_> {
         Ok((signal, threshold))
     }
 
-    fn period(&self, key: &str, item: &Value) -> Result<(Signal, jiff::SignedDuration), Fault> {
+    fn period(
+        &self,
+        key: &str,
+        item: &Value,
+    ) -> Result<(Signal, jiff::SignedDuration), ConversionError> {
         let signal = self.signal(key)?;
         let text = self.element(key, item)?;
         let period = parse_duration(&text).ok_or_else(|| {
@@ -221,7 +227,7 @@ impl Converter<'_> {
     }
 
     /// A tag that is written. EC2 takes any characters.
-    fn tag(&self, key: &str, item: &Value) -> Result<String, Fault> {
+    fn tag(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
         let length = key.chars().count();
         if length == 0 || length > TAG_KEY_MAX {
             let detail = format!("The key of a tag has 1 to {TAG_KEY_MAX} characters.");
@@ -241,7 +247,7 @@ impl Converter<'_> {
     }
 
     /// A tag that is looked for.
-    fn searched(&self, key: &str, item: &Value) -> Result<String, Fault> {
+    fn searched(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
         if key.is_empty() {
             let detail = "The key of a tag is not empty.".to_owned();
             return Err(self.bad_key(ProblemCode::InvalidValue, key, detail));

@@ -5,16 +5,16 @@ use std::cell::Cell;
 
 use hcl::{Map, Value};
 
-use super::{Fault, Frame, Outcome, Run, Scope, wrong};
+use super::{EvalError, EvalResult, EvalScope, Evaluation, Frame, wrong};
 use crate::config::diagnostic::ProblemCode;
 use crate::config::functions::{self, Args};
 use crate::config::source::Span;
-use crate::config::syntax::native::{Place, parse_template};
+use crate::config::syntax::native::{TemplateSite, parse_template};
 use crate::config::syntax::{Call, Expr};
 use crate::config::value::{self, nearest};
 
-impl Run<'_> {
-    pub(super) fn call(&self, call: &Call, span: Span, frame: Option<&Frame<'_>>) -> Outcome {
+impl Evaluation<'_> {
+    pub(super) fn call(&self, call: &Call, span: Span, frame: Option<&Frame<'_>>) -> EvalResult {
         match call.name.as_str() {
             "try" => return self.attempt(call, span, frame),
             "can" if call.args.len() == 1 => {
@@ -61,7 +61,7 @@ impl Run<'_> {
                 "The function {:?} does not answer: {}.",
                 call.name, refusal.text
             );
-            Fault::new(
+            EvalError::new(
                 at.map_or(span, |arg| arg.span),
                 ProblemCode::FunctionCall,
                 detail,
@@ -75,8 +75,8 @@ impl Run<'_> {
     }
 
     /// The evaluation of something that may fail; nobody reads the values beside its fault.
-    fn silently(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Outcome {
-        let run = Run {
+    fn silently(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> EvalResult {
+        let run = Evaluation {
             quiet: true,
             sensitive: Cell::new(self.sensitive.get()),
             ..*self
@@ -86,7 +86,7 @@ impl Run<'_> {
         outcome
     }
 
-    fn attempt(&self, call: &Call, span: Span, frame: Option<&Frame<'_>>) -> Outcome {
+    fn attempt(&self, call: &Call, span: Span, frame: Option<&Frame<'_>>) -> EvalResult {
         let mut last = None;
         for arg in &call.args {
             match self.silently(arg, frame) {
@@ -102,14 +102,14 @@ impl Run<'_> {
             |fault| format!("no argument has a value. Of the last one: {}", fault.detail),
         );
         let detail = format!("The function \"try\" does not answer: {why}");
-        Err(Fault::new(span, ProblemCode::FunctionCall, detail))
+        Err(EvalError::new(span, ProblemCode::FunctionCall, detail))
     }
 
-    fn templatefile(&self, call: &Call, values: &[Value], span: Span) -> Outcome {
+    fn templatefile(&self, call: &Call, values: &[Value], span: Span) -> EvalResult {
         check_count(call, values.len(), 2, 2)?;
         let refuse = |arg: usize, why: String| {
             let detail = format!("The function \"templatefile\" does not answer: {why}.");
-            Fault::new(
+            EvalError::new(
                 call.args[arg.min(call.args.len() - 1)].span,
                 ProblemCode::FunctionCall,
                 detail,
@@ -125,16 +125,16 @@ impl Run<'_> {
         let text = (self.evaluator.environment.read)(&path)
             .map_err(|error| refuse(0, format!("{} cannot be read: {error}", path.display())))?;
         self.charge(span, value::text_size(&text))?;
-        let template = parse_template(&text, Place::All(span), span).map_err(|error| {
+        let template = parse_template(&text, TemplateSite::All(span), span).map_err(|error| {
             let line = error.location().line();
             refuse(
                 0,
                 format!("line {line} of {}: {}", path.display(), error.message()),
             )
         })?;
-        let run = Run {
+        let run = Evaluation {
             templates: self.templates + 1,
-            scope: &Scope::default(),
+            scope: &EvalScope::default(),
             sensitive: Cell::new(self.sensitive.get()),
             quiet: true,
             ..*self
@@ -150,14 +150,14 @@ impl Run<'_> {
     }
 
     /// The value of an expression in which all of `vars` are names.
-    fn with_all(&self, vars: &Map<String, Value>, sensitive: bool, expr: &Expr) -> Outcome {
+    fn with_all(&self, vars: &Map<String, Value>, sensitive: bool, expr: &Expr) -> EvalResult {
         fn nest(
-            run: &Run<'_>,
+            run: &Evaluation<'_>,
             rest: &mut dyn Iterator<Item = (&String, &Value)>,
             outer: Option<&Frame<'_>>,
             sensitive: bool,
             expr: &Expr,
-        ) -> Outcome {
+        ) -> EvalResult {
             match rest.next() {
                 None => run.eval(expr, outer),
                 Some((name, value)) => {
@@ -175,13 +175,17 @@ impl Run<'_> {
         const NAMES_MAX: usize = 100;
         if vars.len() > NAMES_MAX {
             let detail = format!("A template takes at most {NAMES_MAX} names.");
-            return Err(Fault::new(expr.span, ProblemCode::LimitExceeded, detail));
+            return Err(EvalError::new(
+                expr.span,
+                ProblemCode::LimitExceeded,
+                detail,
+            ));
         }
         nest(self, &mut vars.iter(), None, sensitive, expr)
     }
 }
 
-fn check_count(call: &Call, got: usize, least: usize, most: usize) -> Result<(), Box<Fault>> {
+fn check_count(call: &Call, got: usize, least: usize, most: usize) -> Result<(), Box<EvalError>> {
     if (least..=most).contains(&got) {
         return Ok(());
     }
@@ -194,16 +198,16 @@ fn check_count(call: &Call, got: usize, least: usize, most: usize) -> Result<(),
         "The function {:?} takes {wants} arguments, not {got}.",
         call.name
     );
-    Err(Fault::new(
+    Err(EvalError::new(
         call.name_span,
         ProblemCode::FunctionCall,
         detail,
     ))
 }
 
-fn unknown_function(call: &Call) -> Box<Fault> {
+fn unknown_function(call: &Call) -> Box<EvalError> {
     let detail = format!("There is no function {:?}.", call.name);
-    let fault = Fault::new(call.name_span, ProblemCode::UnknownFunction, detail);
+    let fault = EvalError::new(call.name_span, ProblemCode::UnknownFunction, detail);
     let names = functions::FUNCTIONS.iter().map(|function| function.name);
     let help = match call.name.as_str() {
         "timestamp" | "uuid" | "bcrypt" | "plantimestamp" => {

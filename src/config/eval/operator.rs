@@ -4,12 +4,12 @@
 use hcl::{Number, Value};
 use hcl_edit::expr::BinaryOperator;
 
-use super::{Fault, Frame, Outcome, Run};
+use super::{EvalError, EvalResult, Evaluation, Frame};
 use crate::config::diagnostic::ProblemCode;
 use crate::config::source::Span;
 use crate::config::syntax::Expr;
 
-impl Run<'_> {
+impl Evaluation<'_> {
     pub(super) fn binary(
         &self,
         left: &Expr,
@@ -17,7 +17,7 @@ impl Run<'_> {
         right: &Expr,
         span: Span,
         frame: Option<&Frame<'_>>,
-    ) -> Outcome {
+    ) -> EvalResult {
         Ok(match operator {
             BinaryOperator::And => Value::Bool(self.flag(left, frame)? && self.flag(right, frame)?),
             BinaryOperator::Or => Value::Bool(self.flag(left, frame)? || self.flag(right, frame)?),
@@ -28,7 +28,7 @@ impl Run<'_> {
             _ => {
                 let (one, other) = (self.number(left, frame)?, self.number(right, frame)?);
                 calculate(operator, one, other)
-                    .map_err(|why| Fault::new(span, ProblemCode::Evaluation, why))?
+                    .map_err(|why| EvalError::new(span, ProblemCode::Evaluation, why))?
             }
         })
     }

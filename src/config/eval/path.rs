@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 
 use hcl::Value;
 
-use super::{Fault, Frame, Known, Outcome, Run, wrong};
+use super::{EvalError, EvalResult, Evaluation, Frame, NamedValue, wrong};
 use crate::config::diagnostic::ProblemCode;
 use crate::config::source::Span;
-use crate::config::syntax::{Expr, Kind, Step, StepKind};
+use crate::config::syntax::{Expr, ExprKind, Step, StepKind};
 use crate::config::value::{self, nearest, quote, type_name};
 
-impl Run<'_> {
+impl Evaluation<'_> {
     /// The value that a name and the steps after it lead to.
     pub(super) fn path(
         &self,
@@ -20,8 +20,8 @@ impl Run<'_> {
         steps: &[Step],
         span: Span,
         frame: Option<&Frame<'_>>,
-    ) -> Outcome {
-        let Kind::Variable(name) = &base.kind else {
+    ) -> EvalResult {
+        let ExprKind::Variable(name) = &base.kind else {
             let start = self.eval(base, frame)?;
             return self.follow(&start, steps, base.span, frame);
         };
@@ -40,7 +40,7 @@ impl Run<'_> {
         };
         let Some((first, rest)) = steps.split_first() else {
             let detail = format!("{name:?} is no value by itself.");
-            let fault = Fault::new(span, ProblemCode::Evaluation, detail);
+            let fault = EvalError::new(span, ProblemCode::Evaluation, detail);
             return Err(fault.help(format!("write {name}.NAME")));
         };
         let second = match &first.kind {
@@ -48,7 +48,7 @@ impl Run<'_> {
             StepKind::Index(index) => self.key(index, frame)?,
             _ => {
                 let detail = format!("{name:?} has no elements to go through.");
-                return Err(Fault::new(first.span, ProblemCode::Evaluation, detail));
+                return Err(EvalError::new(first.span, ProblemCode::Evaluation, detail));
             }
         };
         match names.get(&second) {
@@ -58,17 +58,17 @@ impl Run<'_> {
                 }
                 self.follow(&known.value, rest, base.span.to(first.span), frame)
             }
-            Some(None) => Err(Fault::silent(span)),
+            Some(None) => Err(EvalError::silent(span)),
             None => Err(unknown_name(name, &second, base.span.to(first.span), names)),
         }
     }
 
-    fn unknown_root(&self, name: &str, span: Span, frame: Option<&Frame<'_>>) -> Box<Fault> {
+    fn unknown_root(&self, name: &str, span: Span, frame: Option<&Frame<'_>>) -> Box<EvalError> {
         let detail = match name {
             "each" => "\"each\" stands only in blocks that have a for_each.".to_owned(),
             _ => format!("There is no {name:?} here."),
         };
-        let fault = Fault::new(span, ProblemCode::UnknownReference, detail);
+        let fault = EvalError::new(span, ProblemCode::UnknownReference, detail);
         if name == "each" {
             return fault;
         }
@@ -95,7 +95,7 @@ impl Run<'_> {
         steps: &[Step],
         mut span: Span,
         frame: Option<&Frame<'_>>,
-    ) -> Outcome {
+    ) -> EvalResult {
         let mut at = start;
         for (index, step) in steps.iter().enumerate() {
             span = span.to(step.span);
@@ -132,7 +132,7 @@ impl Run<'_> {
     }
 
     /// Says so where something is not there since it is sensitive.
-    fn left_out(&self, fault: Box<Fault>, name: &str) -> Box<Fault> {
+    fn left_out(&self, fault: Box<EvalError>, name: &str) -> Box<EvalError> {
         match self.evaluator.left_out.borrow().contains(name) {
             false => fault,
             true => fault.help(
@@ -142,7 +142,7 @@ impl Run<'_> {
         }
     }
 
-    fn splat(&self, at: &Value, own: &[Step], span: Span, frame: Option<&Frame<'_>>) -> Outcome {
+    fn splat(&self, at: &Value, own: &[Step], span: Span, frame: Option<&Frame<'_>>) -> EvalResult {
         let items: Vec<&Value> = match at {
             Value::Null => Vec::new(),
             Value::Array(items) => items.iter().collect(),
@@ -160,8 +160,8 @@ impl Run<'_> {
         let mut notes: Vec<(String, String)> = Vec::new();
         let mut paths = Vec::new();
         expr.walk(&mut |inner| match &inner.kind {
-            Kind::Traversal(base, steps) => paths.push((&**base, steps.as_slice())),
-            Kind::Variable(_) => paths.push((inner, &[][..])),
+            ExprKind::Traversal(base, steps) => paths.push((&**base, steps.as_slice())),
+            ExprKind::Variable(_) => paths.push((inner, &[][..])),
             _ => {}
         });
         // Whoever reads of `each.value` wants to know which element it is of.
@@ -196,7 +196,7 @@ impl Run<'_> {
         for count in (0..=steps.len()).rev() {
             let steps = &steps[..count];
             let name = path_text(base, steps)?;
-            let run = Run {
+            let run = Evaluation {
                 quiet: true,
                 sensitive: Cell::new(false),
                 ..*self
@@ -219,15 +219,15 @@ pub(super) fn unknown_name(
     root: &str,
     name: &str,
     span: Span,
-    names: &BTreeMap<String, Option<Known>>,
-) -> Box<Fault> {
+    names: &BTreeMap<String, Option<NamedValue>>,
+) -> Box<EvalError> {
     let what = match root {
         "var" => "variable",
         "local" => "local value",
         other => other,
     };
     let detail = format!("There is no {what} {name:?}.");
-    let fault = Fault::new(span, ProblemCode::UnknownReference, detail);
+    let fault = EvalError::new(span, ProblemCode::UnknownReference, detail);
     let fault = fault.label("not declared anywhere");
     let known = names.keys().map(String::as_str);
     match nearest(name, known.clone()) {
@@ -240,14 +240,14 @@ pub(super) fn unknown_name(
     }
 }
 
-fn member<'v>(at: &'v Value, name: &str, span: Span) -> Result<&'v Value, Box<Fault>> {
+fn member<'v>(at: &'v Value, name: &str, span: Span) -> Result<&'v Value, Box<EvalError>> {
     let Value::Object(map) = at else {
         let detail = format!("{} has no attribute {name:?}.", capital(type_name(at)));
-        return Err(Fault::new(span, ProblemCode::Evaluation, detail));
+        return Err(EvalError::new(span, ProblemCode::Evaluation, detail));
     };
     map.get(name).ok_or_else(|| {
         let detail = format!("The map has no key {name:?}.");
-        let fault = Fault::new(span, ProblemCode::Evaluation, detail);
+        let fault = EvalError::new(span, ProblemCode::Evaluation, detail);
         let keys = map.keys().map(String::as_str);
         match nearest(name, keys.clone()) {
             Some(near) => fault.help(format!("did you mean {near:?}?")),
@@ -260,7 +260,12 @@ fn member<'v>(at: &'v Value, name: &str, span: Span) -> Result<&'v Value, Box<Fa
     })
 }
 
-fn item<'v>(at: &'v Value, key: &Value, index: &Expr, span: Span) -> Result<&'v Value, Box<Fault>> {
+fn item<'v>(
+    at: &'v Value,
+    key: &Value,
+    index: &Expr,
+    span: Span,
+) -> Result<&'v Value, Box<EvalError>> {
     match at {
         Value::Object(_) => {
             let name = value::to_text(key).ok_or_else(|| wrong(index, "a text as key", key))?;
@@ -275,12 +280,12 @@ fn item<'v>(at: &'v Value, key: &Value, index: &Expr, span: Span) -> Result<&'v 
             found.ok_or_else(|| {
                 let count = items.len();
                 let detail = format!("The list has {count} elements, and none at {place}.");
-                Fault::new(span, ProblemCode::Evaluation, detail)
+                EvalError::new(span, ProblemCode::Evaluation, detail)
             })
         }
         other => {
             let detail = format!("{} has no elements.", capital(type_name(other)));
-            Err(Fault::new(span, ProblemCode::Evaluation, detail))
+            Err(EvalError::new(span, ProblemCode::Evaluation, detail))
         }
     }
 }
@@ -293,7 +298,7 @@ fn capital(text: &str) -> String {
 
 /// A name and its steps as text, where each step is known without evaluation.
 fn path_text(base: &Expr, steps: &[Step]) -> Option<String> {
-    let Kind::Variable(name) = &base.kind else {
+    let ExprKind::Variable(name) = &base.kind else {
         return None;
     };
     let mut text = name.clone();
@@ -301,7 +306,7 @@ fn path_text(base: &Expr, steps: &[Step]) -> Option<String> {
         match &step.kind {
             StepKind::Name(name) => text.push_str(&format!(".{name}")),
             StepKind::Index(index) => match &index.kind {
-                Kind::Literal(literal) => text.push_str(&format!("[{}]", quote(literal))),
+                ExprKind::Literal(literal) => text.push_str(&format!("[{}]", quote(literal))),
                 _ => return None,
             },
             StepKind::Splat | StepKind::NameSplat => return None,

@@ -5,7 +5,7 @@ use std::str::Chars;
 
 /// What a token is, as far as its blanks depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TokenKind {
     Newline,
     /// A comment; one that runs to the end of the line has its line break.
     Comment,
@@ -43,14 +43,14 @@ pub(super) enum Kind {
 /// One token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    pub(super) kind: Kind,
+    pub(super) kind: TokenKind,
     pub(super) text: String,
     /// Blanks before it.
     pub(super) blanks: usize,
 }
 
 impl Token {
-    pub(super) fn new(kind: Kind, text: impl Into<String>) -> Self {
+    pub(super) fn new(kind: TokenKind, text: impl Into<String>) -> Self {
         let text = text.into();
         Self {
             kind,
@@ -61,14 +61,15 @@ impl Token {
 
     /// Whether a line ends with it.
     pub(super) fn ends_line(&self) -> bool {
-        self.kind == Kind::Newline || self.kind == Kind::Comment && self.text.ends_with('\n')
+        self.kind == TokenKind::Newline
+            || self.kind == TokenKind::Comment && self.text.ends_with('\n')
     }
 
     /// How many brackets are open after it beyond those before.
     pub(super) fn opens(&self) -> i32 {
         match self.kind {
-            Kind::Open(_) | Kind::Interp => 1,
-            Kind::Close(_) | Kind::InterpEnd => -1,
+            TokenKind::Open(_) | TokenKind::Interp => 1,
+            TokenKind::Close(_) | TokenKind::InterpEnd => -1,
             _ => 0,
         }
     }
@@ -76,7 +77,7 @@ impl Token {
 
 /// Where the scanner stands: in a template, or in an expression within so many braces.
 #[derive(Clone, Debug)]
-enum Mode {
+enum ScanMode {
     Expression {
         braces: usize,
     },
@@ -89,30 +90,30 @@ enum Mode {
 
 /// The tokens of a text. What is no HCL comes out as some token all the same.
 pub(super) fn tokens(text: &str) -> Vec<Token> {
-    let mut scanner = Scanner {
+    let mut scanner = TokenScanner {
         rest: text,
-        modes: vec![Mode::Expression { braces: 0 }],
+        modes: vec![ScanMode::Expression { braces: 0 }],
         tokens: Vec::new(),
     };
     while !scanner.rest.is_empty() {
         match scanner.modes.last().cloned() {
-            Some(Mode::Quoted) => scanner.quoted(),
-            Some(Mode::Lines { end }) => scanner.lines(&end),
+            Some(ScanMode::Quoted) => scanner.quoted(),
+            Some(ScanMode::Lines { end }) => scanner.lines(&end),
             _ => scanner.expression(),
         }
     }
     scanner.tokens
 }
 
-struct Scanner<'a> {
+struct TokenScanner<'a> {
     rest: &'a str,
-    modes: Vec<Mode>,
+    modes: Vec<ScanMode>,
     tokens: Vec<Token>,
 }
 
-impl Scanner<'_> {
+impl TokenScanner<'_> {
     /// The next bytes become a token.
-    fn take(&mut self, kind: Kind, bytes: usize) {
+    fn take(&mut self, kind: TokenKind, bytes: usize) {
         let (text, rest) = self.rest.split_at(bytes);
         self.rest = rest;
         if !text.is_empty() {
@@ -130,46 +131,46 @@ impl Scanner<'_> {
         let line = || rest.find('\n').map_or(rest.len(), |at| at + 1);
         let is_inside = self.modes.len() > 1;
         let braces = match self.modes.last_mut() {
-            Some(Mode::Expression { braces }) => braces,
+            Some(ScanMode::Expression { braces }) => braces,
             _ => return,
         };
         match first {
-            '\n' => self.take(Kind::Newline, 1),
-            '\r' if rest.starts_with("\r\n") => self.take(Kind::Newline, 2),
-            '#' => self.take(Kind::Comment, line()),
-            '/' if rest.starts_with("//") => self.take(Kind::Comment, line()),
+            '\n' => self.take(TokenKind::Newline, 1),
+            '\r' if rest.starts_with("\r\n") => self.take(TokenKind::Newline, 2),
+            '#' => self.take(TokenKind::Comment, line()),
+            '/' if rest.starts_with("//") => self.take(TokenKind::Comment, line()),
             '/' if rest.starts_with("/*") => {
                 let end = rest[2..].find("*/").map_or(rest.len(), |at| at + 4);
-                self.take(Kind::Comment, end);
+                self.take(TokenKind::Comment, end);
             }
             '"' => {
-                self.take(Kind::Quote, 1);
-                self.modes.push(Mode::Quoted);
+                self.take(TokenKind::Quote, 1);
+                self.modes.push(ScanMode::Quoted);
             }
             '<' if rest.starts_with("<<") => self.heredoc(),
             '{' => {
                 *braces += 1;
-                self.take(Kind::Open(first), 1);
+                self.take(TokenKind::Open(first), 1);
             }
             '}' if *braces > 0 || !is_inside => {
                 *braces = braces.saturating_sub(1);
-                self.take(Kind::Close(first), 1);
+                self.take(TokenKind::Close(first), 1);
             }
             '}' => {
                 self.modes.pop();
-                self.take(Kind::InterpEnd, 1);
+                self.take(TokenKind::InterpEnd, 1);
             }
             '~' if rest.starts_with("~}") && is_inside => {
                 self.modes.pop();
-                self.take(Kind::InterpEnd, 2);
+                self.take(TokenKind::InterpEnd, 2);
             }
-            '[' | '(' => self.take(Kind::Open(first), 1),
-            ']' | ')' => self.take(Kind::Close(first), 1),
+            '[' | '(' => self.take(TokenKind::Open(first), 1),
+            ']' | ')' => self.take(TokenKind::Close(first), 1),
             _ if is_name(first) => {
                 let end = rest.find(|own| !is_in_name(own)).unwrap_or(rest.len());
-                self.take(Kind::Ident, end);
+                self.take(TokenKind::Ident, end);
             }
-            _ if first.is_ascii_digit() => self.take(Kind::Number, number(rest)),
+            _ if first.is_ascii_digit() => self.take(TokenKind::Number, number(rest)),
             _ => {
                 let (kind, bytes) = operator(rest);
                 self.take(kind, bytes);
@@ -183,11 +184,11 @@ impl Scanner<'_> {
         let word = word.trim_end_matches('\r');
         let all = line.len() + 1;
         if word.is_empty() || !word.chars().all(is_in_name) || all > self.rest.len() {
-            return self.take(Kind::Other, 2);
+            return self.take(TokenKind::Other, 2);
         }
         let end = word.to_owned();
-        self.take(Kind::Heredoc, all);
-        self.modes.push(Mode::Lines { end });
+        self.take(TokenKind::Heredoc, all);
+        self.modes.push(ScanMode::Lines { end });
     }
 
     /// Text up to the end of the quotes or to what is put in.
@@ -198,32 +199,33 @@ impl Scanner<'_> {
             match next {
                 '\\' => at += 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
                 '"' => {
-                    self.take(Kind::Text, at);
+                    self.take(TokenKind::Text, at);
                     self.modes.pop();
-                    return self.take(Kind::Unquote, 1);
+                    return self.take(TokenKind::Unquote, 1);
                 }
                 _ if is_escape(rest) => at += 3,
                 _ if interp(rest).is_some() => return self.put_in(at),
                 _ => at += next.len_utf8(),
             }
         }
-        self.take(Kind::Text, at);
+        self.take(TokenKind::Text, at);
     }
 
     /// Lines up to the last one or to what is put in.
     fn lines(&mut self, end: &str) {
         let mut at = 0;
         let mut begins = self.tokens.last().is_some_and(|own| {
-            own.kind == Kind::Heredoc || own.kind == Kind::Text && own.text.ends_with('\n')
+            own.kind == TokenKind::Heredoc
+                || own.kind == TokenKind::Text && own.text.ends_with('\n')
         });
         while let Some(next) = self.rest[at..].chars().next() {
             let rest = &self.rest[at..];
             if begins {
                 let line = rest.split('\n').next().unwrap_or_default();
                 if line.trim() == end {
-                    self.take(Kind::Text, at);
+                    self.take(TokenKind::Text, at);
                     self.modes.pop();
-                    return self.take(Kind::HeredocEnd, line.trim_end_matches('\r').len());
+                    return self.take(TokenKind::HeredocEnd, line.trim_end_matches('\r').len());
                 }
             }
             begins = next == '\n';
@@ -233,14 +235,14 @@ impl Scanner<'_> {
                 _ => at += next.len_utf8(),
             }
         }
-        self.take(Kind::Text, at);
+        self.take(TokenKind::Text, at);
     }
 
     fn put_in(&mut self, at: usize) {
-        self.take(Kind::Text, at);
+        self.take(TokenKind::Text, at);
         let bytes = interp(self.rest).unwrap_or(2);
-        self.take(Kind::Interp, bytes);
-        self.modes.push(Mode::Expression { braces: 0 });
+        self.take(TokenKind::Interp, bytes);
+        self.modes.push(ScanMode::Expression { braces: 0 });
     }
 }
 
@@ -286,30 +288,30 @@ fn number(text: &str) -> usize {
 }
 
 /// The operator that a text begins with.
-fn operator(text: &str) -> (Kind, usize) {
-    const LONG: [(&str, Kind); 9] = [
-        ("...", Kind::Ellipsis),
-        ("::", Kind::DoubleColon),
-        ("=>", Kind::Other),
-        ("==", Kind::Operator),
-        ("!=", Kind::Operator),
-        ("<=", Kind::Operator),
-        (">=", Kind::Operator),
-        ("&&", Kind::Operator),
-        ("||", Kind::Operator),
+fn operator(text: &str) -> (TokenKind, usize) {
+    const LONG: [(&str, TokenKind); 9] = [
+        ("...", TokenKind::Ellipsis),
+        ("::", TokenKind::DoubleColon),
+        ("=>", TokenKind::Other),
+        ("==", TokenKind::Operator),
+        ("!=", TokenKind::Operator),
+        ("<=", TokenKind::Operator),
+        (">=", TokenKind::Operator),
+        ("&&", TokenKind::Operator),
+        ("||", TokenKind::Operator),
     ];
     if let Some((long, kind)) = LONG.iter().find(|(long, _)| text.starts_with(long)) {
         return (*kind, long.len());
     }
     let first = text.chars().next().unwrap_or_default();
     let kind = match first {
-        '=' => Kind::Equal,
-        '.' => Kind::Dot,
-        ',' => Kind::Comma,
-        '!' => Kind::Bang,
-        '-' => Kind::Minus,
-        ':' | '?' | '+' | '*' | '/' | '%' | '<' | '>' => Kind::Operator,
-        _ => Kind::Other,
+        '=' => TokenKind::Equal,
+        '.' => TokenKind::Dot,
+        ',' => TokenKind::Comma,
+        '!' => TokenKind::Bang,
+        '-' => TokenKind::Minus,
+        ':' | '?' | '+' | '*' | '/' | '%' | '<' | '>' => TokenKind::Operator,
+        _ => TokenKind::Other,
     };
     (kind, first.len_utf8())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use hcl::{Map, Value};
 
-use super::{Answer, Args, Refusal};
+use super::{Args, FunctionError, FunctionResult};
 use crate::config::value;
 
 /// Elements that `setproduct` makes at most: beyond that the configuration is a mistake.
@@ -41,7 +41,7 @@ fn identities(items: &[Value]) -> BTreeSet<String> {
     items.iter().map(identity).collect()
 }
 
-pub(super) fn coalesce(args: &Args<'_>) -> Answer {
+pub(super) fn coalesce(args: &Args<'_>) -> FunctionResult {
     let empty = |item: &&Value| !item.is_null() && item.as_str() != Some("");
     match args.values.iter().find(empty) {
         Some(found) => Ok(found.clone()),
@@ -49,7 +49,7 @@ pub(super) fn coalesce(args: &Args<'_>) -> Answer {
     }
 }
 
-pub(super) fn coalescelist(args: &Args<'_>) -> Answer {
+pub(super) fn coalescelist(args: &Args<'_>) -> FunctionResult {
     for arg in 0..args.values.len() {
         if !args.value(arg).is_null() && !args.list(arg)?.is_empty() {
             return Ok(args.value(arg).clone());
@@ -58,14 +58,14 @@ pub(super) fn coalescelist(args: &Args<'_>) -> Answer {
     Err("all arguments are empty".into())
 }
 
-pub(super) fn compact(args: &Args<'_>) -> Answer {
+pub(super) fn compact(args: &Args<'_>) -> FunctionResult {
     let full = |item: &&Value| !item.is_null() && item.as_str() != Some("");
     Ok(Value::Array(
         args.list(0)?.iter().filter(full).cloned().collect(),
     ))
 }
 
-pub(super) fn concat(args: &Args<'_>) -> Answer {
+pub(super) fn concat(args: &Args<'_>) -> FunctionResult {
     let mut all = Vec::new();
     for arg in 0..args.values.len() {
         all.extend_from_slice(args.list(arg)?);
@@ -73,20 +73,20 @@ pub(super) fn concat(args: &Args<'_>) -> Answer {
     Ok(Value::Array(all))
 }
 
-pub(super) fn contains(args: &Args<'_>) -> Answer {
+pub(super) fn contains(args: &Args<'_>) -> FunctionResult {
     Ok(Value::Bool(args.list(0)?.contains(args.value(1))))
 }
 
-pub(super) fn distinct(args: &Args<'_>) -> Answer {
+pub(super) fn distinct(args: &Args<'_>) -> FunctionResult {
     Ok(without_repetitions(args.list(0)?))
 }
 
-pub(super) fn element(args: &Args<'_>) -> Answer {
+pub(super) fn element(args: &Args<'_>) -> FunctionResult {
     let items = args.list(0)?;
     let index = args.integer(1)?;
     let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
     if length == 0 {
-        return Err(Refusal {
+        return Err(FunctionError {
             arg: Some(0),
             text: "the list is empty".to_owned(),
         });
@@ -95,7 +95,7 @@ pub(super) fn element(args: &Args<'_>) -> Answer {
     Ok(items[place].clone())
 }
 
-pub(super) fn flatten(args: &Args<'_>) -> Answer {
+pub(super) fn flatten(args: &Args<'_>) -> FunctionResult {
     fn into(items: &[Value], flat: &mut Vec<Value>) {
         for item in items {
             match item {
@@ -109,14 +109,14 @@ pub(super) fn flatten(args: &Args<'_>) -> Answer {
     Ok(Value::Array(flat))
 }
 
-pub(super) fn index(args: &Args<'_>) -> Answer {
+pub(super) fn index(args: &Args<'_>) -> FunctionResult {
     match args.list(0)?.iter().position(|item| item == args.value(1)) {
         Some(place) => Ok(Value::from(place)),
         None => Err("the list does not hold this value".into()),
     }
 }
 
-pub(super) fn keys(args: &Args<'_>) -> Answer {
+pub(super) fn keys(args: &Args<'_>) -> FunctionResult {
     args.map(0)?;
     let elements = value::elements(args.value(0)).unwrap_or_default();
     Ok(Value::Array(
@@ -124,7 +124,7 @@ pub(super) fn keys(args: &Args<'_>) -> Answer {
     ))
 }
 
-pub(super) fn values(args: &Args<'_>) -> Answer {
+pub(super) fn values(args: &Args<'_>) -> FunctionResult {
     args.map(0)?;
     let elements = value::elements(args.value(0)).unwrap_or_default();
     Ok(Value::Array(
@@ -132,7 +132,7 @@ pub(super) fn values(args: &Args<'_>) -> Answer {
     ))
 }
 
-pub(super) fn length(args: &Args<'_>) -> Answer {
+pub(super) fn length(args: &Args<'_>) -> FunctionResult {
     Ok(Value::from(match args.value(0) {
         Value::String(text) => text.chars().count(),
         Value::Array(items) => items.len(),
@@ -141,19 +141,19 @@ pub(super) fn length(args: &Args<'_>) -> Answer {
     }))
 }
 
-pub(super) fn lookup(args: &Args<'_>) -> Answer {
+pub(super) fn lookup(args: &Args<'_>) -> FunctionResult {
     let key = args.text(1)?;
     match (args.map(0)?.get(&key), args.values.get(2)) {
         (Some(found), _) => Ok(found.clone()),
         (None, Some(default)) => Ok(default.clone()),
-        (None, None) => Err(Refusal {
+        (None, None) => Err(FunctionError {
             arg: Some(1),
             text: format!("the map has no key {key:?}, and there is no default"),
         }),
     }
 }
 
-pub(super) fn merge(args: &Args<'_>) -> Answer {
+pub(super) fn merge(args: &Args<'_>) -> FunctionResult {
     let mut all = Map::new();
     for arg in 0..args.values.len() {
         if args.value(arg).is_null() {
@@ -166,22 +166,22 @@ pub(super) fn merge(args: &Args<'_>) -> Answer {
     Ok(Value::Object(all))
 }
 
-pub(super) fn one(args: &Args<'_>) -> Answer {
+pub(super) fn one(args: &Args<'_>) -> FunctionResult {
     match args.list(0)? {
         [] => Ok(Value::Null),
         [only] => Ok(only.clone()),
-        more => Err(Refusal {
+        more => Err(FunctionError {
             arg: Some(0),
             text: format!("the list holds {} elements, not one or none", more.len()),
         }),
     }
 }
 
-pub(super) fn reverse(args: &Args<'_>) -> Answer {
+pub(super) fn reverse(args: &Args<'_>) -> FunctionResult {
     Ok(Value::Array(args.list(0)?.iter().rev().cloned().collect()))
 }
 
-pub(super) fn setintersection(args: &Args<'_>) -> Answer {
+pub(super) fn setintersection(args: &Args<'_>) -> FunctionResult {
     let mut common = identities(args.list(0)?);
     for arg in 1..args.values.len() {
         let other = identities(args.list(arg)?);
@@ -194,7 +194,7 @@ pub(super) fn setintersection(args: &Args<'_>) -> Answer {
     Ok(without_repetitions(kept))
 }
 
-pub(super) fn setsubtract(args: &Args<'_>) -> Answer {
+pub(super) fn setsubtract(args: &Args<'_>) -> FunctionResult {
     let taken = identities(args.list(1)?);
     let kept = args
         .list(0)?
@@ -203,14 +203,14 @@ pub(super) fn setsubtract(args: &Args<'_>) -> Answer {
     Ok(without_repetitions(kept))
 }
 
-pub(super) fn setunion(args: &Args<'_>) -> Answer {
+pub(super) fn setunion(args: &Args<'_>) -> FunctionResult {
     let Value::Array(all) = concat(args)? else {
         return Ok(Value::Array(Vec::new()));
     };
     Ok(without_repetitions(&all))
 }
 
-pub(super) fn setproduct(args: &Args<'_>) -> Answer {
+pub(super) fn setproduct(args: &Args<'_>) -> FunctionResult {
     let mut rows: Vec<Vec<Value>> = vec![Vec::new()];
     for arg in 0..args.values.len() {
         let items = args.list(arg)?;
@@ -231,7 +231,7 @@ pub(super) fn setproduct(args: &Args<'_>) -> Answer {
     Ok(Value::Array(rows.into_iter().map(Value::Array).collect()))
 }
 
-pub(super) fn slice(args: &Args<'_>) -> Answer {
+pub(super) fn slice(args: &Args<'_>) -> FunctionResult {
     let items = args.list(0)?;
     let place = |arg: usize| match usize::try_from(args.integer(arg)?) {
         Ok(place) if place <= items.len() => Ok(place),
@@ -244,20 +244,20 @@ pub(super) fn slice(args: &Args<'_>) -> Answer {
     Ok(Value::Array(items[start..end].to_vec()))
 }
 
-pub(super) fn sort(args: &Args<'_>) -> Answer {
+pub(super) fn sort(args: &Args<'_>) -> FunctionResult {
     let mut texts = args.texts(0)?;
     texts.sort();
     Ok(Value::Array(texts.into_iter().map(Value::String).collect()))
 }
 
-pub(super) fn tolist(args: &Args<'_>) -> Answer {
+pub(super) fn tolist(args: &Args<'_>) -> FunctionResult {
     match args.value(0) {
         Value::Null => Ok(Value::Null),
         _ => Ok(Value::Array(args.list(0)?.to_vec())),
     }
 }
 
-pub(super) fn toset(args: &Args<'_>) -> Answer {
+pub(super) fn toset(args: &Args<'_>) -> FunctionResult {
     if args.value(0).is_null() {
         return Ok(Value::Null);
     }
@@ -271,14 +271,14 @@ pub(super) fn toset(args: &Args<'_>) -> Answer {
     }
 }
 
-pub(super) fn tomap(args: &Args<'_>) -> Answer {
+pub(super) fn tomap(args: &Args<'_>) -> FunctionResult {
     match args.value(0) {
         Value::Null => Ok(Value::Null),
         _ => Ok(Value::Object(args.map(0)?.clone())),
     }
 }
 
-pub(super) fn zipmap(args: &Args<'_>) -> Answer {
+pub(super) fn zipmap(args: &Args<'_>) -> FunctionResult {
     let (keys, items) = (args.texts(0)?, args.list(1)?);
     if keys.len() != items.len() {
         let text = format!("there are {} keys and {} values", keys.len(), items.len());

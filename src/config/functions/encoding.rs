@@ -7,24 +7,24 @@ use hcl::{Number, Value};
 use serde_json::Value as Json;
 
 use super::yaml;
-use super::{Answer, Args, Refusal};
+use super::{Args, FunctionError, FunctionResult};
 use crate::config::value;
 
-pub(super) fn tostring(args: &Args<'_>) -> Answer {
+pub(super) fn tostring(args: &Args<'_>) -> FunctionResult {
     match args.value(0) {
         Value::Null => Ok(Value::Null),
         _ => Ok(Value::String(args.text(0)?)),
     }
 }
 
-pub(super) fn tonumber(args: &Args<'_>) -> Answer {
+pub(super) fn tonumber(args: &Args<'_>) -> FunctionResult {
     match args.value(0) {
         Value::Null => Ok(Value::Null),
         _ => Ok(Value::Number(args.number(0)?)),
     }
 }
 
-pub(super) fn tobool(args: &Args<'_>) -> Answer {
+pub(super) fn tobool(args: &Args<'_>) -> FunctionResult {
     match (args.value(0), value::to_bool(args.value(0))) {
         (Value::Null, _) => Ok(Value::Null),
         (_, Some(flag)) => Ok(Value::Bool(flag)),
@@ -32,48 +32,48 @@ pub(super) fn tobool(args: &Args<'_>) -> Answer {
     }
 }
 
-pub(super) fn env(args: &Args<'_>) -> Answer {
+pub(super) fn env(args: &Args<'_>) -> FunctionResult {
     let name = args.text(0)?;
     match (args.environment.env.get(&name), args.values.get(1)) {
         (Some(found), _) => Ok(Value::String(found.clone())),
         (None, Some(default)) => Ok(default.clone()),
-        (None, None) => Err(Refusal {
+        (None, None) => Err(FunctionError {
             arg: Some(0),
             text: format!("the environment has no variable {name:?}, and there is no default"),
         }),
     }
 }
 
-pub(super) fn secret(args: &Args<'_>) -> Answer {
+pub(super) fn secret(args: &Args<'_>) -> FunctionResult {
     let name = args.text(0)?;
     match args.environment.secrets.get(&name) {
         Some(found) => Ok(Value::String(found.clone())),
-        None => Err(Refusal {
+        None => Err(FunctionError {
             arg: Some(0),
             text: format!("no secret is named {name:?}"),
         }),
     }
 }
 
-pub(super) fn file(args: &Args<'_>) -> Answer {
+pub(super) fn file(args: &Args<'_>) -> FunctionResult {
     let name = args.text(0)?;
     let path = args.environment.resolve(&name);
     let read = (args.environment.read)(&path);
-    read.map(Value::String).map_err(|error| Refusal {
+    read.map(Value::String).map_err(|error| FunctionError {
         arg: Some(0),
         text: format!("{} cannot be read: {error}", path.display()),
     })
 }
 
-pub(super) fn fileexists(args: &Args<'_>) -> Answer {
+pub(super) fn fileexists(args: &Args<'_>) -> FunctionResult {
     let path = args.environment.resolve(&args.text(0)?);
     Ok(Value::Bool((args.environment.read)(&path).is_ok()))
 }
 
-pub(super) fn jsondecode(args: &Args<'_>) -> Answer {
+pub(super) fn jsondecode(args: &Args<'_>) -> FunctionResult {
     match serde_json::from_str::<Json>(&args.text(0)?) {
         Ok(json) => Ok(from_json(&json)),
-        Err(error) => Err(Refusal {
+        Err(error) => Err(FunctionError {
             arg: Some(0),
             text: format!("the text is not JSON: {error}"),
         }),
@@ -102,7 +102,7 @@ pub(in crate::config) fn from_json(json: &Json) -> Value {
     }
 }
 
-pub(super) fn jsonencode(args: &Args<'_>) -> Answer {
+pub(super) fn jsonencode(args: &Args<'_>) -> FunctionResult {
     Ok(Value::String(json_text(args.value(0))))
 }
 
@@ -136,14 +136,14 @@ pub(super) fn json_text(item: &Value) -> String {
         .replace('&', "\\u0026")
 }
 
-pub(super) fn yamldecode(args: &Args<'_>) -> Answer {
-    yaml::parse(&args.text(0)?).map_err(|fault| Refusal {
+pub(super) fn yamldecode(args: &Args<'_>) -> FunctionResult {
+    yaml::parse(&args.text(0)?).map_err(|fault| FunctionError {
         arg: Some(0),
         text: format!("line {} of the text: {}", fault.line, fault.text),
     })
 }
 
-pub(super) fn yamlencode(args: &Args<'_>) -> Answer {
+pub(super) fn yamlencode(args: &Args<'_>) -> FunctionResult {
     fn quoted(text: &str) -> String {
         Json::from(text).to_string()
     }
@@ -191,7 +191,7 @@ pub(super) fn yamlencode(args: &Args<'_>) -> Answer {
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-pub(super) fn base64encode(args: &Args<'_>) -> Answer {
+pub(super) fn base64encode(args: &Args<'_>) -> FunctionResult {
     let mut out = String::new();
     for chunk in args.text(0)?.as_bytes().chunks(3) {
         let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
@@ -208,8 +208,8 @@ pub(super) fn base64encode(args: &Args<'_>) -> Answer {
     Ok(Value::String(out))
 }
 
-pub(super) fn base64decode(args: &Args<'_>) -> Answer {
-    let refuse = |text: &str| Refusal {
+pub(super) fn base64decode(args: &Args<'_>) -> FunctionResult {
+    let refuse = |text: &str| FunctionError {
         arg: Some(0),
         text: text.to_owned(),
     };

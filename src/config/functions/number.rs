@@ -3,34 +3,34 @@
 
 use hcl::{Number, Value};
 
-use super::{Answer, Args, Refusal};
+use super::{Args, FunctionError, FunctionResult};
 
 /// Terraform's bound on the length of a range.
 const RANGE_MAX: usize = 1024;
 
-pub(super) fn abs(args: &Args<'_>) -> Answer {
+pub(super) fn abs(args: &Args<'_>) -> FunctionResult {
     let number = args.number(0)?;
     let negative = number.as_f64().is_some_and(|float| float < 0.0);
     Ok(Value::Number(if negative { -number } else { number }))
 }
 
-pub(super) fn ceil(args: &Args<'_>) -> Answer {
+pub(super) fn ceil(args: &Args<'_>) -> FunctionResult {
     finite(args.float(0)?.ceil())
 }
 
-pub(super) fn floor(args: &Args<'_>) -> Answer {
+pub(super) fn floor(args: &Args<'_>) -> FunctionResult {
     finite(args.float(0)?.floor())
 }
 
-pub(super) fn max(args: &Args<'_>) -> Answer {
+pub(super) fn max(args: &Args<'_>) -> FunctionResult {
     pick(args, |best, other| other > best)
 }
 
-pub(super) fn min(args: &Args<'_>) -> Answer {
+pub(super) fn min(args: &Args<'_>) -> FunctionResult {
     pick(args, |best, other| other < best)
 }
 
-fn pick(args: &Args<'_>, better: fn(f64, f64) -> bool) -> Answer {
+fn pick(args: &Args<'_>, better: fn(f64, f64) -> bool) -> FunctionResult {
     let mut best = args.number(0)?;
     for arg in 1..args.values.len() {
         let other = args.number(arg)?;
@@ -42,7 +42,7 @@ fn pick(args: &Args<'_>, better: fn(f64, f64) -> bool) -> Answer {
     Ok(Value::Number(best))
 }
 
-pub(super) fn sum(args: &Args<'_>) -> Answer {
+pub(super) fn sum(args: &Args<'_>) -> FunctionResult {
     let mut integers = Some(0_i64);
     let mut floats = 0.0;
     for item in args.list(0)? {
@@ -58,7 +58,7 @@ pub(super) fn sum(args: &Args<'_>) -> Answer {
     }
 }
 
-pub(super) fn range(args: &Args<'_>) -> Answer {
+pub(super) fn range(args: &Args<'_>) -> FunctionResult {
     let (start, end) = match args.values.len() {
         1 => (0.0, args.float(0)?),
         _ => (args.float(0)?, args.float(1)?),
@@ -69,7 +69,7 @@ pub(super) fn range(args: &Args<'_>) -> Answer {
         _ => -1.0,
     };
     if step == 0.0 || (step > 0.0) != (start <= end) {
-        return Err(Refusal {
+        return Err(FunctionError {
             arg: Some(2),
             text: "the step must lead from the start towards the end".to_owned(),
         });
@@ -86,7 +86,7 @@ pub(super) fn range(args: &Args<'_>) -> Answer {
     Ok(Value::Array(items))
 }
 
-fn finite(float: f64) -> Answer {
+fn finite(float: f64) -> FunctionResult {
     match Number::from_f64(float) {
         Some(number) => Ok(Value::Number(number)),
         None => Err("the result is not a finite number".into()),

@@ -4,7 +4,7 @@
 use hcl::{Map, Value};
 use regex::{Captures, Regex};
 
-use super::{Answer, Args, Refusal};
+use super::{Args, FunctionError, FunctionResult};
 use crate::config::value;
 
 /// Bytes a text may come to have: what goes into user data or a label is far below.
@@ -12,42 +12,42 @@ const TEXT_MAX: usize = 4 << 20;
 /// Width and precision a format may ask for.
 const WIDTH_MAX: usize = 1024;
 
-fn text(text: impl Into<String>) -> Answer {
+fn text(text: impl Into<String>) -> FunctionResult {
     Ok(Value::String(text.into()))
 }
 
-fn list(texts: impl IntoIterator<Item = String>) -> Answer {
+fn list(texts: impl IntoIterator<Item = String>) -> FunctionResult {
     Ok(Value::Array(texts.into_iter().map(Value::String).collect()))
 }
 
-fn bounded(bytes: usize) -> Result<(), Refusal> {
+fn bounded(bytes: usize) -> Result<(), FunctionError> {
     if bytes > TEXT_MAX {
         return Err("the text would be longer than 4 MiB".into());
     }
     Ok(())
 }
 
-pub(super) fn endswith(args: &Args<'_>) -> Answer {
+pub(super) fn endswith(args: &Args<'_>) -> FunctionResult {
     Ok(Value::Bool(args.text(0)?.ends_with(&args.text(1)?)))
 }
 
-pub(super) fn startswith(args: &Args<'_>) -> Answer {
+pub(super) fn startswith(args: &Args<'_>) -> FunctionResult {
     Ok(Value::Bool(args.text(0)?.starts_with(&args.text(1)?)))
 }
 
-pub(super) fn strcontains(args: &Args<'_>) -> Answer {
+pub(super) fn strcontains(args: &Args<'_>) -> FunctionResult {
     Ok(Value::Bool(args.text(0)?.contains(&args.text(1)?)))
 }
 
-pub(super) fn lower(args: &Args<'_>) -> Answer {
+pub(super) fn lower(args: &Args<'_>) -> FunctionResult {
     text(args.text(0)?.to_lowercase())
 }
 
-pub(super) fn upper(args: &Args<'_>) -> Answer {
+pub(super) fn upper(args: &Args<'_>) -> FunctionResult {
     text(args.text(0)?.to_uppercase())
 }
 
-pub(super) fn title(args: &Args<'_>) -> Answer {
+pub(super) fn title(args: &Args<'_>) -> FunctionResult {
     let mut start = true;
     let mut out = String::new();
     for c in args.text(0)?.chars() {
@@ -61,26 +61,26 @@ pub(super) fn title(args: &Args<'_>) -> Answer {
     text(out)
 }
 
-pub(super) fn trim(args: &Args<'_>) -> Answer {
+pub(super) fn trim(args: &Args<'_>) -> FunctionResult {
     let cut: Vec<char> = args.text(1)?.chars().collect();
     text(args.text(0)?.trim_matches(cut.as_slice()))
 }
 
-pub(super) fn trimprefix(args: &Args<'_>) -> Answer {
+pub(super) fn trimprefix(args: &Args<'_>) -> FunctionResult {
     let (whole, prefix) = (args.text(0)?, args.text(1)?);
     text(whole.strip_prefix(&prefix).unwrap_or(&whole))
 }
 
-pub(super) fn trimsuffix(args: &Args<'_>) -> Answer {
+pub(super) fn trimsuffix(args: &Args<'_>) -> FunctionResult {
     let (whole, suffix) = (args.text(0)?, args.text(1)?);
     text(whole.strip_suffix(&suffix).unwrap_or(&whole))
 }
 
-pub(super) fn trimspace(args: &Args<'_>) -> Answer {
+pub(super) fn trimspace(args: &Args<'_>) -> FunctionResult {
     text(args.text(0)?.trim())
 }
 
-pub(super) fn split(args: &Args<'_>) -> Answer {
+pub(super) fn split(args: &Args<'_>) -> FunctionResult {
     let (separator, whole) = (args.text(0)?, args.text(1)?);
     if whole.is_empty() {
         return list([]);
@@ -91,7 +91,7 @@ pub(super) fn split(args: &Args<'_>) -> Answer {
     list(whole.split(&separator).map(str::to_owned))
 }
 
-pub(super) fn join(args: &Args<'_>) -> Answer {
+pub(super) fn join(args: &Args<'_>) -> FunctionResult {
     let separator = args.text(0)?;
     let mut texts = Vec::new();
     for arg in 1..args.values.len() {
@@ -102,7 +102,7 @@ pub(super) fn join(args: &Args<'_>) -> Answer {
     text(texts.join(&separator))
 }
 
-pub(super) fn substr(args: &Args<'_>) -> Answer {
+pub(super) fn substr(args: &Args<'_>) -> FunctionResult {
     let whole: Vec<char> = args.text(0)?.chars().collect();
     let length = i64::try_from(whole.len()).unwrap_or(i64::MAX);
     let (offset, wanted) = (args.integer(1)?, args.integer(2)?);
@@ -120,7 +120,7 @@ pub(super) fn substr(args: &Args<'_>) -> Answer {
     text(whole[place(start)..place(end)].iter().collect::<String>())
 }
 
-fn pattern(args: &Args<'_>, arg: usize, text: &str) -> Result<Regex, Refusal> {
+fn pattern(args: &Args<'_>, arg: usize, text: &str) -> Result<Regex, FunctionError> {
     Regex::new(text).map_err(|error| {
         let why = error.to_string();
         let why = why
@@ -128,7 +128,7 @@ fn pattern(args: &Args<'_>, arg: usize, text: &str) -> Result<Regex, Refusal> {
             .last()
             .unwrap_or_default()
             .trim_start_matches("error: ");
-        Refusal {
+        FunctionError {
             arg: Some(arg.min(args.values.len())),
             text: format!("{text:?} is not a regular expression: {why}"),
         }
@@ -155,7 +155,7 @@ fn groups(regex: &Regex, found: &Captures<'_>) -> Value {
     Value::Array((1..names.len()).map(group).collect())
 }
 
-pub(super) fn regex(args: &Args<'_>) -> Answer {
+pub(super) fn regex(args: &Args<'_>) -> FunctionResult {
     let (wanted, whole) = (args.text(0)?, args.text(1)?);
     let regex = pattern(args, 0, &wanted)?;
     match regex.captures(&whole) {
@@ -164,7 +164,7 @@ pub(super) fn regex(args: &Args<'_>) -> Answer {
     }
 }
 
-pub(super) fn regexall(args: &Args<'_>) -> Answer {
+pub(super) fn regexall(args: &Args<'_>) -> FunctionResult {
     let (wanted, whole) = (args.text(0)?, args.text(1)?);
     let regex = pattern(args, 0, &wanted)?;
     let all = regex
@@ -173,7 +173,7 @@ pub(super) fn regexall(args: &Args<'_>) -> Answer {
     Ok(Value::Array(all.collect()))
 }
 
-pub(super) fn replace(args: &Args<'_>) -> Answer {
+pub(super) fn replace(args: &Args<'_>) -> FunctionResult {
     let (whole, wanted, new) = (args.text(0)?, args.text(1)?, args.text(2)?);
     let slashed = wanted
         .strip_prefix('/')
@@ -195,11 +195,11 @@ pub(super) fn replace(args: &Args<'_>) -> Answer {
     text(whole.replace(&wanted, &new))
 }
 
-pub(super) fn format(args: &Args<'_>) -> Answer {
+pub(super) fn format(args: &Args<'_>) -> FunctionResult {
     text(formatted(&args.text(0)?, &args.values[1..])?)
 }
 
-pub(super) fn formatlist(args: &Args<'_>) -> Answer {
+pub(super) fn formatlist(args: &Args<'_>) -> FunctionResult {
     let pattern = args.text(0)?;
     let lengths = args.values[1..]
         .iter()
@@ -224,7 +224,7 @@ pub(super) fn formatlist(args: &Args<'_>) -> Answer {
 
 /// One `%…` of a format.
 #[derive(Default)]
-struct Verb {
+struct FormatVerb {
     left: bool,
     zeros: bool,
     plus: bool,
@@ -232,7 +232,7 @@ struct Verb {
     precision: Option<usize>,
 }
 
-fn formatted(pattern: &str, inputs: &[Value]) -> Result<String, Refusal> {
+fn formatted(pattern: &str, inputs: &[Value]) -> Result<String, FunctionError> {
     let mut out = String::new();
     let mut rest = pattern.chars().peekable();
     let mut used = 0;
@@ -241,7 +241,7 @@ fn formatted(pattern: &str, inputs: &[Value]) -> Result<String, Refusal> {
             out.push(c);
             continue;
         }
-        let mut verb = Verb::default();
+        let mut verb = FormatVerb::default();
         while let Some(flag) = rest.next_if(|c| matches!(c, '-' | '0' | '+')) {
             match flag {
                 '-' => verb.left = true,
@@ -249,7 +249,7 @@ fn formatted(pattern: &str, inputs: &[Value]) -> Result<String, Refusal> {
                 _ => verb.plus = true,
             }
         }
-        let mut digits = || -> Result<usize, Refusal> {
+        let mut digits = || -> Result<usize, FunctionError> {
             let mut number = 0_usize;
             while let Some(digit) = rest.next_if(char::is_ascii_digit) {
                 number = number * 10 + digit.to_digit(10).unwrap_or(0) as usize;
@@ -287,9 +287,9 @@ fn formatted(pattern: &str, inputs: &[Value]) -> Result<String, Refusal> {
     Ok(out)
 }
 
-impl Verb {
-    fn apply(&self, letter: char, input: &Value, arg: usize) -> Result<String, Refusal> {
-        let refuse = |wants: &str| Refusal {
+impl FormatVerb {
+    fn apply(&self, letter: char, input: &Value, arg: usize) -> Result<String, FunctionError> {
+        let refuse = |wants: &str| FunctionError {
             arg: Some(arg),
             text: format!(
                 "%{letter} wants {wants}, and got {}",
@@ -297,7 +297,7 @@ impl Verb {
             ),
         };
         let number = || value::to_number(input).ok_or_else(|| refuse("a number"));
-        let float = || Ok::<f64, Refusal>(number()?.as_f64().unwrap_or_default());
+        let float = || Ok::<f64, FunctionError>(number()?.as_f64().unwrap_or_default());
         let integer = || number()?.as_i64().ok_or_else(|| refuse("an integer"));
         let plain = || value::to_text(input).ok_or_else(|| refuse("a text, number or bool"));
         let text = match letter {

@@ -18,7 +18,7 @@ const DEPTH_MAX: usize = 64;
 
 /// A line that says something: its number, its indent, its text from there on.
 #[derive(Clone, Debug)]
-struct Line<'a> {
+struct YamlLine<'a> {
     number: usize,
     indent: usize,
     text: &'a str,
@@ -26,14 +26,14 @@ struct Line<'a> {
 
 struct Parser<'a> {
     raw: Vec<&'a str>,
-    lines: Vec<Line<'a>>,
+    lines: Vec<YamlLine<'a>>,
     at: usize,
 }
 
-type Parsed<T> = Result<T, Fault>;
+type YamlResult<T> = Result<T, Fault>;
 
 /// The value of a document.
-pub(super) fn parse(text: &str) -> Parsed<Value> {
+pub(super) fn parse(text: &str) -> YamlResult<Value> {
     let raw: Vec<&str> = text.lines().collect();
     let mut lines = Vec::new();
     for (index, line) in raw.iter().enumerate() {
@@ -41,7 +41,7 @@ pub(super) fn parse(text: &str) -> Parsed<Value> {
         let blank = content.trim().is_empty() || content.starts_with('#');
         let start = *line == "---" && lines.is_empty();
         if !blank && !start {
-            lines.push(Line {
+            lines.push(YamlLine {
                 number: index + 1,
                 indent: line.len() - content.len(),
                 text: content.trim_end(),
@@ -60,18 +60,18 @@ pub(super) fn parse(text: &str) -> Parsed<Value> {
     }
 }
 
-fn fault<T>(line: usize, text: impl Into<String>) -> Parsed<T> {
+fn fault<T>(line: usize, text: impl Into<String>) -> YamlResult<T> {
     let text = text.into();
     Err(Fault { line, text })
 }
 
 impl<'a> Parser<'a> {
-    fn line(&self) -> Option<Line<'a>> {
+    fn line(&self) -> Option<YamlLine<'a>> {
         self.lines.get(self.at).cloned()
     }
 
     /// The value whose lines start at `indent`.
-    fn block(&mut self, indent: usize, depth: usize) -> Parsed<Value> {
+    fn block(&mut self, indent: usize, depth: usize) -> YamlResult<Value> {
         let Some(line) = self.line() else {
             return Ok(Value::Null);
         };
@@ -91,7 +91,7 @@ impl<'a> Parser<'a> {
         self.scalar(&line, line.text, indent)
     }
 
-    fn sequence(&mut self, indent: usize, depth: usize) -> Parsed<Value> {
+    fn sequence(&mut self, indent: usize, depth: usize) -> YamlResult<Value> {
         let mut items = Vec::new();
         while let Some(line) = self.line().filter(|line| line.indent == indent) {
             let Some(rest) = line.text.strip_prefix('-').filter(|_| is_item(line.text)) else {
@@ -104,7 +104,7 @@ impl<'a> Parser<'a> {
                 items.push(self.below(indent + 1, depth)?);
             } else if is_item(inner) || split_key(inner).is_some() {
                 // The rest of the line is the first line of a collection of its own.
-                self.lines[self.at] = Line {
+                self.lines[self.at] = YamlLine {
                     indent: indent_inner,
                     text: inner,
                     ..line
@@ -118,7 +118,7 @@ impl<'a> Parser<'a> {
         Ok(Value::Array(items))
     }
 
-    fn mapping(&mut self, indent: usize, depth: usize) -> Parsed<Value> {
+    fn mapping(&mut self, indent: usize, depth: usize) -> YamlResult<Value> {
         let mut items = hcl::Map::new();
         while let Some(line) = self.line().filter(|line| line.indent == indent) {
             let Some((key, rest)) = split_key(line.text) else {
@@ -153,7 +153,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The value on the lines that follow, if they are indented at least this far.
-    fn below(&mut self, indent: usize, depth: usize) -> Parsed<Value> {
+    fn below(&mut self, indent: usize, depth: usize) -> YamlResult<Value> {
         match self.line() {
             Some(next) if next.indent >= indent => self.block(next.indent, depth + 1),
             _ => Ok(Value::Null),
@@ -161,7 +161,7 @@ impl<'a> Parser<'a> {
     }
 
     /// A scalar or flow collection that starts on this line.
-    fn scalar(&mut self, line: &Line<'_>, text: &str, indent: usize) -> Parsed<Value> {
+    fn scalar(&mut self, line: &YamlLine<'_>, text: &str, indent: usize) -> YamlResult<Value> {
         match text.as_bytes().first() {
             Some(b'|' | b'>') => self.block_scalar(line, text, indent),
             Some(b'&' | b'*' | b'!') => {
@@ -189,7 +189,12 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn block_scalar(&mut self, line: &Line<'_>, text: &str, indent: usize) -> Parsed<Value> {
+    fn block_scalar(
+        &mut self,
+        line: &YamlLine<'_>,
+        text: &str,
+        indent: usize,
+    ) -> YamlResult<Value> {
         let folded = text.starts_with('>');
         let (strip, keep) = (text.contains('-'), text.contains('+'));
         let mut content: Vec<&str> = Vec::new();
@@ -295,7 +300,7 @@ fn open_brackets(text: &str) -> i64 {
     open
 }
 
-fn flow_value(rest: &mut &str, line: usize, depth: usize) -> Parsed<Value> {
+fn flow_value(rest: &mut &str, line: usize, depth: usize) -> YamlResult<Value> {
     if depth > DEPTH_MAX {
         return fault(line, format!("more than {DEPTH_MAX} nested levels"));
     }
@@ -338,7 +343,7 @@ fn flow_value(rest: &mut &str, line: usize, depth: usize) -> Parsed<Value> {
 }
 
 /// The next scalar within a flow collection.
-fn flow_token<'a>(rest: &mut &'a str, line: usize) -> Parsed<&'a str> {
+fn flow_token<'a>(rest: &mut &'a str, line: usize) -> YamlResult<&'a str> {
     let whole = *rest;
     let quote = whole.chars().next().filter(|c| matches!(c, '"' | '\''));
     let end = match quote {
@@ -363,7 +368,7 @@ fn flow_token<'a>(rest: &mut &'a str, line: usize) -> Parsed<&'a str> {
 }
 
 /// A plain or quoted scalar.
-fn plain(text: &str, line: usize) -> Parsed<Value> {
+fn plain(text: &str, line: usize) -> YamlResult<Value> {
     if text.starts_with('"') {
         return match serde_json::from_str::<String>(text) {
             Ok(text) => Ok(Value::String(text)),

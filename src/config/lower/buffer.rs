@@ -1,14 +1,14 @@
 //! Lowers buffers, and checks that what they keep room for can be had.
 //! It must not know which nodes there are.
 
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault, name_fault};
 use crate::config::lower::quantities::{refuse_names, requests, says_amounts};
 use crate::config::lower::schedule::Schedules;
 use crate::config::lower::{Blocks, cluster_patterns, covers, pool};
-use crate::config::report::Finding;
+use crate::config::report::SpannedDiagnostic;
 use crate::config::syntax::PathStep;
 use crate::model::buffer::{Buffer, BufferPod, Scalable, ScalableKind};
 use crate::model::cluster::Cluster;
@@ -17,19 +17,19 @@ use crate::model::labels::{POOL, normalized, restriction};
 use crate::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 
 /// A buffer, and the clusters it is for.
-pub(super) struct Draft {
+pub(super) struct BufferSpec {
     buffer: Buffer,
     /// Names of clusters, or patterns.
     pub(super) clusters: Vec<String>,
-    pub(super) section: Section,
+    pub(super) section: DecodedBlock,
 }
 
 pub(super) fn lower(
-    reader: &Reader<'_>,
+    reader: &Decoder<'_>,
     blocks: &Blocks<'_>,
-    pools: &[pool::Draft],
+    pools: &[pool::PoolSpec],
     schedules: &Schedules,
-) -> Vec<Draft> {
+) -> Vec<BufferSpec> {
     let sections = reader.sections(blocks, "buffer");
     sections
         .into_iter()
@@ -38,7 +38,7 @@ pub(super) fn lower(
 }
 
 /// Gives a cluster its buffers. One that is pinned to a pool is only for clusters that have it.
-pub(super) fn give(drafts: &[Draft], cluster: &mut Cluster) {
+pub(super) fn give(drafts: &[BufferSpec], cluster: &mut Cluster) {
     let mut all = Vec::new();
     for draft in drafts
         .iter()
@@ -60,7 +60,7 @@ pub(super) fn give(drafts: &[Draft], cluster: &mut Cluster) {
 }
 
 /// Buffers that no cluster has, or not one that they name.
-pub(super) fn check_clusters(reader: &Reader<'_>, drafts: &[Draft], clusters: &[&Cluster]) {
+pub(super) fn check_clusters(reader: &Decoder<'_>, drafts: &[BufferSpec], clusters: &[&Cluster]) {
     for draft in drafts {
         let Some(pool) = &draft.buffer.pool else {
             continue;
@@ -80,7 +80,7 @@ pub(super) fn check_clusters(reader: &Reader<'_>, drafts: &[Draft], clusters: &[
                     pool.as_str(),
                     cluster.name.as_str()
                 );
-                let finding = Finding::error(ProblemCode::UnknownReference, span, detail)
+                let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail)
                     .also(draft.section.span("pool"), "the pool")
                     .within(&draft.section.title);
                 reader.reporter.add(finding);
@@ -92,22 +92,23 @@ pub(super) fn check_clusters(reader: &Reader<'_>, drafts: &[Draft], clusters: &[
                 pool.as_str()
             );
             let span = draft.section.span("pool");
-            let finding = Finding::warning(ProblemCode::MatchesNothing, span, detail);
+            let finding = SpannedDiagnostic::warning(ProblemCode::MatchesNothing, span, detail);
             reader.reporter.add(finding.within(&draft.section.title));
         }
     }
 }
 
 fn one(
-    reader: &Reader<'_>,
-    section: Section,
-    pools: &[pool::Draft],
+    reader: &Decoder<'_>,
+    section: DecodedBlock,
+    pools: &[pool::PoolSpec],
     schedules: &Schedules,
-) -> Draft {
+) -> BufferSpec {
     let name = section.label();
     if let Some(why) = name_fault(name).filter(|_| !name.is_empty()) {
         let detail = format!("{name:?} cannot be the name of a buffer. {why}");
-        let finding = Finding::error(ProblemCode::InvalidLabel, section.label_span(), detail);
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
         reader.reporter.add(finding.within(&section.title));
     }
     check_count(reader, &section);
@@ -127,7 +128,7 @@ fn one(
         limits,
     };
     check_limits(reader, &section, &buffer);
-    Draft {
+    BufferSpec {
         buffer,
         clusters: cluster_patterns(&section),
         section,
@@ -135,9 +136,9 @@ fn one(
 }
 
 /// Whether it says for how many pods, and what these are like.
-fn check_count(reader: &Reader<'_>, section: &Section) {
+fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
     let report = |code, detail: &str, label: &str, help: &str| {
-        let mut finding = Finding::error(code, section.header, detail)
+        let mut finding = SpannedDiagnostic::error(code, section.header, detail)
             .help(help)
             .within(&section.title);
         if !label.is_empty() {
@@ -177,7 +178,7 @@ fn check_count(reader: &Reader<'_>, section: &Section) {
 }
 
 /// A static pool makes no nodes for pods, virtual ones among them.
-fn check_static(reader: &Reader<'_>, section: &Section, pools: &[pool::Draft]) {
+fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::PoolSpec]) {
     let Some(name) = section.reference("pool") else {
         return;
     };
@@ -186,13 +187,13 @@ fn check_static(reader: &Reader<'_>, section: &Section, pools: &[pool::Draft]) {
         return;
     };
     let detail = format!("The pool {name:?} is static: no node is made in it for pods to come.");
-    let finding = Finding::error(ProblemCode::Conflict, section.span("pool"), detail)
+    let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.span("pool"), detail)
         .also(draft.section.span("replicas"), "it has so many nodes")
         .within(&section.title);
     reader.reporter.add(finding);
 }
 
-fn scalable(section: &Section) -> Option<Scalable> {
+fn scalable(section: &DecodedBlock) -> Option<Scalable> {
     Some(Scalable {
         kind: ScalableKind::parse(section.text("kind")?)?,
         namespace: section.owned("namespace")?,
@@ -200,7 +201,7 @@ fn scalable(section: &Section) -> Option<Scalable> {
     })
 }
 
-fn pod(reader: &Reader<'_>, buffer: &Section, section: &Section) -> BufferPod {
+fn pod(reader: &Decoder<'_>, buffer: &DecodedBlock, section: &DecodedBlock) -> BufferPod {
     let counted = (&["nodes", "pods"][..], "no pod asks for it");
     let refused = refuse_names(reader, section, "requests", counted);
     let amounts = section.quantities("requests");
@@ -208,7 +209,7 @@ fn pod(reader: &Reader<'_>, buffer: &Section, section: &Section) -> BufferPod {
     if nothing && !refused && section.get("requests").is_some() {
         let detail = "Pods that ask for nothing need no room.";
         let code = ProblemCode::InvalidValue;
-        let finding = Finding::error(code, section.span("requests"), detail);
+        let finding = SpannedDiagnostic::error(code, section.span("requests"), detail);
         reader.reporter.add(finding.within(&section.title));
     }
     let node_selector = section.map("node_selector");
@@ -216,10 +217,10 @@ fn pod(reader: &Reader<'_>, buffer: &Section, section: &Section) -> BufferPod {
         let span = section.inner_span("node_selector", PathStep::KeyItself(key.clone()));
         let finding = if let Some(why) = restriction(key) {
             let detail = format!("A pod cannot ask for the label {key:?}: {why}.");
-            Finding::error(ProblemCode::RestrictedLabel, span, detail)
+            SpannedDiagnostic::error(ProblemCode::RestrictedLabel, span, detail)
         } else if let Some(pool) = buffer.get("pool").filter(|_| normalized(key) == POOL) {
             let detail = "The buffer names its pool with pool, or here, not both.";
-            Finding::error(ProblemCode::Conflict, span, detail).also(pool.name_span, "")
+            SpannedDiagnostic::error(ProblemCode::Conflict, span, detail).also(pool.name_span, "")
         } else {
             continue;
         };
@@ -236,7 +237,7 @@ fn pod(reader: &Reader<'_>, buffer: &Section, section: &Section) -> BufferPod {
     }
 }
 
-fn toleration(reader: &Reader<'_>, section: &Section) -> Option<Toleration> {
+fn toleration(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Toleration> {
     let key = section.label();
     // An empty label has been reported as such.
     let key_fault = label_key_fault(key).filter(|_| !key.is_empty());
@@ -264,7 +265,7 @@ fn toleration(reader: &Reader<'_>, section: &Section) -> Option<Toleration> {
         }
     };
     let detail = format!("{text:?} cannot be a taint's {what}. {why}");
-    let finding = Finding::error(ProblemCode::InvalidLabel, span, detail);
+    let finding = SpannedDiagnostic::error(ProblemCode::InvalidLabel, span, detail);
     reader.reporter.add(finding.within(&section.title));
     None
 }
@@ -279,7 +280,7 @@ fn tolerated(taint: &Taint) -> Toleration {
 }
 
 /// Limits on what the pods do not ask for have no effect.
-fn check_limits(reader: &Reader<'_>, section: &Section, buffer: &Buffer) {
+fn check_limits(reader: &Decoder<'_>, section: &DecodedBlock, buffer: &Buffer) {
     let Some(pod) = &buffer.pod else {
         return;
     };
@@ -289,7 +290,7 @@ fn check_limits(reader: &Reader<'_>, section: &Section, buffer: &Buffer) {
         }
         let span = section.inner_span("limits", PathStep::KeyItself(name.clone()));
         let detail = format!("The pods ask for no {name}, so this limit has no effect.");
-        let finding = Finding::warning(ProblemCode::Unused, span, detail);
+        let finding = SpannedDiagnostic::warning(ProblemCode::Unused, span, detail);
         reader.reporter.add(finding.within(&section.title));
     }
 }

@@ -4,27 +4,27 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::name_fault;
 use crate::config::lower::installation::Installation;
 use crate::config::lower::quantities::limits;
 use crate::config::lower::schedule::Schedules;
-use crate::config::lower::{Blocks, Instance, disruption};
-use crate::config::report::Finding;
+use crate::config::lower::{BlockInstance, Blocks, disruption};
+use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::cluster::{
-    Api, Binding, Brakes, Cluster, Eks, Exec, InterruptionQueue, Kubeconfig, Mode, PlacementHints,
-    Rebalance, RemovedPools, Simulated, WatchList,
+    ApiSettings, Binding, Cluster, Eks, Exec, InterruptionQueue, Kubeconfig, ManagementMode,
+    PlacementHints, Rebalance, RemovedPools, Safeguards, Simulated, WatchList,
 };
 use crate::model::id::ClusterName;
 use crate::model::id::LeaseName;
 use crate::model::proxy::Proxy;
 
 /// A cluster, and where it was written.
-pub(super) struct Draft {
+pub(super) struct ClusterSpec {
     pub(super) cluster: Cluster,
     /// Whether it is managed as it is written, be it only a dry run.
     pub(super) managed: bool,
@@ -32,11 +32,11 @@ pub(super) struct Draft {
 
 /// All clusters, and whether none is missing because of a fault.
 pub(super) fn lower(
-    reader: &Reader<'_>,
+    reader: &Decoder<'_>,
     blocks: &Blocks<'_>,
     installation: &Installation,
     schedules: &Schedules,
-) -> (Vec<Draft>, bool) {
+) -> (Vec<ClusterSpec>, bool) {
     let (instances, complete) = reader.instances(blocks, "cluster");
     let mut places: BTreeMap<String, Span> = BTreeMap::new();
     let mut drafts = Vec::new();
@@ -62,9 +62,15 @@ pub(super) fn lower(
     (drafts, complete && named)
 }
 
-fn report_twice(reader: &Reader<'_>, section: &Section, name: &str, place: Span, before: Span) {
+fn report_twice(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+    name: &str,
+    place: Span,
+    before: Span,
+) {
     let detail = format!("There are two clusters {name:?}.");
-    let mut finding = Finding::error(ProblemCode::DuplicateName, place, detail);
+    let mut finding = SpannedDiagnostic::error(ProblemCode::DuplicateName, place, detail);
     if before == place {
         finding = finding.help("with for_each, write name = each.key");
     } else {
@@ -74,11 +80,11 @@ fn report_twice(reader: &Reader<'_>, section: &Section, name: &str, place: Span,
 }
 
 fn one(
-    reader: &Reader<'_>,
-    instance: &Instance,
+    reader: &Decoder<'_>,
+    instance: &BlockInstance,
     installation: &Installation,
     schedules: &Schedules,
-) -> Option<Draft> {
+) -> Option<ClusterSpec> {
     let section = &instance.section;
     if section.has("name") && section.get("name").is_none() {
         return None;
@@ -87,7 +93,8 @@ fn one(
     let name = name.unwrap_or_else(|| section.label().to_owned());
     if let Some(why) = name_fault(&name).filter(|_| !section.label().is_empty()) {
         let detail = format!("{name:?} cannot be the name of a cluster. {why}");
-        let finding = Finding::error(ProblemCode::InvalidLabel, section.label_span(), detail);
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
         reader.reporter.add(finding.within(&section.title));
     }
     let managed = section.text("mode") == Some("manage");
@@ -101,9 +108,9 @@ fn one(
         installation: installation.name.clone().unwrap_or_default(),
         name: ClusterName(name),
         mode: if managed && !installation.dry_run {
-            Mode::Manage
+            ManagementMode::Manage
         } else {
-            Mode::Observe
+            ManagementMode::Observe
         },
         region: section.owned("region").unwrap_or_default(),
         role_arn: role_arn(reader, section),
@@ -125,9 +132,9 @@ fn one(
             boot: inner.duration("boot").unwrap_or_default(),
             address: inner.owned("address"),
         }),
-        api: Api {
+        api: ApiSettings {
             proxy: section.block("proxy").map(|inner| proxy(reader, inner)),
-            ..section.block("api").map_or_else(Api::default, api)
+            ..section.block("api").map_or_else(ApiSettings::default, api)
         },
         lease: section
             .block("leader_election")
@@ -145,12 +152,12 @@ fn one(
         events: section.flag("events") != Some(false),
         ..Cluster::default()
     };
-    Some(Draft { cluster, managed })
+    Some(ClusterSpec { cluster, managed })
 }
 
-fn brakes(section: &Section) -> Brakes {
-    let default = Brakes::default();
-    Brakes {
+fn brakes(section: &DecodedBlock) -> Safeguards {
+    let default = Safeguards::default();
+    Safeguards {
         unready_max: section
             .allowance("unready_max")
             .unwrap_or(default.unready_max),
@@ -165,7 +172,7 @@ fn brakes(section: &Section) -> Brakes {
     }
 }
 
-fn lease(section: &Section) -> LeaseName {
+fn lease(section: &DecodedBlock) -> LeaseName {
     let named = section.text("lease").and_then(|own| own.split_once('/'));
     named.map_or_else(LeaseName::default, |(namespace, name)| LeaseName {
         namespace: namespace.to_owned(),
@@ -173,7 +180,7 @@ fn lease(section: &Section) -> LeaseName {
     })
 }
 
-fn eks(section: &Section) -> Eks {
+fn eks(section: &DecodedBlock) -> Eks {
     Eks {
         name: section.owned("name"),
         endpoint: section.owned("endpoint"),
@@ -182,7 +189,7 @@ fn eks(section: &Section) -> Eks {
     }
 }
 
-fn interruption(section: &Section) -> InterruptionQueue {
+fn interruption(section: &DecodedBlock) -> InterruptionQueue {
     InterruptionQueue {
         queue: section.owned("queue").unwrap_or_default(),
         rebalance: match section.text("rebalance") {
@@ -193,7 +200,7 @@ fn interruption(section: &Section) -> InterruptionQueue {
     }
 }
 
-fn exec(reader: &Reader<'_>, section: &Section) -> Exec {
+fn exec(reader: &Decoder<'_>, section: &DecodedBlock) -> Exec {
     const NAME: &str = "command";
     let mut command = section.texts(NAME).unwrap_or_default().to_vec();
     let resolve = |text: &str| reader.evaluator.environment.resolve(text);
@@ -205,7 +212,7 @@ fn exec(reader: &Reader<'_>, section: &Section) -> Exec {
     if section.get(NAME).is_some() && !named {
         let span = section.inner_span(NAME, PathStep::Index(0));
         let detail = "A command starts with the name of its program.";
-        let finding = Finding::error(ProblemCode::InvalidValue, span, detail);
+        let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
         reader.reporter.add(finding.within(&section.title));
     }
     Exec {
@@ -216,11 +223,11 @@ fn exec(reader: &Reader<'_>, section: &Section) -> Exec {
 }
 
 /// Checks what is only for EC2, or needed for it.
-fn check_ec2(reader: &Reader<'_>, section: &Section) {
+fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
     let (simulated, exec) = (section.block("simulated"), section.block("exec"));
     if let (Some(first), Some(second)) = (simulated, exec) {
         let detail = "Nodes are simulated or a program's: simulated and exec exclude each other.";
-        let finding = Finding::error(ProblemCode::Conflict, second.header, detail)
+        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, second.header, detail)
             .also(first.header, "")
             .within(&section.title);
         reader.reporter.add(finding);
@@ -232,17 +239,18 @@ fn check_ec2(reader: &Reader<'_>, section: &Section) {
             None => "A cluster whose nodes EC2 makes needs the argument \"region\".",
             Some(_) => "A cluster that EKS is asked for needs the argument \"region\".",
         };
-        let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
-            .label("region is missing")
-            .help("write region = \"eu-central-1\", or add a simulated block")
-            .within(&section.title);
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
+                .label("region is missing")
+                .help("write region = \"eu-central-1\", or add a simulated block")
+                .within(&section.title);
         reader.reporter.add(finding);
     }
     let shift = section.flag("zonal_shift") == Some(true);
     if shift && stand_in.is_none() && section.block("eks").is_none() {
         let detail = "AWS shifts traffic away from zones of EKS clusters: an eks block is missing.";
         let span = section.span("zonal_shift");
-        let finding = Finding::error(ProblemCode::MissingBlock, span, detail)
+        let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, span, detail)
             .help("write eks {}, or leave zonal_shift out");
         reader.reporter.add(finding.within(&section.title));
     }
@@ -266,34 +274,34 @@ fn check_ec2(reader: &Reader<'_>, section: &Section) {
     }
     if let Some(inner) = section.block("interruption") {
         let detail = "The block interruption is not used: EC2 does not make the cluster's nodes.";
-        let finding = Finding::warning(ProblemCode::Unused, inner.header, detail);
+        let finding = SpannedDiagnostic::warning(ProblemCode::Unused, inner.header, detail);
         reader.reporter.add(finding.within(&section.title));
     }
 }
 
 /// The role that is assumed, which a cluster of EKS may also say in its block.
-fn role_arn(reader: &Reader<'_>, section: &Section) -> Option<String> {
+fn role_arn(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<String> {
     let own = section.owned("role_arn");
     let inner = section.block("eks").filter(|eks| eks.has("role_arn"));
     if let Some(eks) = inner
         && own.is_some()
     {
         let detail = "The role is said twice: by the cluster, and in its eks block.".to_owned();
-        let finding = Finding::error(ProblemCode::Conflict, eks.span("role_arn"), detail);
+        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, eks.span("role_arn"), detail);
         let finding = finding.within(&section.title);
         reader.reporter.add(finding.help("leave one of them out"));
     }
     own.or_else(|| inner?.owned("role_arn"))
 }
 
-fn unused(reader: &Reader<'_>, section: &Section, argument: &str, why: &str) {
+fn unused(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str, why: &str) {
     let detail = format!("The argument {argument} is not used: {why}.");
-    let finding = Finding::warning(ProblemCode::Unused, section.span(argument), detail);
+    let finding = SpannedDiagnostic::warning(ProblemCode::Unused, section.span(argument), detail);
     reader.reporter.add(finding.within(&section.title));
 }
 
 /// What says nothing in a mode, or beside what else is said.
-fn check_of_mode(reader: &Reader<'_>, section: &Section, managed: bool) {
+fn check_of_mode(reader: &Decoder<'_>, section: &DecodedBlock, managed: bool) {
     if section.text("binding") == Some("early") && !managed {
         let why = "pods are bound only in a managed cluster";
         unused(reader, section, "binding", why);
@@ -305,16 +313,16 @@ fn check_of_mode(reader: &Reader<'_>, section: &Section, managed: bool) {
 }
 
 /// Whether anybody could take instances over, where it is not only said what would be done.
-fn may_adopt(section: &Section, managed: bool) -> bool {
+fn may_adopt(section: &DecodedBlock, managed: bool) -> bool {
     !managed || section.block("exec").is_none()
 }
 
-fn check_managed(reader: &Reader<'_>, section: &Section, installation: &Installation) {
+fn check_managed(reader: &Decoder<'_>, section: &DecodedBlock, installation: &Installation) {
     if !installation.named {
         let detail = "A managed cluster needs to know which instances are its own, by the name \
                       of the installation.";
         let mut finding =
-            Finding::error(ProblemCode::MissingArgument, section.span("mode"), detail)
+            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.span("mode"), detail)
                 .help("write outrigger { installation = \"NAME\" }, the same on all hosts")
                 .within(&section.title);
         if let Some(header) = installation.header {
@@ -327,7 +335,7 @@ fn check_managed(reader: &Reader<'_>, section: &Section, installation: &Installa
     if reached.iter().all(|name| section.block(name).is_none()) {
         let detail = "A managed cluster needs a kubeconfig or an eks block: nothing else says how \
                       its API is reached.";
-        let finding = Finding::error(ProblemCode::MissingBlock, section.header, detail)
+        let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, section.header, detail)
             .label("kubeconfig is missing")
             .help("write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }, or eks {}")
             .within(&section.title);
@@ -339,15 +347,16 @@ fn check_managed(reader: &Reader<'_>, section: &Section, installation: &Installa
     if let Some(inner) = kubeconfig.filter(|own| !own.has("context")) {
         let detail = "Without a context, Outrigger uses the current context of the file: kubectl \
                       config use-context would change which cluster this is.";
-        let finding = Finding::warning(ProblemCode::MissingArgument, inner.header, detail)
-            .label("context is missing")
-            .help("write context = \"NAME\"; kubectl config get-contexts lists the names")
-            .within(&inner.title);
+        let finding =
+            SpannedDiagnostic::warning(ProblemCode::MissingArgument, inner.header, detail)
+                .label("context is missing")
+                .help("write context = \"NAME\"; kubectl config get-contexts lists the names")
+                .within(&inner.title);
         reader.reporter.add(finding);
     }
 }
 
-fn proxy(reader: &Reader<'_>, section: &Section) -> Proxy {
+fn proxy(reader: &Decoder<'_>, section: &DecodedBlock) -> Proxy {
     let own = Proxy {
         url: section.owned("url").unwrap_or_default(),
         username: section.owned("username"),
@@ -362,16 +371,16 @@ fn proxy(reader: &Reader<'_>, section: &Section) -> Proxy {
         _ => return own,
     };
     let detail = "The proxy cannot be given these credentials.";
-    let finding = Finding::error(ProblemCode::Conflict, section.header, detail);
+    let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.header, detail);
     reader
         .reporter
         .add(finding.within(&section.title).help(help));
     own
 }
 
-fn api(section: &Section) -> Api {
-    let default = Api::default();
-    Api {
+fn api(section: &DecodedBlock) -> ApiSettings {
+    let default = ApiSettings::default();
+    ApiSettings {
         poll: section.duration("poll"),
         qps: section.count("qps").unwrap_or(default.qps),
         burst: section.count("burst").unwrap_or(default.burst),

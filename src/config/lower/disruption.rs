@@ -1,18 +1,18 @@
 //! Lowers what limits disruption: budgets, times for maintenance, cool-downs.
 //! It must not know whose they are.
 
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::schedule::{Schedules, window_of};
-use crate::config::report::Finding;
-use crate::model::pool::{Allowance, Budget, ClusterDisruption, CoolDown, Maintenance, Reason};
+use crate::config::report::SpannedDiagnostic;
+use crate::model::pool::{Budget, BudgetNodes, ClusterDisruption, CoolDown, Maintenance, Reason};
 use crate::model::window::Window;
 
 /// What a cluster says in its block `disruption`.
 pub(super) fn of_cluster(
-    reader: &Reader<'_>,
-    section: &Section,
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
     schedules: &Schedules,
 ) -> ClusterDisruption {
     let Some(section) = section.block("disruption") else {
@@ -37,8 +37,8 @@ pub(super) fn of_cluster(
 
 /// The budgets in a block.
 pub(super) fn budgets(
-    reader: &Reader<'_>,
-    section: &Section,
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
     schedules: &Schedules,
 ) -> Vec<Budget> {
     let all = section.blocks("budget");
@@ -48,8 +48,8 @@ pub(super) fn budgets(
 
 /// The times for and against maintenance in a block.
 pub(super) fn windows(
-    reader: &Reader<'_>,
-    section: &Section,
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
     schedules: &Schedules,
 ) -> Vec<Maintenance> {
     let all = section.blocks("window");
@@ -57,15 +57,16 @@ pub(super) fn windows(
         .collect()
 }
 
-fn budget(reader: &Reader<'_>, section: &Section, schedules: &Schedules) -> Option<Budget> {
+fn budget(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -> Option<Budget> {
     let during = window(reader, section, schedules);
     let rate = section.rate("rate");
     if !section.has("nodes") && !section.has("rate") {
         let detail = "A budget says how many nodes may leave: at once, or within some time.";
-        let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
-            .label("nodes and rate are missing")
-            .help("write nodes = \"10%\", or rate = \"20/h\"")
-            .within(&section.title);
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
+                .label("nodes and rate are missing")
+                .help("write nodes = \"10%\", or rate = \"20/h\"")
+                .within(&section.title);
         reader.reporter.add(finding);
         return None;
     }
@@ -73,15 +74,16 @@ fn budget(reader: &Reader<'_>, section: &Section, schedules: &Schedules) -> Opti
     let always = !["during", "schedule", "reasons"]
         .iter()
         .any(|name| section.has(name));
-    if always && matches!(given, Some(Allowance::Nodes(0) | Allowance::Percent(0))) {
+    if always && matches!(given, Some(BudgetNodes::Nodes(0) | BudgetNodes::Percent(0))) {
         let detail = "This budget is always zero: no node ever leaves by our own choice.";
-        let finding = Finding::warning(ProblemCode::OutOfRange, section.span("nodes"), detail)
-            .help("say when with during, or for which reasons, or pause for a while instead")
-            .within(&section.title);
+        let finding =
+            SpannedDiagnostic::warning(ProblemCode::OutOfRange, section.span("nodes"), detail)
+                .help("say when with during, or for which reasons, or pause for a while instead")
+                .within(&section.title);
         reader.reporter.add(finding);
     }
     // All may leave at once where only a rate is given.
-    let nodes = given.or(rate.map(|_| Allowance::Percent(100)))?;
+    let nodes = given.or(rate.map(|_| BudgetNodes::Percent(100)))?;
     Some(Budget {
         nodes,
         rate,
@@ -91,8 +93,8 @@ fn budget(reader: &Reader<'_>, section: &Section, schedules: &Schedules) -> Opti
 }
 
 fn maintenance(
-    reader: &Reader<'_>,
-    section: &Section,
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
     schedules: &Schedules,
 ) -> Option<Maintenance> {
     if !["during", "schedule", "duration", "timezone"]
@@ -100,10 +102,11 @@ fn maintenance(
         .any(|name| section.has(name))
     {
         let detail = "A window says when it is.";
-        let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
-            .label("during is missing")
-            .help("write during = schedule.NAME, or schedule and duration")
-            .within(&section.title);
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
+                .label("during is missing")
+                .help("write during = schedule.NAME, or schedule and duration")
+                .within(&section.title);
         reader.reporter.add(finding);
     }
     let during = window(reader, section, schedules)?;
@@ -114,18 +117,18 @@ fn maintenance(
     })
 }
 
-fn reasons(section: &Section) -> Vec<Reason> {
+fn reasons(section: &DecodedBlock) -> Vec<Reason> {
     let given = section.texts("reasons").unwrap_or_default().iter();
     given.filter_map(|text| Reason::parse(text)).collect()
 }
 
 /// When a budget or window holds: a schedule by name, or one in place.
-fn window(reader: &Reader<'_>, section: &Section, schedules: &Schedules) -> Option<Window> {
+fn window(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -> Option<Window> {
     let in_place = ["schedule", "duration", "timezone"];
     let first = in_place.iter().find_map(|name| section.get(name));
     if let (Some(during), Some(first)) = (section.get("during"), first) {
         let detail = "This names a schedule with during, or gives one in place, not both.";
-        let finding = Finding::error(ProblemCode::Conflict, first.name_span, detail)
+        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, first.name_span, detail)
             .also(during.name_span, "")
             .within(&section.title);
         reader.reporter.add(finding);
@@ -137,10 +140,11 @@ fn window(reader: &Reader<'_>, section: &Section, schedules: &Schedules) -> Opti
     let first = first?;
     if !section.has("schedule") {
         let detail = "This says for how long it holds, but nothing from when on.";
-        let finding = Finding::error(ProblemCode::MissingArgument, first.name_span, detail)
-            .label("schedule is missing")
-            .help("write schedule = \"0 8 * * mon-fri\" beside it")
-            .within(&section.title);
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::MissingArgument, first.name_span, detail)
+                .label("schedule is missing")
+                .help("write schedule = \"0 8 * * mon-fri\" beside it")
+                .within(&section.title);
         reader.reporter.add(finding);
         return None;
     }

@@ -3,18 +3,18 @@
 
 use core::net::IpAddr;
 
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::Blocks;
 use crate::config::lower::disruption::budgets;
 use crate::config::lower::quantities::limits;
 use crate::config::lower::schedule::Schedules;
-use crate::config::report::Finding;
+use crate::config::report::SpannedDiagnostic;
 use crate::config::settings::{LogFormat, LogLevel, MetricNames, Telemetry};
 use crate::config::source::Span;
 use crate::model::fleet::FleetLimits;
-use crate::model::pool::Allowance;
+use crate::model::pool::BudgetNodes;
 
 /// The block `outrigger`.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub(super) struct Installation {
     pub(super) header: Option<Span>,
 }
 
-pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Installation {
+pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Installation {
     let sections = reader.sections(blocks, "outrigger");
     let Some(section) = sections.first() else {
         return Installation::default();
@@ -40,7 +40,7 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Installation {
     }
 }
 
-fn check_version(reader: &Reader<'_>, section: &Section) {
+fn check_version(reader: &Decoder<'_>, section: &DecodedBlock) {
     let Some(wanted) = section.text("required_version") else {
         return;
     };
@@ -50,11 +50,11 @@ fn check_version(reader: &Reader<'_>, section: &Section) {
         Some(true) => return,
         Some(false) => {
             let detail = format!("The configuration is for Outrigger {wanted}, and this is {own}.");
-            Finding::error(ProblemCode::UnsupportedVersion, span, detail)
+            SpannedDiagnostic::error(ProblemCode::UnsupportedVersion, span, detail)
         }
         None => {
             let detail = format!("{wanted:?} does not say which versions are meant.");
-            Finding::error(ProblemCode::InvalidValue, span, detail)
+            SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail)
                 .help("write it like \"~> 0.1\" or \">= 0.1, < 0.3\"")
         }
     };
@@ -97,10 +97,10 @@ fn parts(version: &str) -> Option<[u64; 3]> {
 
 /// What all clusters share, and how many nodes of each may leave by a reload.
 pub(super) fn lower_fleet(
-    reader: &Reader<'_>,
+    reader: &Decoder<'_>,
     blocks: &Blocks<'_>,
     schedules: &Schedules,
-) -> (FleetLimits, Option<Allowance>) {
+) -> (FleetLimits, Option<BudgetNodes>) {
     let sections = reader.sections(blocks, "fleet");
     let section = sections.first();
     let budgets = |own| budgets(reader, own, schedules);
@@ -120,7 +120,7 @@ fn is_loopback(address: &str) -> bool {
     ip.map_or(host == "localhost", |ip| ip.is_loopback())
 }
 
-pub(super) fn lower_telemetry(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Telemetry {
+pub(super) fn lower_telemetry(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Telemetry {
     let mut telemetry = Telemetry::default();
     let sections = reader.sections(blocks, "telemetry");
     let Some(section) = sections.first() else {
@@ -132,9 +132,10 @@ pub(super) fn lower_telemetry(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Telem
             "{listen} can be reached from other hosts, and whoever reaches it may read the names \
              of clusters, pools and zones: nobody is asked who they are."
         );
-        let finding = Finding::warning(ProblemCode::Exposed, section.span("listen"), detail)
-            .within(&section.title)
-            .help("listen on 127.0.0.1 or [::1], or keep strangers away with a firewall");
+        let finding =
+            SpannedDiagnostic::warning(ProblemCode::Exposed, section.span("listen"), detail)
+                .within(&section.title)
+                .help("listen on 127.0.0.1 or [::1], or keep strangers away with a firewall");
         reader.reporter.add(finding);
     }
     if let Some(log) = section.block("log") {

@@ -1,13 +1,13 @@
 //! Lowers node classes.
 //! It must not know which pools use them.
 
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::Blocks;
-use crate::config::report::Finding;
+use crate::config::report::SpannedDiagnostic;
 use crate::model::id::NodeClassName;
-use crate::model::node_class::{Identity, MetadataOptions, NodeClass, VM_OVERHEAD_PER_MILLE};
+use crate::model::node_class::{MetadataOptions, NodeClass, NodeIdentity, VM_OVERHEAD_PER_MILLE};
 
 mod terms;
 mod devices;
@@ -15,19 +15,19 @@ mod kubelet;
 mod bootstrap;
 
 /// A node class, and the clusters it is for.
-pub(super) struct Draft {
+pub(super) struct NodeClassSpec {
     pub(super) class: NodeClass,
     /// Names of clusters, or patterns.
     pub(super) clusters: Vec<String>,
-    pub(super) section: Section,
+    pub(super) section: DecodedBlock,
 }
 
-pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Vec<Draft> {
+pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Vec<NodeClassSpec> {
     let (instances, _) = reader.instances(blocks, "node_class");
     let drafts = instances.into_iter().map(|instance| {
         let section = instance.section;
         let everywhere = || vec!["*".to_owned()];
-        Draft {
+        NodeClassSpec {
             class: one(reader, &section),
             clusters: section
                 .texts("clusters")
@@ -38,7 +38,7 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Vec<Draft> {
     drafts.collect()
 }
 
-fn one(reader: &Reader<'_>, section: &Section) -> NodeClass {
+fn one(reader: &Decoder<'_>, section: &DecodedBlock) -> NodeClass {
     exclusive(reader, section, "role", "instance_profile");
     let images = terms::images(reader, section);
     let family = terms::family(reader, section, &images);
@@ -53,8 +53,8 @@ fn one(reader: &Reader<'_>, section: &Section) -> NodeClass {
         placement_group: terms::placement_group(reader, section),
         identity: section
             .owned("role")
-            .map(Identity::Role)
-            .or_else(|| section.owned("instance_profile").map(Identity::Profile)),
+            .map(NodeIdentity::Role)
+            .or_else(|| section.owned("instance_profile").map(NodeIdentity::Profile)),
         public_ip: section.flag("associate_public_ip"),
         ip_prefix_count: section.count("ip_prefix_count"),
         user_data: section.owned("user_data").unwrap_or_default(),
@@ -77,7 +77,7 @@ fn one(reader: &Reader<'_>, section: &Section) -> NodeClass {
     }
 }
 
-fn metadata(section: &Section) -> MetadataOptions {
+fn metadata(section: &DecodedBlock) -> MetadataOptions {
     let default = MetadataOptions::default();
     let Some(inner) = section.block("metadata_options") else {
         return default;
@@ -97,25 +97,26 @@ fn metadata(section: &Section) -> MetadataOptions {
 }
 
 /// The overhead in thousandths; none where it is the usual one.
-fn overhead(reader: &Reader<'_>, section: &Section) -> Option<u32> {
+fn overhead(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<u32> {
     const NAME: &str = "vm_memory_overhead_percent";
     let tenths = section.number(NAME)? * 10.0;
     let whole = (0..=1000).find(|whole| (tenths - f64::from(*whole)).abs() < 1e-6);
     if whole.is_none() {
         let detail = format!("{NAME} has more than one decimal.");
-        let finding = Finding::error(ProblemCode::InvalidValue, section.span(NAME), detail)
-            .help("what is a share of 0.075 to Karpenter is written 7.5")
-            .within(&section.title);
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::InvalidValue, section.span(NAME), detail)
+                .help("what is a share of 0.075 to Karpenter is written 7.5")
+                .within(&section.title);
         reader.reporter.add(finding);
     }
     whole.filter(|whole| *whole != VM_OVERHEAD_PER_MILLE)
 }
 
 /// Reports two arguments of which only one may be there.
-fn exclusive(reader: &Reader<'_>, section: &Section, one: &str, other: &str) {
+fn exclusive(reader: &Decoder<'_>, section: &DecodedBlock, one: &str, other: &str) {
     if let (Some(first), Some(second)) = (section.get(one), section.get(other)) {
         let detail = format!("{one} and {other} exclude each other.");
-        let finding = Finding::error(ProblemCode::Conflict, second.name_span, detail)
+        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, second.name_span, detail)
             .also(first.name_span, "")
             .within(&section.title);
         reader.reporter.add(finding);
@@ -123,24 +124,24 @@ fn exclusive(reader: &Reader<'_>, section: &Section, one: &str, other: &str) {
 }
 
 /// Reports blocks of a type beyond as many as there may be. Source: spec/aws.md §1.1.
-fn at_most(reader: &Reader<'_>, section: &Section, kind: &str, max: usize) {
+fn at_most(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str, max: usize) {
     if let Some(beyond) = section.blocks(kind).nth(max) {
         let detail = format!("A node class has at most {max} {kind} blocks.");
-        let finding = Finding::error(ProblemCode::LimitExceeded, beyond.header, detail);
+        let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, beyond.header, detail);
         reader.reporter.add(finding.within(&section.title));
     }
 }
 
 /// Reports what is wrong with an argument, or with its block where it is missing.
 fn refuse(
-    reader: &Reader<'_>,
-    section: &Section,
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
     argument: &str,
     code: ProblemCode,
     detail: impl Into<String>,
     help: Option<&str>,
 ) {
-    let finding = Finding::error(code, section.span(argument), detail)
+    let finding = SpannedDiagnostic::error(code, section.span(argument), detail)
         .maybe_help(help.map(str::to_owned))
         .within(&section.title);
     reader.reporter.add(finding);

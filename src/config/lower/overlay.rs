@@ -1,14 +1,15 @@
 //! Lowers overlays, and finds those that contradict each other.
 //! It must not know which instance types there are.
 
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::name_fault;
 use crate::config::lower::quantities::{refuse_names, says_amounts};
-use crate::config::lower::requirement::{self, Whose};
+use crate::config::lower::requirement;
+use crate::config::lower::requirement::RequirementOwner;
 use crate::config::lower::{Blocks, cluster_patterns, covers, pool};
-use crate::config::report::Finding;
+use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::config::value::nearest;
@@ -18,11 +19,11 @@ use crate::model::labels::{POOL, normalized};
 use crate::model::overlay::{Overlay, PriceAdjustment};
 
 /// An overlay, and the clusters it is for.
-pub(super) struct Draft {
+pub(super) struct OverlaySpec {
     overlay: Overlay,
     /// Names of clusters, or patterns.
     pub(super) clusters: Vec<String>,
-    pub(super) section: Section,
+    pub(super) section: DecodedBlock,
 }
 
 /// What every instance type has, and what it has not. Source: spec/scheduling.md §3.4.
@@ -31,7 +32,11 @@ const MEASURED: (&[&str], &str) = (
     "an overlay adds devices and the like, and leaves alone what every node has",
 );
 
-pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>, pools: &[pool::Draft]) -> Vec<Draft> {
+pub(super) fn lower(
+    reader: &Decoder<'_>,
+    blocks: &Blocks<'_>,
+    pools: &[pool::PoolSpec],
+) -> Vec<OverlaySpec> {
     let sections = reader.sections(blocks, "overlay");
     sections
         .into_iter()
@@ -40,7 +45,7 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>, pools: &[pool::Dra
 }
 
 /// Gives a cluster its overlays, in the order of their application.
-pub(super) fn give(drafts: &[Draft], cluster: &mut Cluster) {
+pub(super) fn give(drafts: &[OverlaySpec], cluster: &mut Cluster) {
     let own = drafts
         .iter()
         .filter(|draft| covers(&draft.clusters, cluster));
@@ -49,16 +54,17 @@ pub(super) fn give(drafts: &[Draft], cluster: &mut Cluster) {
     cluster.overlays = own;
 }
 
-fn one(reader: &Reader<'_>, section: Section, pools: &[pool::Draft]) -> Draft {
+fn one(reader: &Decoder<'_>, section: DecodedBlock, pools: &[pool::PoolSpec]) -> OverlaySpec {
     let name = section.label();
     if let Some(why) = name_fault(name).filter(|_| !name.is_empty()) {
         let detail = format!("{name:?} cannot be the name of an overlay. {why}");
-        let finding = Finding::error(ProblemCode::InvalidLabel, section.label_span(), detail);
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
         reader.reporter.add(finding.within(&section.title));
     }
     if section.block("require").is_none() {
         let detail = "The overlay does not say which instance types it is about.";
-        let finding = Finding::error(ProblemCode::MissingBlock, section.header, detail)
+        let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, section.header, detail)
             .label("require is missing")
             .help(
                 "write require \"KEY\" { in = […] }; \"kubernetes.io/os\" { exists = true } is \
@@ -76,11 +82,11 @@ fn one(reader: &Reader<'_>, section: Section, pools: &[pool::Draft]) -> Draft {
     let overlay = Overlay {
         name: name.to_owned(),
         weight: section.count("weight").unwrap_or_default(),
-        requirements: requirement::lower(reader, &section, Whose::Overlay),
+        requirements: requirement::lower(reader, &section, RequirementOwner::Overlay),
         price: price.or(section.price_adjustment("price_adjustment")),
         capacity: capacity.collect(),
     };
-    Draft {
+    OverlaySpec {
         overlay,
         clusters: cluster_patterns(&section),
         section,
@@ -88,11 +94,11 @@ fn one(reader: &Reader<'_>, section: Section, pools: &[pool::Draft]) -> Draft {
 }
 
 /// Whether it says anything, and not two things of one price.
-fn check_effect(reader: &Reader<'_>, section: &Section) {
+fn check_effect(reader: &Decoder<'_>, section: &DecodedBlock) {
     if let (Some(price), Some(adjustment)) = (section.get("price"), section.get("price_adjustment"))
     {
         let detail = "price and price_adjustment exclude each other.";
-        let finding = Finding::error(ProblemCode::Conflict, adjustment.name_span, detail)
+        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, adjustment.name_span, detail)
             .also(price.name_span, "");
         reader.reporter.add(finding.within(&section.title));
     }
@@ -102,15 +108,16 @@ fn check_effect(reader: &Reader<'_>, section: &Section) {
         && !says_amounts(section, "capacity")
     {
         let detail = "The overlay changes nothing.";
-        let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
-            .help("write one of price, price_adjustment and capacity")
-            .within(&section.title);
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
+                .help("write one of price, price_adjustment and capacity")
+                .within(&section.title);
         reader.reporter.add(finding);
     }
 }
 
 /// Pools it names that are not there.
-fn check_pools(reader: &Reader<'_>, section: &Section, pools: &[pool::Draft]) {
+fn check_pools(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::PoolSpec]) {
     let named = section.blocks("require");
     for inner in named.filter(|inner| normalized(inner.label()) == POOL) {
         for argument in ["in", "not_in"] {
@@ -123,7 +130,7 @@ fn check_pools(reader: &Reader<'_>, section: &Section, pools: &[pool::Draft]) {
                 let span = inner.inner_span(argument, PathStep::Index(index));
                 let detail = format!("There is no pool {name:?}.");
                 let near = nearest(name, known.by_ref());
-                let finding = Finding::error(ProblemCode::UnknownReference, span, detail)
+                let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail)
                     .maybe_help(near.map(|near| format!("did you mean {near:?}?")))
                     .within(&inner.title);
                 reader.reporter.add(finding);
@@ -134,7 +141,7 @@ fn check_pools(reader: &Reader<'_>, section: &Section, pools: &[pool::Draft]) {
 
 /// Overlays of one weight that say different things of the same. What can only be known with the
 /// catalog is decided by the order of their application.
-pub(super) fn check_conflicts(reader: &Reader<'_>, drafts: &[Draft], clusters: &[&Cluster]) {
+pub(super) fn check_conflicts(reader: &Decoder<'_>, drafts: &[OverlaySpec], clusters: &[&Cluster]) {
     for (index, draft) in drafts.iter().enumerate() {
         for other in &drafts[..index] {
             let meet = draft.overlay.weight == other.overlay.weight
@@ -152,7 +159,7 @@ pub(super) fn check_conflicts(reader: &Reader<'_>, drafts: &[Draft], clusters: &
                  same instance types.",
                 other.overlay.name, draft.overlay.name, draft.overlay.weight
             );
-            let finding = Finding::error(ProblemCode::Conflict, span, detail)
+            let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
                 .also(before, "")
                 .help("give a higher weight to the one that is to be believed")
                 .within(&draft.section.title);
@@ -161,14 +168,14 @@ pub(super) fn check_conflicts(reader: &Reader<'_>, drafts: &[Draft], clusters: &
     }
 }
 
-fn same_name(one: &Draft, other: &Draft) -> bool {
+fn same_name(one: &OverlaySpec, other: &OverlaySpec) -> bool {
     one.overlay.name == other.overlay.name
 }
 
 /// What two overlays both set, and where.
-fn clash(one: &Draft, other: &Draft) -> Option<(String, Span, Span)> {
+fn clash(one: &OverlaySpec, other: &OverlaySpec) -> Option<(String, Span, Span)> {
     if one.overlay.price.is_some() && other.overlay.price.is_some() {
-        let place = |draft: &Draft| {
+        let place = |draft: &OverlaySpec| {
             let names = ["price", "price_adjustment"].iter();
             let mut places = names.filter_map(|name| draft.section.get(name));
             places.next().map(|read| read.name_span)
@@ -179,7 +186,7 @@ fn clash(one: &Draft, other: &Draft) -> Option<(String, Span, Span)> {
         let theirs = &other.overlay.capacity;
         theirs.contains_key(*name)
     })?;
-    let place = |draft: &Draft| {
+    let place = |draft: &OverlaySpec| {
         let step = PathStep::KeyItself(name.clone());
         draft.section.inner_span("capacity", step)
     };

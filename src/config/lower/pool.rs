@@ -3,16 +3,17 @@
 
 use jiff::SignedDuration;
 
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::{label_value_fault, name_fault};
 use crate::config::lower::disruption::{budgets, windows};
 use crate::config::lower::quantities::limits;
-use crate::config::lower::requirement::{self, Whose, refuse_key, restricted};
+use crate::config::lower::requirement;
+use crate::config::lower::requirement::{RequirementOwner, refuse_key, restricted};
 use crate::config::lower::schedule::Schedules;
 use crate::config::lower::{Blocks, cluster_patterns};
-use crate::config::report::Finding;
+use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
 use crate::model::claim::{TAG_VALUE_MAX, startup_taints_tag};
@@ -22,25 +23,30 @@ use crate::model::requirement::Requirement;
 use crate::model::taint::{Effect, Taint};
 
 /// A pool, and what it says that a cluster's copy of it does not.
-pub(super) struct Draft {
+pub(super) struct PoolSpec {
     pub(super) pool: Pool,
     /// Names of clusters, or patterns.
     pub(super) clusters: Vec<String>,
     /// The node class, and where it is named.
     pub(super) node_class: Option<(String, Span)>,
-    pub(super) section: Section,
+    pub(super) section: DecodedBlock,
 }
 
-pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>, schedules: &Schedules) -> Vec<Draft> {
+pub(super) fn lower(
+    reader: &Decoder<'_>,
+    blocks: &Blocks<'_>,
+    schedules: &Schedules,
+) -> Vec<PoolSpec> {
     let defaults = reader.sections(blocks, "defaults");
     for section in defaults
         .iter()
         .filter(|section| !matches!(section.label(), "" | "pool"))
     {
         let detail = format!("There are no defaults for {:?}.", section.label());
-        let finding = Finding::error(ProblemCode::BlockLabel, section.label_span(), detail)
-            .help("write defaults \"pool\" { … }")
-            .within(&section.title);
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::BlockLabel, section.label_span(), detail)
+                .help("write defaults \"pool\" { … }")
+                .within(&section.title);
         reader.reporter.add(finding);
     }
     let defaults = defaults.iter().find(|section| section.label() == "pool");
@@ -52,10 +58,10 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>, schedules: &Schedu
 }
 
 /// A pool's arguments, and after them those of the defaults.
-struct Layers<'a>([Option<&'a Section>; 2]);
+struct WithDefaults<'a>([Option<&'a DecodedBlock>; 2]);
 
-impl<'a> Layers<'a> {
-    fn find<T>(&self, get: impl Fn(&'a Section) -> Option<T>) -> Option<T> {
+impl<'a> WithDefaults<'a> {
+    fn find<T>(&self, get: impl Fn(&'a DecodedBlock) -> Option<T>) -> Option<T> {
         self.0.iter().flatten().find_map(|section| get(section))
     }
 
@@ -69,8 +75,8 @@ impl<'a> Layers<'a> {
             .unwrap_or(default)
     }
 
-    fn within(&self, name: &str) -> Layers<'a> {
-        Layers(
+    fn within(&self, name: &str) -> WithDefaults<'a> {
+        WithDefaults(
             self.0
                 .map(|section| section.and_then(|section| section.block(name))),
         )
@@ -78,20 +84,21 @@ impl<'a> Layers<'a> {
 }
 
 fn one(
-    reader: &Reader<'_>,
-    section: Section,
-    defaults: Option<&Section>,
+    reader: &Decoder<'_>,
+    section: DecodedBlock,
+    defaults: Option<&DecodedBlock>,
     schedules: &Schedules,
-) -> Draft {
+) -> PoolSpec {
     let name = section.label();
     if let Some(why) = name_fault(name).filter(|_| !name.is_empty()) {
         let detail = format!("{name:?} cannot be the name of a pool. {why}");
-        let finding = Finding::error(ProblemCode::InvalidLabel, section.label_span(), detail);
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
         reader.reporter.add(finding.within(&section.title));
     }
-    let layers = Layers([Some(&section), defaults]);
+    let layers = WithDefaults([Some(&section), defaults]);
     let default = Pool::new(name);
-    let requirements = requirement::lower(reader, &section, Whose::Pool);
+    let requirements = requirement::lower(reader, &section, RequirementOwner::Pool);
     let mut pool = Pool {
         weight: layers
             .find(|section| section.count("weight"))
@@ -132,7 +139,7 @@ fn one(
         let name = section.reference("node_class")?;
         Some((name.to_owned(), section.span("node_class")))
     });
-    Draft {
+    PoolSpec {
         pool,
         clusters: cluster_patterns(&section),
         node_class,
@@ -150,8 +157,8 @@ const OF_CONSOLIDATION: [&str; 5] = [
 ];
 /// What the pool says of conditions beside what holds by default, or in its place.
 fn repair(
-    reader: &Reader<'_>,
-    section: &Section,
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
     mut policies: Vec<RepairPolicy>,
 ) -> Vec<RepairPolicy> {
     let mut seen: Vec<(&str, ConditionStatus, Span)> = Vec::new();
@@ -171,10 +178,11 @@ fn repair(
                 "There are two blocks for {condition} being {}.",
                 status.as_str()
             );
-            let finding = Finding::error(ProblemCode::DuplicateBlock, inner.header, detail)
-                .label("again here")
-                .also(*before, "first here")
-                .within(&inner.title);
+            let finding =
+                SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
+                    .label("again here")
+                    .also(*before, "first here")
+                    .within(&inner.title);
             reader.reporter.add(finding);
         }
         seen.push((condition, status, inner.header));
@@ -189,7 +197,7 @@ fn repair(
 }
 
 /// A node that has to leave before it may is never replaced in time.
-fn check_age(reader: &Reader<'_>, section: &Section, pool: &Pool) {
+fn check_age(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
     let (Some(soft), Some(hard)) = (pool.expire_after, pool.expire_hard_after) else {
         return;
     };
@@ -199,7 +207,7 @@ fn check_age(reader: &Reader<'_>, section: &Section, pool: &Pool) {
             "At the age of {hard:#} nodes have to leave, and only at {soft:#} they may: none is \
              replaced before."
         );
-        let finding = Finding::warning(ProblemCode::OutOfRange, span, detail)
+        let finding = SpannedDiagnostic::warning(ProblemCode::OutOfRange, span, detail)
             .help("make expire_after shorter, or expire_hard_after longer")
             .within(&section.title);
         reader.reporter.add(finding);
@@ -207,13 +215,13 @@ fn check_age(reader: &Reader<'_>, section: &Section, pool: &Pool) {
 }
 
 /// What a static pool says to no effect. Source: spec/scheduling.md §3.1.
-fn check_static(reader: &Reader<'_>, section: &Section, replicas: u32, nodes: Option<u32>) {
+fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, replicas: u32, nodes: Option<u32>) {
     let place = section.span("replicas");
     let report = |span: Span, what: &str, title: &str| {
         let detail = format!(
             "A static pool has its nodes whatever pods ask for, and {what} does not apply to it."
         );
-        let finding = Finding::error(ProblemCode::Conflict, span, detail)
+        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
             .also(place, "it is static")
             .within(title);
         reader.reporter.add(finding);
@@ -237,18 +245,18 @@ fn check_static(reader: &Reader<'_>, section: &Section, replicas: u32, nodes: Op
     if let Some(nodes) = nodes.filter(|nodes| *nodes < replicas) {
         let span = section.inner_span("limits", PathStep::Key("nodes".to_owned()));
         let detail = format!("The pool is limited to {nodes} nodes, and never has {replicas}.");
-        let finding = Finding::warning(ProblemCode::OutOfRange, span, detail)
+        let finding = SpannedDiagnostic::warning(ProblemCode::OutOfRange, span, detail)
             .also(place, "")
             .within(&section.title);
         reader.reporter.add(finding);
     }
 }
 
-fn check_labels(reader: &Reader<'_>, section: &Section, pool: &Pool) {
+fn check_labels(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
     for (key, value) in &pool.labels {
         let report = |code, step: PathStep, detail: String| {
             let span = section.inner_span("labels", step);
-            Finding::error(code, span, detail).within(&section.title)
+            SpannedDiagnostic::error(code, span, detail).within(&section.title)
         };
         if let Some(why) = restricted(key) {
             let detail = format!("A pool cannot set the label {key:?}: {why}.");
@@ -275,18 +283,18 @@ fn check_labels(reader: &Reader<'_>, section: &Section, pool: &Pool) {
     }
 }
 
-fn taints(reader: &Reader<'_>, section: &Section, kind: &str) -> Vec<Taint> {
+fn taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec<Taint> {
     let mut taints: Vec<(Taint, Span)> = Vec::new();
     for inner in section.blocks(kind) {
         let key = inner.label();
-        if key.is_empty() || refuse_key(reader, inner, Whose::Pool) {
+        if key.is_empty() || refuse_key(reader, inner, RequirementOwner::Pool) {
             continue;
         }
         let value = inner.text("value").unwrap_or_default();
         if let Some(why) = label_value_fault(value) {
             let detail = format!("{value:?} cannot be a taint's value. {why}");
             let code = ProblemCode::InvalidLabel;
-            let finding = Finding::error(code, inner.span("value"), detail);
+            let finding = SpannedDiagnostic::error(code, inner.span("value"), detail);
             reader.reporter.add(finding.within(&inner.title));
         }
         let Some(effect) = inner.text("effect").and_then(Effect::parse) else {
@@ -303,10 +311,11 @@ fn taints(reader: &Reader<'_>, section: &Section, kind: &str) -> Vec<Taint> {
                 "There are two taints {key:?} with the effect {}.",
                 effect.as_str()
             );
-            let finding = Finding::error(ProblemCode::DuplicateBlock, inner.header, detail)
-                .label("again here")
-                .also(*before, "first here")
-                .within(&inner.title);
+            let finding =
+                SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
+                    .label("again here")
+                    .also(*before, "first here")
+                    .within(&inner.title);
             reader.reporter.add(finding);
         }
         taints.push((taint, inner.header));
@@ -319,7 +328,7 @@ fn taints(reader: &Reader<'_>, section: &Section, kind: &str) -> Vec<Taint> {
             "Together the startup taints of a pool have {length} characters, and a tag of an \
              instance, which has to hold them, {TAG_VALUE_MAX} at most."
         );
-        let finding = Finding::error(ProblemCode::LimitExceeded, last, detail)
+        let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, last, detail)
             .help("use fewer startup taints, or shorter keys")
             .within(&section.title);
         reader.reporter.add(finding);
@@ -328,8 +337,8 @@ fn taints(reader: &Reader<'_>, section: &Section, kind: &str) -> Vec<Taint> {
 }
 
 fn disruption(
-    reader: &Reader<'_>,
-    layers: &Layers<'_>,
+    reader: &Decoder<'_>,
+    layers: &WithDefaults<'_>,
     default: &Disruption,
     schedules: &Schedules,
 ) -> Disruption {

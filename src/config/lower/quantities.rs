@@ -1,16 +1,16 @@
 //! Lowers maps of quantities: limits, and what pods ask for.
 //! It must not know whose they are.
 
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::report::Finding;
+use crate::config::report::SpannedDiagnostic;
 use crate::config::syntax::PathStep;
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;
 
 /// The limits on nodes in the argument `limits`.
-pub(super) fn limits(section: &Section) -> Limits {
+pub(super) fn limits(section: &DecodedBlock) -> Limits {
     let mut limits = Limits::default();
     for (name, amount) in section.quantities("limits") {
         if name == "nodes" {
@@ -41,15 +41,15 @@ pub(super) fn requests(amounts: &[(String, i64)]) -> Resources {
 }
 
 /// Whether a map of quantities was written that has any, be it a wrong one.
-pub(super) fn says_amounts(section: &Section, argument: &str) -> bool {
+pub(super) fn says_amounts(section: &DecodedBlock, argument: &str) -> bool {
     let fine = section.get(argument).is_some();
     section.has(argument) && !(fine && section.quantities(argument).is_empty())
 }
 
 /// Reports those of these names that a map of quantities must not have, and says whether it did.
 pub(super) fn refuse_names(
-    reader: &Reader<'_>,
-    section: &Section,
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
     argument: &str,
     (names, why): (&[&str], &str),
 ) -> bool {
@@ -61,7 +61,7 @@ pub(super) fn refuse_names(
     for name in &refused {
         let span = section.inner_span(argument, PathStep::KeyItself((*name).clone()));
         let detail = format!("{name:?} is not expected in {argument}: {why}.");
-        let finding = Finding::error(ProblemCode::InvalidValue, span, detail);
+        let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
         reader.reporter.add(finding.within(&section.title));
     }
     !refused.is_empty()

@@ -1,10 +1,10 @@
 //! Whether node classes say enough for EC2 to make nodes of them.
 //! It must not know whether AWS has what they name.
 
-use crate::config::decode::Reader;
+use crate::config::decode::Decoder;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::node_class;
-use crate::config::report::Finding;
+use crate::config::report::SpannedDiagnostic;
 use crate::model::cluster::Cluster;
 
 /// EC2 allows 50 tags; a claim, its node and its volumes have up to 19 of ours.
@@ -12,7 +12,7 @@ use crate::model::cluster::Cluster;
 const TAGS_MAX: usize = 31;
 
 /// Reports what the node classes of a managed cluster lack whose nodes EC2 makes.
-pub(super) fn check(reader: &Reader<'_>, cluster: &Cluster, used: &[&node_class::Draft]) {
+pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class::NodeClassSpec]) {
     for draft in used {
         let section = &draft.section;
         let name = cluster.name.as_str();
@@ -26,10 +26,11 @@ pub(super) fn check(reader: &Reader<'_>, cluster: &Cluster, used: &[&node_class:
         if !missing.is_empty() {
             let detail =
                 format!("The managed cluster {name:?} needs more to make nodes of this class.");
-            let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
-                .label(format!("without {}", missing.join(", ")))
-                .within(&section.title)
-                .once();
+            let finding =
+                SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
+                    .label(format!("without {}", missing.join(", ")))
+                    .within(&section.title)
+                    .once();
             reader.reporter.add(finding);
         }
         let keys = cluster.tags.keys().chain(draft.class.tags.keys());
@@ -40,7 +41,7 @@ pub(super) fn check(reader: &Reader<'_>, cluster: &Cluster, used: &[&node_class:
                  leave no room for ours."
             );
             let span = section.span("tags");
-            let finding = Finding::error(ProblemCode::LimitExceeded, span, detail);
+            let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, span, detail);
             reader.reporter.add(finding.within(&section.title).once());
         }
     }

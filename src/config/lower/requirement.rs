@@ -1,11 +1,11 @@
 //! Lowers `require` blocks to requirements, and refuses what no node can meet.
 //! It must not know the pool or overlay they belong to.
 
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
-use crate::config::report::Finding;
+use crate::config::report::SpannedDiagnostic;
 use crate::config::syntax::PathStep;
 use crate::config::value::nearest;
 use crate::model::instance::CapacityType;
@@ -38,13 +38,17 @@ const EXCLUSIVE: [(&str, &str); 9] = [
 
 /// Whose block speaks of a label.
 #[derive(Clone, Copy)]
-pub(super) enum Whose {
+pub(super) enum RequirementOwner {
     Pool,
     Overlay,
 }
 
 /// All requirements of a pool or an overlay.
-pub(super) fn lower(reader: &Reader<'_>, around: &Section, whose: Whose) -> Requirements {
+pub(super) fn lower(
+    reader: &Decoder<'_>,
+    around: &DecodedBlock,
+    whose: RequirementOwner,
+) -> Requirements {
     let mut all = Requirements::default();
     for section in around.blocks("require") {
         if let Some(requirement) = one(reader, section, whose) {
@@ -63,11 +67,15 @@ pub(super) fn restricted(key: &str) -> Option<&'static str> {
 }
 
 /// Reports a key that cannot be used, and says whether it did.
-pub(super) fn refuse_key(reader: &Reader<'_>, section: &Section, whose: Whose) -> bool {
+pub(super) fn refuse_key(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+    whose: RequirementOwner,
+) -> bool {
     let key = section.label();
     let (who, restricted) = match whose {
-        Whose::Pool => ("A pool", restricted(key)),
-        Whose::Overlay => ("An overlay", restriction(key)),
+        RequirementOwner::Pool => ("A pool", restricted(key)),
+        RequirementOwner::Overlay => ("An overlay", restriction(key)),
     };
     let (code, detail) = match (label_key_fault(key), restricted) {
         (Some(why), _) => (
@@ -80,12 +88,16 @@ pub(super) fn refuse_key(reader: &Reader<'_>, section: &Section, whose: Whose) -
         ),
         (None, None) => return false,
     };
-    let finding = Finding::error(code, section.label_span(), detail);
+    let finding = SpannedDiagnostic::error(code, section.label_span(), detail);
     reader.reporter.add(finding.within(&section.title));
     true
 }
 
-fn one(reader: &Reader<'_>, section: &Section, whose: Whose) -> Option<Requirement> {
+fn one(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+    whose: RequirementOwner,
+) -> Option<Requirement> {
     let key = section.label();
     // An empty label has been reported as such.
     if key.is_empty() || refuse_key(reader, section, whose) {
@@ -99,9 +111,10 @@ fn one(reader: &Reader<'_>, section: &Section, whose: Whose) -> Option<Requireme
     if used.is_empty() {
         if !OPERATORS.iter().any(|(name, _)| section.has(name)) {
             let detail = format!("It does not say what {key:?} may be.");
-            let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
-                .help("write one of in, not_in, exists, gt, gte, lt, lte")
-                .within(&section.title);
+            let finding =
+                SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
+                    .help("write one of in, not_in, exists, gt, gte, lt, lte")
+                    .within(&section.title);
             reader.reporter.add(finding);
         }
         return None;
@@ -121,7 +134,7 @@ fn one(reader: &Reader<'_>, section: &Section, whose: Whose) -> Option<Requireme
             Err(_) => {
                 let detail = format!("{name} is empty, so no value of {key:?} would do.");
                 let code = ProblemCode::InvalidValue;
-                let finding = Finding::error(code, section.span(name), detail);
+                let finding = SpannedDiagnostic::error(code, section.span(name), detail);
                 reader.reporter.add(finding.within(&section.title));
                 return None;
             }
@@ -129,7 +142,7 @@ fn one(reader: &Reader<'_>, section: &Section, whose: Whose) -> Option<Requireme
     }
     let absent = section.flag("exists") == Some(false);
     if requirement.operator() == Operator::DoesNotExist && !absent {
-        let mut finding = Finding::error(
+        let mut finding = SpannedDiagnostic::error(
             ProblemCode::Impossible,
             section.span(used[0].0),
             format!("No value of {key:?} meets all of this."),
@@ -145,11 +158,11 @@ fn one(reader: &Reader<'_>, section: &Section, whose: Whose) -> Option<Requireme
     Some(requirement)
 }
 
-fn conflicts(reader: &Reader<'_>, section: &Section) -> bool {
+fn conflicts(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
     for (one, other) in EXCLUSIVE {
         if let (Some(first), Some(second)) = (section.get(one), section.get(other)) {
             let detail = format!("{one} and {other} exclude each other.");
-            let finding = Finding::error(ProblemCode::Conflict, second.name_span, detail)
+            let finding = SpannedDiagnostic::error(ProblemCode::Conflict, second.name_span, detail)
                 .also(first.name_span, "")
                 .within(&section.title);
             reader.reporter.add(finding);
@@ -162,7 +175,7 @@ fn conflicts(reader: &Reader<'_>, section: &Section) -> bool {
 /// Whose hardware a node is on. Source: spec/aws.md §4.2.
 const TENANCY: &str = "karpenter.k8s.aws/instance-tenancy";
 
-fn values_fine(reader: &Reader<'_>, section: &Section) -> bool {
+fn values_fine(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
     let known: &[&str] = match normalized(section.label()) {
         CAPACITY_TYPE => &CapacityType::NAMES,
         ARCH => &["amd64", "arm64"],
@@ -176,14 +189,14 @@ fn values_fine(reader: &Reader<'_>, section: &Section) -> bool {
             let span = section.inner_span(name, PathStep::Index(index));
             let finding = if let Some(why) = label_value_fault(text) {
                 let detail = format!("{text:?} cannot be a label's value. {why}");
-                Finding::error(ProblemCode::InvalidLabel, span, detail)
+                SpannedDiagnostic::error(ProblemCode::InvalidLabel, span, detail)
             } else if !known.is_empty() && !known.contains(&text.as_str()) {
                 let detail = format!("{} is never {text:?}.", section.label());
                 let help = match nearest(text, known.iter().copied()) {
                     Some(near) => format!("did you mean {near:?}?"),
                     None => format!("it may be: {}", known.join(", ")),
                 };
-                Finding::error(ProblemCode::InvalidValue, span, detail).help(help)
+                SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail).help(help)
             } else {
                 continue;
             };
@@ -194,7 +207,7 @@ fn values_fine(reader: &Reader<'_>, section: &Section) -> bool {
     fine
 }
 
-fn check_min_values(reader: &Reader<'_>, section: &Section) {
+fn check_min_values(reader: &Decoder<'_>, section: &DecodedBlock) {
     let (Some(least), Some(values)) = (section.count("min_values"), section.texts("in")) else {
         return;
     };
@@ -205,8 +218,9 @@ fn check_min_values(reader: &Reader<'_>, section: &Section) {
         "min_values is {least}, but in names {} values.",
         values.len()
     );
-    let finding = Finding::error(ProblemCode::OutOfRange, section.span("min_values"), detail)
-        .also(section.span("in"), "")
-        .within(&section.title);
+    let finding =
+        SpannedDiagnostic::error(ProblemCode::OutOfRange, section.span("min_values"), detail)
+            .also(section.span("in"), "")
+            .within(&section.title);
     reader.reporter.add(finding);
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::Blocks;
-use crate::config::report::Finding;
+use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
 use crate::config::value::nearest;
 use crate::model::window::{Window, WindowError};
@@ -17,7 +17,7 @@ use crate::model::window::{Window, WindowError};
 /// Windows by the name of their schedule; none where it has a fault.
 pub(super) type Schedules = BTreeMap<String, Option<Window>>;
 
-pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Schedules {
+pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Schedules {
     let sections = reader.sections(blocks, "schedule");
     let windows = sections.iter().map(|section| {
         let window = window_of(reader, section, "start");
@@ -27,7 +27,11 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> Schedules {
 }
 
 /// The window of a block that has `duration` or `end`, and its cron expression in `start`.
-pub(super) fn window_of(reader: &Reader<'_>, section: &Section, start: &str) -> Option<Window> {
+pub(super) fn window_of(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+    start: &str,
+) -> Option<Window> {
     let expression = section.text(start)?;
     let zone = section.text("timezone").unwrap_or("UTC");
     let duration = match (section.duration("duration"), section.get("end")) {
@@ -35,7 +39,7 @@ pub(super) fn window_of(reader: &Reader<'_>, section: &Section, start: &str) -> 
         (None, Some(_)) => until_end(reader, section, expression)?,
         (Some(_), Some(end)) => {
             let detail = "A schedule has a duration or an end, not both.";
-            let finding = Finding::error(ProblemCode::Conflict, end.name_span, detail)
+            let finding = SpannedDiagnostic::error(ProblemCode::Conflict, end.name_span, detail)
                 .also(section.get("duration")?.name_span, "")
                 .within(&section.title);
             reader.reporter.add(finding);
@@ -45,10 +49,11 @@ pub(super) fn window_of(reader: &Reader<'_>, section: &Section, start: &str) -> 
             if !section.has("duration") && !section.has("end") {
                 let detail =
                     format!("{start} says when it opens, but nothing how long it is open.");
-                let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
-                    .label("duration is missing")
-                    .help("write duration = \"8h\"")
-                    .within(&section.title);
+                let finding =
+                    SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
+                        .label("duration is missing")
+                        .help("write duration = \"8h\"")
+                        .within(&section.title);
                 reader.reporter.add(finding);
             }
             return None;
@@ -72,7 +77,7 @@ fn opens(window: &Window) -> bool {
     window.next_after(Timestamp::UNIX_EPOCH).is_some()
 }
 
-fn refuse(reader: &Reader<'_>, section: &Section, start: &str, error: &WindowError) {
+fn refuse(reader: &Decoder<'_>, section: &DecodedBlock, start: &str, error: &WindowError) {
     match error {
         WindowError::Cron { expression, why } => {
             let detail = format!("{expression:?} is not a schedule: {why}.");
@@ -113,13 +118,13 @@ fn refuse(reader: &Reader<'_>, section: &Section, start: &str, error: &WindowErr
 }
 
 fn report(
-    reader: &Reader<'_>,
-    section: &Section,
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
     span: Span,
     detail: String,
     help: Option<String>,
 ) {
-    let finding = Finding::error(ProblemCode::InvalidSchedule, span, detail);
+    let finding = SpannedDiagnostic::error(ProblemCode::InvalidSchedule, span, detail);
     reader
         .reporter
         .add(finding.maybe_help(help).within(&section.title));
@@ -130,7 +135,7 @@ const OPENINGS: usize = 400;
 
 /// The duration of a window that is given by its start and its end. It is measured by the clock on
 /// the wall, and must be the same each time.
-fn until_end(reader: &Reader<'_>, section: &Section, start: &str) -> Option<SignedDuration> {
+fn until_end(reader: &Decoder<'_>, section: &DecodedBlock, start: &str) -> Option<SignedDuration> {
     let end = section.text("end")?;
     let minute = SignedDuration::from_mins(1);
     let window = |name: &str, expression: &str| match Window::new(expression, minute, "UTC") {

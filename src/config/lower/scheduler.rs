@@ -5,23 +5,23 @@ use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
 
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::label_key_fault;
 use crate::config::lower::Blocks;
-use crate::config::report::Finding;
+use crate::config::report::SpannedDiagnostic;
 use crate::config::schema::duration_text;
 use crate::config::source::Span;
 use crate::config::syntax::PathStep;
-use crate::model::affinity::Spread;
+use crate::model::affinity::TopologySpread;
 use crate::model::cluster::{Batching, MinValuesPolicy, PreferencePolicy, Scheduling};
 use crate::model::instance::Price;
 
 /// The scheduler that takes pods that name none.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> (Batching, Scheduling) {
+pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> (Batching, Scheduling) {
     let sections = reader.sections(blocks, "scheduler");
     match sections.first() {
         Some(section) => (batching(reader, section), scheduling(reader, section)),
@@ -29,7 +29,7 @@ pub(super) fn lower(reader: &Reader<'_>, blocks: &Blocks<'_>) -> (Batching, Sche
     }
 }
 
-fn batching(reader: &Reader<'_>, section: &Section) -> Batching {
+fn batching(reader: &Decoder<'_>, section: &DecodedBlock) -> Batching {
     let default = Batching::default();
     let batching = Batching {
         idle: section.duration("batch_idle").unwrap_or(default.idle),
@@ -48,8 +48,9 @@ fn batching(reader: &Reader<'_>, section: &Section) -> Batching {
             Some(_) => ("batch_idle", "batch_max"),
             None => ("batch_max", "batch_idle"),
         };
-        let mut finding = Finding::error(ProblemCode::OutOfRange, section.span(one), detail)
-            .within(&section.title);
+        let mut finding =
+            SpannedDiagnostic::error(ProblemCode::OutOfRange, section.span(one), detail)
+                .within(&section.title);
         if section.get(other).is_some() {
             finding = finding.also(section.span(other), "");
         }
@@ -58,7 +59,7 @@ fn batching(reader: &Reader<'_>, section: &Section) -> Batching {
     batching
 }
 
-fn scheduling(reader: &Reader<'_>, section: &Section) -> Scheduling {
+fn scheduling(reader: &Decoder<'_>, section: &DecodedBlock) -> Scheduling {
     let default = Scheduling::default();
     let node_price = section.number("node_price").and_then(Price::new);
     // The schema keeps it between 1 and 100.
@@ -85,10 +86,10 @@ fn scheduling(reader: &Reader<'_>, section: &Section) -> Scheduling {
     }
 }
 
-fn schedulers(reader: &Reader<'_>, section: &Section) -> Option<BTreeSet<String>> {
+fn schedulers(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<BTreeSet<String>> {
     let names = section.texts("schedulers")?;
     let report = |span: Span, detail: &str| {
-        let finding = Finding::error(ProblemCode::InvalidValue, span, detail)
+        let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail)
             .help(format!("write schedulers = [{DEFAULT_SCHEDULER:?}]"))
             .within(&section.title);
         reader.reporter.add(finding);
@@ -113,14 +114,14 @@ fn schedulers(reader: &Reader<'_>, section: &Section) -> Option<BTreeSet<String>
 
 /// Spread of pods that declare none. Its rules are those of kube-scheduler for
 /// `defaultConstraints`; that there is no selector is left to the schema.
-fn default_spread(reader: &Reader<'_>, section: &Section) -> Vec<Spread> {
-    let mut all: Vec<(Spread, Span)> = Vec::new();
+fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologySpread> {
+    let mut all: Vec<(TopologySpread, Span)> = Vec::new();
     for inner in section.blocks("default_spread") {
         let key = inner.label();
         if let Some(why) = label_key_fault(key).filter(|_| !key.is_empty()) {
             let detail = format!("{key:?} cannot be a topology key. {why}");
             let code = ProblemCode::InvalidLabel;
-            let finding = Finding::error(code, inner.label_span(), detail);
+            let finding = SpannedDiagnostic::error(code, inner.label_span(), detail);
             reader.reporter.add(finding.within(&inner.title));
         }
         let policy =
@@ -130,7 +131,7 @@ fn default_spread(reader: &Reader<'_>, section: &Section) -> Vec<Spread> {
         else {
             continue;
         };
-        let spread = Spread {
+        let spread = TopologySpread {
             selector: None,
             topology_key: key.to_owned(),
             max_skew,
@@ -141,26 +142,27 @@ fn default_spread(reader: &Reader<'_>, section: &Section) -> Vec<Spread> {
         };
         if let Some(least) = inner.get("min_domains").filter(|_| !spread.is_hard) {
             let detail = "min_domains counts only where the spread must hold.";
-            let finding = Finding::error(ProblemCode::Conflict, least.name_span, detail)
+            let finding = SpannedDiagnostic::error(ProblemCode::Conflict, least.name_span, detail)
                 .also(inner.span("when_unsatisfiable"), "it is a wish")
                 .within(&inner.title);
             reader.reporter.add(finding);
         }
-        let same = |(other, _): &&(Spread, Span)| {
+        let same = |(other, _): &&(TopologySpread, Span)| {
             other.topology_key == key && other.is_hard == spread.is_hard
         };
         if let Some((_, before)) = all.iter().find(same) {
             let detail = format!("Pods are spread over {key:?} with {unsatisfiable} twice.");
-            let finding = Finding::error(ProblemCode::DuplicateBlock, inner.header, detail)
-                .label("again here")
-                .also(*before, "first here")
-                .within(&inner.title);
+            let finding =
+                SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
+                    .label("again here")
+                    .also(*before, "first here")
+                    .within(&inner.title);
             reader.reporter.add(finding);
         }
         all.push((spread, inner.header));
     }
     // The order of files and blocks means nothing.
-    let mut all: Vec<Spread> = all.into_iter().map(|(spread, _)| spread).collect();
+    let mut all: Vec<TopologySpread> = all.into_iter().map(|(spread, _)| spread).collect();
     all.sort();
     all
 }

@@ -2,12 +2,12 @@
 //! It must not know what AWS and the cluster will say of themselves: for that it has stand-ins,
 //! none longer than what it stands for, so that what is too long is so for sure.
 
-use crate::bootstrap::{BootstrapError, Home, Seed, render};
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::bootstrap::{BootstrapError, ClusterEndpoint, LaunchContext, render};
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::lower::node_class;
-use crate::config::report::Finding;
+use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
 use crate::model::cluster::{Cluster, Eks};
 use crate::model::labels::TAINT_UNREGISTERED;
@@ -22,21 +22,22 @@ const AUTHORITY: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1BOHdEUUlCQURBQU1
 const PODS: i64 = 110;
 
 /// Reports the node classes of a cluster that no user data can be made of for one of its pools.
-pub(super) fn check(reader: &Reader<'_>, cluster: &Cluster, used: &[&node_class::Draft]) {
+pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class::NodeClassSpec]) {
     let home = home(cluster);
     for pool in &cluster.pools {
         let mut drafts = used.iter();
         let draft = drafts.find(|own| Some(&own.class.name) == pool.node_class.as_ref());
         // Talos' machine configuration comes from elsewhere, and is all of it.
-        let known =
-            |own: &&&node_class::Draft| !matches!(own.class.bootstrap, Bootstrap::Talos { .. });
+        let known = |own: &&&node_class::NodeClassSpec| {
+            !matches!(own.class.bootstrap, Bootstrap::Talos { .. })
+        };
         let Some(draft) = draft.filter(known) else {
             continue;
         };
         let mut taints = pool.taints.clone();
         taints.extend(pool.startup_taints.iter().cloned());
         taints.push(Taint::new(TAINT_UNREGISTERED, Effect::NoExecute));
-        let seed = Seed {
+        let seed = LaunchContext {
             labels: &pool.labels,
             taints: &taints,
             max_pods: PODS,
@@ -53,20 +54,20 @@ pub(super) fn check(reader: &Reader<'_>, cluster: &Cluster, used: &[&node_class:
         let detail = format!(
             "For the pool {pool:?} of the cluster {own:?} Outrigger would fail to {error}."
         );
-        let finding = Finding::error(ProblemCode::InvalidValue, span, detail);
+        let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
         let finding = finding.within(&draft.section.title);
         reader.reporter.add(finding.once());
     }
 }
 
 /// What nodes are told of a cluster, with stand-ins for what is not in the files.
-fn home(cluster: &Cluster) -> Home {
+fn home(cluster: &Cluster) -> ClusterEndpoint {
     let eks = cluster.eks.as_ref();
     let given = |of: fn(&Eks) -> &Option<String>, stand_in: &str| {
         let own = eks.and_then(|own| of(own).clone());
         own.unwrap_or_else(|| stand_in.to_owned())
     };
-    Home {
+    ClusterEndpoint {
         name: given(|own| &own.name, cluster.name.as_str()),
         endpoint: given(|own| &own.endpoint, "https://[::1]"),
         ca: given(|own| &own.ca_data, AUTHORITY),
@@ -78,7 +79,7 @@ fn home(cluster: &Cluster) -> Home {
 }
 
 /// What is to be changed about an error; none where it may be another's.
-fn place(error: &BootstrapError, class: &Section) -> Option<Span> {
+fn place(error: &BootstrapError, class: &DecodedBlock) -> Option<Span> {
     let bootstrap = class.block("bootstrap");
     let join = || bootstrap.map_or(class.header, |own| own.header);
     match error {

@@ -1,8 +1,8 @@
 //! The tables of the schema: every block and argument, flat and in order.
 //! They must not know how they are read.
 
-use crate::config::id_format::Form;
-use crate::config::schema::{Argument, BlockType, Kind, Repeat};
+use crate::config::id_format::IdFormat;
+use crate::config::schema::{Argument, ArgumentType, BlockType, Occurrence};
 
 mod disruption;
 mod cluster;
@@ -20,7 +20,7 @@ const LONGEST: i64 = 87_600 * HOUR;
 
 const fn argument(
     name: &'static str,
-    kind: Kind,
+    kind: ArgumentType,
     default: &'static str,
     about: &'static str,
 ) -> Argument {
@@ -33,7 +33,7 @@ const fn argument(
     }
 }
 
-const fn required(name: &'static str, kind: Kind, about: &'static str) -> Argument {
+const fn required(name: &'static str, kind: ArgumentType, about: &'static str) -> Argument {
     Argument {
         name,
         kind,
@@ -44,20 +44,20 @@ const fn required(name: &'static str, kind: Kind, about: &'static str) -> Argume
 }
 
 /// A text of a form, without a default.
-const fn form(name: &'static str, form: Form, about: &'static str) -> Argument {
-    argument(name, Kind::Form(form), "", about)
+const fn form(name: &'static str, form: IdFormat, about: &'static str) -> Argument {
+    argument(name, ArgumentType::Form(form), "", about)
 }
 
-const fn duration(min_ms: i64, max_ms: i64) -> Kind {
-    Kind::Duration {
+const fn duration(min_ms: i64, max_ms: i64) -> ArgumentType {
+    ArgumentType::Duration {
         min_ms,
         max_ms,
         never: false,
     }
 }
 
-const fn duration_or_never(min_ms: i64, max_ms: i64) -> Kind {
-    Kind::Duration {
+const fn duration_or_never(min_ms: i64, max_ms: i64) -> ArgumentType {
+    ArgumentType::Duration {
         min_ms,
         max_ms,
         never: true,
@@ -66,7 +66,7 @@ const fn duration_or_never(min_ms: i64, max_ms: i64) -> Kind {
 
 const CLUSTERS: Argument = argument(
     "clusters",
-    Kind::Texts,
+    ArgumentType::Texts,
     "[\"*\"]",
     "Clusters it is for: names, or patterns with `*`.",
 );
@@ -74,7 +74,7 @@ const CLUSTERS: Argument = argument(
 const BLOCK: BlockType = BlockType {
     name: "",
     label: None,
-    repeat: Repeat::Once,
+    repeat: Occurrence::Once,
     about: "",
     arguments: &[],
     blocks: &[],
@@ -113,20 +113,20 @@ static OUTRIGGER: BlockType = BlockType {
     arguments: &[
         argument(
             "installation",
-            Kind::Name,
+            ArgumentType::Name,
             "",
             "Name of the installation, the same on all its hosts; only its instances are ever \
              touched. Required when a cluster is managed.",
         ),
         argument(
             "required_version",
-            Kind::Text,
+            ArgumentType::Text,
             "",
             "Versions of Outrigger this configuration is for, such as `~> 0.1`.",
         ),
         argument(
             "dry_run",
-            Kind::Flag,
+            ArgumentType::Flag,
             "false",
             "Treats every cluster as `mode = \"observe\"`.",
         ),
@@ -137,30 +137,40 @@ static OUTRIGGER: BlockType = BlockType {
 static VARIABLE: BlockType = BlockType {
     name: "variable",
     label: Some("NAME"),
-    repeat: Repeat::PerLabel,
+    repeat: Occurrence::PerLabel,
     about: "A value given from outside, `var.NAME`.",
     arguments: &[
         argument(
             "type",
-            Kind::Expression,
+            ArgumentType::Expression,
             "any",
             "`string`, `number`, `bool`, `any`, `list(T)`, `set(T)`, `map(T)`, `tuple([…])` or \
              `object({…})` with `optional(T, default)`.",
         ),
         argument(
             "default",
-            Kind::Expression,
+            ArgumentType::Expression,
             "",
             "Value where none is given; without one, one must be given.",
         ),
-        argument("description", Kind::Text, "", "What the value is for."),
+        argument(
+            "description",
+            ArgumentType::Text,
+            "",
+            "What the value is for.",
+        ),
         argument(
             "sensitive",
-            Kind::Flag,
+            ArgumentType::Flag,
             "false",
             "Keeps the value, and all made from it, out of messages.",
         ),
-        argument("nullable", Kind::Flag, "true", "Whether `null` is a value."),
+        argument(
+            "nullable",
+            ArgumentType::Flag,
+            "true",
+            "Whether `null` is a value.",
+        ),
     ],
     blocks: &[&VALIDATION],
     ..BLOCK
@@ -168,17 +178,17 @@ static VARIABLE: BlockType = BlockType {
 
 static VALIDATION: BlockType = BlockType {
     name: "validation",
-    repeat: Repeat::Many,
+    repeat: Occurrence::Many,
     about: "A rule that the variable's value must meet.",
     arguments: &[
         required(
             "condition",
-            Kind::Expression,
+            ArgumentType::Expression,
             "True where the value is fine.",
         ),
         required(
             "error_message",
-            Kind::Expression,
+            ArgumentType::Expression,
             "What to say where it is not.",
         ),
     ],
@@ -187,7 +197,7 @@ static VALIDATION: BlockType = BlockType {
 
 static LOCALS: BlockType = BlockType {
     name: "locals",
-    repeat: Repeat::Many,
+    repeat: Occurrence::Many,
     about: "Named values, `local.NAME`, in any order.",
     open: true,
     ..BLOCK
@@ -196,32 +206,32 @@ static LOCALS: BlockType = BlockType {
 static TERRAFORM_OUTPUT: BlockType = BlockType {
     name: "data \"terraform_output\"",
     label: Some("NAME"),
-    repeat: Repeat::PerLabel,
+    repeat: Occurrence::PerLabel,
     about: "Outputs of Terraform, `data.terraform_output.NAME.OUTPUT`, read at the start and at \
             each reload. Those that are sensitive are left out. They are in a file, in a state or \
             in a parameter.",
     arguments: &[
         argument(
             "file",
-            Kind::Path,
+            ArgumentType::Path,
             "",
             "A file that `terraform output -json` has printed.",
         ),
         argument(
             "state",
-            Kind::Path,
+            ArgumentType::Path,
             "",
             "A state of Terraform, in place of `file`.",
         ),
         form(
             "ssm_parameter",
-            Form::Parameter,
+            IdFormat::Parameter,
             "A parameter of AWS Systems Manager that holds `jsonencode({ OUTPUT = value })`, in \
              place of `file`.",
         ),
         form(
             "region",
-            Form::Filled,
+            IdFormat::Filled,
             "Region of the parameter; by default that of its ARN, else the one the daemon is in.",
         ),
         argument(
@@ -233,7 +243,7 @@ static TERRAFORM_OUTPUT: BlockType = BlockType {
         ),
         argument(
             "mock",
-            Kind::Expression,
+            ArgumentType::Expression,
             "",
             "Outputs that stand in for the parameter where nobody is asked, as in `validate`.",
         ),
@@ -244,12 +254,12 @@ static TERRAFORM_OUTPUT: BlockType = BlockType {
 static SCHEDULE: BlockType = BlockType {
     name: "schedule",
     label: Some("NAME"),
-    repeat: Repeat::PerLabel,
+    repeat: Occurrence::PerLabel,
     about: "A recurring window of time, `schedule.NAME`.",
     arguments: &[
         required(
             "start",
-            Kind::Text,
+            ArgumentType::Text,
             "When it opens: minute, hour, day of month, month, day of week; or `@daily` etc.",
         ),
         argument(
@@ -260,13 +270,13 @@ static SCHEDULE: BlockType = BlockType {
         ),
         argument(
             "end",
-            Kind::Text,
+            ArgumentType::Text,
             "",
             "When it closes, in place of `duration`: cron as well.",
         ),
         argument(
             "timezone",
-            Kind::Text,
+            ArgumentType::Text,
             "\"UTC\"",
             "Time zone, an IANA name.",
         ),
@@ -280,13 +290,13 @@ static FLEET: BlockType = BlockType {
     arguments: &[
         argument(
             "limits",
-            Kind::Quantities,
+            ArgumentType::Quantities,
             "{}",
             "Limits on all nodes of all clusters together, by resource; `nodes` is their number.",
         ),
         argument(
             "max_retired",
-            Kind::Allowance,
+            ArgumentType::Allowance,
             "",
             "How many nodes of a cluster may be due to leave by a reload, being drifted by it, of \
              a pool that is gone, or more than `replicas`. Where it is more, they stay until the \
@@ -303,7 +313,7 @@ static TELEMETRY: BlockType = BlockType {
     about: "What the daemon says about itself.",
     arguments: &[argument(
         "listen",
-        Kind::Address,
+        ArgumentType::Address,
         "",
         "Address for /metrics, /livez and /readyz; if missing 127.0.0.1:9464, where that is free.",
     )],
@@ -317,7 +327,7 @@ static LOG: BlockType = BlockType {
     arguments: &[
         argument(
             "format",
-            Kind::OneOf(&["auto", "text", "json", "journald"]),
+            ArgumentType::OneOf(&["auto", "text", "json", "journald"]),
             "\"auto\"",
             "Its form. Where it is `journald`, each of its fields is one of the journal as well, \
              in capitals: `journalctl CLUSTER=prod POOL=gpu`. `auto` is `journald` where the \
@@ -325,7 +335,7 @@ static LOG: BlockType = BlockType {
         ),
         argument(
             "level",
-            Kind::OneOf(&["error", "warn", "info", "debug", "trace"]),
+            ArgumentType::OneOf(&["error", "warn", "info", "debug", "trace"]),
             "\"info\"",
             "What is left out below.",
         ),
@@ -339,7 +349,7 @@ static OTLP: BlockType = BlockType {
             that carried it out. Only a build with the feature `otlp` sends any.",
     arguments: &[required(
         "endpoint",
-        Kind::Form(Form::Endpoint),
+        ArgumentType::Form(IdFormat::Endpoint),
         "Where a collector takes OTLP by gRPC.",
     )],
     ..BLOCK
@@ -351,13 +361,13 @@ static METRICS: BlockType = BlockType {
     arguments: &[
         argument(
             "names",
-            Kind::SomeOf(&["karpenter", "outrigger"]),
+            ArgumentType::SomeOf(&["karpenter", "outrigger"]),
             "[\"karpenter\", \"outrigger\"]",
             "Under whose names they are published.",
         ),
         argument(
             "per_node",
-            Kind::Flag,
+            ArgumentType::Flag,
             "false",
             "Gives each node series of its own: about a dozen, as Karpenter's capacity dashboard \
              wants them.",

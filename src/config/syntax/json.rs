@@ -5,12 +5,12 @@ use hcl::{Number, Value};
 
 use crate::config::schema::BlockType;
 use crate::config::source::Span;
-use crate::config::syntax::native::{Place, parse_template};
-use crate::config::syntax::{Attr, Block, Body, Expr, Kind, data_of};
+use crate::config::syntax::native::{TemplateSite, parse_template};
+use crate::config::syntax::{Attr, Block, Body, Expr, ExprKind, data_of};
 
 /// Why a JSON text is not a configuration, and where.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct JsonError {
     pub(crate) span: Span,
     pub(crate) detail: String,
     pub(crate) help: Option<String>,
@@ -20,7 +20,7 @@ pub(crate) struct Refusal {
 const COMMENT: &str = "//";
 
 /// The tree of a file; what cannot be placed is left out and refused.
-pub(crate) fn parse(text: &str, file: usize, schema: &BlockType) -> (Body, Vec<Refusal>) {
+pub(crate) fn parse(text: &str, file: usize, schema: &BlockType) -> (Body, Vec<JsonError>) {
     let refuse = |refusal| (Body::default(), vec![refusal]);
     // serde_json judges, with its limit on nesting; the scanner below only adds positions.
     if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
@@ -31,26 +31,26 @@ pub(crate) fn parse(text: &str, file: usize, schema: &BlockType) -> (Body, Vec<R
             .next()
             .unwrap_or(&detail)
             .to_owned();
-        return refuse(Refusal {
+        return refuse(JsonError {
             span: Span::new(file, at, at + 1),
             help: (detail == "trailing comma").then(|| "remove the comma before this".to_owned()),
             detail: format!("This is not JSON: {detail}."),
         });
     }
-    let mut scanner = Scanner { text, file, at: 0 };
+    let mut scanner = JsonScanner { text, file, at: 0 };
     let Some(node) = scanner.node() else {
         return refuse(not_an_object(Span::new(file, 0, 1)));
     };
     let mut refusals = Vec::new();
-    let body = Builder {
+    let body = JsonBuilder {
         refusals: &mut refusals,
     }
     .body(&node, schema);
     (body, refusals)
 }
 
-fn not_an_object(span: Span) -> Refusal {
-    Refusal {
+fn not_an_object(span: Span) -> JsonError {
+    JsonError {
         span,
         detail: "A JSON object is expected here.".to_owned(),
         help: None,
@@ -68,7 +68,7 @@ fn offset(text: &str, line: usize, column: usize) -> usize {
 }
 
 #[derive(Debug)]
-struct Node {
+struct JsonNode {
     span: Span,
     kind: NodeKind,
 }
@@ -78,25 +78,25 @@ enum NodeKind {
     Plain(Value),
     /// A text, and whether its bytes are those of the file.
     Text(String, bool),
-    Array(Vec<Node>),
-    Object(Vec<(String, Span, Node)>),
+    Array(Vec<JsonNode>),
+    Object(Vec<(String, Span, JsonNode)>),
 }
 
 /// Reads a text that is known to be JSON.
-struct Scanner<'a> {
+struct JsonScanner<'a> {
     text: &'a str,
     file: usize,
     at: usize,
 }
 
-impl Scanner<'_> {
+impl JsonScanner<'_> {
     fn peek(&mut self) -> Option<u8> {
         let rest = self.text.get(self.at..)?;
         self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len();
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn node(&mut self) -> Option<Node> {
+    fn node(&mut self) -> Option<JsonNode> {
         let first = self.peek()?;
         let start = self.at;
         let kind = match first {
@@ -137,7 +137,7 @@ impl Scanner<'_> {
             _ => NodeKind::Plain(self.plain()?),
         };
         let span = Span::new(self.file, start, self.at);
-        Some(Node { span, kind })
+        Some(JsonNode { span, kind })
     }
 
     fn string(&mut self) -> Option<(String, Span, bool)> {
@@ -175,12 +175,12 @@ impl Scanner<'_> {
     }
 }
 
-struct Builder<'a> {
-    refusals: &'a mut Vec<Refusal>,
+struct JsonBuilder<'a> {
+    refusals: &'a mut Vec<JsonError>,
 }
 
-impl Builder<'_> {
-    fn body(&mut self, node: &Node, schema: &BlockType) -> Body {
+impl JsonBuilder<'_> {
+    fn body(&mut self, node: &JsonNode, schema: &BlockType) -> Body {
         let mut body = Body::default();
         match &node.kind {
             NodeKind::Object(items) => {
@@ -205,7 +205,7 @@ impl Builder<'_> {
         &mut self,
         body: &mut Body,
         (name, span): (&str, Span),
-        value: &Node,
+        value: &JsonNode,
         schema: &BlockType,
     ) {
         if name == "data" && schema.name == "file" {
@@ -253,7 +253,7 @@ impl Builder<'_> {
         }
         self.each(value, &mut |builder, node| {
             let NodeKind::Object(labelled) = &node.kind else {
-                builder.refusals.push(Refusal {
+                builder.refusals.push(JsonError {
                     help: Some(format!("write {{ \"{name}\": {{ \"NAME\": {{ … }} }} }}")),
                     ..not_an_object(node.span)
                 });
@@ -274,7 +274,7 @@ impl Builder<'_> {
     }
 
     /// Calls `visit` with the node or, if it is a list, with each of its items.
-    fn each(&mut self, node: &Node, visit: &mut dyn FnMut(&mut Self, &Node)) {
+    fn each(&mut self, node: &JsonNode, visit: &mut dyn FnMut(&mut Self, &JsonNode)) {
         match &node.kind {
             NodeKind::Array(items) => {
                 for item in items {
@@ -285,36 +285,36 @@ impl Builder<'_> {
         }
     }
 
-    fn expr(&mut self, node: &Node) -> Expr {
+    fn expr(&mut self, node: &JsonNode) -> Expr {
         let kind = match &node.kind {
-            NodeKind::Plain(value) => Kind::Literal(value.clone()),
+            NodeKind::Plain(value) => ExprKind::Literal(value.clone()),
             NodeKind::Text(text, verbatim) => return self.text(text, node.span, *verbatim),
             NodeKind::Array(items) => {
-                Kind::List(items.iter().map(|item| self.expr(item)).collect())
+                ExprKind::List(items.iter().map(|item| self.expr(item)).collect())
             }
             NodeKind::Object(items) => {
                 let mut pairs = Vec::with_capacity(items.len());
                 for (key, span, value) in items.iter().filter(|(key, ..)| key != COMMENT) {
                     pairs.push((self.text(key, *span, false), self.expr(value)));
                 }
-                Kind::Object(pairs)
+                ExprKind::Object(pairs)
             }
         };
         Expr::new(node.span, kind)
     }
 
     fn text(&mut self, text: &str, span: Span, verbatim: bool) -> Expr {
-        let plain = Expr::new(span, Kind::Literal(Value::String(text.to_owned())));
+        let plain = Expr::new(span, ExprKind::Literal(Value::String(text.to_owned())));
         if !text.contains("${") && !text.contains("%{") {
             return plain;
         }
         let place = if verbatim {
-            Place::From(Span::new(span.file, span.start + 1, span.end))
+            TemplateSite::From(Span::new(span.file, span.start + 1, span.end))
         } else {
-            Place::All(span)
+            TemplateSite::All(span)
         };
         parse_template(text, place, span).unwrap_or_else(|error| {
-            self.refusals.push(Refusal {
+            self.refusals.push(JsonError {
                 span,
                 detail: format!(
                     "The template in this text is malformed: {}.",

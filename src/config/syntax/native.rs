@@ -11,19 +11,19 @@ use hcl_edit::template::{Directive, Element, Strip, Template};
 
 use crate::config::source::Span;
 use crate::config::syntax::{
-    Attr, Block, Body, Call, Expr, For, ForPart, Kind, Part, Step, StepKind,
+    Attr, Block, Body, Call, Expr, ExprKind, For, ForPart, Step, StepKind, TemplatePart,
 };
 
 /// Where a text stands that is read by itself.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
+pub(crate) enum TemplateSite {
     /// Its bytes are those of the file from here on.
     From(Span),
     /// Its bytes cannot be told apart: everything in it stands here.
     All(Span),
 }
 
-impl Place {
+impl TemplateSite {
     fn span(self, range: Option<Range<usize>>, fallback: Span) -> Span {
         match (self, range) {
             (Self::From(base), Some(range)) => {
@@ -39,12 +39,12 @@ impl Place {
 pub(crate) fn parse(text: &str, file: usize) -> Result<Body, hcl_edit::parser::Error> {
     let body = hcl_edit::parser::parse_body(text)?;
     let whole = Span::new(file, 0, text.len());
-    let place = Place::From(Span::new(file, 0, 0));
+    let place = TemplateSite::From(Span::new(file, 0, 0));
     Ok(lower_body(&body, place, whole))
 }
 
 /// The tree of an expression.
-pub(crate) fn parse_expr(text: &str, place: Place) -> Result<Expr, hcl_edit::parser::Error> {
+pub(crate) fn parse_expr(text: &str, place: TemplateSite) -> Result<Expr, hcl_edit::parser::Error> {
     let expr = hcl_edit::parser::parse_expr(text)?;
     Ok(lower_expr(&expr, place, place.span(None, Span::default())))
 }
@@ -52,14 +52,14 @@ pub(crate) fn parse_expr(text: &str, place: Place) -> Result<Expr, hcl_edit::par
 /// The tree of a text with `${…}` and `%{…}` in it.
 pub(crate) fn parse_template(
     text: &str,
-    place: Place,
+    place: TemplateSite,
     span: Span,
 ) -> Result<Expr, hcl_edit::parser::Error> {
     let template = hcl_edit::parser::parse_template(text)?;
     Ok(lower_template_expr(&template, place, span))
 }
 
-fn lower_body(body: &structure::Body, place: Place, around: Span) -> Body {
+fn lower_body(body: &structure::Body, place: TemplateSite, around: Span) -> Body {
     let mut out = Body::default();
     for part in body {
         match part {
@@ -93,27 +93,27 @@ fn lower_body(body: &structure::Body, place: Place, around: Span) -> Body {
 }
 
 /// `around` is the span of what the expression stands in, should it have none of its own.
-fn lower_expr(expr: &Expression, place: Place, around: Span) -> Expr {
+fn lower_expr(expr: &Expression, place: TemplateSite, around: Span) -> Expr {
     let span = place.span(expr.span(), around);
     let inner = |expr: &Expression| lower_expr(expr, place, span);
     let kind = match expr {
-        Expression::Null(_) => Kind::Literal(Value::Null),
-        Expression::Bool(value) => Kind::Literal(Value::Bool(*value.value())),
-        Expression::Number(value) => Kind::Literal(Value::Number(*value.value())),
-        Expression::String(value) => Kind::Literal(Value::String(value.value().clone())),
-        Expression::Array(items) => Kind::List(items.iter().map(inner).collect()),
+        Expression::Null(_) => ExprKind::Literal(Value::Null),
+        Expression::Bool(value) => ExprKind::Literal(Value::Bool(*value.value())),
+        Expression::Number(value) => ExprKind::Literal(Value::Number(*value.value())),
+        Expression::String(value) => ExprKind::Literal(Value::String(value.value().clone())),
+        Expression::Array(items) => ExprKind::List(items.iter().map(inner).collect()),
         Expression::Object(object) => {
             let items = object.iter().map(|(key, value)| {
                 let key = match key {
                     ObjectKey::Ident(name) => {
-                        let text = Kind::Literal(Value::String(name.as_str().to_owned()));
+                        let text = ExprKind::Literal(Value::String(name.as_str().to_owned()));
                         Expr::new(place.span(name.span(), span), text)
                     }
                     ObjectKey::Expression(key) => inner(key),
                 };
                 (key, inner(value.expr()))
             });
-            Kind::Object(items.collect())
+            ExprKind::Object(items.collect())
         }
         Expression::StringTemplate(template) => {
             return lower_template_expr(template, place, span);
@@ -125,8 +125,8 @@ fn lower_expr(expr: &Expression, place: Place, around: Span) -> Expr {
             let expr = inner(parenthesis.inner());
             return Expr { span, ..expr };
         }
-        Expression::Variable(name) => Kind::Variable(name.as_str().to_owned()),
-        Expression::Conditional(three) => Kind::Conditional(Box::new((
+        Expression::Variable(name) => ExprKind::Variable(name.as_str().to_owned()),
+        Expression::Conditional(three) => ExprKind::Conditional(Box::new((
             inner(&three.cond_expr),
             inner(&three.true_expr),
             inner(&three.false_expr),
@@ -136,7 +136,7 @@ fn lower_expr(expr: &Expression, place: Place, around: Span) -> Expr {
         Expression::UnaryOp(op) => {
             return Expr::operator(span, *op.operator.value(), inner(&op.expr));
         }
-        Expression::BinaryOp(op) => Kind::Binary(Box::new((
+        Expression::BinaryOp(op) => ExprKind::Binary(Box::new((
             inner(&op.lhs_expr),
             *op.operator.value(),
             inner(&op.rhs_expr),
@@ -146,7 +146,7 @@ fn lower_expr(expr: &Expression, place: Place, around: Span) -> Expr {
     Expr::new(span, kind)
 }
 
-fn lower_call(call: &FuncCall, place: Place, span: Span) -> Kind {
+fn lower_call(call: &FuncCall, place: TemplateSite, span: Span) -> ExprKind {
     let spaces = call
         .name
         .namespace
@@ -154,7 +154,7 @@ fn lower_call(call: &FuncCall, place: Place, span: Span) -> Kind {
         .map(|part| format!("{}::", part.as_str()));
     let name = spaces.collect::<String>() + call.name.name.as_str();
     let args = call.args.iter().map(|arg| lower_expr(arg, place, span));
-    Kind::Call(Box::new(Call {
+    ExprKind::Call(Box::new(Call {
         name,
         name_span: place.span(call.name.name.span(), span),
         args: args.collect(),
@@ -162,7 +162,7 @@ fn lower_call(call: &FuncCall, place: Place, span: Span) -> Kind {
     }))
 }
 
-fn lower_traversal(traversal: &Traversal, place: Place, span: Span) -> Kind {
+fn lower_traversal(traversal: &Traversal, place: TemplateSite, span: Span) -> ExprKind {
     let base = lower_expr(&traversal.expr, place, span);
     let steps = traversal.operators.iter().map(|operator| {
         let step_span = place.span(operator.span(), span);
@@ -172,7 +172,7 @@ fn lower_traversal(traversal: &Traversal, place: Place, span: Span) -> Kind {
             TraversalOperator::GetAttr(name) => StepKind::Name(name.as_str().to_owned()),
             TraversalOperator::Index(index) => StepKind::Index(lower_expr(index, place, step_span)),
             TraversalOperator::LegacyIndex(index) => {
-                let index = Kind::Literal(Value::from(*index.value()));
+                let index = ExprKind::Literal(Value::from(*index.value()));
                 StepKind::Index(Expr::new(step_span, index))
             }
         };
@@ -181,12 +181,12 @@ fn lower_traversal(traversal: &Traversal, place: Place, span: Span) -> Kind {
             kind,
         }
     });
-    Kind::Traversal(Box::new(base), steps.collect())
+    ExprKind::Traversal(Box::new(base), steps.collect())
 }
 
-fn lower_for(each: &ForExpr, place: Place, span: Span) -> Kind {
+fn lower_for(each: &ForExpr, place: TemplateSite, span: Span) -> ExprKind {
     let inner = |expr: &Expression| lower_expr(expr, place, span);
-    Kind::For(Box::new(For {
+    ExprKind::For(Box::new(For {
         key_name: each
             .intro
             .key_var
@@ -201,7 +201,7 @@ fn lower_for(each: &ForExpr, place: Place, span: Span) -> Kind {
     }))
 }
 
-fn lower_template_expr(template: &Template, place: Place, span: Span) -> Expr {
+fn lower_template_expr(template: &Template, place: TemplateSite, span: Span) -> Expr {
     // A template that is one interpolation and nothing else has the value in it, of any type.
     if let (1, Some(Element::Interpolation(only))) = (template.len(), template.get(0)) {
         let expr = lower_expr(&only.expr, place, span);
@@ -209,12 +209,12 @@ fn lower_template_expr(template: &Template, place: Place, span: Span) -> Expr {
     }
     let mut parts = lower_parts(template, place, span, Edges::default());
     match parts.as_mut_slice() {
-        [] => Expr::new(span, Kind::Literal(Value::String(String::new()))),
-        [Part::Text(text)] => {
+        [] => Expr::new(span, ExprKind::Literal(Value::String(String::new()))),
+        [TemplatePart::Text(text)] => {
             let text = std::mem::take(text);
-            Expr::new(span, Kind::Literal(Value::String(text)))
+            Expr::new(span, ExprKind::Literal(Value::String(text)))
         }
-        _ => Expr::new(span, Kind::Template(parts)),
+        _ => Expr::new(span, ExprKind::Template(parts)),
     }
 }
 
@@ -225,7 +225,12 @@ struct Edges {
     end: bool,
 }
 
-fn lower_parts(template: &Template, place: Place, span: Span, edges: Edges) -> Vec<Part> {
+fn lower_parts(
+    template: &Template,
+    place: TemplateSite,
+    span: Span,
+    edges: Edges,
+) -> Vec<TemplatePart> {
     let elements: Vec<&Element> = template.iter().collect();
     let mut parts = Vec::with_capacity(elements.len());
     for (index, element) in elements.iter().enumerate() {
@@ -240,9 +245,9 @@ fn lower_parts(template: &Template, place: Place, span: Span, edges: Edges) -> V
                 if after.map_or(edges.end, |element| strips(element).start) {
                     text = trim_end(text);
                 }
-                Part::Text(text.to_owned())
+                TemplatePart::Text(text.to_owned())
             }
-            Element::Interpolation(value) => Part::Value(lower_expr(
+            Element::Interpolation(value) => TemplatePart::Value(lower_expr(
                 &value.expr,
                 place,
                 place.span(value.span(), span),
@@ -253,7 +258,7 @@ fn lower_parts(template: &Template, place: Place, span: Span, edges: Edges) -> V
     parts
 }
 
-fn lower_directive(directive: &Directive, place: Place, span: Span) -> Part {
+fn lower_directive(directive: &Directive, place: TemplateSite, span: Span) -> TemplatePart {
     match directive {
         Directive::If(branch) => {
             let last = branch.endif_expr.strip.strip_start();
@@ -271,14 +276,14 @@ fn lower_directive(directive: &Directive, place: Place, span: Span) -> Part {
                 lower_parts(&middle.template, place, span, edges)
             });
             let condition = lower_expr(&branch.if_expr.cond_expr, place, span);
-            Part::If(Box::new((condition, yes, no.unwrap_or_default())))
+            TemplatePart::If(Box::new((condition, yes, no.unwrap_or_default())))
         }
         Directive::For(each) => {
             let edges = Edges {
                 start: each.for_expr.strip.strip_end(),
                 end: each.endfor_expr.strip.strip_start(),
             };
-            Part::For(Box::new(ForPart {
+            TemplatePart::For(Box::new(ForPart {
                 key_name: each
                     .for_expr
                     .key_var

@@ -8,13 +8,13 @@ use foldhash::{HashMap, HashSet};
 
 use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::INSTANCE_TYPE;
-use crate::scheduling::{NewClaim, Solution};
+use crate::scheduling::{NewNodeClaim, Solution};
 use crate::state::candidates::Candidate;
-use crate::state::what_if::Field;
+use crate::state::what_if::WhatIf;
 
 /// A node that leaves.
 #[derive(Clone, Copy, Debug)]
-pub struct Own<'s> {
+pub struct LeavingNode<'s> {
     /// Its instance type.
     pub instance_type: &'s str,
     /// What it costs, in $/h.
@@ -23,7 +23,7 @@ pub struct Own<'s> {
     pub cost: f64,
 }
 
-impl<'s> Own<'s> {
+impl<'s> LeavingNode<'s> {
     /// A candidate that costs so much.
     pub fn of(candidate: &'s Candidate<'_>, price: f64) -> Self {
         let instance_type = candidate.node.labels.get(INSTANCE_TYPE);
@@ -37,19 +37,19 @@ impl<'s> Own<'s> {
 
 /// Nodes that leave together, and new ones, as parts that have nothing to do with each other.
 #[derive(Clone, Debug)]
-pub struct Swaps<'s> {
+pub struct ReplacementGroups<'s> {
     /// The part that each node belongs to, in their order.
     pub parts: Vec<usize>,
     /// How many nodes there are in each part, by its number.
     pub counts: HashMap<usize, usize>,
     /// The new nodes in their order, with their part; none where all their pods are of others.
-    pub claims: Vec<(Option<usize>, &'s NewClaim)>,
+    pub claims: Vec<(Option<usize>, &'s NewNodeClaim)>,
 }
 
-impl<'s> Swaps<'s> {
+impl<'s> ReplacementGroups<'s> {
     /// The parts of these nodes by where their pods go.
     pub fn new<'n>(
-        field: &Field<'_>,
+        field: &WhatIf<'_>,
         nodes: impl Iterator<Item = &'n NodeName>,
         solution: &'s Solution,
     ) -> Self {
@@ -94,7 +94,11 @@ impl<'s> Swaps<'s> {
     /// Nodes that may as well stay, by their place: one like them comes for as much, for pods that
     /// could go to them. Of many, those whose leaving disrupts most.
     /// Source: spec/disruption.md §1.9, the filter of same types.
-    pub fn needless(&self, nodes: &[Own<'_>], price: impl Fn(&NewClaim) -> f64) -> HashSet<usize> {
+    pub fn needless(
+        &self,
+        nodes: &[LeavingNode<'_>],
+        price: impl Fn(&NewNodeClaim) -> f64,
+    ) -> HashSet<usize> {
         let mut alike: BTreeMap<(usize, &str), Vec<usize>> = BTreeMap::new();
         for (at, own) in nodes.iter().enumerate() {
             let key = (self.parts[at], own.instance_type);

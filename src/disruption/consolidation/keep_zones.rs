@@ -12,21 +12,21 @@ use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::ZONE;
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
-use crate::scheduling::{NewClaim, Solution};
-use crate::state::snapshot::Host;
-use crate::state::what_if::Field;
+use crate::scheduling::{NewNodeClaim, Solution};
+use crate::state::snapshot::NodeRef;
+use crate::state::what_if::WhatIf;
 
 /// Has pods of one owner that are alike swap their places, so that as few as possible leave their
 /// zone.
-pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &Field<'_>) {
+pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>) {
     let rooms = field.snapshot.rooms.iter();
     let zones = rooms.filter_map(|room| Some((&room.host, sole_zone(&room.labels)?)));
     let of_nodes = zones.clone().filter_map(|(host, zone)| match host {
-        Host::Node(name) => Some((name, zone)),
-        Host::Claim(_) => None,
+        NodeRef::Node(name) => Some((name, zone)),
+        NodeRef::Claim(_) => None,
     });
     let of_nodes: HashMap<&NodeName, &str> = of_nodes.collect();
-    let zones: HashMap<&Host, &str> = zones.collect();
+    let zones: HashMap<&NodeRef, &str> = zones.collect();
     let mut owned: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     for pod in pods {
         let owner = pod.owner.as_ref();
@@ -98,7 +98,7 @@ fn sole_zone(labels: &Requirements) -> Option<&str> {
 }
 
 /// The zone that a new node will be in, if there is but one.
-fn zone_of(claim: &NewClaim) -> Option<String> {
+fn zone_of(claim: &NewNodeClaim) -> Option<String> {
     let mut zones = claim.offerings.iter().map(|(own, _)| own.zone.as_str());
     let first = zones.next()?;
     zones.all(|own| own == first).then(|| first.to_owned())
@@ -112,11 +112,11 @@ mod tests {
     use crate::model::id::{ObjectKey, PodKey};
     use crate::model::labels::ZONE;
     use crate::model::pod::{Owner, Pod};
-    use crate::model::watched_object::Object;
+    use crate::model::watched_object::WatchedObject;
     use crate::scheduling::Solution;
     use crate::state::State;
     use crate::state::fixtures::{NOW, node, pod};
-    use crate::state::snapshot::Host;
+    use crate::state::snapshot::NodeRef;
 
     fn owned(name: &str, on: &str, cpu: i64) -> Pod {
         let mut pod = pod("default", name, on);
@@ -137,11 +137,11 @@ mod tests {
     fn pods_that_are_alike_stay_in_their_zones() {
         let mut state = State::default();
         for (name, zone) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")] {
-            let Object::Node(mut own) = node(name) else {
+            let WatchedObject::Node(mut own) = node(name) else {
                 panic!("a node")
             };
             own.labels.insert(ZONE.into(), zone.into());
-            state.objects.apply(Object::Node(own), NOW);
+            state.objects.apply(WatchedObject::Node(own), NOW);
         }
         let pods = [
             owned("p", "a1", 100),
@@ -156,7 +156,7 @@ mod tests {
         }
         let field = state.field(NOW);
         let pods: Vec<&Pod> = pods.iter().collect();
-        let host = |name: &str| Host::Node(name.into());
+        let host = |name: &str| NodeRef::Node(name.into());
         let mut solution = Solution {
             placed: vec![
                 (host("a2"), vec![key("q"), key("r")]),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::model::id::{NodeName, PodKey};
 use crate::scheduling::Solution;
-use crate::scheduling::solution_cost::Bought;
+use crate::scheduling::solution_cost::NodePurchase;
 
 /// Of what nodes cost that leave together, this share must be saved at least: less is not worth
 /// the pods' moving, of which some end up elsewhere than planned.
@@ -13,9 +13,9 @@ pub const SAVED_MIN: f64 = 0.08;
 
 /// A set of nodes thought away.
 #[derive(Clone, Debug)]
-pub struct Trial {
+pub struct RemovalOutcome {
     /// What is bought for their pods.
-    pub bought: Vec<Bought>,
+    pub bought: Vec<NodePurchase>,
     /// Where it goes, if that was asked for.
     pub solution: Option<Solution>,
     /// What they cost, in $/h.
@@ -28,7 +28,7 @@ pub struct Trial {
     pub balanced: bool,
 }
 
-impl Trial {
+impl RemovalOutcome {
     /// What is saved, in $/h.
     pub fn saved(&self) -> f64 {
         self.before - self.after

@@ -8,7 +8,7 @@ use crate::catalog::Catalog;
 use crate::model::id::TypeName;
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::pool::Pool;
-use crate::scheduling::NewClaim;
+use crate::scheduling::NewNodeClaim;
 
 /// Offerings of a claim, cheapest first.
 type Offers = Vec<(OfferingKey, Price)>;
@@ -19,7 +19,7 @@ type Offers = Vec<(OfferingKey, Price)>;
 /// the node is not replaced again as soon as it has become another of them.
 /// Source: spec/disruption.md §1.9.
 pub fn offers(
-    claim: &NewClaim,
+    claim: &NewNodeClaim,
     most: f64,
     spot: bool,
     (pool, catalog): (&Pool, &Catalog),
@@ -46,7 +46,7 @@ pub fn offers(
 }
 
 /// The offerings of a claim that cost so much at most, in $/h.
-pub fn affordable(claim: &NewClaim, most: f64) -> Offers {
+pub fn affordable(claim: &NewNodeClaim, most: f64) -> Offers {
     let all = claim.offerings.iter();
     all.filter(|(_, price)| price.usd_per_h() <= most)
         .cloned()

@@ -16,7 +16,7 @@ const CLOSE: f64 = 0.25;
 
 /// What is known of how much the first nodes of an order save.
 #[derive(Clone, Debug)]
-pub struct Fewest {
+pub struct RemovalSearch {
     /// What so many save; nothing where that is not worth it.
     saved: BTreeMap<usize, f64>,
     /// What so many cost: they save no more.
@@ -28,7 +28,7 @@ pub fn is_enough(saved: f64, most: f64) -> bool {
     saved > 0.0 && saved >= ENOUGH * most
 }
 
-impl Fewest {
+impl RemovalSearch {
     /// Nodes with these prices, of which none has been tried.
     pub fn new(prices: impl IntoIterator<Item = f64>) -> Self {
         let mut price = vec![0.0];
@@ -82,10 +82,10 @@ impl Fewest {
 
 #[cfg(test)]
 mod tests {
-    use super::Fewest;
+    use super::RemovalSearch;
 
     /// Tries what is asked for until nothing is. Says which numbers were tried.
-    fn tried(fewest: &mut Fewest, saved: impl Fn(usize) -> f64) -> Vec<usize> {
+    fn tried(fewest: &mut RemovalSearch, saved: impl Fn(usize) -> f64) -> Vec<usize> {
         let mut tried = Vec::new();
         while let Some(count) = fewest.next() {
             fewest.learn(count, saved(count));
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn the_fewest_are_near_the_bend() {
         for bend in [1_u32, 2, 7, 40, 99, 100] {
-            let mut fewest = Fewest::new([1.0; 100]);
+            let mut fewest = RemovalSearch::new([1.0; 100]);
             let saved = |count: usize| (count as f64).min(f64::from(bend));
             fewest.learn(100, saved(100));
             let tried = tried(&mut fewest, saved);
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn nodes_that_cost_less_than_is_to_be_saved_are_not_tried() {
-        let mut fewest = Fewest::new([1.0; 100]);
+        let mut fewest = RemovalSearch::new([1.0; 100]);
         fewest.learn(100, 60.0);
         assert_eq!(fewest.at_least(60.0), 60);
         let tried = tried(&mut fewest, |count| if count < 80 { 0.0 } else { 60.0 });
@@ -124,11 +124,11 @@ mod tests {
 
     #[test]
     fn where_nothing_is_saved_ever_fewer_are_tried() {
-        let mut fewest = Fewest::new([1.0; 100]);
+        let mut fewest = RemovalSearch::new([1.0; 100]);
         fewest.learn(100, 0.0);
         assert_eq!(tried(&mut fewest, |_| 0.0), [25, 6, 1]);
         assert_eq!(fewest.least(), None);
-        let mut fewest = Fewest::new([]);
+        let mut fewest = RemovalSearch::new([]);
         fewest.learn(0, 0.0);
         assert_eq!((fewest.next(), fewest.at_least(1.0)), (None, 0));
     }

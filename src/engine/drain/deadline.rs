@@ -5,13 +5,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, NodePatch};
-use crate::engine::in_flight::Step;
+use crate::engine::in_flight::ClaimStep;
 use crate::model::id::ClaimId;
 use crate::model::labels::{DISRUPTION_REASON, TERMINATION_AT};
 use crate::model::node::Node;
 use crate::model::pool::{OnBlocked, Reason};
-use crate::state::drain_blockers::{Obstacle, listed};
-use crate::state::node_claims::Claim;
+use crate::state::drain_blockers::{DrainBlocker, listed};
+use crate::state::node_claims::NodeClaim;
 
 /// Pods that are told to go whatever their budgets say have their own grace, up to this: the node
 /// ends then.
@@ -56,7 +56,7 @@ impl Engine {
                 annotations: vec![deadline_annotation(at)],
                 ..NodePatch::default()
             };
-            self.step(id, Step::Deadline, Command::PatchNode(patch), now);
+            self.step(id, ClaimStep::Deadline, Command::PatchNode(patch), now);
         }
         !says
     }
@@ -110,7 +110,7 @@ impl Engine {
     }
 
     /// Whether a pod stays on a claim's node until somebody changes what keeps it.
-    fn is_stuck(&self, claim: &Claim, now: Timestamp) -> bool {
+    fn is_stuck(&self, claim: &NodeClaim, now: Timestamp) -> bool {
         let name = claim.node.as_ref().map_or("", |own| own.as_str());
         let mut pods = self.state.objects.pods_on(name);
         pods.any(|pod| self.state.objects.is_stuck(pod, now))
@@ -138,7 +138,7 @@ impl Engine {
     /// Keeps a node that nothing but we wants to leave, unless all that is on it is ending anyway.
     fn abort(&mut self, id: &ClaimId, timeout: SignedDuration, now: Timestamp) -> bool {
         let mut held = self.obstacles(id, now);
-        held.retain(|own| !matches!(own, Obstacle::Ending { .. } | Obstacle::Volume(_)));
+        held.retain(|own| !matches!(own, DrainBlocker::Ending { .. } | DrainBlocker::Volume(_)));
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         drain.aborts = !held.is_empty();
         if held.is_empty() {

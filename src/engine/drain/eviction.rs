@@ -4,13 +4,13 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
-use crate::engine::command::{Answer, Command};
-use crate::engine::in_flight::FlightKind;
+use crate::engine::command::{Command, CommandResult};
+use crate::engine::in_flight::CommandPurpose;
 use crate::engine::report::Report;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
-use crate::state::drain_blockers::Obstacle;
+use crate::state::drain_blockers::DrainBlocker;
 
 /// Evictions and deletions of one node under way at once.
 const EVICTIONS_MAX: usize = 16;
@@ -27,7 +27,7 @@ const HELD_AFTER: SignedDuration = SignedDuration::from_mins(2);
 const HELD_SHOWN: usize = 5;
 
 /// A pod that is told to go.
-struct Going {
+struct EvictionTarget {
     pod: PodKey,
     uid: String,
     /// Seconds it is given, where its disruption budgets are not asked; else it is evicted.
@@ -88,7 +88,7 @@ impl Engine {
             own.in_flight = true;
             in_flight += 1;
             drain.forced |= grace.is_some();
-            due.push(Going {
+            due.push(EvictionTarget {
                 pod: pod.key.clone(),
                 uid: pod.uid.clone(),
                 grace,
@@ -105,9 +105,9 @@ impl Engine {
         holds
     }
 
-    fn tell_to_go(&mut self, id: &ClaimId, going: Going, now: Timestamp) {
-        let Going { pod, uid, grace } = going;
-        let flight = FlightKind::Evict(id.clone(), pod.clone());
+    fn tell_to_go(&mut self, id: &ClaimId, going: EvictionTarget, now: Timestamp) {
+        let EvictionTarget { pod, uid, grace } = going;
+        let flight = CommandPurpose::Evict(id.clone(), pod.clone());
         let command = match grace {
             None => Command::Evict { pod, uid },
             Some(grace_seconds) => Command::DeletePod {
@@ -121,7 +121,13 @@ impl Engine {
 
     /// A pod was told to go, or it was refused. While it is there it is told again, more and more
     /// rarely: what the API server has taken, the watch will show.
-    pub(crate) fn evicted(&mut self, id: &ClaimId, pod: &PodKey, answer: Answer, now: Timestamp) {
+    pub(crate) fn evicted(
+        &mut self,
+        id: &ClaimId,
+        pod: &PodKey,
+        answer: CommandResult,
+        now: Timestamp,
+    ) {
         let reason = self.state.ledger.claims.get(id).and_then(|own| own.leaving);
         let work = self.works.get_mut(id);
         let Some(own) = work.and_then(|work| work.drain.evictions.get_mut(pod)) else {
@@ -129,13 +135,13 @@ impl Engine {
         };
         own.in_flight = false;
         own.retry.evicted(now, &mut self.rng);
-        own.refused = matches!(answer, Answer::EvictRefused(_)).then_some(now);
-        if answer == Answer::Done && !std::mem::replace(&mut own.taken, true) {
+        own.refused = matches!(answer, CommandResult::EvictRefused(_)).then_some(now);
+        if answer == CommandResult::Done && !std::mem::replace(&mut own.taken, true) {
             let (pod, reason) = (pod.clone(), reason.unwrap_or(Reason::Orphaned));
             self.report(Report::Evicted { pod, reason });
             return;
         }
-        if let Answer::EvictRefused(text) = answer
+        if let CommandResult::EvictRefused(text) = answer
             && !std::mem::replace(&mut own.told, true)
         {
             let pod = pod.clone();
@@ -144,14 +150,14 @@ impl Engine {
     }
 
     /// What holds a leaving node now: its pods or, once they are gone, volumes.
-    pub(crate) fn obstacles(&self, id: &ClaimId, now: Timestamp) -> Vec<Obstacle> {
+    pub(crate) fn obstacles(&self, id: &ClaimId, now: Timestamp) -> Vec<DrainBlocker> {
         let claim = self.state.ledger.claims.get(id);
         let node = claim.and_then(|own| own.node.as_ref());
         let pods = node.map(|node| self.state.obstacles(node.as_str(), now));
         let volumes = self.works.get(id).into_iter();
         let volumes = volumes.flat_map(|own| own.drain.detach.left.iter().cloned());
         let mut all = pods.unwrap_or_default();
-        all.extend(volumes.map(Obstacle::Volume));
+        all.extend(volumes.map(DrainBlocker::Volume));
         all
     }
 
@@ -195,7 +201,7 @@ impl Engine {
     }
 }
 
-fn shown(mut all: Vec<Obstacle>) -> (Vec<Obstacle>, usize) {
+fn shown(mut all: Vec<DrainBlocker>) -> (Vec<DrainBlocker>, usize) {
     let more = all.len().saturating_sub(HELD_SHOWN);
     all.truncate(HELD_SHOWN);
     (all, more)

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, FailureKind};
-use crate::engine::in_flight::Step;
+use crate::engine::in_flight::ClaimStep;
 use crate::model::id::{ClaimId, NodeName, ObjectKey};
 use crate::model::watched_object::Attachment;
 
@@ -44,7 +44,7 @@ impl Engine {
             detach.next_list = now.checked_add(LIST_APART).ok();
             let node = node.clone();
             let list = Command::ListAttachments { node };
-            self.step(id, Step::ListAttachments, list, now);
+            self.step(id, ClaimStep::ListAttachments, list, now);
         }
         let wake = next.map_or(until, |at| at.min(until));
         self.wake_at(wake, "volumes are to be detached");

@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::Engine;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, PodKey};
-use crate::state::node_claims::Claim;
+use crate::state::node_claims::NodeClaim;
 
 /// So many pods go together, if more go in all; and at most so many waves are made of all.
 const PODS_MIN: usize = 150;
@@ -33,7 +33,7 @@ const SETTLES_MAX: SignedDuration = SignedDuration::from_secs(5);
 const WAVE_MAX: SignedDuration = SignedDuration::from_secs(30);
 
 /// A new node that is closed to all but those who are to come for pods that have yet to leave.
-struct Shut {
+struct HeldNode {
     id: ClaimId,
     /// These pods, as far as they can wait.
     movers: Vec<PodKey>,
@@ -102,7 +102,7 @@ impl Engine {
         });
         let next = shut.iter();
         let next = next.filter(|own| !self.waves.begun.contains_key(&own.id));
-        let next: Vec<&Shut> = next.collect();
+        let next: Vec<&HeldNode> = next.collect();
         let all: usize = next.iter().map(|own| own.movers.len()).sum();
         let most = PODS_MIN.max(all.div_ceil(WAVES_MAX));
         let mut room = if is_over { most } else { 0 };
@@ -124,13 +124,13 @@ impl Engine {
     /// first before the others. From one that is about to open since others have waited for too
     /// long nobody is told to go before it has. Pods whose node goes whether they have left it or
     /// not wait for no wave.
-    fn shut_ones(&self, now: Timestamp) -> Vec<Shut> {
+    fn shut_ones(&self, now: Timestamp) -> Vec<HeldNode> {
         let claims = self.state.ledger.claims.values();
         let closed = claims.filter(|own| is_closed_yet(own)).map(|own| {
             let (held, prepared) = (self.is_held(own, now), self.is_prepared(own));
             (own, held, prepared)
         });
-        let mut shut: Vec<(&Claim, bool, bool)> = closed.filter(|own| own.1 || own.2).collect();
+        let mut shut: Vec<(&NodeClaim, bool, bool)> = closed.filter(|own| own.1 || own.2).collect();
         if shut.is_empty() {
             return Vec::new();
         }
@@ -138,17 +138,17 @@ impl Engine {
         // Those for whom there is room already go first: others would take it.
         let moves = |key: &&PodKey| self.can_wait(key, now);
         let open = self.state.ledger.claims.values();
-        let open = open.filter(|own| own.phase == Phase::Initialized && own.takes_pods());
+        let open = open.filter(|own| own.phase == ClaimPhase::Initialized && own.takes_pods());
         let open = open.flat_map(|own| &own.pods);
         let goes_first =
             |key: &PodKey| moves(&key) && (self.is_free(key) || !self.is_tied(key, now));
         let none_first = !self.places.on_nodes().chain(open).any(goes_first);
-        let of = |(own, held, prepared): (&Claim, bool, bool)| {
+        let of = |(own, held, prepared): (&NodeClaim, bool, bool)| {
             let movers: Vec<PodKey> = own.pods.iter().filter(moves).cloned().collect();
             let late = now.duration_since(own.since) >= FREE_MAX;
             let free = || none_first && movers.iter().all(|key| self.is_free(key));
             let may_leave = held && prepared && (late || free());
-            Shut {
+            HeldNode {
                 id: own.record.id.clone(),
                 movers,
                 may_leave,
@@ -201,6 +201,6 @@ impl Engine {
 }
 
 /// Whether pods may be planned onto a node that is not open yet.
-fn is_closed_yet(claim: &Claim) -> bool {
-    claim.phase < Phase::Initialized && claim.takes_pods()
+fn is_closed_yet(claim: &NodeClaim) -> bool {
+    claim.phase < ClaimPhase::Initialized && claim.takes_pods()
 }

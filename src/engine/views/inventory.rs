@@ -7,9 +7,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::disruption::verdict::{Kept, Verdict};
+use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::engine::Engine;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::Price;
 use crate::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, POOL, ZONE};
@@ -17,9 +17,9 @@ use crate::model::node::Node;
 use crate::model::pool::Reason;
 use crate::model::quantity::Resources;
 use crate::plan::Plan;
-use crate::scheduling::Why;
-use crate::state::node_claims::Claim;
-use crate::state::snapshot::Host;
+use crate::scheduling::PoolRejection;
+use crate::state::node_claims::NodeClaim;
+use crate::state::snapshot::NodeRef;
 
 /// Nodes that are told one by one; the rest is counted. A screen shows a hundred of them, and an
 /// answer of so many is read within a few milliseconds.
@@ -30,7 +30,7 @@ pub const PODS_MAX: usize = 2_000;
 
 /// What is to be told of each node beside what is always told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct Columns {
     /// Labels.
     pub labels: Vec<String>,
     /// Resources, by their Kubernetes names.
@@ -50,7 +50,7 @@ pub struct Amount {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
     /// Nodes: first those that are on their way and not there yet, then the others by name.
-    pub nodes: Vec<SeenNode>,
+    pub nodes: Vec<NodeRow>,
     /// How many more there are.
     pub more_nodes: usize,
     /// Pods that wait for a place, by name.
@@ -67,7 +67,7 @@ pub struct Inventory {
 
 /// A node, or a claim that has none yet.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SeenNode {
+pub struct NodeRow {
     /// The node's name, or the claim's id.
     pub name: String,
     /// Its pool.
@@ -93,7 +93,7 @@ pub struct SeenNode {
     /// Whether somebody has cordoned it.
     pub cordoned: bool,
     /// How far it has come; none where it is none of ours.
-    pub phase: Option<Phase>,
+    pub phase: Option<ClaimPhase>,
     /// Whether it is on its way out.
     pub leaves: bool,
     /// Why, where that was decided here.
@@ -110,16 +110,16 @@ pub struct SeenPod {
     /// When it was made.
     pub since: Option<Timestamp>,
     /// What becomes of it.
-    pub hope: Hope,
+    pub hope: PendingPodOutcome,
 }
 
 /// What becomes of a pod that waits.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Hope {
+pub enum PendingPodOutcome {
     /// Nothing, as last planned, for these reasons.
-    None(Arc<[Why]>),
+    None(Arc<[PoolRejection]>),
     /// This host is to take it.
-    Host(Host),
+    Host(NodeRef),
     /// It has its turn in the next plan.
     Turn,
     /// Another scheduler places it, or one makes room for it.
@@ -128,12 +128,12 @@ pub enum Hope {
 
 /// Nodes that were looked at and stay, as they were last looked at.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stays {
-    swept: Vec<Kept>,
-    weighed: Vec<Kept>,
+pub(crate) struct RetainedNodes {
+    swept: Vec<RetainedNode>,
+    weighed: Vec<RetainedNode>,
 }
 
-impl Stays {
+impl RetainedNodes {
     /// A sweep is over.
     pub(crate) fn swept(&mut self, plan: &mut Plan) {
         self.swept = std::mem::take(&mut plan.kept);
@@ -145,8 +145,8 @@ impl Stays {
     }
 
     /// By node, the one that tells most. Those whose time is over tell nothing any more.
-    fn by_node(&self, now: Timestamp) -> BTreeMap<&NodeName, &Kept> {
-        let mut all: BTreeMap<&NodeName, &Kept> = BTreeMap::new();
+    fn by_node(&self, now: Timestamp) -> BTreeMap<&NodeName, &RetainedNode> {
+        let mut all: BTreeMap<&NodeName, &RetainedNode> = BTreeMap::new();
         let told = self.swept.iter().chain(&self.weighed);
         for own in told.filter(|own| own.verdict.until().is_none_or(|at| at > now)) {
             let known = all.entry(&own.node).or_insert(own);
@@ -160,7 +160,7 @@ impl Stays {
 
 /// The less, the closer a node was to leaving: one that is due comes before one that might be had
 /// for less, and that before one of which only the obvious is said.
-fn closeness(own: &Kept) -> u8 {
+fn closeness(own: &RetainedNode) -> u8 {
     match (own.reason, &own.verdict) {
         (_, Verdict::InUse { .. } | Verdict::Unused) => 3,
         (Reason::Underutilized, _) => 2,
@@ -171,15 +171,15 @@ fn closeness(own: &Kept) -> u8 {
 
 impl Engine {
     /// What is in its cluster now.
-    pub fn inventory(&self, wanted: &Wanted, now: Timestamp) -> Inventory {
+    pub fn inventory(&self, wanted: &Columns, now: Timestamp) -> Inventory {
         let state = &self.state;
         let mut told = Inventory {
             amounts: vec![Amount::default(); wanted.resources.len()],
             ..Inventory::default()
         };
         let claims = state.ledger.claims.values();
-        let coming = claims.filter(|own| own.phase < Phase::Draining);
-        let mut rows: Vec<SeenNode> = coming
+        let coming = claims.filter(|own| own.phase < ClaimPhase::Draining);
+        let mut rows: Vec<NodeRow> = coming
             .filter(|own| state.node_of(own).is_none())
             .map(|own| self.coming_node(own, wanted))
             .collect();
@@ -198,7 +198,7 @@ impl Engine {
             told.price = [told.price].into_iter().chain(price).sum();
             if rows.len() < NODES_MAX {
                 let kept = stays.get(&node.name);
-                rows.push(SeenNode {
+                rows.push(NodeRow {
                     amounts,
                     pods,
                     price,
@@ -217,10 +217,10 @@ impl Engine {
     }
 
     /// A claim of which there is no Node.
-    fn coming_node(&self, claim: &Claim, wanted: &Wanted) -> SeenNode {
+    fn coming_node(&self, claim: &NodeClaim, wanted: &Columns) -> NodeRow {
         let launched = claim.instance.as_ref().map(|own| &own.offering);
         let offering = launched.or_else(|| claim.offerings.first());
-        SeenNode {
+        NodeRow {
             name: claim.record.id.to_string(),
             pool: Some(claim.record.pool.to_string()),
             instance_type: offering.map(|own| own.instance_type.to_string()),
@@ -234,7 +234,7 @@ impl Engine {
             phase: Some(claim.phase),
             leaves: claim.leaving.is_some(),
             leaving: claim.leaving,
-            ..SeenNode::default()
+            ..NodeRow::default()
         }
     }
 
@@ -242,20 +242,20 @@ impl Engine {
     fn add_pods(&self, told: &mut Inventory, now: Timestamp) {
         let state = &self.state;
         let (waiting, expected) = state.waiting_and_expected(now);
-        let hosts: BTreeMap<&PodKey, &Claim> = expected
+        let hosts: BTreeMap<&PodKey, &NodeClaim> = expected
             .iter()
             .flat_map(|(claim, pods)| pods.iter().map(|pod| (&pod.key, *claim)))
             .collect();
         let hope = |key: &PodKey| {
             let has_turn = || waiting.binary_search_by(|own| own.key.cmp(key)).is_ok();
             match (self.told.get(key), hosts.get(key)) {
-                (_, Some(claim)) => Hope::Host(match &claim.node {
-                    Some(node) => Host::Node(node.clone()),
-                    None => Host::Claim(claim.record.id.clone()),
+                (_, Some(claim)) => PendingPodOutcome::Host(match &claim.node {
+                    Some(node) => NodeRef::Node(node.clone()),
+                    None => NodeRef::Claim(claim.record.id.clone()),
                 }),
-                (Some(reasons), None) => Hope::None(reasons.clone()),
-                (None, None) if has_turn() => Hope::Turn,
-                (None, None) => Hope::Others,
+                (Some(reasons), None) => PendingPodOutcome::None(reasons.clone()),
+                (None, None) if has_turn() => PendingPodOutcome::Turn,
+                (None, None) => PendingPodOutcome::Others,
             }
         };
         let keys = state.objects.waiting().iter();
@@ -272,10 +272,10 @@ impl Engine {
 }
 
 /// What a Node and its claim say themselves.
-fn seen_node(node: &Node, claim: Option<&Claim>, wanted: &Wanted) -> SeenNode {
+fn seen_node(node: &Node, claim: Option<&NodeClaim>, wanted: &Columns) -> NodeRow {
     let label = |key: &str| node.labels.get(key).cloned();
     let leaving = claim.and_then(|own| own.leaving);
-    SeenNode {
+    NodeRow {
         name: node.name.to_string(),
         pool: label(POOL),
         instance_type: label(INSTANCE_TYPE),
@@ -288,11 +288,11 @@ fn seen_node(node: &Node, claim: Option<&Claim>, wanted: &Wanted) -> SeenNode {
         phase: claim.map(|own| own.phase),
         leaves: leaving.is_some() || node.leaves(),
         leaving,
-        ..SeenNode::default()
+        ..NodeRow::default()
     }
 }
 
-fn amounts(taken: &Resources, there: &Resources, wanted: &Wanted) -> Vec<Amount> {
+fn amounts(taken: &Resources, there: &Resources, wanted: &Columns) -> Vec<Amount> {
     let names = wanted.resources.iter();
     let amount = |name: &String| Amount {
         taken: taken.get(name),

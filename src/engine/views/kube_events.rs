@@ -9,7 +9,7 @@ use crate::engine::event::Interruption;
 use crate::engine::report::Report;
 use crate::model::id::{NodeName, PodKey};
 use crate::model::pod::Pod;
-use crate::scheduling::Unplaced;
+use crate::scheduling::UnschedulablePod;
 use crate::state::drain_blockers::listed;
 
 /// The API takes notes of at most 1,024 bytes.
@@ -17,7 +17,7 @@ const NOTE_BYTES: usize = 1_000;
 
 /// Which object an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum About {
+pub enum InvolvedObject {
     /// A pod.
     Pod(PodKey),
     /// A node.
@@ -26,9 +26,9 @@ pub enum About {
 
 /// An event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Notice {
+pub struct KubeEvent {
     /// The object.
-    pub about: About,
+    pub about: InvolvedObject,
     /// Its UID.
     pub uid: String,
     /// Whether something is wrong, so that somebody should look.
@@ -47,11 +47,11 @@ const DRAIN: &str = "Drain";
 const REGISTER: &str = "Register";
 
 /// The reason and the action of an event, each in a word.
-type Why = (&'static str, &'static str);
+type EventReason = (&'static str, &'static str);
 
 impl Engine {
     /// The events that a report makes, about objects that are known.
-    pub fn notices(&self, report: &Report) -> Vec<Notice> {
+    pub fn notices(&self, report: &Report) -> Vec<KubeEvent> {
         if let Report::ClaimPlanned {
             claim,
             pool,
@@ -70,10 +70,10 @@ impl Engine {
     }
 
     /// What a report says of one pod.
-    fn of_pod(&self, report: &Report) -> Option<Notice> {
+    fn of_pod(&self, report: &Report) -> Option<KubeEvent> {
         match report {
             // One that runs and has to move has been scheduled.
-            Report::Unplaced(Unplaced { pod, reasons }) if self.waits(pod) => {
+            Report::Unplaced(UnschedulablePod { pod, reasons }) if self.waits(pod) => {
                 let reasons: Vec<String> = reasons.iter().map(|own| own.text()).collect();
                 let note = format!("no node for this pod: {}", reasons.join("; "));
                 self.about_pod(pod, true, ("FailedScheduling", PROVISION), &note)
@@ -87,7 +87,7 @@ impl Engine {
     }
 
     /// What a report says of one node.
-    fn of_node(&self, report: &Report) -> Option<Notice> {
+    fn of_node(&self, report: &Report) -> Option<KubeEvent> {
         let (node, warns, why, note) = match report {
             Report::Retire {
                 node, reason, pods, ..
@@ -135,7 +135,7 @@ impl Engine {
     }
 
     /// What a report says of one node since something is said of its instance.
-    fn of_instance(&self, report: &Report) -> Option<Notice> {
+    fn of_instance(&self, report: &Report) -> Option<KubeEvent> {
         let (node, warns, why, note) = match report {
             Report::Interrupted {
                 node,
@@ -178,14 +178,36 @@ impl Engine {
         known.is_some_and(Pod::is_waiting)
     }
 
-    fn about_pod(&self, key: &PodKey, warns: bool, why: Why, note: &str) -> Option<Notice> {
+    fn about_pod(
+        &self,
+        key: &PodKey,
+        warns: bool,
+        why: EventReason,
+        note: &str,
+    ) -> Option<KubeEvent> {
         let uid = self.state.objects.pods.get(key)?.uid.clone();
-        Some(notice((About::Pod(key.clone()), uid), warns, why, note))
+        Some(notice(
+            (InvolvedObject::Pod(key.clone()), uid),
+            warns,
+            why,
+            note,
+        ))
     }
 
-    fn about_node(&self, name: &NodeName, warns: bool, why: Why, note: &str) -> Option<Notice> {
+    fn about_node(
+        &self,
+        name: &NodeName,
+        warns: bool,
+        why: EventReason,
+        note: &str,
+    ) -> Option<KubeEvent> {
         let uid = self.state.objects.nodes.get(name)?.uid.clone();
-        Some(notice((About::Node(name.clone()), uid), warns, why, note))
+        Some(notice(
+            (InvolvedObject::Node(name.clone()), uid),
+            warns,
+            why,
+            note,
+        ))
     }
 }
 
@@ -201,7 +223,12 @@ fn interruption(what: Interruption) -> (&'static str, bool) {
     }
 }
 
-fn notice((about, uid): (About, String), warns: bool, (reason, action): Why, note: &str) -> Notice {
+fn notice(
+    (about, uid): (InvolvedObject, String),
+    warns: bool,
+    (reason, action): EventReason,
+    note: &str,
+) -> KubeEvent {
     let mut line = String::with_capacity(note.len().min(NOTE_BYTES));
     for letter in note.chars() {
         let letter = if letter.is_control() { ' ' } else { letter };
@@ -210,7 +237,7 @@ fn notice((about, uid): (About, String), warns: bool, (reason, action): Why, not
         }
         line.push(letter);
     }
-    Notice {
+    KubeEvent {
         about,
         uid,
         warns,

@@ -10,7 +10,7 @@ use crate::model::id::PoolName;
 
 /// How a cluster is doing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct ClusterStatus {
     /// `observe` or `manage`.
     pub mode: String,
     /// Why nothing voluntary is done; none where all is known that has to be.
@@ -102,7 +102,7 @@ pub struct Unaccepted {
 
 impl Engine {
     /// How its cluster is doing now.
-    pub fn status(&self, now: Timestamp) -> Status {
+    pub fn status(&self, now: Timestamp) -> ClusterStatus {
         let state = &self.state;
         let pause_of = |pool: Option<&PoolName>| {
             let pause = state.notes.pauses.get(&pool.cloned());
@@ -139,7 +139,7 @@ impl Engine {
         let pools = pools.collect();
         let waiting = state.waiting(now);
         let waiting = waiting.iter().filter(|pod| pod.is_waiting());
-        Status {
+        ClusterStatus {
             mode: state.cluster.mode.as_str().to_owned(),
             held_by: self.missing(now),
             undone: self.undone().into_iter().map(str::to_owned).collect(),

@@ -3,11 +3,11 @@
 
 use serde_json::{Map, Value};
 
-use super::flags::Said;
-use crate::migrate::dropped::Losses;
+use super::flags::FlagValues;
+use crate::migrate::dropped::DroppedFields;
 use crate::migrate::format_units::duration;
-use crate::migrate::hcl::{Block, Body};
-use crate::migrate::karpenter::import::{Built, Words};
+use crate::migrate::hcl::{HclBlock, HclBody};
+use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
 
 /// What a cluster stands under that nobody has named.
 const NAMELESS: &str = "NAME";
@@ -21,7 +21,7 @@ const DRAINED: i64 = 1;
 
 /// What is known of the cluster apart from flags.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Whereabouts {
+pub(super) struct ClusterLocation {
     pub(super) name: Option<String>,
     pub(super) region: Option<String>,
     /// What EKS calls it, if it is one of its own.
@@ -29,8 +29,12 @@ pub(super) struct Whereabouts {
 }
 
 /// The cluster's block, with what is lost of flags that are nobody's else.
-pub(super) fn cluster(said: &Said, of: &Whereabouts, mut losses: Losses) -> Built {
-    let mut body = Body::default();
+pub(super) fn cluster(
+    said: &FlagValues,
+    of: &ClusterLocation,
+    mut losses: DroppedFields,
+) -> ConvertedBlock {
+    let mut body = HclBody::default();
     body.comment("It is only watched until mode says \"manage\".");
     match &of.region {
         Some(region) => body.set("region", region.as_str()),
@@ -49,7 +53,7 @@ pub(super) fn cluster(said: &Said, of: &Whereabouts, mut losses: Losses) -> Buil
     }
     match (&of.eks, &of.name) {
         (Some(eks), name) => {
-            let mut inner = Body::default();
+            let mut inner = HclBody::default();
             if Some(eks) != name.as_ref() {
                 inner.set("name", eks.as_str());
             }
@@ -68,21 +72,21 @@ pub(super) fn cluster(said: &Said, of: &Whereabouts, mut losses: Losses) -> Buil
             "nothing tells how the cluster is called: give it with --cluster",
         );
     }
-    Built {
+    ConvertedBlock {
         of: said.of.clone(),
         left_out: of.name.is_none() || of.region.is_none(),
-        block: Block {
+        block: HclBlock {
             kind: "cluster",
             label: Some(of.name.clone().unwrap_or_else(|| NAMELESS.to_owned())),
             body,
         },
         losses: losses.all,
-        words: Words::Ours,
+        words: ItemNoun::Ours,
     }
 }
 
 /// Limits on all of its nodes.
-fn limits(said: &Said, losses: &mut Losses) -> Map<String, Value> {
+fn limits(said: &FlagValues, losses: &mut DroppedFields) -> Map<String, Value> {
     let mut limits = Map::new();
     let nodes = said.count("max-nodes-total", losses);
     if let Some(nodes) = nodes.filter(|own| *own > 0) {
@@ -116,11 +120,11 @@ pub(super) fn bounds(text: &str) -> Result<(i64, i64), String> {
 
 /// How many nodes may leave beside each other, and how long none does. What the autoscaler does
 /// untold is written out.
-fn disruption(said: &Said, losses: &mut Losses) -> Body {
-    let mut body = Body::default();
+fn disruption(said: &FlagValues, losses: &mut DroppedFields) -> HclBody {
+    let mut body = HclBody::default();
     let mut budget = |flags: &[&str], untold: i64, reasons: &[&str]| {
         let mut counts = flags.iter().filter_map(|flag| said.count(flag, losses));
-        let mut inner = Body::default();
+        let mut inner = HclBody::default();
         inner.set("nodes", counts.next().unwrap_or(untold));
         inner.set("reasons", reasons.to_vec());
         body.block("budget", None, inner);
@@ -128,7 +132,7 @@ fn disruption(said: &Said, losses: &mut Losses) -> Body {
     let all = ["max-scale-down-parallelism", "max-empty-bulk-delete"];
     budget(&all, LEAVING, &["empty", "underutilized"]);
     budget(&["max-drain-parallelism"], DRAINED, &["underutilized"]);
-    let mut inner = Body::default();
+    let mut inner = HclBody::default();
     for (argument, flag, default) in [
         ("after_launch", "scale-down-delay-after-add", "10m"),
         ("after_end", "scale-down-delay-after-delete", ""),
@@ -145,8 +149,8 @@ fn disruption(said: &Said, losses: &mut Losses) -> Body {
 }
 
 /// How pods are collected. Which of them count untold is written out, since all do here.
-pub(super) fn scheduler(said: &Said) -> Built {
-    let (mut body, mut losses) = (Body::default(), Losses::of(said.of.as_str()));
+pub(super) fn scheduler(said: &FlagValues) -> ConvertedBlock {
+    let (mut body, mut losses) = (HclBody::default(), DroppedFields::of(said.of.as_str()));
     let whole = |text: &str| {
         let number = text.trim().parse::<i64>();
         number.map_err(|_| "it is no number".to_owned())
@@ -160,15 +164,15 @@ pub(super) fn scheduler(said: &Said) -> Built {
     if !names.is_empty() {
         body.set("schedulers", names);
     }
-    Built {
+    ConvertedBlock {
         of: said.of.clone(),
-        block: Block {
+        block: HclBlock {
             kind: "scheduler",
             label: None,
             body,
         },
         left_out: false,
         losses: losses.all,
-        words: Words::Ours,
+        words: ItemNoun::Ours,
     }
 }

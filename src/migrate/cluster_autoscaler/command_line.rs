@@ -3,7 +3,7 @@
 
 /// A flag as it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct FlagValue {
     /// Its name without dashes.
     pub(super) name: String,
     /// Its value; none where it stands alone.
@@ -39,7 +39,7 @@ pub(super) fn split(text: &str) -> Vec<String> {
 pub(super) fn flags(
     words: &[String],
     takes_value: impl Fn(&str) -> Option<bool>,
-) -> (Vec<Given>, Vec<String>) {
+) -> (Vec<FlagValue>, Vec<String>) {
     let (mut all, mut strays) = (Vec::new(), Vec::new());
     let mut rest = words.iter().peekable();
     while let Some(word) = rest.next() {
@@ -51,7 +51,7 @@ pub(super) fn flags(
             continue;
         };
         if let Some((name, value)) = flag.split_once('=') {
-            all.push(Given {
+            all.push(FlagValue {
                 name: plain(name),
                 value: Some(value.to_owned()),
             });
@@ -63,7 +63,7 @@ pub(super) fn flags(
             None => !next.starts_with('-'),
         };
         let value = rest.next_if(next).cloned();
-        all.push(Given { name, value });
+        all.push(FlagValue { name, value });
     }
     (all, strays)
 }
@@ -75,7 +75,7 @@ fn plain(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Given, flags, split};
+    use super::{FlagValue, flags, split};
 
     #[test]
     fn words_are_parted_as_a_shell_does() {
@@ -101,7 +101,7 @@ mod tests {
         };
         let check = |text: &str, expect: &[(&str, Option<&str>)], strays: &[&str]| {
             let (found, left) = flags(&split(text), takes);
-            let own = |(name, value): &(&str, Option<&str>)| Given {
+            let own = |(name, value): &(&str, Option<&str>)| FlagValue {
                 name: (*name).to_owned(),
                 value: value.map(str::to_owned),
             };

@@ -10,7 +10,7 @@ use super::command_line::split;
 use crate::config::SourceFile;
 use crate::migrate::field_mapping::{take, text};
 use crate::migrate::manifests;
-use crate::migrate::manifests::{BYTES_MAX, Document, DocumentError};
+use crate::migrate::manifests::{BYTES_MAX, DocumentError, Manifest};
 
 /// What the program is called, and how the names of its images end.
 const PROGRAM: &str = "cluster-autoscaler";
@@ -59,7 +59,7 @@ pub enum ProgramError {
 
 /// An autoscaler as it is run.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Program {
+pub(super) struct Deployment {
     /// Who runs it, such as `Deployment/cluster-autoscaler`, or the file.
     pub(super) of: String,
     /// The words after its name.
@@ -73,18 +73,18 @@ pub(super) struct Program {
 }
 
 /// Finds it in a file.
-pub(super) fn find(file: &SourceFile) -> Result<Program, ProgramError> {
+pub(super) fn find(file: &SourceFile) -> Result<Deployment, ProgramError> {
     if file.text.len() <= BYTES_MAX && is_plain(&file.text) {
         let lines = file.text.lines().map(without_dash);
         let lines: Vec<&str> = lines.filter(|line| !line.starts_with('#')).collect();
         let words = split(&lines.join("\n"));
-        return Ok(Program {
+        return Ok(Deployment {
             of: file.name.clone(),
             words: after_name(words),
-            ..Program::default()
+            ..Deployment::default()
         });
     }
-    let (mut found, mut own) = (Vec::new(), Program::default());
+    let (mut found, mut own) = (Vec::new(), Deployment::default());
     for document in read(file)? {
         let (kind, name) = (document.kind.clone(), document.name.clone());
         if kind == "ConfigMap" && name == PRIORITIES.0 {
@@ -113,7 +113,7 @@ pub(super) fn find(file: &SourceFile) -> Result<Program, ProgramError> {
         }
     }
     let program = found.pop().unwrap_or_default();
-    Ok(Program {
+    Ok(Deployment {
         priorities: own.priorities,
         skipped: own.skipped,
         ..program
@@ -121,7 +121,7 @@ pub(super) fn find(file: &SourceFile) -> Result<Program, ProgramError> {
 }
 
 /// The objects of a file. Templates are told apart from what is merely wrong.
-fn read(file: &SourceFile) -> Result<Vec<Document>, DocumentError> {
+fn read(file: &SourceFile) -> Result<Vec<Manifest>, DocumentError> {
     let all = manifests::read(std::slice::from_ref(file)).map(|own| own.objects);
     all.map_err(|error| match error {
         DocumentError::Malformed { file: name, why } if file.text.contains("{{") => {
@@ -168,18 +168,18 @@ fn after_name(words: Vec<String>) -> Vec<String> {
 }
 
 /// The autoscaler that an object runs, if it does.
-fn program(mut document: Document) -> Option<Program> {
+fn program(mut document: Manifest) -> Option<Deployment> {
     let (_, path) = KINDS.iter().find(|(kind, _)| *kind == document.kind)?;
     let containers = take(&mut document.rest, &format!("{path}.containers"))?;
     let of = format!("{}/{}", document.kind, document.name);
     let containers = containers.as_array()?.iter();
     let mut found = containers.filter_map(|own| container(own.as_object()?));
     let (words, region) = found.next()?;
-    Some(Program {
+    Some(Deployment {
         of,
         words,
         region,
-        ..Program::default()
+        ..Deployment::default()
     })
 }
 
@@ -253,7 +253,7 @@ fn environment(own: &Map<String, Value>) -> BTreeMap<String, String> {
     each.collect()
 }
 
-fn priorities(mut document: Document) -> Option<String> {
+fn priorities(mut document: Manifest) -> Option<String> {
     match take(&mut document.rest, "data") {
         Some(Value::Object(mut data)) => take(&mut data, PRIORITIES.1).as_ref().and_then(text),
         _ => None,

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 
-use super::command_line::Given;
+use super::command_line::FlagValue;
 use crate::config::value::nearest;
-use crate::migrate::dropped::{Loss, Losses};
+use crate::migrate::dropped::{DroppedField, DroppedFields};
 use crate::model::duration::parse_go;
 
 /// The table: a line for each flag.
@@ -17,7 +17,7 @@ const TOLD_MAX: usize = 80;
 
 /// What becomes of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum FlagMapping {
     /// Something says the same.
     Carried,
     /// Nothing does.
@@ -28,7 +28,7 @@ pub(super) enum Fate {
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
+pub(super) struct FlagRow {
     pub(super) name: &'static str,
     /// Whether it may stand alone.
     pub(super) is_switch: bool,
@@ -36,27 +36,27 @@ pub(super) struct Row {
     is_list: bool,
     /// What is so without it.
     default: &'static str,
-    pub(super) fate: Fate,
+    pub(super) fate: FlagMapping,
     /// The argument, or why there is none.
     pub(super) what: &'static str,
 }
 
 /// All rows, by name.
-pub(super) fn table() -> impl Iterator<Item = Row> {
+pub(super) fn table() -> impl Iterator<Item = FlagRow> {
     let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| {
         let mut cells = line.split('\t');
         let mut next = || cells.next();
         let (name, takes, default, fate, what) = (next()?, next()?, next()?, next()?, next()?);
-        Some(Row {
+        Some(FlagRow {
             name,
             is_switch: takes == "switch",
             is_list: takes == "list",
             default,
             fate: match fate {
-                "carried" => Fate::Carried,
-                "lost" => Fate::Lost,
-                _ => Fate::Needless,
+                "carried" => FlagMapping::Carried,
+                "lost" => FlagMapping::Lost,
+                _ => FlagMapping::Needless,
             },
             what,
         })
@@ -65,7 +65,7 @@ pub(super) fn table() -> impl Iterator<Item = Row> {
 
 /// What an autoscaler was told.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Said {
+pub(super) struct FlagValues {
     /// Who was told, such as `Deployment/cluster-autoscaler`.
     pub(super) of: String,
     /// Values of the flags that are carried, by name.
@@ -75,12 +75,12 @@ pub(super) struct Said {
 }
 
 /// Sorts flags by the table: what counts, what is lost, and what need not be said.
-pub(super) fn sort(of: &str, given: Vec<Given>) -> (Said, Losses, Vec<String>) {
-    let rows: BTreeMap<&str, Row> = table().map(|row| (row.name, row)).collect();
-    let mut losses = Losses::of(of);
-    let mut said = Said {
+pub(super) fn sort(of: &str, given: Vec<FlagValue>) -> (FlagValues, DroppedFields, Vec<String>) {
+    let rows: BTreeMap<&str, FlagRow> = table().map(|row| (row.name, row)).collect();
+    let mut losses = DroppedFields::of(of);
+    let mut said = FlagValues {
         of: of.to_owned(),
-        ..Said::default()
+        ..FlagValues::default()
     };
     let mut needless: Vec<(&str, Vec<&str>)> = Vec::new();
     for flag in given {
@@ -91,8 +91,10 @@ pub(super) fn sort(of: &str, given: Vec<Given>) -> (Said, Losses, Vec<String>) {
             continue;
         };
         match (row.fate, &flag.value) {
-            (Fate::Carried, None) if !row.is_switch => losses.add(told(&flag), "it has no value"),
-            (Fate::Carried, value) => {
+            (FlagMapping::Carried, None) if !row.is_switch => {
+                losses.add(told(&flag), "it has no value")
+            }
+            (FlagMapping::Carried, value) => {
                 let value = value.clone().unwrap_or_else(|| "true".to_owned());
                 let values = said.values.entry(row.name).or_default();
                 if !row.is_list {
@@ -100,13 +102,13 @@ pub(super) fn sort(of: &str, given: Vec<Given>) -> (Said, Losses, Vec<String>) {
                 }
                 values.push(value);
             }
-            (Fate::Lost, value) => {
+            (FlagMapping::Lost, value) => {
                 let value = value.as_deref().unwrap_or("true");
                 if !is_same(value, row.default) {
                     losses.add(told(&flag), row.what);
                 }
             }
-            (Fate::Needless, _) => match needless.iter_mut().find(|own| own.0 == row.what) {
+            (FlagMapping::Needless, _) => match needless.iter_mut().find(|own| own.0 == row.what) {
                 Some((_, names)) if names.contains(&row.name) => {}
                 Some((_, names)) => names.push(row.name),
                 None => needless.push((row.what, vec![row.name])),
@@ -121,8 +123,8 @@ pub(super) fn sort(of: &str, given: Vec<Given>) -> (Said, Losses, Vec<String>) {
 }
 
 /// A flag as it is told.
-fn told(flag: &Given) -> String {
-    let Given { name, value } = flag;
+fn told(flag: &FlagValue) -> String {
+    let FlagValue { name, value } = flag;
     let text = match value {
         Some(value) => format!("--{name}={value}"),
         None => format!("--{name}"),
@@ -151,7 +153,7 @@ fn truth(text: &str) -> Option<bool> {
     }
 }
 
-impl Said {
+impl FlagValues {
     /// The same with what a group says in the place of some flags.
     pub(super) fn with(&self, own: BTreeMap<&'static str, String>) -> Self {
         Self {
@@ -173,7 +175,7 @@ impl Said {
 
     /// The flag with its value, as it is told.
     pub(super) fn told(&self, name: &str) -> String {
-        told(&Given {
+        told(&FlagValue {
             name: name.to_owned(),
             value: self.text(name).map(str::to_owned),
         })
@@ -183,13 +185,13 @@ impl Said {
     pub(super) fn parsed<T>(
         &self,
         name: &str,
-        losses: &mut Losses,
+        losses: &mut DroppedFields,
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> Option<T> {
         match parse(self.text(name)?) {
             Ok(value) => Some(value),
             Err(why) => {
-                losses.all.push(Loss {
+                losses.all.push(DroppedField {
                     of: self.of.clone(),
                     path: self.told(name),
                     why,
@@ -201,13 +203,17 @@ impl Said {
     }
 
     /// A truth, or what is so without it.
-    pub(super) fn switch(&self, name: &str, default: bool, losses: &mut Losses) -> bool {
+    pub(super) fn switch(&self, name: &str, default: bool, losses: &mut DroppedFields) -> bool {
         let parse = |text: &str| truth(text).ok_or_else(|| "it is no bool".to_owned());
         self.parsed(name, losses, parse).unwrap_or(default)
     }
 
     /// A duration of Go's that is not negative.
-    pub(super) fn duration(&self, name: &str, losses: &mut Losses) -> Option<SignedDuration> {
+    pub(super) fn duration(
+        &self,
+        name: &str,
+        losses: &mut DroppedFields,
+    ) -> Option<SignedDuration> {
         self.parsed(name, losses, |text| {
             let length = parse_go(text).filter(|own| !own.is_negative());
             length.ok_or_else(|| "it is no duration".to_owned())
@@ -215,7 +221,7 @@ impl Said {
     }
 
     /// An integer that is not negative.
-    pub(super) fn count(&self, name: &str, losses: &mut Losses) -> Option<i64> {
+    pub(super) fn count(&self, name: &str, losses: &mut DroppedFields) -> Option<i64> {
         self.parsed(name, losses, |text| {
             let count = text.trim().parse::<i64>().ok().filter(|own| *own >= 0);
             count.ok_or_else(|| "it is no number".to_owned())
@@ -223,7 +229,7 @@ impl Said {
     }
 
     /// A number.
-    pub(super) fn number(&self, name: &str, losses: &mut Losses) -> Option<f64> {
+    pub(super) fn number(&self, name: &str, losses: &mut DroppedFields) -> Option<f64> {
         self.parsed(name, losses, |text| {
             let number = text.trim().parse::<f64>().ok();
             let number = number.filter(|own| own.is_finite() && *own >= 0.0);
@@ -235,7 +241,7 @@ impl Said {
 #[cfg(test)]
 mod tests {
     use super::super::command_line::{flags, split};
-    use super::{Fate, TABLE, sort, table};
+    use super::{FlagMapping, TABLE, sort, table};
 
     #[test]
     fn every_line_is_a_row_and_no_flag_has_two() {
@@ -268,17 +274,17 @@ mod tests {
             let (said, losses, notes) = sort("it", given);
             assert_eq!(
                 said.text(row.name).is_some(),
-                row.fate == Fate::Carried,
+                row.fate == FlagMapping::Carried,
                 "{text}"
             );
             assert_eq!(
                 losses.all.len(),
-                usize::from(row.fate == Fate::Lost),
+                usize::from(row.fate == FlagMapping::Lost),
                 "{text}"
             );
             assert_eq!(
                 notes.len(),
-                usize::from(row.fate == Fate::Needless),
+                usize::from(row.fate == FlagMapping::Needless),
                 "{text}"
             );
         }

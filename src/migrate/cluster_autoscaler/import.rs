@@ -7,20 +7,23 @@ use regex::Regex;
 use serde_json::Value;
 use thiserror::Error;
 
-use super::cluster::{self, Whereabouts, bounds};
+use super::cluster;
+use super::cluster::{ClusterLocation, bounds};
 use super::command_line;
 use super::deployment;
-use super::deployment::{Program, ProgramError};
-use super::flags::{self, Said};
+use super::deployment::{Deployment, ProgramError};
+use super::flags;
+use super::flags::FlagValues;
 pub use super::node_class::SECRET_NOTE;
 use super::node_groups;
-use super::node_groups::{Group, GroupsError};
-use super::pool::{self, Frame, cluster_of, has_taint};
+use super::node_groups::{GroupsError, NodeGroup};
+use super::pool;
+use super::pool::{ImportContext, cluster_of, has_taint};
 use crate::config::SourceFile;
 use crate::config::kubernetes_names::name_fault;
-use crate::migrate::dropped::{Loss, Losses};
+use crate::migrate::dropped::{DroppedField, DroppedFields};
 use crate::migrate::field_mapping::text;
-use crate::migrate::karpenter::import::{Built, finish};
+use crate::migrate::karpenter::import::{ConvertedBlock, finish};
 pub use crate::migrate::karpenter::import::{ImportError, ImportOptions, Imported};
 use crate::migrate::manifests;
 
@@ -69,9 +72,10 @@ pub fn import(
     let sizes = sizes(&said, &mut losses);
     let specs = specs(&said, &mut losses);
     let named = !sizes.is_empty() || !said.list("node-group-auto-discovery").is_empty();
-    let (own, others): (Vec<Group>, Vec<Group>) = told.groups.into_iter().partition(|group| {
-        !named || sizes.contains_key(&group.name) || specs.iter().any(|spec| spec.finds(group))
-    });
+    let (own, others): (Vec<NodeGroup>, Vec<NodeGroup>) =
+        told.groups.into_iter().partition(|group| {
+            !named || sizes.contains_key(&group.name) || specs.iter().any(|spec| spec.finds(group))
+        });
     if own.is_empty() && sizes.is_empty() {
         let why = "none was told of that it scales: give the answer of aws autoscaling \
                    describe-auto-scaling-groups with --asg";
@@ -87,7 +91,7 @@ pub fn import(
     let weights = weights(&said, &program, &names, &mut losses);
     let startup = startup(&said, &own, &mut losses);
     provider(&said, &mut losses);
-    let frame = Frame {
+    let frame = ImportContext {
         said: &said,
         clusters: &clusters,
         templates: &told.templates,
@@ -95,7 +99,7 @@ pub fn import(
         sizes: &sizes,
         weights: &weights,
     };
-    let unknown: Vec<Built> = sizes
+    let unknown: Vec<ConvertedBlock> = sizes
         .keys()
         .filter(|name| !names.contains(&name.as_str()))
         .map(|name| pool::unknown(name, &frame))
@@ -119,12 +123,12 @@ pub fn import(
 
 /// What groups are found by: tags, all of which they have.
 #[derive(Debug)]
-struct Spec {
+struct AutoDiscoverySpec {
     tags: Vec<(String, Option<String>)>,
 }
 
-impl Spec {
-    fn finds(&self, group: &Group) -> bool {
+impl AutoDiscoverySpec {
+    fn finds(&self, group: &NodeGroup) -> bool {
         self.tags.iter().all(|(key, value)| {
             let own = group.tag(key);
             own.is_some_and(|own| value.as_ref().is_none_or(|value| own == value))
@@ -132,7 +136,7 @@ impl Spec {
     }
 }
 
-fn specs(said: &Said, losses: &mut Losses) -> Vec<Spec> {
+fn specs(said: &FlagValues, losses: &mut DroppedFields) -> Vec<AutoDiscoverySpec> {
     let mut specs = Vec::new();
     for own in said.list("node-group-auto-discovery") {
         let Some(tags) = own.strip_prefix("asg:tag=").filter(|tags| !tags.is_empty()) else {
@@ -147,7 +151,7 @@ fn specs(said: &Said, losses: &mut Losses) -> Vec<Spec> {
             Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
             None => (tag.to_owned(), None),
         });
-        specs.push(Spec {
+        specs.push(AutoDiscoverySpec {
             tags: tags.collect(),
         });
     }
@@ -155,7 +159,7 @@ fn specs(said: &Said, losses: &mut Losses) -> Vec<Spec> {
 }
 
 /// Least and most nodes of the groups that are named.
-fn sizes(said: &Said, losses: &mut Losses) -> BTreeMap<String, (i64, i64)> {
+fn sizes(said: &FlagValues, losses: &mut DroppedFields) -> BTreeMap<String, (i64, i64)> {
     let mut all = BTreeMap::new();
     for own in said.list("nodes") {
         let parts = own.rsplit_once(':').filter(|(_, name)| !name.is_empty());
@@ -171,12 +175,12 @@ fn sizes(said: &Said, losses: &mut Losses) -> BTreeMap<String, (i64, i64)> {
 
 /// Which cluster it is, and where: of what tells it the first that can be a name.
 fn whereabouts(
-    said: &Said,
-    program: &Program,
-    groups: &[Group],
-    specs: &[Spec],
+    said: &FlagValues,
+    program: &Deployment,
+    groups: &[NodeGroup],
+    specs: &[AutoDiscoverySpec],
     options: &ImportOptions,
-) -> Whereabouts {
+) -> ClusterLocation {
     let given = match options.clusters.as_slice() {
         [one] if !one.contains('*') => Some(one.as_str()),
         _ => None,
@@ -202,7 +206,7 @@ fn whereabouts(
         own.as_str()?.split(':').nth(3)
     });
     let mut regions = program.region.as_deref().into_iter().chain(arns);
-    Whereabouts {
+    ClusterLocation {
         name: names.find(fine).map(str::to_owned),
         region: regions.find(fine).map(str::to_owned),
         eks: eks.map(str::to_owned),
@@ -210,7 +214,7 @@ fn whereabouts(
 }
 
 /// How a group is chosen. One that weighs by what nodes cost is what happens here.
-fn expanders(said: &Said, losses: &mut Losses, notes: &mut Vec<String>) {
+fn expanders(said: &FlagValues, losses: &mut DroppedFields, notes: &mut Vec<String>) {
     let Some(all) = said.text("expander") else {
         return;
     };
@@ -239,10 +243,10 @@ fn expanders(said: &Said, losses: &mut Losses, notes: &mut Vec<String>) {
 
 /// The weights of groups by what the expander `priority` is told.
 fn weights(
-    said: &Said,
-    program: &Program,
+    said: &FlagValues,
+    program: &Deployment,
     names: &[&str],
-    losses: &mut Losses,
+    losses: &mut DroppedFields,
 ) -> BTreeMap<String, i64> {
     let expander = said.text("expander").unwrap_or_default();
     let first = expander.split(',').next();
@@ -279,7 +283,7 @@ fn weights(
 }
 
 /// Patterns of names with their priorities.
-fn patterns(text_of_it: &str, losses: &mut Losses) -> Vec<(i64, Regex)> {
+fn patterns(text_of_it: &str, losses: &mut DroppedFields) -> Vec<(i64, Regex)> {
     let path = "ConfigMap/cluster-autoscaler-priority-expander";
     let parsed = manifests::parse(text_of_it);
     let Some(Value::Object(all)) = parsed.ok().and_then(|all| all.into_iter().next()) else {
@@ -311,12 +315,12 @@ fn patterns(text_of_it: &str, losses: &mut Losses) -> Vec<(i64, Regex)> {
 }
 
 /// Keys of taints that someone takes away. Of one that no group tells of, nothing tells the effect.
-fn startup(said: &Said, groups: &[Group], losses: &mut Losses) -> Vec<String> {
+fn startup(said: &FlagValues, groups: &[NodeGroup], losses: &mut DroppedFields) -> Vec<String> {
     let mut keys = Vec::new();
     for flag in ["startup-taint", "ignore-taint"] {
         for key in said.list(flag) {
             if !groups.iter().any(|group| has_taint(group, key)) {
-                losses.all.push(Loss {
+                losses.all.push(DroppedField {
                     of: said.of.clone(),
                     path: format!("--{flag}={key}"),
                     why: format!(
@@ -333,7 +337,7 @@ fn startup(said: &Said, groups: &[Group], losses: &mut Losses) -> Vec<String> {
 }
 
 /// Other clouds have no groups that are read here.
-fn provider(said: &Said, losses: &mut Losses) {
+fn provider(said: &FlagValues, losses: &mut DroppedFields) {
     if let Some(own) = said.text("cloud-provider").filter(|own| *own != "aws") {
         let why = "only groups of AWS are read: an exec block has any other cloud";
         losses.add(format!("--cloud-provider={own}"), why);

@@ -3,10 +3,10 @@
 
 use serde_json::{Map, Value};
 
-use super::node_groups::Group;
-use crate::migrate::dropped::Losses;
+use super::node_groups::NodeGroup;
+use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::{take, text};
-use crate::migrate::hcl::{Block, Body, Item};
+use crate::migrate::hcl::{HclBlock, HclBody, HclItem};
 use crate::model::labels::{
     ACCELERATOR_COUNT, CAPACITY_TYPE, GPU_COUNT, INSTANCE_SIZE, INSTANCE_TYPE, ZONE,
 };
@@ -40,7 +40,7 @@ const ATTRIBUTES: &str = "InstanceRequirements";
 /// Requirements as they gather.
 #[derive(Debug, Default)]
 struct Rules {
-    blocks: Vec<Block>,
+    blocks: Vec<HclBlock>,
 }
 
 impl Rules {
@@ -53,9 +53,9 @@ impl Rules {
             block.body.set(name, value);
             return;
         }
-        let mut body = Body::default();
+        let mut body = HclBody::default();
         body.set(name, value);
-        self.blocks.push(Block {
+        self.blocks.push(HclBlock {
             kind: "require",
             label: Some(key.to_owned()),
             body,
@@ -66,7 +66,10 @@ impl Rules {
     fn note(&mut self, key: &str, text: &str) {
         let mut blocks = self.blocks.iter_mut();
         if let Some(block) = blocks.find(|own| own.label.as_deref() == Some(key)) {
-            block.body.items.insert(0, Item::Comment(text.to_owned()));
+            block
+                .body
+                .items
+                .insert(0, HclItem::Comment(text.to_owned()));
         }
     }
 }
@@ -74,7 +77,7 @@ impl Rules {
 /// What a reservation makes of buying on demand, with what is to be said of it: an instance that is
 /// launched into one by its id is launched there or not at all, unless the group goes on without.
 fn reserved(
-    group: &Group,
+    group: &NodeGroup,
     data: Option<&Map<String, Value>>,
     capacity: &[&'static str],
 ) -> Option<(Vec<&'static str>, &'static str)> {
@@ -109,10 +112,10 @@ fn reserved(
 
 /// All requirements of a group; or why it would be another one without what cannot be said.
 pub(super) fn rules(
-    group: &mut Group,
+    group: &mut NodeGroup,
     data: Option<&Map<String, Value>>,
-    losses: &mut Losses,
-) -> Result<Vec<Block>, String> {
+    losses: &mut DroppedFields,
+) -> Result<Vec<HclBlock>, String> {
     let mut rules = Rules::default();
     let mixed = match group.fields.get("MixedInstancesPolicy") {
         Some(Value::Object(mixed)) => mixed.clone(),
@@ -140,10 +143,10 @@ pub(super) fn rules(
 
 /// What instances are bought as.
 fn capacity(
-    group: &Group,
+    group: &NodeGroup,
     mixed: &Map<String, Value>,
     data: Option<&Map<String, Value>>,
-    losses: &mut Losses,
+    losses: &mut DroppedFields,
 ) -> Vec<&'static str> {
     let (spot, on_demand) = ("spot", "on-demand");
     if let Some(Value::Object(own)) = mixed.get("InstancesDistribution") {
@@ -191,11 +194,11 @@ fn capacity(
 
 /// Types, or attributes that stand for them.
 fn types(
-    group: &Group,
+    group: &NodeGroup,
     mixed: &Map<String, Value>,
     data: Option<&Map<String, Value>>,
     rules: &mut Rules,
-    losses: &mut Losses,
+    losses: &mut DroppedFields,
 ) -> Result<(), String> {
     let template = mixed.get("LaunchTemplate");
     let overrides = template
@@ -276,7 +279,7 @@ const MAKERS: [(&str, &str); 1] = [("amazon-web-services", "aws")];
 fn by_attributes(
     mut own: Map<String, Value>,
     rules: &mut Rules,
-    losses: &mut Losses,
+    losses: &mut DroppedFields,
 ) -> Result<(), String> {
     let texts = |own: &mut Map<String, Value>, name: &str| -> Vec<String> {
         let items = take(own, name);
@@ -380,7 +383,7 @@ fn accelerators(own: &mut Map<String, Value>, rules: &mut Rules) {
 }
 
 /// What there is no requirement for.
-fn rest(own: &Map<String, Value>, losses: &mut Losses) {
+fn rest(own: &Map<String, Value>, losses: &mut DroppedFields) {
     for (name, value) in own {
         let both = value.as_array().is_some_and(|all| all.len() == 2);
         let empty = match value {

@@ -5,10 +5,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::node_groups::{Group, Template, meant, only};
-use crate::migrate::dropped::Losses;
+use super::node_groups::{LaunchTemplateVersion, NodeGroup, meant, only};
+use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::{take, text};
-use crate::migrate::hcl::Body;
+use crate::migrate::hcl::HclBody;
 
 /// What is asked for where nothing tells.
 pub(super) const TELL: &str = "nothing tells: give the answer of aws ec2 \
@@ -39,7 +39,7 @@ const IMAGES: [(&str, &str); 15] = [
 
 /// What a group launches, as far as it was told.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Launched {
+pub(super) struct LaunchSource {
     /// Its launch template; of a group of EKS the one that EKS has made.
     pub(super) data: Option<Map<String, Value>>,
     /// What the user has given EKS for it.
@@ -50,9 +50,9 @@ pub(super) struct Launched {
     pub(super) latest: Vec<i64>,
 }
 
-impl Launched {
+impl LaunchSource {
     /// Looks for it among the launch templates.
-    pub(super) fn of(group: &Group, templates: &[Template]) -> Self {
+    pub(super) fn of(group: &NodeGroup, templates: &[LaunchTemplateVersion]) -> Self {
         let mixed = group.fields.get("MixedInstancesPolicy");
         let mixed = mixed.and_then(|own| own.get("LaunchTemplate"));
         let mixed = mixed.and_then(|own| own.get("LaunchTemplateSpecification"));
@@ -81,7 +81,7 @@ impl Launched {
     }
 
     /// Why nodes of a group would be others than its own, if they would.
-    pub(super) fn fault(&self, group: &Group) -> Option<String> {
+    pub(super) fn fault(&self, group: &NodeGroup) -> Option<String> {
         let kind = kind(group)?;
         if kind != CUSTOM && family(kind).is_none() {
             let why = "no alias stands for images of the type";
@@ -99,7 +99,7 @@ impl Launched {
 }
 
 /// The type of the images of a group of EKS.
-fn kind(group: &Group) -> Option<&str> {
+fn kind(group: &NodeGroup) -> Option<&str> {
     group.managed("amiType").and_then(Value::as_str)
 }
 
@@ -112,10 +112,10 @@ fn family(kind: &str) -> Option<&'static str> {
 /// The user data that is the user's own. What EKS has made of it is EKS' way to join a cluster, but
 /// for images that are not its own: to these it adds nothing.
 pub(super) fn user_data(
-    group: &Group,
-    launched: &Launched,
+    group: &NodeGroup,
+    launched: &LaunchSource,
     data: &mut Map<String, Value>,
-    losses: &mut Losses,
+    losses: &mut DroppedFields,
 ) -> Option<String> {
     let encoded = take(data, "UserData");
     let is_own = group.managed.is_none() || kind(group) == Some(CUSTOM);
@@ -142,11 +142,11 @@ pub(super) fn user_data(
 /// The image, and whether it is one whose user data is all its own: what a group launches by itself
 /// joins its cluster by itself, and is launched here to the letter.
 pub(super) fn image(
-    group: &Group,
+    group: &NodeGroup,
     data: &mut Map<String, Value>,
-    losses: &mut Losses,
-) -> Option<(Body, bool)> {
-    let mut inner = Body::default();
+    losses: &mut DroppedFields,
+) -> Option<(HclBody, bool)> {
+    let mut inner = HclBody::default();
     let own = take(data, "ImageId").as_ref().and_then(text);
     if let Some(kind) = kind(group).filter(|kind| *kind != CUSTOM) {
         // Without a family there is no pool, either.
@@ -170,7 +170,7 @@ pub(super) fn image(
 }
 
 /// The version of the images that a group of EKS has, where we can ask for it by its name.
-fn version(group: &Group, family: &str, losses: &mut Losses) -> String {
+fn version(group: &NodeGroup, family: &str, losses: &mut DroppedFields) -> String {
     const LATEST: &str = "latest";
     let Some(release) = group.managed("releaseVersion").and_then(text) else {
         return LATEST.to_owned();
@@ -203,12 +203,12 @@ fn is_version(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{IMAGES, family};
-    use crate::model::node_class::image::Family;
+    use crate::model::node_class::image::AmiFamily;
 
     #[test]
     fn images_are_of_the_family_that_has_the_same() {
         for (kind, own) in IMAGES {
-            assert!(Family::parse(own).is_some(), "{kind}: {own}");
+            assert!(AmiFamily::parse(own).is_some(), "{kind}: {own}");
         }
         for other in [
             "BOTTLEROCKET_ARM_64_FIPS",

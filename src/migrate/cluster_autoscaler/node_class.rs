@@ -3,18 +3,18 @@
 
 use serde_json::{Map, Value};
 
-use super::launch_source::{Launched, TELL, image, user_data};
-use super::node_groups::Group;
+use super::launch_source::{LaunchSource, TELL, image, user_data};
+use super::node_groups::NodeGroup;
 use super::unsupported_fields;
-use crate::migrate::dropped::Losses;
+use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping;
-use crate::migrate::field_mapping::Shape::{ByHand, Flag, Text, Whole};
-use crate::migrate::field_mapping::{Row, row, take, text};
-use crate::migrate::hcl::{Block, Body};
-use crate::migrate::karpenter::import::{Built, Words};
+use crate::migrate::field_mapping::FieldKind::{ByHand, Flag, Text, Whole};
+use crate::migrate::field_mapping::{FieldMapping, row, take, text};
+use crate::migrate::hcl::{HclBlock, HclBody};
+use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
 
 /// A disk of a launch template.
-const DISK: &[Row] = &[
+const DISK: &[FieldMapping] = &[
     row("Ebs.VolumeSize", "volume_size", Text),
     row("Ebs.VolumeType", "volume_type", Text),
     row("Ebs.Iops", "iops", Whole),
@@ -31,7 +31,7 @@ const DISK: &[Row] = &[
 ];
 
 /// The metadata service, as a launch template has it.
-const METADATA: &[Row] = &[
+const METADATA: &[FieldMapping] = &[
     row("HttpEndpoint", "http_endpoint", Text),
     row("HttpProtocolIpv6", "http_protocol_ipv6", Text),
     row(
@@ -78,12 +78,12 @@ const SECRETS: [&str; 3] = ["--token", "K3S_TOKEN", "RKE2_TOKEN"];
 
 /// The node class of a group.
 pub(super) fn build(
-    group: &mut Group,
-    launched: &Launched,
+    group: &mut NodeGroup,
+    launched: &LaunchSource,
     (of, name): (&str, &str),
     clusters: &[String],
-) -> Built {
-    let (mut body, mut losses) = (Body::default(), Losses::of(of));
+) -> ConvertedBlock {
+    let (mut body, mut losses) = (HclBody::default(), DroppedFields::of(of));
     let mut data = launched.data.clone().unwrap_or_default();
     // What the user has given EKS is more than what EKS has made of it.
     for (name, value) in launched.given.iter().flatten() {
@@ -126,21 +126,21 @@ pub(super) fn build(
         "LaunchTemplateData",
         &mut losses,
     );
-    Built {
+    ConvertedBlock {
         of: of.to_owned(),
-        block: Block {
+        block: HclBlock {
             kind: "node_class",
             label: Some(name.to_owned()),
             body,
         },
         losses: losses.all,
         left_out: false,
-        words: Words::Ours,
+        words: ItemNoun::Ours,
     }
 }
 
 /// The metadata service. What is said of it nowhere is up to the image and the account in EC2.
-fn metadata(data: &mut Map<String, Value>, body: &mut Body, losses: &mut Losses) {
+fn metadata(data: &mut Map<String, Value>, body: &mut HclBody, losses: &mut DroppedFields) {
     let mut own = match take(data, "MetadataOptions") {
         Some(Value::Object(own)) => own,
         _ => Map::new(),
@@ -156,7 +156,7 @@ fn metadata(data: &mut Map<String, Value>, body: &mut Body, losses: &mut Losses)
             losses.miss(format!("metadata_options.{argument}"), why);
         }
     }
-    let mut inner = Body::default();
+    let mut inner = HclBody::default();
     field_mapping::import(METADATA, &mut own, path, &mut inner, losses);
     if !inner.is_empty() {
         body.block("metadata_options", None, inner);
@@ -164,7 +164,12 @@ fn metadata(data: &mut Map<String, Value>, body: &mut Body, losses: &mut Losses)
 }
 
 /// Who the nodes are to IAM, whose names are unique whatever their paths.
-fn identity(group: &Group, data: &mut Map<String, Value>, body: &mut Body, losses: &mut Losses) {
+fn identity(
+    group: &NodeGroup,
+    data: &mut Map<String, Value>,
+    body: &mut HclBody,
+    losses: &mut DroppedFields,
+) {
     let last = |text: String| text.rsplit('/').next().unwrap_or_default().to_owned();
     let profile = take(data, "IamInstanceProfile");
     if let Some(role) = group.managed("nodeRole").and_then(text) {
@@ -179,7 +184,12 @@ fn identity(group: &Group, data: &mut Map<String, Value>, body: &mut Body, losse
 }
 
 /// Arguments that are no blocks.
-fn arguments(group: &Group, data: &mut Map<String, Value>, body: &mut Body, losses: &mut Losses) {
+fn arguments(
+    group: &NodeGroup,
+    data: &mut Map<String, Value>,
+    body: &mut HclBody,
+    losses: &mut DroppedFields,
+) {
     let first = data.get("NetworkInterfaces").and_then(|own| own.get(0));
     let public = first.and_then(|own| own.get("AssociatePublicIpAddress"));
     if let Some(public) = public.and_then(Value::as_bool) {
@@ -221,7 +231,12 @@ fn arguments(group: &Group, data: &mut Map<String, Value>, body: &mut Body, loss
 }
 
 /// Subnets, security groups, and where else instances are put.
-fn network(group: &mut Group, data: &mut Map<String, Value>, body: &mut Body, losses: &mut Losses) {
+fn network(
+    group: &mut NodeGroup,
+    data: &mut Map<String, Value>,
+    body: &mut HclBody,
+    losses: &mut DroppedFields,
+) {
     let list = |value: Option<&Value>| -> Vec<String> {
         let items = value.and_then(Value::as_array).into_iter().flatten();
         items.filter_map(text).collect()
@@ -238,7 +253,7 @@ fn network(group: &mut Group, data: &mut Map<String, Value>, body: &mut Body, lo
     }
     let mut add = |kind: &'static str, name: &'static str, values: &[String]| {
         for value in values {
-            let mut inner = Body::default();
+            let mut inner = HclBody::default();
             inner.set(name, value.as_str());
             body.block(kind, None, inner);
         }
@@ -289,7 +304,7 @@ fn network(group: &mut Group, data: &mut Map<String, Value>, body: &mut Body, lo
     placement_rest(&placement, losses);
 }
 
-fn placement_rest(placement: &Map<String, Value>, losses: &mut Losses) {
+fn placement_rest(placement: &Map<String, Value>, losses: &mut DroppedFields) {
     for (name, value) in placement {
         let why = match (name.as_str(), value.as_str()) {
             (_, None | Some("" | "default")) => continue,
@@ -304,7 +319,12 @@ fn placement_rest(placement: &Map<String, Value>, losses: &mut Losses) {
 }
 
 /// Disks.
-fn disks(group: &Group, data: &mut Map<String, Value>, body: &mut Body, losses: &mut Losses) {
+fn disks(
+    group: &NodeGroup,
+    data: &mut Map<String, Value>,
+    body: &mut HclBody,
+    losses: &mut DroppedFields,
+) {
     let mappings = take(data, "BlockDeviceMappings");
     let mappings = mappings.iter().filter_map(Value::as_array).flatten();
     let mut is_told = false;
@@ -324,7 +344,7 @@ fn disks(group: &Group, data: &mut Map<String, Value>, body: &mut Body, losses: 
         {
             *size = Value::from(format!("{gib}Gi"));
         }
-        let mut inner = Body::default();
+        let mut inner = HclBody::default();
         field_mapping::import(DISK, &mut own, &path, &mut inner, losses);
         body.block("block_device", Some(&device), inner);
         is_told = true;
@@ -341,7 +361,7 @@ fn disks(group: &Group, data: &mut Map<String, Value>, body: &mut Body, losses: 
             _ if kind.starts_with("WINDOWS_") => "/dev/sda1",
             _ => "/dev/xvda",
         };
-        let mut inner = Body::default();
+        let mut inner = HclBody::default();
         inner.set("volume_size", format!("{gib}Gi"));
         body.block("block_device", Some(device), inner);
     }

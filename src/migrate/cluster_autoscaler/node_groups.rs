@@ -75,7 +75,7 @@ pub enum GroupsError {
 
 /// A group of instances.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Group {
+pub(super) struct NodeGroup {
     pub(super) name: String,
     pub(super) fields: Map<String, Value>,
     /// Its tags that nodes or the autoscaler know, in order.
@@ -95,7 +95,7 @@ pub(super) struct Tag {
 
 /// A version of a launch template.
 #[derive(Clone, Debug)]
-pub(super) struct Template {
+pub(super) struct LaunchTemplateVersion {
     id: String,
     name: String,
     version: i64,
@@ -105,12 +105,12 @@ pub(super) struct Template {
 
 /// All that was told.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Told {
-    pub(super) groups: Vec<Group>,
-    pub(super) templates: Vec<Template>,
+pub(super) struct AwsExport {
+    pub(super) groups: Vec<NodeGroup>,
+    pub(super) templates: Vec<LaunchTemplateVersion>,
 }
 
-impl Group {
+impl NodeGroup {
     /// The value of a tag.
     pub(super) fn tag(&self, key: &str) -> Option<&str> {
         let found = self.tags.iter().find(|tag| tag.key == key);
@@ -130,8 +130,8 @@ impl Group {
 }
 
 /// Reads all files.
-pub(super) fn read(files: &[SourceFile]) -> Result<Told, GroupsError> {
-    let (mut told, mut managed, mut bytes) = (Told::default(), Vec::new(), 0_usize);
+pub(super) fn read(files: &[SourceFile]) -> Result<AwsExport, GroupsError> {
+    let (mut told, mut managed, mut bytes) = (AwsExport::default(), Vec::new(), 0_usize);
     for file in files {
         bytes = bytes.saturating_add(file.text.len());
         let too_much = || GroupsError::TooMuch {
@@ -167,7 +167,7 @@ pub(super) fn read(files: &[SourceFile]) -> Result<Told, GroupsError> {
 fn sort(
     answer: &mut Value,
     file: &str,
-    told: &mut Told,
+    told: &mut AwsExport,
     managed: &mut Vec<Map<String, Value>>,
 ) -> Result<bool, GroupsError> {
     let Some(answer) = answer.as_object_mut() else {
@@ -211,7 +211,7 @@ fn sort(
     }
 }
 
-fn group(item: Value) -> Option<Group> {
+fn group(item: Value) -> Option<NodeGroup> {
     let Value::Object(mut fields) = item else {
         return None;
     };
@@ -227,7 +227,7 @@ fn group(item: Value) -> Option<Group> {
             is_launched: tag.get("PropagateAtLaunch") == Some(&Value::Bool(true)),
         })
     });
-    Some(Group {
+    Some(NodeGroup {
         name: name.as_str().filter(|name| !name.is_empty())?.to_owned(),
         tags: tags.collect(),
         fields,
@@ -235,7 +235,7 @@ fn group(item: Value) -> Option<Group> {
     })
 }
 
-fn template(item: Value) -> Option<Template> {
+fn template(item: Value) -> Option<LaunchTemplateVersion> {
     let Value::Object(mut fields) = item else {
         return None;
     };
@@ -243,7 +243,7 @@ fn template(item: Value) -> Option<Template> {
         return None;
     };
     let word = |name: &str| fields.get(name).and_then(text).unwrap_or_default();
-    Some(Template {
+    Some(LaunchTemplateVersion {
         id: word("LaunchTemplateId"),
         name: word("LaunchTemplateName"),
         version: fields
@@ -256,7 +256,7 @@ fn template(item: Value) -> Option<Template> {
 }
 
 /// Joins what EKS says of a node group with the group that it is, which need not have been given.
-fn join(own: Map<String, Value>, groups: &mut Vec<Group>) {
+fn join(own: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
     let word = |name: &str| own.get(name).and_then(text).unwrap_or_default();
     let (name, cluster) = (word("nodegroupName"), word("clusterName"));
     let listed = own
@@ -268,7 +268,7 @@ fn join(own: Map<String, Value>, groups: &mut Vec<Group>) {
         .flatten()
         .filter_map(|item| item.get("name")?.as_str().map(str::to_owned))
         .collect();
-    let is_it = |group: &&mut Group| {
+    let is_it = |group: &&mut NodeGroup| {
         let tagged = group.tag("eks:nodegroup-name") == Some(&name)
             && group.tag("eks:cluster-name") == Some(&cluster);
         listed.contains(&group.name) || tagged
@@ -306,7 +306,7 @@ fn join(own: Map<String, Value>, groups: &mut Vec<Group>) {
         let size = own.get("scalingConfig").and_then(|own| own.get(from));
         fields.extend(size.map(|size| (to.to_owned(), size.clone())));
     }
-    groups.push(Group {
+    groups.push(NodeGroup {
         name: listed.into_iter().next().unwrap_or(name),
         fields,
         tags,
@@ -317,12 +317,12 @@ fn join(own: Map<String, Value>, groups: &mut Vec<Group>) {
 /// A version of a launch template, as a reference has it.
 struct Reference<'a> {
     /// All versions that were told of the template.
-    same: Vec<&'a Template>,
+    same: Vec<&'a LaunchTemplateVersion>,
     version: String,
 }
 
 impl<'a> Reference<'a> {
-    fn of(fields: &Map<String, Value>, templates: &'a [Template]) -> Self {
+    fn of(fields: &Map<String, Value>, templates: &'a [LaunchTemplateVersion]) -> Self {
         let word = |names: [&str; 2]| {
             let mut found = names.iter().filter_map(|name| fields.get(*name));
             found.next().and_then(text).unwrap_or_default()
@@ -343,8 +343,8 @@ impl<'a> Reference<'a> {
 /// The version of a launch template that a reference of a group or a node group means.
 pub(super) fn meant<'a>(
     reference: &Map<String, Value>,
-    templates: &'a [Template],
-) -> Option<&'a Template> {
+    templates: &'a [LaunchTemplateVersion],
+) -> Option<&'a LaunchTemplateVersion> {
     let Reference { same, version } = Reference::of(reference, templates);
     let mut all = same.into_iter();
     match version.as_str() {
@@ -355,7 +355,10 @@ pub(super) fn meant<'a>(
 }
 
 /// The version that is taken for the latest for want of another: alone it does not tell that it is.
-pub(super) fn only(reference: &Map<String, Value>, templates: &[Template]) -> Option<i64> {
+pub(super) fn only(
+    reference: &Map<String, Value>,
+    templates: &[LaunchTemplateVersion],
+) -> Option<i64> {
     let Reference { same, version } = Reference::of(reference, templates);
     // Two answers may tell of one version.
     let first = same.first()?.version;

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::flags::Said;
-use super::launch_source::Launched;
+use super::flags::FlagValues;
+use super::launch_source::LaunchSource;
 use super::node_class;
-use super::node_groups::{AUTOSCALER, Group, NODE_TEMPLATE, Template};
+use super::node_groups::{AUTOSCALER, LaunchTemplateVersion, NODE_TEMPLATE, NodeGroup};
 use super::{instance_requirements, scale_down, unsupported_fields};
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
-use crate::migrate::dropped::Losses;
+use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::text;
 use crate::migrate::format_units::duration;
-use crate::migrate::hcl::{Block, Body, Item};
-use crate::migrate::karpenter::import::{Built, Words};
+use crate::migrate::hcl::{HclBlock, HclBody, HclItem};
+use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
 use crate::model::labels::{ARCH, INSTANCE_TYPE, OS, POOL, REGION, ZONE, normalized, restriction};
 use crate::model::quantity::parse_whole;
 use jiff::SignedDuration;
@@ -75,10 +75,10 @@ const KNOWN: [&str; 8] = [
 ];
 
 /// What all groups of an autoscaler have in common.
-pub(super) struct Frame<'a> {
-    pub(super) said: &'a Said,
+pub(super) struct ImportContext<'a> {
+    pub(super) said: &'a FlagValues,
     pub(super) clusters: &'a [String],
-    pub(super) templates: &'a [Template],
+    pub(super) templates: &'a [LaunchTemplateVersion],
     /// Keys of taints that someone takes away.
     pub(super) startup: &'a [String],
     /// Least and most nodes of single groups, by the autoscaler's own word.
@@ -89,7 +89,7 @@ pub(super) struct Frame<'a> {
 
 /// A taint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Taint {
+struct GroupTaint {
     key: String,
     value: String,
     effect: String,
@@ -101,7 +101,7 @@ pub(super) fn called(name: &str) -> String {
 }
 
 /// The name of its pool: what people call it, where that is known.
-pub(super) fn label(group: &Group) -> String {
+pub(super) fn label(group: &NodeGroup) -> String {
     let given = ["eks:nodegroup-name", "alpha.eksctl.io/nodegroup-name"];
     let mut given = given.iter().filter_map(|key| group.tag(key));
     plain(given.next().unwrap_or(&group.name))
@@ -124,16 +124,16 @@ pub(super) fn plain(name: &str) -> String {
 }
 
 /// The pool of a group, with its node class and with what is known of its devices.
-pub(super) fn build(mut group: Group, frame: &Frame<'_>) -> Vec<Built> {
+pub(super) fn build(mut group: NodeGroup, frame: &ImportContext<'_>) -> Vec<ConvertedBlock> {
     let (of, name) = (called(&group.name), label(&group));
-    let launched = Launched::of(&group, frame.templates);
-    let mut losses = Losses::of(of.as_str());
+    let launched = LaunchSource::of(&group, frame.templates);
+    let mut losses = DroppedFields::of(of.as_str());
     let options = options(&group, &mut losses);
     let said = frame.said.with(options);
     let fault = launched.fault(&group);
     let ruled = instance_requirements::rules(&mut group, launched.data.as_ref(), &mut losses);
     let class = node_class::build(&mut group, &launched, (&of, &name), frame.clusters);
-    let mut body = Body::default();
+    let mut body = HclBody::default();
     if !frame.clusters.is_empty() {
         body.set("clusters", frame.clusters.to_vec());
     }
@@ -150,8 +150,8 @@ pub(super) fn build(mut group: Group, frame: &Frame<'_>) -> Vec<Built> {
         Ok(rules) => (fault, rules),
         Err(why) => (Some(why), Vec::new()),
     };
-    let mut marks = Body::default();
-    marks.items.extend(rules.into_iter().map(Item::Block));
+    let mut marks = HclBody::default();
+    marks.items.extend(rules.into_iter().map(HclItem::Block));
     taints(&group, frame.startup, &mut marks, &mut losses);
     behave(&said, marks, &mut body, &mut losses);
     let overlay = overlay(&group, &name, frame.clusters, &mut losses);
@@ -167,12 +167,12 @@ pub(super) fn build(mut group: Group, frame: &Frame<'_>) -> Vec<Built> {
 }
 
 /// What flags say of a pool, around the blocks that say which nodes it has.
-fn behave(said: &Said, marks: Body, body: &mut Body, losses: &mut Losses) {
+fn behave(said: &FlagValues, marks: HclBody, body: &mut HclBody, losses: &mut DroppedFields) {
     scale_down::timeouts(said, body, losses);
-    let mut repair = Body::default();
+    let mut repair = HclBody::default();
     scale_down::repair(said, &mut repair, losses);
-    let is_argument = |item: &Item| matches!(item, Item::Argument(..));
-    let (arguments, blocks): (Vec<Item>, Vec<Item>) =
+    let is_argument = |item: &HclItem| matches!(item, HclItem::Argument(..));
+    let (arguments, blocks): (Vec<HclItem>, Vec<HclItem>) =
         repair.items.into_iter().partition(is_argument);
     body.items.extend(arguments);
     body.items.extend(marks.items);
@@ -181,37 +181,37 @@ fn behave(said: &Said, marks: Body, body: &mut Body, losses: &mut Losses) {
 }
 
 /// Nothing is left of a group without its pool.
-fn leave_out(all: &mut [Built], why: &str) {
+fn leave_out(all: &mut [ConvertedBlock], why: &str) {
     for own in all {
         own.leave_out(why);
     }
 }
 
-fn built(of: &str, kind: &'static str, name: &str, body: Body) -> Built {
-    Built {
+fn built(of: &str, kind: &'static str, name: &str, body: HclBody) -> ConvertedBlock {
+    ConvertedBlock {
         of: of.to_owned(),
-        block: Block {
+        block: HclBlock {
             kind,
             label: Some(name.to_owned()),
             body,
         },
         losses: Vec::new(),
         left_out: false,
-        words: Words::Ours,
+        words: ItemNoun::Ours,
     }
 }
 
 /// A pool of a group that was named and not told of.
-pub(super) fn unknown(name: &str, frame: &Frame<'_>) -> Built {
-    let mut body = Body::default();
+pub(super) fn unknown(name: &str, frame: &ImportContext<'_>) -> ConvertedBlock {
+    let mut body = HclBody::default();
     if !frame.clusters.is_empty() {
         body.set("clusters", frame.clusters.to_vec());
     }
     if let Some((_, most)) = frame.sizes.get(name) {
         body.set("limits", serde_json::json!({ "nodes": most }));
     }
-    let mut losses = Losses::of(called(name));
-    behave(frame.said, Body::default(), &mut body, &mut losses);
+    let mut losses = DroppedFields::of(called(name));
+    behave(frame.said, HclBody::default(), &mut body, &mut losses);
     let mut own = built(&called(name), "pool", &plain(name), body);
     own.losses = losses.all;
     own.leave_out(
@@ -222,7 +222,7 @@ pub(super) fn unknown(name: &str, frame: &Frame<'_>) -> Built {
 }
 
 /// What a group says in the place of flags.
-fn options(group: &Group, losses: &mut Losses) -> BTreeMap<&'static str, String> {
+fn options(group: &NodeGroup, losses: &mut DroppedFields) -> BTreeMap<&'static str, String> {
     let mut all = BTreeMap::new();
     for tag in &group.tags {
         let Some(option) = tag.key.strip_prefix(NODE_TEMPLATE) else {
@@ -246,7 +246,7 @@ fn options(group: &Group, losses: &mut Losses) -> BTreeMap<&'static str, String>
 }
 
 /// Labels that the autoscaler and EKS tell of, but for those that types and places have anyway.
-fn labels(group: &Group, losses: &mut Losses) -> Map<String, Value> {
+fn labels(group: &NodeGroup, losses: &mut DroppedFields) -> Map<String, Value> {
     let start = format!("{NODE_TEMPLATE}label/");
     let tags = group.tags.iter();
     let tags = tags.filter_map(|tag| Some((tag.key.strip_prefix(&start)?, tag.value.clone())));
@@ -276,7 +276,12 @@ fn labels(group: &Group, losses: &mut Losses) -> Map<String, Value> {
 }
 
 /// How many nodes there may be, or how much of what the group counts, and how old.
-fn sizes(group: &mut Group, frame: &Frame<'_>, body: &mut Body, losses: &mut Losses) {
+fn sizes(
+    group: &mut NodeGroup,
+    frame: &ImportContext<'_>,
+    body: &mut HclBody,
+    losses: &mut DroppedFields,
+) {
     let whole = |value: Option<Value>| value.as_ref().and_then(Value::as_i64);
     let (least, most) = (whole(group.take("MinSize")), whole(group.take("MaxSize")));
     let own = frame.sizes.get(&group.name).copied();
@@ -311,7 +316,7 @@ fn sizes(group: &mut Group, frame: &Frame<'_>, body: &mut Body, losses: &mut Los
 }
 
 /// Whether the sizes of a group count types by weights of theirs.
-fn is_weighed(group: &Group) -> bool {
+fn is_weighed(group: &NodeGroup) -> bool {
     let mixed = group.fields.get("MixedInstancesPolicy");
     let overrides = mixed.and_then(|own| own.get("LaunchTemplate")?.get("Overrides")?.as_array());
     let mut weights = overrides
@@ -322,9 +327,9 @@ fn is_weighed(group: &Group) -> bool {
 }
 
 /// Taints, and those that someone takes away.
-fn taints(group: &Group, startup: &[String], body: &mut Body, losses: &mut Losses) {
+fn taints(group: &NodeGroup, startup: &[String], body: &mut HclBody, losses: &mut DroppedFields) {
     let start = format!("{NODE_TEMPLATE}taint/");
-    let mut all: Vec<Taint> = Vec::new();
+    let mut all: Vec<GroupTaint> = Vec::new();
     for tag in &group.tags {
         let Some(key) = tag.key.strip_prefix(&start) else {
             continue;
@@ -332,7 +337,7 @@ fn taints(group: &Group, startup: &[String], body: &mut Body, losses: &mut Losse
         let parts = tag.value.rsplit_once(':');
         let known = |effect: &str| EFFECTS.iter().any(|(_, own)| *own == effect);
         match parts.filter(|(_, effect)| known(effect)) {
-            Some((value, effect)) => all.push(Taint {
+            Some((value, effect)) => all.push(GroupTaint {
                 key: key.to_owned(),
                 value: value.to_owned(),
                 effect: effect.to_owned(),
@@ -349,7 +354,7 @@ fn taints(group: &Group, startup: &[String], body: &mut Body, losses: &mut Losse
         let word = |name: &str| own.get(name).and_then(text).unwrap_or_default();
         let effect = word("effect");
         let known = EFFECTS.iter().find(|(theirs, _)| *theirs == effect);
-        all.push(Taint {
+        all.push(GroupTaint {
             key: word("key"),
             value: word("value"),
             effect: known.map_or(effect.as_str(), |(_, own)| own).to_owned(),
@@ -365,7 +370,7 @@ fn taints(group: &Group, startup: &[String], body: &mut Body, losses: &mut Losse
         let leaves = startup.contains(&taint.key)
             || STARTUP.iter().any(|start| taint.key.starts_with(start));
         let kind = if leaves { "startup_taint" } else { "taint" };
-        let mut inner = Body::default();
+        let mut inner = HclBody::default();
         inner.set("effect", taint.effect);
         if !taint.value.is_empty() {
             inner.set("value", taint.value);
@@ -375,7 +380,7 @@ fn taints(group: &Group, startup: &[String], body: &mut Body, losses: &mut Losse
 }
 
 /// Whether a group has a taint of this key.
-pub(super) fn has_taint(group: &Group, key: &str) -> bool {
+pub(super) fn has_taint(group: &NodeGroup, key: &str) -> bool {
     let managed = group.managed("taints").and_then(Value::as_array);
     let mut managed = managed.into_iter().flatten();
     group.tag(&format!("{NODE_TEMPLATE}taint/{key}")).is_some()
@@ -383,7 +388,12 @@ pub(super) fn has_taint(group: &Group, key: &str) -> bool {
 }
 
 /// Devices that only a tag tells of.
-fn overlay(group: &Group, name: &str, clusters: &[String], losses: &mut Losses) -> Option<Body> {
+fn overlay(
+    group: &NodeGroup,
+    name: &str,
+    clusters: &[String],
+    losses: &mut DroppedFields,
+) -> Option<HclBody> {
     let start = format!("{NODE_TEMPLATE}resources/");
     let mut capacity = Map::new();
     for tag in &group.tags {
@@ -401,19 +411,19 @@ fn overlay(group: &Group, name: &str, clusters: &[String], losses: &mut Losses) 
     if capacity.is_empty() {
         return None;
     }
-    let mut body = Body::default();
+    let mut body = HclBody::default();
     if !clusters.is_empty() {
         body.set("clusters", clusters.to_vec());
     }
     body.set("capacity", Value::Object(capacity));
-    let mut inner = Body::default();
+    let mut inner = HclBody::default();
     inner.set("in", vec![name]);
     body.block("require", Some(POOL), inner);
     Some(body)
 }
 
 /// Reports what is left of a group.
-fn rest(group: &Group, losses: &mut Losses) {
+fn rest(group: &NodeGroup, losses: &mut DroppedFields) {
     const READ: [&str; 4] = ["label/", "taint/", "resources/", "autoscaling-options/"];
     for tag in &group.tags {
         let own = tag.key.strip_prefix(NODE_TEMPLATE);

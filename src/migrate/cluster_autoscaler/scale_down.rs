@@ -3,10 +3,10 @@
 
 use jiff::SignedDuration;
 
-use super::flags::Said;
-use crate::migrate::dropped::{Loss, Losses};
+use super::flags::FlagValues;
+use crate::migrate::dropped::{DroppedField, DroppedFields};
 use crate::migrate::format_units::duration;
-use crate::migrate::hcl::Body;
+use crate::migrate::hcl::HclBody;
 
 /// What is so without the flags. Source: Cluster Autoscaler, `pkg/config/flags`.
 const UNNEEDED: SignedDuration = SignedDuration::from_mins(10);
@@ -24,7 +24,7 @@ const SAFE: [&str; 3] = [
 ];
 
 /// Arguments of a pool that are about time.
-pub(super) fn timeouts(said: &Said, body: &mut Body, losses: &mut Losses) {
+pub(super) fn timeouts(said: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
     let mut set = |name: &'static str, flags: &[&str]| {
         let mut lengths = flags.iter().filter_map(|flag| said.duration(flag, losses));
         if let Some(length) = lengths.next() {
@@ -37,7 +37,7 @@ pub(super) fn timeouts(said: &Said, body: &mut Body, losses: &mut Losses) {
 }
 
 /// What becomes of nodes that are not ready, as far as anything is said of it.
-pub(super) fn repair(said: &Said, body: &mut Body, losses: &mut Losses) {
+pub(super) fn repair(said: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
     if !said.switch("scale-down-unready-enabled", true, losses) {
         body.set("auto_repair", false);
         return;
@@ -46,7 +46,7 @@ pub(super) fn repair(said: &Said, body: &mut Body, losses: &mut Losses) {
         return;
     };
     for status in ["False", "Unknown"] {
-        let mut inner = Body::default();
+        let mut inner = HclBody::default();
         inner.set("condition", "Ready");
         inner.set("status", status);
         inner.set("after", duration(Some(after)));
@@ -56,8 +56,8 @@ pub(super) fn repair(said: &Said, body: &mut Body, losses: &mut Losses) {
 
 /// The `disruption` block of a pool. What the autoscaler does untold is written out, since it is
 /// not what is done here untold.
-pub(super) fn disruption(said: &Said, losses: &mut Losses) -> Body {
-    let mut body = Body::default();
+pub(super) fn disruption(said: &FlagValues, losses: &mut DroppedFields) -> HclBody {
+    let mut body = HclBody::default();
     let unneeded = said.duration("scale-down-unneeded-time", losses);
     let after = match said.switch("scale-down-enabled", true, losses) {
         true => Some(unneeded.unwrap_or(UNNEEDED)),
@@ -84,7 +84,7 @@ pub(super) fn disruption(said: &Said, losses: &mut Losses) -> Body {
 }
 
 /// A share in whole per cent; none where every node is used less.
-fn percent(said: &Said, share: f64, losses: &mut Losses) -> Option<i64> {
+fn percent(said: &FlagValues, share: f64, losses: &mut DroppedFields) -> Option<i64> {
     const ALL: f64 = 100.0;
     let exact = share * ALL;
     // Nothing beyond all of a node is used.
@@ -100,7 +100,7 @@ fn percent(said: &Said, share: f64, losses: &mut Losses) -> Option<i64> {
         whole = whole.max(1);
     }
     if (f64::from(whole) - exact).abs() > 1e-6 {
-        losses.all.push(Loss {
+        losses.all.push(DroppedField {
             of: said.of.clone(),
             path: said.told("scale-down-utilization-threshold"),
             why: format!("it is whole per cent, and {whole} is nearest"),
@@ -111,7 +111,7 @@ fn percent(said: &Said, share: f64, losses: &mut Losses) -> Option<i64> {
 }
 
 /// Which pods may be moved: it is all or none of what the autoscaler has three flags for.
-fn safety(said: &Said, body: &mut Body, losses: &mut Losses) {
+fn safety(said: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
     let off: Vec<&str> = SAFE
         .into_iter()
         .filter(|name| !said.switch(name, true, losses))
@@ -121,7 +121,7 @@ fn safety(said: &Said, body: &mut Body, losses: &mut Losses) {
     }
     body.set("safety", "conservative");
     for name in off {
-        losses.all.push(Loss {
+        losses.all.push(DroppedField {
             of: said.of.clone(),
             path: said.told(name),
             why: "safety is one setting: \"standard\" would move the pods of the others, too"

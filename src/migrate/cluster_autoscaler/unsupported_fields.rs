@@ -3,13 +3,13 @@
 
 use serde_json::{Map, Value};
 
-use crate::migrate::dropped::{Losses, joined};
+use crate::migrate::dropped::{DroppedFields, joined};
 
 /// A field with why it is lost; with nothing where nothing is.
-type Known = &'static [(&'static str, &'static str)];
+type UnsupportedField = &'static [(&'static str, &'static str)];
 
 /// Fields of a group.
-pub(super) const GROUP: Known = &[
+pub(super) const GROUP: UnsupportedField = &[
     ("AutoScalingGroupARN", ""),
     ("AvailabilityZoneDistribution", ""),
     ("AvailabilityZoneIds", ""),
@@ -62,7 +62,7 @@ pub(super) const GROUP: Known = &[
 ];
 
 /// Fields of a launch template.
-pub(super) const TEMPLATE: Known = &[
+pub(super) const TEMPLATE: UnsupportedField = &[
     ("DisableApiStop", ""),
     ("DisableApiTermination", ""),
     ("EbsOptimized", ""),
@@ -94,7 +94,7 @@ pub(super) const TEMPLATE: Known = &[
 ];
 
 /// Fields of a node group of EKS.
-pub(super) const MANAGED: Known = &[
+pub(super) const MANAGED: UnsupportedField = &[
     ("amiType", ""),
     ("capacityType", ""),
     ("clusterName", ""),
@@ -129,7 +129,12 @@ pub(super) const MANAGED: Known = &[
 ];
 
 /// Reports what is left of some fields, but for what says nothing.
-pub(super) fn report(fields: &Map<String, Value>, known: Known, path: &str, losses: &mut Losses) {
+pub(super) fn report(
+    fields: &Map<String, Value>,
+    known: UnsupportedField,
+    path: &str,
+    losses: &mut DroppedFields,
+) {
     for (name, value) in fields {
         let found = known.iter().find(|(own, _)| own == name);
         match found {

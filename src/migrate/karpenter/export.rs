@@ -9,12 +9,12 @@ use thiserror::Error;
 use super::field_tables::{KUBELET, NODE_CLASS, OVERLAY, POOL};
 use super::{placeholders, requirements, to_hcl};
 use crate::config::Config;
-use crate::migrate::dropped::{Loss, Losses};
+use crate::migrate::dropped::{DroppedField, DroppedFields};
 use crate::migrate::field_mapping;
 use crate::migrate::field_mapping::{put, report_rest};
-use crate::migrate::hcl::{Body, Item, Term};
+use crate::migrate::hcl::{HclBody, HclItem, HclValue};
 use crate::migrate::yaml_writer;
-use crate::model::cluster::{Batching, Binding, Brakes, Cluster, Scheduling};
+use crate::model::cluster::{Batching, Binding, Cluster, Safeguards, Scheduling};
 use crate::model::fleet::FleetLimits;
 use crate::model::node_class::NodeClass;
 use crate::model::overlay::Overlay;
@@ -45,13 +45,13 @@ pub struct Exported {
     /// YAML.
     pub text: String,
     /// What Karpenter cannot be told.
-    pub losses: Vec<Loss>,
+    pub losses: Vec<DroppedField>,
 }
 
 /// A document of YAML, with what it does not say.
-struct Document {
+struct ExportedDocument {
     object: Map<String, Value>,
-    losses: Vec<Loss>,
+    losses: Vec<DroppedField>,
 }
 
 /// Makes objects of Karpenter's of what a configuration says of one cluster.
@@ -86,7 +86,7 @@ pub fn export(config: &Config, cluster: Option<&str>) -> Result<Exported, Export
     })
 }
 
-fn note(loss: &Loss) -> String {
+fn note(loss: &DroppedField) -> String {
     let text = format!("export: {loss}");
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().map(plain).collect()
@@ -128,16 +128,16 @@ fn object(api: &str, kind: &str, name: &str, spec: Map<String, Value>) -> Map<St
 const NODES: &str = "karpenter.sh/v1";
 const EC2: &str = "karpenter.k8s.aws";
 
-fn pool(own: &Pool) -> Document {
+fn pool(own: &Pool) -> ExportedDocument {
     let name = own.name.as_str();
     let path = format!("pool.{name}");
-    let mut losses = Losses::default();
+    let mut losses = DroppedFields::default();
     let mut body = to_hcl::pool(own);
     let mut spec = Map::new();
     // Fields come in the order in which people write them.
     put(&mut spec, "template", json!({}));
     match body.take("node_class") {
-        Some(Term::Reference(_, class)) => {
+        Some(HclValue::Reference(_, class)) => {
             let class = json!({ "group": EC2, "kind": "EC2NodeClass", "name": class });
             put(&mut spec, "template.spec.nodeClassRef", class);
         }
@@ -164,7 +164,7 @@ fn pool(own: &Pool) -> Document {
         let after = disruption.entry("consolidateAfter");
         after.or_insert_with(|| json!("0s"));
     }
-    Document {
+    ExportedDocument {
         object: object(NODES, "NodePool", name, spec),
         losses: losses.all,
     }
@@ -173,7 +173,7 @@ fn pool(own: &Pool) -> Document {
 const WITHOUT: &str = "Karpenter takes no EC2NodeClass without";
 
 /// The budgets of a pool. One of which a part cannot be said would mean something else.
-fn budgets(body: &mut Body, path: &str, losses: &mut Losses) -> Option<Value> {
+fn budgets(body: &mut HclBody, path: &str, losses: &mut DroppedFields) -> Option<Value> {
     let blocks = body.inner("disruption")?.take_blocks("budget");
     if blocks.is_empty() {
         return None;
@@ -193,7 +193,11 @@ fn budgets(body: &mut Body, path: &str, losses: &mut Losses) -> Option<Value> {
     Some(Value::Array(kept))
 }
 
-fn budget(body: &mut Body, at: &str, losses: &mut Losses) -> Result<Map<String, Value>, String> {
+fn budget(
+    body: &mut HclBody,
+    at: &str,
+    losses: &mut DroppedFields,
+) -> Result<Map<String, Value>, String> {
     let mut own = Map::new();
     let nodes = body.take_value("nodes").unwrap_or_default();
     if body.take("rate").is_some() {
@@ -218,8 +222,8 @@ fn budget(body: &mut Body, at: &str, losses: &mut Losses) -> Result<Map<String, 
     if body.take("timezone").is_some() {
         return Err("Karpenter's schedules are in UTC".to_owned());
     }
-    let sunday = |item: &Item| match item {
-        Item::Argument("schedule", Term::Value(Value::String(own))) => {
+    let sunday = |item: &HclItem| match item {
+        HclItem::Argument("schedule", HclValue::Value(Value::String(own))) => {
             !own.starts_with('@')
                 && own
                     .split_whitespace()
@@ -243,10 +247,10 @@ fn budget(body: &mut Body, at: &str, losses: &mut Losses) -> Result<Map<String, 
     Ok(own)
 }
 
-fn node_class(own: &NodeClass, cluster: &Cluster) -> Document {
+fn node_class(own: &NodeClass, cluster: &Cluster) -> ExportedDocument {
     let name = own.name.as_str();
     let path = format!("node_class.{name}");
-    let mut losses = Losses::default();
+    let mut losses = DroppedFields::default();
     let tags = cluster.tags_of(Some(&own.name));
     let mut body = to_hcl::node_class::node_class(own, &tags);
     let mut spec = Map::new();
@@ -292,21 +296,21 @@ fn node_class(own: &NodeClass, cluster: &Cluster) -> Document {
         let family = spec.entry("amiFamily");
         family.or_insert_with(|| json!("Custom"));
     }
-    Document {
+    ExportedDocument {
         object: object(&format!("{EC2}/v1"), "EC2NodeClass", name, spec),
         losses: losses.all,
     }
 }
 
-fn overlay(own: &Overlay) -> Document {
+fn overlay(own: &Overlay) -> ExportedDocument {
     let path = format!("overlay.{}", own.name);
-    let mut losses = Losses::default();
+    let mut losses = DroppedFields::default();
     let mut body = to_hcl::overlay(own);
     let mut spec = Map::new();
     spec.insert("requirements".to_owned(), requirements::export(&mut body));
     field_mapping::export(OVERLAY, &mut body, &path, &mut spec, &mut losses);
     report_rest(&body, &path, &mut losses);
-    Document {
+    ExportedDocument {
         object: object("karpenter.sh/v1alpha1", "NodeOverlay", &own.name, spec),
         losses: losses.all,
     }
@@ -314,9 +318,9 @@ fn overlay(own: &Overlay) -> Document {
 
 /// What stands around pools and node classes, and is lost: only what decides anything, not how a
 /// cluster is reached.
-fn around(cluster: &Cluster, fleet: &FleetLimits) -> Vec<Loss> {
+fn around(cluster: &Cluster, fleet: &FleetLimits) -> Vec<DroppedField> {
     const SHARED: &str = "Karpenter knows one cluster, and only its pools";
-    let mut losses = Losses::default();
+    let mut losses = DroppedFields::default();
     around_cluster(cluster, &mut losses);
     around_scheduler(cluster, &mut losses);
     let limited = to_hcl::limits(&fleet.limits).is_some();
@@ -333,7 +337,7 @@ fn around(cluster: &Cluster, fleet: &FleetLimits) -> Vec<Loss> {
 
 const NONE: &str = "Karpenter has no such setting";
 
-fn around_cluster(own: &Cluster, losses: &mut Losses) {
+fn around_cluster(own: &Cluster, losses: &mut DroppedFields) {
     let disruption = &own.disruption;
     let rows = [
         (
@@ -353,14 +357,14 @@ fn around_cluster(own: &Cluster, losses: &mut Losses) {
             NONE,
         ),
         (own.binding == Binding::Early, "binding", NONE),
-        (own.brakes != Brakes::default(), "what brakes it", NONE),
+        (own.brakes != Safeguards::default(), "what brakes it", NONE),
     ];
     for (_, path, why) in rows.into_iter().filter(|(there, ..)| *there) {
         losses.add(format!("cluster.{}.{path}", own.name.as_str()), why);
     }
 }
 
-fn around_scheduler(cluster: &Cluster, losses: &mut Losses) {
+fn around_scheduler(cluster: &Cluster, losses: &mut DroppedFields) {
     let (own, batching) = (&cluster.scheduling, cluster.batching);
     let (usual, brief) = (Scheduling::default(), Batching::default());
     let rows = [

@@ -3,11 +3,11 @@
 //!
 //! Fields are those of `karpenter.sh/v1` and `karpenter.k8s.aws/v1`. Order is that of the HCL.
 
-use crate::migrate::field_mapping::Row;
-use crate::migrate::field_mapping::Shape::{
+use crate::migrate::field_mapping::FieldKind::{
     Allowance, Block, Blocks, ByHand, Duration, Filled, Flag, Map, Number, Quantities, Seconds,
     Size, SomeOf, Text, Texts, Whole, Words,
 };
+use crate::migrate::field_mapping::FieldMapping;
 use crate::migrate::field_mapping::row;
 
 /// Where nodes may be consolidated.
@@ -35,7 +35,7 @@ pub(super) const FAMILIES: &[(&str, &str)] = &[
 ];
 
 /// The spec of a NodePool.
-pub(super) const POOL: &[Row] = &[
+pub(super) const POOL: &[FieldMapping] = &[
     row("template.spec.nodeClassRef", "node_class", ByHand),
     row("weight", "weight", Whole),
     row("replicas", "replicas", Whole),
@@ -72,9 +72,9 @@ pub(super) const POOL: &[Row] = &[
     ),
 ];
 
-const TAINT: &[Row] = &[row("effect", "effect", Text), row("value", "value", Filled)];
+const TAINT: &[FieldMapping] = &[row("effect", "effect", Text), row("value", "value", Filled)];
 
-pub(super) const BUDGET: &[Row] = &[
+pub(super) const BUDGET: &[FieldMapping] = &[
     row("nodes", "nodes", Allowance),
     row("reasons", "reasons", SomeOf(REASONS)),
     row("schedule", "schedule", Text),
@@ -82,7 +82,7 @@ pub(super) const BUDGET: &[Row] = &[
 ];
 
 /// The spec of an EC2NodeClass.
-pub(super) const NODE_CLASS: &[Row] = &[
+pub(super) const NODE_CLASS: &[FieldMapping] = &[
     row("amiFamily", "ami_family", Words(FAMILIES)),
     row("role", "role", Text),
     row("instanceProfile", "instance_profile", Text),
@@ -130,7 +130,7 @@ pub(super) const NODE_CLASS: &[Row] = &[
     row("userData", "user_data", Text),
 ];
 
-const AMI: &[Row] = &[
+const AMI: &[FieldMapping] = &[
     row("alias", "alias", Text),
     row("id", "id", Text),
     row("ssmParameter", "ssm_parameter", Text),
@@ -139,24 +139,24 @@ const AMI: &[Row] = &[
     row("tags", "tags", Map),
 ];
 
-const SUBNET: &[Row] = &[row("id", "id", Text), row("tags", "tags", Map)];
+const SUBNET: &[FieldMapping] = &[row("id", "id", Text), row("tags", "tags", Map)];
 
-const SECURITY_GROUP: &[Row] = &[
+const SECURITY_GROUP: &[FieldMapping] = &[
     row("id", "id", Text),
     row("name", "name", Text),
     row("tags", "tags", Map),
 ];
 
-const RESERVATION: &[Row] = &[
+const RESERVATION: &[FieldMapping] = &[
     row("id", "id", Text),
     row("ownerID", "owner", Text),
     row("instanceMatchCriteria", "instance_match_criteria", Text),
     row("tags", "tags", Map),
 ];
 
-const PLACEMENT_GROUP: &[Row] = &[row("id", "id", Text), row("name", "name", Text)];
+const PLACEMENT_GROUP: &[FieldMapping] = &[row("id", "id", Text), row("name", "name", Text)];
 
-const DISK: &[Row] = &[
+const DISK: &[FieldMapping] = &[
     row("ebs.volumeSize", "volume_size", Size),
     row("ebs.volumeType", "volume_type", Text),
     row("ebs.iops", "iops", Whole),
@@ -173,7 +173,7 @@ const DISK: &[Row] = &[
     row("rootVolume", "root_volume", Flag),
 ];
 
-const METADATA: &[Row] = &[
+const METADATA: &[FieldMapping] = &[
     row("httpEndpoint", "http_endpoint", Text),
     row("httpProtocolIPv6", "http_protocol_ipv6", Text),
     row(
@@ -184,22 +184,22 @@ const METADATA: &[Row] = &[
     row("httpTokens", "http_tokens", Text),
 ];
 
-const INTERFACE: &[Row] = &[
+const INTERFACE: &[FieldMapping] = &[
     row("networkCardIndex", "network_card_index", Whole),
     row("deviceIndex", "device_index", Whole),
     row("interfaceType", "interface_type", Text),
 ];
 
-const TRACKING: &[Row] = &[
+const TRACKING: &[FieldMapping] = &[
     row("tcpEstablishedTimeout", "tcp_established_timeout", Seconds),
     row("udpStreamTimeout", "udp_stream_timeout", Seconds),
     row("udpTimeout", "udp_timeout", Seconds),
 ];
 
-const CPU: &[Row] = &[row("nestedVirtualization", "nested_virtualization", Text)];
+const CPU: &[FieldMapping] = &[row("nestedVirtualization", "nested_virtualization", Text)];
 
 /// What a kubelet is told; the rest of its fields is `extra`.
-pub(super) const KUBELET: &[Row] = &[
+pub(super) const KUBELET: &[FieldMapping] = &[
     row("maxPods", "max_pods", Whole),
     row("podsPerCore", "pods_per_core", Whole),
     row("clusterDNS", "cluster_dns", Texts),
@@ -227,7 +227,7 @@ pub(super) const KUBELET: &[Row] = &[
 ];
 
 /// The spec of a NodeOverlay.
-pub(super) const OVERLAY: &[Row] = &[
+pub(super) const OVERLAY: &[FieldMapping] = &[
     row("weight", "weight", Whole),
     row("price", "price", Number),
     row("priceAdjustment", "price_adjustment", Text),
@@ -236,7 +236,7 @@ pub(super) const OVERLAY: &[Row] = &[
 ];
 
 /// The spec of a CapacityBuffer.
-pub(super) const BUFFER: &[Row] = &[
+pub(super) const BUFFER: &[FieldMapping] = &[
     row("replicas", "replicas", Whole),
     row("percentage", "percentage", Whole),
     row("limits", "limits", Quantities),

@@ -22,10 +22,10 @@ use thiserror::Error;
 
 use crate::config::SourceFile;
 use crate::config::format::format;
-use crate::migrate::dropped::{Loss, Losses};
+use crate::migrate::dropped::{DroppedField, DroppedFields};
 use crate::migrate::field_mapping::take;
-use crate::migrate::hcl::{Block, Body, Item, Printed};
-use crate::migrate::manifests::{Document, DocumentError, read};
+use crate::migrate::hcl::{HclBlock, HclBody, HclItem, PrintedHcl};
+use crate::migrate::manifests::{DocumentError, Manifest, read};
 use crate::text::sanitize::disturbs;
 
 /// What is imported is for these clusters.
@@ -79,7 +79,7 @@ fn others(skipped: &[String]) -> String {
 
 /// HCL of one kind of blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct HclFile {
     /// Name of the file for it.
     pub file: &'static str,
     /// The HCL.
@@ -90,9 +90,9 @@ pub struct Part {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// The HCL, kind by kind.
-    pub parts: Vec<Part>,
+    pub parts: Vec<HclFile>,
     /// What could not be carried over.
-    pub losses: Vec<Loss>,
+    pub losses: Vec<DroppedField>,
     /// Kinds that are nothing of what is imported, and how many objects of them there are.
     pub skipped: Vec<(String, usize)>,
     /// What says nothing that there would be an argument for, and why.
@@ -139,7 +139,7 @@ struct Object {
     /// What its author says of it.
     about: Vec<String>,
     /// What was lost on the way to `v1`.
-    lost: Vec<Loss>,
+    lost: Vec<DroppedField>,
 }
 
 /// All objects by what they become.
@@ -155,40 +155,40 @@ struct Objects {
     kubelets: BTreeMap<String, Value>,
     skipped: BTreeMap<String, usize>,
     /// What is lost of objects that become no block of their own.
-    lost: Vec<Loss>,
+    lost: Vec<DroppedField>,
     notes: Vec<String>,
 }
 
 /// A block, and what was lost on the way to it.
 #[derive(Debug)]
-pub(crate) struct Built {
+pub(crate) struct ConvertedBlock {
     pub(crate) of: String,
-    pub(crate) block: Block,
-    pub(crate) losses: Vec<Loss>,
+    pub(crate) block: HclBlock,
+    pub(crate) losses: Vec<DroppedField>,
     /// Whether it is no block but a comment.
     pub(crate) left_out: bool,
     /// In whose words it is told what is left out of it.
-    pub(crate) words: Words,
+    pub(crate) words: ItemNoun,
 }
 
 /// How what a block has is called where it is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Words {
+pub(crate) enum ItemNoun {
     /// As the field of Karpenter's object that it comes from.
     Karpenters,
     /// As the argument that it is.
     Ours,
 }
 
-impl Built {
+impl ConvertedBlock {
     /// Makes it a comment.
     pub(crate) fn leave_out(&mut self, why: impl Into<String>) {
         self.left_out = true;
-        self.losses.push(Loss {
+        self.losses.push(DroppedField {
             of: self.of.clone(),
             path: match self.words {
-                Words::Karpenters => "spec".to_owned(),
-                Words::Ours => format!("the whole {}", self.block.kind),
+                ItemNoun::Karpenters => "spec".to_owned(),
+                ItemNoun::Ours => format!("the whole {}", self.block.kind),
             },
             why: why.into(),
             missing: false,
@@ -225,7 +225,7 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
     kubelet::settle(&mut objects);
     let taints = pool::taints(&objects.pools);
     let clusters = &options.clusters;
-    let mut built: Vec<Built> = Vec::new();
+    let mut built: Vec<ConvertedBlock> = Vec::new();
     built.extend(
         objects
             .classes
@@ -256,14 +256,14 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
 /// Leaves out of some blocks what is no configuration, and writes the rest. `losses` are those of
 /// what became no block.
 pub(crate) fn finish(
-    mut built: Vec<Built>,
+    mut built: Vec<ConvertedBlock>,
     clusters: &[String],
-    mut losses: Vec<Loss>,
+    mut losses: Vec<DroppedField>,
 ) -> Result<Imported, ImportError> {
     check_labels(&built)?;
     validate::check(&mut built, clusters)?;
     // What is lost of a class is lost of its copies, too.
-    let mut told: BTreeSet<Loss> = losses.iter().cloned().collect();
+    let mut told: BTreeSet<DroppedField> = losses.iter().cloned().collect();
     for loss in built.iter().flat_map(|own| &own.losses) {
         if told.insert(loss.clone()) {
             losses.push(loss.clone());
@@ -277,7 +277,7 @@ pub(crate) fn finish(
 }
 
 /// Puts an object where it belongs, as one of `v1`.
-fn sort(document: Document, all: &mut Objects) -> Result<(), ImportError> {
+fn sort(document: Manifest, all: &mut Objects) -> Result<(), ImportError> {
     let place = (document.group.as_str(), document.kind.as_str());
     let known = matches!(
         place,
@@ -319,7 +319,7 @@ fn sort(document: Document, all: &mut Objects) -> Result<(), ImportError> {
             all.templates.push(own);
         }
         _ => {
-            let mut losses = Losses::of(own.of);
+            let mut losses = DroppedFields::of(own.of);
             losses.add(
                 "spec",
                 format!("{version} of {kind} is no version that is known"),
@@ -363,7 +363,7 @@ struct Described {
 }
 
 /// What an object has; what is something else is lost.
-fn fields(own: Option<Value>, path: &str, losses: &mut Losses) -> Map<String, Value> {
+fn fields(own: Option<Value>, path: &str, losses: &mut DroppedFields) -> Map<String, Value> {
     match own {
         Some(Value::Object(own)) => return own,
         None | Some(Value::Null) => {}
@@ -372,9 +372,9 @@ fn fields(own: Option<Value>, path: &str, losses: &mut Losses) -> Map<String, Va
     Map::new()
 }
 
-fn object(document: Document, notes: &mut Vec<String>) -> Object {
+fn object(document: Manifest, notes: &mut Vec<String>) -> Object {
     let of = format!("{}/{}", document.kind, document.name);
-    let mut losses = Losses::of(of.clone());
+    let mut losses = DroppedFields::of(of.clone());
     let mut rest = document.rest;
     // A template of pods has its own word for it.
     let name = match document.kind.as_str() {
@@ -402,7 +402,7 @@ fn object(document: Document, notes: &mut Vec<String>) -> Object {
 
 /// What an author says of an object in its metadata. Nothing else there is of any use to nodes, and
 /// what people and their tools have written is noted.
-fn described(of: &str, metadata: Map<String, Value>, losses: &mut Losses) -> Described {
+fn described(of: &str, metadata: Map<String, Value>, losses: &mut DroppedFields) -> Described {
     let mut own = Described::default();
     for (field, value) in metadata {
         let path = format!("metadata.{field}");
@@ -458,39 +458,39 @@ fn is_book(key: &str) -> bool {
 
 impl Object {
     /// The body to fill, and where its losses go.
-    fn start(&mut self, clusters: &[String]) -> (Body, Losses) {
-        let mut body = Body::default();
+    fn start(&mut self, clusters: &[String]) -> (HclBody, DroppedFields) {
+        let mut body = HclBody::default();
         if !clusters.is_empty() {
             body.set("clusters", clusters.to_vec());
         }
-        let mut losses = Losses::of(self.of.clone());
+        let mut losses = DroppedFields::of(self.of.clone());
         losses.all = std::mem::take(&mut self.lost);
         (body, losses)
     }
 
-    fn built(self, kind: &'static str, body: Body, losses: Losses) -> Built {
-        let mut own = Body::default();
+    fn built(self, kind: &'static str, body: HclBody, losses: DroppedFields) -> ConvertedBlock {
+        let mut own = HclBody::default();
         for line in &self.about {
             own.comment(line.as_str());
         }
         own.items.extend(body.items);
-        Built {
+        ConvertedBlock {
             of: self.of,
-            block: Block {
+            block: HclBlock {
                 kind,
                 label: Some(self.name),
                 body: own,
             },
             losses: losses.all,
             left_out: false,
-            words: Words::Karpenters,
+            words: ItemNoun::Karpenters,
         }
     }
 }
 
 /// Two objects of one label.
-fn check_labels(built: &[Built]) -> Result<(), ImportError> {
-    let mut seen: BTreeMap<(&str, &str), &Built> = BTreeMap::new();
+fn check_labels(built: &[ConvertedBlock]) -> Result<(), ImportError> {
+    let mut seen: BTreeMap<(&str, &str), &ConvertedBlock> = BTreeMap::new();
     for own in built {
         let label = own.block.label.as_deref().unwrap_or_default();
         if let Some(other) = seen.insert((own.block.kind, label), own) {
@@ -517,51 +517,51 @@ const FILES: [(&str, &str); 6] = [
     ("buffer", "buffers.hcl"),
 ];
 
-fn parts(built: Vec<Built>) -> Result<Vec<Part>, ImportError> {
+fn parts(built: Vec<ConvertedBlock>) -> Result<Vec<HclFile>, ImportError> {
     let mut parts = Vec::new();
     for (kind, file) in FILES {
-        let mut body = Body::default();
+        let mut body = HclBody::default();
         for own in built.iter().filter(|own| own.block.kind == kind) {
             show(own, &mut body);
         }
         if body.is_empty() {
             continue;
         }
-        let text = Printed::of(&body).text;
+        let text = PrintedHcl::of(&body).text;
         let text = format(&SourceFile::new(file, text)).map_err(|problems| {
             let first = problems.first().map(|own| own.detail.clone());
             ImportError::Unsound(first.unwrap_or_default())
         })?;
-        parts.push(Part { file, text });
+        parts.push(HclFile { file, text });
     }
     Ok(parts)
 }
 
 /// A block with what was lost on the way to it, or a comment in its place.
-fn show(own: &Built, body: &mut Body) {
+fn show(own: &ConvertedBlock, body: &mut HclBody) {
     let mut block = own.block.clone();
     let said = |at: usize| own.losses[..at].contains(&own.losses[at]);
     let told = (0..own.losses.len()).filter(|at| !said(*at));
     let notes = told.map(|at| {
         let loss = &own.losses[at];
-        let own = Loss {
+        let own = DroppedField {
             of: String::new(),
             ..loss.clone()
         };
-        Item::Comment(one_line(&format!("import: {own}")))
+        HclItem::Comment(one_line(&format!("import: {own}")))
     });
     let at = block.body.items.iter();
     let at = at
-        .take_while(|item| matches!(item, Item::Comment(_)))
+        .take_while(|item| matches!(item, HclItem::Comment(_)))
         .count();
     block.body.items.splice(at..at, notes);
-    let item = Item::Block(block);
+    let item = HclItem::Block(block);
     if !own.left_out {
         body.items.push(item);
         return;
     }
     let items = vec![item];
-    body.comment(Printed::of(&Body { items }).text);
+    body.comment(PrintedHcl::of(&HclBody { items }).text);
 }
 
 /// A text without ends of lines, and without what hides or turns the rest.

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::migrate::dropped::Losses;
+use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::{take, text};
-use crate::migrate::hcl::{Body, Item, Term};
+use crate::migrate::hcl::{HclBody, HclItem, HclValue};
 use crate::model::labels::normalized;
 use crate::model::requirement::{Operator, Requirement, Requirements};
 
@@ -24,7 +24,7 @@ const OPERATORS: [(&str, &str, Operator); 8] = [
 ];
 
 /// What one entry of a list says.
-struct Entry {
+struct RequirementEntry {
     key: String,
     operator: &'static str,
     requirement: Requirement,
@@ -36,11 +36,11 @@ struct Entry {
 pub(super) fn import(
     value: &Value,
     path: &str,
-    body: &mut Body,
-    losses: &mut Losses,
+    body: &mut HclBody,
+    losses: &mut DroppedFields,
 ) -> Result<(), String> {
     let items = value.as_array().ok_or("the requirements are no list")?;
-    let mut groups: Vec<(String, Vec<Entry>)> = Vec::new();
+    let mut groups: Vec<(String, Vec<RequirementEntry>)> = Vec::new();
     for (index, item) in items.iter().enumerate() {
         let at = format!("{path}[{index}]");
         let entry = entry(item, &at, losses).map_err(|why| format!("{at}: {why}"))?;
@@ -56,7 +56,7 @@ pub(super) fn import(
     Ok(())
 }
 
-fn entry(item: &Value, at: &str, losses: &mut Losses) -> Result<Entry, String> {
+fn entry(item: &Value, at: &str, losses: &mut DroppedFields) -> Result<RequirementEntry, String> {
     let Value::Object(mut object) = item.clone() else {
         return Err("it is no object".to_owned());
     };
@@ -83,7 +83,7 @@ fn entry(item: &Value, at: &str, losses: &mut Losses) -> Result<Entry, String> {
     for name in object.keys() {
         losses.add(format!("{at}.{name}"), "an unknown field");
     }
-    Ok(Entry {
+    Ok(RequirementEntry {
         key,
         operator,
         requirement,
@@ -93,15 +93,15 @@ fn entry(item: &Value, at: &str, losses: &mut Losses) -> Result<Entry, String> {
 
 /// The block of all entries of one label.
 fn group(
-    entries: &[Entry],
+    entries: &[RequirementEntry],
     path: &str,
-    body: &mut Body,
-    losses: &mut Losses,
+    body: &mut HclBody,
+    losses: &mut DroppedFields,
 ) -> Result<(), String> {
     let [first, more @ ..] = entries else {
         return Ok(());
     };
-    let mut inner = Body::default();
+    let mut inner = HclBody::default();
     if more.is_empty() {
         // As it was written.
         match (first.operator, first.values.as_slice()) {
@@ -137,16 +137,16 @@ fn group(
 }
 
 /// The blocks of requirements.
-pub(super) fn blocks(requirements: &Requirements, body: &mut Body) {
+pub(super) fn blocks(requirements: &Requirements, body: &mut HclBody) {
     for (key, requirement) in requirements.iter() {
-        let mut inner = Body::default();
+        let mut inner = HclBody::default();
         spell(requirement, &mut inner);
         body.block("require", Some(key), inner);
     }
 }
 
 /// The arguments of a requirement; whether they say all of it.
-fn spell(requirement: &Requirement, body: &mut Body) -> bool {
+fn spell(requirement: &Requirement, body: &mut HclBody) -> bool {
     let (low, high) = requirement.bounds();
     let excluded = requirement.excluded();
     let bounded = low.is_some() || high.is_some();
@@ -175,14 +175,14 @@ fn spell(requirement: &Requirement, body: &mut Body) -> bool {
 }
 
 /// The list of Karpenter's that says what the blocks say.
-pub(super) fn export(body: &mut Body) -> Value {
+pub(super) fn export(body: &mut HclBody) -> Value {
     let mut all = Vec::new();
     for mut block in body.take_blocks("require") {
         let key = block.label.unwrap_or_default();
         let least = block.body.take_value("min_values");
         let mut first = true;
         for item in &block.body.items {
-            let Item::Argument(name, Term::Value(value)) = item else {
+            let HclItem::Argument(name, HclValue::Value(value)) = item else {
                 continue;
             };
             let mut entry = Map::new();

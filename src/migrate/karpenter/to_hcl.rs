@@ -5,11 +5,11 @@ use serde_json::Value;
 
 use super::requirements;
 use crate::migrate::format_units::{adjustment, duration, quantities, requests};
-use crate::migrate::hcl::Body;
+use crate::migrate::hcl::HclBody;
 use crate::model::buffer::{Buffer, BufferPod, ScalableKind};
 use crate::model::overlay::{Overlay, PriceAdjustment};
 use crate::model::pool::{
-    Allowance, Budget, Consolidation, Disruption, Limits, OnBlocked, Pool, Safety,
+    Budget, BudgetNodes, Consolidation, Disruption, Limits, OnBlocked, Pool, Safety,
 };
 use crate::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 
@@ -41,9 +41,9 @@ pub(super) fn limits(own: &Limits) -> Option<Value> {
 }
 
 /// A pool.
-pub(super) fn pool(own: &Pool) -> Body {
+pub(super) fn pool(own: &Pool) -> HclBody {
     let usual = Pool::new(own.name.as_str());
-    let mut body = Body::default();
+    let mut body = HclBody::default();
     if let Some(class) = &own.node_class {
         body.refer("node_class", "node_class", class.as_str());
     }
@@ -74,7 +74,7 @@ pub(super) fn pool(own: &Pool) -> Body {
     }
     disruption(own, &usual.disruption, &mut body);
     for policy in own.repair.iter().filter(|own| !usual.repair.contains(own)) {
-        let mut inner = Body::default();
+        let mut inner = HclBody::default();
         inner.set("condition", policy.condition.as_str());
         inner.set("status", policy.status.as_str());
         inner.set("after", duration(policy.after));
@@ -83,7 +83,7 @@ pub(super) fn pool(own: &Pool) -> Body {
     body
 }
 
-fn ages(own: &Pool, usual: &Pool, body: &mut Body) {
+fn ages(own: &Pool, usual: &Pool, body: &mut HclBody) {
     for (name, own, usual) in [
         ("expire_after", own.expire_after, usual.expire_after),
         (
@@ -123,8 +123,8 @@ fn ages(own: &Pool, usual: &Pool, body: &mut Body) {
     }
 }
 
-fn taint(kind: &'static str, own: &Taint, body: &mut Body) {
-    let mut inner = Body::default();
+fn taint(kind: &'static str, own: &Taint, body: &mut HclBody) {
+    let mut inner = HclBody::default();
     inner.set("effect", effect(own.effect));
     if !own.value.is_empty() {
         inner.set("value", own.value.as_str());
@@ -132,9 +132,9 @@ fn taint(kind: &'static str, own: &Taint, body: &mut Body) {
     body.block(kind, Some(&own.key), inner);
 }
 
-fn disruption(pool: &Pool, usual: &Disruption, body: &mut Body) {
+fn disruption(pool: &Pool, usual: &Disruption, body: &mut HclBody) {
     let own = &pool.disruption;
-    let mut inner = Body::default();
+    let mut inner = HclBody::default();
     // Nothing of this is about static pools.
     if pool.replicas.is_none() {
         if own.consolidation != usual.consolidation {
@@ -176,7 +176,7 @@ fn disruption(pool: &Pool, usual: &Disruption, body: &mut Body) {
         own.budgets.iter().for_each(|own| budget(own, &mut inner));
     }
     for window in &own.windows {
-        let mut when = Body::default();
+        let mut when = HclBody::default();
         when.set("action", if window.allows { "allow" } else { "deny" });
         inner.block("window", None, when);
     }
@@ -185,13 +185,13 @@ fn disruption(pool: &Pool, usual: &Disruption, body: &mut Body) {
     }
 }
 
-fn budget(own: &Budget, body: &mut Body) {
-    let mut inner = Body::default();
+fn budget(own: &Budget, body: &mut HclBody) {
+    let mut inner = HclBody::default();
     inner.set(
         "nodes",
         match own.nodes {
-            Allowance::Nodes(count) => count.to_string(),
-            Allowance::Percent(percent) => format!("{percent}%"),
+            BudgetNodes::Nodes(count) => count.to_string(),
+            BudgetNodes::Percent(percent) => format!("{percent}%"),
         },
     );
     if let Some(rate) = own.rate {
@@ -212,8 +212,8 @@ fn budget(own: &Budget, body: &mut Body) {
 }
 
 /// An overlay.
-pub(super) fn overlay(own: &Overlay) -> Body {
-    let mut body = Body::default();
+pub(super) fn overlay(own: &Overlay) -> HclBody {
+    let mut body = HclBody::default();
     if own.weight > 0 {
         body.set("weight", own.weight);
     }
@@ -234,8 +234,8 @@ pub(super) fn overlay(own: &Overlay) -> Body {
 }
 
 /// A buffer. Of its pod tolerations are left to say but those of its pool's taints.
-pub(super) fn buffer(own: &Buffer) -> Body {
-    let mut body = Body::default();
+pub(super) fn buffer(own: &Buffer) -> HclBody {
+    let mut body = HclBody::default();
     if let Some(pool) = &own.pool {
         body.refer("pool", "pool", pool.as_str());
     }
@@ -257,7 +257,7 @@ pub(super) fn buffer(own: &Buffer) -> Body {
         body.block("pod", None, buffer_pod(pod));
     }
     if let Some(scalable) = &own.scalable {
-        let mut inner = Body::default();
+        let mut inner = HclBody::default();
         let kind = match scalable.kind {
             ScalableKind::Deployment => 0,
             ScalableKind::StatefulSet => 1,
@@ -272,8 +272,8 @@ pub(super) fn buffer(own: &Buffer) -> Body {
 }
 
 /// What the pods of a buffer are like.
-pub(super) fn buffer_pod(own: &BufferPod) -> Body {
-    let mut inner = Body::default();
+pub(super) fn buffer_pod(own: &BufferPod) -> HclBody {
+    let mut inner = HclBody::default();
     inner.set("requests", requests(&own.requests));
     if !own.node_selector.is_empty() {
         inner.set("node_selector", map(&own.node_selector));
@@ -284,8 +284,8 @@ pub(super) fn buffer_pod(own: &BufferPod) -> Body {
     inner
 }
 
-fn toleration(own: &Toleration, body: &mut Body) {
-    let mut inner = Body::default();
+fn toleration(own: &Toleration, body: &mut HclBody) {
+    let mut inner = HclBody::default();
     if let Some(own) = own.effect {
         inner.set("effect", effect(own));
     }

@@ -28,9 +28,9 @@ pub enum Bootstrap {
         token: SecretSource,
     },
     /// A k3s agent.
-    K3s(Agent),
+    K3s(AgentBootstrap),
     /// An RKE2 agent.
-    Rke2(Agent),
+    Rke2(AgentBootstrap),
     /// A Talos worker: user data is its machine configuration.
     Talos {
         /// A machine configuration as `talosctl gen config` makes it for workers, with all its
@@ -48,7 +48,7 @@ pub enum Bootstrap {
 
 /// What k3s and RKE2 agents need.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Agent {
+pub struct AgentBootstrap {
     /// URL of the supervisor; none means the API's host with the distribution's usual port.
     pub server: Option<String>,
     /// The join token.

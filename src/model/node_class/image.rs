@@ -5,7 +5,7 @@ use crate::model::labels::Labels;
 
 /// What an image is. Source: spec/aws.md §2 and §3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Family {
+pub enum AmiFamily {
     /// Amazon Linux 2, with `/etc/eks/bootstrap.sh`.
     Al2,
     /// Amazon Linux 2023, with nodeadm.
@@ -23,7 +23,7 @@ pub enum Family {
     Custom,
 }
 
-impl Family {
+impl AmiFamily {
     /// All of them, as an alias or the argument `ami_family` spells them; `custom` is no alias.
     pub const NAMES: [&str; 7] = [
         "al2",
@@ -74,7 +74,7 @@ pub enum ImageTerm {
     /// The images that AWS publishes for a family and the cluster's Kubernetes version.
     Alias {
         /// Family; never `Custom`.
-        family: Family,
+        family: AmiFamily,
         /// `latest`, or a version as typed.
         version: String,
     },

@@ -84,7 +84,7 @@ pub struct Reserved {
 
 /// Settings of the kubelets; what is not set is the family's default, or Kubernetes'.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kubelet {
+pub struct KubeletSettings {
     /// Addresses of the cluster's DNS; none means what the cluster has.
     pub cluster_dns: Vec<IpAddr>,
     /// Pods a node takes at most.
@@ -113,7 +113,7 @@ pub struct Kubelet {
     pub extra: BTreeMap<String, Value>,
 }
 
-impl Kubelet {
+impl KubeletSettings {
     /// The name of each field above in `KubeletConfiguration`.
     pub const MANAGED: [&str; 12] = [
         "clusterDNS",

@@ -72,7 +72,7 @@ pub struct FoundReservation {
 
 /// How a placement group places instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strategy {
+pub enum PlacementGroupStrategy {
     /// Close together.
     Cluster,
     /// In so many partitions that share no hardware.
@@ -87,7 +87,7 @@ pub struct PlacementGroup {
     /// Id.
     pub id: String,
     /// How it places instances.
-    pub strategy: Strategy,
+    pub strategy: PlacementGroupStrategy,
 }
 
 /// What of a node class is well or not.
@@ -126,7 +126,7 @@ impl ConditionKind {
 
 /// Whether a condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum NodeClassConditionStatus {
     /// It does.
     True,
     /// It does not, and somebody has to do something about it.
@@ -192,23 +192,23 @@ impl Cause {
 
 /// Whether something of a node class is well.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
+pub struct NodeClassCondition {
     /// What.
     pub kind: ConditionKind,
     /// Whether it is.
-    pub status: Status,
+    pub status: NodeClassConditionStatus,
     /// Why it is not; none where it is.
     pub cause: Option<Cause>,
     /// In words, with what to do; bounded; empty where it is well.
     pub message: String,
 }
 
-impl Condition {
+impl NodeClassCondition {
     /// It is well.
     pub fn met(kind: ConditionKind) -> Self {
         Self {
             kind,
-            status: Status::True,
+            status: NodeClassConditionStatus::True,
             cause: None,
             message: String::new(),
         }
@@ -219,8 +219,8 @@ impl Condition {
         Self {
             kind,
             status: match cause {
-                Cause::Unavailable => Status::Unknown,
-                _ => Status::False,
+                Cause::Unavailable => NodeClassConditionStatus::Unknown,
+                _ => NodeClassConditionStatus::False,
             },
             cause: Some(cause),
             message: message.into(),
@@ -230,7 +230,7 @@ impl Condition {
 
 /// What AWS has found for a node class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ResolvedNodeClass {
     /// Images, in the order in which they are tried: the newest first, then by id.
     pub images: Vec<Image>,
     /// Subnets, those with most free addresses first, then by id.
@@ -244,14 +244,14 @@ pub struct Resolved {
     /// Name of the instance profile.
     pub profile: Option<String>,
     /// Whether all is well, by kind.
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<NodeClassCondition>,
 }
 
-impl Resolved {
+impl ResolvedNodeClass {
     /// The first condition that is not met: no node can be made while there is one.
-    pub fn unmet(&self) -> Option<&Condition> {
+    pub fn unmet(&self) -> Option<&NodeClassCondition> {
         self.conditions
             .iter()
-            .find(|own| own.status != Status::True)
+            .find(|own| own.status != NodeClassConditionStatus::True)
     }
 }

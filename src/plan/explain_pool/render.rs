@@ -7,12 +7,14 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::coordination::lease_annotations::Pause;
-use crate::disruption::verdict::Scope;
+use crate::disruption::verdict::RuleScope;
 use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
-use crate::plan::explain_pool::{ExplainedPool, Launches, Outlook, Stay, Stopped};
+use crate::plan::explain_pool::{ExplainedPool, Launches, Outlook, RejectionGroup, Stay};
 use crate::plan::{render, render_rejections};
-use crate::scheduling::pool_availability::{Asked, Held, Left, Owner, Range};
+use crate::scheduling::pool_availability::{
+    LimitOwner, PoolAvailability, RemainingLimit, RequirementEffect, UnavailableSummary,
+};
 use crate::scheduling::rejection::{part, shown};
 
 /// Things of one kind that are told one by one before the rest is counted.
@@ -21,7 +23,7 @@ const TOLD: usize = 10;
 /// Labels, limits and zones that are told one by one: people write them, and few.
 const LISTED: usize = 50;
 
-impl Owner {
+impl LimitOwner {
     fn as_str(&self) -> &'static str {
         match self {
             Self::Pool => "pool",
@@ -32,7 +34,7 @@ impl Owner {
     }
 }
 
-impl Left {
+impl RemainingLimit {
     fn name(&self) -> &str {
         self.resource.as_deref().unwrap_or("nodes")
     }
@@ -56,7 +58,7 @@ impl Left {
             "left": amount(self.left),
             "closed": self.closed.as_ref().map(part),
         });
-        if let Owner::Reservation(id) = &self.of {
+        if let LimitOwner::Reservation(id) = &self.of {
             value["reservation"] = json!(part(id));
         }
         value
@@ -64,8 +66,8 @@ impl Left {
 
     fn text(&self) -> String {
         let whose = match &self.of {
-            Owner::Pool => String::new(),
-            Owner::Reservation(id) => format!(" of reservation {}", part(id)),
+            LimitOwner::Pool => String::new(),
+            LimitOwner::Reservation(id) => format!(" of reservation {}", part(id)),
             other => format!(" of the {}", other.as_str()),
         };
         let name = self.name();
@@ -95,8 +97,8 @@ fn offering(own: &OfferingKey, price: Price) -> Value {
     value
 }
 
-fn range_json(own: &Range) -> Value {
-    let asked = |own: &Asked| {
+fn range_json(own: &PoolAvailability) -> Value {
+    let asked = |own: &RequirementEffect| {
         let (label, wanted) = (part(&own.key), part(&own.wanted));
         json!({ "label": label, "wanted": wanted, "types": own.types })
     };
@@ -134,7 +136,7 @@ fn launches_json(own: &Launches) -> Value {
     value
 }
 
-fn stopped_json(own: &Stopped) -> Value {
+fn stopped_json(own: &RejectionGroup) -> Value {
     json!({
         "code": own.why.code.as_str(),
         "pods": own.pods,
@@ -156,7 +158,7 @@ impl ExplainedPool<'_> {
     /// One JSON object.
     pub fn json(&self) -> Value {
         let nodes = &self.holding.nodes;
-        let pause = |(of, own): &(Scope, &Pause)| {
+        let pause = |(of, own): &(RuleScope, &Pause)| {
             json!({
                 "of": of.as_str(),
                 "until": own.until.map(|at| at.to_string()),
@@ -188,7 +190,7 @@ impl ExplainedPool<'_> {
                 "leaving": nodes.leaving,
             },
             "usd_per_h": render::round(self.holding.cost.usd_per_h()),
-            "limits": self.range.limits.iter().take(LISTED).map(Left::json).collect::<Vec<_>>(),
+            "limits": self.range.limits.iter().take(LISTED).map(RemainingLimit::json).collect::<Vec<_>>(),
             "range": range_json(&self.range),
             "launches": self.launches.iter().take(TOLD).map(launches_json).collect::<Vec<_>>(),
             "launched": {
@@ -375,7 +377,7 @@ impl ExplainedPool<'_> {
 }
 
 /// What a pool can have.
-fn range_text(out: &mut String, own: &Range) {
+fn range_text(out: &mut String, own: &PoolAvailability) {
     let _ = writeln!(
         out,
         "\n  It can have {} of {} instance types, {}",
@@ -400,7 +402,7 @@ fn range_text(out: &mut String, own: &Range) {
         let _ = writeln!(out, "  What it asks of them leaves, each for itself:");
     }
     let of = own.catalog;
-    for Asked { key, wanted, types } in own.asked.iter().take(LISTED) {
+    for RequirementEffect { key, wanted, types } in own.asked.iter().take(LISTED) {
         let sign = if *types == 0 { '!' } else { ' ' };
         let (key, wanted) = (part(key), part(wanted));
         let _ = writeln!(out, "    {sign} {key} {wanted}: {types} of {of} types");
@@ -423,7 +425,7 @@ fn range_text(out: &mut String, own: &Range) {
     }
 }
 
-fn held_text(own: &Held) -> String {
+fn held_text(own: &UnavailableSummary) -> String {
     let (count, first) = (many(own.offerings, "offering"), part(&own.first));
     let until = |at: Timestamp| format!("; one is asked for again at {at}");
     let until = own.until.map_or(String::new(), until);

@@ -1,19 +1,19 @@
 //! Who we are to AWS.
 //! It must not know what that identity may do.
 
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::interceptor::Recorder;
 
 /// Our ARN, in the account that it names.
-pub(crate) async fn arn(account: &Account) -> Result<String, Fault> {
+pub(crate) async fn arn(account: &AwsClients) -> Result<String, AwsError> {
     let region = account.key.region.clone();
     let config = aws_sdk_sts::config::Builder::from(&account.config);
     let skew = account.skew.clone();
     let config = config.interceptor(Recorder { region, skew }).build();
     let sts = aws_sdk_sts::Client::from_conf(config);
     let answer = sts.get_caller_identity().send().await;
-    let answer = answer.map_err(|error| Fault::new("GetCallerIdentity", error))?;
+    let answer = answer.map_err(|error| AwsError::new("GetCallerIdentity", error))?;
     let arn = answer.arn().map(str::to_owned);
-    arn.ok_or_else(|| Fault::silent("GetCallerIdentity", "the answer names nobody"))
+    arn.ok_or_else(|| AwsError::silent("GetCallerIdentity", "the answer names nobody"))
 }

@@ -13,7 +13,7 @@ use crate::model::id::ClusterName;
 
 /// The clusters of an account and region as one of its keepers sees them.
 #[derive(Debug, Default)]
-pub(crate) struct Care {
+pub(crate) struct CleanupScope {
     /// Those that it manages and that this host leads now.
     pub(crate) led: Vec<Arc<Cluster>>,
     /// Whether they are all that it manages: what is of no cluster that is configured here is
@@ -24,7 +24,7 @@ pub(crate) struct Care {
     pub(crate) configured: BTreeSet<ClusterName>,
 }
 
-impl Care {
+impl CleanupScope {
     /// These are all that there are, and all are led here.
     #[cfg(test)]
     pub(crate) fn of_all(led: &[Arc<Cluster>]) -> Self {
@@ -51,12 +51,12 @@ impl Care {
 mod tests {
     use std::sync::Arc;
 
-    use super::Care;
+    use super::CleanupScope;
     use crate::model::cluster::Cluster;
 
     #[test]
     fn what_is_of_another_host_or_role_is_left_to_it() {
-        let mut care = Care {
+        let mut care = CleanupScope {
             led: vec![Arc::new(Cluster {
                 name: "here".into(),
                 ..Cluster::default()
@@ -64,7 +64,7 @@ mod tests {
             is_whole: false,
             configured: ["here", "there"].map(Into::into).into(),
         };
-        let is_for = |care: &Care, part: &str| care.is_for(part, str::to_owned);
+        let is_for = |care: &CleanupScope, part: &str| care.is_for(part, str::to_owned);
         assert!(is_for(&care, "here"));
         assert!(!is_for(&care, "there"), "another host leads it");
         assert!(!is_for(&care, "gone"), "another host may know it");

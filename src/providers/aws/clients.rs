@@ -12,7 +12,7 @@ use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use tokio::sync::Mutex;
 
-use crate::model::capacity_scope::Market;
+use crate::model::capacity_scope::CapacityScope;
 use crate::model::cluster::Cluster;
 use crate::outbound::clock_skew::SkewGauge;
 use crate::outbound::rate_limiter::Limiter;
@@ -53,7 +53,7 @@ impl AccountKey {
     /// Whether both are of one region and one account, whichever role of it each assumes: so EC2
     /// counts calls, and so queues are shared. Which account the daemon's own is, AWS alone knows.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
-        let market = |own: &Self| Market::region(&own.region, own.role.as_deref());
+        let market = |own: &Self| CapacityScope::region(&own.region, own.role.as_deref());
         market(self) == market(other)
     }
 }
@@ -62,14 +62,14 @@ impl AccountKey {
 /// and region, whoever calls, so we stay below what it allows us. Source: EC2 developer guide,
 /// request throttling: 100 requests at once and 20 a second for reads, fewer for what changes.
 #[derive(Clone, Debug)]
-pub(crate) struct Buckets {
+pub(crate) struct RateLimits {
     pub(crate) read: Limiter,
     pub(crate) fleet: Limiter,
     pub(crate) terminate: Limiter,
     pub(crate) change: Limiter,
 }
 
-impl Default for Buckets {
+impl Default for RateLimits {
     fn default() -> Self {
         Self {
             read: Limiter::new(10, 50),
@@ -87,10 +87,10 @@ pub(crate) fn once() -> aws_sdk_ec2::config::Builder {
 
 /// Clients of one account and region.
 #[derive(Debug)]
-pub(crate) struct Account {
+pub(crate) struct AwsClients {
     pub(crate) key: AccountKey,
     pub(crate) config: SdkConfig,
-    pub(crate) buckets: Buckets,
+    pub(crate) buckets: RateLimits,
     /// By how much the clock of this host differs from that of AWS.
     pub(crate) skew: SkewGauge,
     pub(crate) ec2: aws_sdk_ec2::Client,
@@ -102,7 +102,7 @@ pub(crate) struct Account {
     pub(crate) ssm: aws_sdk_ssm::Client,
 }
 
-impl Account {
+impl AwsClients {
     /// Clients that assume the role where there is one. Nothing is sent yet.
     pub(crate) async fn new(key: AccountKey) -> Self {
         let base = aws_config::defaults(BehaviorVersion::latest())
@@ -141,7 +141,7 @@ impl Account {
         let pricing = aws_sdk_pricing::config::Builder::from(&config)
             .region(Region::new(pricing_region(&key.region)));
         Self {
-            buckets: Buckets::default(),
+            buckets: RateLimits::default(),
             ec2: aws_sdk_ec2::Client::from_conf(
                 aws_sdk_ec2::config::Builder::from(&config)
                     .interceptor(recorder())
@@ -207,23 +207,23 @@ fn pricing_region(region: &str) -> &'static str {
 
 /// All accounts and regions that clusters are in, each with one set of clients.
 #[derive(Debug, Default)]
-pub(crate) struct Accounts(Mutex<BTreeMap<AccountKey, Arc<Account>>>);
+pub(crate) struct Accounts(Mutex<BTreeMap<AccountKey, Arc<AwsClients>>>);
 
 impl Accounts {
     /// These alone are known beforehand.
     #[cfg(test)]
-    pub(crate) fn with(account: Account) -> Self {
+    pub(crate) fn with(account: AwsClients) -> Self {
         let known = BTreeMap::from([(account.key.clone(), Arc::new(account))]);
         Self(Mutex::new(known))
     }
 
     /// The clients of one.
-    pub(crate) async fn get(&self, key: &AccountKey) -> Arc<Account> {
+    pub(crate) async fn get(&self, key: &AccountKey) -> Arc<AwsClients> {
         let mut known = self.0.lock().await;
         if let Some(own) = known.get(key) {
             return own.clone();
         }
-        let mut own = Account::new(key.clone()).await;
+        let mut own = AwsClients::new(key.clone()).await;
         if let Some(beside) = known.values().find(|it| it.key.is_beside(key)) {
             own.buckets = beside.buckets.clone();
         }

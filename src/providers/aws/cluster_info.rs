@@ -14,13 +14,13 @@ use thiserror::Error;
 use tokio::task::{Id, JoinSet};
 use tokio::time::timeout;
 
-use crate::bootstrap::Home;
+use crate::bootstrap::ClusterEndpoint;
 use crate::host::text;
 use crate::kubernetes::client::Connection;
 use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::error::AwsError;
 
 /// Time for one question to the API.
 const CALL: Duration = Duration::from_secs(15);
@@ -39,34 +39,34 @@ pub(crate) enum HomeError {
     #[error("ask the cluster for its version: no answer within {} s", CALL.as_secs())]
     Late,
     #[error("ask EKS for the cluster")]
-    Eks(#[source] Fault),
+    Eks(#[source] AwsError),
 }
 
 /// What nodes of a cluster are told.
-pub(crate) struct Known {
-    pub(crate) home: Home,
+pub(crate) struct ClusterInfo {
+    pub(crate) home: ClusterEndpoint,
     /// What its API should have told and did not, each with the reason.
     pub(crate) missing: Vec<String>,
 }
 
 /// What clusters say, each asked beside the others: one whose API does not answer delays none.
 #[derive(Default)]
-pub(crate) struct Homes {
-    asking: JoinSet<Said>,
+pub(crate) struct ClusterInfoCache {
+    asking: JoinSet<ClusterInfoResult>,
     /// Whom the tasks are asking; one that was driven from another seat is another.
     whom: BTreeMap<Id, (ClusterName, u64)>,
 }
 
 /// What a cluster says of itself, and from which seat it is driven.
-pub(crate) type Said = (ClusterName, u64, Result<Known, HomeError>);
+pub(crate) type ClusterInfoResult = (ClusterName, u64, Result<ClusterInfo, HomeError>);
 
-impl Homes {
+impl ClusterInfoCache {
     /// Asks a cluster, unless that is under way.
     pub(crate) fn ask(
         &mut self,
         (cluster, seat): (Arc<Cluster>, u64),
         connection: Connection,
-        account: Arc<Account>,
+        account: Arc<AwsClients>,
     ) {
         let whom = (cluster.name.clone(), seat);
         if self.whom.values().any(|own| *own == whom) {
@@ -85,7 +85,7 @@ impl Homes {
     }
 
     /// What one of them says; waits for ever where none is asked.
-    pub(crate) async fn next(&mut self) -> Said {
+    pub(crate) async fn next(&mut self) -> ClusterInfoResult {
         loop {
             match self.asking.join_next_with_id().await {
                 Some(Ok((task, said))) if self.whom.remove(&task).is_some() => return said,
@@ -102,8 +102,8 @@ impl Homes {
 pub(crate) async fn home(
     cluster: &Cluster,
     connection: &Connection,
-    account: &Account,
-) -> Result<Known, HomeError> {
+    account: &AwsClients,
+) -> Result<ClusterInfo, HomeError> {
     let version = timeout(CALL, connection.client.apiserver_version()).await;
     let version = version.map_err(|_| HomeError::Late)?;
     let version = version.map_err(|error| HomeError::Version(Box::new(error)))?;
@@ -118,7 +118,7 @@ pub(crate) async fn home(
         Some(said) => Some(said),
         None => services(connection, &mut untold).await,
     };
-    let mut home = Home {
+    let mut home = ClusterEndpoint {
         name: cluster.name.to_string(),
         endpoint: connection.server.clone(),
         ca: authorities(&connection.authorities),
@@ -138,16 +138,16 @@ pub(crate) async fn home(
     if home.service_cidr.is_none() {
         missing.append(&mut untold);
     }
-    Ok(Known { home, missing })
+    Ok(ClusterInfo { home, missing })
 }
 
 /// What EKS knows of a cluster.
-pub(crate) async fn describe(account: &Account, name: &str) -> Result<Listed, Fault> {
+pub(crate) async fn describe(account: &AwsClients, name: &str) -> Result<Listed, AwsError> {
     account.buckets.read.turn().await;
     let answer = account.eks.describe_cluster().name(name).send().await;
-    let answer = answer.map_err(|error| Fault::new("DescribeCluster", error))?;
+    let answer = answer.map_err(|error| AwsError::new("DescribeCluster", error))?;
     let named = answer.cluster().cloned();
-    named.ok_or_else(|| Fault::silent("DescribeCluster", "the answer names no cluster"))
+    named.ok_or_else(|| AwsError::silent("DescribeCluster", "the answer names no cluster"))
 }
 
 fn cidr(listed: &Listed) -> Option<String> {

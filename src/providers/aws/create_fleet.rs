@@ -11,17 +11,17 @@ use aws_sdk_ec2::types::{
     SpotAllocationStrategy, SpotOptionsRequest, TargetCapacitySpecificationRequest,
 };
 
-use crate::ec2::create_fleet::{Config, FleetRequest, Override, Target};
+use crate::ec2::create_fleet::{FleetRequest, LaunchTemplateConfig, Override, TargetCapacityType};
 use crate::ec2::errors::{FleetError, FleetOutcome};
 use crate::host::clock;
 use crate::model::id::InstanceId;
 use crate::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
-use crate::providers::aws::clients::{Account, once};
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::clients::{AwsClients, once};
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::launch_templates::{Templates, specification};
 
 /// What came of a request.
-pub(crate) struct Outcome {
+pub(crate) struct FleetLaunch {
     /// The instance, and the subnet it is in.
     pub(crate) launched: Option<(Instance, Option<String>)>,
     /// What else EC2 said.
@@ -30,10 +30,10 @@ pub(crate) struct Outcome {
 
 /// Makes the templates of a request that are not there yet, and asks for the instance.
 pub(crate) async fn launch(
-    account: &Account,
+    account: &AwsClients,
     templates: &Templates,
     request: &FleetRequest,
-) -> Result<Outcome, Fault> {
+) -> Result<FleetLaunch, AwsError> {
     let names: Vec<String> = request
         .configs
         .iter()
@@ -50,32 +50,32 @@ pub(crate) async fn launch(
     templates.done(&names).await;
     let answer = answer?;
     let errors: Vec<FleetError> = answer.errors().iter().map(error).collect();
-    Ok(Outcome {
+    Ok(FleetLaunch {
         launched: launched(&answer, request),
         said: FleetOutcome::of(request, &errors),
     })
 }
 
 async fn attempt(
-    account: &Account,
+    account: &AwsClients,
     templates: &Templates,
     request: &FleetRequest,
-) -> Result<CreateFleetOutput, Fault> {
+) -> Result<CreateFleetOutput, AwsError> {
     let configs = configs(account, templates, request).await?;
     account.buckets.fleet.turn().await;
     let call = call(account, request, configs).client_token(&request.token);
     // Of several attempts only what became of the last would be known: that may be refused where
     // the first, whose answer was lost, has made an instance. The engine asks again, and knows.
     let answer = call.customize().config_override(once()).send().await;
-    answer.map_err(|error| Fault::new("CreateFleet", error))
+    answer.map_err(|error| AwsError::new("CreateFleet", error))
 }
 
 /// The templates of a request, each made if it is not there, with what may be launched from it.
 pub(crate) async fn configs(
-    account: &Account,
+    account: &AwsClients,
     templates: &Templates,
     request: &FleetRequest,
-) -> Result<Vec<FleetLaunchTemplateConfigRequest>, Fault> {
+) -> Result<Vec<FleetLaunchTemplateConfigRequest>, AwsError> {
     let mut configs = Vec::with_capacity(request.configs.len());
     for own in &request.configs {
         templates.ensure(account, &own.template).await?;
@@ -85,7 +85,7 @@ pub(crate) async fn configs(
 }
 
 /// A template by its name, with what may be launched from it.
-pub(crate) fn config(own: &Config) -> FleetLaunchTemplateConfigRequest {
+pub(crate) fn config(own: &LaunchTemplateConfig) -> FleetLaunchTemplateConfigRequest {
     let template = FleetLaunchTemplateSpecificationRequest::builder()
         .launch_template_name(own.template.name())
         // There is one version of each: its name says what is in it.
@@ -99,7 +99,7 @@ pub(crate) fn config(own: &Config) -> FleetLaunchTemplateConfigRequest {
 
 /// The call for a request, without its token.
 pub(crate) fn call(
-    account: &Account,
+    account: &AwsClients,
     request: &FleetRequest,
     configs: Vec<FleetLaunchTemplateConfigRequest>,
 ) -> CreateFleetFluentBuilder {
@@ -122,17 +122,17 @@ pub(crate) fn call(
         );
     let strategy = request.strategy.map(|own| own.as_str());
     match (request.target, strategy) {
-        (Target::Spot, Some(strategy)) => call.spot_options(
+        (TargetCapacityType::Spot, Some(strategy)) => call.spot_options(
             SpotOptionsRequest::builder()
                 .allocation_strategy(SpotAllocationStrategy::from(strategy))
                 .build(),
         ),
-        (Target::OnDemand, Some(strategy)) => call.on_demand_options(
+        (TargetCapacityType::OnDemand, Some(strategy)) => call.on_demand_options(
             OnDemandOptionsRequest::builder()
                 .allocation_strategy(FleetOnDemandAllocationStrategy::from(strategy))
                 .build(),
         ),
-        (Target::Interruptible, _) => call.reserved_capacity_options(
+        (TargetCapacityType::Interruptible, _) => call.reserved_capacity_options(
             ReservedCapacityOptionsRequest::builder()
                 .reservation_types(FleetReservationType::InterruptibleCapacityReservation)
                 .build(),

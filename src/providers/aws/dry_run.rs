@@ -13,23 +13,23 @@ use aws_sdk_ec2::types::{
 use aws_smithy_types::base64;
 use tokio::time::Instant;
 
-use crate::bootstrap::Home;
+use crate::bootstrap::ClusterEndpoint;
 use crate::ec2::create_fleet::FleetRequest;
 use crate::ec2::dry_run;
-use crate::ec2::dry_run::Verdict;
+use crate::ec2::dry_run::DryRunResult;
 use crate::ec2::subnet_capacity::Subnets;
 use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::id::{ClusterName, NodeClassName};
-use crate::model::node_class::Identity;
-use crate::model::node_class::resolved::{Cause, Condition, ConditionKind};
+use crate::model::node_class::NodeIdentity;
+use crate::model::node_class::resolved::{Cause, ConditionKind, NodeClassCondition};
 use crate::outbound::fence;
-use crate::providers::aws::clients::{Account, once};
+use crate::providers::aws::clients::{AwsClients, once};
 use crate::providers::aws::create_fleet;
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::launch_templates;
 use crate::providers::aws::launch_templates::{Templates, specification};
-use crate::providers::aws::launchable_class::{Ready, STAND_IN};
+use crate::providers::aws::launchable_class::{LaunchableClass, STAND_IN};
 
 /// What has passed is tried again after this long at the earliest: a right that is taken away
 /// later is told of by the first launch that lacks it.
@@ -40,25 +40,25 @@ const AGAIN: Duration = Duration::from_mins(4);
 
 /// What came of trying node classes.
 #[derive(Default)]
-pub(crate) struct Trials(BTreeMap<(ClusterName, NodeClassName), Tried>);
+pub(crate) struct DryRuns(BTreeMap<(ClusterName, NodeClassName), Tried>);
 
 struct Tried {
     /// What was tried.
     what: String,
     /// How long that counts.
     until: Instant,
-    unmet: Option<Condition>,
+    unmet: Option<NodeClassCondition>,
 }
 
-impl Trials {
+impl DryRuns {
     /// What keeps EC2 from launching from a class, as far as a dry run can say. A class is not held
     /// back because AWS is busy.
     pub(crate) async fn of(
         &mut self,
-        (account, templates): (&Account, &Templates),
-        (own, home): (&Cluster, &Home),
-        ready: &Ready,
-    ) -> Option<Condition> {
+        (account, templates): (&AwsClients, &Templates),
+        (own, home): (&Cluster, &ClusterEndpoint),
+        ready: &LaunchableClass,
+    ) -> Option<NodeClassCondition> {
         let requests = requests((own, home), ready);
         let what = fingerprint(requests.first()?, ready);
         let place = (own.name.clone(), ready.class.name.clone());
@@ -69,18 +69,18 @@ impl Trials {
         }
         let mut verdict = rehearse(account, templates, &requests).await;
         // One that we have made ourselves may not be seen everywhere yet.
-        if let Verdict::Refused(Cause::InstanceProfileNotFound, why) = &verdict
-            && !matches!(ready.class.identity, Some(Identity::Profile(_)))
+        if let DryRunResult::Refused(Cause::InstanceProfileNotFound, why) = &verdict
+            && !matches!(ready.class.identity, Some(NodeIdentity::Profile(_)))
         {
-            verdict = Verdict::Open(why.clone());
+            verdict = DryRunResult::Open(why.clone());
         }
         let (span, unmet) = match verdict {
-            Verdict::Passed => (PASSED, None),
-            Verdict::Refused(cause, why) => {
+            DryRunResult::Passed => (PASSED, None),
+            DryRunResult::Refused(cause, why) => {
                 let kind = ConditionKind::ValidationSucceeded;
-                (AGAIN, Some(Condition::unmet(kind, cause, why)))
+                (AGAIN, Some(NodeClassCondition::unmet(kind, cause, why)))
             }
-            Verdict::Open(why) => {
+            DryRunResult::Open(why) => {
                 let (cluster, node_class) = (&own.name, &ready.class.name);
                 tracing::info!(%cluster, %node_class, why, "a dry run does not say");
                 (AGAIN, None)
@@ -99,7 +99,10 @@ impl Trials {
 }
 
 /// What a class is tried with: launches for the first of its pools that can have any.
-pub(crate) fn requests((own, home): (&Cluster, &Home), ready: &Ready) -> Vec<FleetRequest> {
+pub(crate) fn requests(
+    (own, home): (&Cluster, &ClusterEndpoint),
+    ready: &LaunchableClass,
+) -> Vec<FleetRequest> {
     let Ok(supply) = &ready.supply.supply else {
         return Vec::new();
     };
@@ -122,7 +125,7 @@ pub(crate) fn requests((own, home): (&Cluster, &Home), ready: &Ready) -> Vec<Fle
 }
 
 /// What a trial depends on: templates are named by what they say.
-fn fingerprint(request: &FleetRequest, ready: &Ready) -> String {
+fn fingerprint(request: &FleetRequest, ready: &LaunchableClass) -> String {
     let names = request.configs.iter().map(|own| own.template.name());
     let names: Vec<String> = names.collect();
     let subnets: BTreeSet<&String> = ready.resolved.subnets.iter().map(|own| &own.id).collect();
@@ -132,31 +135,41 @@ fn fingerprint(request: &FleetRequest, ready: &Ready) -> String {
 /// Tries launches one after the other until one would be made, or one says nothing of the class:
 /// where AWS is busy it is asked no more, and nothing is held against the class. What the first
 /// says where all are refused.
-async fn rehearse(account: &Account, templates: &Templates, all: &[FleetRequest]) -> Verdict {
+async fn rehearse(
+    account: &AwsClients,
+    templates: &Templates,
+    all: &[FleetRequest],
+) -> DryRunResult {
     let mut first = None;
     for request in all {
         match attempt(account, templates, request).await {
-            refused @ Verdict::Refused(..) => first.get_or_insert(refused),
+            refused @ DryRunResult::Refused(..) => first.get_or_insert(refused),
             other => return other,
         };
     }
-    first.unwrap_or(Verdict::Passed)
+    first.unwrap_or(DryRunResult::Passed)
 }
 
-async fn attempt(account: &Account, templates: &Templates, request: &FleetRequest) -> Verdict {
+async fn attempt(
+    account: &AwsClients,
+    templates: &Templates,
+    request: &FleetRequest,
+) -> DryRunResult {
     let names = request.configs.iter().map(|own| own.template.name());
     let names: Vec<String> = names.collect();
     let tried = match create_fleet::configs(account, templates, request).await {
         Err(fault) => Err(fault),
-        Ok(configs) => match run(account, request, Source::Template).await {
-            Err(fault) if said(&fault) == Verdict::Passed => fleet(account, request, configs).await,
+        Ok(configs) => match run(account, request, DryRunSource::Template).await {
+            Err(fault) if said(&fault) == DryRunResult::Passed => {
+                fleet(account, request, configs).await
+            }
             other => other,
         },
     };
     templates.done(&names).await;
     match tried {
         // Nobody is asked not to answer.
-        Ok(()) => Verdict::Passed,
+        Ok(()) => DryRunResult::Passed,
         Err(fault) => {
             if fault.is(&["InvalidLaunchTemplateName.NotFoundException"]) {
                 // Somebody has removed it: whoever needs it makes it again.
@@ -176,20 +189,20 @@ const ABOUT_NAMES: [&str; 2] = [
 /// Tries a launch with nothing made for it, not even a template: what EC2 says of each call it
 /// takes. The call for a fleet names a template that may not be there.
 pub(crate) async fn untouched(
-    account: &Account,
+    account: &AwsClients,
     request: &FleetRequest,
-) -> [(&'static str, Verdict); 3] {
-    let verdict = |tried: Result<(), Fault>| match tried {
-        Ok(()) => Verdict::Passed,
+) -> [(&'static str, DryRunResult); 3] {
+    let verdict = |tried: Result<(), AwsError>| match tried {
+        Ok(()) => DryRunResult::Passed,
         // Names are looked up for whoever has the right to the call.
-        Err(fault) if fault.is(&ABOUT_NAMES) => Verdict::Passed,
+        Err(fault) if fault.is(&ABOUT_NAMES) => DryRunResult::Passed,
         Err(fault) => said(&fault),
     };
     let template = match request.configs.first() {
         Some(config) => launch_templates::rehearse(account, &config.template).await,
         None => Ok(()),
     };
-    let run = run(account, request, Source::Nothing).await;
+    let run = run(account, request, DryRunSource::Nothing).await;
     let configs = request.configs.iter().map(create_fleet::config).collect();
     let fleet = fleet(account, request, configs).await;
     [
@@ -199,7 +212,7 @@ pub(crate) async fn untouched(
     ]
 }
 
-fn said(fault: &Fault) -> Verdict {
+fn said(fault: &AwsError) -> DryRunResult {
     let operation = format!("ec2:{}", fault.operation);
     let code = fault.code.as_deref().unwrap_or_default();
     dry_run::verdict(&operation, code, &fault.message, fault.status)
@@ -207,7 +220,7 @@ fn said(fault: &Fault) -> Verdict {
 
 /// What an instance is tried to be run from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum DryRunSource {
     /// The template of the request, which is there.
     Template,
     /// What that would say of image, profile and user data: there is no template.
@@ -215,7 +228,11 @@ enum Source {
 }
 
 /// Whether an instance may be run as a request says: image, subnet, groups, profile, tags.
-async fn run(account: &Account, request: &FleetRequest, from: Source) -> Result<(), Fault> {
+async fn run(
+    account: &AwsClients,
+    request: &FleetRequest,
+    from: DryRunSource,
+) -> Result<(), AwsError> {
     let Some((config, own)) = request
         .configs
         .first()
@@ -236,13 +253,13 @@ async fn run(account: &Account, request: &FleetRequest, from: Source) -> Result<
     account.buckets.fleet.turn().await;
     let call = account.ec2.run_instances().dry_run(true);
     let call = match from {
-        Source::Template => {
+        DryRunSource::Template => {
             let template = LaunchTemplateSpecification::builder()
                 .launch_template_name(config.template.name())
                 .version("$Latest");
             call.launch_template(template.build())
         }
-        Source::Nothing => {
+        DryRunSource::Nothing => {
             let profile = config.template.profile.as_ref();
             let profile = profile.map(|name| {
                 let own = IamInstanceProfileSpecification::builder().name(name);
@@ -268,21 +285,21 @@ async fn run(account: &Account, request: &FleetRequest, from: Source) -> Result<
     // An account that is busy is not asked again at once: the trial can wait.
     let call = call.customize().config_override(once());
     let answer = fence::without(call.send()).await;
-    answer.map_err(|error| Fault::new("RunInstances", error))?;
+    answer.map_err(|error| AwsError::new("RunInstances", error))?;
     Ok(())
 }
 
 /// Whether a fleet of one may be asked for.
 async fn fleet(
-    account: &Account,
+    account: &AwsClients,
     request: &FleetRequest,
     configs: Vec<FleetLaunchTemplateConfigRequest>,
-) -> Result<(), Fault> {
+) -> Result<(), AwsError> {
     account.buckets.fleet.turn().await;
     let call = create_fleet::call(account, request, configs).dry_run(true);
     let call = call.customize().config_override(once());
     let answer = fence::without(call.send()).await;
-    answer.map_err(|error| Fault::new("CreateFleet", error))?;
+    answer.map_err(|error| AwsError::new("CreateFleet", error))?;
     Ok(())
 }
 

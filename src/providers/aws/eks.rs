@@ -7,19 +7,19 @@ use aws_smithy_types::base64;
 use futures::FutureExt;
 
 use crate::host::text;
-use crate::kubernetes::client::Issued;
-use crate::kubernetes::token_layer::{Bearer, Token};
+use crate::kubernetes::client::TokenCluster;
+use crate::kubernetes::token_layer::{BearerToken, TokenLayer};
 use crate::model::cluster::{Cluster, Eks};
-use crate::providers::aws::clients::Account;
+use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::cluster_info::describe;
 use crate::providers::aws::eks_token::token;
 
 /// Where the API of a cluster is, and how it is reached. EKS is asked for what is not configured.
 pub(crate) async fn issued(
-    account: Arc<Account>,
+    account: Arc<AwsClients>,
     cluster: &Cluster,
     eks: &Eks,
-) -> Result<Issued, String> {
+) -> Result<TokenCluster, String> {
     let name = eks.name.clone().unwrap_or(cluster.name.to_string());
     let (endpoint, ca) = match (&eks.endpoint, &eks.ca_data) {
         (Some(endpoint), Some(ca)) => (endpoint.clone(), ca.clone()),
@@ -39,18 +39,18 @@ pub(crate) async fn issued(
     };
     let ca = base64::decode(&ca).map_err(|_| "its CA is no base64".to_owned())?;
     let first = issue(&account, &name).await?;
-    let bearer = Bearer::start(&endpoint, first, move || {
+    let bearer = TokenLayer::start(&endpoint, first, move || {
         let (account, name) = (account.clone(), name.clone());
         async move { issue(&account, &name).await }.boxed()
     });
-    Ok(Issued {
+    Ok(TokenCluster {
         endpoint,
         ca,
         bearer,
     })
 }
 
-async fn issue(account: &Account, cluster: &str) -> Result<Token, String> {
+async fn issue(account: &AwsClients, cluster: &str) -> Result<BearerToken, String> {
     let own = token(&account.config, &account.key.region, cluster).await;
     own.map_err(|error| text::chain(&error))
 }

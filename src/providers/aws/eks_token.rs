@@ -15,7 +15,7 @@ use thiserror::Error;
 use tokio::time::timeout;
 
 use crate::host::{clock, text};
-use crate::kubernetes::token_layer::Token;
+use crate::kubernetes::token_layer::BearerToken;
 
 /// How long EKS takes a token, less a minute for clocks that differ.
 const LIFE: SignedDuration = SignedDuration::from_mins(14);
@@ -42,7 +42,7 @@ pub(crate) async fn token(
     config: &SdkConfig,
     region: &str,
     cluster: &str,
-) -> Result<Token, TokenError> {
+) -> Result<BearerToken, TokenError> {
     let provider = config
         .credentials_provider()
         .ok_or(TokenError::NoProvider)?;
@@ -83,7 +83,7 @@ pub(crate) async fn token(
     let url = request.uri().to_string();
     let text = aws_smithy_types::base64::encode(url);
     let text = text.replace('+', "-").replace('/', "_");
-    Ok(Token {
+    Ok(BearerToken {
         text: format!("k8s-aws-v1.{}", text.trim_end_matches('=')),
         until: Some(now.checked_add(LIFE).unwrap_or(now)),
     })

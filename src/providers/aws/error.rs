@@ -9,13 +9,13 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use thiserror::Error;
 
 use crate::ec2::errors;
-use crate::ec2::errors::Failure;
+use crate::ec2::errors::AwsFailure;
 use crate::host::text;
-use crate::outbound::fence::Fenced;
+use crate::outbound::fence::NotLeader;
 
 /// A call that failed.
 #[derive(Clone, Debug, Error)]
-pub(crate) struct Fault {
+pub(crate) struct AwsError {
     /// The operation, such as `CreateFleet`.
     pub(crate) operation: &'static str,
     /// AWS' code; none where AWS did not answer.
@@ -26,7 +26,7 @@ pub(crate) struct Fault {
     pub(crate) message: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for AwsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             operation, message, ..
@@ -38,9 +38,9 @@ impl fmt::Display for Fault {
     }
 }
 
-impl Fault {
+impl AwsError {
     /// It was not sent.
-    pub(crate) fn fenced(operation: &'static str, fenced: Fenced) -> Self {
+    pub(crate) fn fenced(operation: &'static str, fenced: NotLeader) -> Self {
         Self::silent(operation, &fenced.to_string())
     }
 
@@ -82,7 +82,7 @@ impl Fault {
     }
 
     /// What it means for a call of this service, such as `ec2`.
-    pub(crate) fn sorted(&self, service: &str) -> Failure {
+    pub(crate) fn sorted(&self, service: &str) -> AwsFailure {
         let action = format!("{service}:{}", self.operation);
         let code = self.code.as_deref().unwrap_or_default();
         errors::failure(&action, code, &self.message, self.status)

@@ -9,14 +9,14 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::ec2::ami_alias;
-use crate::ec2::errors::Sort;
-use crate::ec2::resolve_node_class::{Listed as Answer, Trouble};
+use crate::ec2::errors::ErrorClass;
+use crate::ec2::resolve_node_class::{ListResult as Answer, ResolveError};
 use crate::host::clock;
 use crate::model::instance::Arch;
 use crate::model::node_class::image::ImageTerm;
 use crate::model::node_class::resolved::{Cause, Image, Variant};
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::network::filter;
 use crate::providers::aws::paginate;
 use crate::providers::aws::paginate::PAGE;
@@ -44,7 +44,7 @@ impl Images {
     /// The images of some terms, for a cluster of this Kubernetes version, such as `1.33`.
     pub(crate) async fn find(
         &mut self,
-        account: &Account,
+        account: &AwsClients,
         terms: &[ImageTerm],
         version: Option<&str>,
     ) -> Answer<Vec<Image>> {
@@ -63,13 +63,13 @@ impl Images {
                     version: of,
                 } => {
                     let Some(version) = version else {
-                        return Err(Trouble {
+                        return Err(ResolveError {
                             cause: Cause::Unavailable,
                             text: "the cluster's Kubernetes version is not known yet".to_owned(),
                         });
                     };
                     let paths = ami_alias::parameters(*family, of, version);
-                    let paths = paths.map_err(|why| Trouble {
+                    let paths = paths.map_err(|why| ResolveError {
                         cause: Cause::UnsupportedAlias,
                         text: why.to_string(),
                     })?;
@@ -90,8 +90,8 @@ impl Images {
     /// that is for `find` to say, where none can be read it is a trouble.
     async fn aliased(
         &mut self,
-        account: &Account,
-        paths: &[ami_alias::Parameter],
+        account: &AwsClients,
+        paths: &[ami_alias::SsmParameter],
     ) -> Answer<Vec<(String, Vec<Variant>)>> {
         let mut ids = Vec::new();
         for own in paths {
@@ -108,10 +108,10 @@ impl Images {
     /// Nor is it where a parameter that is `published` by AWS is gone from one day to the next.
     async fn parameter(
         &mut self,
-        account: &Account,
+        account: &AwsClients,
         name: &str,
         (keep, published): (Duration, bool),
-    ) -> Result<Option<String>, Fault> {
+    ) -> Result<Option<String>, AwsError> {
         let now = clock::monotonic();
         let known = self.parameters.get(name).cloned();
         let last = match known {
@@ -124,7 +124,7 @@ impl Images {
                 .parameter()
                 .and_then(|own| own.value().map(str::to_owned)),
             Err(error) => {
-                let fault = Fault::new("GetParameter", error);
+                let fault = AwsError::new("GetParameter", error);
                 let gone = fault.is(&["ParameterNotFound"]);
                 match last.filter(|_| published || !gone) {
                     Some(image) => {
@@ -144,9 +144,9 @@ impl Images {
 
     async fn by_id(
         &mut self,
-        account: &Account,
+        account: &AwsClients,
         ids: &[(String, Vec<Variant>)],
-    ) -> Result<Vec<Image>, Fault> {
+    ) -> Result<Vec<Image>, AwsError> {
         let now = clock::monotonic();
         self.by_id
             .retain(|_, (at, _)| now.duration_since(*at) < AGAIN);
@@ -174,7 +174,11 @@ impl Images {
         Ok(known.collect())
     }
 
-    async fn search(&mut self, account: &Account, term: &ImageTerm) -> Result<Vec<Image>, Fault> {
+    async fn search(
+        &mut self,
+        account: &AwsClients,
+        term: &ImageTerm,
+    ) -> Result<Vec<Image>, AwsError> {
         let ImageTerm::Search { name, owner, tags } = term else {
             return Ok(Vec::new());
         };
@@ -203,10 +207,10 @@ impl Images {
 }
 
 async fn list(
-    account: &Account,
+    account: &AwsClients,
     owners: Vec<String>,
     mut filters: Vec<Filter>,
-) -> Result<Vec<Image>, Fault> {
+) -> Result<Vec<Image>, AwsError> {
     filters.push(filter("state", "available"));
     let owners = Some(owners).filter(|owners| !owners.is_empty());
     let call = account.ec2.describe_images();
@@ -244,13 +248,13 @@ fn image(own: &Listed, now: Timestamp) -> Option<Image> {
 }
 
 /// What a failed call makes of a node class.
-pub(crate) fn trouble(fault: &Fault, service: &str) -> Trouble {
+pub(crate) fn trouble(fault: &AwsError, service: &str) -> ResolveError {
     let failure = fault.sorted(service);
     let cause = match failure.sort {
-        Sort::Denied => Cause::Denied,
+        ErrorClass::Denied => Cause::Denied,
         _ => Cause::Unavailable,
     };
-    Trouble {
+    ResolveError {
         cause,
         text: failure.text,
     }

@@ -14,16 +14,16 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::ec2::resolve_node_class;
-use crate::ec2::resolve_node_class::{Listed, Trouble};
+use crate::ec2::resolve_node_class::{ListResult, ResolveError};
 use crate::host::clock;
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::cluster::Cluster;
 use crate::model::labels::REGION;
 use crate::model::node_class::resolved::Cause;
-use crate::model::node_class::{Identity, NodeClass};
-use crate::providers::aws::cleanup_scope::Care;
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::error::Fault;
+use crate::model::node_class::{NodeClass, NodeIdentity};
+use crate::providers::aws::cleanup_scope::CleanupScope;
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::images::trouble;
 use crate::providers::aws::network::filter;
 use crate::providers::aws::paginate;
@@ -42,10 +42,10 @@ impl Profiles {
     /// The name of a role's profile, which is there now.
     async fn of_role(
         &mut self,
-        account: &Account,
+        account: &AwsClients,
         cluster: &Cluster,
         role: &str,
-    ) -> Listed<String> {
+    ) -> ListResult<String> {
         let name = name(cluster, role);
         let now = clock::monotonic();
         self.0.retain(|_, at| now.duration_since(*at) < AGAIN);
@@ -57,7 +57,7 @@ impl Profiles {
                 self.0.insert(name.clone(), now);
                 Ok(name)
             }
-            Err(fault) if fault.is(&["NoSuchEntity"]) => Err(Trouble {
+            Err(fault) if fault.is(&["NoSuchEntity"]) => Err(ResolveError {
                 cause: Cause::RoleNotFound,
                 text: format!("there is no IAM role {role:?}: {fault}"),
             }),
@@ -69,15 +69,15 @@ impl Profiles {
     /// is missing by who acts for the cluster.
     pub(crate) async fn of(
         &mut self,
-        account: &Account,
+        account: &AwsClients,
         (own, acts): (&Cluster, bool),
         class: &NodeClass,
-    ) -> Listed<String> {
+    ) -> ListResult<String> {
         match &class.identity {
-            Some(Identity::Profile(name)) => Ok(name.clone()),
-            Some(Identity::Role(role)) if acts => self.of_role(account, own, role).await,
-            Some(Identity::Role(role)) => Ok(name(own, role)),
-            None => Err(Trouble {
+            Some(NodeIdentity::Profile(name)) => Ok(name.clone()),
+            Some(NodeIdentity::Role(role)) if acts => self.of_role(account, own, role).await,
+            Some(NodeIdentity::Role(role)) => Ok(name(own, role)),
+            None => Err(ResolveError {
                 cause: Cause::InstanceProfileNotFound,
                 text: "the node class has neither a role nor an instance profile".to_owned(),
             }),
@@ -87,7 +87,11 @@ impl Profiles {
     /// Removes the profiles that are looked after here of roles that no node class names any more,
     /// once no instance has one. One that was made lately may be another host's, whose
     /// configuration is newer.
-    pub(crate) async fn collect(&mut self, account: &Account, care: &Care) -> Result<usize, Fault> {
+    pub(crate) async fn collect(
+        &mut self,
+        account: &AwsClients,
+        care: &CleanupScope,
+    ) -> Result<usize, AwsError> {
         let clusters = &care.led;
         let mut removed = 0;
         let paths: BTreeSet<String> = clusters
@@ -123,10 +127,10 @@ impl Profiles {
 
     async fn remove(
         &mut self,
-        account: &Account,
+        account: &AwsClients,
         name: &str,
         roles: Vec<String>,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, AwsError> {
         // Whoever loses his profile loses his credentials.
         let pattern = format!("*/{name}");
         let call = account.ec2.describe_instances();
@@ -135,7 +139,7 @@ impl Profiles {
             .max_results(5);
         account.buckets.read.turn().await;
         let used = call.send().await;
-        let used = used.map_err(|error| Fault::new("DescribeInstances", error))?;
+        let used = used.map_err(|error| AwsError::new("DescribeInstances", error))?;
         if used
             .reservations()
             .iter()
@@ -151,27 +155,27 @@ impl Profiles {
                 .role_name(role)
                 .send()
                 .await;
-            gone(call.map_err(|error| Fault::new("RemoveRoleFromInstanceProfile", error)))?;
+            gone(call.map_err(|error| AwsError::new("RemoveRoleFromInstanceProfile", error)))?;
         }
         let call = account.iam.delete_instance_profile();
         let call = call.instance_profile_name(name).send().await;
-        gone(call.map_err(|error| Fault::new("DeleteInstanceProfile", error)))?;
+        gone(call.map_err(|error| AwsError::new("DeleteInstanceProfile", error)))?;
         Ok(true)
     }
 }
 
 /// The name of a role's profile, and whether it is there. Nothing is made.
 pub(crate) async fn look(
-    account: &Account,
+    account: &AwsClients,
     cluster: &Cluster,
     role: &str,
-) -> Result<(String, bool), Fault> {
+) -> Result<(String, bool), AwsError> {
     let name = name(cluster, role);
     let call = account.iam.get_instance_profile();
     match call.instance_profile_name(&name).send().await {
         Ok(_) => Ok((name, true)),
         Err(error) => {
-            let fault = Fault::new("GetInstanceProfile", error);
+            let fault = AwsError::new("GetInstanceProfile", error);
             match fault.is(&["NoSuchEntity"]) {
                 true => Ok((name, false)),
                 false => Err(fault),
@@ -181,7 +185,7 @@ pub(crate) async fn look(
 }
 
 /// What somebody else has removed is as good as removed.
-fn gone<T>(answer: Result<T, Fault>) -> Result<(), Fault> {
+fn gone<T>(answer: Result<T, AwsError>) -> Result<(), AwsError> {
     match answer {
         Err(fault) if !fault.is(&["NoSuchEntity"]) => Err(fault),
         _ => Ok(()),
@@ -233,7 +237,12 @@ fn cluster_in(name: &str) -> Option<&str> {
     Some(cluster)
 }
 
-async fn ensure(account: &Account, cluster: &Cluster, name: &str, role: &str) -> Result<(), Fault> {
+async fn ensure(
+    account: &AwsClients,
+    cluster: &Cluster,
+    name: &str,
+    role: &str,
+) -> Result<(), AwsError> {
     let iam = &account.iam;
     account.buckets.change.turn().await;
     let known = iam
@@ -248,7 +257,7 @@ async fn ensure(account: &Account, cluster: &Cluster, name: &str, role: &str) ->
             roles.iter().map(|own| own.role_name().to_owned()).collect()
         }
         Err(error) => {
-            let fault = Fault::new("GetInstanceProfile", error);
+            let fault = AwsError::new("GetInstanceProfile", error);
             if !fault.is(&["NoSuchEntity"]) {
                 return Err(fault);
             }
@@ -266,7 +275,7 @@ async fn ensure(account: &Account, cluster: &Cluster, name: &str, role: &str) ->
             .role_name(other)
             .send()
             .await;
-        call.map_err(|error| Fault::new("RemoveRoleFromInstanceProfile", error))?;
+        call.map_err(|error| AwsError::new("RemoveRoleFromInstanceProfile", error))?;
     }
     let call = iam.add_role_to_instance_profile();
     let call = call
@@ -274,11 +283,11 @@ async fn ensure(account: &Account, cluster: &Cluster, name: &str, role: &str) ->
         .role_name(role)
         .send()
         .await;
-    call.map_err(|error| Fault::new("AddRoleToInstanceProfile", error))?;
+    call.map_err(|error| AwsError::new("AddRoleToInstanceProfile", error))?;
     Ok(())
 }
 
-async fn create(account: &Account, cluster: &Cluster, name: &str) -> Result<(), Fault> {
+async fn create(account: &AwsClients, cluster: &Cluster, name: &str) -> Result<(), AwsError> {
     let owned = format!("kubernetes.io/cluster/{}", cluster.name);
     let tags = [
         (TAG_INSTALLATION, cluster.installation.as_str()),
@@ -297,7 +306,7 @@ async fn create(account: &Account, cluster: &Cluster, name: &str) -> Result<(), 
     match call.send().await {
         Ok(_) => Ok(()),
         Err(error) => {
-            let fault = Fault::new("CreateInstanceProfile", error);
+            let fault = AwsError::new("CreateInstanceProfile", error);
             // Another host was faster.
             if fault.is(&["EntityAlreadyExists", "EntityAlreadyExistsException"]) {
                 return Ok(());

@@ -5,17 +5,17 @@
 
 use aws_sdk_ec2::types::{Filter, InstanceStatus, InstanceStatusSummary, StatusType};
 
-use crate::ec2::instance_status::{Check, EVENT_CODES, Scheduled, StatusRow};
+use crate::ec2::instance_status::{EVENT_CODES, Scheduled, StatusCheckDetail, StatusRow};
 use crate::model::id::InstanceId;
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::network::{filter, time};
 use crate::providers::aws::paginate;
 use crate::providers::aws::paginate::PAGE;
 
 /// Everything that something is wrong with, in the whole account and region: what is well is not
 /// told.
-pub(crate) async fn ailing(account: &Account) -> Result<Vec<StatusRow>, Fault> {
+pub(crate) async fn ailing(account: &AwsClients) -> Result<Vec<StatusRow>, AwsError> {
     let codes = EVENT_CODES.map(str::to_owned).to_vec();
     let scheduled = Filter::builder().name("event.code").set_values(Some(codes));
     let mut all = Vec::new();
@@ -50,9 +50,9 @@ fn row(own: &InstanceStatus) -> Option<StatusRow> {
     })
 }
 
-fn checks(summary: Option<&InstanceStatusSummary>) -> Vec<Check> {
+fn checks(summary: Option<&InstanceStatusSummary>) -> Vec<StatusCheckDetail> {
     let details = summary.map(|own| own.details()).unwrap_or_default();
-    let check = |own: &aws_sdk_ec2::types::InstanceStatusDetails| Check {
+    let check = |own: &aws_sdk_ec2::types::InstanceStatusDetails| StatusCheckDetail {
         failed: own.status() == Some(&StatusType::Failed),
         since: own.impaired_since().and_then(time),
     };

@@ -7,11 +7,11 @@ use aws_sdk_ec2::types::{
     SupportedAdditionalProcessorFeature, UsageClassType,
 };
 
-use crate::catalog::instance_type_info::{Accelerator, Card, Gpu, Neuron, Shape};
+use crate::catalog::instance_type_info::{Accelerator, Gpu, InstanceTypeSpec, NetworkCard, Neuron};
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::Arch;
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::network::filter;
 use crate::providers::aws::paginate;
 use crate::providers::aws::paginate::PAGE;
@@ -20,7 +20,7 @@ use crate::providers::aws::paginate::PAGE;
 const TYPES: i32 = 100;
 
 /// All types that a node can be made of.
-pub(crate) async fn shapes(account: &Account) -> Result<Vec<Shape>, Fault> {
+pub(crate) async fn shapes(account: &AwsClients) -> Result<Vec<InstanceTypeSpec>, AwsError> {
     let architectures = Filter::builder()
         .name("processor-info.supported-architecture")
         .values("x86_64")
@@ -43,7 +43,7 @@ pub(crate) async fn shapes(account: &Account) -> Result<Vec<Shape>, Fault> {
 }
 
 /// In which zones each type sells.
-pub(crate) async fn sold(account: &Account) -> Result<Vec<(TypeName, Zone)>, Fault> {
+pub(crate) async fn sold(account: &AwsClients) -> Result<Vec<(TypeName, Zone)>, AwsError> {
     let pages = account
         .ec2
         .describe_instance_type_offerings()
@@ -64,13 +64,13 @@ pub(crate) async fn sold(account: &Account) -> Result<Vec<(TypeName, Zone)>, Fau
 }
 
 /// A type as ours; none where EC2 leaves out what every type has, or it is for no node.
-fn shape(own: &InstanceTypeInfo) -> Option<Shape> {
+fn shape(own: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
     let name = own.instance_type().map(InstanceType::as_str)?;
     let processor = own.processor_info()?;
     let arch = processor.supported_architectures().iter().find_map(arch)?;
     let vcpu = count(own.v_cpu_info()?.default_v_cpus())?;
     let memory_mib = u32::try_from(own.memory_info()?.size_in_mib()?).ok()?;
-    let mut shape = Shape::new(name, arch, vcpu, memory_mib);
+    let mut shape = InstanceTypeSpec::new(name, arch, vcpu, memory_mib);
     let usage = own.supported_usage_classes();
     shape.on_demand = usage.contains(&UsageClassType::OnDemand);
     shape.spot = usage.contains(&UsageClassType::Spot);
@@ -112,13 +112,13 @@ fn shape(own: &InstanceTypeInfo) -> Option<Shape> {
     Some(shape)
 }
 
-fn take_network(shape: &mut Shape, network: &NetworkInfo) {
+fn take_network(shape: &mut InstanceTypeSpec, network: &NetworkInfo) {
     let cards = network.network_cards().iter().filter_map(|card| {
         let index = count(card.network_card_index())?;
         let enis = count(card.maximum_network_interfaces())?;
-        Some(Card { index, enis })
+        Some(NetworkCard { index, enis })
     });
-    let cards: Vec<Card> = cards.collect();
+    let cards: Vec<NetworkCard> = cards.collect();
     let default = count(network.default_network_card_index()).unwrap_or(0);
     shape.set_cards(default, cards);
     shape.ips_per_eni = count(network.ipv4_addresses_per_interface()).unwrap_or(0);
@@ -130,7 +130,7 @@ fn take_network(shape: &mut Shape, network: &NetworkInfo) {
     shape.encryption_in_transit = network.encryption_in_transit_supported();
 }
 
-fn take_accelerators(shape: &mut Shape, own: &InstanceTypeInfo) {
+fn take_accelerators(shape: &mut InstanceTypeSpec, own: &InstanceTypeInfo) {
     let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
     let gpus = own.gpu_info().map(|own| own.gpus()).unwrap_or_default();
     shape.gpus = gpus

@@ -14,10 +14,10 @@ use crate::ec2::purchase_option::Bought;
 use crate::host::clock;
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClusterName, InstanceId, ReservationId};
-use crate::model::instance::{Instance, InstanceFacts, InstanceState, NodeToCome};
+use crate::model::instance::{ExpectedNode, Instance, InstanceFacts, InstanceState};
 use crate::model::labels::Labels;
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::launch_templates::tags;
 use crate::providers::aws::network::{filter, labels, time};
 use crate::providers::aws::paginate;
@@ -44,10 +44,10 @@ const NAME_WAITS: [Duration; 6] = [
 
 /// Listings of an installation's instances, shared by its clusters.
 #[derive(Debug, Default)]
-pub(crate) struct Lister(Mutex<BTreeMap<String, Shared>>);
+pub(crate) struct Lister(Mutex<BTreeMap<String, SharedListing>>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedListing {
     began: Instant,
     all: Vec<Instance>,
     /// Clusters that have had it, or have changed something since.
@@ -60,13 +60,14 @@ impl Lister {
     /// The instances of a cluster. No listing is given to a cluster twice: two that agree are two.
     pub(crate) async fn list(
         &self,
-        account: &Account,
+        account: &AwsClients,
         installation: &str,
         cluster: &ClusterName,
-    ) -> Result<Vec<Instance>, Fault> {
+    ) -> Result<Vec<Instance>, AwsError> {
         // Whoever asks meanwhile waits, and has the same.
         let mut known = self.0.lock().await;
-        let usable = |own: &Shared, age: Duration| age <= SHARED && !own.spent.contains(cluster);
+        let usable =
+            |own: &SharedListing, age: Duration| age <= SHARED && !own.spent.contains(cluster);
         let own = listing(&mut known, account, installation, usable).await?;
         own.spent.insert(cluster.clone());
         let is_own = |it: &&Instance| {
@@ -80,12 +81,12 @@ impl Lister {
     /// old may not show one that has just been launched: it is asked for anew then.
     pub(crate) async fn find(
         &self,
-        account: &Account,
+        account: &AwsClients,
         installation: &str,
         instance: &InstanceId,
-    ) -> Result<Option<Instance>, Fault> {
+    ) -> Result<Option<Instance>, AwsError> {
         let mut known = self.0.lock().await;
-        let usable = |own: &Shared, age: Duration| {
+        let usable = |own: &SharedListing, age: Duration| {
             let shows = own.all.iter().any(|it| it.id == *instance);
             shows || (!own.old && age <= FRESH)
         };
@@ -97,10 +98,10 @@ impl Lister {
     /// listings alone, and may not show the instance for a while.
     pub(crate) async fn node_of(
         &self,
-        account: &Account,
+        account: &AwsClients,
         (installation, cluster): (&str, &ClusterName),
         instance: &InstanceId,
-    ) -> Option<Box<NodeToCome>> {
+    ) -> Option<Box<ExpectedNode>> {
         for wait in NAME_WAITS {
             sleep(wait).await;
             // What was listed before does not count.
@@ -124,16 +125,16 @@ impl Lister {
 
 /// The listing of an installation that is known, if it is usable at its age; else a new one.
 async fn listing<'k>(
-    known: &'k mut BTreeMap<String, Shared>,
-    account: &Account,
+    known: &'k mut BTreeMap<String, SharedListing>,
+    account: &AwsClients,
     installation: &str,
-    usable: impl Fn(&Shared, Duration) -> bool,
-) -> Result<&'k mut Shared, Fault> {
+    usable: impl Fn(&SharedListing, Duration) -> bool,
+) -> Result<&'k mut SharedListing, AwsError> {
     let now = clock::monotonic();
     let last = known.remove(installation);
     let own = match last.filter(|own| usable(own, now.duration_since(own.began))) {
         Some(own) => own,
-        None => Shared {
+        None => SharedListing {
             began: now,
             all: list(account, installation).await?,
             spent: BTreeSet::new(),
@@ -145,9 +146,9 @@ async fn listing<'k>(
 
 /// One instance, whosever it is; none where there is none.
 pub(crate) async fn describe(
-    account: &Account,
+    account: &AwsClients,
     instance: &InstanceId,
-) -> Result<Option<Instance>, Fault> {
+) -> Result<Option<Instance>, AwsError> {
     account.buckets.read.turn().await;
     // By a filter, since an id that is none is an error, and no answer to the question.
     let answer = account
@@ -156,12 +157,12 @@ pub(crate) async fn describe(
         .filters(filter("instance-id", instance.as_str()))
         .send()
         .await
-        .map_err(|error| Fault::new("DescribeInstances", error))?;
+        .map_err(|error| AwsError::new("DescribeInstances", error))?;
     let mut all = answer.reservations().iter().flat_map(|it| it.instances());
     Ok(all.find_map(self::instance))
 }
 
-async fn list(account: &Account, installation: &str) -> Result<Vec<Instance>, Fault> {
+async fn list(account: &AwsClients, installation: &str) -> Result<Vec<Instance>, AwsError> {
     let pages = account
         .ec2
         .describe_instances()
@@ -193,7 +194,7 @@ fn instance(own: &Listed) -> Option<Instance> {
     let id = InstanceId::from(own.instance_id()?);
     // By its address or by its id, as its subnet demands; and so its kubelet calls its node.
     let name = own.private_dns_name().filter(|name| !name.is_empty());
-    let node = name.map(|name| NodeToCome::of_ec2(name, &zone.into(), &id));
+    let node = name.map(|name| ExpectedNode::of_ec2(name, &zone.into(), &id));
     Some(Instance {
         id,
         offering: purchase_option::offering(own.instance_type()?.as_str(), zone, bought),
@@ -244,24 +245,24 @@ pub(crate) fn state(name: &InstanceStateName) -> Option<InstanceState> {
 
 /// Puts tags on instances.
 pub(crate) async fn tag(
-    account: &Account,
+    account: &AwsClients,
     instances: &[InstanceId],
     wanted: &Labels,
-) -> Result<(), Fault> {
+) -> Result<(), AwsError> {
     account.buckets.change.turn().await;
     let ids = instances.iter().map(|own| own.as_str().to_owned());
     let call = account.ec2.create_tags();
     let call = call.set_resources(Some(ids.collect()));
     let answer = call.set_tags(Some(tags(wanted))).send().await;
-    answer.map_err(|error| Fault::new("CreateTags", error))?;
+    answer.map_err(|error| AwsError::new("CreateTags", error))?;
     Ok(())
 }
 
 /// Ends instances, and says in which state each is then, as far as EC2 says so.
 pub(crate) async fn terminate(
-    account: &Account,
+    account: &AwsClients,
     instances: &[InstanceId],
-) -> Result<BTreeMap<InstanceId, InstanceState>, Fault> {
+) -> Result<BTreeMap<InstanceId, InstanceState>, AwsError> {
     account.buckets.terminate.turn().await;
     let ids = instances.iter().map(InstanceId::to_string).collect();
     let call = account
@@ -269,7 +270,7 @@ pub(crate) async fn terminate(
         .terminate_instances()
         .set_instance_ids(Some(ids));
     let answer = call.send().await;
-    let answer = answer.map_err(|error| Fault::new("TerminateInstances", error))?;
+    let answer = answer.map_err(|error| AwsError::new("TerminateInstances", error))?;
     let own = answer.terminating_instances().iter().filter_map(|it| {
         let id = InstanceId::from(it.instance_id()?);
         Some((id, state(it.current_state()?.name()?)?))

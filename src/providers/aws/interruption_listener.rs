@@ -16,15 +16,15 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::ec2::interruption_message;
-use crate::ec2::interruption_message::{Message, Notice};
+use crate::ec2::interruption_message::{InterruptionMessage, Message};
 use crate::engine::event::Event;
 use crate::host::clock;
 use crate::model::claim::TAG_CLUSTER;
 use crate::model::id::{ClusterName, InstanceId};
 use crate::outbound::fence;
 use crate::outbound::fence::Fence;
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::instances::Lister;
 use crate::providers::aws::sqs;
 use crate::telemetry::metric_definitions::NOTICES;
@@ -48,11 +48,11 @@ const TOLD: Duration = Duration::from_hours(1);
 pub(crate) type Engines = Arc<Mutex<BTreeMap<ClusterName, (mpsc::Sender<Event>, Fence)>>>;
 
 /// A message that was taken in, with the fences of whoever took it.
-type Taken = (Received, Vec<Fence>);
+type TakenMessage = (Received, Vec<Fence>);
 
 /// Where a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum MessageFate {
     /// It has been taken in, or is nobody's.
     Delete,
     /// It is another host's.
@@ -63,19 +63,19 @@ enum Fate {
 
 /// Reads one queue.
 pub(crate) struct Listener {
-    pub(crate) account: Arc<Account>,
+    pub(crate) account: Arc<AwsClients>,
     pub(crate) lister: Arc<Lister>,
     pub(crate) engines: Engines,
     pub(crate) installation: String,
     pub(crate) queue: String,
     told: Option<Instant>,
     /// What was taken in and is about to be deleted; who ends before leaves it to the next.
-    ending: JoinSet<Result<(), Fault>>,
+    ending: JoinSet<Result<(), AwsError>>,
 }
 
 impl Listener {
     pub(crate) fn new(
-        account: Arc<Account>,
+        account: Arc<AwsClients>,
         lister: Arc<Lister>,
         engines: Engines,
         (installation, queue): (String, String),
@@ -115,7 +115,7 @@ impl Listener {
     }
 
     /// Takes one batch of messages in. Returns whether any was given back.
-    async fn look(&mut self, url: &mut Option<String>) -> Result<bool, Fault> {
+    async fn look(&mut self, url: &mut Option<String>) -> Result<bool, AwsError> {
         let at = match url {
             Some(at) => at.clone(),
             None => sqs::url(&self.account, &self.queue).await?,
@@ -132,16 +132,16 @@ impl Listener {
         for message in messages {
             let mut fences = Vec::new();
             let fate = match self.take(&message, &mut fences).await {
-                Fate::Delete if fences.is_empty() => self.of_nobody(&mut fences),
+                MessageFate::Delete if fences.is_empty() => self.of_nobody(&mut fences),
                 fate => fate,
             };
             match fate {
-                Fate::Delete => done.push((message, fences)),
-                Fate::GiveBack => {
+                MessageFate::Delete => done.push((message, fences)),
+                MessageFate::GiveBack => {
                     sqs::give_back(&self.account, &at, &message).await?;
                     given_back = true;
                 }
-                Fate::Leave => {}
+                MessageFate::Leave => {}
             }
         }
         if self.ending.len() >= ENDING_MAX {
@@ -155,7 +155,7 @@ impl Listener {
         Ok(given_back)
     }
 
-    async fn take(&mut self, message: &Received, fences: &mut Vec<Fence>) -> Fate {
+    async fn take(&mut self, message: &Received, fences: &mut Vec<Fence>) -> MessageFate {
         let kind = |kind: &'static str| {
             counter!("karpenter_interruption_received_messages_total", "message_type" => kind)
                 .increment(1);
@@ -163,7 +163,7 @@ impl Listener {
         match interruption_message::read(message.body().unwrap_or_default(), clock::now()) {
             Ok(Message::NoOp) => {
                 kind("no_op");
-                Fate::Delete
+                MessageFate::Delete
             }
             Ok(Message::Notice(notice)) => {
                 kind(notice.what.as_str());
@@ -180,23 +180,23 @@ impl Listener {
                     let queue = &self.queue;
                     tracing::warn!(queue, %why, "a message that cannot be read is deleted");
                 }
-                Fate::Delete
+                MessageFate::Delete
             }
         }
     }
 
     /// Tells the engines of all instances of a notice. What any of them does not take is not lost
     /// to the others: to be told twice harms nobody.
-    async fn deliver(&self, notice: &Notice, fences: &mut Vec<Fence>) -> Fate {
-        let mut fate = Fate::Delete;
+    async fn deliver(&self, notice: &InterruptionMessage, fences: &mut Vec<Fence>) -> MessageFate {
+        let mut fate = MessageFate::Delete;
         for instance in &notice.instances {
             let own = match self.cluster_of(instance).await {
                 Ok(None) => continue,
                 Ok(Some(cluster)) => self.tell(&cluster, instance, notice, fences).await,
                 // Whose it is nobody knows: somebody may, later.
-                Err(_) => Fate::Leave,
+                Err(_) => MessageFate::Leave,
             };
-            if own != Fate::Delete {
+            if own != MessageFate::Delete {
                 fate = own;
             }
         }
@@ -207,9 +207,9 @@ impl Listener {
         &self,
         cluster: &ClusterName,
         instance: &InstanceId,
-        notice: &Notice,
+        notice: &InterruptionMessage,
         fences: &mut Vec<Fence>,
-    ) -> Fate {
+    ) -> MessageFate {
         let engine = self
             .engines
             .lock()
@@ -221,26 +221,30 @@ impl Listener {
         fences.push(fence);
         let event = Event::Interrupted(instance.clone(), notice.what, notice.at);
         match timeout(TAKE, engine.send(event)).await {
-            Ok(Ok(())) => Fate::Delete,
+            Ok(Ok(())) => MessageFate::Delete,
             // Its engine has ended: another host's may be there.
             Ok(Err(_)) => self.not_ours(),
-            Err(_) => Fate::Leave,
+            Err(_) => MessageFate::Leave,
         }
     }
 
     /// Decides about a message for a cluster that this host does not lead. A host that was stopped
     /// until one of its Leases ran out may change nothing any more, and the queue neither.
-    fn not_ours(&self) -> Fate {
+    fn not_ours(&self) -> MessageFate {
         let in_time = self.engines.lock().is_ok_and(|own| {
             !own.is_empty() && !own.values().any(|(_, fence)| fence.has_run_out())
         });
-        if in_time { Fate::GiveBack } else { Fate::Leave }
+        if in_time {
+            MessageFate::GiveBack
+        } else {
+            MessageFate::Leave
+        }
     }
 
     /// Decides about a message that concerns no cluster of this host. The host deletes it in the
     /// term of a cluster that it leads. A host that leads no cluster deletes nothing, since a
     /// Karpenter that is at work may read the same queue.
-    fn of_nobody(&self, fences: &mut Vec<Fence>) -> Fate {
+    fn of_nobody(&self, fences: &mut Vec<Fence>) -> MessageFate {
         let led = |own: &BTreeMap<_, (_, Fence)>| {
             let mut all = own.values().map(|(_, fence)| fence);
             all.find(|own| own.is_open()).cloned()
@@ -248,14 +252,14 @@ impl Listener {
         match self.engines.lock().ok().and_then(|own| led(&own)) {
             Some(fence) => {
                 fences.push(fence);
-                Fate::Delete
+                MessageFate::Delete
             }
             None => self.not_ours(),
         }
     }
 
     /// The cluster of an instance; none where it is not of our installation.
-    async fn cluster_of(&self, instance: &InstanceId) -> Result<Option<ClusterName>, Fault> {
+    async fn cluster_of(&self, instance: &InstanceId) -> Result<Option<ClusterName>, AwsError> {
         let known = self
             .lister
             .find(&self.account, &self.installation, instance)
@@ -269,10 +273,10 @@ impl Listener {
 /// again, and harms nobody; so does what a host has taken in that was stopped before it could act,
 /// and leads no more.
 async fn delete(
-    account: Arc<Account>,
+    account: Arc<AwsClients>,
     at: String,
-    (done, due): (Vec<Taken>, Instant),
-) -> Result<(), Fault> {
+    (done, due): (Vec<TakenMessage>, Instant),
+) -> Result<(), AwsError> {
     sleep_until(due).await;
     for (message, fences) in done {
         match fence::within(fences, sqs::delete(&account, &at, &message)).await {

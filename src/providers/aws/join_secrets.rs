@@ -15,12 +15,12 @@ use kube::{Api, Client};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-use crate::engine::command::{Answer, FailureKind};
+use crate::engine::command::{CommandResult, FailureKind};
 use crate::host::{clock, files, text};
 use crate::kubernetes::commands;
 use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::error::AwsError;
 
 /// How long a secret is used that was read: whoever changes it waits no longer.
 const READ: Duration = Duration::from_mins(5);
@@ -35,9 +35,9 @@ const GROUPS: &str = "system:bootstrappers:kubeadm:default-node-token";
 
 /// Text that is shown nowhere.
 #[derive(Clone)]
-pub(crate) struct Hidden(pub(crate) String);
+pub(crate) struct JoinSecret(pub(crate) String);
 
-impl fmt::Debug for Hidden {
+impl fmt::Debug for JoinSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hidden")
     }
@@ -45,17 +45,17 @@ impl fmt::Debug for Hidden {
 
 /// The secrets of one cluster.
 #[derive(Debug, Default)]
-pub(crate) struct Secrets(Mutex<BTreeMap<String, (Instant, Hidden)>>);
+pub(crate) struct JoinSecrets(Mutex<BTreeMap<String, (Instant, JoinSecret)>>);
 
 /// Why there is no secret.
 #[derive(Debug)]
-pub(crate) struct Lack {
+pub(crate) struct SecretError {
     kind: FailureKind,
     /// In words, without the secret.
     pub(crate) why: String,
 }
 
-impl Lack {
+impl SecretError {
     fn new(kind: FailureKind, why: String) -> Self {
         Self { kind, why }
     }
@@ -66,13 +66,13 @@ impl Lack {
 
     /// The answer to a launch, of which nothing has been asked of EC2. What trying again does not
     /// mend is told; the launch is decided anew either way.
-    pub(crate) fn answer(self) -> Answer {
+    pub(crate) fn answer(self) -> CommandResult {
         let kind = match self.kind {
             FailureKind::Denied => FailureKind::Denied,
             FailureKind::Invalid | FailureKind::Gone => FailureKind::Invalid,
             _ => FailureKind::Conflict,
         };
-        Answer::Failed {
+        CommandResult::Failed {
             kind,
             text: self.why,
         }
@@ -90,14 +90,14 @@ fn source(bootstrap: &Bootstrap) -> Option<&SecretSource> {
     }
 }
 
-impl Secrets {
+impl JoinSecrets {
     /// The secret of a bootstrap; none where it needs none.
     pub(crate) async fn of(
         &self,
         bootstrap: &Bootstrap,
-        account: &Account,
+        account: &AwsClients,
         client: &Client,
-    ) -> Result<Option<Hidden>, Lack> {
+    ) -> Result<Option<JoinSecret>, SecretError> {
         let Some(source) = source(bootstrap) else {
             return Ok(None);
         };
@@ -115,37 +115,37 @@ impl Secrets {
         }
         let secret = match source {
             SecretSource::File(path) => {
-                files::read_text(path).map_err(|error| Lack::invalid(text::chain(&error)))?
+                files::read_text(path).map_err(|error| SecretError::invalid(text::chain(&error)))?
             }
             SecretSource::SsmParameter(name) => parameter(account, name).await?,
             SecretSource::Minted => mint(client).await?,
         };
-        let secret = Hidden(secret.trim_end_matches('\n').to_owned());
+        let secret = JoinSecret(secret.trim_end_matches('\n').to_owned());
         known.insert(key, (now, secret.clone()));
         Ok(Some(secret))
     }
 }
 
-async fn parameter(account: &Account, name: &str) -> Result<String, Lack> {
+async fn parameter(account: &AwsClients, name: &str) -> Result<String, SecretError> {
     account.buckets.read.turn().await;
     let call = account.ssm.get_parameter().name(name).with_decryption(true);
     let answer = call.send().await;
     let answer = answer.map_err(|error| {
-        let failure = Fault::new("GetParameter", error).sorted("ssm");
-        Lack::new(failure.kind(), failure.text)
+        let failure = AwsError::new("GetParameter", error).sorted("ssm");
+        SecretError::new(failure.kind(), failure.text)
     })?;
     let value = answer.parameter().and_then(|own| own.value());
     value
         .map(str::to_owned)
-        .ok_or_else(|| Lack::invalid(format!("the SSM parameter {name:?} is empty")))
+        .ok_or_else(|| SecretError::invalid(format!("the SSM parameter {name:?} is empty")))
 }
 
 /// Makes a bootstrap token. The cluster removes it when its time is over.
-async fn mint(client: &Client) -> Result<String, Lack> {
-    let [id, secret] = [letters(6), letters(16)].map(|own| own.map_err(Lack::invalid));
+async fn mint(client: &Client) -> Result<String, SecretError> {
+    let [id, secret] = [letters(6), letters(16)].map(|own| own.map_err(SecretError::invalid));
     let (id, secret) = (id?, secret?);
     let ends = clock::now().checked_add(LIFE);
-    let ends = ends.map_err(|_| Lack::invalid("the clock is at its end".to_owned()))?;
+    let ends = ends.map_err(|_| SecretError::invalid("the clock is at its end".to_owned()))?;
     // Kubernetes reads whole seconds.
     let ends = jiff::Timestamp::from_second(ends.as_second()).unwrap_or(ends);
     let data = [
@@ -179,11 +179,11 @@ async fn mint(client: &Client) -> Result<String, Lack> {
                 _ => text::chain(&error),
             };
             let why = format!("make a bootstrap token: {why}");
-            Err(Lack::new(commands::kind_of(&error), why))
+            Err(SecretError::new(commands::kind_of(&error), why))
         }
         Err(_) => {
             let why = "make a bootstrap token: no answer".to_owned();
-            Err(Lack::new(FailureKind::Unknown, why))
+            Err(SecretError::new(FailureKind::Unknown, why))
         }
     }
 }

@@ -23,16 +23,16 @@ use aws_smithy_types::base64;
 use tokio::sync::Mutex;
 
 use crate::ec2::launch_template::{
-    Device, Interface, Metadata, Placement, Template, cluster_in, spelt,
+    Device, Interface, LaunchTemplate, Metadata, Placement, cluster_in, spelt,
 };
-use crate::ec2::launch_template_cache::Shelf;
+use crate::ec2::launch_template_cache::LaunchTemplateCache;
 use crate::host::clock;
 use crate::model::claim::TAG_INSTALLATION;
 use crate::model::labels::Labels;
 use crate::outbound::fence;
-use crate::providers::aws::cleanup_scope::Care;
-use crate::providers::aws::clients::{Account, once};
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::cleanup_scope::CleanupScope;
+use crate::providers::aws::clients::{AwsClients, once};
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::network::filter;
 use crate::providers::aws::paginate;
 
@@ -41,12 +41,12 @@ const PAGE: i32 = 200;
 
 /// The templates that are known to be there, and who needs them.
 #[derive(Debug, Default)]
-pub(crate) struct Templates(Mutex<Shelf>);
+pub(crate) struct Templates(Mutex<LaunchTemplateCache>);
 
 impl Templates {
     /// Those of a shelf.
     #[cfg(test)]
-    pub(crate) fn of(shelf: Shelf) -> Self {
+    pub(crate) fn of(shelf: LaunchTemplateCache) -> Self {
         Self(Mutex::new(shelf))
     }
 
@@ -54,9 +54,9 @@ impl Templates {
     /// for [`done`](Self::done).
     pub(crate) async fn ensure(
         &self,
-        account: &Account,
-        template: &Template,
-    ) -> Result<String, Fault> {
+        account: &AwsClients,
+        template: &LaunchTemplate,
+    ) -> Result<String, AwsError> {
         let name = template.name();
         // Launches that need the same one wait for each other: it is made once.
         let mut shelf = self.0.lock().await;
@@ -89,10 +89,10 @@ impl Templates {
     /// how many.
     pub(crate) async fn collect(
         &self,
-        account: &Account,
+        account: &AwsClients,
         installation: &str,
-        care: &Care,
-    ) -> Result<usize, Fault> {
+        care: &CleanupScope,
+    ) -> Result<usize, AwsError> {
         let pages = account
             .ec2
             .describe_launch_templates()
@@ -127,7 +127,7 @@ impl Templates {
             account.buckets.change.turn().await;
             let call = account.ec2.delete_launch_template();
             if let Err(error) = call.launch_template_name(name).send().await {
-                let fault = Fault::new("DeleteLaunchTemplate", error);
+                let fault = AwsError::new("DeleteLaunchTemplate", error);
                 if !fault.is(&[
                     "InvalidLaunchTemplateName.NotFoundException",
                     "InvalidLaunchTemplateId.NotFound",
@@ -140,7 +140,11 @@ impl Templates {
     }
 }
 
-fn call(account: &Account, name: &str, template: &Template) -> CreateLaunchTemplateFluentBuilder {
+fn call(
+    account: &AwsClients,
+    name: &str,
+    template: &LaunchTemplate,
+) -> CreateLaunchTemplateFluentBuilder {
     account
         .ec2
         .create_launch_template()
@@ -150,21 +154,28 @@ fn call(account: &Account, name: &str, template: &Template) -> CreateLaunchTempl
 }
 
 /// Whether a template might be made; it is not, and nobody is asked not to answer.
-pub(crate) async fn rehearse(account: &Account, template: &Template) -> Result<(), Fault> {
+pub(crate) async fn rehearse(
+    account: &AwsClients,
+    template: &LaunchTemplate,
+) -> Result<(), AwsError> {
     account.buckets.change.turn().await;
     let call = call(account, &template.name(), template).dry_run(true);
     let call = call.customize().config_override(once());
     let answer = fence::without(call.send()).await;
-    answer.map_err(|error| Fault::new("CreateLaunchTemplate", error))?;
+    answer.map_err(|error| AwsError::new("CreateLaunchTemplate", error))?;
     Ok(())
 }
 
-async fn create(account: &Account, name: &str, template: &Template) -> Result<(), Fault> {
+async fn create(
+    account: &AwsClients,
+    name: &str,
+    template: &LaunchTemplate,
+) -> Result<(), AwsError> {
     account.buckets.change.turn().await;
     match call(account, name, template).send().await {
         Ok(_) => Ok(()),
         Err(error) => {
-            let fault = Fault::new("CreateLaunchTemplate", error);
+            let fault = AwsError::new("CreateLaunchTemplate", error);
             // Named by content: whoever made it made the same.
             if fault.is(&["InvalidLaunchTemplateName.AlreadyExistsException"]) {
                 return Ok(());
@@ -188,7 +199,7 @@ pub(crate) fn specification(kind: ResourceType, labels: &Labels) -> TagSpecifica
         .build()
 }
 
-fn data(template: &Template) -> RequestLaunchTemplateData {
+fn data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
     let mut kinds = vec![ResourceType::NetworkInterface];
     if template.spot {
         kinds.push(ResourceType::SpotInstancesRequest);

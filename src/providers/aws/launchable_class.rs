@@ -1,34 +1,37 @@
 //! A node class as it can be launched from, and whether user data can be made of it.
 //! It must not know who launches.
 
-use crate::bootstrap::{self, Home, Seed};
-use crate::catalog::node_class::ClassSupply;
-use crate::ec2::create_fleet::{FleetRequest, Order};
-use crate::ec2::launch_template::{Site, UserData};
+use crate::bootstrap;
+use crate::bootstrap::{ClusterEndpoint, LaunchContext};
+use crate::catalog::node_class::NodeClassSupply;
+use crate::ec2::create_fleet::{FleetRequest, FleetRequestInput};
+use crate::ec2::launch_template::{RenderedUserData, TemplateTarget};
 use crate::ec2::subnet_capacity::Subnets;
-use crate::engine::command::{Answer, FailureKind, Launch};
+use crate::engine::command::{CommandResult, FailureKind, Launch};
 use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
 use crate::model::node_class::NodeClass;
-use crate::model::node_class::resolved::{Cause, Condition, ConditionKind, Image, Resolved};
+use crate::model::node_class::resolved::{
+    Cause, ConditionKind, Image, NodeClassCondition, ResolvedNodeClass,
+};
 
 /// Stands in for a secret where user data is only tried: about as long as a token.
 pub(crate) const STAND_IN: &str = "a stand-in of about the length of a token";
 
 /// How a cluster's nodes are launched from one of its node classes.
-pub(crate) struct Ready {
+pub(crate) struct LaunchableClass {
     pub(crate) class: NodeClass,
     /// Its hash, as claims carry it.
     pub(crate) hash: String,
-    pub(crate) resolved: Resolved,
-    pub(crate) supply: ClassSupply,
+    pub(crate) resolved: ResolvedNodeClass,
+    pub(crate) supply: NodeClassSupply,
 }
 
-impl Ready {
+impl LaunchableClass {
     /// Whether AWS and the cluster answered all that was asked for it.
     pub(crate) fn is_sure(&self) -> bool {
-        let silent = |own: &Condition| {
+        let silent = |own: &NodeClassCondition| {
             // A trial that was denied was answered, and is made again in its own time.
             let tried = own.kind == ConditionKind::ValidationSucceeded;
             match own.cause {
@@ -44,26 +47,26 @@ impl Ready {
     pub(crate) fn request(
         &self,
         launch: &Launch,
-        (cluster, home): (&Cluster, &Home),
+        (cluster, home): (&Cluster, &ClusterEndpoint),
         secret: Option<&str>,
         subnets: &mut Subnets,
-    ) -> Result<FleetRequest, Box<Answer>> {
+    ) -> Result<FleetRequest, Box<CommandResult>> {
         let supply = self.supply.supply.as_ref();
         let supply = supply.map_err(|why| Box::new(again(why)))?;
-        let order = Order {
+        let order = FleetRequestInput {
             launch,
             class: &self.class,
             resolved: &self.resolved,
             images: &supply.images,
             catalog: &supply.catalog,
-            site: Site {
+            site: TemplateTarget {
                 cluster: cluster.name.as_str(),
                 region: &cluster.region,
                 ipv6: home.ipv6,
             },
         };
         let mut render = |image: &Image, max_pods: i64| {
-            let seed = Seed {
+            let seed = LaunchContext {
                 labels: &launch.labels,
                 taints: &launch.taints,
                 max_pods,
@@ -72,7 +75,7 @@ impl Ready {
             };
             let rendered = bootstrap::render(&self.class, home, &seed);
             let rendered = rendered.map_err(|error| error.to_string())?;
-            Ok(UserData::new(rendered.0))
+            Ok(RenderedUserData::new(rendered.0))
         };
         order.request(subnets, &mut render, clock::now())
     }
@@ -90,22 +93,26 @@ impl Ready {
 }
 
 /// What is decided anew: nothing has been asked of EC2.
-pub(crate) fn again(why: &str) -> Answer {
-    Answer::Failed {
+pub(crate) fn again(why: &str) -> CommandResult {
+    CommandResult::Failed {
         kind: FailureKind::Conflict,
         text: why.to_owned(),
     }
 }
 
 /// Whether user data can be made of a class for each of its images, and fits.
-pub(crate) fn validated(class: &NodeClass, resolved: &Resolved, home: Option<&Home>) -> Condition {
+pub(crate) fn validated(
+    class: &NodeClass,
+    resolved: &ResolvedNodeClass,
+    home: Option<&ClusterEndpoint>,
+) -> NodeClassCondition {
     let kind = ConditionKind::ValidationSucceeded;
     let Some(home) = home else {
         let text = "the cluster's API has not answered yet";
-        return Condition::unmet(kind, Cause::Unavailable, text);
+        return NodeClassCondition::unmet(kind, Cause::Unavailable, text);
     };
     for image in &resolved.images {
-        let seed = Seed {
+        let seed = LaunchContext {
             labels: &Default::default(),
             taints: &[],
             max_pods: 110,
@@ -113,8 +120,8 @@ pub(crate) fn validated(class: &NodeClass, resolved: &Resolved, home: Option<&Ho
             secret: Some(STAND_IN),
         };
         if let Err(error) = bootstrap::render(class, home, &seed) {
-            return Condition::unmet(kind, error.cause(), error.to_string());
+            return NodeClassCondition::unmet(kind, error.cause(), error.to_string());
         }
     }
-    Condition::met(kind)
+    NodeClassCondition::met(kind)
 }

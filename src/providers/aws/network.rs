@@ -15,11 +15,11 @@ use crate::model::id::{TypeName, Zone};
 use crate::model::labels::Labels;
 use crate::model::node_class::network::MatchCriteria;
 use crate::model::node_class::resolved::{
-    FoundReservation, PlacementGroup, SecurityGroup, Strategy, Subnet,
+    FoundReservation, PlacementGroup, PlacementGroupStrategy, SecurityGroup, Subnet,
 };
 use crate::model::reservation::{Reservation, ReservationKind};
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::paginate;
 use crate::providers::aws::paginate::PAGE;
 
@@ -40,7 +40,7 @@ pub(crate) fn time(at: &aws_sdk_ec2::primitives::DateTime) -> Option<Timestamp> 
 }
 
 /// All subnets.
-pub(crate) async fn subnets(account: &Account) -> Result<Vec<(Subnet, Labels)>, Fault> {
+pub(crate) async fn subnets(account: &AwsClients) -> Result<Vec<(Subnet, Labels)>, AwsError> {
     let pages = account
         .ec2
         .describe_subnets()
@@ -69,8 +69,8 @@ pub(crate) async fn subnets(account: &Account) -> Result<Vec<(Subnet, Labels)>, 
 
 /// All security groups.
 pub(crate) async fn security_groups(
-    account: &Account,
-) -> Result<Vec<(SecurityGroup, Labels)>, Fault> {
+    account: &AwsClients,
+) -> Result<Vec<(SecurityGroup, Labels)>, AwsError> {
     let pages = account
         .ec2
         .describe_security_groups()
@@ -94,11 +94,11 @@ pub(crate) async fn security_groups(
 
 /// All placement groups that are available, by name.
 pub(crate) async fn placement_groups(
-    account: &Account,
-) -> Result<BTreeMap<String, PlacementGroup>, Fault> {
+    account: &AwsClients,
+) -> Result<BTreeMap<String, PlacementGroup>, AwsError> {
     account.buckets.read.turn().await;
     let call = account.ec2.describe_placement_groups().send().await;
-    let answer = call.map_err(|error| Fault::new("DescribePlacementGroups", error))?;
+    let answer = call.map_err(|error| AwsError::new("DescribePlacementGroups", error))?;
     let known = answer.placement_groups().iter();
     Ok(known.filter_map(placement_group).collect())
 }
@@ -108,11 +108,11 @@ fn placement_group(own: &Group) -> Option<(String, PlacementGroup)> {
         return None;
     }
     let strategy = match own.strategy()? {
-        PlacementStrategy::Cluster => Strategy::Cluster,
-        PlacementStrategy::Spread => Strategy::Spread,
-        PlacementStrategy::Partition => {
-            Strategy::Partition(u32::try_from(own.partition_count().unwrap_or(0)).unwrap_or(0))
-        }
+        PlacementStrategy::Cluster => PlacementGroupStrategy::Cluster,
+        PlacementStrategy::Spread => PlacementGroupStrategy::Spread,
+        PlacementStrategy::Partition => PlacementGroupStrategy::Partition(
+            u32::try_from(own.partition_count().unwrap_or(0)).unwrap_or(0),
+        ),
         // Something new: whoever names it is told that it is not there.
         _ => return None,
     };
@@ -124,7 +124,7 @@ fn placement_group(own: &Group) -> Option<(String, PlacementGroup)> {
 }
 
 /// All reservations that are active.
-pub(crate) async fn reservations(account: &Account) -> Result<Vec<ListedReservation>, Fault> {
+pub(crate) async fn reservations(account: &AwsClients) -> Result<Vec<ListedReservation>, AwsError> {
     let pages = account
         .ec2
         .describe_capacity_reservations()

@@ -8,8 +8,8 @@ use aws_sdk_ec2::operation::RequestId;
 use aws_smithy_async::future::pagination_stream::PaginationStream;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::error::AwsError;
 
 /// Entries of a page of most listings of EC2, the most that it gives.
 pub(crate) const PAGE: i32 = 1000;
@@ -19,11 +19,11 @@ const PAGES: usize = 500;
 /// Takes every page of a listing. One that does not end is a fault: what is only a part of all
 /// there is must not be taken for the whole.
 pub(crate) async fn each<T, E>(
-    account: &Account,
+    account: &AwsClients,
     operation: &'static str,
     mut pages: PaginationStream<Result<T, SdkError<E, HttpResponse>>>,
     mut take: impl FnMut(T),
-) -> Result<(), Fault>
+) -> Result<(), AwsError>
 where
     E: ProvideErrorMetadata + Error + 'static,
     SdkError<E, HttpResponse>: RequestId,
@@ -33,7 +33,7 @@ where
         let Some(page) = pages.next().await else {
             return Ok(());
         };
-        take(page.map_err(|error| Fault::new(operation, error))?);
+        take(page.map_err(|error| AwsError::new(operation, error))?);
     }
-    Err(Fault::silent(operation, "the listing does not end"))
+    Err(AwsError::silent(operation, "the listing does not end"))
 }

@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::host::clock;
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::Price;
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::paginate;
 
 /// Prices of a page, the most that AWS gives.
@@ -28,17 +28,17 @@ const PRODUCTS: [&str; 2] = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"];
 pub(crate) type ListPrices = (Vec<(TypeName, Price)>, Vec<(TypeName, Price)>);
 
 /// On-demand prices.
-pub(crate) async fn list(account: &Account) -> Result<ListPrices, Fault> {
+pub(crate) async fn list(account: &AwsClients) -> Result<ListPrices, AwsError> {
     let shared = listed(account, "Shared", "Compute Instance").await?;
     let metal = listed(account, "Dedicated", "Compute Instance (bare metal)").await?;
     Ok((shared, metal))
 }
 
 async fn listed(
-    account: &Account,
+    account: &AwsClients,
     tenancy: &str,
     family: &str,
-) -> Result<Vec<(TypeName, Price)>, Fault> {
+) -> Result<Vec<(TypeName, Price)>, AwsError> {
     let region = account.key.region.as_str();
     let filters = [
         ("regionCode", region),
@@ -88,7 +88,7 @@ fn product(text: &str, currency: &str) -> Option<(TypeName, Price)> {
 }
 
 /// What spot capacity costs now, by type and zone.
-pub(crate) async fn spot(account: &Account) -> Result<Vec<(TypeName, Zone, Price)>, Fault> {
+pub(crate) async fn spot(account: &AwsClients) -> Result<Vec<(TypeName, Zone, Price)>, AwsError> {
     let pages = account
         .ec2
         .describe_spot_price_history()

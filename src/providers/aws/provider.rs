@@ -12,11 +12,11 @@ use jiff::SignedDuration;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::Instant;
 
-use crate::catalog::node_class::{ClassSupplies, ClassSupply};
+use crate::catalog::node_class::{ClassSupplies, NodeClassSupply};
 use crate::ec2::adoption::may_adopt;
 use crate::ec2::create_fleet::FleetRequest;
 use crate::ec2::iam_policy::{ADOPTION, TAGGING};
-use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch};
+use crate::engine::command::{Adoption, Command, CommandResult, FailureKind, Launch};
 use crate::engine::event::Event;
 use crate::host::clock;
 use crate::kubernetes::client::Connection;
@@ -25,11 +25,11 @@ use crate::model::cluster::{Binding, Cluster};
 use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::Instance;
 use crate::model::node_class::NodeClass;
-use crate::providers::aws::error::Fault;
-use crate::providers::aws::join_secrets::Secrets;
+use crate::providers::aws::error::AwsError;
+use crate::providers::aws::join_secrets::JoinSecrets;
 use crate::providers::aws::launchable_class::again;
-use crate::providers::aws::region::Keeper;
-use crate::providers::aws::region_task::{Member, View};
+use crate::providers::aws::region::RegionHandle;
+use crate::providers::aws::region_task::{ClusterView, RegionCluster};
 use crate::providers::aws::{create_fleet, instances};
 use crate::providers::{Provider, not_ours};
 
@@ -38,17 +38,17 @@ const REPEATS: Duration = Duration::from_mins(30);
 
 /// A launch that was asked for: one that is repeated has to say the same again, or EC2 would not
 /// take it for the same.
-struct Asked {
+struct RequestedLaunch {
     at: Instant,
     launch: Launch,
-    state: Known,
+    state: LaunchRecord,
     /// Whether an answer was lost: what fails after that does not say what it has made.
     unsure: bool,
 }
 
 /// What is known of it.
 #[derive(Clone)]
-enum Known {
+enum LaunchRecord {
     /// It may have made an instance: to be asked again with the same request.
     Open(Arc<FleetRequest>),
     /// It has made this one.
@@ -65,15 +65,15 @@ pub(crate) struct Ec2 {
     /// Whether pods are bound to nodes that are still to come, so that their names are asked for.
     early: AtomicBool,
     connection: Connection,
-    keeper: Keeper,
-    view: watch::Sender<Arc<View>>,
-    secrets: Secrets,
+    keeper: RegionHandle,
+    view: watch::Sender<Arc<ClusterView>>,
+    secrets: JoinSecrets,
     events: Mutex<Option<mpsc::Sender<Event>>>,
-    asked: Mutex<BTreeMap<ClaimId, Asked>>,
+    asked: Mutex<BTreeMap<ClaimId, RequestedLaunch>>,
 }
 
 impl Ec2 {
-    pub(crate) fn new(cluster: Arc<Cluster>, connection: Connection, keeper: Keeper) -> Self {
+    pub(crate) fn new(cluster: Arc<Cluster>, connection: Connection, keeper: RegionHandle) -> Self {
         Self {
             seat: SEATS.fetch_add(1, Ordering::Relaxed),
             early: AtomicBool::new(cluster.binding == Binding::Early),
@@ -81,17 +81,17 @@ impl Ec2 {
             connection,
             keeper,
             view: watch::Sender::default(),
-            secrets: Secrets::default(),
+            secrets: JoinSecrets::default(),
             events: Mutex::default(),
             asked: Mutex::default(),
         }
     }
 
-    async fn launch(&self, launch: Launch) -> Answer {
+    async fn launch(&self, launch: Launch) -> CommandResult {
         let request = match self.known(&launch).await {
             Err(answer) => return *answer,
-            Ok(Some(Known::Made(instance))) => return self.made_before(*instance).await,
-            Ok(Some(Known::Open(request))) => request,
+            Ok(Some(LaunchRecord::Made(instance))) => return self.made_before(*instance).await,
+            Ok(Some(LaunchRecord::Open(request))) => request,
             Ok(None) => match self.request(&launch).await {
                 Ok(request) => request,
                 Err(answer) => return *answer,
@@ -101,13 +101,13 @@ impl Ec2 {
         let answer = self.ask(&launch, &request).await;
         let mut asked = self.asked.lock().await;
         match &answer {
-            Answer::Launched(instance) => {
+            CommandResult::Launched(instance) => {
                 if let Some(own) = asked.get_mut(&claim) {
                     // The request is large, and not needed any more.
-                    own.state = Known::Made(Box::new(instance.clone()));
+                    own.state = LaunchRecord::Made(Box::new(instance.clone()));
                 }
             }
-            Answer::Failed { kind, .. } => {
+            CommandResult::Failed { kind, .. } => {
                 let lost = *kind == FailureKind::Unknown;
                 let own = asked.get_mut(&claim);
                 let unsure = own.is_some_and(|own| {
@@ -124,7 +124,7 @@ impl Ec2 {
     }
 
     /// Asks EC2, and tells whom it concerns what it says.
-    async fn ask(&self, launch: &Launch, request: &FleetRequest) -> Answer {
+    async fn ask(&self, launch: &Launch, request: &FleetRequest) -> CommandResult {
         let shared = &self.keeper.shared;
         let outcome = create_fleet::launch(&shared.account, &shared.templates, request).await;
         shared.lister.changed(&self.cluster.name).await;
@@ -158,14 +158,14 @@ impl Ec2 {
                     let (account, lister) = (&shared.account, &shared.lister);
                     instance.node = lister.node_of(account, whose, &instance.id).await;
                 }
-                Answer::Launched(instance)
+                CommandResult::Launched(instance)
             }
             None => outcome.said.answer(),
         }
     }
 
     /// What is known of a launch; an answer where its token stands for another.
-    async fn known(&self, launch: &Launch) -> Result<Option<Known>, Box<Answer>> {
+    async fn known(&self, launch: &Launch) -> Result<Option<LaunchRecord>, Box<CommandResult>> {
         let mut asked = self.asked.lock().await;
         let now = clock::monotonic();
         asked.retain(|_, own| now.duration_since(own.at) < REPEATS);
@@ -178,12 +178,12 @@ impl Ec2 {
     }
 
     /// The instance of a launch that was answered before.
-    async fn made_before(&self, instance: Instance) -> Answer {
+    async fn made_before(&self, instance: Instance) -> CommandResult {
         let listed = self.listed().await;
         match listed.map(|all| all.into_iter().find(|own| own.id == instance.id)) {
             // A listing may not show yet what we have ended ourselves.
             Ok(own) => match own.filter(|_| instance.state.is_live()).unwrap_or(instance) {
-                own if own.state.is_live() => Answer::Launched(own),
+                own if own.state.is_live() => CommandResult::Launched(own),
                 _ => invalid("the client token was used for an instance that has ended"),
             },
             Err(fault) => failed(&fault),
@@ -191,7 +191,7 @@ impl Ec2 {
     }
 
     /// The request of a launch.
-    async fn request(&self, launch: &Launch) -> Result<Arc<FleetRequest>, Box<Answer>> {
+    async fn request(&self, launch: &Launch) -> Result<Arc<FleetRequest>, Box<CommandResult>> {
         let view = self.view.borrow().clone();
         let class = launch.claim.node_class.as_ref();
         let ready = class.and_then(|name| view.classes.get(name));
@@ -211,10 +211,10 @@ impl Ec2 {
             let subnets = subnets.as_mut().map_err(|_| Box::new(again("a panic")))?;
             Arc::new(ready.request(launch, (&self.cluster, home), secret, subnets)?)
         };
-        let own = Asked {
+        let own = RequestedLaunch {
             at: clock::monotonic(),
             launch: launch.clone(),
-            state: Known::Open(request.clone()),
+            state: LaunchRecord::Open(request.clone()),
             unsure: false,
         };
         let mut asked = self.asked.lock().await;
@@ -222,20 +222,20 @@ impl Ec2 {
         Ok(request)
     }
 
-    async fn terminate(&self, instance: &InstanceId) -> Answer {
+    async fn terminate(&self, instance: &InstanceId) -> CommandResult {
         let shared = &self.keeper.shared;
         let state = shared.ends.end(&shared.account, instance).await;
         shared.lister.changed(&self.cluster.name).await;
         match state {
             Ok(state) => {
                 for own in self.asked.lock().await.values_mut() {
-                    if let Known::Made(made) = &mut own.state
+                    if let LaunchRecord::Made(made) = &mut own.state
                         && made.id == *instance
                     {
                         made.state = state;
                     }
                 }
-                Answer::Terminating(state)
+                CommandResult::Terminating(state)
             }
             Err(fault) => failed(&fault),
         }
@@ -243,13 +243,13 @@ impl Ec2 {
 
     /// Has the tags of an instance say that it is ours, where they say now that it is Karpenter's,
     /// of this cluster and that pool. Whoever may write Nodes could name any instance there is.
-    async fn adopt(&self, own: &Adoption) -> Answer {
+    async fn adopt(&self, own: &Adoption) -> CommandResult {
         let shared = &self.keeper.shared;
         let known = instances::describe(&shared.account, &own.instance).await;
         let tags = match known {
             Ok(Some(known)) if known.state.is_live() => known.tags,
             Ok(_) => {
-                return Answer::Failed {
+                return CommandResult::Failed {
                     kind: FailureKind::Gone,
                     text: format!("{} is gone", own.instance),
                 };
@@ -263,11 +263,11 @@ impl Ec2 {
             .all(same)
         {
             shared.lister.changed(&self.cluster.name).await;
-            return Answer::Done;
+            return CommandResult::Done;
         }
         if let Err(why) = may_adopt(&tags, &own.tags) {
             let text = format!("{} is not taken over: {why}", own.instance);
-            return Answer::Failed {
+            return CommandResult::Failed {
                 kind: FailureKind::Denied,
                 text,
             };
@@ -276,9 +276,9 @@ impl Ec2 {
         let tagged = instances::tag(&shared.account, &ids, &own.tags).await;
         shared.lister.changed(&self.cluster.name).await;
         match tagged.map_err(|fault| failed(&fault)) {
-            Ok(()) => Answer::Done,
+            Ok(()) => CommandResult::Done,
             // Another statement grants tags on what is not ours yet.
-            Err(Answer::Failed { kind, text }) => Answer::Failed {
+            Err(CommandResult::Failed { kind, text }) => CommandResult::Failed {
                 kind,
                 text: text.replace(TAGGING, ADOPTION),
             },
@@ -286,7 +286,7 @@ impl Ec2 {
         }
     }
 
-    async fn listed(&self) -> Result<Vec<Instance>, Fault> {
+    async fn listed(&self) -> Result<Vec<Instance>, AwsError> {
         let shared = &self.keeper.shared;
         let (installation, name) = (&self.cluster.installation, &self.cluster.name);
         let lister = &shared.lister;
@@ -294,14 +294,14 @@ impl Ec2 {
     }
 }
 
-fn invalid(why: &str) -> Answer {
-    Answer::Failed {
+fn invalid(why: &str) -> CommandResult {
+    CommandResult::Failed {
         kind: FailureKind::Invalid,
         text: why.to_owned(),
     }
 }
 
-fn failed(fault: &Fault) -> Answer {
+fn failed(fault: &AwsError) -> CommandResult {
     fault.sorted("ec2").answer()
 }
 
@@ -311,7 +311,7 @@ impl Ec2 {
         let view = self.view.borrow().clone();
         let supply = |class: &NodeClass| match view.classes.get(&class.name) {
             Some(ready) if ready.class == *class => ready.supply.clone(),
-            _ => ClassSupply::unasked(),
+            _ => NodeClassSupply::unasked(),
         };
         let all = cluster.node_classes.iter();
         let all: ClassSupplies = all.map(|own| (own.name.clone(), supply(own))).collect();
@@ -326,7 +326,7 @@ impl Provider for Ec2 {
         self.keeper.shared.account.skew.ahead()
     }
 
-    fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
+    fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
         async move {
             match command {
                 Command::Launch(launch) => self.launch(*launch).await,
@@ -334,7 +334,7 @@ impl Provider for Ec2 {
                 Command::Tag { instances, tags } => {
                     let account = &self.keeper.shared.account;
                     let tagged = instances::tag(account, &instances, &tags).await;
-                    tagged.map_or_else(|fault| failed(&fault), |()| Answer::Done)
+                    tagged.map_or_else(|fault| failed(&fault), |()| CommandResult::Done)
                 }
                 Command::Adopt(own) => self.adopt(&own).await,
                 Command::Learn {
@@ -343,11 +343,11 @@ impl Provider for Ec2 {
                     memory,
                 } => {
                     self.keeper.learn(instance_type, image, memory).await;
-                    Answer::Done
+                    CommandResult::Done
                 }
                 Command::ListInstances => {
                     let listed = self.listed().await;
-                    listed.map_or_else(|fault| failed(&fault), Answer::Instances)
+                    listed.map_or_else(|fault| failed(&fault), CommandResult::Instances)
                 }
                 other => not_ours(&other),
             }
@@ -377,7 +377,7 @@ impl Provider for Ec2 {
             }
             let early = cluster.binding == Binding::Early;
             self.early.store(early, Ordering::Relaxed);
-            let member = Member {
+            let member = RegionCluster {
                 seat: self.seat,
                 cluster,
                 connection: self.connection.clone(),

@@ -1,19 +1,19 @@
 //! What of a region node classes pick from, listed again and again: a listing that fails leaves
 //! what was known. It must not know what node classes pick.
 
-use crate::ec2::resolve_node_class::{Found, Listed};
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::error::Fault;
+use crate::ec2::resolve_node_class::{ListResult, RegionResources};
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::images::trouble;
 use crate::providers::aws::network;
 
 /// Lists subnets and security groups, and reservations and placement groups where they are wanted.
 /// Says whether subnets were listed, and what failed.
 pub(crate) async fn refresh(
-    account: &Account,
-    found: &mut Found,
+    account: &AwsClients,
+    found: &mut RegionResources,
     (reservations, groups): (bool, bool),
-) -> (bool, Result<(), Fault>) {
+) -> (bool, Result<(), AwsError>) {
     let mut all = vec![take(&mut found.subnets, network::subnets(account).await)];
     let counted = all[0].is_ok();
     let own = network::security_groups(account).await;
@@ -29,7 +29,7 @@ pub(crate) async fn refresh(
     (counted, all.into_iter().collect())
 }
 
-fn take<T>(known: &mut Listed<T>, answer: Result<T, Fault>) -> Result<(), Fault> {
+fn take<T>(known: &mut ListResult<T>, answer: Result<T, AwsError>) -> Result<(), AwsError> {
     match answer {
         Ok(own) => *known = Ok(own),
         Err(fault) => {
@@ -46,12 +46,12 @@ fn take<T>(known: &mut Listed<T>, answer: Result<T, Fault>) -> Result<(), Fault>
 mod tests {
     use super::take;
     use crate::model::node_class::resolved::Cause;
-    use crate::providers::aws::error::Fault;
+    use crate::providers::aws::error::AwsError;
 
     #[test]
     fn what_was_known_stays_while_it_cannot_be_listed() {
-        let fault = || Fault::silent("DescribeSubnets", "no answer");
-        let mut known = Err(crate::ec2::resolve_node_class::Trouble {
+        let fault = || AwsError::silent("DescribeSubnets", "no answer");
+        let mut known = Err(crate::ec2::resolve_node_class::ResolveError {
             cause: Cause::Denied,
             text: "not allowed".to_owned(),
         });

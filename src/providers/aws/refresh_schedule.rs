@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use crate::ec2::launch_template_cache::KEPT;
 use crate::host::clock;
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::error::AwsError;
 
 /// What failed is tried again after this long at the earliest.
 const RETRY: Duration = Duration::from_secs(55);
 
 /// What is asked for again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Chore {
+pub(crate) enum RefreshTask {
     /// Instance types and where they sell.
     Types,
     /// Subnets, security groups, reservations, placement groups.
@@ -36,7 +36,7 @@ pub(crate) enum Chore {
     Profiles,
 }
 
-impl Chore {
+impl RefreshTask {
     /// How often. Karpenter's (spec/aws.md §0.2) where nothing speaks against it: subnets and
     /// groups change by the week, and what we take of their addresses we know; spot prices by the
     /// hour. Templates are looked for as often as they are kept: what an earlier life of the daemon
@@ -64,14 +64,14 @@ impl Chore {
 
 /// When each chore was done, and when it was last tried.
 #[derive(Debug, Default)]
-pub(crate) struct Diary {
-    done: BTreeMap<Chore, Instant>,
-    tried: BTreeMap<Chore, Instant>,
+pub(crate) struct RefreshSchedule {
+    done: BTreeMap<RefreshTask, Instant>,
+    tried: BTreeMap<RefreshTask, Instant>,
 }
 
-impl Diary {
+impl RefreshSchedule {
     /// Whether a chore is due; it counts as tried then.
-    pub(crate) fn begin(&mut self, chore: Chore) -> bool {
+    pub(crate) fn begin(&mut self, chore: RefreshTask) -> bool {
         let now = clock::monotonic();
         let lately = |at: Option<&Instant>, span: Duration| {
             at.is_some_and(|at| now.duration_since(*at) < span)
@@ -85,7 +85,12 @@ impl Diary {
     }
 
     /// A chore is done; whether it brought anything new. One that failed leaves what was known.
-    pub(crate) fn end(&mut self, region: &str, chore: Chore, outcome: Result<bool, Fault>) -> bool {
+    pub(crate) fn end(
+        &mut self,
+        region: &str,
+        chore: RefreshTask,
+        outcome: Result<bool, AwsError>,
+    ) -> bool {
         match outcome {
             Ok(news) => {
                 self.done.insert(chore, clock::monotonic());
@@ -105,12 +110,12 @@ impl Diary {
     }
 
     /// A chore is not done after all: it is tried again soon.
-    pub(crate) fn unsure(&mut self, chore: Chore) {
+    pub(crate) fn unsure(&mut self, chore: RefreshTask) {
         self.done.remove(&chore);
     }
 
     /// A chore is due at once.
-    pub(crate) fn again(&mut self, chore: Chore) {
+    pub(crate) fn again(&mut self, chore: RefreshTask) {
         self.done.remove(&chore);
         self.tried.remove(&chore);
     }
@@ -123,41 +128,41 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
     use tokio::time;
 
-    use super::{Chore, Diary};
-    use crate::ec2::launch_template_cache::Shelf;
-    use crate::providers::aws::error::Fault;
+    use super::{RefreshSchedule, RefreshTask};
+    use crate::ec2::launch_template_cache::LaunchTemplateCache;
+    use crate::providers::aws::error::AwsError;
 
     #[tokio::test(start_paused = true)]
     async fn chores_are_due_at_their_times() {
-        let mut diary = Diary::default();
-        assert!(diary.begin(Chore::Network));
-        assert!(!diary.begin(Chore::Network), "it is under way");
-        assert!(diary.end("r", Chore::Network, Ok(true)));
+        let mut diary = RefreshSchedule::default();
+        assert!(diary.begin(RefreshTask::Network));
+        assert!(!diary.begin(RefreshTask::Network), "it is under way");
+        assert!(diary.end("r", RefreshTask::Network, Ok(true)));
         time::advance(Duration::from_secs(299)).await;
-        assert!(!diary.begin(Chore::Network));
+        assert!(!diary.begin(RefreshTask::Network));
         time::advance(Duration::from_secs(1)).await;
-        assert!(diary.begin(Chore::Network));
-        let fault = Fault::silent("DescribeSubnets", "no answer");
-        assert!(!diary.end("r", Chore::Network, Err(fault)));
+        assert!(diary.begin(RefreshTask::Network));
+        let fault = AwsError::silent("DescribeSubnets", "no answer");
+        assert!(!diary.end("r", RefreshTask::Network, Err(fault)));
         time::advance(Duration::from_secs(54)).await;
-        assert!(!diary.begin(Chore::Network), "it has just failed");
+        assert!(!diary.begin(RefreshTask::Network), "it has just failed");
         time::advance(Duration::from_secs(1)).await;
-        assert!(diary.begin(Chore::Network));
-        diary.end("r", Chore::Network, Ok(false));
-        diary.again(Chore::Network);
-        assert!(diary.begin(Chore::Network));
+        assert!(diary.begin(RefreshTask::Network));
+        diary.end("r", RefreshTask::Network, Ok(false));
+        diary.again(RefreshTask::Network);
+        assert!(diary.begin(RefreshTask::Network));
     }
 
     #[tokio::test(start_paused = true)]
     async fn templates_go_although_the_daemon_starts_anew_every_quarter_of_an_hour() {
-        let (mut diary, mut shelf) = (Diary::default(), Shelf::default());
+        let (mut diary, mut shelf) = (RefreshSchedule::default(), LaunchTemplateCache::default());
         let mut idle = Vec::new();
         for minute in 0..15 {
             let now = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute);
-            if diary.begin(Chore::Templates) {
+            if diary.begin(RefreshTask::Templates) {
                 shelf.listed(["left".to_owned()], now);
                 idle.extend(shelf.idle(now));
-                diary.end("r", Chore::Templates, Ok(false));
+                diary.end("r", RefreshTask::Templates, Ok(false));
             }
             time::advance(Duration::from_mins(1)).await;
         }

@@ -15,8 +15,8 @@ use crate::providers::aws::clients::{AccountKey, Accounts};
 use crate::providers::aws::instances::Lister;
 use crate::providers::aws::interruption_listener::Engines;
 use crate::providers::aws::launch_templates::Templates;
-use crate::providers::aws::region_task::{Ask, Desk, Member, Shared};
-use crate::providers::aws::terminate_batcher::Ends;
+use crate::providers::aws::region_task::{RegionCluster, RegionMessage, RegionState, RegionTask};
+use crate::providers::aws::terminate_batcher::TerminateBatcher;
 
 /// Keepers of many accounts do not all begin in the same second.
 const JITTER_MS: u64 = 20_000;
@@ -26,12 +26,12 @@ const QUEUE: usize = 256;
 
 /// Reaches the keeper of an account and region.
 #[derive(Clone)]
-pub(crate) struct Keeper {
-    asks: mpsc::Sender<Ask>,
-    pub(crate) shared: Arc<Shared>,
+pub(crate) struct RegionHandle {
+    asks: mpsc::Sender<RegionMessage>,
+    pub(crate) shared: Arc<RegionState>,
 }
 
-impl Keeper {
+impl RegionHandle {
     fn is_beside(&self, key: &AccountKey) -> bool {
         self.shared.account.key.is_beside(key)
     }
@@ -42,31 +42,39 @@ impl Keeper {
     }
 
     /// A cluster is there, or is another than it was.
-    pub(crate) async fn attend(&self, member: Member) {
+    pub(crate) async fn attend(&self, member: RegionCluster) {
         // Those who ask a keeper that has ended are begun anew.
-        drop(self.asks.send(Ask::Attend(Box::new(member))).await);
+        drop(
+            self.asks
+                .send(RegionMessage::Attend(Box::new(member)))
+                .await,
+        );
     }
 
     /// A node of this type and image has reported so much memory, in bytes.
     pub(crate) async fn learn(&self, of: TypeName, image: String, memory: i64) {
-        drop(self.asks.send(Ask::Learn(of, image, memory)).await);
+        drop(
+            self.asks
+                .send(RegionMessage::Learn(of, image, memory))
+                .await,
+        );
     }
 
     /// A cluster is driven no more.
     pub(crate) fn leave(&self, cluster: ClusterName, seat: u64) {
-        drop(self.asks.try_send(Ask::Leave(cluster, seat)));
+        drop(self.asks.try_send(RegionMessage::Leave(cluster, seat)));
     }
 }
 
 /// The keepers of all accounts and regions.
 #[derive(Default)]
-pub(crate) struct Keepers {
+pub(crate) struct Regions {
     accounts: Accounts,
-    known: Mutex<BTreeMap<AccountKey, Keeper>>,
+    known: Mutex<BTreeMap<AccountKey, RegionHandle>>,
     configured: Arc<Locked<BTreeSet<ClusterName>>>,
 }
 
-impl Keepers {
+impl Regions {
     /// None yet, of these accounts.
     #[cfg(test)]
     pub(crate) fn of_accounts(accounts: Accounts) -> Self {
@@ -85,7 +93,7 @@ impl Keepers {
     }
 
     /// The keeper of a cluster's account and region.
-    pub(crate) async fn of(&self, cluster: &Cluster) -> Keeper {
+    pub(crate) async fn of(&self, cluster: &Cluster) -> RegionHandle {
         let key = AccountKey::of(cluster);
         let mut known = self.known.lock().await;
         if let Some(own) = known.get(&key).filter(|own| own.is_well()) {
@@ -94,19 +102,19 @@ impl Keepers {
         let account = self.accounts.get(&key).await;
         let beside = known.values().find(|own| own.is_beside(&key));
         let engines = beside.map_or_else(Engines::default, |own| own.shared.engines.clone());
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(RegionState {
             account: account.clone(),
             lister: Arc::<Lister>::default(),
-            ends: Ends::default(),
+            ends: TerminateBatcher::default(),
             engines,
             configured: self.configured.clone(),
             templates: Templates::default(),
             subnets: Locked::default(),
         });
         let (asks, inbox) = mpsc::channel(QUEUE);
-        let desk = Desk::new(shared.clone());
+        let desk = RegionTask::new(shared.clone());
         tokio::spawn(desk.keep(inbox));
-        let keeper = Keeper { asks, shared };
+        let keeper = RegionHandle { asks, shared };
         known.insert(key, keeper.clone());
         keeper
     }
@@ -118,7 +126,7 @@ impl Keepers {
             let wait = Duration::from_millis(clock::seed() % JITTER_MS);
             tokio::spawn(async move {
                 sleep(wait).await;
-                drop(asks.try_send(Ask::Tick));
+                drop(asks.try_send(RegionMessage::Tick));
             });
         }
     }
@@ -137,7 +145,7 @@ mod tests {
 
     use super::{Duration, sleep};
 
-    use crate::engine::command::{Answer, Command};
+    use crate::engine::command::{Command, CommandResult};
     use crate::engine::event::Event;
     use crate::kubernetes::client::Connection;
     use crate::providers::Provider;
@@ -241,7 +249,7 @@ mod tests {
                 image: "ami-1".to_owned(),
                 memory,
             };
-            assert_eq!(all[0].0.execute(report).await, Answer::Done);
+            assert_eq!(all[0].0.execute(report).await, CommandResult::Done);
         }
         keepers.tick().await;
         sleep(Duration::from_mins(1)).await;

@@ -14,38 +14,38 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use crate::bootstrap::Home;
+use crate::bootstrap::ClusterEndpoint;
 use crate::catalog::Catalog;
-use crate::catalog::discovered_memory::Memory;
-use crate::catalog::node_class::{ClassSupplies, ClassSupply};
+use crate::catalog::discovered_memory::DiscoveredMemory;
+use crate::catalog::node_class::{ClassSupplies, NodeClassSupply};
 use crate::catalog::region::Region;
 use crate::ec2::instance_status::judge;
 use crate::ec2::resolve_node_class;
-use crate::ec2::resolve_node_class::Found;
+use crate::ec2::resolve_node_class::RegionResources;
 use crate::ec2::subnet_capacity::Subnets;
 use crate::engine::event::Event;
 use crate::host::{clock, text};
 use crate::kubernetes::client::Connection;
-use crate::model::cluster::{Cluster, Mode};
+use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::id::{ClusterName, NodeClassName, TypeName};
 use crate::model::node_class::NodeClass;
-use crate::model::node_class::resolved::Resolved;
+use crate::model::node_class::resolved::ResolvedNodeClass;
 use crate::model::template_hash::node_class_hash;
 use crate::outbound::fence;
-use crate::outbound::fence::{Fence, Fenced};
-use crate::providers::aws::cleanup_scope::Care;
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::cluster_info::{Homes, Said};
-use crate::providers::aws::dry_run::Trials;
-use crate::providers::aws::error::Fault;
+use crate::outbound::fence::{Fence, NotLeader};
+use crate::providers::aws::cleanup_scope::CleanupScope;
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::cluster_info::{ClusterInfoCache, ClusterInfoResult};
+use crate::providers::aws::dry_run::DryRuns;
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::images::Images;
 use crate::providers::aws::instance_profiles::Profiles;
 use crate::providers::aws::instances::Lister;
 use crate::providers::aws::interruption_listener::Engines;
 use crate::providers::aws::launch_templates::Templates;
-use crate::providers::aws::launchable_class::{Ready, validated};
-use crate::providers::aws::refresh_schedule::{Chore, Diary};
-use crate::providers::aws::terminate_batcher::Ends;
+use crate::providers::aws::launchable_class::{LaunchableClass, validated};
+use crate::providers::aws::refresh_schedule::{RefreshSchedule, RefreshTask};
+use crate::providers::aws::terminate_batcher::TerminateBatcher;
 use crate::providers::aws::{
     cluster_info, instance_status, instance_types, pricing, refresh, zonal_shift,
 };
@@ -55,18 +55,18 @@ const TELL: Duration = Duration::from_secs(1);
 
 /// All that a cluster's provider needs to know.
 #[derive(Default)]
-pub(crate) struct View {
+pub(crate) struct ClusterView {
     /// What nodes are told of their cluster; none before it was asked.
-    pub(crate) home: Option<Home>,
+    pub(crate) home: Option<ClusterEndpoint>,
     /// Its node classes.
-    pub(crate) classes: BTreeMap<NodeClassName, Arc<Ready>>,
+    pub(crate) classes: BTreeMap<NodeClassName, Arc<LaunchableClass>>,
 }
 
 /// What the clusters of a role and region share.
-pub(crate) struct Shared {
-    pub(crate) account: Arc<Account>,
+pub(crate) struct RegionState {
+    pub(crate) account: Arc<AwsClients>,
     pub(crate) lister: Arc<Lister>,
-    pub(crate) ends: Ends,
+    pub(crate) ends: TerminateBatcher,
     /// The engines of clusters of this account and region that are driven here, by whatever role:
     /// a message is taken in by whoever reads it.
     pub(crate) engines: Engines,
@@ -77,14 +77,14 @@ pub(crate) struct Shared {
 }
 
 /// A cluster that is kept up to date.
-pub(crate) struct Member {
+pub(crate) struct RegionCluster {
     /// Tells it from the same cluster when it was driven by another.
     pub(crate) seat: u64,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) connection: Connection,
     /// Its engine; none while another host leads it.
     pub(crate) events: Option<mpsc::Sender<Event>>,
-    pub(crate) view: watch::Sender<Arc<View>>,
+    pub(crate) view: watch::Sender<Arc<ClusterView>>,
     /// What its engine was told last.
     pub(crate) told: Option<(Arc<Catalog>, Arc<ClassSupplies>)>,
     /// What its API did not tell when it was last asked.
@@ -92,9 +92,9 @@ pub(crate) struct Member {
 }
 
 /// What a keeper is told.
-pub(crate) enum Ask {
+pub(crate) enum RegionMessage {
     /// A cluster is there, or is another than it was.
-    Attend(Box<Member>),
+    Attend(Box<RegionCluster>),
     /// A cluster is driven no more, from this seat.
     Leave(ClusterName, u64),
     /// A node of this type and image has reported so much memory, in bytes.
@@ -104,54 +104,54 @@ pub(crate) enum Ask {
 }
 
 /// Where all that a keeper knows lies.
-pub(crate) struct Desk {
-    shared: Arc<Shared>,
+pub(crate) struct RegionTask {
+    shared: Arc<RegionState>,
     region: Region,
     /// What ships: list prices until the price list was read, facts that EC2 does not tell.
     shipped: Region,
-    found: Found,
+    found: RegionResources,
     images: Images,
     profiles: Profiles,
-    memory: Memory,
-    trials: Trials,
+    memory: DiscoveredMemory,
+    trials: DryRuns,
     /// ARNs of clusters, by their names in EKS.
     arns: BTreeMap<String, String>,
     /// Ids of zones that the traffic of a cluster is shifted away from.
     shifted: BTreeMap<ClusterName, BTreeSet<String>>,
-    members: BTreeMap<ClusterName, Member>,
-    homes: Homes,
+    members: BTreeMap<ClusterName, RegionCluster>,
+    homes: ClusterInfoCache,
     /// The catalog that all of them are told of, once for all.
     base: Arc<Catalog>,
     /// Who reads which queue, by installation and queue.
     queues: BTreeMap<(String, String), AbortHandle>,
-    diary: Diary,
+    diary: RefreshSchedule,
 }
 
-impl Desk {
+impl RegionTask {
     /// An empty one.
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<RegionState>) -> Self {
         let shipped = Region::shipped();
         Self {
             region: Region::new(&shared.account.key.region, shipped.source),
             shared,
             shipped,
-            found: Found::default(),
+            found: RegionResources::default(),
             images: Images::default(),
             profiles: Profiles::default(),
-            memory: Memory::default(),
-            trials: Trials::default(),
+            memory: DiscoveredMemory::default(),
+            trials: DryRuns::default(),
             arns: BTreeMap::new(),
             shifted: BTreeMap::new(),
             members: BTreeMap::new(),
-            homes: Homes::default(),
+            homes: ClusterInfoCache::default(),
             base: Arc::default(),
             queues: BTreeMap::new(),
-            diary: Diary::default(),
+            diary: RefreshSchedule::default(),
         }
     }
 
     /// Works for ever.
-    pub(crate) async fn keep(mut self, mut inbox: mpsc::Receiver<Ask>) {
+    pub(crate) async fn keep(mut self, mut inbox: mpsc::Receiver<RegionMessage>) {
         loop {
             let ask = tokio::select! {
                 ask = inbox.recv() => ask,
@@ -164,20 +164,20 @@ impl Desk {
                 return;
             };
             match ask {
-                Ask::Attend(member) => {
+                RegionMessage::Attend(member) => {
                     let name = member.cluster.name.clone();
                     self.homes.forget(&name);
                     if let Some(old) = self.members.insert(name.clone(), *member) {
                         self.unheard(&old, self.members.get(&name));
                     }
                     self.listen();
-                    self.diary.again(Chore::Classes);
+                    self.diary.again(RefreshTask::Classes);
                     // Those that start together are served together.
                     if !inbox.is_empty() {
                         continue;
                     }
                 }
-                Ask::Leave(name, seat) => {
+                RegionMessage::Leave(name, seat) => {
                     let own = self.members.get(&name);
                     if own.is_some_and(|own| own.seat == seat)
                         && let Some(old) = self.members.remove(&name)
@@ -187,14 +187,14 @@ impl Desk {
                     }
                     continue;
                 }
-                Ask::Learn(of, image, memory) => {
+                RegionMessage::Learn(of, image, memory) => {
                     if self.memory.observe(&of, &image, memory) {
-                        self.diary.again(Chore::Classes);
+                        self.diary.again(RefreshTask::Classes);
                     }
                     continue;
                 }
                 // Whoever has panicked reads no queue any more.
-                Ask::Tick => self.listen(),
+                RegionMessage::Tick => self.listen(),
             }
             self.work().await;
         }
@@ -206,58 +206,58 @@ impl Desk {
             return;
         }
         let mut news = false;
-        if self.diary.begin(Chore::Types) {
+        if self.diary.begin(RefreshTask::Types) {
             let outcome = self.types().await;
-            news |= self.end(Chore::Types, outcome);
+            news |= self.end(RefreshTask::Types, outcome);
         }
-        if self.diary.begin(Chore::Network) {
+        if self.diary.begin(RefreshTask::Network) {
             let outcome = self.network().await;
-            news |= self.end(Chore::Network, outcome);
+            news |= self.end(RefreshTask::Network, outcome);
         }
-        if self.diary.begin(Chore::Shifts) {
+        if self.diary.begin(RefreshTask::Shifts) {
             let outcome = self.shifts().await;
-            news |= self.end(Chore::Shifts, outcome);
+            news |= self.end(RefreshTask::Shifts, outcome);
         }
-        if self.diary.begin(Chore::Classes) || news {
+        if self.diary.begin(RefreshTask::Classes) || news {
             self.classes().await;
         }
         let mut dearer = false;
-        if self.diary.begin(Chore::SpotPrices) {
+        if self.diary.begin(RefreshTask::SpotPrices) {
             let outcome = self.spot_prices().await;
-            dearer |= self.end(Chore::SpotPrices, outcome);
+            dearer |= self.end(RefreshTask::SpotPrices, outcome);
         }
-        if self.diary.begin(Chore::ListPrices) {
+        if self.diary.begin(RefreshTask::ListPrices) {
             let outcome = self.list_prices().await;
-            dearer |= self.end(Chore::ListPrices, outcome);
+            dearer |= self.end(RefreshTask::ListPrices, outcome);
         }
         if dearer {
             self.classes().await;
         }
         let is_heard = self.members.values().any(|own| own.events.is_some());
-        if is_heard && self.diary.begin(Chore::Health) {
+        if is_heard && self.diary.begin(RefreshTask::Health) {
             let outcome = self.health().await;
-            self.end(Chore::Health, outcome);
+            self.end(RefreshTask::Health, outcome);
         }
         let care = self.care();
         // What is removed is removed by who leads, or not at all.
-        let fence = |own: &Member| own.connection.fence.of_this_term();
+        let fence = |own: &RegionCluster| own.connection.fence.of_this_term();
         let fences: Arc<[Fence]> = self.led().map(fence).collect();
-        if !care.led.is_empty() && self.diary.begin(Chore::Profiles) {
+        if !care.led.is_empty() && self.diary.begin(RefreshTask::Profiles) {
             let removing = self.unused_profiles(&care);
             let outcome = fence::within(fences.clone(), removing).await;
-            self.end(Chore::Profiles, done(outcome));
+            self.end(RefreshTask::Profiles, done(outcome));
         }
-        if !care.led.is_empty() && self.diary.begin(Chore::Templates) {
+        if !care.led.is_empty() && self.diary.begin(RefreshTask::Templates) {
             let outcome = fence::within(fences, self.templates(&care)).await;
-            self.end(Chore::Templates, done(outcome));
+            self.end(RefreshTask::Templates, done(outcome));
         }
     }
 
-    fn end(&mut self, chore: Chore, outcome: Result<bool, Fault>) -> bool {
+    fn end(&mut self, chore: RefreshTask, outcome: Result<bool, AwsError>) -> bool {
         self.diary.end(&self.region.name, chore, outcome)
     }
 
-    async fn types(&mut self) -> Result<bool, Fault> {
+    async fn types(&mut self) -> Result<bool, AwsError> {
         let account = &self.shared.account;
         let shapes = instance_types::shapes(account).await?;
         let sold = instance_types::sold(account).await?;
@@ -268,7 +268,7 @@ impl Desk {
         Ok(self.region.set_sold(sold) || shapes)
     }
 
-    async fn network(&mut self) -> Result<bool, Fault> {
+    async fn network(&mut self) -> Result<bool, AwsError> {
         let account = &self.shared.account;
         let classes = || {
             self.members
@@ -296,7 +296,7 @@ impl Desk {
     }
 
     /// Where traffic goes. Only clusters of EKS are known to whoever shifts it.
-    async fn shifts(&mut self) -> Result<bool, Fault> {
+    async fn shifts(&mut self) -> Result<bool, AwsError> {
         let mut news = false;
         let members = self.members.values().map(|own| own.cluster.clone());
         let wanted: Vec<Arc<Cluster>> = members.filter(|own| own.zonal_shift).collect();
@@ -322,12 +322,12 @@ impl Desk {
         Ok(news)
     }
 
-    async fn spot_prices(&mut self) -> Result<bool, Fault> {
+    async fn spot_prices(&mut self) -> Result<bool, AwsError> {
         let prices = pricing::spot(&self.shared.account).await?;
         Ok(self.region.set_spot_prices(&prices, clock::now()))
     }
 
-    async fn list_prices(&mut self) -> Result<bool, Fault> {
+    async fn list_prices(&mut self) -> Result<bool, AwsError> {
         let (shared, metal) = pricing::list(&self.shared.account).await?;
         let taken = self.region.set_list_prices((&shared, &metal), clock::now());
         let (region, source) = (&self.region.name, self.region.source.to_string());
@@ -336,7 +336,7 @@ impl Desk {
     }
 
     /// Tells engines of instances that fail or are to be maintained.
-    async fn health(&mut self) -> Result<bool, Fault> {
+    async fn health(&mut self) -> Result<bool, AwsError> {
         let rows = instance_status::ailing(&self.shared.account).await?;
         for (instance, (what, at)) in judge(&rows, clock::now()) {
             for member in self.members.values() {
@@ -352,22 +352,22 @@ impl Desk {
     }
 
     /// The clusters that are managed.
-    fn managed(&self) -> impl Iterator<Item = &Member> {
+    fn managed(&self) -> impl Iterator<Item = &RegionCluster> {
         let all = self.members.values();
-        all.filter(|own| own.cluster.mode == Mode::Manage)
+        all.filter(|own| own.cluster.mode == ManagementMode::Manage)
     }
 
     /// Those of them that this host leads.
-    fn led(&self) -> impl Iterator<Item = &Member> {
-        let leads = |own: &&Member| own.events.is_some() && own.connection.fence.is_open();
+    fn led(&self) -> impl Iterator<Item = &RegionCluster> {
+        let leads = |own: &&RegionCluster| own.events.is_some() && own.connection.fence.is_open();
         self.managed().filter(leads)
     }
 
     /// Whose templates and profiles are looked after here.
-    fn care(&self) -> Care {
+    fn care(&self) -> CleanupScope {
         let configured = self.shared.configured.lock();
         let configured = configured.map(|own| own.clone());
-        Care {
+        CleanupScope {
             led: self.led().map(|own| own.cluster.clone()).collect(),
             // Where nobody can say who else is there, nobody's are anybody's.
             is_whole: configured.is_ok() && self.led().count() == self.managed().count(),
@@ -375,7 +375,7 @@ impl Desk {
         }
     }
 
-    async fn unused_profiles(&mut self, care: &Care) -> Result<bool, Fault> {
+    async fn unused_profiles(&mut self, care: &CleanupScope) -> Result<bool, AwsError> {
         let account = &self.shared.account;
         let removed = self.profiles.collect(account, care).await?;
         if removed > 0 {
@@ -384,7 +384,7 @@ impl Desk {
         Ok(false)
     }
 
-    async fn templates(&mut self, care: &Care) -> Result<bool, Fault> {
+    async fn templates(&mut self, care: &CleanupScope) -> Result<bool, AwsError> {
         let led = care.led.iter();
         let installations: BTreeSet<&str> = led.map(|own| own.installation.as_str()).collect();
         for own in installations {
@@ -417,12 +417,12 @@ impl Desk {
         }
         // What could not be asked is asked again soon.
         if sure {
-            self.end(Chore::Classes, Ok(false));
+            self.end(RefreshTask::Classes, Ok(false));
         }
     }
 
     /// A cluster says what its nodes are to be told.
-    async fn heard(&mut self, (name, seat, said): Said) {
+    async fn heard(&mut self, (name, seat, said): ClusterInfoResult) {
         let member = self.members.get(&name);
         let Some(member) = member.filter(|own| own.seat == seat) else {
             return;
@@ -442,19 +442,19 @@ impl Desk {
         // By what is the same as before everything is resolved already.
         let is_news = home.is_none() || home != last;
         if is_news && !self.resolve(&name, home).await {
-            self.diary.unsure(Chore::Classes);
+            self.diary.unsure(RefreshTask::Classes);
         }
     }
 
     /// Resolves the node classes of a cluster and tells it. Returns whether all that was asked was
     /// answered.
-    async fn resolve(&mut self, name: &ClusterName, home: Option<Home>) -> bool {
+    async fn resolve(&mut self, name: &ClusterName, home: Option<ClusterEndpoint>) -> bool {
         let Some(member) = self.members.get(name) else {
             return true;
         };
         let base = self.base.clone();
         let (own, connection) = (member.cluster.clone(), member.connection.clone());
-        let acts = own.mode == Mode::Manage && member.events.is_some();
+        let acts = own.mode == ManagementMode::Manage && member.events.is_some();
         let (mut sure, mut classes) = (true, BTreeMap::new());
         for class in &own.node_classes {
             let ready = self.ready((&own, acts), class, home.as_ref(), &base);
@@ -471,13 +471,15 @@ impl Desk {
             sure &= ready.is_sure();
             classes.insert(class.name.clone(), Arc::new(ready));
         }
-        self.tell(name, &base, View { home, classes }).await;
+        self.tell(name, &base, ClusterView { home, classes }).await;
         sure
     }
 
     /// Says once what nodes are not told of their cluster, where any are made.
     fn tell_missing(&mut self, name: &ClusterName, missing: Vec<String>) {
-        let is_led = |own: &&mut Member| own.cluster.mode == Mode::Manage && own.events.is_some();
+        let is_led = |own: &&mut RegionCluster| {
+            own.cluster.mode == ManagementMode::Manage && own.events.is_some()
+        };
         let Some(member) = self.members.get_mut(name).filter(is_led) else {
             return;
         };
@@ -492,9 +494,9 @@ impl Desk {
         &mut self,
         (own, acts): (&Cluster, bool),
         class: &NodeClass,
-        home: Option<&Home>,
+        home: Option<&ClusterEndpoint>,
         base: &Arc<Catalog>,
-    ) -> Ready {
+    ) -> LaunchableClass {
         let account = self.shared.account.clone();
         let version = home.map(|home| home.version.as_str());
         let images = self.images.find(&account, &class.images, version).await;
@@ -505,8 +507,9 @@ impl Desk {
         let shifted = self.shifted.get(&own.name).unwrap_or(&nowhere);
         resolved.conditions.push(validated(class, &resolved, home));
         let known = (&self.memory, shifted);
-        let supply = |of: &Resolved| ClassSupply::new((&self.region, base), class, of, known);
-        let mut ready = Ready {
+        let supply =
+            |of: &ResolvedNodeClass| NodeClassSupply::new((&self.region, base), class, of, known);
+        let mut ready = LaunchableClass {
             class: class.clone(),
             hash: node_class_hash(Some(class)),
             supply: supply(&resolved),
@@ -530,7 +533,7 @@ impl Desk {
 
     /// Tells a cluster's provider, and its engine unless that knows it all: it plans anew each time
     /// that it is told.
-    async fn tell(&mut self, name: &ClusterName, base: &Arc<Catalog>, view: View) {
+    async fn tell(&mut self, name: &ClusterName, base: &Arc<Catalog>, view: ClusterView) {
         let Some(member) = self.members.get_mut(name) else {
             return;
         };
@@ -552,7 +555,7 @@ impl Desk {
         ] {
             if !hears(events, event).await {
                 member.told = None;
-                self.diary.unsure(Chore::Classes);
+                self.diary.unsure(RefreshTask::Classes);
                 return;
             }
         }
@@ -566,6 +569,6 @@ async fn hears(events: &mpsc::Sender<Event>, event: Event) -> bool {
 }
 
 /// What came of a chore that stands behind fences: one that was given up is tried again soon.
-fn done(outcome: Result<Result<bool, Fault>, Fenced>) -> Result<bool, Fault> {
-    outcome.unwrap_or_else(|fenced| Err(Fault::fenced("chore", fenced)))
+fn done(outcome: Result<Result<bool, AwsError>, NotLeader>) -> Result<bool, AwsError> {
+    outcome.unwrap_or_else(|fenced| Err(AwsError::fenced("chore", fenced)))
 }

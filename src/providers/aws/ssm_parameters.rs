@@ -7,10 +7,10 @@ use aws_config::{BehaviorVersion, Region};
 use aws_sdk_ssm::types::ParameterType;
 use tokio::time::timeout;
 
-use crate::config::settings::Parameter;
-use crate::host::files::Untold;
-use crate::providers::aws::clients::{Account, AccountKey};
-use crate::providers::aws::error::Fault;
+use crate::config::settings::SsmOutput;
+use crate::host::files::ParameterUnavailable;
+use crate::providers::aws::clients::{AccountKey, AwsClients};
+use crate::providers::aws::error::AwsError;
 
 /// Time to find out which region this host is in.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -23,7 +23,7 @@ const NONE: &[&str] = &[
 ];
 
 /// What a parameter holds. One that is encrypted is refused: values of the configuration are shown.
-pub(crate) async fn parameter(parameter: &Parameter) -> Result<String, Untold> {
+pub(crate) async fn parameter(parameter: &SsmOutput) -> Result<String, ParameterUnavailable> {
     let of_arn = || {
         let arn = parameter.name.strip_prefix("arn:")?;
         arn.split(':').nth(2).map(str::to_owned)
@@ -32,16 +32,16 @@ pub(crate) async fn parameter(parameter: &Parameter) -> Result<String, Untold> {
         Some(region) => region,
         None => own_region().await?,
     };
-    let account = Account::new(AccountKey { region, role: None }).await;
+    let account = AwsClients::new(AccountKey { region, role: None }).await;
     let call = account.ssm.get_parameter().name(&parameter.name);
     let answer = call.send().await.map_err(|error| {
-        let fault = Fault::new("GetParameter", error);
-        Untold {
+        let fault = AwsError::new("GetParameter", error);
+        ParameterUnavailable {
             may_pass: !fault.is(NONE),
             why: fault.sorted("ssm").text,
         }
     })?;
-    let refused = |why: &str| Untold {
+    let refused = |why: &str| ParameterUnavailable {
         may_pass: false,
         why: why.to_owned(),
     };
@@ -58,13 +58,13 @@ pub(crate) async fn parameter(parameter: &Parameter) -> Result<String, Untold> {
 }
 
 /// The region that the environment, a profile or the host itself names.
-async fn own_region() -> Result<String, Untold> {
+async fn own_region() -> Result<String, ParameterUnavailable> {
     let load = aws_config::defaults(BehaviorVersion::latest()).load();
     let config = timeout(LIMIT, load).await.ok();
     let region = config
         .as_ref()
         .and_then(|own| own.region().map(Region::to_string));
-    region.ok_or_else(|| Untold {
+    region.ok_or_else(|| ParameterUnavailable {
         may_pass: true,
         why: "it has no region, and this host names none: write region, or set AWS_REGION".into(),
     })

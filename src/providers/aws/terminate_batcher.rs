@@ -11,13 +11,13 @@ use futures::future::join_all;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use crate::ec2::errors::Sort;
+use crate::ec2::errors::ErrorClass;
 use crate::model::id::InstanceId;
 use crate::model::instance::InstanceState;
 use crate::outbound::fence;
-use crate::outbound::fence::{Fence, Fenced};
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::error::Fault;
+use crate::outbound::fence::{Fence, NotLeader};
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::instances;
 
 /// Ends wait so long for others: one drain lets several nodes go at once.
@@ -26,21 +26,21 @@ const WAIT: Duration = Duration::from_millis(100);
 const MOST: usize = 500;
 
 /// The state an instance is in once it was told to end.
-type Ended = Result<InstanceState, Fault>;
+type Ended = Result<InstanceState, AwsError>;
 
 /// An instance, the fences that its end stands behind, and who waits for what comes of it.
-type Waiting = Vec<(InstanceId, Arc<[Fence]>, oneshot::Sender<Ended>)>;
+type WaitingEnds = Vec<(InstanceId, Arc<[Fence]>, oneshot::Sender<Ended>)>;
 
 /// Ends that wait for their call.
 #[derive(Debug, Default)]
-pub(crate) struct Ends(Arc<Mutex<Waiting>>);
+pub(crate) struct TerminateBatcher(Arc<Mutex<WaitingEnds>>);
 
-impl Ends {
+impl TerminateBatcher {
     /// Ends an instance, and returns its state after that. A task of its own makes the call, also
     /// when the caller has given up, but only while the fences of the caller let it pass.
-    pub(crate) async fn end(&self, account: &Arc<Account>, instance: &InstanceId) -> Ended {
+    pub(crate) async fn end(&self, account: &Arc<AwsClients>, instance: &InstanceId) -> Ended {
         let Some(fences) = fence::carried() else {
-            return Err(Fault::fenced("TerminateInstances", Fenced::Unasked));
+            return Err(AwsError::fenced("TerminateInstances", NotLeader::Unasked));
         };
         let (reply, answer) = oneshot::channel();
         let first = {
@@ -57,15 +57,15 @@ impl Ends {
                 all_of(&account, all).await;
             });
         }
-        let silent = || Fault::silent("TerminateInstances", "the call was given up");
+        let silent = || AwsError::silent("TerminateInstances", "the call was given up");
         answer.await.unwrap_or_else(|_| Err(silent()))
     }
 }
 
-async fn all_of(account: &Account, all: Waiting) {
+async fn all_of(account: &AwsClients, all: WaitingEnds) {
     // Whose cluster is led by another host by now is not heard; whoever asked is told nothing, and
     // asks again where it still may.
-    let mut all: Waiting = all
+    let mut all: WaitingEnds = all
         .into_iter()
         .filter(|own| fence::lets_pass(&own.1))
         .collect();
@@ -78,7 +78,7 @@ async fn all_of(account: &Account, all: Waiting) {
 
 /// One call; what it says nothing of is asked for by itself, so that no instance suffers from what
 /// is wrong with another. A throttled call and one without an answer are not made worse so.
-async fn some(account: &Account, all: Waiting) {
+async fn some(account: &AwsClients, all: WaitingEnds) {
     let ids: Vec<InstanceId> = all.iter().map(|own| own.0.clone()).collect();
     let fences: Vec<Fence> = all.iter().flat_map(|own| own.1.iter().cloned()).collect();
     let call = fence::within(fences, instances::terminate(account, &ids));
@@ -91,7 +91,7 @@ async fn some(account: &Account, all: Waiting) {
     };
     let whole = fault.filter(|own| {
         let sort = own.sorted("ec2").sort;
-        all.len() == 1 || matches!(sort, Sort::Throttled | Sort::Fault)
+        all.len() == 1 || matches!(sort, ErrorClass::Throttled | ErrorClass::Fault)
     });
     let alone = all.into_iter().map(|(id, fences, reply)| {
         let (known, whole) = (states.get(&id).copied(), whole.clone());
@@ -101,7 +101,7 @@ async fn some(account: &Account, all: Waiting) {
                 (None, Some(fault)) => Err(fault),
                 (None, None) => match fence::within(fences, single(account, &id)).await {
                     Ok(ended) => ended,
-                    Err(fenced) => Err(Fault::fenced("TerminateInstances", fenced)),
+                    Err(fenced) => Err(AwsError::fenced("TerminateInstances", fenced)),
                 },
             };
             // Who asked may have given up.
@@ -111,7 +111,7 @@ async fn some(account: &Account, all: Waiting) {
     join_all(alone).await;
 }
 
-async fn single(account: &Account, id: &InstanceId) -> Ended {
+async fn single(account: &AwsClients, id: &InstanceId) -> Ended {
     let states = instances::terminate(account, std::slice::from_ref(id)).await?;
     // EC2 took the call: what it does not say is that the instance goes.
     let said = states.get(id).copied();
@@ -127,14 +127,14 @@ mod tests {
     use futures::future::join_all;
     use serde_json::{Value, json};
 
-    use super::Ends;
+    use super::TerminateBatcher;
     use crate::host::clock::Moment;
     use crate::model::claim::TAG_INSTALLATION;
     use crate::model::id::InstanceId;
     use crate::model::instance::InstanceState;
     use crate::outbound::fence;
     use crate::outbound::fence::Fence;
-    use crate::providers::aws::clients::{Account, AccountKey};
+    use crate::providers::aws::clients::{AccountKey, AwsClients};
     use crate::providers::aws::launch_templates::specification;
     use crate::providers::aws::tests::moto::Aws;
 
@@ -148,7 +148,7 @@ mod tests {
         expect: (usize, &[bool]),
     ) {
         let key = AccountKey::of(&aws.cluster("here", "prod"));
-        let account = Arc::new(Account::of(key, aws.config().await));
+        let account = Arc::new(AwsClients::of(key, aws.config().await));
         let call = account
             .ec2
             .run_instances()
@@ -170,7 +170,7 @@ mod tests {
                 "do": "fault", "action": "TerminateInstances", "kind": kind, "times": null,
             }));
         }
-        let ends = Ends::default();
+        let ends = TerminateBatcher::default();
         let all = ids.iter().map(|id| fence::without(ends.end(&account, id)));
         let ended = join_all(all).await;
         aws.ask(&json!({"do": "clear"}));
@@ -203,7 +203,7 @@ mod tests {
         let one = [true, true, true, false];
         check(&mut aws, (3, true, None), (1 + 4, &one)).await;
         // Nothing is sent of what was decided too long ago, in another term or in none.
-        let account = Arc::new(Account::of(
+        let account = Arc::new(AwsClients::of(
             AccountKey::of(&aws.cluster("here", "prod")),
             aws.config().await,
         ));
@@ -215,10 +215,15 @@ mod tests {
         let id = InstanceId::from("i-0123456789abcdef0");
         aws.ask(&json!({"do": "forget"}));
         for own in [past, late] {
-            let ended = fence::within([own], Ends::default().end(&account, &id)).await;
+            let ended = fence::within([own], TerminateBatcher::default().end(&account, &id)).await;
             assert!(!matches!(ended, Ok(Ok(_))), "{ended:?}");
         }
-        assert!(Ends::default().end(&account, &id).await.is_err());
+        assert!(
+            TerminateBatcher::default()
+                .end(&account, &id)
+                .await
+                .is_err()
+        );
         let calls = aws.ask(&json!({"do": "calls"}));
         assert_eq!(calls["calls"], json!([]));
         // Three attempts of one call, not of each.

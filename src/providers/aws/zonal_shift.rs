@@ -9,11 +9,11 @@ use aws_sdk_arczonalshift::types::{AppliedStatus, AutoshiftAppliedStatus};
 use jiff::Timestamp;
 
 use crate::host::clock;
-use crate::providers::aws::clients::Account;
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::clients::AwsClients;
+use crate::providers::aws::error::AwsError;
 
 /// Ids of the zones that are to be left alone now. A cluster that is not registered has no shift.
-pub(crate) async fn shifted(account: &Account, arn: &str) -> Result<BTreeSet<String>, Fault> {
+pub(crate) async fn shifted(account: &AwsClients, arn: &str) -> Result<BTreeSet<String>, AwsError> {
     account.buckets.read.turn().await;
     let call = account
         .shift
@@ -22,7 +22,7 @@ pub(crate) async fn shifted(account: &Account, arn: &str) -> Result<BTreeSet<Str
     let answer = match call.send().await {
         Ok(answer) => answer,
         Err(error) => {
-            let fault = Fault::new("GetManagedResource", error);
+            let fault = AwsError::new("GetManagedResource", error);
             if fault.is(&["ResourceNotFoundException"]) {
                 return Ok(BTreeSet::new());
             }

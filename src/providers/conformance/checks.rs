@@ -9,9 +9,9 @@ use futures::future::{BoxFuture, join_all};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::sleep;
 
-use crate::engine::command::{Answer, Command, FailureKind, Launch, RefusalKind};
+use crate::engine::command::{Command, CommandResult, FailureKind, Launch, RefusalKind};
 use crate::host::clock;
-use crate::model::claim::{ClaimRecord, Origin};
+use crate::model::claim::{ClaimOrigin, ClaimRecord};
 use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::{Instance, OfferingKey};
 use crate::model::labels::{Labels, TAINT_UNREGISTERED};
@@ -86,7 +86,7 @@ impl Bench<'_> {
             id: ClaimId(format!("{}-{claim}", self.run)),
             installation: HERE.to_owned(),
             cluster: CLUSTER.into(),
-            origin: Origin::default(),
+            origin: ClaimOrigin::default(),
             pool: "general".into(),
             node_class: Some("default".into()),
             created: Timestamp::from_second(1_800_000_000).expect("in range"),
@@ -115,19 +115,23 @@ impl Bench<'_> {
         }
     }
 
-    async fn launch(&self, launch: &Launch) -> Answer {
+    async fn launch(&self, launch: &Launch) -> CommandResult {
         let launch = Box::new(launch.clone());
         fence::without(self.provider.execute(Command::Launch(launch))).await
     }
 
     async fn launched(&self, launch: &Launch) -> Instance {
         match self.launch(launch).await {
-            Answer::Launched(instance) => instance,
+            CommandResult::Launched(instance) => instance,
             other => panic!("{launch:?} is answered with {other:?}"),
         }
     }
 
-    async fn terminate(&self, provider: &Arc<dyn Provider>, instance: &InstanceId) -> Answer {
+    async fn terminate(
+        &self,
+        provider: &Arc<dyn Provider>,
+        instance: &InstanceId,
+    ) -> CommandResult {
         let command = Command::Terminate {
             claim: "for-the-log".into(),
             instance: instance.clone(),
@@ -138,7 +142,10 @@ impl Bench<'_> {
     /// Ends an instance, to leave nothing behind.
     async fn done(&self, instance: &Instance) {
         let answer = self.terminate(&self.provider, &instance.id).await;
-        assert!(matches!(answer, Answer::Terminating(_)), "{answer:?}");
+        assert!(
+            matches!(answer, CommandResult::Terminating(_)),
+            "{answer:?}"
+        );
     }
 
     async fn list(&self) -> Vec<Instance> {
@@ -176,14 +183,14 @@ impl Bench<'_> {
 
 async fn listed(provider: &Arc<dyn Provider>) -> Vec<Instance> {
     match provider.execute(Command::ListInstances).await {
-        Answer::Instances(all) => all,
+        CommandResult::Instances(all) => all,
         other => panic!("a listing is answered with {other:?}"),
     }
 }
 
-fn failed(answer: &Answer) -> Option<FailureKind> {
+fn failed(answer: &CommandResult) -> Option<FailureKind> {
     match answer {
-        Answer::Failed { kind, .. } => Some(*kind),
+        CommandResult::Failed { kind, .. } => Some(*kind),
         _ => None,
     }
 }
@@ -244,7 +251,7 @@ async fn ending_twice_ends_once(bench: &Bench<'_>) {
     for again in 0..3 {
         let answer = bench.terminate(&bench.provider, &instance.id).await;
         let gone = again > 0 && failed(&answer) == Some(FailureKind::Gone);
-        let ends = matches!(&answer, Answer::Terminating(state) if !state.is_live());
+        let ends = matches!(&answer, CommandResult::Terminating(state) if !state.is_live());
         assert!(gone || ends, "{answer:?}");
     }
     let ended = |it: Option<&Instance>| it.is_none_or(|it| !it.state.is_live());
@@ -296,9 +303,9 @@ async fn what_is_not_sold_is_refused(bench: &Bench<'_>) {
     bench.done(&instance).await;
 }
 
-fn assert_refused(answer: &Answer, offering: &OfferingKey, kind: RefusalKind) {
+fn assert_refused(answer: &CommandResult, offering: &OfferingKey, kind: RefusalKind) {
     match answer {
-        Answer::LaunchRefused(refusals) => {
+        CommandResult::LaunchRefused(refusals) => {
             let of = refusals.iter().map(|it| (&it.offering, it.kind));
             assert_eq!(of.collect::<Vec<_>>(), [(offering, kind)]);
         }

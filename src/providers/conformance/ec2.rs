@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::checks::{Subject, check};
-use crate::engine::command::{Adoption, Answer, Command, FailureKind, Launch};
+use crate::engine::command::{Adoption, Command, CommandResult, FailureKind, Launch};
 use crate::engine::event::Event;
 use crate::model::claim::{TAG_CLUSTER, TAG_EKS, TAG_OWNED, TAG_POOL};
 use crate::model::id::InstanceId;
@@ -19,9 +19,9 @@ use crate::model::pool::Pool;
 use crate::model::template_hash::{node_class_hash, record_in};
 use crate::outbound::fence;
 use crate::providers::Provider;
-use crate::providers::aws::clients::{Account, AccountKey, Accounts};
+use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients};
 use crate::providers::aws::provider::Ec2;
-use crate::providers::aws::region::Keepers;
+use crate::providers::aws::region::Regions;
 use crate::providers::aws::tests::idle_calls::api;
 use crate::providers::aws::tests::moto::{Aws, REGION};
 
@@ -41,8 +41,8 @@ async fn ec2_conforms() {
     };
     aws.ask(&json!({"do": "outage", "type": "m5.large", "zone": "us-west-2c"}));
     let own = Arc::new(aws.cluster("conformance", "prod"));
-    let account = Account::of(AccountKey::of(&own), aws.config().await);
-    let keepers = Keepers::of_accounts(Accounts::with(account));
+    let account = AwsClients::of(AccountKey::of(&own), aws.config().await);
+    let keepers = Regions::of_accounts(Accounts::with(account));
     let keeper = keepers.of(&own).await;
     let (events, mut inbox) = mpsc::channel(64);
     let prod: Arc<dyn Provider> = Arc::new(Ec2::new(own.clone(), api(), keeper.clone()));
@@ -74,7 +74,7 @@ async fn ec2_conforms() {
 }
 
 /// An instance as Karpenter has it: of this pool, in the cluster that EKS calls so.
-async fn karpenters(account: &Account, image: &str, eks: &str, pool: &str) -> InstanceId {
+async fn karpenters(account: &AwsClients, image: &str, eks: &str, pool: &str) -> InstanceId {
     let tag = |key: String, value: &str| Tag::builder().key(key).value(value).build();
     let tags = TagSpecification::builder()
         .resource_type(ResourceType::Instance)
@@ -104,7 +104,7 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
         return;
     };
     let own = Arc::new(aws.cluster("adoption", "prod"));
-    let account = || async { Account::of(AccountKey::of(&own), aws.config().await) };
+    let account = || async { AwsClients::of(AccountKey::of(&own), aws.config().await) };
     let direct = account().await;
     let image = direct.ec2.describe_images().send().await.expect("images");
     let image = image.images().first().and_then(|own| own.image_id());
@@ -114,7 +114,7 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     let theirs = karpenters(&direct, &image, &eks, "general").await;
     let of_other = karpenters(&direct, &image, "another", "general").await;
     let of_pool = karpenters(&direct, &image, &eks, "special").await;
-    let keepers = Keepers::of_accounts(Accounts::with(account().await));
+    let keepers = Regions::of_accounts(Accounts::with(account().await));
     let keeper = keepers.of(&own).await;
     let prod = Ec2::new(own.clone(), api(), keeper);
     let adopt = async |claim: &str, instance: &InstanceId| {
@@ -133,7 +133,7 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
         let answer = adopt(claim, instance).await;
         let is_denied = matches!(
             &answer,
-            Answer::Failed {
+            CommandResult::Failed {
                 kind: FailureKind::Denied,
                 ..
             }
@@ -146,7 +146,7 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     assert!(
         matches!(
             gone,
-            Answer::Failed {
+            CommandResult::Failed {
                 kind: FailureKind::Gone,
                 ..
             }
@@ -155,9 +155,9 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     );
     // An answer that was lost is asked for again, and changes nothing.
     for _ in 0..2 {
-        assert_eq!(adopt("c-4", &theirs).await, Answer::Done);
+        assert_eq!(adopt("c-4", &theirs).await, CommandResult::Done);
     }
-    let Answer::Instances(all) = prod.execute(Command::ListInstances).await else {
+    let CommandResult::Instances(all) = prod.execute(Command::ListInstances).await else {
         panic!("instances are listed");
     };
     let ours: Vec<_> = all

@@ -10,7 +10,7 @@ use futures::future::{BoxFuture, join_all};
 
 use super::checks::check;
 use super::providers::{nowhere, simulated, subject};
-use crate::engine::command::{Answer, Command, FailureKind, Launch, RefusalKind};
+use crate::engine::command::{Command, CommandResult, FailureKind, Launch, RefusalKind};
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, InstanceId};
 use crate::model::instance::InstanceState;
@@ -90,7 +90,7 @@ impl Bent {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn launch(&self, mut launch: Launch) -> Answer {
+    async fn launch(&self, mut launch: Launch) -> CommandResult {
         let claim = launch.claim.id.clone();
         {
             let mut done = self.done();
@@ -117,22 +117,22 @@ impl Bent {
         }
         let answer = self.inner.execute(Command::Launch(Box::new(launch))).await;
         match answer {
-            Answer::Launched(instance) => {
+            CommandResult::Launched(instance) => {
                 self.done().instances.insert(claim, instance.id.clone());
-                Answer::Launched(instance)
+                CommandResult::Launched(instance)
             }
-            Answer::LaunchRefused(_) if self.bend == Bend::RefusesWithoutKind => unknown(),
-            Answer::LaunchRefused(mut refusals) if self.bend == Bend::MistakesKinds => {
+            CommandResult::LaunchRefused(_) if self.bend == Bend::RefusesWithoutKind => unknown(),
+            CommandResult::LaunchRefused(mut refusals) if self.bend == Bend::MistakesKinds => {
                 for own in &mut refusals {
                     own.kind = RefusalKind::InsufficientCapacity;
                 }
-                Answer::LaunchRefused(refusals)
+                CommandResult::LaunchRefused(refusals)
             }
             other => other,
         }
     }
 
-    async fn terminate(&self, claim: ClaimId, instance: InstanceId) -> Answer {
+    async fn terminate(&self, claim: ClaimId, instance: InstanceId) -> CommandResult {
         let again = self.done().ended.contains(&instance);
         let all = self.cloud.list(None).await.expect("it lists");
         let own = all.iter().find(|it| it.id == instance);
@@ -141,9 +141,9 @@ impl Bent {
         let (target, of) = match self.bend {
             Bend::FailsTheSecondEnd if again => return unknown(),
             Bend::EndsNobody if own.is_none() => {
-                return Answer::Terminating(InstanceState::Terminated);
+                return CommandResult::Terminating(InstanceState::Terminated);
             }
-            Bend::EndsNothing => return Answer::Terminating(InstanceState::ShuttingDown),
+            Bend::EndsNothing => return CommandResult::Terminating(InstanceState::ShuttingDown),
             Bend::EndsAnother if again => (another.map(|it| it.id.clone()), None),
             Bend::EndsOthers => (None, of(TAG_INSTALLATION).zip(of(TAG_CLUSTER))),
             _ => (None, None),
@@ -161,42 +161,42 @@ impl Bent {
             .await
     }
 
-    async fn list(&self) -> Answer {
+    async fn list(&self) -> CommandResult {
         let all = match self.bend {
-            Bend::ListsNothing => return Answer::Instances(Vec::new()),
-            Bend::ListsOthers => self.cloud.list(None).await.map(Answer::Instances),
+            Bend::ListsNothing => return CommandResult::Instances(Vec::new()),
+            Bend::ListsOthers => self.cloud.list(None).await.map(CommandResult::Instances),
             _ => Some(self.inner.execute(Command::ListInstances).await),
         };
         match all.expect("it lists") {
-            Answer::Instances(mut all) if self.bend == Bend::CutsTags => {
+            CommandResult::Instances(mut all) if self.bend == Bend::CutsTags => {
                 for value in all
                     .iter_mut()
                     .flat_map(|own| Arc::make_mut(&mut own.tags).values_mut())
                 {
                     *value = value.chars().take(255).collect();
                 }
-                Answer::Instances(all)
+                CommandResult::Instances(all)
             }
             other => other,
         }
     }
 }
 
-fn unknown() -> Answer {
-    Answer::Failed {
+fn unknown() -> CommandResult {
+    CommandResult::Failed {
         kind: FailureKind::Unknown,
         text: "bent".to_owned(),
     }
 }
 
 impl Provider for Bent {
-    fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
+    fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
         async move {
             match command {
                 Command::Launch(launch) => self.launch(*launch).await,
                 Command::Terminate { claim, instance } => self.terminate(claim, instance).await,
                 Command::ListInstances => self.list().await,
-                _ if self.bend == Bend::DoesAnything => Answer::Done,
+                _ if self.bend == Bend::DoesAnything => CommandResult::Done,
                 other => self.inner.execute(other).await,
             }
         }

@@ -17,7 +17,7 @@ use crate::catalog::{self, Catalog};
 use crate::model::cluster::{Cluster, Exec, Kubeconfig};
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::providers::Provider;
-use crate::providers::exec::Program;
+use crate::providers::exec::ExecProvider;
 use crate::providers::simulated::remote::Remote;
 use crate::providers::simulated::server::{listen, serve};
 use crate::providers::simulated::{CloudHandle, InProcess};
@@ -150,7 +150,7 @@ async fn the_reference_program_conforms() {
             name: cluster.into(),
             ..Cluster::default()
         };
-        Arc::new(Program::new(&exec, &cluster))
+        Arc::new(ExecProvider::new(&exec, &cluster))
     };
     check(&subject(&open)).await;
 }

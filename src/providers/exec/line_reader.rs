@@ -10,7 +10,7 @@ const CHUNK: usize = 16 << 10;
 
 /// One line, without its end.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum ProgramLine {
     /// A whole line.
     Whole(Vec<u8>),
     /// So many bytes without an end that nobody waits for it. What is left of the line follows as
@@ -44,14 +44,14 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
     /// The next line; none at the end, where a line without an end is none. Whoever stops to wait
     /// for it loses nothing.
-    pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
+    pub(crate) async fn next(&mut self) -> io::Result<Option<ProgramLine>> {
         loop {
             if let Some(line) = self.held_line() {
                 return Ok(Some(line));
             }
             if self.held.len() > self.longest {
                 (self.held, self.searched, self.skips) = (Vec::new(), 0, true);
-                return Ok(Some(Line::TooLong));
+                return Ok(Some(ProgramLine::TooLong));
             }
             self.held.reserve(CHUNK);
             if self.from.read_buf(&mut self.held).await? == 0 {
@@ -60,7 +60,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    fn held_line(&mut self) -> Option<Line> {
+    fn held_line(&mut self) -> Option<ProgramLine> {
         loop {
             let new = &self.held[self.searched..];
             let Some(end) = new.iter().position(|byte| *byte == b'\n') else {
@@ -73,8 +73,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             line.pop();
             match std::mem::take(&mut self.skips) {
                 true => {}
-                false if line.len() > self.longest => return Some(Line::TooLong),
-                false => return Some(Line::Whole(line)),
+                false if line.len() > self.longest => return Some(ProgramLine::TooLong),
+                false => return Some(ProgramLine::Whole(line)),
             }
         }
     }
@@ -82,13 +82,15 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Line, Lines};
+    use super::{Lines, ProgramLine};
 
     async fn check(text: &[u8], expect: &[Option<&[u8]>]) {
         let mut lines = Lines::new(text, 4);
         for expect in expect {
             let line = lines.next().await.expect("a slice reads");
-            let expect = expect.map_or(Line::TooLong, |line| Line::Whole(line.to_vec()));
+            let expect = expect.map_or(ProgramLine::TooLong, |line| {
+                ProgramLine::Whole(line.to_vec())
+            });
             assert_eq!(line, Some(expect), "{text:?}");
         }
         assert_eq!(lines.next().await.expect("a slice reads"), None, "{text:?}");
@@ -106,12 +108,12 @@ mod tests {
         let mut cut = 0;
         let rest = loop {
             match lines.next().await.expect("a slice reads") {
-                Some(Line::TooLong) => cut += 1,
+                Some(ProgramLine::TooLong) => cut += 1,
                 rest => break rest,
             }
             assert!(lines.held.capacity() < 100_000, "no more is held than said");
         };
-        assert_eq!(rest, Some(Line::Whole(b"f".to_vec())));
+        assert_eq!(rest, Some(ProgramLine::Whole(b"f".to_vec())));
         assert!(cut > 1, "each part of an endless line counts");
     }
 }

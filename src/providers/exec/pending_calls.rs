@@ -6,34 +6,34 @@ use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::engine::command::{Answer, FailureKind};
+use crate::engine::command::{CommandResult, FailureKind};
 use crate::host::text;
-use crate::providers::exec::Limits;
-use crate::providers::exec::line_reader::Line;
+use crate::providers::exec::ProgramLimits;
+use crate::providers::exec::line_reader::ProgramLine;
 use crate::providers::exec::protocol;
-use crate::providers::exec::protocol::{Call, Expect, Scope};
+use crate::providers::exec::protocol::{ClusterScope, Expect, ProviderCall};
 use crate::telemetry::report_metrics;
 
 /// A call on its way to the program.
-pub(crate) struct Ask {
-    pub(crate) call: Call,
+pub(crate) struct PendingCall {
+    pub(crate) call: ProviderCall,
     pub(crate) expect: Expect,
     /// When nobody waits for it any more.
     pub(crate) by: Instant,
-    pub(crate) reply: oneshot::Sender<Answer>,
+    pub(crate) reply: oneshot::Sender<CommandResult>,
 }
 
-struct Waiting {
+struct WaitingCall {
     expect: Expect,
     by: Instant,
-    reply: oneshot::Sender<Answer>,
+    reply: oneshot::Sender<CommandResult>,
 }
 
 /// The calls of one run of the program.
-pub(crate) struct Desk<'a> {
-    scope: &'a Scope,
-    limits: &'a Limits,
-    waiting: BTreeMap<u64, Waiting>,
+pub(crate) struct PendingCalls<'a> {
+    scope: &'a ClusterScope,
+    limits: &'a ProgramLimits,
+    waiting: BTreeMap<u64, WaitingCall>,
     next: u64,
     /// What is written next.
     pub(crate) out: Vec<u8>,
@@ -46,15 +46,15 @@ pub(crate) struct Desk<'a> {
 }
 
 /// An answer that says nothing about what has happened.
-pub(crate) fn unknown(why: &str) -> Answer {
-    Answer::Failed {
+pub(crate) fn unknown(why: &str) -> CommandResult {
+    CommandResult::Failed {
         kind: FailureKind::Unknown,
         text: text::bounded(why),
     }
 }
 
-impl<'a> Desk<'a> {
-    pub(crate) fn new(scope: &'a Scope, limits: &'a Limits) -> Self {
+impl<'a> PendingCalls<'a> {
+    pub(crate) fn new(scope: &'a ClusterScope, limits: &'a ProgramLimits) -> Self {
         Self {
             scope,
             limits,
@@ -74,7 +74,7 @@ impl<'a> Desk<'a> {
     }
 
     /// Puts a call where it is written next.
-    pub(crate) fn put(&mut self, ask: Ask, now: Instant) {
+    pub(crate) fn put(&mut self, ask: PendingCall, now: Instant) {
         if ask.reply.is_closed() {
             return;
         }
@@ -89,10 +89,10 @@ impl<'a> Desk<'a> {
                 return;
             }
         }
-        let Ask {
+        let PendingCall {
             expect, by, reply, ..
         } = ask;
-        self.waiting.insert(id, Waiting { expect, by, reply });
+        self.waiting.insert(id, WaitingCall { expect, by, reply });
     }
 
     /// So many bytes of the line were written.
@@ -126,10 +126,10 @@ impl<'a> Desk<'a> {
     }
 
     /// Takes a line of the program's.
-    pub(crate) fn take(&mut self, line: &Line) -> Result<(), String> {
+    pub(crate) fn take(&mut self, line: &ProgramLine) -> Result<(), String> {
         let line = match line {
-            Line::Whole(line) => line,
-            Line::TooLong => {
+            ProgramLine::Whole(line) => line,
+            ProgramLine::TooLong => {
                 let longest = self.limits.line;
                 return self.pass_over(&format!("it is longer than {longest} bytes"));
             }

@@ -12,8 +12,8 @@ use tokio::time::{interval, timeout};
 use crate::host::text;
 use crate::model::cluster::Exec;
 use crate::model::id::ClusterName;
-use crate::outbound::process_group::Group;
-use crate::providers::exec::line_reader::{Line, Lines};
+use crate::outbound::process_group::ProcessGroup;
+use crate::providers::exec::line_reader::{Lines, ProgramLine};
 
 /// Variables that every program gets.
 const ALWAYS: [&str; 2] = ["PATH", "HOME"];
@@ -34,7 +34,7 @@ pub(crate) struct Child {
     pub(crate) process: Process,
     /// What writes its stderr into the log.
     errors: Errors,
-    group: Group,
+    group: ProcessGroup,
 }
 
 /// A task, aborted when dropped.
@@ -77,7 +77,7 @@ impl Child {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| text::bounded(&format!("start {program}: {error}")))?;
-        let group = Group::of(&process);
+        let group = ProcessGroup::of(&process);
         let pipes = (
             process.stdin.take(),
             process.stdout.take(),
@@ -131,8 +131,8 @@ async fn tell(cluster: ClusterName, mut lines: Lines<impl AsyncRead + Unpin>) {
                     told += 1;
                     if told <= ERROR_LINES {
                         let says = match line {
-                            Line::Whole(line) => text::bounded(&String::from_utf8_lossy(&line)),
-                            Line::TooLong => "a line too long to be told".to_owned(),
+                            ProgramLine::Whole(line) => text::bounded(&String::from_utf8_lossy(&line)),
+                            ProgramLine::TooLong => "a line too long to be told".to_owned(),
                         };
                         tracing::info!(%cluster, says, "exec program");
                     }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::command::{Answer, Launch};
+use crate::engine::command::{CommandResult, Launch};
 use crate::host::text;
 use crate::model::claim::{ClaimRecord, TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClaimId, ClusterName, InstanceId};
@@ -21,7 +21,7 @@ const NAME_CHARS: usize = 253;
 
 /// Whose instances a program is asked for.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Scope {
+pub(crate) struct ClusterScope {
     pub(crate) installation: String,
     #[serde(serialize_with = "as_text")]
     pub(crate) cluster: ClusterName,
@@ -33,19 +33,19 @@ fn as_text<S: serde::Serializer>(name: &ClusterName, serializer: S) -> Result<S:
 
 /// One line to the program.
 #[derive(Debug, Serialize)]
-struct Request<'a> {
+struct ProgramRequest<'a> {
     id: u64,
     deadline_ms: u64,
     #[serde(flatten)]
-    scope: &'a Scope,
+    scope: &'a ClusterScope,
     #[serde(flatten)]
-    call: &'a Call,
+    call: &'a ProviderCall,
 }
 
 /// What is asked.
 #[derive(Debug, Serialize)]
 #[serde(tag = "verb", rename_all = "snake_case")]
-pub(crate) enum Call {
+pub(crate) enum ProviderCall {
     /// The first line: which versions of the protocol are spoken here.
     Hello {
         protocols: [u32; 1],
@@ -93,10 +93,10 @@ impl LaunchCall {
 pub(crate) fn line(
     id: u64,
     deadline_ms: u64,
-    scope: &Scope,
-    call: &Call,
+    scope: &ClusterScope,
+    call: &ProviderCall,
 ) -> Result<Vec<u8>, String> {
-    let request = Request {
+    let request = ProgramRequest {
         id,
         deadline_ms,
         scope,
@@ -113,7 +113,7 @@ struct Head {
 }
 
 #[derive(Deserialize)]
-struct Body<T> {
+struct ResponseBody<T> {
     answer: T,
 }
 
@@ -141,7 +141,8 @@ pub(crate) fn answered(line: &[u8]) -> Result<u64, String> {
 
 /// The answer to the first line.
 pub(crate) fn hello(line: &[u8]) -> Result<Hello, String> {
-    let body: Body<Greeting> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let body: ResponseBody<Greeting> =
+        serde_json::from_slice(line).map_err(|error| error.to_string())?;
     match body.answer {
         Greeting::Hello(hello) if hello.protocol == PROTOCOL => Ok(hello),
         Greeting::Hello(hello) => Err(format!(
@@ -164,30 +165,31 @@ pub(crate) enum Expect {
 pub(crate) fn answer(
     line: &[u8],
     expect: &Expect,
-    scope: &Scope,
-) -> Result<(Answer, usize), String> {
-    let body: Body<AnswerBody> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    let answer = Answer::try_from(body.answer)?;
+    scope: &ClusterScope,
+) -> Result<(CommandResult, usize), String> {
+    let body: ResponseBody<AnswerBody> =
+        serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let answer = CommandResult::try_from(body.answer)?;
     let answer = match (expect, answer) {
-        (_, Answer::Failed { kind, text }) => Answer::Failed {
+        (_, CommandResult::Failed { kind, text }) => CommandResult::Failed {
             kind,
             text: text::bounded(&text),
         },
-        (Expect::Launch(claim, offerings), Answer::Launched(instance)) => {
+        (Expect::Launch(claim, offerings), CommandResult::Launched(instance)) => {
             check_id(&instance.id)?;
             check_node(&instance)?;
             check_launched(&instance, claim, offerings, scope)?;
-            Answer::Launched(instance)
+            CommandResult::Launched(instance)
         }
-        (Expect::Launch(_, offerings), Answer::LaunchRefused(mut refusals)) => {
+        (Expect::Launch(_, offerings), CommandResult::LaunchRefused(mut refusals)) => {
             refusals.retain(|refusal| offerings.contains(&refusal.offering));
             if refusals.is_empty() {
                 return Err("it refuses none of the offerings it was given".to_owned());
             }
-            Answer::LaunchRefused(refusals)
+            CommandResult::LaunchRefused(refusals)
         }
-        (Expect::Terminate, Answer::Terminating(state)) => Answer::Terminating(state),
-        (Expect::List, Answer::Instances(mut instances)) => {
+        (Expect::Terminate, CommandResult::Terminating(state)) => CommandResult::Terminating(state),
+        (Expect::List, CommandResult::Instances(mut instances)) => {
             let all = instances.len();
             instances.retain(|own| scope.has(own));
             for instance in &instances {
@@ -195,14 +197,14 @@ pub(crate) fn answer(
                 check_node(instance)?;
             }
             let others = all - instances.len();
-            return Ok((Answer::Instances(instances), others));
+            return Ok((CommandResult::Instances(instances), others));
         }
         _ => return Err("it is no answer to this call".to_owned()),
     };
     Ok((answer, 0))
 }
 
-impl Scope {
+impl ClusterScope {
     /// Whether an instance is of this installation and cluster.
     fn has(&self, instance: &Instance) -> bool {
         let is = |tag: &str, value: &str| instance.tags.get(tag).is_some_and(|own| own == value);
@@ -247,7 +249,7 @@ fn check_launched(
     instance: &Instance,
     claim: &ClaimId,
     offerings: &[OfferingKey],
-    scope: &Scope,
+    scope: &ClusterScope,
 ) -> Result<(), String> {
     let own = ClaimRecord::from_tags(&instance.tags, &scope.installation, &scope.cluster);
     if !own.is_ok_and(|own| own.id == *claim) {

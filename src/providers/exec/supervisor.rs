@@ -11,42 +11,42 @@ use tokio::time::{sleep, sleep_until, timeout};
 use crate::host::clock;
 use crate::host::text;
 use crate::model::cluster::Exec;
-use crate::providers::exec::Limits;
-use crate::providers::exec::line_reader::Line;
-use crate::providers::exec::pending_calls::{Ask, Desk, unknown};
+use crate::providers::exec::ProgramLimits;
+use crate::providers::exec::line_reader::ProgramLine;
+use crate::providers::exec::pending_calls::{PendingCall, PendingCalls, unknown};
 use crate::providers::exec::process::Child;
 use crate::providers::exec::protocol;
-use crate::providers::exec::protocol::{Call, Hello, PROTOCOL, Scope};
+use crate::providers::exec::protocol::{ClusterScope, Hello, PROTOCOL, ProviderCall};
 use crate::telemetry::report_metrics;
 
 /// Doublings of the wait after which it grows no more in any case.
 const DOUBLINGS: u32 = 16;
 
 /// Why a run of the program is over.
-enum End {
+enum RunEnd {
     /// Nobody will ask it anything.
     Unwanted,
     Fault(String),
 }
 
-impl From<String> for End {
+impl From<String> for RunEnd {
     fn from(why: String) -> Self {
         Self::Fault(why)
     }
 }
 
 /// The one holder of the program.
-pub(crate) struct Keeper {
+pub(crate) struct ProcessSupervisor {
     pub(crate) exec: Exec,
-    pub(crate) scope: Scope,
-    pub(crate) limits: Limits,
-    pub(crate) asks: mpsc::Receiver<Ask>,
+    pub(crate) scope: ClusterScope,
+    pub(crate) limits: ProgramLimits,
+    pub(crate) asks: mpsc::Receiver<PendingCall>,
     /// For which the program was started.
-    pub(crate) first: Option<Ask>,
+    pub(crate) first: Option<PendingCall>,
     pub(crate) rng: Rng,
 }
 
-impl Keeper {
+impl ProcessSupervisor {
     /// Runs until nobody asks any more.
     pub(crate) async fn keep(mut self) {
         // A configuration that is only checked starts nothing.
@@ -54,7 +54,7 @@ impl Keeper {
         let mut ends = 0;
         while self.first.is_some() || !self.asks.is_closed() {
             let began = clock::monotonic();
-            let End::Fault(why) = self.run().await else {
+            let RunEnd::Fault(why) = self.run().await else {
                 return;
             };
             if began.elapsed() >= self.limits.settled {
@@ -98,15 +98,15 @@ impl Keeper {
     }
 
     /// One run of the program, from start to end.
-    async fn run(&mut self) -> End {
+    async fn run(&mut self) -> RunEnd {
         let (cluster, longest) = (&self.scope.cluster, self.limits.line);
         let mut child = match Child::start(&self.exec, cluster, longest) {
             Ok(child) => child,
-            Err(why) => return End::Fault(why),
+            Err(why) => return RunEnd::Fault(why),
         };
         let greeted = timeout(self.limits.hello, greet(&mut child, &self.scope)).await;
         let limit = self.limits.hello;
-        let mut desk = Desk::new(&self.scope, &self.limits);
+        let mut desk = PendingCalls::new(&self.scope, &self.limits);
         let end = match greeted {
             Ok(Ok(hello)) => {
                 let name = text::bounded(&hello.name);
@@ -116,24 +116,28 @@ impl Keeper {
                 }
                 carry(&mut desk, &mut self.asks, &mut child).await
             }
-            Ok(Err(why)) => End::Fault(why),
-            Err(_) => End::Fault(format!("it says no hello within {limit:?}")),
+            Ok(Err(why)) => RunEnd::Fault(why),
+            Err(_) => RunEnd::Fault(format!("it says no hello within {limit:?}")),
         };
         let status = child.end(self.limits.leave).await;
         let end = match (end, status) {
-            (End::Fault(why), Some(status)) => End::Fault(format!("{why} ({status})")),
+            (RunEnd::Fault(why), Some(status)) => RunEnd::Fault(format!("{why} ({status})")),
             (end, _) => end,
         };
         match &end {
-            End::Fault(why) => desk.close(&format!("the program has ended: {why}")),
-            End::Unwanted => desk.close("the program is needed no more"),
+            RunEnd::Fault(why) => desk.close(&format!("the program has ended: {why}")),
+            RunEnd::Unwanted => desk.close("the program is needed no more"),
         }
         end
     }
 }
 
 /// Carries lines both ways until the program ends, or is to.
-async fn carry(desk: &mut Desk<'_>, asks: &mut mpsc::Receiver<Ask>, child: &mut Child) -> End {
+async fn carry(
+    desk: &mut PendingCalls<'_>,
+    asks: &mut mpsc::Receiver<PendingCall>,
+    child: &mut Child,
+) -> RunEnd {
     loop {
         let due = desk.first_due();
         let step = tokio::select! {
@@ -157,29 +161,31 @@ async fn carry(desk: &mut Desk<'_>, asks: &mut mpsc::Receiver<Ask>, child: &mut 
                     desk.put(ask, clock::monotonic());
                     Ok(())
                 }
-                None => return End::Unwanted,
+                None => return RunEnd::Unwanted,
             },
             _ = child.process.wait() => Err("it ended".to_owned()),
         };
         if let Err(why) = step {
-            return End::Fault(why);
+            return RunEnd::Fault(why);
         }
     }
 }
 
 /// The first line and its answer.
-async fn greet(child: &mut Child, scope: &Scope) -> Result<Hello, String> {
-    let call = Call::Hello {
+async fn greet(child: &mut Child, scope: &ClusterScope) -> Result<Hello, String> {
+    let call = ProviderCall::Hello {
         protocols: [PROTOCOL],
     };
     let line = protocol::line(0, 0, scope, &call)?;
     // Where it has closed that, its stdout tells more.
     drop(child.stdin.write_all(&line).await);
     match child.lines.next().await {
-        Ok(Some(Line::Whole(line))) => {
+        Ok(Some(ProgramLine::Whole(line))) => {
             protocol::hello(&line).map_err(|why| format!("its first line is no hello: {why}"))
         }
-        Ok(Some(Line::TooLong)) => Err("its first line is too long to be a hello".to_owned()),
+        Ok(Some(ProgramLine::TooLong)) => {
+            Err("its first line is too long to be a hello".to_owned())
+        }
         Ok(None) => Err("it closed its stdout before it said hello".to_owned()),
         Err(error) => Err(format!("read its stdout: {error}")),
     }

@@ -13,11 +13,11 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::protocol;
-use super::protocol::{Call, Expect, LaunchCall, Scope};
-use super::{Limits, Program};
-use crate::engine::command::{Answer, Command, FailureKind, Launch};
+use super::protocol::{ClusterScope, Expect, LaunchCall, ProviderCall};
+use super::{ExecProvider, ProgramLimits};
+use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
 use crate::host::clock;
-use crate::model::claim::{ClaimRecord, Origin};
+use crate::model::claim::{ClaimOrigin, ClaimRecord};
 use crate::model::cluster::{Cluster, Exec};
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::{Labels, TAINT_UNREGISTERED};
@@ -27,8 +27,8 @@ use crate::providers::Provider;
 use crate::providers::conformance::providers::reference;
 
 /// Limits that a test can wait for. Only the start of the program takes its time.
-fn limits() -> Limits {
-    Limits {
+fn limits() -> ProgramLimits {
+    ProgramLimits {
         call: Duration::from_secs(4),
         hello: Duration::from_secs(5),
         restart: (Duration::from_millis(50), Duration::from_millis(200)),
@@ -55,8 +55,8 @@ fn cluster() -> Cluster {
     }
 }
 
-fn program(exec: &Exec) -> Program {
-    Program::limited(exec, &cluster(), limits())
+fn program(exec: &Exec) -> ExecProvider {
+    ExecProvider::limited(exec, &cluster(), limits())
 }
 
 fn wish(class: Option<&str>) -> Launch {
@@ -64,7 +64,7 @@ fn wish(class: Option<&str>) -> Launch {
         id: "c-1".into(),
         installation: "here".to_owned(),
         cluster: "prod".into(),
-        origin: Origin::default(),
+        origin: ClaimOrigin::default(),
         pool: "general".into(),
         node_class: class.map(Into::into),
         created: Timestamp::UNIX_EPOCH,
@@ -128,7 +128,7 @@ async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
         // Less than a call may take, as in earnest.
         limits.hello = Duration::from_secs(1);
     }
-    let program = Program::limited(&exec, &cluster(), limits);
+    let program = ExecProvider::limited(&exec, &cluster(), limits);
     let began = clock::monotonic();
     let calls = (0..3).map(|_| program.execute(command.clone()));
     let answers = join_all(calls).await;
@@ -136,7 +136,7 @@ async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
     assert!(took < Duration::from_secs(30), "{exec:?}: {took:?}");
     let mut found = false;
     for answer in &answers {
-        let Answer::Failed { kind, text } = answer else {
+        let CommandResult::Failed { kind, text } = answer else {
             panic!("{exec:?} answers {answer:?}");
         };
         assert_eq!(*kind, FailureKind::Unknown, "{exec:?}: {text}");
@@ -147,7 +147,7 @@ async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
         let began = clock::monotonic();
         while !matches!(
             program.execute(Command::ListInstances).await,
-            Answer::Instances(_)
+            CommandResult::Instances(_)
         ) {
             let took = began.elapsed();
             assert!(took < Duration::from_secs(30), "{exec:?} does not recover");
@@ -227,10 +227,13 @@ async fn what_is_said_beside_the_answers_is_passed_over() {
         // More lines than are passed over in a row.
         for _ in 0..10 {
             let answer = program.execute(Command::ListInstances).await;
-            assert_eq!(answer, Answer::Instances(Vec::new()), "{fault}");
+            assert_eq!(answer, CommandResult::Instances(Vec::new()), "{fault}");
         }
         let answer = program.execute(launch(None)).await;
-        assert!(matches!(answer, Answer::Launched(_)), "{fault}: {answer:?}");
+        assert!(
+            matches!(answer, CommandResult::Launched(_)),
+            "{fault}: {answer:?}"
+        );
     }
 }
 
@@ -246,8 +249,8 @@ async fn a_launch_cut_short_by_the_end_of_the_program_is_done_once() {
     let mut failures = 0;
     let launched = loop {
         match program.execute(launch(None)).await {
-            Answer::Launched(instance) => break instance,
-            Answer::Failed { kind, .. } => assert_eq!(kind, FailureKind::Unknown),
+            CommandResult::Launched(instance) => break instance,
+            CommandResult::Failed { kind, .. } => assert_eq!(kind, FailureKind::Unknown),
             other => panic!("{other:?}"),
         }
         failures += 1;
@@ -256,7 +259,7 @@ async fn a_launch_cut_short_by_the_end_of_the_program_is_done_once() {
     };
     assert!(failures > 0, "it has not ended");
     let answer = program.execute(Command::ListInstances).await;
-    assert_eq!(answer, Answer::Instances(vec![launched]));
+    assert_eq!(answer, CommandResult::Instances(vec![launched]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -268,9 +271,9 @@ async fn no_more_calls_wait_than_said() {
     let began = clock::monotonic();
     let answers = join_all((0..500).map(|_| program.execute(Command::ListInstances))).await;
     assert!(began.elapsed() < Duration::from_secs(30));
-    let throttled = |it: &&Answer| {
+    let throttled = |it: &&CommandResult| {
         let kind = match it {
-            Answer::Failed { kind, .. } => *kind,
+            CommandResult::Failed { kind, .. } => *kind,
             other => panic!("{other:?}"),
         };
         kind == FailureKind::Throttled
@@ -291,7 +294,7 @@ async fn a_program_ends_with_all_it_started_when_it_is_needed_no_more() {
     exec.command = ["sh", "-c", &script].map(str::to_owned).into();
     let program = program(&exec);
     let answer = program.execute(Command::ListInstances).await;
-    assert_eq!(answer, Answer::Instances(Vec::new()));
+    assert_eq!(answer, CommandResult::Instances(Vec::new()));
     let dir_name = dir_name.to_string();
     assert!(processes(&dir_name) >= 2, "both run");
     drop(program);
@@ -323,7 +326,7 @@ async fn a_program_gets_only_what_is_named_of_the_environment() {
 
 #[test]
 fn no_line_makes_the_daemon_panic() {
-    let scope = Scope {
+    let scope = ClusterScope {
         installation: "here".to_owned(),
         cluster: "prod".into(),
     };
@@ -352,7 +355,7 @@ fn no_line_makes_the_daemon_panic() {
 
 #[test]
 fn the_node_of_an_instance_is_one_that_can_be_made() {
-    let scope = Scope {
+    let scope = ClusterScope {
         installation: "here".to_owned(),
         cluster: "prod".into(),
     };
@@ -364,7 +367,7 @@ fn the_node_of_an_instance_is_one_that_can_be_made() {
             "tags":{tags},"node":{node}}}]}}}}"#
         );
         match protocol::answer(line.as_bytes(), &Expect::List, &scope)?.0 {
-            Answer::Instances(all) => Ok(all.into_iter().next().and_then(|own| own.node)),
+            CommandResult::Instances(all) => Ok(all.into_iter().next().and_then(|own| own.node)),
             other => Err(format!("{other:?}")),
         }
     };
@@ -387,7 +390,7 @@ fn the_node_of_an_instance_is_one_that_can_be_made() {
 
 /// The request of each verb that `docs/PROVIDERS.md` shows, as we would send it, and what its
 /// answers must be true to.
-fn shown(scope: &Scope) -> Vec<(Vec<u8>, Option<Expect>)> {
+fn shown(scope: &ClusterScope) -> Vec<(Vec<u8>, Option<Expect>)> {
     let key = |zone: &str, capacity_type| OfferingKey {
         instance_type: "s-4x".into(),
         zone: zone.into(),
@@ -398,7 +401,7 @@ fn shown(scope: &Scope) -> Vec<(Vec<u8>, Option<Expect>)> {
         id: "general-7c9k2".into(),
         installation: scope.installation.clone(),
         cluster: scope.cluster.clone(),
-        origin: Origin::default(),
+        origin: ClaimOrigin::default(),
         pool: "general".into(),
         node_class: Some("default".into()),
         created: "2026-07-01T06:00:00Z".parse().expect("a time"),
@@ -430,19 +433,19 @@ fn shown(scope: &Scope) -> Vec<(Vec<u8>, Option<Expect>)> {
         varied: false,
     };
     let user_data = "#!/bin/sh\nexec /usr/local/bin/join\n".to_owned();
-    let terminate = Call::Terminate {
+    let terminate = ProviderCall::Terminate {
         claim: "general-7c9k2".to_owned(),
         instance: "vm-1042".to_owned(),
     };
-    let launch = Call::Launch(Box::new(LaunchCall::new(launch, user_data)));
-    let hello = Call::Hello { protocols: [1] };
+    let launch = ProviderCall::Launch(Box::new(LaunchCall::new(launch, user_data)));
+    let hello = ProviderCall::Hello { protocols: [1] };
     let calls = [
         (hello, None),
         (launch, Some(expect)),
         (terminate, Some(Expect::Terminate)),
-        (Call::List {}, Some(Expect::List)),
+        (ProviderCall::List {}, Some(Expect::List)),
     ];
-    let line = |id: u64, call: &Call| {
+    let line = |id: u64, call: &ProviderCall| {
         let left = if id == 0 { 0 } else { 60_000 };
         protocol::line(id, left, scope, call).expect("a line")
     };
@@ -455,11 +458,11 @@ fn shown(scope: &Scope) -> Vec<(Vec<u8>, Option<Expect>)> {
 #[test]
 fn the_documentation_shows_what_is_said() {
     let text = include_str!("../../../docs/PROVIDERS.md");
-    let scope = Scope {
+    let scope = ClusterScope {
         installation: "platform-eu".to_owned(),
         cluster: "lab".into(),
     };
-    let limits = Limits::default();
+    let limits = ProgramLimits::default();
     for told in [
         format!("its hello | {} s", limits.hello.as_secs()),
         format!("its answer | {} s", limits.call.as_secs()),

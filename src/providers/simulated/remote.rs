@@ -14,7 +14,7 @@ use hyper_util::rt::TokioExecutor;
 use serde::Serialize;
 use tokio::time::timeout;
 
-use crate::engine::command::{Answer, Command, FailureKind};
+use crate::engine::command::{Command, CommandResult, FailureKind};
 use crate::host::text;
 use crate::model::cluster::Kubeconfig;
 use crate::model::id::ClusterName;
@@ -36,9 +36,9 @@ pub(crate) struct Remote {
 }
 
 /// Why there is no answer.
-struct Fault(FailureKind, String);
+struct RemoteError(FailureKind, String);
 
-impl From<String> for Fault {
+impl From<String> for RemoteError {
     fn from(why: String) -> Self {
         Self(FailureKind::Unknown, why)
     }
@@ -68,19 +68,19 @@ impl Remote {
         }
     }
 
-    async fn ask(&self, path: &str, body: &impl Serialize) -> Answer {
+    async fn ask(&self, path: &str, body: &impl Serialize) -> CommandResult {
         let answer = timeout(CALL, self.post(path, body)).await;
-        let Fault(kind, why) = match answer {
+        let RemoteError(kind, why) = match answer {
             Ok(Ok(answer)) => return answer,
             Ok(Err(fault)) => fault,
-            Err(_) => Fault::from("no answer".to_owned()),
+            Err(_) => RemoteError::from("no answer".to_owned()),
         };
         let address = &self.address;
         let text = text::bounded(&format!("ask the simulated cloud at {address}: {why}"));
-        Answer::Failed { kind, text }
+        CommandResult::Failed { kind, text }
     }
 
-    async fn post(&self, path: &str, body: &impl Serialize) -> Result<Answer, Fault> {
+    async fn post(&self, path: &str, body: &impl Serialize) -> Result<CommandResult, RemoteError> {
         let body = serde_json::to_vec(body).map_err(|error| error.to_string())?;
         let request = Request::post(format!("http://{}{path}", self.address))
             .header("content-type", "application/json")
@@ -106,16 +106,16 @@ impl Remote {
             } else {
                 FailureKind::Unknown
             };
-            return Err(Fault(kind, why));
+            return Err(RemoteError(kind, why));
         }
         let answer: AnswerBody =
             serde_json::from_slice(&body).map_err(|error| error.to_string())?;
-        Ok(Answer::try_from(answer)?)
+        Ok(CommandResult::try_from(answer)?)
     }
 }
 
 impl Provider for Remote {
-    fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
+    fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
         async move {
             match command {
                 Command::Launch(launch) => {

@@ -19,10 +19,10 @@ use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::{sleep, timeout};
 
-use crate::engine::command::{Answer, FailureKind};
+use crate::engine::command::{CommandResult, FailureKind};
 use crate::host::text;
 use crate::kubernetes::client::connect;
-use crate::model::cluster::{Api, Kubeconfig};
+use crate::model::cluster::{ApiSettings, Kubeconfig};
 use crate::providers::simulated::CloudHandle;
 use crate::providers::wire_format::{AdoptBody, AnswerBody, LaunchBody, ListBody, TerminateBody};
 
@@ -101,7 +101,7 @@ pub(crate) async fn serve(
 
 fn failed(kind: FailureKind, why: &str) -> Json<AnswerBody> {
     Json(
-        Answer::Failed {
+        CommandResult::Failed {
             kind,
             text: text::bounded(why),
         }
@@ -121,7 +121,7 @@ async fn launch(State(served): State<Served>, Json(body): Json<LaunchBody>) -> J
         Ok(home) => served.cloud.launch(Box::new(launch), home).await,
         Err(why) => return failed(FailureKind::Invalid, &why),
     };
-    if let Answer::Launched(instance) = &answer {
+    if let CommandResult::Launched(instance) = &answer {
         let (id, offering) = (&instance.id, &instance.offering);
         tracing::info!(%cluster, %claim, instance = %id, %offering, "launched");
     }
@@ -138,7 +138,7 @@ impl Served {
             return Ok(home.clone());
         }
         // The others do not wait for a plugin that this kubeconfig may name.
-        let home = timeout(HOME, connect(kubeconfig, &Api::default()))
+        let home = timeout(HOME, connect(kubeconfig, &ApiSettings::default()))
             .await
             .map_err(|_| format!("use {}: no answer", kubeconfig.path.display()))?
             .map_err(|error| text::chain(&error))?
@@ -188,7 +188,7 @@ async fn listed(
     of: Option<(String, crate::model::id::ClusterName)>,
 ) -> Json<AnswerBody> {
     match served.cloud.list(of).await {
-        Some(instances) => Json(Answer::Instances(instances).into()),
+        Some(instances) => Json(CommandResult::Instances(instances).into()),
         None => failed(FailureKind::Unknown, "the simulated cloud has ended"),
     }
 }

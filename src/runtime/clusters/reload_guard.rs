@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 
-use crate::model::capacity_scope::Market;
-use crate::model::cluster::{Cluster, Mode};
+use crate::model::capacity_scope::CapacityScope;
+use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::id::ClusterName;
-use crate::runtime::clusters::{Drivers, PrepareError};
+use crate::runtime::clusters::{ClusterSet, PrepareError};
 
-impl Drivers {
+impl ClusterSet {
     /// Why nothing of a new configuration is taken in: managed clusters are not in it any more, or
     /// would look for their instances elsewhere, and with them more nodes than `max_retired` of the
     /// configuration in force lets a change concern. Nobody would look after them, and no one
@@ -22,10 +22,10 @@ impl Drivers {
             wanted.iter().map(|own| (&own.name, &**own)).collect();
         let stays = |old: &Cluster| {
             let new = wanted.get(&old.name);
-            new.is_some_and(|new| new.mode != Mode::Manage || is_of_the_same(old, new))
+            new.is_some_and(|new| new.mode != ManagementMode::Manage || is_of_the_same(old, new))
         };
         let running = self.running.iter();
-        let managed = running.filter(|(_, own)| own.cluster.mode == Mode::Manage);
+        let managed = running.filter(|(_, own)| own.cluster.mode == ManagementMode::Manage);
         let counted = join_all(managed.map(|(name, own)| async move {
             let claims = own
                 .post
@@ -57,7 +57,7 @@ impl Drivers {
 fn is_of_the_same(one: &Cluster, other: &Cluster) -> bool {
     let place = |own: &Cluster| {
         let installation = own.installation.clone();
-        (installation, Market::of(own), own.exec.is_some())
+        (installation, CapacityScope::of(own), own.exec.is_some())
     };
     place(one) == place(other)
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::{ALL, Drivers};
+use super::{ALL, ClusterSet};
 use crate::model::cluster::{Cluster, Kubeconfig};
 use crate::model::fleet::FleetLimits;
-use crate::runtime::cluster_handle::Front;
+use crate::runtime::cluster_handle::ClusterHandle;
 
 /// An API that nobody answers at.
 const NOWHERE: &str = r#"
@@ -33,7 +33,7 @@ fn cluster(name: &str, kubeconfig: &Path) -> Arc<Cluster> {
 }
 
 /// Returns once the engine of a cluster answers.
-async fn answers(of: &Front) {
+async fn answers(of: &ClusterHandle) {
     let answered = async {
         while of.ask(|engine, _| engine.is_ready()).await.is_none() {
             sleep(Duration::from_millis(10)).await;
@@ -49,7 +49,7 @@ async fn an_engine_that_panics_is_begun_anew_and_no_other_notices() {
     let place = tempfile::tempdir().expect("a place");
     let path = place.path().join("kubeconfig");
     fs::write(&path, NOWHERE).expect("it is written");
-    let mut drivers = Drivers::start();
+    let mut drivers = ClusterSet::start();
     let both = vec![cluster("one", &path), cluster("two", &path)];
     let (prepared, broken) = drivers.prepare_each(both, ALL).await;
     let applied = drivers.apply(prepared, broken, FleetLimits::default());

@@ -20,7 +20,7 @@ const ANSWER_MAX: usize = 16 << 20;
 
 /// Why there is no answer.
 #[derive(Debug, Error)]
-pub(crate) enum AskError {
+pub(crate) enum ControlError {
     #[error("open the socket {}: {}", .0.display(), help(.1))]
     Open(PathBuf, #[source] io::Error),
     #[error("speak with the daemon")]
@@ -46,7 +46,7 @@ pub(crate) async fn ask(
     method: Method,
     path: &'static str,
     patience: Duration,
-) -> Result<(StatusCode, Bytes), AskError> {
+) -> Result<(StatusCode, Bytes), ControlError> {
     send(socket, (method, path), Bytes::new(), patience).await
 }
 
@@ -56,14 +56,14 @@ pub(crate) async fn send(
     (method, path): (Method, &'static str),
     body: Bytes,
     patience: Duration,
-) -> Result<(StatusCode, Bytes), AskError> {
+) -> Result<(StatusCode, Bytes), ControlError> {
     let asking = async {
         let stream = UnixStream::connect(socket).await;
-        let stream = stream.map_err(|error| AskError::Open(socket.to_owned(), error))?;
+        let stream = stream.map_err(|error| ControlError::Open(socket.to_owned(), error))?;
         let talked = talk(stream, method, path, body).await;
-        talked.map_err(AskError::Talk)
+        talked.map_err(ControlError::Talk)
     };
-    let late = |_| AskError::Late(patience);
+    let late = |_| ControlError::Late(patience);
     timeout(patience, asking).await.map_err(late)?
 }
 

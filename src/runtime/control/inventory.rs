@@ -4,13 +4,15 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::views::inventory::{Amount, Hope, Inventory, SeenNode, SeenPod, Wanted};
+use crate::engine::views::inventory::{
+    Amount, Columns, Inventory, NodeRow, PendingPodOutcome, SeenPod,
+};
 use crate::host::text::bounded;
-use crate::model::claim::Phase;
+use crate::model::claim::ClaimPhase;
 use crate::plan::render_rejections;
-use crate::runtime::activity_log::Line;
+use crate::runtime::activity_log::ActivityEntry;
 use crate::scheduling::rejection::part;
-use crate::state::snapshot::Host;
+use crate::state::snapshot::NodeRef;
 
 /// Labels and resources that may be asked for at once: a screen has no room for more, and each is
 /// told of every node.
@@ -21,7 +23,7 @@ const REASONS: usize = 3;
 
 /// What is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Question {
+pub(crate) struct InventoryRequest {
     pub(crate) cluster: String,
     /// Labels that are to be told of each node.
     #[serde(default)]
@@ -31,11 +33,11 @@ pub(crate) struct Question {
     pub(crate) resources: Vec<String>,
 }
 
-impl Question {
+impl InventoryRequest {
     /// What the engine is asked; none where it is more than anybody looks at.
-    pub(crate) fn wanted(&self) -> Option<Wanted> {
+    pub(crate) fn wanted(&self) -> Option<Columns> {
         let many = self.labels.len().max(self.resources.len()) > COLUMNS_MAX;
-        (!many).then(|| Wanted {
+        (!many).then(|| Columns {
             labels: self.labels.clone(),
             resources: self.resources.clone(),
         })
@@ -56,13 +58,13 @@ pub(crate) struct ToldInventory {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) holds: Option<Holds>,
     /// The latest of what was decided, done and seen, the newest first.
-    pub(crate) timeline: Vec<Line>,
+    pub(crate) timeline: Vec<ActivityEntry>,
 }
 
 /// What a cluster holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Holds {
-    pub(crate) nodes: Vec<ToldNode>,
+    pub(crate) nodes: Vec<NodeDto>,
     /// How many more nodes there are.
     pub(crate) more_nodes: usize,
     /// Pods that wait.
@@ -78,7 +80,7 @@ pub(crate) struct Holds {
 
 /// A node, or a claim that has none yet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ToldNode {
+pub(crate) struct NodeDto {
     pub(crate) name: String,
     pub(crate) pool: Option<String>,
     pub(crate) instance_type: Option<String>,
@@ -125,11 +127,11 @@ impl From<Inventory> for Holds {
     }
 }
 
-fn told_node(own: SeenNode) -> ToldNode {
+fn told_node(own: NodeRow) -> NodeDto {
     let state = state_of(&own);
     let text = |own: Option<String>| own.map(|own| bounded(&own));
     let labels = own.labels.into_iter();
-    ToldNode {
+    NodeDto {
         name: bounded(&own.name),
         pool: text(own.pool),
         instance_type: text(own.instance_type),
@@ -153,8 +155,8 @@ fn told_node(own: SeenNode) -> ToldNode {
 const READY: &str = "ready";
 
 /// How a node is doing, in a word or two.
-fn state_of(own: &SeenNode) -> String {
-    let phase = own.phase.map_or("leaving", Phase::as_str);
+fn state_of(own: &NodeRow) -> String {
+    let phase = own.phase.map_or("leaving", ClaimPhase::as_str);
     match (own.leaving, own.ready) {
         (Some(reason), _) => {
             let phase = if phase == "initialized" {
@@ -166,7 +168,7 @@ fn state_of(own: &SeenNode) -> String {
         }
         (None, _) if own.leaves => "leaving".to_owned(),
         (None, None) => phase.to_owned(),
-        (None, Some(_)) if own.phase.is_some_and(|own| own < Phase::Initialized) => {
+        (None, Some(_)) if own.phase.is_some_and(|own| own < ClaimPhase::Initialized) => {
             phase.to_owned()
         }
         (None, Some(false)) => "not ready".to_owned(),
@@ -177,7 +179,7 @@ fn state_of(own: &SeenNode) -> String {
 
 fn told_pod(own: SeenPod) -> ToldPod {
     let why = match &own.hope {
-        Hope::None(all) => {
+        PendingPodOutcome::None(all) => {
             let mut words: Vec<String> = all
                 .iter()
                 .take(REASONS)
@@ -187,37 +189,46 @@ fn told_pod(own: SeenPod) -> ToldPod {
             words.extend((more > 0).then(|| format!("and {more} more")));
             words.join("; ")
         }
-        Hope::Host(Host::Node(node)) => format!("node {} is to take it", part(node)),
-        Hope::Host(Host::Claim(id)) => format!("a node is made for it: claim {}", part(id)),
-        Hope::Turn => "it is planned for next".to_owned(),
-        Hope::Others => "another scheduler places it, or one makes room for it".to_owned(),
+        PendingPodOutcome::Host(NodeRef::Node(node)) => {
+            format!("node {} is to take it", part(node))
+        }
+        PendingPodOutcome::Host(NodeRef::Claim(id)) => {
+            format!("a node is made for it: claim {}", part(id))
+        }
+        PendingPodOutcome::Turn => "it is planned for next".to_owned(),
+        PendingPodOutcome::Others => {
+            "another scheduler places it, or one makes room for it".to_owned()
+        }
     };
     ToldPod {
         name: bounded(&own.key.to_string()),
         since: own.since,
-        is_unplaced: matches!(own.hope, Hope::None(_)),
+        is_unplaced: matches!(own.hope, PendingPodOutcome::None(_)),
         why: bounded(&why),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{SeenNode, state_of};
-    use crate::model::claim::Phase;
+    use super::{NodeRow, state_of};
+    use crate::model::claim::ClaimPhase;
     use crate::model::pool::Reason;
 
     #[test]
     fn a_node_is_told_by_what_matters_most_of_it() {
-        let node = |phase, ready| SeenNode {
+        let node = |phase, ready| NodeRow {
             phase,
             ready,
-            ..SeenNode::default()
+            ..NodeRow::default()
         };
-        let check = |own: SeenNode, expect: &str| assert_eq!(state_of(&own), expect, "{own:?}");
-        check(node(Some(Phase::Launching), None), "launching");
-        check(node(Some(Phase::Registered), Some(true)), "registered");
-        check(node(Some(Phase::Initialized), Some(true)), "ready");
-        check(node(Some(Phase::Initialized), Some(false)), "not ready");
+        let check = |own: NodeRow, expect: &str| assert_eq!(state_of(&own), expect, "{own:?}");
+        check(node(Some(ClaimPhase::Launching), None), "launching");
+        check(node(Some(ClaimPhase::Registered), Some(true)), "registered");
+        check(node(Some(ClaimPhase::Initialized), Some(true)), "ready");
+        check(
+            node(Some(ClaimPhase::Initialized), Some(false)),
+            "not ready",
+        );
         check(node(None, Some(true)), "ready");
         let mut own = node(None, Some(true));
         own.cordoned = true;
@@ -225,9 +236,9 @@ mod tests {
         own.leaves = true;
         check(own.clone(), "leaving");
         own.leaving = Some(Reason::Drifted);
-        own.phase = Some(Phase::Initialized);
+        own.phase = Some(ClaimPhase::Initialized);
         check(own.clone(), "leaving: drifted");
-        own.phase = Some(Phase::Draining);
+        own.phase = Some(ClaimPhase::Draining);
         check(own, "draining: drifted");
     }
 }

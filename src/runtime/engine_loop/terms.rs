@@ -14,19 +14,19 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tower::{BoxError, service_fn};
 
-use super::{Driver, Parts};
+use super::{EngineDeps, EngineThread};
 use crate::catalog::Catalog;
 use crate::engine::Engine;
-use crate::engine::command::{Answer, Command, FailureKind, Refusal};
+use crate::engine::command::{Command, CommandResult, FailureKind, OfferingRefusal};
 use crate::engine::event::Event;
 use crate::host::clock::Moment;
 use crate::kubernetes::client::Connection;
-use crate::model::cluster::{Cluster, Mode};
+use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::pool::Pool;
-use crate::model::watched_object::{Kind, Namespace, Object};
+use crate::model::watched_object::{Namespace, ObjectKind, WatchedObject};
 use crate::outbound::fence;
 use crate::providers::{Provider, not_ours};
-use crate::runtime::cluster_handle::Front;
+use crate::runtime::cluster_handle::ClusterHandle;
 use crate::runtime::fleet_task::FleetHandle;
 
 /// Nodes of the static pool, all launched at once.
@@ -50,27 +50,27 @@ impl Slow {
         self.calls.lock().expect("no panic").0
     }
 
-    async fn launch(&self) -> Answer {
+    async fn launch(&self) -> CommandResult {
         self.calls.lock().expect("no panic").0 += 1;
         let mut turn = self.turn.subscribe();
         drop(turn.wait_for(|own| *own).await);
         if let Err(fenced) = fence::pass(true) {
             let (kind, text) = (FailureKind::Unknown, fenced.to_string());
-            return Answer::Failed { kind, text };
+            return CommandResult::Failed { kind, text };
         }
         let fences = fence::carried().unwrap_or_default();
         let term = fences.first().and_then(|own| own.term());
         self.calls.lock().expect("no panic").1.push(term);
-        Answer::LaunchRefused(Vec::<Refusal>::new())
+        CommandResult::LaunchRefused(Vec::<OfferingRefusal>::new())
     }
 }
 
 impl Provider for Slow {
-    fn execute(&self, command: Command) -> BoxFuture<'_, Answer> {
+    fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
         async move {
             match command {
                 Command::Launch(_) => self.launch().await,
-                Command::ListInstances => Answer::Instances(Vec::new()),
+                Command::ListInstances => CommandResult::Instances(Vec::new()),
                 other => not_ours(&other),
             }
         }
@@ -92,9 +92,9 @@ fn api() -> Connection {
 }
 
 struct Stage {
-    parts: Parts,
+    parts: EngineDeps,
     provider: Arc<Slow>,
-    front: Arc<Front>,
+    front: Arc<ClusterHandle>,
 }
 
 impl Stage {
@@ -104,7 +104,7 @@ impl Stage {
         let mut cluster = Cluster {
             installation: "tests".into(),
             name: "one".into(),
-            mode: Mode::Manage,
+            mode: ManagementMode::Manage,
             pools: vec![pool],
             ..Cluster::default()
         };
@@ -115,8 +115,8 @@ impl Stage {
             calls: Mutex::default(),
         });
         Self {
-            front: Arc::new(Front::new(cluster.name.clone())),
-            parts: Parts {
+            front: Arc::new(ClusterHandle::new(cluster.name.clone())),
+            parts: EngineDeps {
                 read_clocks: Moment::now,
                 cluster: Arc::new(cluster),
                 catalog: Arc::new(Catalog::shipped()),
@@ -128,16 +128,16 @@ impl Stage {
     }
 
     /// Begins a term, and has an engine stand for it that knows all there is.
-    async fn lead(&self) -> (u64, Driver) {
+    async fn lead(&self) -> (u64, EngineThread) {
         let fence = &self.parts.connection.fence;
         let term = fence.begin("term/one.1.1");
         fence.open(Moment::now(), HOUR);
         let seat = FleetHandle::start().join(&self.parts.cluster.name).await;
-        let driver = Driver::start(self.parts.clone(), term, seat, self.front.clone());
+        let driver = EngineThread::start(self.parts.clone(), term, seat, self.front.clone());
         let driver = driver.expect("a thread");
-        for kind in Kind::ALL {
+        for kind in ObjectKind::ALL {
             let objects = match kind {
-                Kind::Namespace => vec![Object::Namespace(Namespace {
+                ObjectKind::Namespace => vec![WatchedObject::Namespace(Namespace {
                     name: "kube-system".to_owned(),
                     uid: "here".to_owned(),
                     ..Namespace::default()

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::STEADY;
-use crate::coordination::leader_election::{Place, asks_for, gives_to, may_hold};
+use crate::coordination::leader_election::{LeaseStatus, asks_for, gives_to, may_hold};
 use crate::host::clock;
 use crate::model::id::ClusterName;
 
@@ -20,23 +20,23 @@ const SHY_MAX: u32 = 5;
 
 /// What is known of the Leases of all clusters here that are managed.
 #[derive(Debug, Default)]
-pub(crate) struct Company(watch::Sender<Known>);
+pub(crate) struct LeaseBalancer(watch::Sender<LeaseTable>);
 
 /// What is known, and when it changed.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct LeaseTable {
     /// Whether all of them are led by one host.
     together: bool,
     /// When any of this was otherwise last.
     changed: Option<Instant>,
-    places: BTreeMap<ClusterName, Place>,
+    places: BTreeMap<ClusterName, LeaseStatus>,
     /// Those that this host leads whose engines do not decide yet, or not any more, since when.
     unwell: BTreeMap<ClusterName, Instant>,
     /// How often in a row this host has given back what it had asked for, and when last.
     returned: Option<(u32, Instant)>,
 }
 
-impl Known {
+impl LeaseTable {
     /// Whether this host asks for nothing, since it has got nowhere with what it had asked for.
     fn is_shy(&self) -> bool {
         self.returned.is_some_and(|(times, at)| {
@@ -46,9 +46,9 @@ impl Known {
     }
 }
 
-impl Company {
+impl LeaseBalancer {
     /// What tells when any of this is otherwise.
-    pub(super) fn news(&self) -> watch::Receiver<Known> {
+    pub(super) fn news(&self) -> watch::Receiver<LeaseTable> {
         self.0.subscribe()
     }
 
@@ -60,13 +60,16 @@ impl Company {
             known.places.retain(|name, _| clusters.contains(name));
             known.unwell.retain(|name, _| clusters.contains(name));
             for name in clusters {
-                known.places.entry(name.clone()).or_insert(Place::Unknown);
+                known
+                    .places
+                    .entry(name.clone())
+                    .or_insert(LeaseStatus::Unknown);
             }
         });
     }
 
     /// Takes in how it is with one of them, and says whether this host may hold its Lease.
-    pub(super) fn take(&self, cluster: &ClusterName, place: Place) -> bool {
+    pub(super) fn take(&self, cluster: &ClusterName, place: LeaseStatus) -> bool {
         self.0
             .send_if_modified(|known| match known.places.get_mut(cluster) {
                 Some(own) if *own != place => {

@@ -3,39 +3,41 @@
 
 use std::collections::BTreeSet;
 
-use crate::scheduling::domains::Cells;
-use crate::scheduling::packing::context::Ground;
+use crate::scheduling::domains::DomainSet;
+use crate::scheduling::packing::context::PackingContext;
 use crate::scheduling::packing::initial_topology::add_cells;
 use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::pod_constraints::HOST;
-use crate::scheduling::rejection::{Miss, PLACES_TOLD, Place, Rule, RuleKind, part};
-use crate::scheduling::topology::topology_state::{Board, NOWHERE, Pass};
-use crate::scheduling::topology::{Check, Tally};
+use crate::scheduling::rejection::{
+    DomainDetail, PLACES_TOLD, RejectionDetail, RuleKind, TopologyRuleDetail, part,
+};
+use crate::scheduling::topology::topology_state::{Match, NOWHERE, TopologyState};
+use crate::scheduling::topology::{DomainCounter, TopologyCheck};
 
 /// Rules that are told of one pod; the first few say what to mend.
 const RULES_TOLD: usize = 5;
 
 /// Everybody where they are planned to be, and a site for every cell.
-pub(crate) struct Places<'p> {
+pub(crate) struct TopologyDiagnosis<'p> {
     problem: &'p Problem<'p>,
-    cells: &'p Cells,
-    board: Board<'p>,
+    cells: &'p DomainSet,
+    board: TopologyState<'p>,
     sites: Vec<usize>,
     /// The site of a node of which no place matters but its host.
     anywhere: usize,
 }
 
 /// A rule and the sites that are weighed, with their cells.
-type Asked<'c> = (&'c Check, &'c [usize], &'c [bool]);
+type CheckedDomains<'c> = (&'c TopologyCheck, &'c [usize], &'c [bool]);
 
-impl<'p> Places<'p> {
+impl<'p> TopologyDiagnosis<'p> {
     /// `board` has all hosts and all that is bound there in the end.
-    pub(crate) fn new(ground: &Ground<'p, '_>, mut board: Board<'p>) -> Self {
+    pub(crate) fn new(ground: &PackingContext<'p, '_>, mut board: TopologyState<'p>) -> Self {
         let sites = add_cells(ground.problem, ground.cells, &mut board);
         Self {
             problem: ground.problem,
             cells: ground.cells,
-            anywhere: board.sites.add(false, &[], |_| Pass::Yes),
+            anywhere: board.sites.add(false, &[], |_| Match::Yes),
             board,
             sites,
         }
@@ -43,13 +45,13 @@ impl<'p> Places<'p> {
 
     /// What stands in the way of a pod of a kind in these cells, where nodes for it could be made;
     /// none where no rule speaks of it.
-    pub(crate) fn miss(&mut self, kind: usize, cells: &[usize]) -> Option<Miss> {
+    pub(crate) fn miss(&mut self, kind: usize, cells: &[usize]) -> Option<RejectionDetail> {
         let checks = &self.board.topology.checks[kind];
         if checks.is_empty() {
             return None;
         }
         let mut open = vec![true; cells.len().max(1)];
-        let mut rules: Vec<Rule> = Vec::new();
+        let mut rules: Vec<TopologyRuleDetail> = Vec::new();
         for check in checks {
             let holds: Vec<bool> = match cells {
                 [] => vec![self.cells.keys.is_empty() && self.holds(check, self.anywhere)],
@@ -74,7 +76,7 @@ impl<'p> Places<'p> {
         // Whatever the order in which pods and their rules came.
         rules.sort();
         rules.truncate(RULES_TOLD);
-        Some(Miss::Places {
+        Some(RejectionDetail::Places {
             reachable: open.len(),
             open: open.into_iter().filter(|open| *open).count(),
             rules,
@@ -93,15 +95,21 @@ impl<'p> Places<'p> {
         cells.map(Some).collect()
     }
 
-    fn may_hold(&self, check: &Check, site: usize) -> bool {
+    fn may_hold(&self, check: &TopologyCheck, site: usize) -> bool {
         let key = |tally: usize| self.board.topology.tallies[tally].key();
         match check {
-            Check::Free { tally } | Check::Even { tally, .. } if key(*tally) == HOST => true,
-            Check::Near { beside: true, .. } => true,
-            Check::Near { tallies, own, .. } if tallies.iter().any(|it| key(*it) == HOST) => {
+            TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. }
+                if key(*tally) == HOST =>
+            {
+                true
+            }
+            TopologyCheck::Near { beside: true, .. } => true,
+            TopologyCheck::Near { tallies, own, .. }
+                if tallies.iter().any(|it| key(*it) == HOST) =>
+            {
                 *own && tallies.iter().all(|it| self.board.total(*it) == 0)
             }
-            Check::Even { tally, .. } => {
+            TopologyCheck::Even { tally, .. } => {
                 let is_new = self.board.sites.at(key(*tally), site) != NOWHERE
                     && !self.board.has_place(*tally, site);
                 is_new || self.board.may_hold(check, site)
@@ -111,35 +119,37 @@ impl<'p> Places<'p> {
     }
 
     /// Whether a check would hold on a node that is made on a site.
-    fn holds(&mut self, check: &Check, site: usize) -> bool {
+    fn holds(&mut self, check: &TopologyCheck, site: usize) -> bool {
         let topology = self.board.topology;
         let key = |tally: usize| topology.tallies[tally].key();
         match check {
             // On a new host there is nobody.
-            Check::Free { tally } if key(*tally) == HOST => true,
-            Check::Even { tally, .. } if key(*tally) == HOST => true,
-            Check::Even { tally, .. } => {
+            TopologyCheck::Free { tally } if key(*tally) == HOST => true,
+            TopologyCheck::Even { tally, .. } if key(*tally) == HOST => true,
+            TopologyCheck::Even { tally, .. } => {
                 // Where there is no node yet, the first is the emptiest place.
                 let is_new = self.board.sites.at(key(*tally), site) != NOWHERE
                     && !self.board.has_place(*tally, site);
                 is_new || self.board.holds(check, site)
             }
-            Check::Near { tallies, own, .. } if tallies.iter().any(|it| key(*it) == HOST) => {
+            TopologyCheck::Near { tallies, own, .. }
+                if tallies.iter().any(|it| key(*it) == HOST) =>
+            {
                 *own && tallies.iter().all(|it| self.board.total(*it) == 0)
             }
             check => self.board.holds(check, site),
         }
     }
 
-    fn rule(&self, (check, cells, holds): Asked<'_>) -> Rule {
+    fn rule(&self, (check, cells, holds): CheckedDomains<'_>) -> TopologyRuleDetail {
         let topology = self.board.topology;
         let (kind, tallies) = match check {
-            Check::Near { tallies, .. } => (RuleKind::Affinity, &tallies[..]),
-            Check::Even { tally, skew, .. } => {
+            TopologyCheck::Near { tallies, .. } => (RuleKind::Affinity, &tallies[..]),
+            TopologyCheck::Even { tally, skew, .. } => {
                 (RuleKind::Spread(*skew), std::slice::from_ref(tally))
             }
-            Check::Free { tally } => match topology.tallies[*tally] {
-                Tally::Owners { .. } => (RuleKind::Repelled, std::slice::from_ref(tally)),
+            TopologyCheck::Free { tally } => match topology.tallies[*tally] {
+                DomainCounter::Owners { .. } => (RuleKind::Repelled, std::slice::from_ref(tally)),
                 _ => (RuleKind::AntiAffinity, std::slice::from_ref(tally)),
             },
         };
@@ -171,7 +181,7 @@ impl<'p> Places<'p> {
             open.extend(holds[0].then(Vec::new));
         }
         let pods = tallies.iter().map(|tally| self.board.total(*tally)).max();
-        Rule {
+        TopologyRuleDetail {
             kind,
             keys: keys.iter().map(part).collect(),
             reachable: reachable.len(),
@@ -184,7 +194,12 @@ impl<'p> Places<'p> {
     }
 
     /// The places that say most of a rule.
-    fn told(&self, kind: RuleKind, tallies: &[usize], reach: &dyn Fn(&str) -> bool) -> Vec<Place> {
+    fn told(
+        &self,
+        kind: RuleKind,
+        tallies: &[usize],
+        reach: &dyn Fn(&str) -> bool,
+    ) -> Vec<DomainDetail> {
         let key = |tally: &&usize| self.board.topology.tallies[**tally].key() != HOST;
         let Some(tally) = tallies.iter().find(key) else {
             return Vec::new();
@@ -200,7 +215,7 @@ impl<'p> Places<'p> {
             _ => places.retain(|own| own.1 > 0 && reach(own.0)),
         }
         places.truncate(PLACES_TOLD);
-        let place = |(name, pods, _): (&str, u32, bool)| Place {
+        let place = |(name, pods, _): (&str, u32, bool)| DomainDetail {
             name: part(name),
             pods,
             is_reachable: reach(name),

@@ -1,19 +1,19 @@
 //! Which pods go to which cell, where their place matters: evenly, together or apart.
 //! It must not know what a cell sells, only who can be there at all, and at what price.
 
-use crate::scheduling::topology::topology_state::Board;
-use crate::scheduling::topology::{Check, Tally};
+use crate::scheduling::topology::topology_state::TopologyState;
+use crate::scheduling::topology::{DomainCounter, TopologyCheck};
 
 /// So many pods of a class in a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct DomainAllocation {
     pub(crate) class: usize,
     pub(crate) cell: usize,
     pub(crate) pods: u64,
 }
 
 /// A class whose place matters.
-pub(crate) struct Asked {
+pub(crate) struct DomainDemand {
     /// The class.
     pub(crate) class: usize,
     /// Its kind.
@@ -34,8 +34,12 @@ const STEPS_MAX: u64 = 50_000_000;
 /// Deals pods out to cells, pod by pod in the order given, until no further pod has a place: in
 /// the order of what is returned every step is allowed. `site_of` are the sites of the cells on the
 /// board, which is changed.
-pub(crate) fn distribute(asked: &[Asked], board: &mut Board<'_>, site_of: &[usize]) -> Vec<Share> {
-    let mut shares: Vec<Share> = Vec::new();
+pub(crate) fn distribute(
+    asked: &[DomainDemand],
+    board: &mut TopologyState<'_>,
+    site_of: &[usize],
+) -> Vec<DomainAllocation> {
+    let mut shares: Vec<DomainAllocation> = Vec::new();
     let mut left: Vec<u64> = asked.iter().map(|own| own.pods).collect();
     let mut steps = 0;
     // Those who must be near others wait until the others have a place.
@@ -59,7 +63,7 @@ pub(crate) fn distribute(asked: &[Asked], board: &mut Board<'_>, site_of: &[usiz
                 }
                 *left -= u64::from(pods);
                 moved = true;
-                shares.push(Share {
+                shares.push(DomainAllocation {
                     class: own.class,
                     cell,
                     pods: u64::from(pods),
@@ -74,16 +78,17 @@ pub(crate) fn distribute(asked: &[Asked], board: &mut Board<'_>, site_of: &[usiz
 }
 
 /// Whether a pod of this kind leaves the choice for the next as it was.
-fn is_steady(board: &Board<'_>, kind: usize) -> bool {
+fn is_steady(board: &TopologyState<'_>, kind: usize) -> bool {
     let checks = &board.topology.checks[kind];
-    let near = |check: &Check| matches!(check, Check::Near { .. });
-    let spread = |tally: &usize| matches!(board.topology.tallies[*tally], Tally::Spread { .. });
+    let near = |check: &TopologyCheck| matches!(check, TopologyCheck::Near { .. });
+    let spread =
+        |tally: &usize| matches!(board.topology.tallies[*tally], DomainCounter::Spread { .. });
     checks.iter().all(near) && !board.topology.adds[kind].iter().any(spread)
 }
 
 /// The cell for the next pod: where the fewest are with whom it is spread, then where there is the
 /// least choice, then the cheapest.
-fn best(own: &Asked, board: &mut Board<'_>, site_of: &[usize]) -> Option<usize> {
+fn best(own: &DomainDemand, board: &mut TopologyState<'_>, site_of: &[usize]) -> Option<usize> {
     let mut best: Option<((u64, usize, f64), usize)> = None;
     for (at, (cell, price, choice)) in own.cells.iter().enumerate() {
         let site = site_of[*cell];
@@ -107,17 +112,17 @@ fn best(own: &Asked, board: &mut Board<'_>, site_of: &[usize]) -> Option<usize> 
 }
 
 /// Whether every rule holds whose places are not hosts.
-fn allows(board: &mut Board<'_>, kind: usize, site: usize) -> bool {
+fn allows(board: &mut TopologyState<'_>, kind: usize, site: usize) -> bool {
     let topology = board.topology;
     let of_host = |tally: &usize| {
         topology.tallies[*tally].key() == crate::scheduling::problem::pod_constraints::HOST
     };
     topology.checks[kind].iter().all(|check| match check {
-        Check::Free { tally } | Check::Even { tally, .. } if of_host(tally) => true,
-        Check::Near { beside: true, .. } => true,
-        Check::Near { tallies, own, .. } => {
+        TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } if of_host(tally) => true,
+        TopologyCheck::Near { beside: true, .. } => true,
+        TopologyCheck::Near { tallies, own, .. } => {
             let rest: Vec<usize> = tallies.iter().copied().filter(|it| !of_host(it)).collect();
-            let check = Check::Near {
+            let check = TopologyCheck::Near {
                 tallies: rest,
                 own: *own,
                 beside: false,
@@ -129,16 +134,16 @@ fn allows(board: &mut Board<'_>, kind: usize, site: usize) -> bool {
 }
 
 /// How many there are in the place with whom the pod is spread, or who are spread with it.
-fn crowd(board: &Board<'_>, kind: usize, site: usize) -> u64 {
+fn crowd(board: &TopologyState<'_>, kind: usize, site: usize) -> u64 {
     let topology = board.topology;
     let mut crowd = 0;
     for check in &topology.checks[kind] {
-        if let Check::Even { tally, .. } = check {
+        if let TopologyCheck::Even { tally, .. } = check {
             crowd += u64::from(board.there(*tally, site));
         }
     }
     for tally in &topology.adds[kind] {
-        if let Tally::Spread { .. } = topology.tallies[*tally] {
+        if let DomainCounter::Spread { .. } = topology.tallies[*tally] {
             crowd += u64::from(board.there(*tally, site));
         }
     }

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use foldhash::HashMap;
 
-use crate::scheduling::packing::fill_bin::{Part, Queues, Twins, Way};
+use crate::scheduling::packing::fill_bin::{FillQueues, FillStrategy, IdenticalGroups, ItemCount};
 use crate::scheduling::packing::launch_options::Ledger;
 use crate::scheduling::packing::pod_cost::{fronts, scarce, worth_of};
-use crate::scheduling::packing::{Claim, Draft, Order};
+use crate::scheduling::packing::{PackedNode, Packing, PackingInput};
 
 /// Steps one draft may take, each a lot looked at for one host: some nanoseconds. Beyond, pods
 /// are left with `Effort`. 100,000 pods that all differ take half of it with 1,340 types.
@@ -42,7 +42,7 @@ const LIKENESS: f64 = 0.97;
 const PREMIUM: f64 = 1.05;
 
 /// An instance type as seen from a row, and the best that is known to be made of it.
-struct Candidate {
+struct TypeCandidate {
     lane: usize,
     shape: usize,
     price: f64,
@@ -51,19 +51,19 @@ struct Candidate {
     score: f64,
     /// The commit after which the score was last worked out.
     seen: usize,
-    parts: Vec<Part>,
+    parts: Vec<ItemCount>,
 }
 
 /// What went into a host, and the steps it took to find out.
 #[derive(Default)]
 struct Fill {
-    parts: Vec<Part>,
+    parts: Vec<ItemCount>,
     steps: u64,
 }
 
 /// How hosts were filled by earlier drafts: the first hosts of all are filled from the same pods.
 #[derive(Default)]
-struct Fills {
+struct FillCache {
     /// What was left, by lot, and an ordinal for it.
     states: BTreeMap<Vec<u64>, usize>,
     /// By that, the row and the shape: what went into a host, the largest first.
@@ -74,7 +74,7 @@ struct Fills {
     is_last: bool,
 }
 
-impl Fills {
+impl FillCache {
     fn state(&mut self, left: &[u64]) -> usize {
         if self.is_last {
             return 0;
@@ -86,10 +86,10 @@ impl Fills {
         }
     }
 
-    fn of(&mut self, way: Way) -> &mut HashMap<(usize, usize, usize), Fill> {
+    fn of(&mut self, way: FillStrategy) -> &mut HashMap<(usize, usize, usize), Fill> {
         match way {
-            Way::Largest => &mut self.by_size,
-            Way::Worth => &mut self.by_worth,
+            FillStrategy::Largest => &mut self.by_size,
+            FillStrategy::Worth => &mut self.by_worth,
         }
     }
 
@@ -104,10 +104,16 @@ impl Fills {
     }
 }
 
-impl Order<'_> {
+impl PackingInput<'_> {
     /// Packs everything, in the better of these ways for each node, within so many steps.
-    fn draft(&self, ways: &[Way], ledger: &Ledger, steps_max: u64, fills: &mut Fills) -> Draft {
-        let mut draft = Draft {
+    fn draft(
+        &self,
+        ways: &[FillStrategy],
+        ledger: &Ledger,
+        steps_max: u64,
+        fills: &mut FillCache,
+    ) -> Packing {
+        let mut draft = Packing {
             claims: Vec::new(),
             left: self.stock.to_vec(),
             ledger: ledger.clone(),
@@ -129,8 +135,8 @@ impl Order<'_> {
                 .step_by(groups)
                 .copied()
                 .collect();
-            let mut packing = Packing::new(self, &dealt, &draft.ledger);
-            let mut own = Fills::default();
+            let mut packing = PackingRun::new(self, &dealt, &draft.ledger);
+            let mut own = FillCache::default();
             let fills = if groups == 1 { &mut *fills } else { &mut own };
             packing.pack_all(ways, &mut draft, steps_max, fills);
         }
@@ -143,8 +149,8 @@ impl Order<'_> {
 }
 
 /// What is being packed.
-struct Packing<'p, 'o> {
-    order: &'p Order<'o>,
+struct PackingRun<'p, 'o> {
+    order: &'p PackingInput<'o>,
     /// Lots to be packed, the largest first.
     waiting: Vec<usize>,
     /// For each row, the shapes to weigh.
@@ -154,7 +160,7 @@ struct Packing<'p, 'o> {
 }
 
 /// What pods that still wait can be worth to a host, at most.
-struct Most {
+struct ValueBound {
     /// All of them.
     all: f64,
     /// Prices of cpu and memory at which no pod that shares a host with any is worth more than what
@@ -167,8 +173,8 @@ struct Most {
 /// How finely prices of cpu are weighed against those of memory.
 const PRICES: u8 = 16;
 
-impl<'p, 'o> Packing<'p, 'o> {
-    fn new(order: &'p Order<'o>, dealt: &[usize], ledger: &Ledger) -> Self {
+impl<'p, 'o> PackingRun<'p, 'o> {
+    fn new(order: &'p PackingInput<'o>, dealt: &[usize], ledger: &Ledger) -> Self {
         let fronts = fronts(order, dealt, ledger);
         let mut worth = vec![0.0; order.stock.len()];
         let scarce = scarce(order, dealt);
@@ -192,7 +198,13 @@ impl<'p, 'o> Packing<'p, 'o> {
     }
 
     /// Packs row after row, those of most worth first and some of them together.
-    fn pack_all(&mut self, ways: &[Way], draft: &mut Draft, steps_max: u64, fills: &mut Fills) {
+    fn pack_all(
+        &mut self,
+        ways: &[FillStrategy],
+        draft: &mut Packing,
+        steps_max: u64,
+        fills: &mut FillCache,
+    ) {
         let mut lanes: BTreeMap<usize, f64> = BTreeMap::new();
         for lot in &self.waiting {
             #[expect(clippy::cast_precision_loss, reason = "only for an order")]
@@ -203,14 +215,14 @@ impl<'p, 'o> Packing<'p, 'o> {
         lanes.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0)));
         for some in lanes.chunks(LANES_MAX) {
             let candidates = some.iter().flat_map(|(lane, _)| self.candidates(*lane));
-            let candidates: Vec<Candidate> = candidates.collect();
+            let candidates: Vec<TypeCandidate> = candidates.collect();
             self.pack(candidates, ways, draft, (steps_max, fills));
         }
     }
 
-    fn candidates(&self, lane: usize) -> Vec<Candidate> {
+    fn candidates(&self, lane: usize) -> Vec<TypeCandidate> {
         let masks = &self.order.rows[lane].masks;
-        let candidate = |shape: &usize| Candidate {
+        let candidate = |shape: &usize| TypeCandidate {
             lane,
             shape: *shape,
             price: self.order.shelf.shapes[*shape]
@@ -224,7 +236,7 @@ impl<'p, 'o> Packing<'p, 'o> {
     }
 
     /// No less than what any pods that wait are worth to a candidate, by its cost.
-    fn bound(&self, candidate: &Candidate, most: &Most) -> f64 {
+    fn bound(&self, candidate: &TypeCandidate, most: &ValueBound) -> f64 {
         let Some(net) = &self.order.shelf.shapes[candidate.shape].net else {
             return 0.0;
         };
@@ -240,7 +252,7 @@ impl<'p, 'o> Packing<'p, 'o> {
     }
 
     /// What waits, at most.
-    fn most(&self, left: &[u64], waiting: &Queues) -> Most {
+    fn most(&self, left: &[u64], waiting: &FillQueues) -> ValueBound {
         let lots = self.order.lots;
         let mut few = vec![0.0; self.order.counters];
         let mut all = 0.0;
@@ -281,7 +293,7 @@ impl<'p, 'o> Packing<'p, 'o> {
             [base[0] * scale, base[1] * scale]
         };
         let prices = (0..=PRICES).map(price);
-        Most {
+        ValueBound {
             all,
             // One that is infinite times nothing is no number.
             prices: prices
@@ -294,10 +306,10 @@ impl<'p, 'o> Packing<'p, 'o> {
     /// Commits the candidate of most worth for its cost, until none is worth anything.
     fn pack(
         &self,
-        mut candidates: Vec<Candidate>,
-        ways: &[Way],
-        draft: &mut Draft,
-        (steps_max, fills): (u64, &mut Fills),
+        mut candidates: Vec<TypeCandidate>,
+        ways: &[FillStrategy],
+        draft: &mut Packing,
+        (steps_max, fills): (u64, &mut FillCache),
     ) {
         let mut commits = 0;
         let mut state = fills.state(&draft.left);
@@ -305,7 +317,7 @@ impl<'p, 'o> Packing<'p, 'o> {
         let mut queues = self.queues(twins.lots.clone(), (&draft.left, &twins));
         let mut most = self.most(&draft.left, &queues);
         loop {
-            let mut best: Option<&mut Candidate> = None;
+            let mut best: Option<&mut TypeCandidate> = None;
             for candidate in &mut candidates {
                 if best
                     .as_ref()
@@ -339,11 +351,11 @@ impl<'p, 'o> Packing<'p, 'o> {
     /// Works out the best that can be made of a candidate.
     fn weigh(
         &self,
-        candidate: &mut Candidate,
-        ways: &[Way],
-        (queues, state): (&Queues, usize),
-        draft: &mut Draft,
-        fills: &mut Fills,
+        candidate: &mut TypeCandidate,
+        ways: &[FillStrategy],
+        (queues, state): (&FillQueues, usize),
+        draft: &mut Packing,
+        fills: &mut FillCache,
     ) {
         candidate.score = 0.0;
         let shape = &self.order.shelf.shapes[candidate.shape];
@@ -375,22 +387,22 @@ impl<'p, 'o> Packing<'p, 'o> {
         fills.count(draft.steps);
     }
 
-    fn worth_of(&self, parts: &[Part]) -> f64 {
+    fn worth_of(&self, parts: &[ItemCount]) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-        let worth = |(lot, count): &Part| self.worth[*lot] * *count as f64;
+        let worth = |(lot, count): &ItemCount| self.worth[*lot] * *count as f64;
         parts.iter().map(worth).sum()
     }
 
     /// Plans as many nodes like the candidate as there are pods for. Lots that differ only in whom
     /// they share a host with stand in for each other.
-    fn commit(&self, candidate: &Candidate, twins: &Sorted, draft: &mut Draft) {
+    fn commit(&self, candidate: &TypeCandidate, twins: &Sorted, draft: &mut Packing) {
         let limited = &self.order.shelf.shapes[candidate.shape].limited;
         let mut most = draft.ledger.copies(limited);
         assert!(most > 0, "what was weighed can be had");
         let first = self.worth_of(&candidate.parts);
         let mut parts = candidate.parts.clone();
         loop {
-            let whole = |(lot, count): &Part| draft.left[*lot] / count;
+            let whole = |(lot, count): &ItemCount| draft.left[*lot] / count;
             let copies = parts.iter().map(whole).min().unwrap_or(0).min(most);
             assert!(copies > 0, "what was weighed can be had");
             for (lot, count) in &parts {
@@ -398,7 +410,7 @@ impl<'p, 'o> Packing<'p, 'o> {
             }
             draft.ledger.reserve(limited, copies);
             most -= copies;
-            let claim = Claim {
+            let claim = PackedNode {
                 shape: candidate.shape,
                 price: candidate.price,
                 parts,
@@ -412,7 +424,12 @@ impl<'p, 'o> Packing<'p, 'o> {
     }
 
     /// The same packing with other pods.
-    fn like(&self, candidate: &Candidate, twins: &Sorted, draft: &mut Draft) -> Vec<Part> {
+    fn like(
+        &self,
+        candidate: &TypeCandidate,
+        twins: &Sorted,
+        draft: &mut Packing,
+    ) -> Vec<ItemCount> {
         let order = self.order;
         let mask = order.rows[candidate.lane].masks[candidate.shape];
         let good = order.shelf.shapes[candidate.shape].cheapest(mask);
@@ -474,7 +491,7 @@ impl<'p, 'o> Packing<'p, 'o> {
             twins.of[*lot] = twin;
             twins.lots[twin].push(*lot);
         }
-        let ratio = |lots: &Twins| {
+        let ratio = |lots: &IdenticalGroups| {
             let own = &self.order.lots[lots[0]];
             let others: Vec<bool> = own.demand[2..].iter().map(|amount| *amount > 0).collect();
             let ratio = own.demand[1].saturating_div(own.demand[0].max(1));
@@ -496,18 +513,22 @@ impl<'p, 'o> Packing<'p, 'o> {
     }
 
     /// What still waits of these, in queues.
-    fn queues(&self, mut order: Vec<Twins>, (left, twins): (&[u64], &Sorted)) -> Queues {
+    fn queues(
+        &self,
+        mut order: Vec<IdenticalGroups>,
+        (left, twins): (&[u64], &Sorted),
+    ) -> FillQueues {
         order.retain_mut(|lots| {
             lots.retain(|lot| left[*lot] > 0);
             !lots.is_empty()
         });
         let few = order.len() <= QUEUES_MAX;
-        let ratio = |(at, lots): (usize, &Twins)| (twins.ratios[twins.of[lots[0]]], at);
+        let ratio = |(at, lots): (usize, &IdenticalGroups)| (twins.ratios[twins.of[lots[0]]], at);
         let mut sorted: Vec<(usize, usize)> = order.iter().enumerate().map(ratio).collect();
         sorted.sort_unstable();
         let queues = sorted.chunk_by(|one, other| !few && one.0 == other.0);
         let queues = queues.map(|own| own.iter().map(|(_, at)| *at).collect());
-        Queues {
+        FillQueues {
             queues: queues.collect(),
             order,
         }
@@ -519,28 +540,31 @@ struct Sorted {
     /// The twins a lot is of.
     of: Vec<usize>,
     /// Their lots.
-    lots: Vec<Twins>,
+    lots: Vec<IdenticalGroups>,
     /// For each twins an ordinal of those that are much alike.
     ratios: Vec<usize>,
 }
 
 /// The draft that leaves the fewest pods and, of those that cost about the least, makes the fewest
 /// nodes; never one that costs more than the greedy packing.
-pub(crate) fn best_draft(order: &Order<'_>, ledger: &Ledger) -> Draft {
+pub(crate) fn best_draft(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
     let few = FEW_NODES * order.node_price;
-    let tries: [(&[Way], f64); 4] = [
-        (&[Way::Worth, Way::Largest], order.node_price),
-        (&[Way::Worth], order.node_price),
-        (&[Way::Largest], order.node_price),
-        (&[Way::Worth, Way::Largest], few),
+    let tries: [(&[FillStrategy], f64); 4] = [
+        (
+            &[FillStrategy::Worth, FillStrategy::Largest],
+            order.node_price,
+        ),
+        (&[FillStrategy::Worth], order.node_price),
+        (&[FillStrategy::Largest], order.node_price),
+        (&[FillStrategy::Worth, FillStrategy::Largest], few),
     ];
-    let mut drafts: Vec<Draft> = Vec::new();
-    let mut fills = Fills::default();
+    let mut drafts: Vec<Packing> = Vec::new();
+    let mut fills = FillCache::default();
     for (ways, node_cost) in tries {
         if node_cost != order.node_price {
             fills.by_worth.clear();
         }
-        let order = Order {
+        let order = PackingInput {
             node_cost,
             ..*order
         };
@@ -553,8 +577,8 @@ pub(crate) fn best_draft(order: &Order<'_>, ledger: &Ledger) -> Draft {
             break;
         }
     }
-    let own = |draft: &Draft| draft.cost(order.node_price);
-    let waiting = |draft: &Draft| draft.left.iter().sum::<u64>();
+    let own = |draft: &Packing| draft.cost(order.node_price);
+    let waiting = |draft: &Packing| draft.left.iter().sum::<u64>();
     let mut least = drafts.iter().map(waiting).min().unwrap_or(0);
     let mut cost_max = f64::INFINITY;
     let greedy = (drafts.len() == tries.len()).then(|| order.greedy(ledger));
@@ -573,7 +597,7 @@ pub(crate) fn best_draft(order: &Order<'_>, ledger: &Ledger) -> Draft {
     let cost = drafts.iter().map(own).min_by(f64::total_cmp);
     cost_max = cost_max.min(cost.unwrap_or(0.0) * ABOUT);
     drafts.retain(|draft| own(draft) <= cost_max);
-    let by = |draft: &Draft| draft.claims.len();
+    let by = |draft: &Packing| draft.claims.len();
     drafts.sort_by(|one, other| {
         by(one)
             .cmp(&by(other))

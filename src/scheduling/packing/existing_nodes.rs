@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, repelling};
-use crate::scheduling::packing::fill_bin::{Bin, Lot, Queues, Terms, Way};
-use crate::scheduling::problem::daemon_constraints::Port;
+use crate::scheduling::packing::fill_bin::{Bin, BinRules, FillQueues, FillStrategy, ItemGroup};
+use crate::scheduling::problem::daemon_constraints::HostPort;
 use crate::scheduling::problem::resource_vector::{fits, most, take, times};
 use crate::scheduling::problem::{Problem, clash};
-use crate::scheduling::topology::node_counters::Shares;
-use crate::scheduling::topology::topology_state::Board;
-use crate::state::snapshot::Room;
+use crate::scheduling::topology::node_counters::NodeConstraints;
+use crate::scheduling::topology::topology_state::TopologyState;
+use crate::state::snapshot::ExistingNode;
 
 /// Steps that rooms may take, each a class looked at for one room. 10,000 classes and 10,000 rooms
 /// fit in.
@@ -22,7 +22,7 @@ const TRIES_MAX: u64 = 10_000_000;
 
 /// Pods of one class that are bound to one site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(crate) struct PlacementStep {
     /// The class.
     pub(crate) class: usize,
     /// Rooms in their order, then claims in theirs.
@@ -33,9 +33,9 @@ pub(crate) struct Turn {
 
 /// Pods on rooms, and those without.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Placed {
+pub(crate) struct ExistingPlacement {
     /// What is placed, in the order in which it may be bound.
-    pub(crate) turns: Vec<Turn>,
+    pub(crate) turns: Vec<PlacementStep>,
     /// Pods that wait on, by class.
     pub(crate) left: Vec<u64>,
     /// Whether steps were used up before every room was looked at.
@@ -46,19 +46,19 @@ pub(crate) struct Placed {
 type Profile<'r> = (
     Vec<Option<&'r Requirement>>,
     &'r [Taint],
-    &'r BTreeSet<Port>,
+    &'r BTreeSet<HostPort>,
 );
 
 /// What is free in each room; none where nothing fits or nothing is taken.
-pub(crate) type Free = Vec<Option<Vec<i64>>>;
+pub(crate) type FreeResources = Vec<Option<Vec<i64>>>;
 
 /// Rooms in ordinals.
 #[derive(Clone)]
-pub(crate) struct Rooms<'r> {
+pub(crate) struct ExistingNodes<'r> {
     problem: &'r Problem<'r>,
-    rooms: &'r [&'r Room],
+    rooms: &'r [&'r ExistingNode],
     /// What is free before any pod is placed.
-    free: Free,
+    free: FreeResources,
     /// The most that is free of each resource in any room.
     most: Vec<i64>,
     /// The profile of each room.
@@ -71,10 +71,10 @@ pub(crate) struct Rooms<'r> {
     kinds: Vec<usize>,
 }
 
-impl<'r> Rooms<'r> {
+impl<'r> ExistingNodes<'r> {
     /// Fills the rooms there are, in their order. Where that leaves pods waiting, other ways to
     /// fill the same rooms may leave less. What is placed is counted on the board.
-    pub(crate) fn place(&mut self, board: &mut Board<'_>) -> Placed {
+    pub(crate) fn place(&mut self, board: &mut TopologyState<'_>) -> ExistingPlacement {
         let mut best = self.by_pod(board);
         let plain = |kind: &usize| {
             let ports = self.problem.wants_of(*kind).ports;
@@ -88,7 +88,7 @@ impl<'r> Rooms<'r> {
     }
 
     /// What is free after these turns.
-    pub(crate) fn rest(&self, turns: &[Turn]) -> Free {
+    pub(crate) fn rest(&self, turns: &[PlacementStep]) -> FreeResources {
         let mut free = self.free.clone();
         for turn in turns.iter().filter(|turn| turn.site < self.rooms.len()) {
             if let Some(free) = &mut free[turn.site] {
@@ -103,11 +103,11 @@ impl<'r> Rooms<'r> {
     pub(crate) fn place_rest(
         &mut self,
         class: usize,
-        (left, turns): (&mut u64, &mut Vec<Turn>),
-        (board, free): (&mut Board<'_>, &mut Free),
+        (left, turns): (&mut u64, &mut Vec<PlacementStep>),
+        (board, free): (&mut TopologyState<'_>, &mut FreeResources),
         steps: &mut u64,
     ) -> bool {
-        let mut placed = Placed {
+        let mut placed = ExistingPlacement {
             turns: std::mem::take(turns),
             left: vec![0; self.problem.classes.len()],
             cut_short: false,
@@ -119,13 +119,13 @@ impl<'r> Rooms<'r> {
     }
 
     /// The rooms for a problem.
-    pub(crate) fn new(problem: &'r Problem<'r>, rooms: &'r [&'r Room]) -> Self {
+    pub(crate) fn new(problem: &'r Problem<'r>, rooms: &'r [&'r ExistingNode]) -> Self {
         let alternatives = problem.wants.iter().flat_map(|wants| &wants.alternatives);
         let asked: BTreeSet<&str> = alternatives
             .flat_map(|own| own.iter().map(|(key, _)| key))
             .collect();
         let mut known: BTreeMap<Profile<'r>, usize> = BTreeMap::new();
-        let profile = |room: &&'r Room| {
+        let profile = |room: &&'r ExistingNode| {
             let labels = asked.iter().map(|key| room.labels.get(key)).collect();
             let next = known.len();
             *known
@@ -133,12 +133,12 @@ impl<'r> Rooms<'r> {
                 .or_insert(next)
         };
         let profile: Vec<usize> = rooms.iter().map(profile).collect();
-        let supply = |room: &&Room| room.open.then(|| problem.axes.rest(&room.free));
+        let supply = |room: &&ExistingNode| room.open.then(|| problem.axes.rest(&room.free));
         let kinds = problem
             .classes
             .iter()
             .map(|class| problem.without_wishes(class.kind));
-        let free: Free = rooms.iter().map(supply).collect();
+        let free: FreeResources = rooms.iter().map(supply).collect();
         Self {
             problem,
             rooms,
@@ -168,9 +168,9 @@ impl<'r> Rooms<'r> {
 
     /// Each class in turn to the first rooms that have room for it, those first that have to be
     /// spread. Whoever waits for another comes again.
-    fn by_pod(&mut self, board: &mut Board<'_>) -> Placed {
+    fn by_pod(&mut self, board: &mut TopologyState<'_>) -> ExistingPlacement {
         let mut free = self.free.clone();
-        let mut placed = Placed {
+        let mut placed = ExistingPlacement {
             turns: Vec::new(),
             left: self.problem.counts(),
             cut_short: false,
@@ -204,8 +204,8 @@ impl<'r> Rooms<'r> {
         &mut self,
         class: usize,
         most: u64,
-        (free, placed): (&mut Free, &mut Placed),
-        board: &mut Board<'_>,
+        (free, placed): (&mut FreeResources, &mut ExistingPlacement),
+        board: &mut TopologyState<'_>,
         steps: &mut u64,
     ) -> bool {
         let own = &self.problem.classes[class];
@@ -248,7 +248,7 @@ impl<'r> Rooms<'r> {
             take(free, &own.demand, count);
             placed.left[class] -= count;
             moved = true;
-            placed.turns.push(Turn {
+            placed.turns.push(PlacementStep {
                 class,
                 site: room,
                 pods: count,
@@ -258,19 +258,19 @@ impl<'r> Rooms<'r> {
     }
 
     /// The best of a few other ways, where pods do not care about each other.
-    fn improved(&mut self, mut best: Placed) -> Placed {
+    fn improved(&mut self, mut best: ExistingPlacement) -> ExistingPlacement {
         let worth = self.worth();
-        let waiting = |placed: &Placed| {
+        let waiting = |placed: &ExistingPlacement| {
             #[expect(clippy::cast_precision_loss, reason = "only for an order")]
             let cost = |(count, worth): (&u64, &f64)| *count as f64 * worth;
             placed.left.iter().zip(&worth).map(cost).sum::<f64>()
         };
         let effort = (self.rooms.len() * self.problem.classes.len()) as u64;
         let tries = [
-            (Way::Worth, true),
-            (Way::Largest, true),
-            (Way::Worth, false),
-            (Way::Largest, false),
+            (FillStrategy::Worth, true),
+            (FillStrategy::Largest, true),
+            (FillStrategy::Worth, false),
+            (FillStrategy::Largest, false),
         ];
         for (way, largest_first) in tries {
             if waiting(&best) <= 0.0 || effort > TRIES_MAX {
@@ -285,10 +285,15 @@ impl<'r> Rooms<'r> {
     }
 
     /// Each room in turn with the pods that go together best.
-    fn by_room(&mut self, way: Way, largest_first: bool, worth: &[f64]) -> Placed {
+    fn by_room(
+        &mut self,
+        way: FillStrategy,
+        largest_first: bool,
+        worth: &[f64],
+    ) -> ExistingPlacement {
         let problem = self.problem;
-        let shares = Shares::default();
-        let lot = |(class, own): (usize, &'r crate::scheduling::problem::Class<'r>)| Lot {
+        let shares = NodeConstraints::default();
+        let lot = |(class, own): (usize, &'r crate::scheduling::problem::PodClass<'r>)| ItemGroup {
             class,
             kind: self.kinds[class],
             demand: &own.demand,
@@ -298,7 +303,7 @@ impl<'r> Rooms<'r> {
             cell: None,
             together: 1,
         };
-        let lots: Vec<Lot<'_>> = problem.classes.iter().enumerate().map(lot).collect();
+        let lots: Vec<ItemGroup<'_>> = problem.classes.iter().enumerate().map(lot).collect();
         let mut left = problem.counts();
         let mut turns = Vec::new();
         let mut order: Vec<usize> = (0..self.rooms.len()).collect();
@@ -316,7 +321,7 @@ impl<'r> Rooms<'r> {
             };
             let wants = 0..problem.wants.len();
             let may: Vec<bool> = wants.map(|wants| self.may(wants, room)).collect();
-            let terms = Terms {
+            let terms = BinRules {
                 mask: &|kind| u64::from(may[problem.kinds[kind].wants]),
                 is_picky: &|_| false,
                 apart: &|_, _| false,
@@ -330,17 +335,17 @@ impl<'r> Rooms<'r> {
                 good: 1,
                 ..Bin::default()
             };
-            let waiting = (&Queues { order, queues }, &left[..], worth);
+            let waiting = (&FillQueues { order, queues }, &left[..], worth);
             for (class, pods) in bin.fill(way, (&lots, &terms), waiting, &mut steps) {
                 left[class] -= pods;
-                turns.push(Turn {
+                turns.push(PlacementStep {
                     class,
                     site: room,
                     pods,
                 });
             }
         }
-        Placed {
+        ExistingPlacement {
             turns,
             left,
             cut_short: steps > STEPS_MAX,
@@ -372,7 +377,7 @@ impl<'r> Rooms<'r> {
     }
 
     /// Post-condition: no room takes more than it has.
-    fn check(&self, turns: &[Turn]) {
+    fn check(&self, turns: &[PlacementStep]) {
         let mut free = self.free.clone();
         for turn in turns {
             let demand = &self.problem.classes[turn.class].demand;

@@ -2,11 +2,11 @@
 //! It must not know what the host is, what it costs, or whether it exists.
 
 use crate::scheduling::problem::resource_vector::{fits, take, times};
-use crate::scheduling::topology::node_counters::Shares;
+use crate::scheduling::topology::node_counters::NodeConstraints;
 
 /// Pods that wait and are alike to every host in question.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lot<'l> {
+pub(crate) struct ItemGroup<'l> {
     /// Their class.
     pub(crate) class: usize,
     /// Their kind: the wishes that are still kept.
@@ -16,7 +16,7 @@ pub(crate) struct Lot<'l> {
     /// One divided by the demand.
     pub(crate) per_unit: &'l [f64],
     /// What they ask of the others on the host.
-    pub(crate) shares: &'l Shares,
+    pub(crate) shares: &'l NodeConstraints,
     /// Where they may go: an ordinal for whoever fills.
     pub(crate) row: usize,
     /// The cell they have to be in; none where that does not matter.
@@ -27,11 +27,11 @@ pub(crate) struct Lot<'l> {
 }
 
 /// So many pods of a lot.
-pub(crate) type Part = (usize, u64);
+pub(crate) type ItemCount = (usize, u64);
 
 /// A way to fill a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum FillStrategy {
     /// The largest pods first.
     Largest,
     /// Time and again the pods that, alone, would make most of what is still free.
@@ -39,18 +39,18 @@ pub(crate) enum Way {
 }
 
 /// Lots of one row and one demand: where one does not fit, none does.
-pub(crate) type Twins = Vec<usize>;
+pub(crate) type IdenticalGroups = Vec<usize>;
 
 /// Lots that wait, in queues: all are tried in order, or the heads of all queues compared.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Queues {
+pub(crate) struct FillQueues {
     /// All, the largest first.
-    pub(crate) order: Vec<Twins>,
+    pub(crate) order: Vec<IdenticalGroups>,
     /// The same, in queues of lots that are much alike; places in `order`.
     pub(crate) queues: Vec<Vec<usize>>,
 }
 
-impl Queues {
+impl FillQueues {
     /// These lots, tried in this order.
     pub(crate) fn of(lots: impl Iterator<Item = usize>) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Queues {
 
 /// How far a queue is gone through.
 #[derive(Clone, Copy)]
-struct Head {
+struct QueueCursor {
     /// The place among the queue's twins, and the lot among those.
     twins: usize,
     lot: usize,
@@ -71,7 +71,7 @@ struct Head {
 }
 
 /// What a host lets in.
-pub(crate) struct Terms<'t> {
+pub(crate) struct BinRules<'t> {
     /// The offers that lots of a row may have of this host, one bit each; none where they cannot
     /// go there.
     pub(crate) mask: &'t dyn Fn(usize) -> u64,
@@ -101,7 +101,7 @@ const SHARE: u64 = 8;
 
 impl Bin {
     /// How many pods of a lot could be added.
-    pub(crate) fn room(&self, lots: &[Lot<'_>], terms: &Terms<'_>, lot: usize) -> u64 {
+    pub(crate) fn room(&self, lots: &[ItemGroup<'_>], terms: &BinRules<'_>, lot: usize) -> u64 {
         let own = &lots[lot];
         match times(&self.free, own.demand) {
             0 => 0,
@@ -111,20 +111,25 @@ impl Bin {
     }
 
     /// How many pods of a lot may be added for all that is there, if there is room for so many.
-    fn takes(&self, own: &Lot<'_>, most: u64) -> u64 {
+    fn takes(&self, own: &ItemGroup<'_>, most: u64) -> u64 {
         let count = own.shares.room(&self.counts, most);
         let begins = count >= own.together || own.shares.is_met(&self.counts);
         if begins { count } else { 0 }
     }
 
     /// Whether lots of a row may go there, whatever they ask for.
-    fn admits(&self, terms: &Terms<'_>, row: usize) -> bool {
+    fn admits(&self, terms: &BinRules<'_>, row: usize) -> bool {
         let apart = || self.picky.iter().any(|other| (terms.apart)(row, *other));
         self.mask & (terms.mask)(row) & self.good != 0 && !((terms.is_picky)(row) && apart())
     }
 
     /// Adds pods. They must have room.
-    pub(crate) fn add(&mut self, lots: &[Lot<'_>], terms: &Terms<'_>, (lot, count): Part) {
+    pub(crate) fn add(
+        &mut self,
+        lots: &[ItemGroup<'_>],
+        terms: &BinRules<'_>,
+        (lot, count): ItemCount,
+    ) {
         let own = &lots[lot];
         take(&mut self.free, own.demand, count);
         self.mask &= (terms.mask)(own.row);
@@ -138,23 +143,25 @@ impl Bin {
     /// Says what went in, by lot, and adds its effort to `steps`.
     pub(crate) fn fill(
         &mut self,
-        way: Way,
-        (lots, terms): (&[Lot<'_>], &Terms<'_>),
-        (waiting, stock, worth): (&Queues, &[u64], &[f64]),
+        way: FillStrategy,
+        (lots, terms): (&[ItemGroup<'_>], &BinRules<'_>),
+        (waiting, stock, worth): (&FillQueues, &[u64], &[f64]),
         steps: &mut u64,
-    ) -> Vec<Part> {
+    ) -> Vec<ItemCount> {
         united(match way {
-            Way::Largest => self.fill_largest((lots, terms), (&waiting.order, stock), steps),
-            Way::Worth => self.fill_worth((lots, terms), (waiting, stock, worth), steps),
+            FillStrategy::Largest => {
+                self.fill_largest((lots, terms), (&waiting.order, stock), steps)
+            }
+            FillStrategy::Worth => self.fill_worth((lots, terms), (waiting, stock, worth), steps),
         })
     }
 
     fn fill_largest(
         &mut self,
-        (lots, terms): (&[Lot<'_>], &Terms<'_>),
-        (order, stock): (&[Twins], &[u64]),
+        (lots, terms): (&[ItemGroup<'_>], &BinRules<'_>),
+        (order, stock): (&[IdenticalGroups], &[u64]),
         steps: &mut u64,
-    ) -> Vec<Part> {
+    ) -> Vec<ItemCount> {
         let mut parts = Vec::new();
         *steps += 2 * order.len() as u64;
         // Those who need others on the host come when the others are there.
@@ -190,17 +197,17 @@ impl Bin {
 
     fn fill_worth(
         &mut self,
-        (lots, terms): (&[Lot<'_>], &Terms<'_>),
-        (waiting, stock, worth): (&Queues, &[u64], &[f64]),
+        (lots, terms): (&[ItemGroup<'_>], &BinRules<'_>),
+        (waiting, stock, worth): (&FillQueues, &[u64], &[f64]),
         steps: &mut u64,
-    ) -> Vec<Part> {
-        let mut parts: Vec<Part> = Vec::new();
-        let start = Head {
+    ) -> Vec<ItemCount> {
+        let mut parts: Vec<ItemCount> = Vec::new();
+        let start = QueueCursor {
             twins: 0,
             lot: 0,
             taken: 0,
         };
-        let mut heads: Vec<Head> = vec![start; waiting.queues.len()];
+        let mut heads: Vec<QueueCursor> = vec![start; waiting.queues.len()];
         loop {
             let mut best: Option<(f64, usize, usize)> = None;
             *steps += 1 + heads.len() as u64;
@@ -232,9 +239,9 @@ impl Bin {
     /// good, since what is free only shrinks; but whoever needs others waits.
     fn next_of(
         &self,
-        (lots, terms): (&[Lot<'_>], &Terms<'_>),
-        (queue, order): (&[usize], &[Twins]),
-        head: &mut Head,
+        (lots, terms): (&[ItemGroup<'_>], &BinRules<'_>),
+        (queue, order): (&[usize], &[IdenticalGroups]),
+        head: &mut QueueCursor,
         stock: &[u64],
     ) -> Option<usize> {
         while let Some(twins) = queue.get(head.twins) {
@@ -258,7 +265,7 @@ impl Bin {
                     (head.lot, head.taken) = (head.lot + 1, 0);
                 }
             }
-            *head = Head {
+            *head = QueueCursor {
                 twins: head.twins + 1,
                 lot: 0,
                 taken: 0,
@@ -268,7 +275,7 @@ impl Bin {
     }
 
     /// About how many pods of a lot would fill what is free.
-    fn share(&self, lot: &Lot<'_>) -> f64 {
+    fn share(&self, lot: &ItemGroup<'_>) -> f64 {
         #[expect(
             clippy::cast_precision_loss,
             reason = "an estimate; what fits is decided with integers"
@@ -281,7 +288,7 @@ impl Bin {
 }
 
 /// The same parts, those of one lot in one.
-pub(crate) fn united(mut parts: Vec<Part>) -> Vec<Part> {
+pub(crate) fn united(mut parts: Vec<ItemCount>) -> Vec<ItemCount> {
     parts.sort_unstable();
     parts.dedup_by(|later, first| {
         let same = later.0 == first.0;
@@ -292,7 +299,7 @@ pub(crate) fn united(mut parts: Vec<Part>) -> Vec<Part> {
 }
 
 /// The rows of these pods, each once.
-pub(crate) fn rows_in(lots: &[Lot<'_>], parts: &[Part]) -> Vec<usize> {
+pub(crate) fn rows_in(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec<usize> {
     let mut rows: Vec<usize> = parts.iter().map(|(lot, _)| lots[*lot].row).collect();
     rows.sort_unstable();
     rows.dedup();

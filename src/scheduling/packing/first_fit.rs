@@ -8,9 +8,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use crate::scheduling::packing::fill_bin::{Part, united};
+use crate::scheduling::packing::fill_bin::{ItemCount, united};
 use crate::scheduling::packing::launch_options::Ledger;
-use crate::scheduling::packing::{Draft, Order};
+use crate::scheduling::packing::{Packing, PackingInput};
 use crate::scheduling::problem::resource_vector::times;
 
 /// Steps of one packing, each a type looked at for one claim: some nanoseconds. Beyond, there is
@@ -18,18 +18,18 @@ use crate::scheduling::problem::resource_vector::times;
 const STEPS_MAX: u64 = 100_000;
 
 /// A claim that may still become any of several types.
-struct Open {
+struct OpenNode {
     sum: Vec<i64>,
     counts: Vec<u32>,
     rows: Vec<usize>,
     /// The types that are left, with their offers.
     shapes: Vec<(usize, u64)>,
-    parts: Vec<Part>,
+    parts: Vec<ItemCount>,
 }
 
-impl Order<'_> {
+impl PackingInput<'_> {
     /// What waits as this packing has it; none where it takes too many steps.
-    pub(crate) fn greedy(&self, ledger: &Ledger) -> Option<Draft> {
+    pub(crate) fn greedy(&self, ledger: &Ledger) -> Option<Packing> {
         let mut lots: Vec<usize> = (0..self.stock.len())
             .filter(|lot| self.stock[*lot] > 0)
             .collect();
@@ -43,7 +43,7 @@ impl Order<'_> {
             let needy = !own.shares.needs.is_empty();
             (needy, Reverse((own.demand[0], own.demand[1])), *lot)
         });
-        let mut open: Vec<Open> = Vec::new();
+        let mut open: Vec<OpenNode> = Vec::new();
         // Claims by how many pods they have, then by age.
         let mut order: BTreeSet<(u64, usize)> = BTreeSet::new();
         let mut left = self.stock.to_vec();
@@ -81,7 +81,7 @@ impl Order<'_> {
         if steps >= STEPS_MAX {
             return None;
         }
-        let mut draft = Draft {
+        let mut draft = Packing {
             claims: Vec::new(),
             left,
             ledger: ledger.clone(),
@@ -106,10 +106,10 @@ impl Order<'_> {
     }
 
     /// A claim for one pod of a lot, if any type has room for it.
-    fn opened(&self, lot: usize, ledger: &Ledger) -> Option<Open> {
+    fn opened(&self, lot: usize, ledger: &Ledger) -> Option<OpenNode> {
         let offers = self.rows[self.lots[lot].row].masks.iter().copied();
         let had = |own: &(usize, u64)| ledger.copies(&self.shelf.shapes[own.0].limited) > 0;
-        let mut claim = Open {
+        let mut claim = OpenNode {
             sum: vec![0; self.lots[lot].demand.len()],
             counts: vec![0; self.counters],
             rows: Vec::new(),
@@ -121,7 +121,7 @@ impl Order<'_> {
 
     /// Puts up to so many pods of a lot onto a claim, as many as some type has room for with all
     /// others. Says how many.
-    fn take(&self, claim: &mut Open, lot: usize, most: u64) -> u64 {
+    fn take(&self, claim: &mut OpenNode, lot: usize, most: u64) -> u64 {
         let own = &self.lots[lot];
         let most = own.shares.room(&claim.counts, most);
         let apart = |row: &usize| self.apart(own.row, *row);

@@ -7,18 +7,20 @@ use std::sync::Arc;
 use crate::model::id::NodeName;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::taint::{Taint, repelling};
-use crate::scheduling::domains::Cells;
-use crate::scheduling::packing::context::{Ground, Opened, Passing};
-use crate::scheduling::packing::fill_bin::{Lot, rows_in};
+use crate::scheduling::domains::DomainSet;
+use crate::scheduling::packing::context::{FilterMatches, OpenedNode, PackingContext};
+use crate::scheduling::packing::fill_bin::{ItemGroup, rows_in};
 use crate::scheduling::problem::Problem;
-use crate::scheduling::problem::daemon_constraints::{Mate, Sure};
+use crate::scheduling::problem::daemon_constraints::{DaemonOnType, Presence};
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::supply::daemon_overhead::pick;
-use crate::scheduling::supply::node_template::{Passes, Row, Shape, Shelf};
-use crate::scheduling::topology::node_counters::CrewCounts;
-use crate::scheduling::topology::topology_state::{Board, Pass, Sites};
-use crate::scheduling::topology::{Filter, Tally, Topology};
-use crate::state::snapshot::{Host, Room, Snapshot};
+use crate::scheduling::supply::node_template::{
+    CompatibleOfferings, LabelMatch, NodeTemplate, TypeOption,
+};
+use crate::scheduling::topology::node_counters::DaemonCounts;
+use crate::scheduling::topology::topology_state::{Locations, Match, TopologyState};
+use crate::scheduling::topology::{DomainCounter, NodeFilter, Topology};
+use crate::state::snapshot::{ExistingNode, NodeRef, Snapshot};
 
 /// Places that a node to come is thought to be in, of those that it may be in.
 const PLACES_MAX: usize = 64;
@@ -43,24 +45,24 @@ pub(crate) fn standing(problem: &Problem<'_>, snapshot: &Snapshot<'_>) -> Vec<(u
 pub(crate) fn board<'t>(
     problem: &Problem<'_>,
     topology: &'t Topology,
-    rooms: &[&Room],
+    rooms: &[&ExistingNode],
     snapshot: &Snapshot<'_>,
-) -> Board<'t> {
-    let mut board = Board::new(topology);
+) -> TopologyState<'t> {
+    let mut board = TopologyState::new(topology);
     if topology.tallies.is_empty() {
         return board;
     }
-    let mut passed: BTreeMap<(usize, &Requirements, &[Taint]), Pass> = BTreeMap::new();
+    let mut passed: BTreeMap<(usize, &Requirements, &[Taint]), Match> = BTreeMap::new();
     for room in rooms {
         let places = places(problem, &mut board.sites, &room.labels);
         let unsettled = unsettled(problem, &room.labels);
-        let passes: Vec<Pass> = topology
+        let passes: Vec<Match> = topology
             .filters
             .iter()
             .enumerate()
             .map(|(at, filter)| {
                 if filter.labels.is_none() && filter.taints.is_none() {
-                    return Pass::Yes;
+                    return Match::Yes;
                 }
                 let key = (at, &*room.labels, &room.taints[..]);
                 *passed
@@ -78,7 +80,7 @@ pub(crate) fn board<'t>(
                 Arc::make_mut(&mut there.labels).add(&problem.groups.keys[key], own);
                 board.open_maybe(key, place, |at| {
                     let there = || self::passes(problem, &topology.filters[at], &there);
-                    passes[at] != Pass::No && there() != Pass::No
+                    passes[at] != Match::No && there() != Match::No
                 });
                 places.push(place);
             }
@@ -90,7 +92,11 @@ pub(crate) fn board<'t>(
     board
 }
 
-fn places(problem: &Problem<'_>, sites: &mut Sites, labels: &Requirements) -> Vec<(usize, u32)> {
+fn places(
+    problem: &Problem<'_>,
+    sites: &mut Locations,
+    labels: &Requirements,
+) -> Vec<(usize, u32)> {
     let keys = problem.groups.keys.iter().enumerate();
     let keys = keys.filter(|(key, _)| *key != HOST);
     let mut places = Vec::new();
@@ -121,24 +127,27 @@ fn unsettled(problem: &Problem<'_>, labels: &Requirements) -> Vec<(usize, Vec<St
 }
 
 /// Hosts that may be in one of several places yet.
-pub(crate) fn still_to_come<'r>(problem: &Problem<'_>, rooms: &[&'r Room]) -> Vec<&'r Host> {
-    let several = |room: &&&Room| !unsettled(problem, &room.labels).is_empty();
+pub(crate) fn still_to_come<'r>(
+    problem: &Problem<'_>,
+    rooms: &[&'r ExistingNode],
+) -> Vec<&'r NodeRef> {
+    let several = |room: &&&ExistingNode| !unsettled(problem, &room.labels).is_empty();
     let rooms = rooms.iter().filter(several);
     rooms.map(|room| &room.host).collect()
 }
 
 /// Whether a room passes a filter: maybe, where its node is still to come and only some of the
 /// values that one of its labels may get are wanted.
-fn passes(problem: &Problem<'_>, filter: &Filter, room: &Room) -> Pass {
+fn passes(problem: &Problem<'_>, filter: &NodeFilter, room: &ExistingNode) -> Match {
     let repels = |wants: usize| {
         let tolerations = problem.wants[wants].tolerations;
         repelling(&room.taints, tolerations).is_some()
     };
     if filter.taints.is_some_and(repels) {
-        return Pass::No;
+        return Match::No;
     }
     let Some(wants) = filter.labels else {
-        return Pass::Yes;
+        return Match::Yes;
     };
     let has_all = |(key, wanted): (&str, &Requirement)| {
         let values = room.labels.get(key).and_then(Requirement::values);
@@ -148,21 +157,21 @@ fn passes(problem: &Problem<'_>, filter: &Filter, room: &Room) -> Pass {
     let alternatives = problem.wants[wants].alternatives.iter();
     let alternatives = alternatives.filter(|own| room.labels.compatible(own, false).is_ok());
     let pass = alternatives.map(|own| match own.iter().all(has_all) {
-        true => Pass::Yes,
-        false => Pass::Maybe,
+        true => Match::Yes,
+        false => Match::Maybe,
     });
-    pass.max().unwrap_or(Pass::No)
+    pass.max().unwrap_or(Match::No)
 }
 
 fn count_residents(
     problem: &Problem<'_>,
-    rooms: &[&Room],
+    rooms: &[&ExistingNode],
     snapshot: &Snapshot<'_>,
-    board: &mut Board<'_>,
+    board: &mut TopologyState<'_>,
 ) {
     let mut site_of: BTreeMap<&NodeName, usize> = BTreeMap::new();
     for (site, room) in rooms.iter().enumerate() {
-        if let Host::Node(name) = &room.host {
+        if let NodeRef::Node(name) = &room.host {
             site_of.insert(name, site);
         }
     }
@@ -220,10 +229,10 @@ fn counted(
     owners: &[(usize, usize)],
     deleting: bool,
 ) -> Vec<usize> {
-    let counts = |tally: &Tally| match tally {
-        Tally::Members { group, .. } => of[*group],
-        Tally::Spread { group, .. } => of[*group] && !deleting,
-        Tally::Owners { group, key } => owners.contains(&(*group, *key)),
+    let counts = |tally: &DomainCounter| match tally {
+        DomainCounter::Members { group, .. } => of[*group],
+        DomainCounter::Spread { group, .. } => of[*group] && !deleting,
+        DomainCounter::Owners { group, key } => owners.contains(&(*group, *key)),
     };
     let all = topology.tallies.iter().enumerate();
     all.filter(|(_, tally)| counts(tally))
@@ -232,11 +241,15 @@ fn counted(
 }
 
 /// Adds a site for every cell, in their order. No place exists for that: nothing is there yet.
-pub(crate) fn add_cells(problem: &Problem<'_>, cells: &Cells, board: &mut Board<'_>) -> Vec<usize> {
+pub(crate) fn add_cells(
+    problem: &Problem<'_>,
+    cells: &DomainSet,
+    board: &mut TopologyState<'_>,
+) -> Vec<usize> {
     let mut added = Vec::with_capacity(cells.all.len());
     for values in &cells.all {
         let places = places_of(problem, cells, values, &mut board.sites);
-        added.push(board.sites.add(false, &places, |_| Pass::Yes));
+        added.push(board.sites.add(false, &places, |_| Match::Yes));
     }
     added
 }
@@ -244,9 +257,9 @@ pub(crate) fn add_cells(problem: &Problem<'_>, cells: &Cells, board: &mut Board<
 /// The places of a cell.
 pub(crate) fn places_of(
     problem: &Problem<'_>,
-    cells: &Cells,
+    cells: &DomainSet,
     values: &[Option<String>],
-    sites: &mut Sites,
+    sites: &mut Locations,
 ) -> Vec<(usize, u32)> {
     let mut places = Vec::new();
     for (name, value) in cells.keys.iter().zip(values) {
@@ -260,10 +273,10 @@ pub(crate) fn places_of(
 
 /// Adds the site of a claim. Where its pods leave its place open, it is nowhere yet.
 pub(crate) fn add_claim(
-    ground: &Ground<'_, '_>,
-    (lots, rows): (&[Lot<'_>], &[Row]),
-    opened: &Opened,
-    board: &mut Board<'_>,
+    ground: &PackingContext<'_, '_>,
+    (lots, rows): (&[ItemGroup<'_>], &[CompatibleOfferings]),
+    opened: &OpenedNode,
+    board: &mut TopologyState<'_>,
 ) -> usize {
     let problem = ground.problem;
     let cell = cell_of(lots, opened);
@@ -277,16 +290,16 @@ pub(crate) fn add_claim(
     });
     let passes = (0..board.topology.filters.len())
         .map(|filter| claim_passes(ground, filter, (lots, rows), (opened, cell)));
-    let passes: Vec<Pass> = passes.collect();
+    let passes: Vec<Match> = passes.collect();
     board.sites.add(true, &places, |filter| passes[filter])
 }
 
 /// Counts the daemons of a claim's node, where it is or may be.
 pub(crate) fn count_crew(
-    ground: &Ground<'_, '_>,
-    (lots, rows): (&[Lot<'_>], &[Row]),
-    (opened, site): (&Opened, usize),
-    board: &mut Board<'_>,
+    ground: &PackingContext<'_, '_>,
+    (lots, rows): (&[ItemGroup<'_>], &[CompatibleOfferings]),
+    (opened, site): (&OpenedNode, usize),
+    board: &mut TopologyState<'_>,
 ) {
     for (agent, is_sure) in crew_of(ground, (lots, rows), opened) {
         for tally in &ground.topology.crews[agent] {
@@ -296,16 +309,16 @@ pub(crate) fn count_crew(
 }
 
 /// The cell that the pods of a claim have to be in, if it matters to any of them.
-pub(crate) fn cell_of(lots: &[Lot<'_>], opened: &Opened) -> Option<usize> {
+pub(crate) fn cell_of(lots: &[ItemGroup<'_>], opened: &OpenedNode) -> Option<usize> {
     let mut parts = opened.claim.parts.iter();
     parts.find_map(|(lot, _)| lots[*lot].cell)
 }
 
 /// The daemons of a claim's node that matter to pods, and whether each is sure to run.
 pub(crate) fn crew_of(
-    ground: &Ground<'_, '_>,
-    (lots, rows): (&[Lot<'_>], &[Row]),
-    opened: &Opened,
+    ground: &PackingContext<'_, '_>,
+    (lots, rows): (&[ItemGroup<'_>], &[CompatibleOfferings]),
+    opened: &OpenedNode,
 ) -> Vec<(usize, bool)> {
     let shelf = &ground.shelves[opened.shelf];
     let crew = &shelf.shapes[opened.claim.shape].crew.agents;
@@ -313,23 +326,23 @@ pub(crate) fn crew_of(
         return Vec::new();
     }
     let own = rows_in(lots, &opened.claim.parts).into_iter();
-    let own: Vec<&Row> = own.map(|row| &rows[row]).collect();
+    let own: Vec<&CompatibleOfferings> = own.map(|row| &rows[row]).collect();
     let labels = shelf.labels(&own);
     let agents = &ground.problem.agents;
     let label = |key: &str| match labels.get(key) {
         Some(value) => Some(Some(&value[..])),
         None => shelf.says_nothing(key).then_some(None),
     };
-    let on = |mate: &Mate| Some((mate.agent, agents.on(mate, label)?));
+    let on = |mate: &DaemonOnType| Some((mate.agent, agents.on(mate, label)?));
     crew.iter().filter_map(on).collect()
 }
 
 /// How many daemons of a new host of each type count in which tally; nothing where none does.
-pub(crate) fn crew_counts(topology: &Topology, shelves: &[Shelf<'_>]) -> CrewCounts {
-    let count = |shape: &Shape<'_>| crew_count(topology, shape.crew.agents.iter());
-    let of = |shelf: &Shelf<'_>| shelf.shapes.iter().map(count).collect();
+pub(crate) fn crew_counts(topology: &Topology, shelves: &[NodeTemplate<'_>]) -> DaemonCounts {
+    let count = |shape: &TypeOption<'_>| crew_count(topology, shape.crew.agents.iter());
+    let of = |shelf: &NodeTemplate<'_>| shelf.shapes.iter().map(count).collect();
     if !topology.counts_daemons() {
-        return CrewCounts::new();
+        return DaemonCounts::new();
     }
     shelves.iter().map(of).collect()
 }
@@ -337,7 +350,7 @@ pub(crate) fn crew_counts(topology: &Topology, shelves: &[Shelf<'_>]) -> CrewCou
 /// How many of these daemons count in which tally.
 fn crew_count<'m>(
     topology: &Topology,
-    crew: impl Iterator<Item = &'m Mate>,
+    crew: impl Iterator<Item = &'m DaemonOnType>,
 ) -> BTreeMap<usize, u32> {
     let mut count: BTreeMap<usize, u32> = BTreeMap::new();
     for tally in crew.flat_map(|mate| &topology.crews[mate.agent]) {
@@ -347,17 +360,21 @@ fn crew_count<'m>(
 }
 
 /// What the daemons of one more node in a cell are sure to count in which tally, whatever its type.
-pub(crate) fn sure_crew<'g>(ground: &'g Ground<'_, '_>, cell: usize) -> &'g [(usize, u32)] {
+pub(crate) fn sure_crew<'g>(ground: &'g PackingContext<'_, '_>, cell: usize) -> &'g [(usize, u32)] {
     ground.crews[cell].get_or_init(|| least_crew(ground, cell))
 }
 
-fn least_crew(ground: &Ground<'_, '_>, cell: usize) -> Vec<(usize, u32)> {
+fn least_crew(ground: &PackingContext<'_, '_>, cell: usize) -> Vec<(usize, u32)> {
     let mut least: Option<BTreeMap<usize, u32>> = None;
     for (at, shelf) in ground.shelves.iter().enumerate() {
         let sold = ground.cells.masks(at, cell).unwrap_or_default();
         let sold = shelf.shapes.iter().zip(sold).filter(|own| *own.1 != 0);
         for (shape, _) in sold {
-            let sure = shape.crew.agents.iter().filter(|own| own.sure == Sure::Yes);
+            let sure = shape
+                .crew
+                .agents
+                .iter()
+                .filter(|own| own.sure == Presence::Yes);
             let own = crew_count(ground.topology, sure);
             least = Some(match least {
                 None => own,
@@ -377,11 +394,11 @@ fn least_crew(ground: &Ground<'_, '_>, cell: usize) -> Vec<(usize, u32)> {
 /// Whether a claim passes a filter, whatever it is launched as within a cell, or anywhere if none
 /// is given.
 pub(crate) fn claim_passes(
-    ground: &Ground<'_, '_>,
+    ground: &PackingContext<'_, '_>,
     at: usize,
-    (lots, rows): (&[Lot<'_>], &[Row]),
-    (opened, cell): (&Opened, Option<usize>),
-) -> Pass {
+    (lots, rows): (&[ItemGroup<'_>], &[CompatibleOfferings]),
+    (opened, cell): (&OpenedNode, Option<usize>),
+) -> Match {
     let problem = ground.problem;
     let filter = &ground.topology.filters[at];
     let shelf = &ground.shelves[opened.shelf];
@@ -390,15 +407,15 @@ pub(crate) fn claim_passes(
         repelling(&shelf.pool.taints, tolerations).is_some()
     };
     if filter.taints.is_some_and(repels) {
-        return Pass::No;
+        return Match::No;
     }
     let Some(wants) = filter.labels else {
-        return Pass::Yes;
+        return Match::Yes;
     };
     // Its own pods want the same.
     let mut parts = opened.claim.parts.iter();
     if parts.any(|(lot, _)| problem.kinds[lots[*lot].kind].bare == wants) {
-        return Pass::Yes;
+        return Match::Yes;
     }
     let values = cell.map(|cell| &ground.cells.all[cell][..]);
     let there = |own: &Requirements| {
@@ -419,15 +436,15 @@ pub(crate) fn claim_passes(
     let own = own.filter_map(|(own, suited)| {
         Some((own, suited.as_ref()?, chosen(ground, (shelf, &said), own)))
     });
-    let own: Vec<(&Requirements, &Vec<Passes>, Pass)> =
-        own.filter(|own| own.2 != Pass::No).collect();
+    let own: Vec<(&Requirements, &Vec<LabelMatch>, Match)> =
+        own.filter(|own| own.2 != Match::No).collect();
     let (mut all, mut any) = (true, false);
     for (shape, mask) in launched_as(ground, rows, (lots, opened), cell) {
         let (mut sure, mut may) = (0, 0);
         for (_, suited, chosen) in &own {
-            let yes = suited[shape].those(Pass::Yes, mask);
-            may |= yes | suited[shape].those(Pass::Maybe, mask);
-            sure |= if *chosen == Pass::Yes { yes } else { 0 };
+            let yes = suited[shape].those(Match::Yes, mask);
+            may |= yes | suited[shape].those(Match::Maybe, mask);
+            sure |= if *chosen == Match::Yes { yes } else { 0 };
         }
         any |= may != 0;
         all &= sure == mask;
@@ -436,17 +453,17 @@ pub(crate) fn claim_passes(
     let is_open = |own: &Requirements| ground.cells.keys.iter().any(|key| own.get(key).is_some());
     let settled = values.is_some() || !own.iter().any(|(own, ..)| is_open(own));
     match (any, all && settled) {
-        (false, _) => Pass::No,
-        (true, true) => Pass::Yes,
-        (true, false) => Pass::Maybe,
+        (false, _) => Match::No,
+        (true, true) => Match::Yes,
+        (true, false) => Match::Maybe,
     }
 }
 
 /// Labels that the pods of a claim leave the pool no choice of.
 fn said<'r>(
-    ground: &Ground<'_, '_>,
-    (lots, rows): (&[Lot<'_>], &'r [Row]),
-    opened: &Opened,
+    ground: &PackingContext<'_, '_>,
+    (lots, rows): (&[ItemGroup<'_>], &'r [CompatibleOfferings]),
+    opened: &OpenedNode,
 ) -> BTreeMap<&'r str, &'r str> {
     let shelf = &ground.shelves[opened.shelf];
     let open = rows_in(lots, &opened.claim.parts).into_iter();
@@ -461,10 +478,10 @@ fn said<'r>(
 
 /// Whether labels that the pool chooses are as wanted, some of which are said.
 fn chosen(
-    ground: &Ground<'_, '_>,
-    (shelf, said): (&Shelf<'_>, &BTreeMap<&str, &str>),
+    ground: &PackingContext<'_, '_>,
+    (shelf, said): (&NodeTemplate<'_>, &BTreeMap<&str, &str>),
     wanted: &Requirements,
-) -> Pass {
+) -> Match {
     let is_cell = |key: &str| ground.cells.keys.iter().any(|cell| cell == key);
     let keys = wanted
         .iter()
@@ -473,20 +490,20 @@ fn chosen(
         let values = shelf.side.get(key).and_then(Requirement::values);
         let mut values = values.into_iter().flatten();
         match said.get(key) {
-            Some(value) => Pass::surely(wanted.has(value)),
-            None if values.clone().all(|own| wanted.has(own)) => Pass::Yes,
-            None if values.any(|own| wanted.has(own)) => Pass::Maybe,
-            None => Pass::No,
+            Some(value) => Match::surely(wanted.has(value)),
+            None if values.clone().all(|own| wanted.has(own)) => Match::Yes,
+            None if values.any(|own| wanted.has(own)) => Match::Maybe,
+            None => Match::No,
         }
     });
-    pass.min().unwrap_or(Pass::Yes)
+    pass.min().unwrap_or(Match::Yes)
 }
 
 /// The types that a claim may be launched as within a cell, or anywhere, and from which offers.
 pub(crate) fn launched_as<'g>(
-    ground: &'g Ground<'_, '_>,
-    rows: &'g [Row],
-    (lots, opened): (&[Lot<'_>], &'g Opened),
+    ground: &'g PackingContext<'_, '_>,
+    rows: &'g [CompatibleOfferings],
+    (lots, opened): (&[ItemGroup<'_>], &'g OpenedNode),
     cell: Option<usize>,
 ) -> impl Iterator<Item = (usize, u64)> + 'g {
     let own = rows_in(lots, &opened.claim.parts);
@@ -505,8 +522,8 @@ pub(crate) fn launched_as<'g>(
 
 /// Which types of each pool have labels as wanted, alternative by alternative; none where the pool
 /// has them otherwise. What makes a cell, and labels that the pool chooses, are left aside.
-fn passing(ground: &Ground<'_, '_>, wants: usize) -> Passing {
-    let of = |shelf: &Shelf<'_>| {
+fn passing(ground: &PackingContext<'_, '_>, wants: usize) -> FilterMatches {
+    let of = |shelf: &NodeTemplate<'_>| {
         let alternatives = ground.problem.wants[wants].alternatives.iter();
         let alternative = |own: &Requirements| {
             shelf.side.compatible(own, true).ok()?;

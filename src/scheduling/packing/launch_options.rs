@@ -3,11 +3,11 @@
 
 use crate::model::cluster::Scheduling;
 use crate::model::instance::{OfferingKey, Price};
-use crate::scheduling::packing::fill_bin::{Lot, Part};
+use crate::scheduling::packing::fill_bin::{ItemCount, ItemGroup};
 use crate::scheduling::problem::resource_vector::{fits, take, times};
-use crate::scheduling::supply::limits::{Limit, Scope, shared};
-use crate::scheduling::supply::min_values::Variety;
-use crate::scheduling::supply::node_template::{Row, Shelf};
+use crate::scheduling::supply::limits::{Limit, LimitScope, shared};
+use crate::scheduling::supply::min_values::MinValues;
+use crate::scheduling::supply::node_template::{CompatibleOfferings, NodeTemplate};
 use crate::state::snapshot::{Snapshot, Usage};
 
 /// What the limits on a pool's nodes leave, in the order of its shelf's limits.
@@ -77,15 +77,15 @@ pub(crate) struct Ledgers {
 
 impl Ledgers {
     /// What is left of what the cluster uses now.
-    pub(crate) fn new(shelves: &[Shelf<'_>], snapshot: &Snapshot<'_>) -> Self {
+    pub(crate) fn new(shelves: &[NodeTemplate<'_>], snapshot: &Snapshot<'_>) -> Self {
         let mut all = Usage::default();
         for used in snapshot.usage.values() {
             all.capacity.add(&used.capacity);
             all.nodes = all.nodes.saturating_add(used.nodes);
         }
-        let own = |shelf: &Shelf<'_>| {
+        let own = |shelf: &NodeTemplate<'_>| {
             let limits = shelf.limits.iter().copied();
-            let own = limits.filter(|limit| limit.scope == Scope::Pool);
+            let own = limits.filter(|limit| limit.scope == LimitScope::Pool);
             let used = snapshot.usage.get(&shelf.pool.name);
             Ledger::new(own, used.unwrap_or(&Usage::default()))
         };
@@ -118,7 +118,7 @@ impl Ledgers {
 }
 
 /// What the pods of a claim ask for together.
-pub(crate) fn sum(lots: &[Lot<'_>], parts: &[Part]) -> Vec<i64> {
+pub(crate) fn sum(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec<i64> {
     let mut sum = Vec::new();
     for (lot, count) in parts {
         let demand = lots[*lot].demand;
@@ -132,7 +132,12 @@ pub(crate) fn sum(lots: &[Lot<'_>], parts: &[Part]) -> Vec<i64> {
 }
 
 /// The offers of a shape that pods of all these rows may have, if it has room for their sum.
-pub(crate) fn fitting(shelf: &Shelf<'_>, shape: usize, rows: &[&Row], sum: &[i64]) -> u64 {
+pub(crate) fn fitting(
+    shelf: &NodeTemplate<'_>,
+    shape: usize,
+    rows: &[&CompatibleOfferings],
+    sum: &[i64],
+) -> u64 {
     let mask = rows
         .iter()
         .fold(u64::MAX, |all, row| all & row.masks[shape]);
@@ -149,8 +154,8 @@ pub(crate) fn fitting(shelf: &Shelf<'_>, shape: usize, rows: &[&Row], sum: &[i64
 /// The cheapest shape for pods of all these rows, with its price; ties go to the first name. None
 /// where the types that would do lack variety; what is reserved needs none.
 pub(crate) fn cheapest(
-    (shelf, variety): (&Shelf<'_>, &Variety<'_>),
-    rows: &[&Row],
+    (shelf, variety): (&NodeTemplate<'_>, &MinValues<'_>),
+    rows: &[&CompatibleOfferings],
     sum: &[i64],
     ledger: &Ledger,
 ) -> Option<(usize, f64)> {
@@ -234,9 +239,9 @@ impl Scratch {
 /// claim in no reservation at all: each holds one of exactly what it was counted against. One that
 /// is refused is planned again with its pods, and then falls to what is next in price.
 pub(crate) fn offerings(
-    (shelf, variety): (&Shelf<'_>, &Variety<'_>),
+    (shelf, variety): (&NodeTemplate<'_>, &MinValues<'_>),
     (planned, price): (usize, f64),
-    rows: &[&Row],
+    rows: &[&CompatibleOfferings],
     (sum, scheduling): (&[i64], &Scheduling),
     (ledger, scratch): (&mut Ledger, &mut Scratch),
 ) -> (Vec<(OfferingKey, Price)>, Vec<usize>) {
@@ -317,9 +322,9 @@ pub(crate) fn offerings(
 
 /// All offers of a type that would do.
 fn all_of(
-    shelf: &Shelf<'_>,
+    shelf: &NodeTemplate<'_>,
     shape: usize,
-    rows: &[&Row],
+    rows: &[&CompatibleOfferings],
     sum: &[i64],
 ) -> Vec<(OfferingKey, Price)> {
     let mask = fitting(shelf, shape, rows, sum);

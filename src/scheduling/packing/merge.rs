@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::scheduling::packing::fill_bin::{Part, united};
+use crate::scheduling::packing::fill_bin::{ItemCount, united};
 use crate::scheduling::packing::launch_options::sum;
-use crate::scheduling::packing::{Claim, Draft, Order};
+use crate::scheduling::packing::{PackedNode, Packing, PackingInput};
 
 /// Claims that are looked at for being one, the cheapest of all. A fuller node has nothing to gain.
 const SMALL_MAX: usize = 8;
@@ -17,10 +17,10 @@ const KINDS_MAX: usize = 64;
 /// Times that claims are made one. A packing leaves a few that gain by it, whatever its size.
 const MERGES_MAX: usize = 64;
 
-impl Order<'_> {
+impl PackingInput<'_> {
     /// Makes claims one wherever that costs less: the cheapest of all, as many as will, then those
     /// of which there are several alike, two by two.
-    pub(crate) fn merge(&self, draft: &mut Draft) {
+    pub(crate) fn merge(&self, draft: &mut Packing) {
         let mut gone = BTreeSet::new();
         self.merge_small(draft, &mut gone);
         self.merge_pairs(draft, &mut gone);
@@ -30,12 +30,12 @@ impl Order<'_> {
     }
 
     /// Whether a claim costs anything that could be saved.
-    fn costs(&self, claim: &Claim) -> bool {
+    fn costs(&self, claim: &PackedNode) -> bool {
         self.shelf.shapes[claim.shape].reservation.is_none()
     }
 
     /// What is there of a draft and costs anything that could be saved, the cheapest first.
-    fn by_price(&self, draft: &Draft, gone: &BTreeSet<usize>) -> Vec<usize> {
+    fn by_price(&self, draft: &Packing, gone: &BTreeSet<usize>) -> Vec<usize> {
         let mut order: Vec<usize> = (0..draft.claims.len())
             .filter(|at| !gone.contains(at) && self.costs(&draft.claims[*at]))
             .collect();
@@ -49,7 +49,7 @@ impl Order<'_> {
 
     /// The last nodes of a packing carry what was left over, each sized for the best use of itself
     /// alone.
-    fn merge_small(&self, draft: &mut Draft, gone: &mut BTreeSet<usize>) {
+    fn merge_small(&self, draft: &mut Packing, gone: &mut BTreeSet<usize>) {
         let mut order = self.by_price(draft, gone);
         for _ in 0..MERGES_MAX.min(draft.claims.len().saturating_sub(1)) {
             let which = &order[..order.len().min(SMALL_MAX)];
@@ -72,9 +72,9 @@ impl Order<'_> {
 
     /// Copies of a packing seldom go together: pods that keep apart are on each of them. Those of
     /// two packings may, as often as there are both.
-    fn merge_pairs(&self, draft: &mut Draft, gone: &mut BTreeSet<usize>) {
+    fn merge_pairs(&self, draft: &mut Packing, gone: &mut BTreeSet<usize>) {
         let mut kinds: Vec<Vec<usize>> = Vec::new();
-        let mut known: BTreeMap<(usize, &[Part]), usize> = BTreeMap::new();
+        let mut known: BTreeMap<(usize, &[ItemCount]), usize> = BTreeMap::new();
         for at in self.by_price(draft, gone) {
             let claim = &draft.claims[at];
             let kind = *known
@@ -129,9 +129,9 @@ impl Order<'_> {
     }
 
     /// These claims as one, if that costs less and their pods go together.
-    fn merged(&self, draft: &Draft, which: &[usize]) -> Option<Claim> {
+    fn merged(&self, draft: &Packing, which: &[usize]) -> Option<PackedNode> {
         let claims = || which.iter().map(|at| &draft.claims[*at]);
-        let parts: Vec<Part> = claims().flat_map(|own| &own.parts).copied().collect();
+        let parts: Vec<ItemCount> = claims().flat_map(|own| &own.parts).copied().collect();
         let cost: f64 = claims().map(|own| own.price + self.node_cost).sum();
         // Most would need a type that costs as much, whatever the pods may have.
         let shapes = &self.shelf.shapes;
@@ -148,9 +148,9 @@ impl Order<'_> {
     /// Puts one claim in the place of several.
     fn replace(
         &self,
-        draft: &mut Draft,
+        draft: &mut Packing,
         which: &[usize],
-        (merged, gone): (Claim, &mut BTreeSet<usize>),
+        (merged, gone): (PackedNode, &mut BTreeSet<usize>),
     ) {
         for at in which {
             draft

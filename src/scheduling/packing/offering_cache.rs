@@ -3,36 +3,36 @@
 
 use std::collections::BTreeMap;
 
-use crate::scheduling::packing::context::Ground;
+use crate::scheduling::packing::context::PackingContext;
 use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
 use crate::scheduling::problem::resource_vector::{fits, times};
-use crate::scheduling::supply::node_template::Row;
+use crate::scheduling::supply::node_template::CompatibleOfferings;
 
 /// What of a row there is: of whom, from whom, which alternative, with which taints, where.
 pub(crate) type RowKey = (usize, usize, usize, bool, Option<usize>);
 
 /// What is wanted, with which taints, where.
-pub(crate) type Wanted = (usize, bool, Option<usize>);
+pub(crate) type OfferingQuery = (usize, bool, Option<usize>);
 
 /// What is known of all pools so far.
 #[derive(Clone)]
-pub(crate) struct Market<'g, 'p, 'a> {
-    ground: &'g Ground<'p, 'a>,
+pub(crate) struct OfferingCache<'g, 'p, 'a> {
+    ground: &'g PackingContext<'p, 'a>,
     /// Rows that lots refer to.
-    pub(crate) rows: Vec<Row>,
-    known_rows: BTreeMap<Row, usize>,
+    pub(crate) rows: Vec<CompatibleOfferings>,
+    known_rows: BTreeMap<CompatibleOfferings, usize>,
     row_of: BTreeMap<RowKey, Option<usize>>,
     /// Cells where what is wanted can be had.
     reach: BTreeMap<(usize, bool), Vec<usize>>,
     /// What a node costs at least for a demand, while limits stay the same.
-    prices: BTreeMap<(Wanted, &'p [i64]), Option<f64>>,
+    prices: BTreeMap<(OfferingQuery, &'p [i64]), Option<f64>>,
     /// What the limits left when these prices were worked out.
     priced: Option<Ledgers>,
 }
 
-impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
+impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     /// Nothing known.
-    pub(crate) fn new(ground: &'g Ground<'p, 'a>) -> Self {
+    pub(crate) fn new(ground: &'g PackingContext<'p, 'a>) -> Self {
         Self {
             ground,
             rows: Vec::new(),
@@ -61,7 +61,7 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
     }
 
     /// Whether a pool sells what is wanted, in any alternative.
-    pub(crate) fn sells(&mut self, shelf: usize, (wants, relaxed, cell): Wanted) -> bool {
+    pub(crate) fn sells(&mut self, shelf: usize, (wants, relaxed, cell): OfferingQuery) -> bool {
         let mut all = 0..self.ground.problem.wants[wants].alternatives.len();
         all.any(|alternative| {
             self.row((wants, shelf, alternative, relaxed, cell))
@@ -97,7 +97,7 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
     }
 
     /// The place of a row, a new one if nobody had it yet.
-    pub(crate) fn add(&mut self, row: Row) -> usize {
+    pub(crate) fn add(&mut self, row: CompatibleOfferings) -> usize {
         let rows = &mut self.rows;
         *self.known_rows.entry(row).or_insert_with_key(|row| {
             rows.push(row.clone());
@@ -105,7 +105,10 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
         })
     }
 
-    fn make_row(&self, (wants, shelf, alternative, relaxed, cell): RowKey) -> Option<Row> {
+    fn make_row(
+        &self,
+        (wants, shelf, alternative, relaxed, cell): RowKey,
+    ) -> Option<CompatibleOfferings> {
         let own = &self.ground.problem.wants[wants];
         let wanted = own.alternatives.get(alternative)?;
         let of = &self.ground.shelves[shelf];
@@ -131,7 +134,7 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
     /// The least that a node costs for such a pod; none where there is none.
     pub(crate) fn price(
         &mut self,
-        wanted: Wanted,
+        wanted: OfferingQuery,
         demand: &'p [i64],
         ledgers: &Ledgers,
     ) -> Option<f64> {
@@ -151,7 +154,7 @@ impl<'g, 'p, 'a> Market<'g, 'p, 'a> {
     pub(crate) fn least(
         &mut self,
         shelf: usize,
-        (wants, relaxed, cell): Wanted,
+        (wants, relaxed, cell): OfferingQuery,
         (demand, pods): (&[i64], u64),
         ledger: &Ledger,
     ) -> Option<f64> {

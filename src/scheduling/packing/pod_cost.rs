@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::scheduling::packing::Order;
+use crate::scheduling::packing::PackingInput;
 use crate::scheduling::packing::launch_options::{Ledger, cheapest};
 use crate::scheduling::problem::resource_vector::{COMMON, fits, times};
 
@@ -12,7 +12,7 @@ const FRONT_MAX: f64 = 24.0;
 
 /// The counter of which the most hosts are needed, because its pods share none, and how many of
 /// them share one.
-pub(crate) fn scarce(order: &Order<'_>, dealt: &[usize]) -> Option<(usize, u64)> {
+pub(crate) fn scarce(order: &PackingInput<'_>, dealt: &[usize]) -> Option<(usize, u64)> {
     let mut needed: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
     for lot in dealt {
         let shares = order.lots[*lot].shares;
@@ -32,7 +32,7 @@ pub(crate) fn scarce(order: &Order<'_>, dealt: &[usize]) -> Option<(usize, u64)>
 
 /// The shapes to weigh for each row of these lots. Every lot that fits a shape fits one of them.
 pub(crate) fn fronts(
-    order: &Order<'_>,
+    order: &PackingInput<'_>,
     dealt: &[usize],
     ledger: &Ledger,
 ) -> BTreeMap<usize, Vec<usize>> {
@@ -70,7 +70,7 @@ pub(crate) fn fronts(
 
 /// The shapes of a row that are cheaper than all that have more, or take less of the limits, by
 /// price.
-fn front(order: &Order<'_>, lane: usize, ledger: &Ledger) -> Vec<usize> {
+fn front(order: &PackingInput<'_>, lane: usize, ledger: &Ledger) -> Vec<usize> {
     let shapes = &order.shelf.shapes;
     let mut priced: Vec<(f64, usize)> = Vec::new();
     for (at, mask) in order.rows[lane].masks.iter().enumerate() {
@@ -98,7 +98,7 @@ fn front(order: &Order<'_>, lane: usize, ledger: &Ledger) -> Vec<usize> {
 }
 
 /// Whether enough other types would do for whatever fits a type.
-fn is_varied(order: &Order<'_>, lane: usize, shape: usize, ledger: &Ledger) -> bool {
+fn is_varied(order: &PackingInput<'_>, lane: usize, shape: usize, ledger: &Ledger) -> bool {
     let shapes = &order.shelf.shapes;
     if order.variety.is_empty() || shapes[shape].reservation.is_some() {
         return true;
@@ -120,7 +120,7 @@ fn is_varied(order: &Order<'_>, lane: usize, shape: usize, ledger: &Ledger) -> b
 /// Some of these shapes, given by price: of those with about as much memory for each cpu, and as
 /// much of what is rare, few that are much alike. Claims are moved to the best of all types once
 /// they are packed.
-fn thinned(order: &Order<'_>, shapes: &[usize]) -> Vec<usize> {
+fn thinned(order: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
     let mut alike: BTreeMap<(i64, &[i64]), Vec<usize>> = BTreeMap::new();
     // What is reserved is cheap whatever its size, and gone when it is used up.
     let is_reserved = |at: &usize| order.shelf.shapes[*at].reservation.is_some();
@@ -171,7 +171,7 @@ fn thinned(order: &Order<'_>, shapes: &[usize]) -> Vec<usize> {
 /// such a pod costs a host. What is reserved costs next to nothing for some and says nothing about
 /// the others: it counts only for pods that nothing else would do for.
 pub(crate) fn worth_of(
-    order: &Order<'_>,
+    order: &PackingInput<'_>,
     fronts: &BTreeMap<usize, Vec<usize>>,
     (row, demand, most): (usize, &[i64], u64),
 ) -> f64 {

@@ -10,7 +10,7 @@ use crate::model::labels::{HOSTNAME, NODE_NAME, is_well_known};
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::pool::Pool;
 use crate::model::requirement::{Requirement, Requirements};
-use crate::scheduling::problem::pod_constraints::{Groups, Rules};
+use crate::scheduling::problem::pod_constraints::{PodConstraints, PodGroups};
 use crate::state::snapshot::Snapshot;
 
 /// Daemons that pods get alternatives for, to be where these are not.
@@ -20,11 +20,11 @@ const EVADED_MAX: usize = 4;
 const WAYS_MAX: usize = 64;
 
 /// A host port: protocol, address (empty for all) and number.
-pub(crate) type Port = (String, String, u16);
+pub(crate) type HostPort = (String, String, u16);
 
 /// A daemon whose place matters to pods.
 #[derive(Debug)]
-struct Agent<'a> {
+struct ConstrainedDaemon<'a> {
     set: &'a DaemonSet,
     /// Whether its pods are of a group, group by group.
     of: Vec<bool>,
@@ -39,11 +39,11 @@ struct Agent<'a> {
 
 /// These daemons, by key. None where no rule speaks of any: then nothing here costs anything.
 #[derive(Debug, Default)]
-pub(crate) struct Agents<'a>(Vec<Agent<'a>>);
+pub(crate) struct ConstrainedDaemons<'a>(Vec<ConstrainedDaemon<'a>>);
 
 /// Whether a daemon that may run on a node does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Sure {
+pub(crate) enum Presence {
     No,
     /// If the labels that pools leave open are as it wants them.
     Labelled,
@@ -52,11 +52,11 @@ pub(crate) enum Sure {
 
 /// A daemon of the nodes of a type that matters to pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Mate {
+pub(crate) struct DaemonOnType {
     /// Which daemon.
     pub(crate) agent: usize,
     /// Whether it runs.
-    pub(crate) sure: Sure,
+    pub(crate) sure: Presence,
     /// By which of its alternatives it may run there, one bit each.
     pub(crate) ways: u64,
     /// By which it does if labels that pools leave open are as it wants them.
@@ -65,23 +65,23 @@ pub(crate) struct Mate {
 
 /// What pods ask of the daemons of their node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Company {
+pub(crate) struct DaemonRequirements {
     /// Daemons that must not be on a node with a label of this key.
     pub(crate) away: Vec<(usize, String)>,
     /// For each of these one of several daemons has to be there, and labels of these keys.
     pub(crate) beside: Vec<(Vec<usize>, Vec<String>)>,
 }
 
-impl<'a> Agents<'a> {
+impl<'a> ConstrainedDaemons<'a> {
     /// The daemons of a snapshot that matter to pods of these groups, which have these rules.
     pub(crate) fn new(
         snapshot: &Snapshot<'a>,
-        groups: &Groups,
-        (signatures, rules): (&[Vec<bool>], &[Rules]),
-        clashes: impl Fn(&BTreeSet<Port>) -> bool,
+        groups: &PodGroups,
+        (signatures, rules): (&[Vec<bool>], &[PodConstraints]),
+        clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Self {
         let concerns = |group: usize| signatures.iter().any(|own| own[group]);
-        let spoken: BTreeSet<usize> = rules.iter().flat_map(Rules::groups).collect();
+        let spoken: BTreeSet<usize> = rules.iter().flat_map(PodConstraints::groups).collect();
         let agent = |set: &&'a DaemonSet| {
             let pod = &set.template;
             let of = groups.of(&set.key.namespace, &pod.labels, &snapshot.namespaces);
@@ -92,7 +92,7 @@ impl<'a> Agents<'a> {
             let matters = spoken.iter().any(|group| of[*group])
                 || !away.is_empty()
                 || asks.iter().any(|own| !own.is_empty()) && clashes(&pod.host_ports);
-            matters.then(|| Agent {
+            matters.then(|| ConstrainedDaemon {
                 set,
                 of,
                 away,
@@ -100,7 +100,8 @@ impl<'a> Agents<'a> {
                 far: far(pod, snapshot, (groups, signatures)),
             })
         };
-        let mut all: Vec<Agent<'a>> = snapshot.daemon_sets.iter().filter_map(agent).collect();
+        let mut all: Vec<ConstrainedDaemon<'a>> =
+            snapshot.daemon_sets.iter().filter_map(agent).collect();
         all.sort_by(|one, other| one.set.key.cmp(&other.set.key));
         Self(all)
     }
@@ -155,7 +156,7 @@ impl<'a> Agents<'a> {
     /// node has of a label, if that is known.
     pub(crate) fn on<'l>(
         &self,
-        mate: &Mate,
+        mate: &DaemonOnType,
         label: impl Fn(&str) -> Option<Option<&'l str>>,
     ) -> Option<bool> {
         let has = |(key, own): &(String, Requirement)| label(key).map(|value| own.suits(value));
@@ -165,13 +166,13 @@ impl<'a> Agents<'a> {
         }
         let mut labelled = self.asks(mate.agent, mate.labelled);
         let met = |own: &[(String, Requirement)]| own.iter().all(|own| has(own) == Some(true));
-        Some(mate.sure == Sure::Yes || mate.sure == Sure::Labelled && labelled.any(met))
+        Some(mate.sure == Presence::Yes || mate.sure == Presence::Labelled && labelled.any(met))
     }
 
     /// Whether a daemon is not on nodes of which this is known of the labels that pools say.
     pub(crate) fn is_kept_off<'l>(
         &self,
-        mate: &Mate,
+        mate: &DaemonOnType,
         label: impl Fn(&str) -> Option<&'l Requirement>,
     ) -> bool {
         self.is_off(mate, |(key, own)| {
@@ -183,7 +184,7 @@ impl<'a> Agents<'a> {
     }
 
     /// Whether a label is not as it is wanted in any alternative by which a daemon may run.
-    fn is_off(&self, mate: &Mate, off: impl Fn(&(String, Requirement)) -> bool) -> bool {
+    fn is_off(&self, mate: &DaemonOnType, off: impl Fn(&(String, Requirement)) -> bool) -> bool {
         let mut ways = self.asks(mate.agent, mate.ways);
         !self.0[mate.agent].asks.is_empty() && ways.all(|own| own.iter().any(&off))
     }
@@ -203,7 +204,7 @@ impl<'a> Agents<'a> {
     }
 
     /// The host ports that a daemon binds.
-    pub(crate) fn ports(&self, agent: usize) -> &BTreeSet<Port> {
+    pub(crate) fn ports(&self, agent: usize) -> &BTreeSet<HostPort> {
         &self.0[agent].set.template.host_ports
     }
 
@@ -211,8 +212,8 @@ impl<'a> Agents<'a> {
     /// their host ports: all of them, or each.
     pub(crate) fn evading(
         &self,
-        company: &Company,
-        clashes: impl Fn(&BTreeSet<Port>) -> bool,
+        company: &DaemonRequirements,
+        clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Vec<Requirements> {
         let is_away = |agent: &usize| company.away.iter().any(|own| own.0 == *agent);
         let away = (0..self.len()).filter(|agent| is_away(agent) || clashes(self.ports(*agent)));
@@ -234,7 +235,12 @@ impl<'a> Agents<'a> {
 
     /// What pods with these rules, of these groups, ask of the daemons of their node: that none is
     /// there of which one must be away from the other.
-    pub(crate) fn company(&self, rules: &Rules, of: &[bool], groups: &Groups) -> Company {
+    pub(crate) fn company(
+        &self,
+        rules: &PodConstraints,
+        of: &[bool],
+        groups: &PodGroups,
+    ) -> DaemonRequirements {
         let mut away = Vec::new();
         for (at, agent) in self.0.iter().enumerate() {
             let own = rules.away.iter().filter(|own| agent.of[own.group]);
@@ -245,7 +251,7 @@ impl<'a> Agents<'a> {
         }
         away.sort_unstable();
         away.dedup();
-        Company {
+        DaemonRequirements {
             away,
             beside: Vec::new(),
         }
@@ -255,10 +261,10 @@ impl<'a> Agents<'a> {
     /// such pods; none where no daemon is.
     pub(crate) fn beside(
         &self,
-        rules: &Rules,
-        company: &Company,
-        groups: &Groups,
-    ) -> Option<Company> {
+        rules: &PodConstraints,
+        company: &DaemonRequirements,
+        groups: &PodGroups,
+    ) -> Option<DaemonRequirements> {
         let mut company = company.clone();
         for near in &rules.near {
             let all = 0..self.len();
@@ -278,7 +284,7 @@ impl<'a> Agents<'a> {
 fn far<'a>(
     pod: &'a Pod,
     snapshot: &Snapshot<'_>,
-    (groups, signatures): (&Groups, &[Vec<bool>]),
+    (groups, signatures): (&PodGroups, &[Vec<bool>]),
 ) -> BTreeSet<&'a str> {
     let terms = pod.anti_affinity.iter();
     let mut far: Vec<&PodTerm> = terms.filter(|own| own.topology_key != HOSTNAME).collect();
@@ -337,12 +343,12 @@ fn asks(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requirement)>> {
     alternatives.iter().map(of).collect()
 }
 
-impl Company {
+impl DaemonRequirements {
     /// The daemon that keeps pods from a node with these daemons, of which each is sure to be there
     /// or not. `label` says whether the node has a label, if that is known.
     pub(crate) fn bars(
         &self,
-        crew: &[Mate],
+        crew: &[DaemonOnType],
         label: impl Fn(&str) -> Option<bool>,
     ) -> Option<usize> {
         let bars = |(agent, key): &&(usize, String)| {
@@ -353,10 +359,14 @@ impl Company {
     }
 
     /// Whether the daemons of a node are the company that is asked for.
-    pub(crate) fn is_kept(&self, crew: &[Mate], label: impl Fn(&str) -> Option<bool>) -> bool {
+    pub(crate) fn is_kept(
+        &self,
+        crew: &[DaemonOnType],
+        label: impl Fn(&str) -> Option<bool>,
+    ) -> bool {
         self.beside.iter().all(|(agents, keys)| {
             let mut crew = crew.iter();
-            crew.any(|own| own.sure == Sure::Yes && agents.contains(&own.agent))
+            crew.any(|own| own.sure == Presence::Yes && agents.contains(&own.agent))
                 && keys
                     .iter()
                     .all(|key| key == HOSTNAME || label(key) == Some(true))

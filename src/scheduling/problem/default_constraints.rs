@@ -3,24 +3,24 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::affinity::Spread;
+use crate::model::affinity::TopologySpread;
 use crate::model::pod::{Owner, Pod};
 use crate::model::selector::Selector;
-use crate::state::selectors::Selectors;
+use crate::state::selectors::WorkloadSelectors;
 use crate::state::snapshot::Snapshot;
 
 /// The constraints of pods that have none of their own, deduced once for all pods that are alike.
 #[derive(Debug)]
-pub(crate) struct Defaults<'a> {
-    configured: &'a [Spread],
-    selectors: &'a Selectors,
+pub(crate) struct DefaultConstraints<'a> {
+    configured: &'a [TopologySpread],
+    selectors: &'a WorkloadSelectors,
     /// By the ordinal of namespace and labels, and the controller.
     deduced: BTreeMap<(usize, Option<&'a Owner>), Option<usize>>,
     by_selector: BTreeMap<Selector, usize>,
-    all: Vec<Vec<Spread>>,
+    all: Vec<Vec<TopologySpread>>,
 }
 
-impl<'a> Defaults<'a> {
+impl<'a> DefaultConstraints<'a> {
     pub(crate) fn new(snapshot: &'a Snapshot<'a>) -> Self {
         Self {
             configured: &snapshot.cluster.scheduling.default_spread,
@@ -48,7 +48,7 @@ impl<'a> Defaults<'a> {
     }
 
     /// Constraints by their ordinal.
-    pub(crate) fn get(&self, ordinal: usize) -> &[Spread] {
+    pub(crate) fn get(&self, ordinal: usize) -> &[TopologySpread] {
         &self.all[ordinal]
     }
 
@@ -56,7 +56,7 @@ impl<'a> Defaults<'a> {
         if let Some(known) = self.by_selector.get(&selector) {
             return *known;
         }
-        let own = self.configured.iter().map(|configured| Spread {
+        let own = self.configured.iter().map(|configured| TopologySpread {
             selector: Some(selector.clone()),
             ..configured.clone()
         });

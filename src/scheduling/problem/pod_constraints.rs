@@ -3,21 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::affinity::{PodTerm, Spread};
+use crate::model::affinity::{PodTerm, TopologySpread};
 use crate::model::labels::{HOSTNAME, Labels};
 use crate::model::selector::Selector;
 
 /// Pods must be in a place where there is a pod of a group; places by each of these keys.
 /// The first of them all may start anywhere if it is of the group itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Near {
+pub(crate) struct AffinityTerm {
     pub(crate) group: usize,
     pub(crate) keys: Vec<usize>,
 }
 
 /// Pods must not be in a place where there is a pod of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Away {
+pub(crate) struct AntiAffinityTerm {
     pub(crate) group: usize,
     pub(crate) key: usize,
     /// Whether it must hold or is a wish.
@@ -26,7 +26,7 @@ pub(crate) struct Away {
 
 /// The pods of a group are spread over places.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Even {
+pub(crate) struct SpreadConstraint {
     pub(crate) group: usize,
     pub(crate) key: usize,
     /// By how many a place may lead the emptiest.
@@ -44,19 +44,19 @@ pub(crate) struct Even {
 
 /// All that one kind of pods asks of the others' places.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Rules {
-    pub(crate) near: Vec<Near>,
-    pub(crate) away: Vec<Away>,
-    pub(crate) even: Vec<Even>,
+pub(crate) struct PodConstraints {
+    pub(crate) near: Vec<AffinityTerm>,
+    pub(crate) away: Vec<AntiAffinityTerm>,
+    pub(crate) even: Vec<SpreadConstraint>,
 }
 
-impl Rules {
+impl PodConstraints {
     /// The rules of required terms and of the wishes that are kept.
     pub(crate) fn new<'s>(
         (affinity, near): (&[PodTerm], &[&PodTerm]),
         (anti_affinity, away): (&[PodTerm], &[&PodTerm]),
-        (spread, namespace): (impl Iterator<Item = &'s Spread>, &str),
-        groups: &mut Groups,
+        (spread, namespace): (impl Iterator<Item = &'s TopologySpread>, &str),
+        groups: &mut PodGroups,
     ) -> Self {
         let mut rules = Self::default();
         // All required terms speak of one group: the scheduler counts pods that match them all.
@@ -71,14 +71,14 @@ impl Rules {
             let mut keys: Vec<usize> = keys.collect();
             keys.sort_unstable();
             keys.dedup();
-            rules.near.push(Near {
+            rules.near.push(AffinityTerm {
                 group: groups.of_terms(&terms),
                 keys,
             });
         }
         let required = anti_affinity.iter().map(|term| (term, true));
         for (term, is_hard) in required.chain(away.iter().map(|term| (*term, false))) {
-            rules.away.push(Away {
+            rules.away.push(AntiAffinityTerm {
                 group: groups.of_terms(&[term]),
                 key: groups.key(&term.topology_key),
                 is_hard,
@@ -87,7 +87,7 @@ impl Rules {
         for own in spread {
             let selector = own.selector.as_ref();
             let some = selector.filter(|own| !own.expressions().is_empty());
-            rules.even.push(Even {
+            rules.even.push(SpreadConstraint {
                 group: groups.of_selector(some, namespace),
                 is_vacant: selector.is_some() && some.is_none(),
                 key: groups.key(&own.topology_key),
@@ -116,9 +116,9 @@ impl Rules {
 
 /// Which pods are meant: all that every one of these matches, wherever they are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Audience(Vec<PodTerm>);
+struct PodMatcher(Vec<PodTerm>);
 
-impl Audience {
+impl PodMatcher {
     fn of<'t>(terms: impl IntoIterator<Item = &'t PodTerm>) -> Self {
         let anywhere = |term: &PodTerm| PodTerm {
             topology_key: String::new(),
@@ -143,9 +143,9 @@ impl Audience {
 
 /// The groups that rules speak of, and the keys of places.
 #[derive(Debug)]
-pub(crate) struct Groups {
-    known: BTreeMap<Audience, usize>,
-    all: Vec<Audience>,
+pub(crate) struct PodGroups {
+    known: BTreeMap<PodMatcher, usize>,
+    all: Vec<PodMatcher>,
     /// The groups whose pods all have a certain label, by its key and each value.
     by_label: BTreeMap<String, BTreeMap<String, Vec<usize>>>,
     /// All other groups.
@@ -157,7 +157,7 @@ pub(crate) struct Groups {
 /// The ordinal of the key whose places are hosts.
 pub(crate) const HOST: usize = 0;
 
-impl Default for Groups {
+impl Default for PodGroups {
     fn default() -> Self {
         Self {
             known: BTreeMap::new(),
@@ -169,7 +169,7 @@ impl Default for Groups {
     }
 }
 
-impl Groups {
+impl PodGroups {
     /// The ordinal of a topology key.
     pub(crate) fn key(&mut self, key: &str) -> usize {
         let known = self.keys.iter().position(|own| own == key);
@@ -181,19 +181,19 @@ impl Groups {
 
     /// The group of pods that all these terms match.
     pub(crate) fn of_terms(&mut self, terms: &[&PodTerm]) -> usize {
-        self.intern(Audience::of(terms.iter().copied()))
+        self.intern(PodMatcher::of(terms.iter().copied()))
     }
 
     /// The group of pods of a namespace that a selector matches.
     fn of_selector(&mut self, selector: Option<&Selector>, namespace: &str) -> usize {
-        self.intern(Audience::of([&PodTerm {
+        self.intern(PodMatcher::of([&PodTerm {
             selector: selector.cloned(),
             namespaces: BTreeSet::from([namespace.to_owned()]),
             ..PodTerm::default()
         }]))
     }
 
-    fn intern(&mut self, audience: Audience) -> usize {
+    fn intern(&mut self, audience: PodMatcher) -> usize {
         if let Some(known) = self.known.get(&audience) {
             return *known;
         }
@@ -214,7 +214,7 @@ impl Groups {
 
     /// The group of a resident's term, if any pending pod's term or it itself made one.
     fn find(&self, term: &PodTerm) -> Option<usize> {
-        self.known.get(&Audience::of([term])).copied()
+        self.known.get(&PodMatcher::of([term])).copied()
     }
 
     /// The group and key of a term, if any pod's term or it itself made them.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::model::labels::ATTACHABLE;
 use crate::model::quantity::Resources;
-use crate::state::snapshot::Mounts;
+use crate::state::snapshot::VolumeRequirements;
 
 /// More than anyone asks for: what there is of a resource that has no limit.
 const UNLIMITED: i64 = i64::MAX / 4;
@@ -15,9 +15,9 @@ pub(crate) const COMMON: usize = 4;
 
 /// The names of the resources that matter, each an ordinal; amounts are vectors over them.
 #[derive(Debug)]
-pub(crate) struct Axes(Vec<String>);
+pub(crate) struct ResourceIndex(Vec<String>);
 
-impl Axes {
+impl ResourceIndex {
     /// Those of these names that anyone asks for, after the common ones.
     pub(crate) fn of<'a>(names: impl Iterator<Item = (&'a String, &'a i64)>) -> Self {
         let first: [&str; COMMON] = ["cpu", "memory", "ephemeral-storage", "pods"];
@@ -62,7 +62,11 @@ impl Axes {
     }
 
     /// What is asked for; an amount below zero asks for nothing.
-    pub(crate) fn demand(&self, resources: &Resources, mounts: Option<&Mounts>) -> Vec<i64> {
+    pub(crate) fn demand(
+        &self,
+        resources: &Resources,
+        mounts: Option<&VolumeRequirements>,
+    ) -> Vec<i64> {
         let volumes = |name: &str| mounts.and_then(|mounts| mounts.attached.get(name));
         let amount = |name: &String| {
             let own = resources.get(name).max(0);

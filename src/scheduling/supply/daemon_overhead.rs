@@ -12,7 +12,7 @@ use crate::model::pool::Pool;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Operator, Requirement, Requirements};
 use crate::model::taint::repelling;
-use crate::scheduling::problem::daemon_constraints::{Mate, Port, Sure};
+use crate::scheduling::problem::daemon_constraints::{DaemonOnType, HostPort, Presence};
 use crate::scheduling::problem::{Problem, alternatives};
 
 /// A daemon as a pool's nodes would carry it.
@@ -24,35 +24,35 @@ struct Daemon<'a> {
     /// among all the daemon's.
     alternatives: Vec<(usize, Requirements)>,
     requests: Resources,
-    ports: &'a BTreeSet<Port>,
+    ports: &'a BTreeSet<HostPort>,
     /// Whether that depends on the offering, its zone for one.
     by_offering: bool,
 }
 
 /// The daemons that a pool's nodes may carry.
-pub(crate) struct Crews<'a> {
+pub(crate) struct PoolDaemons<'a> {
     /// What the labels of its nodes may be.
     side: &'a Requirements,
     daemons: Vec<Daemon<'a>>,
 }
 
 /// Daemons of a node, by their places in the crews of its pool, and whether each is sure to run.
-pub(crate) type Aboard = Vec<(usize, bool)>;
+pub(crate) type DaemonSelection = Vec<(usize, bool)>;
 
 /// The daemons of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Crew {
+pub(crate) struct DaemonOverhead {
     /// What they ask for.
     pub(crate) requests: Resources,
     /// Host ports that they bind.
-    pub(crate) ports: BTreeSet<Port>,
+    pub(crate) ports: BTreeSet<HostPort>,
     /// Those of daemons that are none of `agents`.
-    pub(crate) settled_ports: BTreeSet<Port>,
+    pub(crate) settled_ports: BTreeSet<HostPort>,
     /// Those that matter to pods.
-    pub(crate) agents: Vec<Mate>,
+    pub(crate) agents: Vec<DaemonOnType>,
 }
 
-impl<'a> Crews<'a> {
+impl<'a> PoolDaemons<'a> {
     /// Those that tolerate the pool's taints and agree with its labels.
     /// Source: spec/scheduling.md §2.9.
     pub(crate) fn new(
@@ -103,7 +103,7 @@ impl<'a> Crews<'a> {
 
     /// The daemons of a type's nodes, wherever and however it is bought; with `true` for those that
     /// do not depend on that.
-    pub(crate) fn of_type(&self, it: &InstanceType) -> Aboard {
+    pub(crate) fn of_type(&self, it: &InstanceType) -> DaemonSelection {
         let runs = |(at, daemon): (usize, &Daemon<'_>)| {
             let mut all = daemon.alternatives.iter();
             all.any(|(_, own)| it.requirements.intersects(own).is_ok())
@@ -116,9 +116,9 @@ impl<'a> Crews<'a> {
     /// Those of them that run on the nodes of one offering.
     pub(crate) fn of_offering(
         &self,
-        aboard: &Aboard,
+        aboard: &DaemonSelection,
         (it, offering): (&InstanceType, &Offering),
-    ) -> Aboard {
+    ) -> DaemonSelection {
         let runs = |(at, settled): &&(usize, bool)| {
             let mut all = self.daemons[*at].alternatives.iter();
             *settled || all.any(|(_, own)| suits(own, it, offering))
@@ -129,10 +129,10 @@ impl<'a> Crews<'a> {
     /// What these daemons are to a node of a type, bought in one of these ways.
     pub(crate) fn crew(
         &self,
-        aboard: &Aboard,
+        aboard: &DaemonSelection,
         (it, offers): (&InstanceType, &[&Offering]),
-    ) -> Crew {
-        let mut crew = Crew::default();
+    ) -> DaemonOverhead {
+        let mut crew = DaemonOverhead::default();
         for (at, _) in aboard {
             let daemon = &self.daemons[*at];
             crew.requests.add(&daemon.requests);
@@ -150,13 +150,13 @@ impl<'a> Crews<'a> {
         &self,
         daemon: &Daemon<'_>,
         (it, offers): (&InstanceType, &[&Offering]),
-    ) -> Option<Mate> {
+    ) -> Option<DaemonOnType> {
         let (agent, is_certain, unasked) = daemon.agent?;
         let bit = |at: usize| u32::try_from(at).ok().and_then(|at| 1u64.checked_shl(at));
         let (mut ways, mut labelled) = (0, 0);
         for (at, own) in &daemon.alternatives {
             let may = |offer: &&Offering| suits(own, it, offer);
-            let is_said = |offer: &&Offering| self.is_surely(own, it, offer) != Sure::No;
+            let is_said = |offer: &&Offering| self.is_surely(own, it, offer) != Presence::No;
             if offers.is_empty() || offers.iter().any(may) {
                 ways |= bit(*at).unwrap_or(0);
             }
@@ -167,21 +167,25 @@ impl<'a> Crews<'a> {
         let sure = |offer: &&Offering| {
             let all = daemon.alternatives.iter();
             let all = all.map(|(_, own)| self.is_surely(own, it, offer));
-            all.max().unwrap_or(Sure::No)
+            all.max().unwrap_or(Presence::No)
         };
-        let sure = offers.iter().map(sure).min().unwrap_or(Sure::Yes);
-        Some(Mate {
+        let sure = offers.iter().map(sure).min().unwrap_or(Presence::Yes);
+        Some(DaemonOnType {
             agent,
-            sure: if is_certain { sure } else { Sure::No },
+            sure: if is_certain { sure } else { Presence::No },
             // Where it may run whatever the labels, it does not matter how else it may.
             ways: if ways & unasked == 0 { ways } else { u64::MAX },
-            labelled: if sure == Sure::Labelled { labelled } else { 0 },
+            labelled: if sure == Presence::Labelled {
+                labelled
+            } else {
+                0
+            },
         })
     }
 
     /// Whether every node of a type that is bought so has labels as a daemon wants them.
-    fn is_surely(&self, wanted: &Requirements, it: &InstanceType, offer: &Offering) -> Sure {
-        let sure = |holds: bool| if holds { Sure::Yes } else { Sure::No };
+    fn is_surely(&self, wanted: &Requirements, it: &InstanceType, offer: &Offering) -> Presence {
+        let sure = |holds: bool| if holds { Presence::Yes } else { Presence::No };
         let all = wanted.iter().map(|(key, wanted)| {
             if OF_OFFERINGS.contains(&key) {
                 return sure(wanted.suits(offer.label(key)));
@@ -192,19 +196,19 @@ impl<'a> Crews<'a> {
             let both = match (self.side.get(key), it.requirements.get(key)) {
                 (Some(side), Some(own)) => side.intersection(own),
                 // Nobody sets what only instances could say.
-                (Some(_), None) if is_well_known(key) => return Sure::No,
+                (Some(_), None) if is_well_known(key) => return Presence::No,
                 (Some(own), None) | (None, Some(own)) => own.clone(),
                 (None, None) => return sure(wanted.allows_absence()),
             };
             let all = |all: &BTreeSet<String>| all.iter().all(|own| wanted.has(own));
             match both.operator() {
                 Operator::DoesNotExist => sure(wanted.allows_absence()),
-                _ if both.values().is_some_and(all) => Sure::Yes,
-                _ if is_said(key, it) && wanted.negated().is_some() => Sure::Labelled,
-                _ => Sure::No,
+                _ if both.values().is_some_and(all) => Presence::Yes,
+                _ if is_said(key, it) && wanted.negated().is_some() => Presence::Labelled,
+                _ => Presence::No,
             }
         });
-        all.min().unwrap_or(Sure::Yes)
+        all.min().unwrap_or(Presence::Yes)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::state::snapshot::Snapshot;
 
 /// Whose limit it is. Those of a pool come first: the others are shared by all pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Scope {
+pub(crate) enum LimitScope {
     /// The pool's.
     Pool,
     /// The cluster's.
@@ -27,7 +27,7 @@ pub(crate) const RESERVATIONS_MAX: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit<'a> {
     /// Whose it is.
-    pub(crate) scope: Scope,
+    pub(crate) scope: LimitScope,
     /// The resource; none means the number of nodes.
     pub(crate) resource: Option<&'a str>,
     /// How much there may be in all.
@@ -43,7 +43,7 @@ impl Limit<'_> {
     /// is left is known already, and nothing taken by nodes that are in none.
     pub(crate) fn taken(&self, capacity: &Resources, nodes: usize) -> i64 {
         match (self.scope, self.resource) {
-            (Scope::Reservation, _) => 0,
+            (LimitScope::Reservation, _) => 0,
             (_, Some(name)) => capacity.get(name),
             (_, None) => i64::try_from(nodes).unwrap_or(i64::MAX),
         }
@@ -51,13 +51,13 @@ impl Limit<'_> {
 
     /// Whether a node takes as much of it whatever its type.
     pub(crate) fn is_free_of_size(&self) -> bool {
-        self.scope == Scope::Reservation || self.resource.is_none()
+        self.scope == LimitScope::Reservation || self.resource.is_none()
     }
 }
 
 /// The limits of a pool, then those that it shares with all pools of its cluster.
 pub(crate) fn limits<'a>(pool: &'a Pool, snapshot: &Snapshot<'a>) -> Vec<Limit<'a>> {
-    let own = listed(&pool.limits, Scope::Pool);
+    let own = listed(&pool.limits, LimitScope::Pool);
     own.chain(shared(snapshot)).collect()
 }
 
@@ -66,13 +66,13 @@ pub(crate) fn shared<'a>(snapshot: &Snapshot<'a>) -> impl Iterator<Item = Limit<
     let fleet = snapshot.fleet.into_iter().flat_map(of_fleet);
     let reservations = snapshot.reservations.values().take(RESERVATIONS_MAX);
     let reservations = reservations.map(|own| Limit {
-        scope: Scope::Reservation,
+        scope: LimitScope::Reservation,
         resource: None,
         most: i64::from(own.total),
         share: i64::from(own.left),
         closed: None,
     });
-    listed(&snapshot.cluster.limits, Scope::Cluster)
+    listed(&snapshot.cluster.limits, LimitScope::Cluster)
         .chain(fleet)
         .chain(reservations)
 }
@@ -86,7 +86,7 @@ fn of_fleet(view: &FleetView) -> impl Iterator<Item = Limit<'_>> {
         }
         None => view.share.nodes.map_or(limit.most, i64::from),
     };
-    listed(&view.limits, Scope::Fleet).map(move |limit| Limit {
+    listed(&view.limits, LimitScope::Fleet).map(move |limit| Limit {
         share: match view.closed {
             Some(_) => i64::MIN,
             None => of_resource(&limit),
@@ -96,7 +96,7 @@ fn of_fleet(view: &FleetView) -> impl Iterator<Item = Limit<'_>> {
     })
 }
 
-fn listed(limits: &Limits, scope: Scope) -> impl Iterator<Item = Limit<'_>> {
+fn listed(limits: &Limits, scope: LimitScope) -> impl Iterator<Item = Limit<'_>> {
     let limit = move |resource, most| Limit {
         scope,
         resource,

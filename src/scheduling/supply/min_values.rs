@@ -6,23 +6,23 @@ use std::collections::BTreeSet;
 use crate::model::cluster::MinValuesPolicy;
 use crate::model::requirement::Requirement;
 use crate::scheduling::problem::resource_vector::fits;
-use crate::scheduling::supply::node_template::Shelf;
+use crate::scheduling::supply::node_template::NodeTemplate;
 
 /// Values that types must have between them, label by label.
 #[derive(Clone, Debug)]
-pub(crate) struct Variety<'v> {
+pub(crate) struct MinValues<'v> {
     wanted: Vec<(&'v str, usize)>,
 }
 
 /// Values seen so far.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen<'v> {
+pub(crate) struct ValuesSeen<'v> {
     values: Vec<BTreeSet<&'v str>>,
 }
 
-impl<'v> Variety<'v> {
+impl<'v> MinValues<'v> {
     /// What a pool wants; nothing where less will do as well.
-    pub(crate) fn of(shelf: &'v Shelf<'_>, policy: MinValuesPolicy) -> Self {
+    pub(crate) fn of(shelf: &'v NodeTemplate<'_>, policy: MinValuesPolicy) -> Self {
         let least = |(key, own): (&'v str, &'v Requirement)| {
             let least = usize::try_from(own.min_values?).unwrap_or(usize::MAX);
             (least > 1).then_some((key, least))
@@ -40,15 +40,20 @@ impl<'v> Variety<'v> {
     }
 
     /// Nothing seen.
-    pub(crate) fn start(&self) -> Seen<'v> {
-        Seen {
+    pub(crate) fn start(&self) -> ValuesSeen<'v> {
+        ValuesSeen {
             values: vec![BTreeSet::new(); self.wanted.len()],
         }
     }
 
     /// Takes the values of a type in, all it has, wherever it is launched. Says whether any of
     /// them was wanted and new. Source: spec/scheduling.md §2.6, §5 item 42.
-    pub(crate) fn see(&self, shelf: &'v Shelf<'_>, shape: usize, seen: &mut Seen<'v>) -> bool {
+    pub(crate) fn see(
+        &self,
+        shelf: &'v NodeTemplate<'_>,
+        shape: usize,
+        seen: &mut ValuesSeen<'v>,
+    ) -> bool {
         let own = &shelf.shapes[shape].instance_type.requirements;
         let mut new = false;
         for ((key, least), seen) in self.wanted.iter().zip(&mut seen.values) {
@@ -63,13 +68,17 @@ impl<'v> Variety<'v> {
     }
 
     /// Whether enough was seen of everything.
-    pub(crate) fn is_enough(&self, seen: &Seen<'v>) -> bool {
+    pub(crate) fn is_enough(&self, seen: &ValuesSeen<'v>) -> bool {
         let all = self.wanted.iter().zip(&seen.values);
         all.clone().all(|((_, least), seen)| seen.len() >= *least)
     }
 
     /// Whether these types have enough values between them.
-    pub(crate) fn has(&self, shelf: &'v Shelf<'_>, types: impl Iterator<Item = usize>) -> bool {
+    pub(crate) fn has(
+        &self,
+        shelf: &'v NodeTemplate<'_>,
+        types: impl Iterator<Item = usize>,
+    ) -> bool {
         if self.is_empty() {
             return true;
         }
@@ -86,7 +95,7 @@ impl<'v> Variety<'v> {
     /// there are.
     pub(crate) fn shortage(
         &self,
-        shelf: &'v Shelf<'_>,
+        shelf: &'v NodeTemplate<'_>,
         types: impl Iterator<Item = usize>,
     ) -> Option<(&'v str, usize, usize)> {
         let mut seen = self.start();
@@ -101,9 +110,9 @@ impl<'v> Variety<'v> {
 
 /// Lets every type take as much of the limits as those that have to be launched in its place for
 /// the sake of variety: the cheapest that are as large in everything.
-pub(crate) fn widen(shelf: &mut Shelf<'_>, policy: MinValuesPolicy) {
+pub(crate) fn widen(shelf: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
     let own = &*shelf;
-    let variety = Variety::of(own, policy);
+    let variety = MinValues::of(own, policy);
     if variety.is_empty() || own.limits.is_empty() {
         return;
     }

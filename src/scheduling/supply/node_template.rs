@@ -15,14 +15,16 @@ use crate::model::pool::Pool;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
 use crate::model::reservation::Reservation;
 use crate::model::taint::{Effect, Taint, untolerated};
-use crate::scheduling::problem::daemon_constraints::{Agents, Mate};
+use crate::scheduling::problem::daemon_constraints::{ConstrainedDaemons, DaemonOnType};
 use crate::scheduling::problem::resource_vector::{fits, most, most_so_far};
-use crate::scheduling::problem::{Problem, Wants, clash};
-use crate::scheduling::supply::daemon_overhead::{Aboard, Crew, Crews, of_pool, pick};
+use crate::scheduling::problem::{NodeRequirements, Problem, clash};
+use crate::scheduling::supply::daemon_overhead::{
+    DaemonOverhead, DaemonSelection, PoolDaemons, of_pool, pick,
+};
 use crate::scheduling::supply::limits::{Limit, RESERVATIONS_MAX, limits};
-use crate::scheduling::topology::topology_state::Pass;
+use crate::scheduling::topology::topology_state::Match;
 use crate::state::snapshot::Snapshot;
-use crate::state::unavailable_offerings::Holds;
+use crate::state::unavailable_offerings::UnavailableOfferings;
 
 /// Offerings of one instance type that are weighed, cheapest first: one bit each. AWS' largest
 /// region has 7 zones and 3 capacity types, which makes 21.
@@ -32,13 +34,13 @@ const OFFERS_MAX: usize = 64;
 /// so that all offers of a shape count towards the same limits; and so is what carries daemons of
 /// its own, so that all leave as much for pods.
 #[derive(Clone, Debug)]
-pub(crate) struct Shape<'a> {
+pub(crate) struct TypeOption<'a> {
     /// The type.
     pub(crate) instance_type: &'a InstanceType,
     /// What is left for pods; none where daemons ask for more than there is.
     pub(crate) net: Option<Vec<i64>>,
     /// Its daemons.
-    pub(crate) crew: Crew,
+    pub(crate) crew: DaemonOverhead,
     /// What can be had, cheapest first, at most `OFFERS_MAX`.
     pub(crate) offers: Vec<&'a Offering>,
     /// What could be had but is held down.
@@ -55,7 +57,7 @@ pub(crate) struct Shape<'a> {
 
 /// A pool with what it can supply.
 #[derive(Debug)]
-pub(crate) struct Shelf<'a> {
+pub(crate) struct NodeTemplate<'a> {
     /// The pool.
     pub(crate) pool: &'a Pool,
     /// Why no node can be made for it at all, where that is so.
@@ -69,7 +71,7 @@ pub(crate) struct Shelf<'a> {
     /// Reservations with what is left of them, by id: the same for every shelf.
     pub(crate) reservations: Vec<Reservation>,
     /// The types it may use, by name, what is not reserved first.
-    pub(crate) shapes: Vec<Shape<'a>>,
+    pub(crate) shapes: Vec<TypeOption<'a>>,
     /// All their offers by price, then zone, type and capacity type: the places of shape and offer.
     pub(crate) by_price: Vec<(usize, usize)>,
     /// The most of each resource that any type has for pods.
@@ -84,7 +86,7 @@ pub(crate) struct Shelf<'a> {
 
 /// What pods of one kind may have of a shelf.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Row {
+pub(crate) struct CompatibleOfferings {
     /// For each shape, the offers they may have, one bit each.
     pub(crate) masks: Vec<u64>,
     /// What they ask of labels that neither the pool nor the type decides. Pods that ask for
@@ -94,20 +96,20 @@ pub(crate) struct Row {
 
 /// Whether nodes of a type have labels as wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Passes {
+pub(crate) struct LabelMatch {
     /// By the type and the pool.
-    pass: Pass,
+    pass: Match,
     /// By how and where they are bought: the offers, one bit each.
     offers: u64,
 }
 
-impl Passes {
+impl LabelMatch {
     /// Those of these offers whose nodes pass so.
-    pub(crate) fn those(self, pass: Pass, mask: u64) -> u64 {
+    pub(crate) fn those(self, pass: Match, mask: u64) -> u64 {
         match (pass == self.pass, pass) {
-            (true, Pass::No) => mask,
+            (true, Match::No) => mask,
             (true, _) => mask & self.offers,
-            (false, Pass::No) => mask & !self.offers,
+            (false, Match::No) => mask & !self.offers,
             (false, _) => 0,
         }
     }
@@ -115,14 +117,14 @@ impl Passes {
 
 /// Why a pool has nothing for a kind of pods, whatever they ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum No {
+pub(crate) enum Incompatibility {
     /// A taint is not tolerated.
     Taint(Taint),
     /// A label cannot be as wanted.
     Label(Incompatible),
 }
 
-impl<'a> Shelf<'a> {
+impl<'a> NodeTemplate<'a> {
     /// The shelf of a pool. Source: spec/scheduling.md §1.6, §2.9.
     pub(crate) fn new(
         pool: &'a Pool,
@@ -140,17 +142,17 @@ impl<'a> Shelf<'a> {
         let fault = snapshot.overlaid.fault(pool.name.as_str());
         locate(&mut side, catalog.zone_ids());
         let of_types = pick(&side, |key| !of_pool(key) && !of_offering(key));
-        let crews = Crews::new(pool, &side, problem, &snapshot.daemon_sets);
+        let crews = PoolDaemons::new(pool, &side, problem, &snapshot.daemon_sets);
         let reservations = snapshot.reservations.values().take(RESERVATIONS_MAX);
         let reservations: Vec<Reservation> = reservations.cloned().collect();
         let limits = limits(pool, snapshot);
         let shape = |instance_type: &'a InstanceType| {
             let taken = |own: &Limit<'_>| own.taken(&instance_type.capacity, 1).max(0);
             let taken: Vec<i64> = limits.iter().map(taken).collect();
-            let shape = Shape {
+            let shape = TypeOption {
                 instance_type,
                 net: None,
-                crew: Crew::default(),
+                crew: DaemonOverhead::default(),
                 offers: Vec::new(),
                 held: Vec::new(),
                 reservation: None,
@@ -165,14 +167,14 @@ impl<'a> Shelf<'a> {
             }
             all
         };
-        let shapes: Vec<Shape<'a>> = catalog
+        let shapes: Vec<TypeOption<'a>> = catalog
             .types()
             .filter(|it| fault.is_none() && it.requirements.intersects(&of_types).is_ok())
             .flat_map(shape)
             .collect();
         // Most types define what the one before defines.
-        let defined = |shape: &Shape<'a>| shape.instance_type.requirements.iter();
-        let named = |shape: &Shape<'a>| defined(shape).map(|(key, _)| key);
+        let defined = |shape: &TypeOption<'a>| shape.instance_type.requirements.iter();
+        let named = |shape: &TypeOption<'a>| defined(shape).map(|(key, _)| key);
         let chunks = shapes.chunk_by(|one, other| named(one).eq(named(other)));
         let keys = chunks.flat_map(|alike| named(&alike[0]));
         let mut by_least: Vec<usize> = (0..shapes.len()).collect();
@@ -208,16 +210,18 @@ impl<'a> Shelf<'a> {
     /// `PreferNoSchedule` for a wish. Source: spec/scheduling.md §2.5, §2.7, §2.8.
     pub(crate) fn admit(
         &self,
-        wants: &Wants<'_>,
+        wants: &NodeRequirements<'_>,
         alternative: &Requirements,
         relaxed: bool,
-    ) -> Result<Requirements, No> {
+    ) -> Result<Requirements, Incompatibility> {
         let hard = |taint: &&Taint| !(relaxed && taint.effect == Effect::PreferNoSchedule);
         let taints = self.pool.taints.iter().filter(hard);
         if let Some(taint) = untolerated(taints, wants.tolerations) {
-            return Err(No::Taint(taint.clone()));
+            return Err(Incompatibility::Taint(taint.clone()));
         }
-        self.side.compatible(alternative, true).map_err(No::Label)?;
+        self.side
+            .compatible(alternative, true)
+            .map_err(Incompatibility::Label)?;
         let mut both = pick(&self.side, |key| alternative.get(key).is_some());
         both.add_all(alternative);
         locate(&mut both, self.zone_ids);
@@ -227,9 +231,9 @@ impl<'a> Shelf<'a> {
     /// What pods of this kind may have, given what the labels must be.
     pub(crate) fn row(
         &self,
-        (wants, agents): (&Wants<'_>, &Agents<'_>),
+        (wants, agents): (&NodeRequirements<'_>, &ConstrainedDaemons<'_>),
         labels: &Requirements,
-    ) -> Row {
+    ) -> CompatibleOfferings {
         let of_types = pick(labels, |key| !of_pool(key) && !of_offering(key));
         let defined = pick(&of_types, |key| self.keys.contains(key));
         let asks = Asks::of(labels);
@@ -250,12 +254,12 @@ impl<'a> Shelf<'a> {
             .filter(|(key, _)| self.leaves_open(key, &masks))
             .map(|(key, requirement)| (key.to_owned(), requirement.clone()))
             .collect();
-        Row { masks, open }
+        CompatibleOfferings { masks, open }
     }
 
     /// Labels that the pool's requirements or the pods leave open and that someone must set: the
     /// first value that all allow.
-    pub(crate) fn labels(&self, rows: &[&Row]) -> Labels {
+    pub(crate) fn labels(&self, rows: &[&CompatibleOfferings]) -> Labels {
         let launched = |key: &str| OF_LAUNCHES.contains(&key);
         let mut open = pick(&self.side, |key| {
             let open = !is_well_known(key) && !self.keys.contains(key) && !of_pool(key);
@@ -290,25 +294,25 @@ impl<'a> Shelf<'a> {
     /// The daemon of a type with which pods must not share a place.
     pub(crate) fn bar(
         &self,
-        shape: &Shape<'_>,
-        (wants, agents): (&Wants<'_>, &Agents<'_>),
+        shape: &TypeOption<'_>,
+        (wants, agents): (&NodeRequirements<'_>, &ConstrainedDaemons<'_>),
         labels: &Requirements,
     ) -> Option<usize> {
         let crew = shape.crew.agents.iter();
         let crew = crew.filter(|own| !agents.is_kept_off(own, |key| labels.get(key)));
-        let crew: Vec<Mate> = crew.copied().collect();
+        let crew: Vec<DaemonOnType> = crew.copied().collect();
         wants.company.bars(&crew, |key| self.label(shape, key))
     }
 
     /// Whether no daemon of a type binds a host port that pods want, on nodes with these labels.
     pub(crate) fn has_ports(
         &self,
-        shape: &Shape<'_>,
-        (wants, agents): (&Wants<'_>, &Agents<'_>),
+        shape: &TypeOption<'_>,
+        (wants, agents): (&NodeRequirements<'_>, &ConstrainedDaemons<'_>),
         labels: &Requirements,
     ) -> bool {
         let crew = &shape.crew;
-        let binds = |mate: &Mate| {
+        let binds = |mate: &DaemonOnType| {
             clash(wants.ports, agents.ports(mate.agent))
                 && !agents.is_kept_off(mate, |key| labels.get(key))
         };
@@ -318,8 +322,8 @@ impl<'a> Shelf<'a> {
 
     fn has_company(
         &self,
-        shape: &Shape<'_>,
-        asked: (&Wants<'_>, &Agents<'_>),
+        shape: &TypeOption<'_>,
+        asked: (&NodeRequirements<'_>, &ConstrainedDaemons<'_>),
         labels: &Requirements,
     ) -> bool {
         let label = |key: &str| self.label(shape, key);
@@ -340,7 +344,7 @@ impl<'a> Shelf<'a> {
     }
 
     /// Whether nodes of a type have a label, if that is known.
-    fn label(&self, shape: &Shape<'_>, key: &str) -> Option<bool> {
+    fn label(&self, shape: &TypeOption<'_>, key: &str) -> Option<bool> {
         if OF_RESERVATIONS.contains(&key) {
             return Some(shape.reservation.is_some());
         }
@@ -357,9 +361,9 @@ impl<'a> Shelf<'a> {
     }
 
     /// Whether nodes of a type have labels as wanted, as far as that is known of them.
-    pub(crate) fn passes(&self, shape: &Shape<'_>, wanted: &Requirements) -> Passes {
+    pub(crate) fn passes(&self, shape: &TypeOption<'_>, wanted: &Requirements) -> LabelMatch {
         let asks = Asks::of(wanted);
-        let mut pass = Pass::Yes;
+        let mut pass = Match::Yes;
         let of_types = wanted
             .iter()
             .filter(|(key, _)| !of_pool(key) && !of_offering(key));
@@ -372,15 +376,15 @@ impl<'a> Shelf<'a> {
             };
             let all = own.values().filter(|values| !values.is_empty());
             pass = pass.min(match (own.operator(), all) {
-                (Operator::DoesNotExist, _) => Pass::surely(wanted.allows_absence()),
-                (_, Some(all)) if all.iter().all(|own| wanted.has(own)) => Pass::Yes,
+                (Operator::DoesNotExist, _) => Match::surely(wanted.allows_absence()),
+                (_, Some(all)) if all.iter().all(|own| wanted.has(own)) => Match::Yes,
                 _ => match own.has_intersection(wanted) {
-                    true => Pass::Maybe,
-                    false => Pass::No,
+                    true => Match::Maybe,
+                    false => Match::No,
                 },
             });
         }
-        Passes {
+        LabelMatch {
             pass,
             offers: shape.sold(&asks),
         }
@@ -390,7 +394,7 @@ impl<'a> Shelf<'a> {
     fn leaves_open(&self, key: &str, masks: &[u64]) -> bool {
         let own = self.side.get(key);
         let absent = !is_well_known(key);
-        let decides = |shape: &Shape<'_>| match shape.instance_type.requirements.get(key) {
+        let decides = |shape: &TypeOption<'_>| match shape.instance_type.requirements.get(key) {
             Some(requirement) => is_decided(requirement),
             None => own.is_none() && absent,
         };
@@ -403,12 +407,12 @@ impl<'a> Shelf<'a> {
     }
 }
 
-impl<'a> Shape<'a> {
+impl<'a> TypeOption<'a> {
     /// The same with what can be had of what the pool wants: shapes for what is in no reservation,
     /// then for each reservation of the type, one for all that carries the same daemons.
     fn stocked(
         self,
-        (side, crews): (&Requirements, &Crews<'_>),
+        (side, crews): (&Requirements, &PoolDaemons<'_>),
         (snapshot, reservations): (&Snapshot<'a>, &[Reservation]),
         now: Timestamp,
     ) -> Vec<Self> {
@@ -418,7 +422,7 @@ impl<'a> Shape<'a> {
         // Those of one offering, where it depends on that.
         let varies = aboard.iter().any(|(_, settled)| !settled);
         let of_offering = |own: &Offering| varies.then(|| crews.of_offering(&aboard, (it, own)));
-        let mut sorted: BTreeMap<(Option<usize>, Option<Aboard>), Vec<&'a Offering>> =
+        let mut sorted: BTreeMap<(Option<usize>, Option<DaemonSelection>), Vec<&'a Offering>> =
             BTreeMap::new();
         for offering in it
             .offerings
@@ -444,7 +448,10 @@ impl<'a> Shape<'a> {
         let class = side.get(NODE_CLASS).and_then(Requirement::any);
         let class = class.map(NodeClassName);
         let pool = side.get(POOL).and_then(Requirement::any).map(PoolName);
-        let of = |((place, own), offers): ((Option<usize>, Option<Aboard>), Vec<&'a Offering>)| {
+        let of = |((place, own), offers): (
+            (Option<usize>, Option<DaemonSelection>),
+            Vec<&'a Offering>,
+        )| {
             let aboard = own.as_ref().unwrap_or(&aboard);
             let mut own = self.clone();
             own.reservation = place;
@@ -465,7 +472,11 @@ impl<'a> Shape<'a> {
     fn stock(
         &mut self,
         mut wanted: Vec<&'a Offering>,
-        (pool, class, holds): (Option<&PoolName>, Option<&NodeClassName>, &Holds),
+        (pool, class, holds): (
+            Option<&PoolName>,
+            Option<&NodeClassName>,
+            &UnavailableOfferings,
+        ),
         now: Timestamp,
     ) {
         wanted.sort_by_key(|offering| (offering.price, &offering.zone, offering.capacity_type));
@@ -544,9 +555,9 @@ impl<'a> Shape<'a> {
     }
 }
 
-fn by_price(shapes: &[Shape<'_>]) -> Vec<(usize, usize)> {
+fn by_price(shapes: &[TypeOption<'_>]) -> Vec<(usize, usize)> {
     let offers =
-        |(at, shape): (usize, &Shape<'_>)| (0..shape.offers.len()).map(move |bit| (at, bit));
+        |(at, shape): (usize, &TypeOption<'_>)| (0..shape.offers.len()).map(move |bit| (at, bit));
     let mut all: Vec<(usize, usize)> = shapes.iter().enumerate().flat_map(offers).collect();
     // Shapes are by name, so their places order as their names do.
     all.sort_by_cached_key(|(at, bit)| {

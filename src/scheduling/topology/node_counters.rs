@@ -3,15 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::scheduling::problem::daemon_constraints::Port;
+use crate::scheduling::problem::daemon_constraints::HostPort;
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::problem::{Problem, meet};
-use crate::scheduling::topology::topology_state::Board;
-use crate::scheduling::topology::{Check, Tally, Topology};
+use crate::scheduling::topology::topology_state::TopologyState;
+use crate::scheduling::topology::{DomainCounter, Topology, TopologyCheck};
 
 /// What a kind of pods asks of a new host and adds to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Shares {
+pub(crate) struct NodeConstraints {
     /// A counter and what it may be at most when a pod is added.
     pub(crate) limits: Vec<(usize, u32)>,
     /// Counters that a pod raises by one.
@@ -20,7 +20,7 @@ pub(crate) struct Shares {
     pub(crate) needs: Vec<(usize, bool)>,
 }
 
-impl Shares {
+impl NodeConstraints {
     /// Whether pods do not care what else is on the host, nor anyone for them.
     pub(crate) fn is_empty(&self) -> bool {
         self.limits.is_empty() && self.adds.is_empty() && self.needs.is_empty()
@@ -66,33 +66,33 @@ impl Shares {
 }
 
 /// For each pool and type, how many daemons of its hosts count in which tally.
-pub(crate) type CrewCounts = Vec<Vec<BTreeMap<usize, u32>>>;
+pub(crate) type DaemonCounts = Vec<Vec<BTreeMap<usize, u32>>>;
 
 /// Types that have room for one pod at least beside their daemons, pool by pool.
-type Roomy = Vec<Vec<bool>>;
+type FeasibleTypes = Vec<Vec<bool>>;
 
 /// The shares of all kinds.
 #[derive(Debug)]
-pub(crate) struct Hosts {
+pub(crate) struct NodeConstraintTable {
     /// What the pods of a kind ask of a new host, by kind.
-    pub(crate) shares: Vec<Shares>,
+    pub(crate) shares: Vec<NodeConstraints>,
     /// The same for pods of which every host gets an equal part: there the emptiest has as many.
-    pub(crate) level: Vec<Shares>,
+    pub(crate) level: Vec<NodeConstraints>,
     /// How many counters there are.
     pub(crate) counters: usize,
     /// The types that pods of a kind may be spread over, by kind; none where all will do.
-    roomy: Vec<Option<Roomy>>,
+    roomy: Vec<Option<FeasibleTypes>>,
 }
 
 /// Daemons of new hosts where the emptiest host has fewer.
-struct Ahead<'c> {
-    crews: &'c CrewCounts,
+struct DaemonSkew<'c> {
+    crews: &'c DaemonCounts,
     /// How many there are in the emptiest host, by tally.
     least: BTreeMap<usize, u32>,
 }
 
-impl<'c> Ahead<'c> {
-    fn new(crews: &'c CrewCounts, board: &Board<'_>) -> Self {
+impl<'c> DaemonSkew<'c> {
+    fn new(crews: &'c DaemonCounts, board: &TopologyState<'_>) -> Self {
         let mut board = board.clone();
         let all = || crews.iter().flatten();
         let tallies: BTreeSet<usize> = all().flat_map(BTreeMap::keys).copied().collect();
@@ -123,9 +123,9 @@ impl<'c> Ahead<'c> {
     }
 
     /// The types where a host is not too far ahead for any pod.
-    fn roomy(&self, checks: &[Check]) -> Option<Roomy> {
+    fn roomy(&self, checks: &[TopologyCheck]) -> Option<FeasibleTypes> {
         let even = checks.iter().filter_map(|check| match check {
-            Check::Even {
+            TopologyCheck::Even {
                 tally, skew, own, ..
             } if self.least.contains_key(tally) => Some((*tally, skew.saturating_sub(*own))),
             _ => None,
@@ -140,7 +140,7 @@ impl<'c> Ahead<'c> {
     }
 }
 
-impl Hosts {
+impl NodeConstraintTable {
     /// Whether pods of a kind may be spread over hosts of a type.
     pub(crate) fn is_roomy(&self, kind: usize, (shelf, shape): (usize, usize)) -> bool {
         let own = self.roomy[kind].as_ref();
@@ -157,10 +157,10 @@ impl Hosts {
     pub(crate) fn new(
         problem: &Problem<'_>,
         topology: &Topology,
-        board: &Board<'_>,
-        crews: &CrewCounts,
+        board: &TopologyState<'_>,
+        crews: &DaemonCounts,
     ) -> Self {
-        let ahead = Ahead::new(crews, board);
+        let ahead = DaemonSkew::new(crews, board);
         let mut counters: BTreeMap<usize, usize> = BTreeMap::new();
         for (at, tally) in topology.tallies.iter().enumerate() {
             if tally.key() == HOST {
@@ -170,14 +170,14 @@ impl Hosts {
         }
         let skews = skews(topology);
         let shares = |kind: usize| {
-            let mut own = Shares::default();
+            let mut own = NodeConstraints::default();
             // Those whose place matters are bound among those who are spread.
             let early = topology.is_early(kind) || topology.is_pinned(kind);
             for check in &topology.checks[kind] {
                 own.take_up(check, &counters, (board, &ahead));
             }
             for tally in &topology.adds[kind] {
-                let spread = matches!(topology.tallies[*tally], Tally::Spread { .. });
+                let spread = matches!(topology.tallies[*tally], DomainCounter::Spread { .. });
                 if let Some(counter) = counters.get(tally).filter(|_| early || !spread) {
                     own.adds.push(*counter);
                     // Early pods may be bound in any order: none may be in the way of another.
@@ -189,12 +189,12 @@ impl Hosts {
             }
             own
         };
-        let mut shares: Vec<Shares> = (0..problem.kinds.len()).map(shares).collect();
+        let mut shares: Vec<NodeConstraints> = (0..problem.kinds.len()).map(shares).collect();
         let level = |kind: usize| {
             let tally = topology.spread_alone(kind).map(|(tally, ..)| tally);
-            Shares {
+            NodeConstraints {
                 adds: tally.iter().map(|own| counters[own]).collect(),
-                ..Shares::default()
+                ..NodeConstraints::default()
             }
         };
         let level = (0..problem.kinds.len()).map(level).collect();
@@ -215,18 +215,18 @@ impl Hosts {
     }
 }
 
-impl Shares {
+impl NodeConstraints {
     fn take_up(
         &mut self,
-        check: &Check,
+        check: &TopologyCheck,
         counters: &BTreeMap<usize, usize>,
-        (board, ahead): (&Board<'_>, &Ahead<'_>),
+        (board, ahead): (&TopologyState<'_>, &DaemonSkew<'_>),
     ) {
         match check {
-            Check::Free { tally } => {
+            TopologyCheck::Free { tally } => {
                 self.limits.extend(counters.get(tally).map(|own| (*own, 0)));
             }
-            Check::Even {
+            TopologyCheck::Even {
                 tally, skew, own, ..
             } => {
                 // A new host is one without such pods, so the emptiest has none.
@@ -235,8 +235,8 @@ impl Shares {
                     .extend(counters.get(tally).map(|own| (*own, most)));
             }
             // Whom it has to be near is there before any pod.
-            Check::Near { beside: true, .. } => {}
-            Check::Near { tallies, own, .. } => {
+            TopologyCheck::Near { beside: true, .. } => {}
+            TopologyCheck::Near { tallies, own, .. } => {
                 let begins = *own && tallies.iter().all(|tally| board.total(*tally) == 0);
                 let of_host = tallies.iter().filter_map(|tally| counters.get(tally));
                 self.needs.extend(of_host.map(|counter| (*counter, begins)));
@@ -249,7 +249,7 @@ impl Shares {
 fn skews(topology: &Topology) -> BTreeMap<usize, u32> {
     let mut skews: BTreeMap<usize, u32> = BTreeMap::new();
     for check in topology.checks.iter().flatten() {
-        if let Check::Even { tally, skew, .. } = check {
+        if let TopologyCheck::Even { tally, skew, .. } = check {
             let own = skews.entry(*tally).or_insert(*skew);
             *own = (*own).min(*skew);
         }
@@ -257,7 +257,7 @@ fn skews(topology: &Topology) -> BTreeMap<usize, u32> {
     skews
 }
 
-fn number_ports<'p>(problem: &'p Problem<'_>, first: usize) -> BTreeMap<&'p Port, usize> {
+fn number_ports<'p>(problem: &'p Problem<'_>, first: usize) -> BTreeMap<&'p HostPort, usize> {
     let mut ports = BTreeMap::new();
     for port in problem.wants.iter().flat_map(|wants| wants.ports) {
         let next = first + ports.len();

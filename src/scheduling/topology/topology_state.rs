@@ -8,18 +8,18 @@
 use std::collections::BTreeMap;
 
 use crate::scheduling::problem::pod_constraints::HOST;
-use crate::scheduling::topology::{Check, Filter, Tally, Topology};
+use crate::scheduling::topology::{DomainCounter, NodeFilter, Topology, TopologyCheck};
 
 /// Whether a site counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Pass {
+pub(crate) enum Match {
     No,
     /// It depends on what a node that is still to come will be.
     Maybe,
     Yes,
 }
 
-impl Pass {
+impl Match {
     pub(crate) fn surely(holds: bool) -> Self {
         if holds { Self::Yes } else { Self::No }
     }
@@ -33,9 +33,9 @@ pub(crate) const UNSETTLED: u32 = u32::MAX - 1;
 
 /// Where sites are: for each key its place, and which filters it passes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sites {
+pub(crate) struct Locations {
     places: Vec<Vec<u32>>,
-    passes: Vec<Vec<Pass>>,
+    passes: Vec<Vec<Match>>,
     /// The values of each key, the host's aside, by which places are numbered.
     values: Vec<BTreeMap<String, u32>>,
     /// How many places each key has.
@@ -44,7 +44,7 @@ pub(crate) struct Sites {
     unsettled: BTreeMap<(usize, usize), Vec<u32>>,
 }
 
-impl Sites {
+impl Locations {
     pub(crate) fn new(topology: &Topology) -> Self {
         Self {
             places: vec![Vec::new(); topology.keys],
@@ -88,7 +88,7 @@ impl Sites {
         &mut self,
         is_host: bool,
         places: &[(usize, u32)],
-        passes: impl Fn(usize) -> Pass,
+        passes: impl Fn(usize) -> Match,
     ) -> usize {
         for own in &mut self.places {
             own.push(NOWHERE);
@@ -114,21 +114,21 @@ impl Sites {
 
     /// Whether a site may pass a filter.
     pub(crate) fn passes(&self, filter: usize, site: usize) -> bool {
-        self.passes[filter][site] != Pass::No
+        self.passes[filter][site] != Match::No
     }
 
-    fn counts_for(&self, filter: &Filter, ordinal: usize, site: usize) -> Pass {
+    fn counts_for(&self, filter: &NodeFilter, ordinal: usize, site: usize) -> Match {
         if filter.keys.iter().all(|key| self.at(*key, site) != NOWHERE) {
             self.passes[ordinal][site]
         } else {
-            Pass::No
+            Match::No
         }
     }
 }
 
 /// Counts of one tally.
 #[derive(Clone, Debug, Default)]
-struct Count {
+struct DomainCounts {
     by_place: Vec<u32>,
     /// More that may be there, or elsewhere.
     maybe: Vec<u32>,
@@ -146,7 +146,7 @@ struct Count {
     at_least: u32,
 }
 
-impl Count {
+impl DomainCounts {
     fn reach(&mut self, place: u32) -> usize {
         let place = place as usize;
         if self.exists.len() <= place {
@@ -227,23 +227,23 @@ impl Count {
 
 /// Sites with all that is counted on them.
 #[derive(Clone, Debug)]
-pub(crate) struct Board<'t> {
+pub(crate) struct TopologyState<'t> {
     pub(crate) topology: &'t Topology,
-    pub(crate) sites: Sites,
+    pub(crate) sites: Locations,
     /// Whether pods whose place matters go to sites that are not settled: only if nothing better is
     /// to be had, since they are in the way in every place that such a site may turn out to be in.
     pub(crate) takes_unsettled: bool,
-    counts: Vec<Count>,
+    counts: Vec<DomainCounts>,
 }
 
-impl<'t> Board<'t> {
+impl<'t> TopologyState<'t> {
     /// A board without a site.
     pub(crate) fn new(topology: &'t Topology) -> Self {
         Self {
             topology,
-            sites: Sites::new(topology),
+            sites: Locations::new(topology),
             takes_unsettled: false,
-            counts: vec![Count::default(); topology.tallies.len()],
+            counts: vec![DomainCounts::default(); topology.tallies.len()],
         }
     }
 
@@ -254,14 +254,14 @@ impl<'t> Board<'t> {
 
     fn open_places(&mut self, site: usize, is_certain: bool) {
         for (tally, count) in self.topology.tallies.iter().zip(&mut self.counts) {
-            let Tally::Spread { key, filter, .. } = tally else {
+            let DomainCounter::Spread { key, filter, .. } = tally else {
                 continue;
             };
             let place = self.sites.at(*key, site);
             let own = &self.topology.filters[*filter];
             let pass = self.sites.counts_for(own, *filter, site);
-            if place < UNSETTLED && pass != Pass::No {
-                count.open(place, is_certain && pass == Pass::Yes);
+            if place < UNSETTLED && pass != Match::No {
+                count.open(place, is_certain && pass == Match::Yes);
             }
         }
     }
@@ -273,7 +273,7 @@ impl<'t> Board<'t> {
         let own = &self.topology.tallies[tally];
         let has = |key: &usize| self.sites.at(*key, site) != NOWHERE;
         let has_all = match own {
-            Tally::Spread { filter, .. } => {
+            DomainCounter::Spread { filter, .. } => {
                 let mut keys = self.topology.filters[*filter].keys.iter();
                 keys.all(|key| *key == HOST || has(key))
             }
@@ -291,11 +291,11 @@ impl<'t> Board<'t> {
         let topology = self.topology;
         let checks = &topology.checks[kind];
         let unsettled = |key: usize| self.sites.at(key, site) == UNSETTLED;
-        let waits = |check: &Check| match check {
-            Check::Free { tally } | Check::Even { tally, .. } => {
+        let waits = |check: &TopologyCheck| match check {
+            TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } => {
                 unsettled(topology.tallies[*tally].key())
             }
-            Check::Near { .. } => false,
+            TopologyCheck::Near { .. } => false,
         };
         if !self.takes_unsettled && checks.iter().any(waits) {
             return false;
@@ -304,17 +304,17 @@ impl<'t> Board<'t> {
     }
 
     /// Whether one check holds on a site now, wherever it turns out to be.
-    pub(crate) fn holds(&mut self, check: &Check, site: usize) -> bool {
+    pub(crate) fn holds(&mut self, check: &TopologyCheck, site: usize) -> bool {
         let (topology, sites) = (self.topology, &self.sites);
         let places = |tally: usize| sites.all_at(topology.tallies[tally].key(), site);
         match check {
-            Check::Free { tally } => {
+            TopologyCheck::Free { tally } => {
                 let count = &self.counts[*tally];
                 places(*tally)
                     .iter()
                     .all(|place| count.at_most(*place) == 0)
             }
-            Check::Near { tallies, own, .. } => {
+            TopologyCheck::Near { tallies, own, .. } => {
                 let known = tallies.iter().all(|tally| !places(*tally).is_empty());
                 let near = |tally: &usize| {
                     let count = &self.counts[*tally];
@@ -327,7 +327,7 @@ impl<'t> Board<'t> {
                 let nobody = || tallies.iter().all(none);
                 known && (tallies.iter().all(near) || (*own && nobody()))
             }
-            Check::Even {
+            TopologyCheck::Even {
                 tally,
                 skew,
                 least,
@@ -347,17 +347,17 @@ impl<'t> Board<'t> {
     }
 
     /// Whether one check may come to hold on a site, once it is known where everybody is.
-    pub(crate) fn may_hold(&self, check: &Check, site: usize) -> bool {
+    pub(crate) fn may_hold(&self, check: &TopologyCheck, site: usize) -> bool {
         let places = |tally: usize| {
             let key = self.topology.tallies[tally].key();
             self.sites.all_at(key, site)
         };
         match check {
-            Check::Free { tally } => {
+            TopologyCheck::Free { tally } => {
                 let (count, places) = (&self.counts[*tally], places(*tally));
                 places.is_empty() || places.iter().any(|place| count.of(*place) == 0)
             }
-            Check::Near { tallies, own, .. } => {
+            TopologyCheck::Near { tallies, own, .. } => {
                 let known = tallies.iter().all(|tally| !places(*tally).is_empty());
                 let near = |tally: &usize| {
                     let count = &self.counts[*tally];
@@ -366,7 +366,7 @@ impl<'t> Board<'t> {
                 let nobody = || tallies.iter().all(|tally| self.counts[*tally].total == 0);
                 known && (tallies.iter().all(near) || (*own && nobody()))
             }
-            Check::Even {
+            TopologyCheck::Even {
                 tally,
                 skew,
                 least,
@@ -407,16 +407,16 @@ impl<'t> Board<'t> {
             return;
         }
         let pass = match own {
-            Tally::Spread { filter, .. } => {
+            DomainCounter::Spread { filter, .. } => {
                 self.sites
                     .counts_for(&self.topology.filters[*filter], *filter, site)
             }
-            _ => Pass::Yes,
+            _ => Match::Yes,
         };
         let count = &mut self.counts[tally];
         match pass {
-            Pass::No => return,
-            Pass::Yes if place != UNSETTLED && is_sure => {
+            Match::No => return,
+            Match::Yes if place != UNSETTLED && is_sure => {
                 count.add(place, pods);
                 return;
             }
@@ -432,7 +432,7 @@ impl<'t> Board<'t> {
     /// Lets a place be one for every spread by a key whose filter a site there passes.
     pub(crate) fn open_maybe(&mut self, key: usize, place: u32, passes: impl Fn(usize) -> bool) {
         for (tally, count) in self.topology.tallies.iter().zip(&mut self.counts) {
-            if let Tally::Spread {
+            if let DomainCounter::Spread {
                 key: own, filter, ..
             } = tally
                 && *own == key

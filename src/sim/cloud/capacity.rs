@@ -11,13 +11,13 @@ const DEEP: u32 = 10;
 
 /// How many more instances of each offering there are.
 #[derive(Clone, Debug, Default)]
-pub struct Stock {
+pub struct CapacityPools {
     left: BTreeMap<OfferingKey, u32>,
     /// How many were launched since the number left was last set.
     lent: BTreeMap<OfferingKey, u32>,
 }
 
-impl Stock {
+impl CapacityPools {
     /// A stock where only these are limited.
     pub fn new(left: BTreeMap<OfferingKey, u32>) -> Self {
         Self {

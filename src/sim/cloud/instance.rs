@@ -13,7 +13,7 @@ use crate::sim::event_queue::later;
 
 /// An instance with its past.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct SimInstance {
     instance: Instance,
     /// Labels its node registers with.
     pub labels: Labels,
@@ -28,7 +28,7 @@ pub struct Machine {
     vanishes: Option<Timestamp>,
 }
 
-impl Machine {
+impl SimInstance {
     /// A new instance that listings show from `seen` on.
     pub fn new(instance: Instance, labels: Labels, taints: Vec<Taint>, seen: Timestamp) -> Self {
         let shown = vec![(seen, instance.state)];

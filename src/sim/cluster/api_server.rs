@@ -4,20 +4,20 @@
 use jiff::Timestamp;
 
 use crate::coordination::lease_annotations::{ACCEPTED, accepted_with};
-use crate::engine::command::{Answer, Command, FailureKind, LeasePatch, NewNode, NodePatch};
+use crate::engine::command::{Command, CommandResult, FailureKind, LeasePatch, NewNode, NodePatch};
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::labels::{Labels, TAINT_DISRUPTED};
 use crate::model::node::Node;
 use crate::model::pod::PodPhase;
 use crate::sim::cluster::kubelet::NEVER_CAME_MS;
-use crate::sim::cluster::{SimCluster, Todo};
+use crate::sim::cluster::{ClusterTimer, SimCluster};
 
 /// What the API server says when a budget is in the way.
 const BUDGET: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
 impl SimCluster {
     /// Carries out a command that is for the API server; none for what is not.
-    pub fn carry_out(&mut self, command: &Command, now: Timestamp) -> Option<Answer> {
+    pub fn carry_out(&mut self, command: &Command, now: Timestamp) -> Option<CommandResult> {
         let answer = match command {
             Command::CreateNode(node) => self.create_node(node, now),
             Command::Bind { pod, uid, node } => self.bind_to(pod, uid, node, now),
@@ -32,19 +32,19 @@ impl SimCluster {
             Command::Hint { pod, uid, node } => self.nominate(pod, uid, (None, Some(node)), now),
             Command::Unhint { pod, uid, node } => self.nominate(pod, uid, (Some(node), None), now),
             Command::ListPodsOn { node } => {
-                Answer::Pods(self.store().pods_on(node.as_str()).cloned().collect())
+                CommandResult::Pods(self.store().pods_on(node.as_str()).cloned().collect())
             }
             Command::ListAttachments { node } => {
-                Answer::Attachments(self.store().attached_to(node.as_str()))
+                CommandResult::Attachments(self.store().attached_to(node.as_str()))
             }
             Command::Probe { kind, objects } => {
                 let exists =
                     |(key, uid): &&(ObjectKey, String)| self.store().exists(*kind, key, uid);
-                Answer::Probed {
+                CommandResult::Probed {
                     alive: objects.iter().filter(exists).count(),
                 }
             }
-            Command::ReadLease => Answer::Lease(self.lease.clone()),
+            Command::ReadLease => CommandResult::Lease(self.lease.clone()),
             Command::PatchLease(patch) => self.patch_lease(patch),
             // No cluster of the simulation has any.
             Command::PatchBuffer(own) => gone("CapacityBuffer", &own.key.name),
@@ -73,7 +73,7 @@ impl SimCluster {
         self.node_changed(now);
     }
 
-    fn create_node(&mut self, new: &NewNode, now: Timestamp) -> Answer {
+    fn create_node(&mut self, new: &NewNode, now: Timestamp) -> CommandResult {
         if self.store.nodes().contains_key(&new.name) {
             return conflict("a node of this name exists already");
         }
@@ -91,13 +91,20 @@ impl SimCluster {
         };
         self.store.put_node(node, now);
         let wait = self.pace(NEVER_CAME_MS, NEVER_CAME_MS);
-        self.timers.after(now, wait, Todo::Silent(new.name.clone()));
+        self.timers
+            .after(now, wait, ClusterTimer::Silent(new.name.clone()));
         self.node_changed(now);
-        Answer::Done
+        CommandResult::Done
     }
 
     /// Binds a pod as whoever is allowed to may: nobody looks whether it fits.
-    fn bind_to(&mut self, key: &PodKey, uid: &str, node: &NodeName, now: Timestamp) -> Answer {
+    fn bind_to(
+        &mut self,
+        key: &PodKey,
+        uid: &str,
+        node: &NodeName,
+        now: Timestamp,
+    ) -> CommandResult {
         let Some(pod) = self.store.pods().get(key) else {
             return gone("pod", &key.name);
         };
@@ -106,10 +113,16 @@ impl SimCluster {
         }
         self.placed(key, uid, node, now);
         self.ask_schedule(now);
-        Answer::Done
+        CommandResult::Done
     }
 
-    fn delete_within(&mut self, key: &PodKey, uid: &str, seconds: u32, now: Timestamp) -> Answer {
+    fn delete_within(
+        &mut self,
+        key: &PodKey,
+        uid: &str,
+        seconds: u32,
+        now: Timestamp,
+    ) -> CommandResult {
         match self.store.pods().get(key) {
             None => return gone("pod", &key.name),
             Some(pod) if pod.uid != uid => return gone("pod of that UID", &key.name),
@@ -120,10 +133,10 @@ impl SimCluster {
         } else {
             self.end_within(key, uid, seconds, now);
         }
-        Answer::Done
+        CommandResult::Done
     }
 
-    fn patch_node(&mut self, patch: &NodePatch, now: Timestamp) -> Answer {
+    fn patch_node(&mut self, patch: &NodePatch, now: Timestamp) -> CommandResult {
         match self.store.nodes().get(&patch.node) {
             None => return gone("node", patch.node.as_str()),
             Some(node) if node.version != patch.version => {
@@ -149,7 +162,7 @@ impl SimCluster {
             self.node_goes(&patch.node, now);
         }
         self.node_changed(now);
-        Answer::Done
+        CommandResult::Done
     }
 
     /// A user accepts what is held under an id, as `outrigger reload --accept` does.
@@ -161,7 +174,7 @@ impl SimCluster {
         lease.annotations.insert(ACCEPTED.to_owned(), text);
     }
 
-    fn patch_lease(&mut self, patch: &LeasePatch) -> Answer {
+    fn patch_lease(&mut self, patch: &LeasePatch) -> CommandResult {
         let known = self.lease.as_ref().map(|own| &own.version);
         if known != patch.version.as_ref() {
             return conflict("the Lease has been modified");
@@ -170,7 +183,7 @@ impl SimCluster {
         lease.version.push('+');
         merge(&mut lease.annotations, &patch.annotations);
         self.lease = Some(lease);
-        Answer::Lease(self.lease.clone())
+        CommandResult::Lease(self.lease.clone())
     }
 
     fn nominate(
@@ -179,7 +192,7 @@ impl SimCluster {
         uid: &str,
         (from, to): (Option<&NodeName>, Option<&NodeName>),
         now: Timestamp,
-    ) -> Answer {
+    ) -> CommandResult {
         let known = self.store.pods().get(key);
         if known.is_some_and(|pod| pod.uid == uid && pod.nominated_node.as_ref() != from) {
             return conflict("the test operation failed");
@@ -190,13 +203,13 @@ impl SimCluster {
             }
         });
         if known {
-            Answer::Done
+            CommandResult::Done
         } else {
             conflict("there is no such pod any more")
         }
     }
 
-    fn delete_node(&mut self, name: &NodeName, uid: &str, now: Timestamp) -> Answer {
+    fn delete_node(&mut self, name: &NodeName, uid: &str, now: Timestamp) -> CommandResult {
         match self.store.nodes().get(name) {
             None => return gone("node", name.as_str()),
             Some(node) if node.uid != uid => {
@@ -205,7 +218,7 @@ impl SimCluster {
             Some(_) => {}
         }
         self.remove_node(name, now);
-        Answer::Done
+        CommandResult::Done
     }
 
     /// Somebody deletes a node, which waits for its finalizers.
@@ -224,10 +237,11 @@ impl SimCluster {
         self.store.remove_node(name);
         // The pod garbage collector looks every 20 s and then waits for 20 s more.
         let wait = self.pace(20_000, 40_000);
-        self.timers.after(now, wait, Todo::Collect(name.clone()));
+        self.timers
+            .after(now, wait, ClusterTimer::Collect(name.clone()));
     }
 
-    fn evict(&mut self, key: &PodKey, uid: &str, now: Timestamp) -> Answer {
+    fn evict(&mut self, key: &PodKey, uid: &str, now: Timestamp) -> CommandResult {
         let Some(pod) = self.store.pods().get(key) else {
             return gone("pod", &key.name);
         };
@@ -239,13 +253,13 @@ impl SimCluster {
             .owner_index(pod)
             .and_then(|owner| self.allowance(owner));
         if !free && allowance.is_some_and(|allowed| allowed <= 0) {
-            return Answer::EvictRefused(BUDGET.to_owned());
+            return CommandResult::EvictRefused(BUDGET.to_owned());
         }
         if pod.deleting.is_none() {
             self.evictions += 1;
         }
         self.delete_pod(key, uid, now);
-        Answer::Done
+        CommandResult::Done
     }
 }
 
@@ -258,15 +272,15 @@ fn merge(own: &mut Labels, changes: &[(String, Option<String>)]) {
     }
 }
 
-fn gone(kind: &str, name: &str) -> Answer {
-    Answer::Failed {
+fn gone(kind: &str, name: &str) -> CommandResult {
+    CommandResult::Failed {
         kind: FailureKind::Gone,
         text: format!("{kind} {name:?} not found"),
     }
 }
 
-fn conflict(text: &str) -> Answer {
-    Answer::Failed {
+fn conflict(text: &str) -> CommandResult {
+    CommandResult::Failed {
         kind: FailureKind::Conflict,
         text: text.to_owned(),
     }

@@ -9,9 +9,9 @@ use crate::model::labels::{ARCH, DO_NOT_SYNC_TAINTS, HOSTNAME, INSTANCE_TYPE, La
 use crate::model::node::{ConditionStatus, Node};
 use crate::model::pod::PodPhase;
 use crate::model::taint::{Effect, Taint, UNREACHABLE};
-use crate::sim::cluster::{SimCluster, Todo};
-use crate::sim::timeline::Fact;
-use crate::sim::workload::Owns;
+use crate::sim::cluster::{ClusterTimer, SimCluster};
+use crate::sim::timeline::TimelineFact;
+use crate::sim::workload::WorkloadKind;
 
 /// Kubelets report every 10 s, and a node that is silent for 40 s is not ready any more.
 /// Source: Kubernetes, node-monitor-grace-period.
@@ -28,7 +28,7 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// The kubelet of one node.
 #[derive(Clone, Debug)]
-pub struct Kubelet {
+pub struct SimKubelet {
     /// Its instance.
     pub instance: InstanceId,
     /// When that was launched.
@@ -93,21 +93,22 @@ impl SimCluster {
             ..Node::default()
         };
         self.come(node, now);
-        let kubelet = Kubelet {
+        let kubelet = SimKubelet {
             instance: instance.id.clone(),
             launched: instance.launched,
             alive: true,
             startup_taints: boot.startup_taints.to_vec(),
         };
         self.kubelets.insert(name.clone(), kubelet);
-        self.facts.push(Fact::Registered {
+        self.facts.push(TimelineFact::Registered {
             node: name.clone(),
             instance: instance.id.clone(),
         });
         if boot.gets_ready {
             // The network plugin takes a few seconds.
             let wait = self.pace(3000, 12_000);
-            self.timers.after(now, wait, Todo::Ready(name.clone()));
+            self.timers
+                .after(now, wait, ClusterTimer::Ready(name.clone()));
         }
         self.node_changed(now);
         name
@@ -136,7 +137,7 @@ impl SimCluster {
                 .is_some_and(|own| own.deleting.is_some());
             if leaves {
                 let wait = self.pace(100, 500);
-                self.timers.after(now, wait, Todo::Leave(pod, uid));
+                self.timers.after(now, wait, ClusterTimer::Leave(pod, uid));
             }
         }
     }
@@ -166,7 +167,7 @@ impl SimCluster {
 
     /// Puts a node there that nobody's instance stands behind.
     pub fn add_node(&mut self, node: Node, now: Timestamp) {
-        let kubelet = Kubelet {
+        let kubelet = SimKubelet {
             instance: InstanceId(node.instance_id().unwrap_or_default().to_owned()),
             launched: now,
             alive: true,
@@ -178,7 +179,7 @@ impl SimCluster {
     }
 
     /// The kubelet of a node, also of one that is gone.
-    pub fn kubelet(&self, node: &str) -> Option<&Kubelet> {
+    pub fn kubelet(&self, node: &str) -> Option<&SimKubelet> {
         self.kubelets.get(node)
     }
 
@@ -213,13 +214,14 @@ impl SimCluster {
         if !changed {
             return;
         }
-        self.facts.push(Fact::Ready {
+        self.facts.push(TimelineFact::Ready {
             node: name.clone(),
             after,
         });
         if starting {
             let wait = self.pace(2000, 8000);
-            self.timers.after(now, wait, Todo::Unstart(name.clone()));
+            self.timers
+                .after(now, wait, ClusterTimer::Unstart(name.clone()));
         }
         let early: Vec<(PodKey, String)> = self
             .store
@@ -228,7 +230,7 @@ impl SimCluster {
             .collect();
         for (pod, uid) in early {
             let wait = self.pace(800, 3000);
-            self.timers.after(now, wait, Todo::Run(pod, uid));
+            self.timers.after(now, wait, ClusterTimer::Run(pod, uid));
         }
         self.node_changed(now);
     }
@@ -269,9 +271,12 @@ impl SimCluster {
         if !self.owned[owner].outdated.is_empty() {
             self.ask_reconcile(owner, now);
         }
-        if let Owns::Job { run_for } = self.owned[owner].workload.owns {
-            self.timers
-                .after(now, run_for, Todo::Finish(key.clone(), uid.to_owned()));
+        if let WorkloadKind::Job { run_for } = self.owned[owner].workload.owns {
+            self.timers.after(
+                now,
+                run_for,
+                ClusterTimer::Finish(key.clone(), uid.to_owned()),
+            );
         }
     }
 
@@ -285,7 +290,7 @@ impl SimCluster {
         kubelet.alive = false;
         let name = name.clone();
         let wait = self.pace(GRACE_MS, GRACE_MS);
-        self.timers.after(now, wait, Todo::Silent(name));
+        self.timers.after(now, wait, ClusterTimer::Silent(name));
     }
 
     pub(super) fn node_silent(&mut self, name: &NodeName, now: Timestamp) {
@@ -310,7 +315,8 @@ impl SimCluster {
             self.note_pod(&pod);
         }
         let wait = self.pace(TOLERATION_MS, TOLERATION_MS);
-        self.timers.after(now, wait, Todo::EvictLost(name.clone()));
+        self.timers
+            .after(now, wait, ClusterTimer::EvictLost(name.clone()));
     }
 
     fn note_pod(&mut self, pod: &PodKey) {

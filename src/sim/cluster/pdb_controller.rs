@@ -7,10 +7,10 @@ use crate::model::pdb::{Bound, Pdb};
 use crate::model::selector::Selector;
 use crate::sim::cluster::SimCluster;
 use crate::sim::cluster::workload_controllers::is_healthy;
-use crate::sim::workload::Budget;
+use crate::sim::workload::SimPdb;
 
 /// The pods of a workload that has a budget.
-struct Count {
+struct PdbCounts {
     /// How many there are to be.
     desired: i64,
     /// How many are healthy and not on their way out.
@@ -19,7 +19,7 @@ struct Count {
     least: i64,
 }
 
-impl Count {
+impl PdbCounts {
     /// How many may be disrupted now.
     fn allowed(&self) -> i64 {
         (self.healthy - self.least).max(0)
@@ -37,10 +37,10 @@ impl SimCluster {
             let number = |own: u32| Some(Bound::Count(own.into()));
             let share = |own: u32| Some(Bound::Percent(own));
             let (min_available, max_unavailable) = match owned.workload.budget {
-                Some(Budget::MinAvailable(least)) => (number(least), None),
-                Some(Budget::MaxUnavailable(most)) => (None, number(most)),
-                Some(Budget::MinAvailableShare(least)) => (share(least), None),
-                Some(Budget::MaxUnavailableShare(most)) => (None, share(most)),
+                Some(SimPdb::MinAvailable(least)) => (number(least), None),
+                Some(SimPdb::MaxUnavailable(most)) => (None, number(most)),
+                Some(SimPdb::MinAvailableShare(least)) => (share(least), None),
+                Some(SimPdb::MaxUnavailableShare(most)) => (None, share(most)),
                 None => (None, None),
             };
             self.store.put_pdb(Pdb {
@@ -83,7 +83,7 @@ impl SimCluster {
         Some(self.count(owner)?.allowed())
     }
 
-    fn count(&self, owner: usize) -> Option<Count> {
+    fn count(&self, owner: usize) -> Option<PdbCounts> {
         let owned = self.owned.get(owner)?;
         let budget = owned.workload.budget?;
         let healthy = self
@@ -95,12 +95,12 @@ impl SimCluster {
         let desired = i64::from(owned.desired);
         let share = |per_cent: u32| (desired * i64::from(per_cent) + 99) / 100;
         let least = match budget {
-            Budget::MinAvailable(least) => i64::from(least),
-            Budget::MaxUnavailable(most) => desired - i64::from(most),
-            Budget::MinAvailableShare(least) => share(least),
-            Budget::MaxUnavailableShare(most) => desired - share(most),
+            SimPdb::MinAvailable(least) => i64::from(least),
+            SimPdb::MaxUnavailable(most) => desired - i64::from(most),
+            SimPdb::MinAvailableShare(least) => share(least),
+            SimPdb::MaxUnavailableShare(most) => desired - share(most),
         };
-        Some(Count {
+        Some(PdbCounts {
             desired,
             healthy,
             least: least.max(0),

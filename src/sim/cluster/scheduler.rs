@@ -11,10 +11,10 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::sim::cluster::scheduler_filters::{
-    Unfit, admits, discouragements, keeps_skew, labels_suit,
+    FilterFailure, admits, discouragements, keeps_skew, labels_suit,
 };
-use crate::sim::cluster::{SimCluster, Todo, Waiter};
-use crate::sim::timeline::Fact;
+use crate::sim::cluster::{ClusterTimer, SimCluster, Waiter};
+use crate::sim::timeline::TimelineFact;
 use crate::sim::workload::Workload;
 
 /// What pods ask for that are told of a node, and how important they are.
@@ -27,7 +27,7 @@ impl SimCluster {
         }
         self.scheduling = true;
         let wait = self.pace(20, 100);
-        self.timers.after(now, wait, Todo::Schedule);
+        self.timers.after(now, wait, ClusterTimer::Schedule);
     }
 
     /// Tries every waiting pod once, by priority and age.
@@ -79,10 +79,10 @@ impl SimCluster {
         for (node, pods) in bound {
             // The binding is a call of its own, while others go on changing the node.
             let wait = self.pace(5, 120);
-            self.timers.after(now, wait, Todo::Bind(node, pods));
+            self.timers.after(now, wait, ClusterTimer::Bind(node, pods));
         }
         if fresh > 0 {
-            self.facts.push(Fact::Waiting {
+            self.facts.push(TimelineFact::Waiting {
                 pods: fresh,
                 pending: self.pending(),
             });
@@ -122,7 +122,7 @@ impl SimCluster {
             return admits(workload, node, used).is_ok().then(|| target.clone());
         }
         let zones = self.zones_of(workload);
-        let takes = |node: &Node, used: &Resources| -> Result<(), Unfit> {
+        let takes = |node: &Node, used: &Resources| -> Result<(), FilterFailure> {
             let others = promised.get(&node.name).into_iter().flatten();
             let mut others = others.filter(|(key, own)| **key != pod.key && own.0 >= pod.priority);
             match others.next() {
@@ -212,7 +212,7 @@ impl SimCluster {
             count += usize::from(!daemon);
         }
         if count > 0 {
-            self.facts.push(Fact::Bound {
+            self.facts.push(TimelineFact::Bound {
                 node: node.clone(),
                 pods: count,
             });
@@ -232,7 +232,7 @@ impl SimCluster {
         self.waits.extend(waited);
         let wait = self.pace(800, 3000);
         self.timers
-            .after(now, wait, Todo::Run(key.clone(), uid.to_owned()));
+            .after(now, wait, ClusterTimer::Run(key.clone(), uid.to_owned()));
     }
 
     /// Gives back the room of a pod that was deleted before it was bound.

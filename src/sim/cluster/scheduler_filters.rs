@@ -12,7 +12,7 @@ use crate::sim::workload::{Want, Workload};
 
 /// Why a node does not take a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Unfit {
+pub enum FilterFailure {
     /// It is cordoned.
     Cordoned,
     /// It has a taint that the pod does not tolerate.
@@ -26,29 +26,29 @@ pub enum Unfit {
 }
 
 /// Whether the node takes a pod of the workload, given what is used on it.
-pub fn admits(workload: &Workload, node: &Node, used: &Resources) -> Result<(), Unfit> {
+pub fn admits(workload: &Workload, node: &Node, used: &Resources) -> Result<(), FilterFailure> {
     // The cheap checks come first; which one says no does not matter to the scheduler.
     if !has_room(&workload.requests, &node.allocatable, used) {
-        return Err(Unfit::Room);
+        return Err(FilterFailure::Room);
     }
     admits_when_empty(workload, node)
 }
 
 /// Whether the node would take a pod of the workload if nothing ran on it.
-pub fn admits_when_empty(workload: &Workload, node: &Node) -> Result<(), Unfit> {
+pub fn admits_when_empty(workload: &Workload, node: &Node) -> Result<(), FilterFailure> {
     let tolerations = &workload.tolerations;
     if node.unschedulable && !bears(tolerations, &cordon()) {
-        return Err(Unfit::Cordoned);
+        return Err(FilterFailure::Cordoned);
     }
     if node
         .taints
         .iter()
         .any(|taint| repels(taint) && !bears(tolerations, taint))
     {
-        return Err(Unfit::Taint);
+        return Err(FilterFailure::Taint);
     }
     if !labels_suit(workload, &node.labels) {
-        return Err(Unfit::Labels);
+        return Err(FilterFailure::Labels);
     }
     Ok(())
 }
@@ -119,7 +119,7 @@ pub fn keeps_skew(
     workload: &Workload,
     node: &Node,
     zones: &BTreeMap<&str, u32>,
-) -> Result<(), Unfit> {
+) -> Result<(), FilterFailure> {
     let Some(most) = workload.max_skew else {
         return Ok(());
     };
@@ -128,7 +128,7 @@ pub fn keeps_skew(
     let least = zones.values().min().copied().unwrap_or(0);
     match here {
         Some(here) if here + 1 - least <= most => Ok(()),
-        _ => Err(Unfit::Zone),
+        _ => Err(FilterFailure::Zone),
     }
 }
 
@@ -177,15 +177,15 @@ pub fn has_room(requests: &Resources, allocatable: &Resources, used: &Resources)
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{Unfit, keeps_skew};
+    use super::{FilterFailure, keeps_skew};
     use crate::model::labels::{Labels, ZONE};
     use crate::model::node::Node;
-    use crate::sim::workload::{Owns, Workload};
+    use crate::sim::workload::{Workload, WorkloadKind};
 
     #[test]
     fn a_zone_may_lead_by_so_many_pods() {
         let zones = BTreeMap::from([("a", 3), ("b", 2), ("c", 1)]);
-        let no = Err(Unfit::Zone);
+        let no = Err(FilterFailure::Zone);
         for (max_skew, zone, expect) in [
             (Some(1), Some("c"), Ok(())),
             (Some(1), Some("b"), no),
@@ -195,7 +195,7 @@ mod tests {
             (Some(9), None, no),
             (None, None, Ok(())),
         ] {
-            let mut workload = Workload::new("web", Owns::Deployment);
+            let mut workload = Workload::new("web", WorkloadKind::Deployment);
             workload.max_skew = max_skew;
             let zone = zone.map(|zone| (ZONE.to_owned(), zone.to_owned()));
             let node = Node {

@@ -12,7 +12,7 @@ use crate::model::node::Node;
 use crate::model::pdb::Pdb;
 use crate::model::pod::{DaemonSet, Pod};
 use crate::model::quantity::Resources;
-use crate::model::watched_object::{Attachment, Kind, Namespace, Object, Volume};
+use crate::model::watched_object::{Attachment, Namespace, ObjectKind, Volume, WatchedObject};
 
 /// What runs on one node.
 #[derive(Clone, Debug, Default)]
@@ -106,7 +106,7 @@ impl Store {
     /// Writes a pod, new or changed.
     pub fn put_pod(&mut self, pod: Pod, now: Timestamp) {
         self.changes
-            .push(Event::Applied(Object::Pod(Box::new(pod.clone()))));
+            .push(Event::Applied(WatchedObject::Pod(Box::new(pod.clone()))));
         let old = self.pods.remove(&pod.key);
         if let Some(old) = &old {
             self.unload(old, now);
@@ -172,7 +172,8 @@ impl Store {
         {
             owned.remove(key);
         }
-        self.changes.push(Event::Deleted(Kind::Pod, key.clone()));
+        self.changes
+            .push(Event::Deleted(ObjectKind::Pod, key.clone()));
         Some(pod)
     }
 
@@ -199,7 +200,7 @@ impl Store {
         let load = self.loads.entry(node.name.clone()).or_default();
         load.busy.get_or_insert(now);
         self.changes
-            .push(Event::Applied(Object::Node(Box::new(node.clone()))));
+            .push(Event::Applied(WatchedObject::Node(Box::new(node.clone()))));
         self.nodes.insert(node.name.clone(), node);
     }
 
@@ -222,21 +223,24 @@ impl Store {
     pub fn remove_node(&mut self, name: &NodeName) -> Option<Node> {
         let node = self.nodes.remove(name)?;
         let key = ObjectKey::new("", name.as_str());
-        self.changes.push(Event::Deleted(Kind::Node, key));
+        self.changes.push(Event::Deleted(ObjectKind::Node, key));
         Some(node)
     }
 
     /// Writes a DaemonSet.
     pub fn put_daemon_set(&mut self, set: DaemonSet) {
         self.changes
-            .push(Event::Applied(Object::DaemonSet(Box::new(set.clone()))));
+            .push(Event::Applied(WatchedObject::DaemonSet(Box::new(
+                set.clone(),
+            ))));
         self.daemon_sets.insert(set.key.clone(), set);
     }
 
     /// Writes a disruption budget, if it says anything new.
     pub fn put_pdb(&mut self, pdb: Pdb) {
         if self.pdbs.get(&pdb.key) != Some(&pdb) {
-            self.changes.push(Event::Applied(Object::Pdb(pdb.clone())));
+            self.changes
+                .push(Event::Applied(WatchedObject::Pdb(pdb.clone())));
             self.pdbs.insert(pdb.key.clone(), pdb);
         }
     }
@@ -249,7 +253,7 @@ impl Store {
         };
         if !volume.name.is_empty() {
             self.changes
-                .push(Event::Applied(Object::Volume(volume.clone())));
+                .push(Event::Applied(WatchedObject::Volume(volume.clone())));
             self.volumes.insert(volume.name.clone(), volume);
         }
         self.attached.insert(name.to_owned(), own);
@@ -289,36 +293,46 @@ impl Store {
             labels: Labels::new(),
         };
         self.changes
-            .push(Event::Applied(Object::Namespace(namespace.clone())));
+            .push(Event::Applied(WatchedObject::Namespace(namespace.clone())));
         self.namespaces.insert(name.to_owned(), namespace);
     }
 
     /// A full listing of a kind.
-    pub fn list(&self, kind: Kind) -> Vec<Object> {
+    pub fn list(&self, kind: ObjectKind) -> Vec<WatchedObject> {
         match kind {
-            Kind::Pod => self
+            ObjectKind::Pod => self
                 .pods
                 .values()
-                .map(|p| Object::Pod(Box::new(p.clone())))
+                .map(|p| WatchedObject::Pod(Box::new(p.clone())))
                 .collect(),
-            Kind::Node => self
+            ObjectKind::Node => self
                 .nodes
                 .values()
-                .map(|n| Object::Node(Box::new(n.clone())))
+                .map(|n| WatchedObject::Node(Box::new(n.clone())))
                 .collect(),
-            Kind::DaemonSet => self
+            ObjectKind::DaemonSet => self
                 .daemon_sets
                 .values()
-                .map(|set| Object::DaemonSet(Box::new(set.clone())))
+                .map(|set| WatchedObject::DaemonSet(Box::new(set.clone())))
                 .collect(),
-            Kind::Pdb => self.pdbs.values().cloned().map(Object::Pdb).collect(),
-            Kind::Namespace => self
+            ObjectKind::Pdb => self
+                .pdbs
+                .values()
+                .cloned()
+                .map(WatchedObject::Pdb)
+                .collect(),
+            ObjectKind::Namespace => self
                 .namespaces
                 .values()
                 .cloned()
-                .map(Object::Namespace)
+                .map(WatchedObject::Namespace)
                 .collect(),
-            Kind::Volume => self.volumes.values().cloned().map(Object::Volume).collect(),
+            ObjectKind::Volume => self
+                .volumes
+                .values()
+                .cloned()
+                .map(WatchedObject::Volume)
+                .collect(),
             // There are no such objects here.
             _ => Vec::new(),
         }
@@ -326,18 +340,18 @@ impl Store {
 
     /// Whether the object of this key still exists under this UID, or at all where none is given.
     /// Kinds without a UID here are asked for by key alone.
-    pub fn exists(&self, kind: Kind, key: &ObjectKey, uid: &str) -> bool {
+    pub fn exists(&self, kind: ObjectKind, key: &ObjectKey, uid: &str) -> bool {
         let same = |own: &str| uid.is_empty() || own == uid;
         match kind {
-            Kind::Pod => self.pods.get(key).is_some_and(|pod| same(&pod.uid)),
-            Kind::Node => self
+            ObjectKind::Pod => self.pods.get(key).is_some_and(|pod| same(&pod.uid)),
+            ObjectKind::Node => self
                 .nodes
                 .get(key.name.as_str())
                 .is_some_and(|node| same(&node.uid)),
-            Kind::DaemonSet => self.daemon_sets.contains_key(key),
-            Kind::Pdb => self.pdbs.contains_key(key),
-            Kind::Namespace => self.namespaces.contains_key(&key.name),
-            Kind::Volume => self.volumes.contains_key(&key.name),
+            ObjectKind::DaemonSet => self.daemon_sets.contains_key(key),
+            ObjectKind::Pdb => self.pdbs.contains_key(key),
+            ObjectKind::Namespace => self.namespaces.contains_key(&key.name),
+            ObjectKind::Volume => self.volumes.contains_key(&key.name),
             _ => false,
         }
     }

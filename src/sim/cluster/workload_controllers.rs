@@ -10,14 +10,14 @@ use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::pod::{DaemonSet, Pod, PodPhase};
 use crate::model::taint::{Effect, Toleration, TolerationOperator};
 use crate::sim::cluster::scheduler_filters::admits_when_empty;
-use crate::sim::cluster::{SimCluster, Todo};
+use crate::sim::cluster::{ClusterTimer, SimCluster};
 use crate::sim::event_queue::later;
-use crate::sim::timeline::Fact;
-use crate::sim::workload::{Owns, Workload};
+use crate::sim::timeline::TimelineFact;
+use crate::sim::workload::{Workload, WorkloadKind};
 
 /// A workload with what became of it.
 #[derive(Clone, Debug)]
-pub struct Owned {
+pub struct SimWorkload {
     /// The workload; a DaemonSet's with the tolerations its controller adds.
     pub workload: Workload,
     template: Pod,
@@ -45,7 +45,7 @@ impl SimCluster {
     pub(super) fn adopt(&mut self, workload: &Workload) {
         let index = self.owned.len();
         let mut workload = workload.clone();
-        if workload.owns == Owns::DaemonSet {
+        if workload.owns == WorkloadKind::DaemonSet {
             let key = workload.key();
             self.store.put_daemon_set(DaemonSet {
                 key,
@@ -61,15 +61,16 @@ impl SimCluster {
                 }));
         }
         for step in &workload.steps {
-            self.timers.at(step.at, Todo::Scale(index, step.replicas));
+            self.timers
+                .at(step.at, ClusterTimer::Scale(index, step.replicas));
         }
         for at in &workload.rollouts {
-            self.timers.at(*at, Todo::Roll(index));
+            self.timers.at(*at, ClusterTimer::Roll(index));
         }
         let template = workload.template();
         self.owners.insert(workload.name.clone(), index);
         let (desired, succeeded, asked) = (0, 0, false);
-        self.owned.push(Owned {
+        self.owned.push(SimWorkload {
             workload,
             template,
             desired,
@@ -81,12 +82,12 @@ impl SimCluster {
     }
 
     /// The workloads.
-    pub fn workloads(&self) -> impl Iterator<Item = &Owned> {
+    pub fn workloads(&self) -> impl Iterator<Item = &SimWorkload> {
         self.owned.iter()
     }
 
     /// The workload that owns a pod.
-    pub fn owner_of(&self, pod: &Pod) -> Option<&Owned> {
+    pub fn owner_of(&self, pod: &Pod) -> Option<&SimWorkload> {
         self.owned.get(self.owner_index(pod)?)
     }
 
@@ -106,14 +107,14 @@ impl SimCluster {
             return;
         };
         let from = owned.desired;
-        let job = matches!(owned.workload.owns, Owns::Job { .. });
+        let job = matches!(owned.workload.owns, WorkloadKind::Job { .. });
         owned.desired = if job { from + replicas } else { replicas };
         let from = if job { replicas } else { from };
         let workload = owned.workload.name.clone();
         if !job && from == replicas {
             return;
         }
-        self.facts.push(Fact::Scaled {
+        self.facts.push(TimelineFact::Scaled {
             workload,
             from,
             to: replicas,
@@ -129,12 +130,12 @@ impl SimCluster {
             return;
         };
         owned.asked = true;
-        self.timers.after(now, wait, Todo::Reconcile(owner));
+        self.timers.after(now, wait, ClusterTimer::Reconcile(owner));
     }
 
     pub(super) fn ask_daemons(&mut self, now: Timestamp) {
         for owner in 0..self.owned.len() {
-            if self.owned[owner].workload.owns == Owns::DaemonSet {
+            if self.owned[owner].workload.owns == WorkloadKind::DaemonSet {
                 self.ask_reconcile(owner, now);
             }
         }
@@ -147,15 +148,15 @@ impl SimCluster {
         owned.asked = false;
         let (desired, succeeded) = (owned.desired, owned.succeeded);
         match owned.workload.owns {
-            Owns::Deployment if !owned.outdated.is_empty() => {
+            WorkloadKind::Deployment if !owned.outdated.is_empty() => {
                 self.roll_on(owner, desired as usize, now);
             }
-            Owns::Deployment => self.reconcile_count(owner, desired as usize, now),
-            Owns::StatefulSet => self.reconcile_ordinals(owner, desired, now),
-            Owns::Job { .. } => {
+            WorkloadKind::Deployment => self.reconcile_count(owner, desired as usize, now),
+            WorkloadKind::StatefulSet => self.reconcile_ordinals(owner, desired, now),
+            WorkloadKind::Job { .. } => {
                 self.reconcile_count(owner, desired.saturating_sub(succeeded) as usize, now);
             }
-            Owns::DaemonSet => self.reconcile_daemons(owner, now),
+            WorkloadKind::DaemonSet => self.reconcile_daemons(owner, now),
         }
     }
 
@@ -287,7 +288,7 @@ impl SimCluster {
             if until < known && node.is_some_and(|node| self.is_alive(node)) {
                 self.store
                     .change_pod(key, uid, now, |pod| pod.gone_by = Some(until));
-                let leave = Todo::Leave(key.clone(), uid.to_owned());
+                let leave = ClusterTimer::Leave(key.clone(), uid.to_owned());
                 self.timers.at(until, leave);
             }
             return;
@@ -310,7 +311,7 @@ impl SimCluster {
             // Most processes end well before their grace period does.
             let wait = self.pace(grace.min(500), grace);
             self.timers
-                .after(now, wait, Todo::Leave(key.clone(), uid.to_owned()));
+                .after(now, wait, ClusterTimer::Leave(key.clone(), uid.to_owned()));
         } else if !self.store.nodes().contains_key(&node) {
             self.forget_pod(key, uid, now);
         }
@@ -330,7 +331,7 @@ impl SimCluster {
         for name in self.store.mounted_by(uid) {
             // The attach/detach controller looks every few seconds.
             let wait = self.pace(1000, 8000);
-            self.timers.after(now, wait, Todo::Detach(name));
+            self.timers.after(now, wait, ClusterTimer::Detach(name));
         }
         self.forget_pod(key, uid, now);
     }
@@ -369,7 +370,7 @@ impl SimCluster {
         // ttlSecondsAfterFinished of ten minutes.
         let wait = self.pace(600_000, 600_000);
         self.timers
-            .after(now, wait, Todo::Clean(key.clone(), uid.to_owned()));
+            .after(now, wait, ClusterTimer::Clean(key.clone(), uid.to_owned()));
         self.ask_reconcile(owner, now);
         self.ask_schedule(now);
     }

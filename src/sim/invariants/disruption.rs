@@ -17,11 +17,11 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::pool::{Pool, Rate, Reason, names};
 use crate::model::quantity::Resources;
-use crate::model::watched_object::{Kind, Object};
+use crate::model::watched_object::{ObjectKind, WatchedObject};
 use crate::sim::cluster::scheduler_filters::{admits, admits_when_empty};
 use crate::sim::event_queue::later;
-use crate::sim::invariants::{Checker, Rule, Scene, taints};
-use crate::sim::workload::{Budget, Workload};
+use crate::sim::invariants::{Checker, GroundTruth, Invariant, taints};
+use crate::sim::workload::{SimPdb, Workload};
 
 /// Reasons for which a node leaves only as far as budgets let it.
 const BUDGETED: [Reason; 4] = [
@@ -55,7 +55,7 @@ const RATED_MAX: SignedDuration = SignedDuration::from_hours(24);
 
 /// A node as the daemon was told of it.
 #[derive(Clone, Debug)]
-struct Told {
+struct ObservedNode {
     pool: Option<PoolName>,
     initialized: bool,
     ready: bool,
@@ -66,7 +66,7 @@ struct Told {
 /// Nodes that leave, and what the daemon knew.
 #[derive(Clone, Debug, Default)]
 pub struct Leaving {
-    told: BTreeMap<NodeName, Told>,
+    told: BTreeMap<NodeName, ObservedNode>,
     /// Pods that it was told of, and those of them that a listing has lacked since.
     pods: BTreeSet<PodKey>,
     hidden: BTreeSet<PodKey>,
@@ -88,28 +88,30 @@ impl Leaving {
     pub fn told(&mut self, event: &Event, now: Timestamp) {
         match event {
             Event::Applied(object) => self.shown(object, now),
-            Event::Reset(Kind::Node, objects) => {
+            Event::Reset(ObjectKind::Node, objects) => {
                 let before = std::mem::take(&mut self.told);
                 for object in objects {
-                    let Object::Node(node) = object else { continue };
+                    let WatchedObject::Node(node) = object else {
+                        continue;
+                    };
                     let own = before.get(&node.name).cloned();
                     self.told.extend(own.map(|own| (node.name.clone(), own)));
                     self.shown(object, now);
                 }
             }
-            Event::Deleted(Kind::Node, key) => {
+            Event::Deleted(ObjectKind::Node, key) => {
                 self.told.remove(key.name.as_str());
             }
-            Event::Reset(Kind::Pod, objects) => {
+            Event::Reset(ObjectKind::Pod, objects) => {
                 let shown = objects.iter().filter_map(|own| match own {
-                    Object::Pod(pod) => Some(pod.key.clone()),
+                    WatchedObject::Pod(pod) => Some(pod.key.clone()),
                     _ => None,
                 });
                 let before = std::mem::replace(&mut self.pods, shown.collect());
                 self.hidden.extend(before);
                 self.hidden.retain(|own| !self.pods.contains(own));
             }
-            Event::Deleted(Kind::Pod, key) => {
+            Event::Deleted(ObjectKind::Pod, key) => {
                 self.pods.remove(key);
                 self.hidden.remove(key);
             }
@@ -117,15 +119,17 @@ impl Leaving {
         }
     }
 
-    fn shown(&mut self, object: &Object, now: Timestamp) {
-        if let Object::Pod(pod) = object {
+    fn shown(&mut self, object: &WatchedObject, now: Timestamp) {
+        if let WatchedObject::Pod(pod) = object {
             self.hidden.remove(&pod.key);
             self.pods.insert(pod.key.clone());
         }
-        let Object::Node(node) = object else { return };
+        let WatchedObject::Node(node) = object else {
+            return;
+        };
         let before = self.told.get(&node.name);
         let same = before.filter(|own| own.ready == node.ready);
-        let told = Told {
+        let told = ObservedNode {
             pool: node.pool(),
             initialized: node.is_initialized(),
             ready: node.ready,
@@ -151,7 +155,7 @@ impl Leaving {
         &self,
         leaving: &NodeName,
         pool: &PoolName,
-        scene: &Scene,
+        scene: &GroundTruth,
         now: Timestamp,
     ) -> (usize, usize) {
         let nodes = scene.cluster.store().nodes();
@@ -193,7 +197,7 @@ impl Leaving {
 }
 
 /// Whether a node is as old as its pool lets it become at all: no budget keeps it.
-fn is_overdue(node: &Node, scene: &Scene, now: Timestamp) -> bool {
+fn is_overdue(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
     let machine = scene.our_machine(node);
     let config = &scene.config;
     let record = machine.map(|own| {
@@ -224,7 +228,7 @@ pub fn is_protected(pod: &Pod, now: Timestamp) -> bool {
 }
 
 /// The node that a command is about.
-fn node_of<'a>(command: &Command, scene: &'a Scene) -> Option<&'a Node> {
+fn node_of<'a>(command: &Command, scene: &'a GroundTruth) -> Option<&'a Node> {
     let store = scene.cluster.store();
     match command {
         Command::PatchNode(patch) => store.nodes().get(&patch.node),
@@ -237,7 +241,7 @@ fn node_of<'a>(command: &Command, scene: &'a Scene) -> Option<&'a Node> {
 
 impl Checker {
     /// A command that may be part of a node's leaving is sent off.
-    pub(super) fn leaving(&mut self, command: &Command, scene: &Scene, now: Timestamp) {
+    pub(super) fn leaving(&mut self, command: &Command, scene: &GroundTruth, now: Timestamp) {
         let Some(node) = node_of(command, scene) else {
             return;
         };
@@ -250,7 +254,7 @@ impl Checker {
     }
 
     /// A node is about to be tainted: budgets of its pool allow it now.
-    fn closing(&mut self, patch: &NodePatch, node: &Node, scene: &Scene, now: Timestamp) {
+    fn closing(&mut self, patch: &NodePatch, node: &Node, scene: &GroundTruth, now: Timestamp) {
         let mut annotations = patch.annotations.iter();
         let reason = annotations.find(|(key, _)| key == DISRUPTION_REASON);
         let reason = reason_of(reason.and_then(|(_, value)| value.as_ref()));
@@ -270,7 +274,7 @@ impl Checker {
                     reason.as_str(),
                     pool.name
                 );
-                self.fault(Rule::Budget, now, text);
+                self.fault(Invariant::Budget, now, text);
             }
             let (total, disrupted) = self.leaving.counted(&node.name, &pool.name, scene, now);
             let budgets = pool.disruption.budgets.iter();
@@ -283,7 +287,7 @@ impl Checker {
                     reason.as_str(),
                     pool.name
                 );
-                self.fault(Rule::Budget, now, text);
+                self.fault(Invariant::Budget, now, text);
             }
         }
         self.leaving.sent.insert(node.name.clone(), now);
@@ -300,7 +304,7 @@ impl Checker {
     }
 
     /// The first pod of a node is about to be evicted: each has somewhere to go.
-    fn releasing(&mut self, node: &Node, scene: &Scene, now: Timestamp) {
+    fn releasing(&mut self, node: &Node, scene: &GroundTruth, now: Timestamp) {
         let reason = reason_of(node.annotations.get(DISRUPTION_REASON));
         let machine = scene.our_machine(node);
         let is_reclaimed = machine.is_some_and(|own| own.reclaimed.is_some());
@@ -318,7 +322,7 @@ impl Checker {
         let lost = homeless(node, scene, &self.leaving.hidden, now);
         if lost > 0 {
             let text = format!("evict from {}: {lost} of its pods have no place", node.name);
-            self.fault(Rule::Homeless, now, text);
+            self.fault(Invariant::Homeless, now, text);
         }
     }
 
@@ -327,7 +331,7 @@ impl Checker {
         &mut self,
         (key, pod): (&PodKey, &Pod),
         node: &Node,
-        scene: &Scene,
+        scene: &GroundTruth,
         (sent, now): (Timestamp, Timestamp),
     ) {
         let reason = reason_of(node.annotations.get(DISRUPTION_REASON));
@@ -335,12 +339,12 @@ impl Checker {
         let forced = machine.is_some_and(|own| self.grace_is_over(node, own, now));
         if reason.is_some() && !forced && is_protected(pod, sent) && is_protected(pod, now) {
             let text = format!("evict {key}, which must not be disrupted");
-            self.fault(Rule::Protected, now, text);
+            self.fault(Invariant::Protected, now, text);
         }
     }
 
     /// Looks for nodes that are closed and that nobody lets leave.
-    pub fn forgotten(&mut self, scene: &Scene, now: Timestamp) {
+    pub fn forgotten(&mut self, scene: &GroundTruth, now: Timestamp) {
         for node in scene.cluster.store().nodes().values() {
             let machine = scene.our_machine(node);
             let lives = machine.is_some_and(|own| own.truth().state.is_live());
@@ -357,14 +361,14 @@ impl Checker {
                 && self.leaving.forgotten.insert(node.uid.clone())
             {
                 let text = format!("nothing is done about {}, which is tainted", node.name);
-                self.fault(Rule::Tainted, now, text);
+                self.fault(Invariant::Tainted, now, text);
             }
         }
     }
 
     /// Whether a pod that must not be disrupted was made after others had been told to leave its
     /// node: somebody had taken the taint away, and now it may stay for as long as it likes.
-    fn came_late(&self, node: &Node, scene: &Scene, now: Timestamp) -> bool {
+    fn came_late(&self, node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
         let begun = self.leaving.released.get(&node.uid);
         let has_time = node.deadline().is_none_or(|at| now < at);
         let begun = begun.filter(|_| has_time && self.meddlers.have_untainted(&node.name));
@@ -377,7 +381,7 @@ impl Checker {
 }
 
 /// Whether a node has to go, and a pod on it may hold it up for as long as it likes.
-pub(super) fn is_held(node: &Node, scene: &Scene, now: Timestamp) -> bool {
+pub(super) fn is_held(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
     let mut pods = scene.cluster.store().pods_on(node.name.as_str());
     let stays = reason_of(node.annotations.get(DISRUPTION_REASON)).is_some();
     !stays && pods.any(|pod| is_protected(pod, now))
@@ -393,7 +397,12 @@ struct Host<'a> {
 /// in the best of a few ways to place them, or of all. No place is sought for what no budget ever
 /// lets go, and what has come to these nodes only just, or is hidden, counts for nothing: nobody
 /// could know of it.
-fn homeless(leaving: &Node, scene: &Scene, hidden: &BTreeSet<PodKey>, now: Timestamp) -> usize {
+fn homeless(
+    leaving: &Node,
+    scene: &GroundTruth,
+    hidden: &BTreeSet<PodKey>,
+    now: Timestamp,
+) -> usize {
     let store = scene.cluster.store();
     let moves = |pod: &&Pod| {
         let owner = pod.owner.as_ref().map_or("", |own| own.kind.as_str());
@@ -402,7 +411,7 @@ fn homeless(leaving: &Node, scene: &Scene, hidden: &BTreeSet<PodKey>, now: Times
     };
     let movers = store.pods_on(leaving.name.as_str()).filter(moves);
     let movers = movers.filter_map(|pod| Some(&scene.cluster.owner_of(pod)?.workload));
-    let movers = movers.filter(|own| !own.budget.is_some_and(Budget::never_lets_go));
+    let movers = movers.filter(|own| !own.budget.is_some_and(SimPdb::never_lets_go));
     let mut movers: Vec<&Workload> = movers.collect();
     let is_news = |pod: &&Pod| {
         hidden.contains(&pod.key) || pod.started.is_none_or(|at| now < later(at, FRESH))
@@ -438,7 +447,7 @@ fn homeless(leaving: &Node, scene: &Scene, hidden: &BTreeSet<PodKey>, now: Times
             1 => (few(own), -own.requests.memory),
             _ => (0, -own.requests.memory),
         });
-        for choice in [Choice::First, Choice::Fullest, Choice::Alike] {
+        for choice in [NodeChoice::First, NodeChoice::Fullest, NodeChoice::Alike] {
             least = least.min(left_over(&movers, &hosts, &used, choice));
         }
     }
@@ -472,7 +481,7 @@ fn all_fit(
     };
     let is_alike = |own: &&Workload| own.name == workload.name;
     if rest.iter().all(is_alike) {
-        return left_over(movers, hosts, used, Choice::First) == 0;
+        return left_over(movers, hosts, used, NodeChoice::First) == 0;
     }
     let next_is_alike = rest.first().is_some_and(is_alike);
     for at in from..hosts.len() {
@@ -497,7 +506,7 @@ fn all_fit(
 
 /// Which of the hosts that have room takes a pod.
 #[derive(Clone, Copy)]
-enum Choice {
+enum NodeChoice {
     First,
     /// The one with the least cpu left.
     Fullest,
@@ -510,7 +519,7 @@ fn left_over(
     movers: &[&Workload],
     hosts: &[Host<'_>],
     used: &[Resources],
-    choice: Choice,
+    choice: NodeChoice,
 ) -> usize {
     let mut used = used.to_vec();
     let mut left = 0;
@@ -525,9 +534,9 @@ fn left_over(
             slope(cpu(at), memory).abs_diff(own)
         };
         let place = match choice {
-            Choice::First => places.next(),
-            Choice::Fullest => places.min_by_key(cpu),
-            Choice::Alike => places.min_by_key(unlike),
+            NodeChoice::First => places.next(),
+            NodeChoice::Fullest => places.min_by_key(cpu),
+            NodeChoice::Alike => places.min_by_key(unlike),
         };
         match place {
             Some(at) => {

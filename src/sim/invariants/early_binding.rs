@@ -8,7 +8,7 @@ use crate::model::labels::AWAITED;
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::sim::event_queue::later;
-use crate::sim::invariants::{Checker, Rule, Scene};
+use crate::sim::invariants::{Checker, GroundTruth, Invariant};
 
 /// Longest time pods may be bound to a node whose instance is gone and whose kubelet never came:
 /// the daemon may be away for a minute and a half, and blind for five.
@@ -17,7 +17,7 @@ const STRANDED_MAX: SignedDuration = SignedDuration::from_mins(15);
 /// A daemon may hear of something so late.
 const NEWS_MAX: SignedDuration = SignedDuration::from_secs(5);
 
-impl Scene {
+impl GroundTruth {
     /// Whether pods that are bound to a node have no place to lose: its kubelet never came, or had
     /// come, when something was sent, for no longer than an event may take.
     pub(super) fn has_yet_to_come(&self, node: &Node, sent: Timestamp) -> bool {
@@ -28,22 +28,22 @@ impl Scene {
 
 impl Checker {
     /// A hint names one of our own nodes.
-    pub(super) fn hinting(&mut self, name: &NodeName, scene: &Scene, now: Timestamp) {
+    pub(super) fn hinting(&mut self, name: &NodeName, scene: &GroundTruth, now: Timestamp) {
         let node = scene.cluster.store().nodes().get(name);
         if node.is_some_and(|node| scene.our_machine(node).is_none()) {
             let text = format!("hint at {name}, which is not ours");
-            self.fault(Rule::Foreign, now, text);
+            self.fault(Invariant::Foreign, now, text);
         }
     }
 
     /// In the end no pod is bound to a node that is gone.
-    pub(super) fn lost(&mut self, scene: &Scene, now: Timestamp) {
+    pub(super) fn lost(&mut self, scene: &GroundTruth, now: Timestamp) {
         let store = scene.cluster.store();
         for pod in store.pods().values().filter(|pod| !pod.is_terminal()) {
             let node = pod.node.as_ref();
             if let Some(node) = node.filter(|name| !store.nodes().contains_key(*name)) {
                 let text = format!("pod {} is bound to {node}, which is gone", pod.key);
-                self.fault(Rule::Unbound, now, text);
+                self.fault(Invariant::Unbound, now, text);
             }
         }
     }
@@ -52,7 +52,7 @@ impl Checker {
         &mut self,
         name: &NodeName,
         provider_id: &str,
-        scene: &Scene,
+        scene: &GroundTruth,
         now: Timestamp,
     ) {
         let node = Node {
@@ -61,7 +61,7 @@ impl Checker {
         };
         if scene.our_machine(&node).is_none() {
             let text = format!("make {name} for an instance that is not ours");
-            self.fault(Rule::Foreign, now, text);
+            self.fault(Invariant::Foreign, now, text);
         }
     }
 
@@ -69,7 +69,7 @@ impl Checker {
         &mut self,
         (key, uid): (&PodKey, &str),
         name: &NodeName,
-        scene: &Scene,
+        scene: &GroundTruth,
         now: Timestamp,
     ) {
         let store = scene.cluster.store();
@@ -80,7 +80,7 @@ impl Checker {
         };
         if scene.our_machine(node).is_none() {
             let text = format!("bind {key} to {name}, which is not ours");
-            self.fault(Rule::Foreign, now, text);
+            self.fault(Invariant::Foreign, now, text);
         }
         let mut free = node.allocatable.clone();
         if let Some(load) = store.load(name.as_str()) {
@@ -88,14 +88,14 @@ impl Checker {
         }
         if !pod.requests.fit(&free) {
             let text = format!("bind {key} to {name}, which has no room for it");
-            self.fault(Rule::Early, now, text);
+            self.fault(Invariant::Early, now, text);
         }
     }
 
     pub(super) fn letting_go(
         &mut self,
         (key, uid): (&PodKey, &str),
-        scene: &Scene,
+        scene: &GroundTruth,
         now: Timestamp,
     ) {
         let store = scene.cluster.store();
@@ -112,12 +112,12 @@ impl Checker {
         let lives = machine.is_none_or(|own| own.truth().state.is_live());
         if lives || pod.started.is_some() || !node.is_awaited() {
             let text = format!("delete {key}, which may run on {}", node.name);
-            self.fault(Rule::Early, now, text);
+            self.fault(Invariant::Early, now, text);
         }
     }
 
     /// Looks for pods that are bound to nodes whose instances have been gone for long.
-    pub fn stranded(&mut self, scene: &Scene, now: Timestamp) {
+    pub fn stranded(&mut self, scene: &GroundTruth, now: Timestamp) {
         let nodes = scene.cluster.store().nodes().values();
         for node in nodes.filter(|node| node.is_awaited()) {
             let ended = scene.our_machine(node).and_then(|own| own.ended);
@@ -125,7 +125,7 @@ impl Checker {
             let pods = scene.occupying(node).count();
             if long && pods > 0 {
                 let text = format!("{pods} pods are bound to {}, which never came", node.name);
-                self.fault(Rule::Early, now, text);
+                self.fault(Invariant::Early, now, text);
             }
         }
     }

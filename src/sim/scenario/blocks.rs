@@ -9,9 +9,9 @@ use crate::model::instance::CapacityType;
 use crate::model::requirement::{Operator, Requirement};
 use crate::model::taint::{Effect, Toleration, TolerationOperator};
 use crate::sim::event_queue::later;
-use crate::sim::scenario::decode::{Reader, time_of_day};
-use crate::sim::scenario::{Interruption, Outage, Scenario, Shortage, Taken};
-use crate::sim::workload::{Budget, Owns, Step, Want, Workload};
+use crate::sim::scenario::decode::{ScenarioDecoder, time_of_day};
+use crate::sim::scenario::{Outage, ReclaimCount, Scenario, Shortage, SpotReclaim};
+use crate::sim::workload::{ScaleStep, SimPdb, Want, Workload, WorkloadKind};
 
 /// 2026-03-03, a Tuesday, at midnight UTC: any day would do, but it must always be the same.
 const DEFAULT_START: &str = "2026-03-03T00:00:00Z";
@@ -32,7 +32,7 @@ const DEFAULT_FIXED_TYPE: &str = "m5.4xlarge";
 const DURATION_MAX: SignedDuration = SignedDuration::from_hours(31 * 24);
 
 /// Reads the head of a scenario.
-pub fn read_scenario(reader: &mut Reader<'_>, block: &Block) -> Option<Scenario> {
+pub fn read_scenario(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<Scenario> {
     let body = &block.body;
     reader.known(
         body,
@@ -83,7 +83,11 @@ pub fn read_scenario(reader: &mut Reader<'_>, block: &Block) -> Option<Scenario>
 }
 
 /// Reads a workload.
-pub fn read_workload(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -> Option<Workload> {
+pub fn read_workload(
+    reader: &mut ScenarioDecoder<'_>,
+    block: &Block,
+    start: Timestamp,
+) -> Option<Workload> {
     const ARGUMENTS: [&str; 9] = [
         "kind",
         "requests",
@@ -128,13 +132,15 @@ pub fn read_workload(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -
     if let Some(grace) = reader.duration(body, "grace") {
         workload.grace = grace;
     }
-    if owns == Owns::DaemonSet && !workload.steps.is_empty() {
+    if owns == WorkloadKind::DaemonSet && !workload.steps.is_empty() {
         reader.mistake_in(
             block,
             "a daemonset has no replicas: it runs on every node it fits",
         );
     }
-    if workload.max_skew == Some(0) || owns == Owns::DaemonSet && workload.max_skew.is_some() {
+    if workload.max_skew == Some(0)
+        || owns == WorkloadKind::DaemonSet && workload.max_skew.is_some()
+    {
         reader.mistake_in(
             block,
             "`max_skew` is by how many pods a zone may lead: 1 or more, and not of a daemonset",
@@ -143,16 +149,16 @@ pub fn read_workload(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -
     Some(workload)
 }
 
-fn read_kind(reader: &mut Reader<'_>, block: &Block) -> Option<Owns> {
+fn read_kind(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<WorkloadKind> {
     let run_for = reader.duration(&block.body, "run_for");
     let kind = reader
         .text(&block.body, "kind")
         .unwrap_or_else(|| "deployment".to_owned());
     match (kind.as_str(), run_for) {
-        ("deployment", None) => Some(Owns::Deployment),
-        ("statefulset", None) => Some(Owns::StatefulSet),
-        ("daemonset", None) => Some(Owns::DaemonSet),
-        ("job", Some(run_for)) => Some(Owns::Job { run_for }),
+        ("deployment", None) => Some(WorkloadKind::Deployment),
+        ("statefulset", None) => Some(WorkloadKind::StatefulSet),
+        ("daemonset", None) => Some(WorkloadKind::DaemonSet),
+        ("job", Some(run_for)) => Some(WorkloadKind::Job { run_for }),
         ("job", None) => {
             reader.mistake_in(block, "a job wants `run_for`, such as \"20m\"");
             None
@@ -169,10 +175,10 @@ fn read_kind(reader: &mut Reader<'_>, block: &Block) -> Option<Owns> {
     }
 }
 
-fn read_steps(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -> Vec<Step> {
+fn read_steps(reader: &mut ScenarioDecoder<'_>, block: &Block, start: Timestamp) -> Vec<ScaleStep> {
     let mut steps = Vec::new();
     if let Some(replicas) = reader.number(&block.body, "replicas") {
-        steps.push(Step {
+        steps.push(ScaleStep {
             at: start,
             replicas,
         });
@@ -185,7 +191,7 @@ fn read_steps(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -> Vec<S
         let moment = time_of_day(label, start);
         let replicas = reader.number(&at.body, "replicas");
         match (moment, replicas) {
-            (Some(at), Some(replicas)) => steps.push(Step { at, replicas }),
+            (Some(at), Some(replicas)) => steps.push(ScaleStep { at, replicas }),
             (None, _) => {
                 reader.mistake_in(
                     at,
@@ -202,9 +208,9 @@ fn read_steps(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -> Vec<S
 
 /// When the template of a Deployment changes.
 fn read_rollouts(
-    reader: &mut Reader<'_>,
+    reader: &mut ScenarioDecoder<'_>,
     block: &Block,
-    owns: Owns,
+    owns: WorkloadKind,
     start: Timestamp,
 ) -> Vec<Timestamp> {
     let mut rollouts = Vec::new();
@@ -212,23 +218,23 @@ fn read_rollouts(
         reader.known(&rollout.body, &[], &[]);
         let label = reader.label(rollout, "a time of day such as \"08:30\"");
         rollouts.extend(label.and_then(|label| time_of_day(label, start)));
-        if owns != Owns::Deployment {
+        if owns != WorkloadKind::Deployment {
             reader.mistake_in(rollout, "only a deployment is rolled out");
         }
     }
     rollouts
 }
 
-fn read_budget(reader: &mut Reader<'_>, block: &Block) -> Option<Budget> {
+fn read_budget(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<SimPdb> {
     let body = &block.body;
     reader.known(body, &["min_available", "max_unavailable"], &[]);
     let least = reader.number_or_share(body, "min_available");
     let most = reader.number_or_share(body, "max_unavailable");
     match (least, most) {
-        (Some((least, false)), None) => Some(Budget::MinAvailable(least)),
-        (Some((least, true)), None) => Some(Budget::MinAvailableShare(least)),
-        (None, Some((most, false))) => Some(Budget::MaxUnavailable(most)),
-        (None, Some((most, true))) => Some(Budget::MaxUnavailableShare(most)),
+        (Some((least, false)), None) => Some(SimPdb::MinAvailable(least)),
+        (Some((least, true)), None) => Some(SimPdb::MinAvailableShare(least)),
+        (None, Some((most, false))) => Some(SimPdb::MaxUnavailable(most)),
+        (None, Some((most, true))) => Some(SimPdb::MaxUnavailableShare(most)),
         _ => {
             reader.mistake_in(
                 block,
@@ -239,7 +245,7 @@ fn read_budget(reader: &mut Reader<'_>, block: &Block) -> Option<Budget> {
     }
 }
 
-fn read_toleration(reader: &mut Reader<'_>, block: &Block) -> Option<Toleration> {
+fn read_toleration(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<Toleration> {
     let key = reader.label(block, "the taint's key, \"\" for all")?;
     reader.known(&block.body, &["value", "effect"], &[]);
     let value = reader.text(&block.body, "value");
@@ -266,7 +272,7 @@ fn read_toleration(reader: &mut Reader<'_>, block: &Block) -> Option<Toleration>
     })
 }
 
-fn read_require(reader: &mut Reader<'_>, block: &Block, wants: &mut Vec<Want>) {
+fn read_require(reader: &mut ScenarioDecoder<'_>, block: &Block, wants: &mut Vec<Want>) {
     const OPERATORS: [(&str, Operator); 8] = [
         ("in", Operator::In),
         ("not_in", Operator::NotIn),
@@ -304,7 +310,11 @@ fn read_require(reader: &mut Reader<'_>, block: &Block, wants: &mut Vec<Want>) {
 }
 
 /// Reads what runs short.
-pub fn read_capacity(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -> Option<Shortage> {
+pub fn read_capacity(
+    reader: &mut ScenarioDecoder<'_>,
+    block: &Block,
+    start: Timestamp,
+) -> Option<Shortage> {
     let body = &block.body;
     reader.known(
         body,
@@ -325,7 +335,7 @@ pub fn read_capacity(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -
 
 /// The capacity type, if one is named; none when it is not one.
 fn read_capacity_type(
-    reader: &mut Reader<'_>,
+    reader: &mut ScenarioDecoder<'_>,
     block: &Block,
     body: &Body,
 ) -> Option<Option<CapacityType>> {
@@ -342,21 +352,21 @@ fn read_capacity_type(
 
 /// Reads what is taken back.
 pub fn read_interruption(
-    reader: &mut Reader<'_>,
+    reader: &mut ScenarioDecoder<'_>,
     block: &Block,
     start: Timestamp,
-) -> Option<Interruption> {
+) -> Option<SpotReclaim> {
     reader.known(&block.body, &["at", "count", "within"], &[]);
     let at = reader.moment(&block.body, "at", start);
     if at.is_none() && !block.body.has_attribute("at") {
         reader.mistake_in(block, "`at` is missing: when, such as \"13:00\"");
     }
     let count = match reader.number_or_share(&block.body, "count") {
-        Some((share, true)) => Taken::Share(share),
-        Some((count, false)) => Taken::Count(count),
-        None => Taken::Count(1),
+        Some((share, true)) => ReclaimCount::Share(share),
+        Some((count, false)) => ReclaimCount::Count(count),
+        None => ReclaimCount::Count(1),
     };
-    Some(Interruption {
+    Some(SpotReclaim {
         at: at?,
         count,
         within: reader.duration(&block.body, "within").unwrap_or_default(),
@@ -364,7 +374,11 @@ pub fn read_interruption(
 }
 
 /// Reads which zone is lost.
-pub fn read_outage(reader: &mut Reader<'_>, block: &Block, start: Timestamp) -> Option<Outage> {
+pub fn read_outage(
+    reader: &mut ScenarioDecoder<'_>,
+    block: &Block,
+    start: Timestamp,
+) -> Option<Outage> {
     let zone = reader.label(block, "the zone")?;
     reader.known(&block.body, &["from", "until"], &[]);
     let from = reader.moment(&block.body, "from", start);

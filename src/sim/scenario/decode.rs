@@ -14,12 +14,12 @@ use crate::sim::scenario::Mistake;
 
 /// Reads one source.
 #[derive(Debug)]
-pub struct Reader<'a> {
+pub struct ScenarioDecoder<'a> {
     source: &'a str,
     mistakes: Vec<Mistake>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ScenarioDecoder<'a> {
     /// A reader of this source.
     pub fn new(source: &'a str) -> Self {
         Self {

@@ -7,7 +7,7 @@ use hcl_edit::Span;
 use hcl_edit::structure::{Block, Body};
 use jiff::Timestamp;
 
-use crate::sim::scenario::decode::{Reader, time_of_day};
+use crate::sim::scenario::decode::{ScenarioDecoder, time_of_day};
 
 /// Where something stands in the source.
 type Part = Range<usize>;
@@ -31,7 +31,7 @@ pub fn reloads<'a>(
     config: Vec<&'a Block>,
     source: &str,
     start: Timestamp,
-    reader: &mut Reader<'_>,
+    reader: &mut ScenarioDecoder<'_>,
 ) -> Vec<(Timestamp, String)> {
     let mut all: Vec<(Timestamp, &'a Block)> = Vec::new();
     for block in body.get_blocks("reload") {

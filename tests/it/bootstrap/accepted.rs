@@ -6,7 +6,7 @@ use std::process::Command;
 
 use insta::{assert_snapshot, with_settings};
 use outrigger::bootstrap::UserData;
-use outrigger::model::node_class::image::Family;
+use outrigger::model::node_class::image::AmiFamily;
 
 use super::bare::MACHINE;
 use super::case::{Case, Change, alias, all_settings};
@@ -15,20 +15,24 @@ use super::case::{Case, Change, alias, all_settings};
 type Row = (&'static str, fn() -> Case, Change);
 
 const ROWS: [Row; 22] = [
-    ("al2.mime", || Case::of(Family::Al2), |_| {}),
-    ("al2-settings.mime", || Case::of(Family::Al2), all_settings),
+    ("al2.mime", || Case::of(AmiFamily::Al2), |_| {}),
+    (
+        "al2-settings.mime",
+        || Case::of(AmiFamily::Al2),
+        all_settings,
+    ),
     (
         "al2-merged.mime",
-        || Case::of(Family::Al2),
+        || Case::of(AmiFamily::Al2),
         |it| {
             it.class.user_data = USER_ARCHIVE.replace('\n', "\r\n");
             it.class.raid0 = true;
         },
     ),
-    ("al2023.mime", || Case::of(Family::Al2023), |_| {}),
+    ("al2023.mime", || Case::of(AmiFamily::Al2023), |_| {}),
     (
         "al2023-settings.mime",
-        || Case::of(Family::Al2023),
+        || Case::of(AmiFamily::Al2023),
         |it| {
             all_settings(it);
             it.class.kubelet.pods_per_core = Some(10);
@@ -44,48 +48,48 @@ const ROWS: [Row; 22] = [
     ),
     (
         "al2023-archive.mime",
-        || Case::of(Family::Al2023),
+        || Case::of(AmiFamily::Al2023),
         |it| {
             it.class.user_data = USER_ARCHIVE.to_owned();
         },
     ),
     (
         "al2023-yaml.mime",
-        || Case::of(Family::Al2023),
+        || Case::of(AmiFamily::Al2023),
         |it| {
             it.class.user_data = USER_NODE_CONFIG.to_owned();
         },
     ),
     (
         "al2023-shell.mime",
-        || Case::of(Family::Al2023),
+        || Case::of(AmiFamily::Al2023),
         |it| {
             it.class.user_data = "#!/bin/bash\necho \"key: value\"\n".to_owned();
         },
     ),
     (
         "bottlerocket.toml",
-        || Case::of(Family::Bottlerocket),
+        || Case::of(AmiFamily::Bottlerocket),
         |_| {},
     ),
     (
         "bottlerocket-settings.toml",
-        || Case::of(Family::Bottlerocket),
+        || Case::of(AmiFamily::Bottlerocket),
         all_settings,
     ),
     (
         "bottlerocket-merged.toml",
-        || Case::of(Family::Bottlerocket),
+        || Case::of(AmiFamily::Bottlerocket),
         |it| {
             it.class.user_data = USER_TOML.to_owned();
-            it.class.images = vec![alias(Family::Bottlerocket, "v1.45.0")];
+            it.class.images = vec![alias(AmiFamily::Bottlerocket, "v1.45.0")];
             it.class.raid0 = true;
         },
     ),
-    ("windows.ps1", || Case::of(Family::Windows2022), |_| {}),
+    ("windows.ps1", || Case::of(AmiFamily::Windows2022), |_| {}),
     (
         "windows-merged.ps1",
-        || Case::of(Family::Windows2019),
+        || Case::of(AmiFamily::Windows2019),
         |it| {
             it.class.user_data = "<powershell>\nWrite-Host 'hello'\n</powershell>\n".to_owned();
             all_settings(it);
@@ -199,7 +203,7 @@ fn written() -> tempfile::TempDir {
         let UserData(bytes) = case().with(change).render().expect(name);
         std::fs::write(folder.path().join(name), bytes).expect("a file");
     }
-    let large = Case::of(Family::Al2023).with(|it| {
+    let large = Case::of(AmiFamily::Al2023).with(|it| {
         it.class.user_data = format!("#!/bin/bash\n{}", "echo again\n".repeat(4_000));
     });
     let UserData(bytes) = large.render().expect("user data with gzip");

@@ -5,7 +5,7 @@
 
 use outrigger::bootstrap::BootstrapError;
 use outrigger::model::node_class::bootstrap::Bootstrap;
-use outrigger::model::node_class::image::Family;
+use outrigger::model::node_class::image::AmiFamily;
 use serde_json::{Map, Value, json};
 
 use super::case::{
@@ -413,7 +413,7 @@ fn a_template_that_asks_for_what_is_not_there_is_refused() {
 
 #[test]
 fn a_way_to_join_goes_with_images_that_know_it() {
-    for family in [Family::Bottlerocket, Family::Windows2022] {
+    for family in [AmiFamily::Bottlerocket, AmiFamily::Windows2022] {
         for mut case in [
             Case::kubeadm(),
             Case::k3s(None),
@@ -428,13 +428,13 @@ fn a_way_to_join_goes_with_images_that_know_it() {
             );
         }
     }
-    for family in [Family::Al2, Family::Al2023, Family::Custom] {
+    for family in [AmiFamily::Al2, AmiFamily::Al2023, AmiFamily::Custom] {
         let mut case = Case::kubeadm();
         case.class.family = family;
         assert!(case.text().contains("kubeadm join"));
     }
     let mut case = Case::template("{{ labels }}");
-    case.class.family = Family::Bottlerocket;
+    case.class.family = AmiFamily::Bottlerocket;
     assert!(case.text().contains("team=blue"));
 }
 

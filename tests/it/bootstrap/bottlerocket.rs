@@ -1,14 +1,14 @@
 //! What nodes of Bottlerocket are told. It must not know what other families are told.
 
 use jiff::SignedDuration;
-use outrigger::model::node_class::image::{Family, ImageTerm};
+use outrigger::model::node_class::image::{AmiFamily, ImageTerm};
 use outrigger::model::node_class::kubelet::{Signal, Threshold};
 use toml::{Table, Value};
 
 use super::case::{Case, Change, address, alias, all_settings, reserved};
 
 fn plain() -> Case {
-    Case::of(Family::Bottlerocket)
+    Case::of(AmiFamily::Bottlerocket)
 }
 
 /// The settings of a node.
@@ -298,7 +298,7 @@ fn only_old_images_are_told_which_directories_to_bind() {
         owner: None,
         tags: super::case::labels(&[]),
     };
-    let of = |version: &str| vec![alias(Family::Bottlerocket, version)];
+    let of = |version: &str| vec![alias(AmiFamily::Bottlerocket, version)];
     let id = || vec![ImageTerm::Id("ami-1".to_owned())];
     let rows: [(Vec<ImageTerm>, Option<&str>, bool); 16] = [
         (of("v1.45.0"), None, true),

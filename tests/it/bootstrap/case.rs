@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::SignedDuration;
-use outrigger::bootstrap::{BootstrapError, Home, Seed, UserData, render};
+use outrigger::bootstrap::{BootstrapError, ClusterEndpoint, LaunchContext, UserData, render};
 use outrigger::model::labels::{CAPACITY_TYPE, Labels, NODE_CLASS, POOL, TAINT_UNREGISTERED};
 use outrigger::model::node_class::NodeClass;
-use outrigger::model::node_class::bootstrap::{Agent, Bootstrap, SecretSource};
-use outrigger::model::node_class::image::{Family, ImageTerm};
+use outrigger::model::node_class::bootstrap::{AgentBootstrap, Bootstrap, SecretSource};
+use outrigger::model::node_class::image::{AmiFamily, ImageTerm};
 use outrigger::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use outrigger::model::taint::{Effect, Taint};
 
@@ -28,7 +28,7 @@ pub(super) const TOKEN: &str = "abcdef.0123456789abcdef";
 #[derive(Clone)]
 pub(super) struct Case {
     pub(super) class: NodeClass,
-    pub(super) home: Home,
+    pub(super) home: ClusterEndpoint,
     pub(super) labels: Labels,
     pub(super) taints: Vec<Taint>,
     pub(super) max_pods: i64,
@@ -50,14 +50,14 @@ pub(super) fn labels(all: &[(&str, &str)]) -> Labels {
 
 impl Case {
     /// A node of an EKS cluster.
-    pub(super) fn of(family: Family) -> Self {
+    pub(super) fn of(family: AmiFamily) -> Self {
         Self {
             class: NodeClass {
                 name: "default".into(),
                 family,
                 ..NodeClass::default()
             },
-            home: Home {
+            home: ClusterEndpoint {
                 name: "prod".to_owned(),
                 endpoint: "https://ABCDEF.gr7.eu-west-1.eks.amazonaws.com".to_owned(),
                 ca: encoded(CA),
@@ -88,7 +88,7 @@ impl Case {
 
     /// A node of a cluster without EKS.
     pub(super) fn joining(bootstrap: Bootstrap) -> Self {
-        let mut own = Self::of(Family::Custom);
+        let mut own = Self::of(AmiFamily::Custom);
         own.class.bootstrap = bootstrap;
         own.class.kubelet.kube_reserved = [
             ("cpu".to_owned(), reserved(70, "70m")),
@@ -135,7 +135,7 @@ impl Case {
     }
 
     pub(super) fn render(&self) -> Result<UserData, BootstrapError> {
-        let seed = Seed {
+        let seed = LaunchContext {
             labels: &self.labels,
             taints: &self.taints,
             max_pods: self.max_pods,
@@ -155,8 +155,8 @@ impl Case {
     }
 }
 
-fn agent(version: Option<&str>) -> Agent {
-    Agent {
+fn agent(version: Option<&str>) -> AgentBootstrap {
+    AgentBootstrap {
         server: None,
         token: SecretSource::Minted,
         version: version.map(str::to_owned),
@@ -174,7 +174,7 @@ pub(super) fn reserved(amount: i64, text: &str) -> Reserved {
     }
 }
 
-pub(super) fn alias(family: Family, version: &str) -> ImageTerm {
+pub(super) fn alias(family: AmiFamily, version: &str) -> ImageTerm {
     ImageTerm::Alias {
         family,
         version: version.to_owned(),

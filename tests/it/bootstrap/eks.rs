@@ -3,7 +3,7 @@
 
 use jiff::SignedDuration;
 use outrigger::bootstrap::{BootstrapError, USER_DATA_MAX};
-use outrigger::model::node_class::image::Family;
+use outrigger::model::node_class::image::AmiFamily;
 use outrigger::model::node_class::kubelet::{Signal, Threshold};
 use outrigger::model::node_class::resolved::Cause;
 use outrigger::model::taint::{Effect, Taint};
@@ -31,11 +31,11 @@ pub(super) fn check(case: &dyn Fn() -> Case, rows: &[Row]) {
 }
 
 fn al2() -> Case {
-    Case::of(Family::Al2)
+    Case::of(AmiFamily::Al2)
 }
 
 fn al2023() -> Case {
-    Case::of(Family::Al2023)
+    Case::of(AmiFamily::Al2023)
 }
 
 const AL2: [Row; 14] = [
@@ -232,10 +232,10 @@ fn labels_that_a_kubelet_may_not_set_are_left_out() {
         "kubernetes.io",
     ];
     for family in [
-        Family::Al2,
-        Family::Al2023,
-        Family::Bottlerocket,
-        Family::Windows2022,
+        AmiFamily::Al2,
+        AmiFamily::Al2023,
+        AmiFamily::Bottlerocket,
+        AmiFamily::Windows2022,
     ] {
         let mut case = Case::of(family);
         for key in FORBIDDEN.iter().chain(&ALLOWED) {
@@ -256,12 +256,12 @@ fn taints_are_synced_only_where_nobody_knows_whether_they_are_there() {
     // Rule 18.
     const LABEL: &str = "karpenter.sh/do-not-sync-taints";
     let all = [
-        Family::Al2,
-        Family::Al2023,
-        Family::Bottlerocket,
-        Family::Windows2019,
-        Family::Windows2022,
-        Family::Windows2025,
+        AmiFamily::Al2,
+        AmiFamily::Al2023,
+        AmiFamily::Bottlerocket,
+        AmiFamily::Windows2019,
+        AmiFamily::Windows2022,
+        AmiFamily::Windows2025,
     ];
     for family in all {
         assert!(Case::of(family).text().contains(LABEL), "{family:?}");
@@ -275,7 +275,7 @@ fn taints_are_synced_only_where_nobody_knows_whether_they_are_there() {
         assert!(case.text().contains(LABEL), "{:?}", case.class.bootstrap);
     }
     assert!(!Case::template("{{ labels }}").text().contains(LABEL));
-    assert_eq!(Case::of(Family::Custom).text(), "");
+    assert_eq!(Case::of(AmiFamily::Custom).text(), "");
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn a_taint_is_told_once_whoever_gave_it() {
     let told =
         "--register-with-taints=\"dedicated=blue:NoSchedule,karpenter.sh/unregistered=:NoExecute\"";
     assert!(case.text().contains(told), "{}", case.text());
-    case.class.family = Family::Al2023;
+    case.class.family = AmiFamily::Al2023;
     assert_eq!(case.text().matches("karpenter.sh/unregistered").count(), 1);
     case.taints.clear();
     assert!(!case.text().contains("registerWithTaints"));
@@ -307,7 +307,11 @@ fn an_unknown_authority_is_left_to_the_image() {
 
 #[test]
 fn no_node_is_told_half_of_where_its_cluster_is() {
-    let eks = [Family::Al2023, Family::Bottlerocket, Family::Windows2022];
+    let eks = [
+        AmiFamily::Al2023,
+        AmiFamily::Bottlerocket,
+        AmiFamily::Windows2022,
+    ];
     let eks = eks.map(Case::of);
     for case in eks.into_iter().chain([Case::kubeadm()]) {
         let mut own = case.clone();
@@ -326,34 +330,34 @@ fn no_node_is_told_half_of_where_its_cluster_is() {
 
 #[test]
 fn each_refusal_is_a_reason_of_a_condition() {
-    let rows: [(Family, Change, Cause); 6] = [
+    let rows: [(AmiFamily, Change, Cause); 6] = [
         (
-            Family::Al2023,
+            AmiFamily::Al2023,
             |it| it.home.service_cidr = None,
             Cause::ClusterCidrUnknown,
         ),
         (
-            Family::Al2023,
+            AmiFamily::Al2023,
             |it| it.home.ca = String::new(),
             Cause::Unavailable,
         ),
         (
-            Family::Bottlerocket,
+            AmiFamily::Bottlerocket,
             |it| it.class.kubelet.pods_per_core = Some(1),
             Cause::UnsupportedKubeletSetting,
         ),
         (
-            Family::Bottlerocket,
+            AmiFamily::Bottlerocket,
             |it| it.class.user_data = "[".to_owned(),
             Cause::UserDataInvalid,
         ),
         (
-            Family::Windows2022,
+            AmiFamily::Windows2022,
             |it| it.class.user_data = "a".repeat(20_000),
             Cause::UserDataTooLarge,
         ),
         (
-            Family::Al2,
+            AmiFamily::Al2,
             |it| drop(it.labels.insert("a b".to_owned(), String::new())),
             Cause::UserDataInvalid,
         ),
@@ -375,7 +379,11 @@ fn what_only_a_configuration_can_say_is_refused_where_there_is_none() {
             .extra
             .insert("shutdownGracePeriod".to_owned(), "45s".into());
     };
-    for family in [Family::Al2, Family::Bottlerocket, Family::Windows2022] {
+    for family in [
+        AmiFamily::Al2,
+        AmiFamily::Bottlerocket,
+        AmiFamily::Windows2022,
+    ] {
         let error = Case::of(family).with(extra).error();
         assert!(error.contains("shutdownGracePeriod"), "{error}");
     }
@@ -384,7 +392,7 @@ fn what_only_a_configuration_can_say_is_refused_where_there_is_none() {
         assert!(error.contains("shutdownGracePeriod"), "{error}");
     }
     assert!(
-        Case::of(Family::Al2023)
+        Case::of(AmiFamily::Al2023)
             .with(extra)
             .text()
             .contains("shutdownGracePeriod: \"45s\"")
@@ -590,8 +598,8 @@ fn what_the_user_gives_is_known_by_what_it_is() {
     ];
     for (own, on_al2, on_al2023) in rows {
         for (family, expected, ours) in [
-            (Family::Al2, on_al2, SHELL),
-            (Family::Al2023, on_al2023, NODE),
+            (AmiFamily::Al2, on_al2, SHELL),
+            (AmiFamily::Al2023, on_al2023, NODE),
         ] {
             let mut case = Case::of(family);
             case.class.user_data = own.to_owned();
@@ -651,7 +659,7 @@ fn a_malformed_archive_is_refused() {
         "Content-Type: multipart/mixed; boundary=b\n\n--b\nno end of headers",
     ];
     for own in rows {
-        for family in [Family::Al2, Family::Al2023] {
+        for family in [AmiFamily::Al2, AmiFamily::Al2023] {
             let mut case = Case::of(family);
             case.class.user_data = own.to_owned();
             let error = case.error();
@@ -665,7 +673,7 @@ fn a_malformed_archive_is_refused() {
 
 #[test]
 fn windows_is_told_in_one_block() {
-    let windows = || Case::of(Family::Windows2025);
+    let windows = || Case::of(AmiFamily::Windows2025);
     let call = "& $EKSBootstrapScriptFile -EKSClusterName 'prod' -APIServerEndpoint 'https://ABC";
     let rows: [Row; 4] = [
         (
@@ -720,20 +728,22 @@ fn windows_is_told_in_one_block() {
 
 #[test]
 fn what_ec2_does_not_take_is_packed_or_refused() {
-    let long = |family: Family, lines: usize| {
+    let long = |family: AmiFamily, lines: usize| {
         let mut case = Case::of(family);
         case.class.user_data = match family {
-            Family::Bottlerocket => format!("[settings]\nmotd = \"{}\"\n", "again ".repeat(lines)),
-            Family::Windows2022 => "Write-Host 'again'\n".repeat(lines),
+            AmiFamily::Bottlerocket => {
+                format!("[settings]\nmotd = \"{}\"\n", "again ".repeat(lines))
+            }
+            AmiFamily::Windows2022 => "Write-Host 'again'\n".repeat(lines),
             _ => format!("#!/bin/bash\n{}", "echo again\n".repeat(lines)),
         };
         case
     };
     for family in [
-        Family::Al2,
-        Family::Al2023,
-        Family::Bottlerocket,
-        Family::Custom,
+        AmiFamily::Al2,
+        AmiFamily::Al2023,
+        AmiFamily::Bottlerocket,
+        AmiFamily::Custom,
     ] {
         let plain = long(family, 1_000).render().expect("some kilobytes");
         assert!(!plain.0.starts_with(&[0x1f, 0x8b]) && plain.0.len() <= USER_DATA_MAX);
@@ -741,13 +751,13 @@ fn what_ec2_does_not_take_is_packed_or_refused() {
         assert!(packed.0.starts_with(&[0x1f, 0x8b]) && packed.0.len() <= USER_DATA_MAX);
         assert_eq!(packed, long(family, 4_000).render().expect("the same"));
     }
-    let error = long(Family::Windows2022, 1_000).error();
+    let error = long(AmiFamily::Windows2022, 1_000).error();
     assert!(
         error.contains("bytes and its image unpacks none, EC2 takes 16384"),
         "{error}"
     );
     // What nobody can tell to be for cloud-init may be for Ignition, which unpacks nothing.
-    let mut case = Case::of(Family::Custom);
+    let mut case = Case::of(AmiFamily::Custom);
     case.class.user_data = format!("{{\"ignition\": \"{}\"}}", "x".repeat(USER_DATA_MAX));
     assert!(case.error().contains("its image unpacks none"));
     // What does not shrink: a byte is worth four random hexadecimal digits at least.
@@ -768,7 +778,7 @@ fn what_ec2_does_not_take_is_packed_or_refused() {
 #[test]
 fn nothing_of_a_custom_image_is_touched() {
     let own = "{{ token }} $(x) \r\n--//--\n";
-    let mut case = Case::of(Family::Custom);
+    let mut case = Case::of(AmiFamily::Custom);
     case.class.user_data = own.to_owned();
     assert_eq!(case.text(), own);
 }
@@ -778,10 +788,10 @@ fn a_number_or_a_setting_makes_another_user_data() {
     // Templates are named by what is in them: what differs must differ in bytes, and the same must
     // not (rule 29).
     for family in [
-        Family::Al2,
-        Family::Al2023,
-        Family::Bottlerocket,
-        Family::Windows2022,
+        AmiFamily::Al2,
+        AmiFamily::Al2023,
+        AmiFamily::Bottlerocket,
+        AmiFamily::Windows2022,
     ] {
         let plain = Case::of(family).with(all_settings).text();
         assert_eq!(plain, Case::of(family).with(all_settings).text());

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use outrigger::model::labels::Labels;
 use outrigger::model::node_class::bootstrap::Bootstrap;
-use outrigger::model::node_class::image::Family;
+use outrigger::model::node_class::image::AmiFamily;
 use outrigger::model::taint::{Effect, Taint};
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
@@ -102,7 +102,7 @@ proptest! {
 
     #[test]
     fn no_name_of_a_cluster_is_executed_on_al2(name in evil(), endpoint in evil(), ca in evil()) {
-        let mut case = Case::of(Family::Al2);
+        let mut case = Case::of(AmiFamily::Al2);
         let home = &mut case.home;
         (home.name, home.endpoint, home.ca) = (name.clone(), endpoint.clone(), ca.clone());
         let folder = tempfile::tempdir().expect("a folder");
@@ -195,7 +195,7 @@ fn what_is_nested_deeper_than_anyone_writes_is_answered() {
 
 /// Every kind of node.
 fn all() -> Vec<Case> {
-    let families = Family::NAMES.map(|name| Case::of(Family::parse(name).expect(name)));
+    let families = AmiFamily::NAMES.map(|name| Case::of(AmiFamily::parse(name).expect(name)));
     let others = [
         Case::kubeadm(),
         Case::k3s(Some("v1")),
@@ -217,7 +217,7 @@ proptest! {
             text.chars().all(|c| c.is_ascii_alphanumeric() || marks.contains(c))
         };
         for mut case in all() {
-            if case.class.family == Family::Custom && case.class.bootstrap == Bootstrap::Eks {
+            if case.class.family == AmiFamily::Custom && case.class.bootstrap == Bootstrap::Eks {
                 continue;
             }
             case.labels = Labels::from([(key.clone(), value.clone())]);
@@ -253,13 +253,13 @@ proptest! {
     #[test]
     fn bottlerocket_and_al2023_read_what_was_meant(name in evil(), end in evil()) {
         let endpoint = format!("https://{end}");
-        let mut case = Case::of(Family::Bottlerocket);
+        let mut case = Case::of(AmiFamily::Bottlerocket);
         (case.home.name, case.home.endpoint) = (name.clone(), endpoint.clone());
         let own: toml::Table = case.text().parse().expect("TOML");
         let own = &own["settings"]["kubernetes"];
         prop_assert_eq!(own["cluster-name"].as_str(), Some(name.as_str()));
         prop_assert_eq!(own["api-server"].as_str(), Some(endpoint.as_str()));
-        case.class.family = Family::Al2023;
+        case.class.family = AmiFamily::Al2023;
         let text = case.text();
         let start = text.find("apiVersion").expect("a document");
         let body = text[start..].split("\n--//").next().expect("its end");
@@ -271,7 +271,7 @@ proptest! {
 
     #[test]
     fn powershell_reads_what_was_meant(name in evil()) {
-        let mut case = Case::of(Family::Windows2022);
+        let mut case = Case::of(AmiFamily::Windows2022);
         case.home.name = name.clone();
         let Ok(data) = case.render() else {
             prop_assert!(name.to_lowercase().contains("powershell>"));

@@ -5,29 +5,29 @@ use std::collections::BTreeMap;
 
 use super::{GIB, MIB, shape};
 use outrigger::catalog::capacity::{allocatable, capacity, kube_reserved, plain, pods};
-use outrigger::catalog::instance_type_info::{Gpu, Neuron, Shape};
+use outrigger::catalog::instance_type_info::{Gpu, InstanceTypeSpec, Neuron};
 use outrigger::model::instance::Arch;
 use outrigger::model::node_class::NodeClass;
-use outrigger::model::node_class::bootstrap::{Agent, Bootstrap, SecretSource};
+use outrigger::model::node_class::bootstrap::{AgentBootstrap, Bootstrap, SecretSource};
 use outrigger::model::node_class::disk::BlockDevice;
-use outrigger::model::node_class::image::Family;
+use outrigger::model::node_class::image::AmiFamily;
 use outrigger::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use outrigger::model::node_class::network::NetworkInterface;
 
 /// What a case changes of a node class.
 type Change = fn(&mut NodeClass);
 
-const FAMILIES: [Family; 7] = [
-    Family::Al2,
-    Family::Al2023,
-    Family::Bottlerocket,
-    Family::Windows2019,
-    Family::Windows2022,
-    Family::Windows2025,
-    Family::Custom,
+const FAMILIES: [AmiFamily; 7] = [
+    AmiFamily::Al2,
+    AmiFamily::Al2023,
+    AmiFamily::Bottlerocket,
+    AmiFamily::Windows2019,
+    AmiFamily::Windows2022,
+    AmiFamily::Windows2025,
+    AmiFamily::Custom,
 ];
 
-fn of(family: Family) -> NodeClass {
+fn of(family: AmiFamily) -> NodeClass {
     NodeClass {
         family,
         ..NodeClass::default()
@@ -50,7 +50,7 @@ fn kept(all: &[(&str, i64)]) -> BTreeMap<String, Reserved> {
 }
 
 fn bare() -> [Bootstrap; 4] {
-    let agent = Agent {
+    let agent = AgentBootstrap {
         server: None,
         token: SecretSource::Minted,
         version: None,
@@ -86,7 +86,11 @@ fn pods_follow_the_settings() {
         class.kubelet.max_pods = Some(7);
         assert_eq!(pods(&m5, &class), 7, "{family:?}");
         class.kubelet.pods_per_core = Some(3);
-        let per_core = if family == Family::Bottlerocket { 7 } else { 6 };
+        let per_core = if family == AmiFamily::Bottlerocket {
+            7
+        } else {
+            6
+        };
         assert_eq!(pods(&m5, &class), per_core, "{family:?}");
         class.kubelet.pods_per_core = Some(4);
         assert_eq!(pods(&m5, &class), 7, "{family:?}");
@@ -132,7 +136,10 @@ fn adapters_follow_the_layout() {
 fn kube_reserved_follows_the_family() {
     let m5 = shape("m5.large");
     for family in FAMILIES {
-        let by_interfaces = matches!(family, Family::Al2 | Family::Al2023 | Family::Custom);
+        let by_interfaces = matches!(
+            family,
+            AmiFamily::Al2 | AmiFamily::Al2023 | AmiFamily::Custom
+        );
         let mut class = of(family);
         let plain = if family.windows_build().is_some() {
             110
@@ -168,7 +175,7 @@ fn the_cpu_of_the_kubelet_is_cut_band_by_band() {
         (96, 310),
     ];
     for (vcpu, kept) in rows {
-        let shape = Shape::new("x.large", Arch::Amd64, vcpu, 1024);
+        let shape = InstanceTypeSpec::new("x.large", Arch::Amd64, vcpu, 1024);
         assert_eq!(kube_reserved(&shape, &plain())["cpu"], kept, "{vcpu}");
     }
 }
@@ -280,7 +287,7 @@ fn overhead_follows_the_settings() {
 /// ones count as little.
 #[test]
 fn soft_thresholds_take_nothing_of_bottlerocket() {
-    let mut class = of(Family::Bottlerocket);
+    let mut class = of(AmiFamily::Bottlerocket);
     let before = allocatable(&shape("m5.large"), &class, None);
     let soft = Threshold::Share(3_000);
     class
@@ -354,37 +361,37 @@ fn ephemeral_storage_follows_disks_and_family() {
         root_volume,
         ..BlockDevice::default()
     };
-    let rows: [(Family, &[BlockDevice], i64); 16] = [
-        (Family::Al2, &[], 20),
-        (Family::Al2023, &[], 20),
-        (Family::Bottlerocket, &[], 20),
-        (Family::Windows2022, &[], 50),
-        (Family::Custom, &[], 20),
-        (Family::Al2023, &[disk("/dev/xvda", 60, false)], 60),
-        (Family::Al2023, &[disk("/dev/xvdc", 60, false)], 20),
-        (Family::Windows2019, &[disk("/dev/sda1", 60, false)], 60),
+    let rows: [(AmiFamily, &[BlockDevice], i64); 16] = [
+        (AmiFamily::Al2, &[], 20),
+        (AmiFamily::Al2023, &[], 20),
+        (AmiFamily::Bottlerocket, &[], 20),
+        (AmiFamily::Windows2022, &[], 50),
+        (AmiFamily::Custom, &[], 20),
+        (AmiFamily::Al2023, &[disk("/dev/xvda", 60, false)], 60),
+        (AmiFamily::Al2023, &[disk("/dev/xvdc", 60, false)], 20),
+        (AmiFamily::Windows2019, &[disk("/dev/sda1", 60, false)], 60),
         (
-            Family::Bottlerocket,
+            AmiFamily::Bottlerocket,
             &[disk("/dev/xvda", 60, false), disk("/dev/xvdb", 70, false)],
             70,
         ),
         // Nobody says the size: EC2 takes it from a snapshot.
-        (Family::Al2, &[disk("/dev/xvda", 0, false)], 20),
-        (Family::Al2023, &[disk("/dev/xvda", 0, false)], 20),
-        (Family::Bottlerocket, &[disk("/dev/xvdb", 0, false)], 20),
-        (Family::Custom, &[disk("/dev/xvda", 0, false)], 20),
+        (AmiFamily::Al2, &[disk("/dev/xvda", 0, false)], 20),
+        (AmiFamily::Al2023, &[disk("/dev/xvda", 0, false)], 20),
+        (AmiFamily::Bottlerocket, &[disk("/dev/xvdb", 0, false)], 20),
+        (AmiFamily::Custom, &[disk("/dev/xvda", 0, false)], 20),
         (
-            Family::Custom,
+            AmiFamily::Custom,
             &[disk("/dev/xvda", 60, false), disk("/dev/xvdb", 70, false)],
             70,
         ),
         (
-            Family::Custom,
+            AmiFamily::Custom,
             &[disk("/dev/xvda", 60, true), disk("/dev/xvdb", 70, false)],
             60,
         ),
         (
-            Family::Al2023,
+            AmiFamily::Al2023,
             &[disk("/dev/xvda", 60, false), disk("/dev/xvdb", 70, true)],
             70,
         ),
@@ -418,7 +425,7 @@ fn devices_are_counted_by_manufacturer() {
         devices,
         cores,
     };
-    let it = Shape {
+    let it = InstanceTypeSpec {
         gpus: vec![
             gpu("NVIDIA", 2),
             gpu("NVIDIA", 3),
@@ -427,7 +434,7 @@ fn devices_are_counted_by_manufacturer() {
             gpu("nvidia", 9),
         ],
         neurons: vec![neuron(2, 8), neuron(1, 2)],
-        ..Shape::new("x.large", Arch::Amd64, 2, 1024)
+        ..InstanceTypeSpec::new("x.large", Arch::Amd64, 2, 1024)
     };
     let own: Vec<String> = capacity(&it, &plain(), None)
         .extended
@@ -469,7 +476,7 @@ fn addresses_are_a_resource_of_windows() {
 fn other_clusters_keep_what_they_are_told() {
     let m5 = shape("m5.large");
     for bootstrap in bare() {
-        let mut class = of(Family::Custom);
+        let mut class = of(AmiFamily::Custom);
         class.bootstrap = bootstrap;
         assert_eq!(pods(&m5, &class), 110);
         assert_eq!(kube_reserved(&m5, &class), BTreeMap::new());
@@ -481,7 +488,7 @@ fn other_clusters_keep_what_they_are_told() {
         assert_eq!((left.cpu_milli, left.memory), (1900, 7000 * MIB));
         assert_eq!(left.pods, 250);
     }
-    let mut class = of(Family::Custom);
+    let mut class = of(AmiFamily::Custom);
     class.bootstrap = Bootstrap::Talos {
         machine_config: SecretSource::Minted,
     };

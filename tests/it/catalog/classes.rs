@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::capacity::plain;
-use outrigger::catalog::discovered_memory::Memory;
+use outrigger::catalog::discovered_memory::DiscoveredMemory;
 use outrigger::catalog::image_selection::{image_of, select};
-use outrigger::catalog::instance_type_info::{Card, Shape};
-use outrigger::catalog::node_class::{ClassCatalog, ClassSupply, class_catalog, is_compatible};
+use outrigger::catalog::instance_type_info::{InstanceTypeSpec, NetworkCard};
+use outrigger::catalog::node_class::{ClassCatalog, NodeClassSupply, class_catalog, is_compatible};
 use outrigger::catalog::region::Region;
 use outrigger::model::instance::{Arch, CapacityType};
 use outrigger::model::labels;
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::node_class::disk::BlockDevice;
-use outrigger::model::node_class::image::Family;
+use outrigger::model::node_class::image::AmiFamily;
 use outrigger::model::node_class::network::{ConnectionTracking, NetworkInterface};
 use outrigger::model::node_class::resolved::{
-    Cause, Condition, ConditionKind, FoundReservation, Image, PlacementGroup, Resolved, Strategy,
-    Subnet, Variant,
+    Cause, ConditionKind, FoundReservation, Image, NodeClassCondition, PlacementGroup,
+    PlacementGroupStrategy, ResolvedNodeClass, Subnet, Variant,
 };
 use outrigger::model::reservation::Reservation;
 
@@ -157,21 +157,21 @@ fn subnet(zone: &str, id: &str) -> Subnet {
 }
 
 /// Subnets in zones a and b, and an image for everything but Arm types with graphics processors.
-fn resolved() -> Resolved {
-    Resolved {
+fn resolved() -> ResolvedNodeClass {
+    ResolvedNodeClass {
         images: images(&["s amd s 1", "g amd g 1", "n amd n 1", "t arm s 1"]),
         subnets: vec![
             subnet("a", "use1-az6"),
             subnet("b", "use1-az1"),
             subnet("b", "use1-az1"),
         ],
-        ..Resolved::default()
+        ..ResolvedNodeClass::default()
     }
 }
 
-fn made(class: &NodeClass, resolved: Option<&Resolved>) -> ClassCatalog {
+fn made(class: &NodeClass, resolved: Option<&ResolvedNodeClass>) -> ClassCatalog {
     let (region, base) = &*SHIPPED;
-    let none = (&Memory::default(), &BTreeSet::new());
+    let none = (&DiscoveredMemory::default(), &BTreeSet::new());
     class_catalog((region, base), class, resolved, none)
 }
 
@@ -179,7 +179,7 @@ fn made(class: &NodeClass, resolved: Option<&Resolved>) -> ClassCatalog {
 #[test]
 fn a_plain_class_is_the_catalog_itself() {
     let mut class = plain();
-    class.family = Family::Custom;
+    class.family = AmiFamily::Custom;
     let own = made(&class, None);
     assert!(Arc::ptr_eq(&own.catalog, &SHIPPED.1));
     assert_eq!(own.images, BTreeMap::new());
@@ -235,9 +235,9 @@ fn types_without_an_image_are_not_sold() {
 #[test]
 fn windows_has_labels_of_its_own() {
     let builds = [
-        (Family::Windows2019, "10.0.17763"),
-        (Family::Windows2022, "10.0.20348"),
-        (Family::Windows2025, "10.0.26100"),
+        (AmiFamily::Windows2019, "10.0.17763"),
+        (AmiFamily::Windows2022, "10.0.20348"),
+        (AmiFamily::Windows2025, "10.0.26100"),
     ];
     for (family, build) in builds {
         let mut class = plain();
@@ -266,7 +266,7 @@ fn windows_has_labels_of_its_own() {
 fn shifted_zones_sell_nothing() {
     let (region, base) = &*SHIPPED;
     let shifted = ["use1-az6".to_owned()].into();
-    let with = (&Memory::default(), &shifted);
+    let with = (&DiscoveredMemory::default(), &shifted);
     let own = class_catalog((region, base), &plain(), Some(&resolved()), with);
     let it = get(&own.catalog, "m5.large");
     assert_eq!(sold(it), "b:on-demand b:spot");
@@ -292,7 +292,7 @@ fn reservations_are_those_of_the_class() {
     ];
     let (region, base) = &*SHIPPED;
     let shifted = ["use1-az1".to_owned()].into();
-    let with = (&Memory::default(), &shifted);
+    let with = (&DiscoveredMemory::default(), &shifted);
     let own = class_catalog((region, base), &plain(), Some(&all), with);
     let it = get(&own.catalog, "m5.large");
     assert_eq!(sold(it), "a:on-demand a:reserved a:spot");
@@ -319,9 +319,9 @@ fn reservations_are_those_of_the_class() {
 fn placement_groups_are_labels() {
     let rows = [
         (None, "-", "-"),
-        (Some(Strategy::Cluster), "pg-1", "-"),
-        (Some(Strategy::Spread), "pg-1", "-"),
-        (Some(Strategy::Partition(3)), "pg-1", "1 2 3"),
+        (Some(PlacementGroupStrategy::Cluster), "pg-1", "-"),
+        (Some(PlacementGroupStrategy::Spread), "pg-1", "-"),
+        (Some(PlacementGroupStrategy::Partition(3)), "pg-1", "1 2 3"),
     ];
     for (strategy, id, partition) in rows {
         let mut found = resolved();
@@ -346,7 +346,7 @@ fn placement_groups_are_labels() {
 /// What registered nodes report counts for their type and image alone, and only what can be.
 #[test]
 fn memory_is_learned_by_type_and_image() {
-    let mut memory = Memory::default();
+    let mut memory = DiscoveredMemory::default();
     let m5 = "m5.large".into();
     assert!(memory.observe(&m5, "s", 7700 * MIB));
     assert!(!memory.observe(&m5, "s", 7800 * MIB));
@@ -357,7 +357,7 @@ fn memory_is_learned_by_type_and_image() {
     assert!(memory.observe(&"c6g.large".into(), "t", 1));
     assert!(memory.observe(&"m5.xlarge".into(), "s", 17 << 30));
     let (region, base) = &*SHIPPED;
-    let of = |memory: &Memory, name: &str, found: Option<&Resolved>| {
+    let of = |memory: &DiscoveredMemory, name: &str, found: Option<&ResolvedNodeClass>| {
         let with = (memory, &BTreeSet::new());
         let own = class_catalog((region, base), &plain(), found, with);
         get(&own.catalog, name).capacity.memory / MIB
@@ -392,12 +392,12 @@ fn class(change: impl FnOnce(&mut NodeClass)) -> NodeClass {
 #[test]
 fn amazon_linux_2023_does_not_run_on_the_first_arm_types() {
     let rows = [
-        (Family::Al2, true),
-        (Family::Al2023, false),
-        (Family::Bottlerocket, true),
-        (Family::Custom, true),
-        (Family::Windows2019, false),
-        (Family::Windows2022, false),
+        (AmiFamily::Al2, true),
+        (AmiFamily::Al2023, false),
+        (AmiFamily::Bottlerocket, true),
+        (AmiFamily::Custom, true),
+        (AmiFamily::Windows2019, false),
+        (AmiFamily::Windows2022, false),
     ];
     for (family, runs) in rows {
         let class = class(|own| own.family = family);
@@ -437,11 +437,14 @@ fn a_type_takes_a_layout_it_has_cards_for() {
         (&[(0, 1, true), (0, 2, true), (1, 1, true)], false),
         (&[(5, 0, true)], false),
     ];
-    let mut own = Shape::new("x.large", Arch::Amd64, 2, 4096);
+    let mut own = InstanceTypeSpec::new("x.large", Arch::Amd64, 2, 4096);
     own.efa_max = 2;
     own.set_cards(
         0,
-        vec![Card { index: 1, enis: 2 }, Card { index: 0, enis: 4 }],
+        vec![
+            NetworkCard { index: 1, enis: 2 },
+            NetworkCard { index: 0, enis: 4 },
+        ],
     );
     let mut old = own.clone();
     old.ena = Some(false);
@@ -472,7 +475,11 @@ fn a_type_takes_a_layout_it_has_cards_for() {
 
 #[test]
 fn a_type_is_in_groups_of_the_strategies_it_supports() {
-    let strategies = [Strategy::Cluster, Strategy::Partition(2), Strategy::Spread];
+    let strategies = [
+        PlacementGroupStrategy::Cluster,
+        PlacementGroupStrategy::Partition(2),
+        PlacementGroupStrategy::Spread,
+    ];
     let rows: [(Option<&[&str]>, [bool; 3]); 6] = [
         (
             Some(&["cluster", "partition", "spread"]),
@@ -485,7 +492,7 @@ fn a_type_is_in_groups_of_the_strategies_it_supports() {
         (None, [true, true, true]),
     ];
     for (supported, expect) in rows {
-        let mut own = Shape::new("x.large", Arch::Amd64, 2, 4096);
+        let mut own = InstanceTypeSpec::new("x.large", Arch::Amd64, 2, 4096);
         own.placement = supported.map(|all| all.iter().map(|own| (*own).to_owned()).collect());
         let got = strategies.map(|strategy| {
             let id = "pg-1".to_owned();
@@ -498,7 +505,7 @@ fn a_type_is_in_groups_of_the_strategies_it_supports() {
 
 #[test]
 fn settings_need_hardware_that_has_them() {
-    let mut own = Shape::new("x.large", Arch::Amd64, 2, 4096);
+    let mut own = InstanceTypeSpec::new("x.large", Arch::Amd64, 2, 4096);
     let nested = |wanted| class(|own| own.nested_virtualization = wanted);
     let rows = [
         (Some(true), Some(true), true),
@@ -538,15 +545,17 @@ fn settings_need_hardware_that_has_them() {
 #[test]
 fn a_class_is_ready_when_all_its_conditions_are_met() {
     let (region, base) = &*SHIPPED;
-    let none = (&Memory::default(), &BTreeSet::new());
-    let supply = |found: &Resolved| ClassSupply::new((region, base), &plain(), found, none).supply;
+    let none = (&DiscoveredMemory::default(), &BTreeSet::new());
+    let supply = |found: &ResolvedNodeClass| {
+        NodeClassSupply::new((region, base), &plain(), found, none).supply
+    };
     let mut found = resolved();
-    found.conditions = vec![Condition::met(ConditionKind::ImagesReady)];
+    found.conditions = vec![NodeClassCondition::met(ConditionKind::ImagesReady)];
     assert_eq!(supply(&found), Ok(made(&plain(), Some(&found))));
     let message = "no subnet has the tag a=b ".repeat(100);
     found.conditions.extend([
-        Condition::unmet(ConditionKind::SubnetsReady, Cause::SubnetsNotFound, message),
-        Condition::unmet(
+        NodeClassCondition::unmet(ConditionKind::SubnetsReady, Cause::SubnetsNotFound, message),
+        NodeClassCondition::unmet(
             ConditionKind::InstanceProfileReady,
             Cause::RoleNotFound,
             "no",
@@ -560,7 +569,7 @@ fn a_class_is_ready_when_all_its_conditions_are_met() {
     assert_eq!(why.chars().count(), 800);
     let empty = Region::unknown("eu-west-1");
     let base = Arc::new(empty.catalog());
-    let own = ClassSupply::new((&empty, &base), &plain(), &resolved(), none);
+    let own = NodeClassSupply::new((&empty, &base), &plain(), &resolved(), none);
     let why = own.supply.expect_err("not ready");
     assert_eq!(
         why,
@@ -574,7 +583,7 @@ fn classes_do_not_share_what_they_cannot_use() {
     let found = resolved();
     let al2023 = made(&plain(), Some(&found));
     let bottlerocket = made(
-        &class(|own| own.family = Family::Bottlerocket),
+        &class(|own| own.family = AmiFamily::Bottlerocket),
         Some(&found),
     );
     assert_eq!(sold(get(&al2023.catalog, "a1.large")), "");
@@ -593,7 +602,7 @@ fn a_catalog_changes_with_its_inputs_alone() {
     let one = made(&plain(), Some(&found));
     assert_eq!(one, made(&plain(), Some(&found)));
     let changes: [fn(&mut NodeClass); 7] = [
-        |own| own.family = Family::Bottlerocket,
+        |own| own.family = AmiFamily::Bottlerocket,
         |own| own.kubelet.max_pods = Some(5),
         |own| own.reserved_enis = 1,
         |own| {
@@ -633,7 +642,7 @@ fn a_catalog_changes_with_its_inputs_alone() {
         let mut region = SHIPPED.0.clone();
         change(&mut region);
         let base = Arc::new(region.catalog());
-        let none = (&Memory::default(), &BTreeSet::new());
+        let none = (&DiscoveredMemory::default(), &BTreeSet::new());
         let own = class_catalog((&region, &base), &plain(), Some(&found), none);
         assert_eq!(own != one, differs);
         let changed = own
@@ -659,7 +668,7 @@ fn local_zones_are_zones() {
         zone_id: "use1-bos1-az1".into(),
         free: 9,
     }];
-    let none = (&Memory::default(), &BTreeSet::new());
+    let none = (&DiscoveredMemory::default(), &BTreeSet::new());
     let own = class_catalog((&region, &base), &plain(), Some(&found), none);
     let it = get(&own.catalog, "m5.large");
     assert_eq!(sold(it), "-bos-1a:on-demand -bos-1a:spot");

@@ -3,13 +3,13 @@
 
 use jiff::Timestamp;
 use outrigger::catalog::node_class::ClassCatalog;
-use outrigger::disruption::instance_drift::{Drift, drift};
+use outrigger::disruption::instance_drift::{InstanceDrift, drift};
 use outrigger::model::instance::{
     CapacityType, Instance, InstanceFacts, InstanceState, OfferingKey,
 };
 use outrigger::model::node_class::resolved::{
-    Cause, Condition, ConditionKind, FoundReservation, PlacementGroup, Resolved, SecurityGroup,
-    Strategy, Subnet,
+    Cause, ConditionKind, FoundReservation, NodeClassCondition, PlacementGroup,
+    PlacementGroupStrategy, ResolvedNodeClass, SecurityGroup, Subnet,
 };
 use outrigger::model::reservation::Reservation;
 
@@ -43,7 +43,7 @@ fn instance() -> Instance {
     }
 }
 
-fn resolved() -> Resolved {
+fn resolved() -> ResolvedNodeClass {
     let group = |id: &str| SecurityGroup {
         id: id.into(),
         name: String::new(),
@@ -54,7 +54,7 @@ fn resolved() -> Resolved {
         zone_id: String::new(),
         free: 1,
     };
-    Resolved {
+    ResolvedNodeClass {
         subnets: vec![subnet("subnet-b"), subnet("subnet-a")],
         security_groups: vec![group("sg-2"), group("sg-1")],
         reservations: vec![FoundReservation {
@@ -64,10 +64,10 @@ fn resolved() -> Resolved {
         }],
         placement_group: Some(PlacementGroup {
             id: "pg-1".into(),
-            strategy: Strategy::Cluster,
+            strategy: PlacementGroupStrategy::Cluster,
         }),
-        conditions: vec![Condition::met(ConditionKind::ImagesReady)],
-        ..Resolved::default()
+        conditions: vec![NodeClassCondition::met(ConditionKind::ImagesReady)],
+        ..ResolvedNodeClass::default()
     }
 }
 
@@ -79,35 +79,35 @@ fn class() -> ClassCatalog {
     }
 }
 
-type Change = fn(&mut Instance, &mut Resolved, &mut ClassCatalog);
+type Change = fn(&mut Instance, &mut ResolvedNodeClass, &mut ClassCatalog);
 
 fn facts(own: &mut Instance) -> &mut InstanceFacts {
     own.facts.as_deref_mut().expect("facts")
 }
 
 /// A condition of this kind is not met.
-fn unmet(own: &mut Resolved, kind: ConditionKind) {
-    let unmet = Condition::unmet(kind, Cause::Unavailable, "later");
+fn unmet(own: &mut ResolvedNodeClass, kind: ConditionKind) {
+    let unmet = NodeClassCondition::unmet(kind, Cause::Unavailable, "later");
     own.conditions.push(unmet);
 }
 
 /// What is different, and the drift that is found in it.
-const ROWS: [(&str, Change, Option<Drift>); 27] = [
+const ROWS: [(&str, Change, Option<InstanceDrift>); 27] = [
     ("as made", |_, _, _| {}, None),
     (
         "another image",
         |it, _, _| facts(it).image = Some("old".into()),
-        Some(Drift::Image),
+        Some(InstanceDrift::Image),
     ),
     (
         "a newer image",
         |_, _, class| drop(class.images.insert("m5.large".into(), "new".into())),
-        Some(Drift::Image),
+        Some(InstanceDrift::Image),
     ),
     (
         "no image is for its type any more",
         |_, _, class| class.images = [("c6g.large".into(), "t".to_owned())].into(),
-        Some(Drift::Image),
+        Some(InstanceDrift::Image),
     ),
     ("no images at all", |_, _, class| class.images.clear(), None),
     (
@@ -123,7 +123,7 @@ const ROWS: [(&str, Change, Option<Drift>); 27] = [
     (
         "another subnet",
         |_, own, _| drop(own.subnets.pop()),
-        Some(Drift::Subnet),
+        Some(InstanceDrift::Subnet),
     ),
     ("no subnets", |_, own, _| own.subnets.clear(), None),
     (
@@ -144,19 +144,19 @@ const ROWS: [(&str, Change, Option<Drift>); 27] = [
         |it, _, _| {
             facts(it).security_groups.insert("sg-3".into());
         },
-        Some(Drift::SecurityGroups),
+        Some(InstanceDrift::SecurityGroups),
     ),
     (
         "its class has more groups",
         |it, _, _| {
             facts(it).security_groups.remove("sg-2");
         },
-        Some(Drift::SecurityGroups),
+        Some(InstanceDrift::SecurityGroups),
     ),
     (
         "other groups",
         |_, own, _| own.security_groups[0].id = "sg-9".into(),
-        Some(Drift::SecurityGroups),
+        Some(InstanceDrift::SecurityGroups),
     ),
     ("no groups", |_, own, _| own.security_groups.clear(), None),
     (
@@ -175,7 +175,7 @@ const ROWS: [(&str, Change, Option<Drift>); 27] = [
     (
         "another reservation",
         |_, own, _| own.reservations.clear(),
-        Some(Drift::Reservation),
+        Some(InstanceDrift::Reservation),
     ),
     (
         "it fell back to on-demand",
@@ -204,17 +204,17 @@ const ROWS: [(&str, Change, Option<Drift>); 27] = [
     (
         "another placement group",
         |it, _, _| facts(it).placement_group = Some("pg-2".into()),
-        Some(Drift::PlacementGroup),
+        Some(InstanceDrift::PlacementGroup),
     ),
     (
         "a group was added",
         |it, _, _| facts(it).placement_group = None,
-        Some(Drift::PlacementGroup),
+        Some(InstanceDrift::PlacementGroup),
     ),
     (
         "the group was dropped",
         |_, own, _| own.placement_group = None,
-        Some(Drift::PlacementGroup),
+        Some(InstanceDrift::PlacementGroup),
     ),
     (
         "the group could not be found",
@@ -232,7 +232,7 @@ const ROWS: [(&str, Change, Option<Drift>); 27] = [
             own.placement_group = None;
             class.images.insert("m5.large".into(), "new".into());
         },
-        Some(Drift::Image),
+        Some(InstanceDrift::Image),
     ),
     (
         "a provider that tells nothing",
@@ -250,7 +250,7 @@ fn an_instance_drifts_where_its_class_makes_another() {
         let (mut it, mut own, mut class) = (instance(), resolved(), class());
         change(&mut it, &mut own, &mut class);
         assert_eq!(drift(&it, (&own, &class), false), expect, "{what}");
-        let first = Some(Drift::NodeClass);
+        let first = Some(InstanceDrift::NodeClass);
         assert_eq!(drift(&it, (&own, &class), true), first, "{what}");
     }
 }
@@ -258,15 +258,15 @@ fn an_instance_drifts_where_its_class_makes_another() {
 #[test]
 fn drifts_are_told_in_karpenters_words() {
     let all = [
-        Drift::NodeClass,
-        Drift::Image,
-        Drift::SecurityGroups,
-        Drift::Subnet,
-        Drift::Reservation,
-        Drift::PlacementGroup,
+        InstanceDrift::NodeClass,
+        InstanceDrift::Image,
+        InstanceDrift::SecurityGroups,
+        InstanceDrift::Subnet,
+        InstanceDrift::Reservation,
+        InstanceDrift::PlacementGroup,
     ];
     assert!(all.is_sorted());
-    let told = all.map(Drift::as_str).join(" ");
+    let told = all.map(InstanceDrift::as_str).join(" ");
     assert_eq!(
         told,
         "NodeClassDrift AMIDrift SecurityGroupDrift SubnetDrift CapacityReservationDrift \

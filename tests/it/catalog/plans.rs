@@ -7,10 +7,10 @@ use std::sync::{Arc, LazyLock};
 use jiff::Timestamp;
 use outrigger::catalog::Catalog;
 use outrigger::catalog::capacity::plain;
-use outrigger::catalog::discovered_memory::Memory;
+use outrigger::catalog::discovered_memory::DiscoveredMemory;
 use outrigger::catalog::instance_type_info::Gpu;
-use outrigger::catalog::node_class::{ClassCatalog, ClassSupply, class_catalog};
-use outrigger::model::affinity::Spread;
+use outrigger::catalog::node_class::{ClassCatalog, NodeClassSupply, class_catalog};
+use outrigger::model::affinity::TopologySpread;
 use outrigger::model::cluster::Cluster;
 use outrigger::model::id::{NodeClassName, ObjectKey};
 use outrigger::model::instance::{Arch, CapacityType, InstanceType, OfferingKey};
@@ -19,9 +19,9 @@ use outrigger::model::labels::{
 };
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::node_class::disk::BlockDevice;
-use outrigger::model::node_class::image::Family;
+use outrigger::model::node_class::image::AmiFamily;
 use outrigger::model::node_class::resolved::{
-    FoundReservation, Image, PlacementGroup, Resolved, Strategy, Subnet,
+    FoundReservation, Image, PlacementGroup, PlacementGroupStrategy, ResolvedNodeClass, Subnet,
 };
 use outrigger::model::overlay::{Overlay, PriceAdjustment};
 use outrigger::model::pod::{DaemonSet, Pod};
@@ -29,9 +29,9 @@ use outrigger::model::pool::Pool;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::reservation::{Reservation, ReservationKind};
 use outrigger::model::selector::Selector;
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 use outrigger::plan::{Plan, provision};
-use outrigger::scheduling::Code;
+use outrigger::scheduling::RejectionCode;
 use outrigger::state::State;
 
 use super::{SHIPPED, shape};
@@ -48,7 +48,7 @@ fn pool(name: &str) -> Pool {
     }
 }
 
-fn pods(count: i64) -> Vec<Object> {
+fn pods(count: i64) -> Vec<WatchedObject> {
     let pod = |at: i64| {
         let mut pod = Pod {
             key: ObjectKey::new("default", format!("p{at:03}")),
@@ -58,12 +58,12 @@ fn pods(count: i64) -> Vec<Object> {
         pod.requests.cpu_milli = 100 + 300 * (at % 5);
         pod.requests.memory = (at % 7 + 1) << 28;
         pod.requests.pods = 1;
-        Object::Pod(Box::new(pod))
+        WatchedObject::Pod(Box::new(pod))
     };
     (0..count).map(pod).collect()
 }
 
-fn state(pools: Vec<Pool>, overlays: Vec<Overlay>, pods: Vec<Object>) -> State {
+fn state(pools: Vec<Pool>, overlays: Vec<Overlay>, pods: Vec<WatchedObject>) -> State {
     let cluster = Cluster {
         pools,
         overlays,
@@ -83,7 +83,7 @@ fn tell(state: &mut State, all: &[(&str, Result<Arc<Catalog>, &str>)]) {
             }),
             Err(why) => Err((*why).to_owned()),
         };
-        (NodeClassName::from(*name), ClassSupply { supply })
+        (NodeClassName::from(*name), NodeClassSupply { supply })
     };
     state.supply(Arc::new(all.iter().map(one).collect()));
 }
@@ -111,7 +111,7 @@ fn zones(plan: &Plan) -> String {
 }
 
 /// Why no pod has a place: code and words of the first reason of the first of them.
-fn reason(plan: &Plan) -> (Code, String) {
+fn reason(plan: &Plan) -> (RejectionCode, String) {
     let own = &plan.unplaced.first().expect("one without a place").reasons[0];
     (own.code, own.text())
 }
@@ -128,23 +128,23 @@ fn image(arch: Arch) -> Image {
 }
 
 /// Subnets in zones a and b, images for all.
-fn resolved() -> Resolved {
+fn resolved() -> ResolvedNodeClass {
     let subnet = |zone: &str, id: &str| Subnet {
         id: format!("subnet-{zone}"),
         zone: format!("us-east-1{zone}").into(),
         zone_id: id.into(),
         free: 100,
     };
-    Resolved {
+    ResolvedNodeClass {
         images: vec![image(Arch::Amd64), image(Arch::Arm64)],
         subnets: vec![subnet("a", "use1-az6"), subnet("b", "use1-az1")],
-        ..Resolved::default()
+        ..ResolvedNodeClass::default()
     }
 }
 
-fn catalog_of(class: &NodeClass, resolved: Option<&Resolved>) -> Arc<Catalog> {
+fn catalog_of(class: &NodeClass, resolved: Option<&ResolvedNodeClass>) -> Arc<Catalog> {
     let (region, base) = &*SHIPPED;
-    let none = (&Memory::default(), &BTreeSet::new());
+    let none = (&DiscoveredMemory::default(), &BTreeSet::new());
     class_catalog((region, base), class, resolved, none).catalog
 }
 
@@ -218,13 +218,13 @@ fn pools_of_a_class_that_is_not_ready_make_nothing_and_say_why() {
     let plan = planned(&state);
     assert_eq!((plan.launches.len(), plan.unplaced.len()), (0, 3));
     let told = format!("node class \"a\" is not ready: {why}");
-    assert_eq!(reason(&plan), (Code::NodeClass, told.clone()));
+    assert_eq!(reason(&plan), (RejectionCode::NodeClass, told.clone()));
     let short = &plan.short[0];
     assert_eq!((short.missing, short.reasons[0].text()), (2, told));
     // One that the provider does not know, as it takes the configuration in a moment later.
     tell(&mut state, &[]);
     let told = "node class \"a\" is not ready: nothing is known of it yet".to_owned();
-    assert_eq!(reason(&planned(&state)), (Code::NodeClass, told));
+    assert_eq!(reason(&planned(&state)), (RejectionCode::NodeClass, told));
     // Whatever the provider writes is bounded.
     let long = "x".repeat(100_000);
     tell(&mut state, &[("a", Err(&long))]);
@@ -271,7 +271,7 @@ fn the_id_of_a_zone_is_another_name_of_it() {
     let own = catalog_of(&plain(), Some(&resolved()));
     for (wanted, expect) in rows {
         let mut pod = pods(1);
-        if let Object::Pod(pod) = &mut pod[0] {
+        if let WatchedObject::Pod(pod) = &mut pod[0] {
             pod.node_affinity.extend(wanted.clone().map(id));
         }
         let mut by_pod = state(vec![pool("a")], vec![], pod);
@@ -327,7 +327,7 @@ fn reservations_are_used_by_their_class_alone() {
 /// What is planned for one pod that asks for these labels and this much of a resource.
 fn types_for(labels: &[(&str, &str)], resource: Option<(&str, i64)>, class: &Arc<Catalog>) -> Plan {
     let mut pod = pods(1);
-    if let Object::Pod(pod) = &mut pod[0] {
+    if let WatchedObject::Pod(pod) = &mut pod[0] {
         let pairs = labels.iter();
         pod.node_selector = pairs
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
@@ -390,7 +390,7 @@ fn every_label_of_types_can_be_asked_for() {
 fn devices_are_asked_for_by_resource() {
     let linux = catalog_of(&plain(), Some(&resolved()));
     let mut windows = plain();
-    windows.family = Family::Windows2022;
+    windows.family = AmiFamily::Windows2022;
     let windows = catalog_of(&windows, Some(&resolved()));
     // None ships.
     let mut region = SHIPPED.0.clone();
@@ -409,7 +409,7 @@ fn devices_are_asked_for_by_resource() {
         .list
         .insert("g4ad.xlarge".into(), region.list["g5.xlarge"]);
     let base = Arc::new(region.catalog());
-    let none = (&Memory::default(), &BTreeSet::new());
+    let none = (&DiscoveredMemory::default(), &BTreeSet::new());
     let amd = class_catalog((&region, &base), &plain(), Some(&resolved()), none).catalog;
     let rows = [
         ("nvidia.com/gpu", 1, &linux, true),
@@ -463,7 +463,7 @@ fn an_overlay_prices_what_is_sold_and_nothing_else() {
         (&unpriced, vec![cheap], 0),
     ] {
         let mut pod = pods(1);
-        if let Object::Pod(pod) = &mut pod[0] {
+        if let WatchedObject::Pod(pod) = &mut pod[0] {
             pod.node_selector = [(INSTANCE_TYPE.to_owned(), "m5.large".to_owned())].into();
         }
         let mut state = state(vec![Pool::new("a")], overlays, pod);
@@ -479,7 +479,7 @@ fn local_disks_count_where_they_are_made_one() {
     striped.raid0 = true;
     for (class, made) in [(plain(), 0), (striped, 1)] {
         let mut pod = pods(1);
-        if let Object::Pod(pod) = &mut pod[0] {
+        if let WatchedObject::Pod(pod) = &mut pod[0] {
             pod.requests.ephemeral_storage = 1_000_000_000_000;
         }
         let mut state = state(vec![pool("a")], vec![], pod);
@@ -519,7 +519,7 @@ fn whole_machines_are_made_where_they_are_asked_for() {
 }
 
 /// A node class with a disk of so many GiB.
-fn disk(family: Family, name: &str, gib: i64, root_volume: bool) -> NodeClass {
+fn disk(family: AmiFamily, name: &str, gib: i64, root_volume: bool) -> NodeClass {
     let own = BlockDevice {
         name: name.into(),
         size: Some(gib << 30),
@@ -549,35 +549,35 @@ const PACKED: [Packed; 14] = [
     (plain, &[4, 4], 10, 2, 0),
     (plain, &[8], 10, 0, 1),
     (
-        || disk(Family::Al2023, "/dev/xvda", 100, false),
+        || disk(AmiFamily::Al2023, "/dev/xvda", 100, false),
         &[45, 44],
         0,
         1,
         0,
     ),
     (
-        || disk(Family::Custom, "/dev/sdb", 100, false),
+        || disk(AmiFamily::Custom, "/dev/sdb", 100, false),
         &[45, 44],
         0,
         1,
         0,
     ),
     (
-        || disk(Family::Custom, "/dev/sdb", 100, false),
+        || disk(AmiFamily::Custom, "/dev/sdb", 100, false),
         &[90],
         0,
         0,
         1,
     ),
     (
-        || disk(Family::Al2023, "/dev/xvdc", 100, false),
+        || disk(AmiFamily::Al2023, "/dev/xvdc", 100, false),
         &[45],
         0,
         0,
         1,
     ),
     (
-        || disk(Family::Al2023, "/dev/xvdc", 100, true),
+        || disk(AmiFamily::Al2023, "/dev/xvdc", 100, true),
         &[45],
         0,
         1,
@@ -600,12 +600,13 @@ fn pods_are_packed_by_the_disks_of_their_class() {
     for (number, (class, wanted, daemon, nodes, left)) in PACKED.into_iter().enumerate() {
         let pods = wanted.iter().enumerate();
         let pods = pods.map(|(at, gib)| asking(format!("p{at}"), *gib));
-        let mut all: Vec<Object> = pods.map(|own| Object::Pod(Box::new(own))).collect();
+        let mut all: Vec<WatchedObject> =
+            pods.map(|own| WatchedObject::Pod(Box::new(own))).collect();
         let set = DaemonSet {
             key: ObjectKey::new("default", "d"),
             template: asking("d".into(), daemon),
         };
-        all.push(Object::DaemonSet(Box::new(set)));
+        all.push(WatchedObject::DaemonSet(Box::new(set)));
         let mut state = state(vec![pool("a")], vec![], all);
         let catalog = catalog_of(&class(), Some(&resolved()));
         tell(&mut state, &[("a", Ok(catalog.clone()))]);
@@ -622,7 +623,7 @@ fn pods_are_packed_by_the_disks_of_their_class() {
 
 /// The values of a label that the launches of a plan are told, sorted; `-` where it is none.
 fn told(plan: &Plan, key: &str) -> String {
-    let value = |own: &outrigger::scheduling::NewClaim| own.labels.get(key).cloned();
+    let value = |own: &outrigger::scheduling::NewNodeClaim| own.labels.get(key).cloned();
     let all = plan.launches.iter().map(value);
     let mut all: Vec<String> = all.map(|own| own.unwrap_or_else(|| "-".into())).collect();
     all.sort();
@@ -662,14 +663,17 @@ fn a_launch_is_told_what_only_it_decides() {
             "2",
         ),
     ];
-    let class = catalog_of(&plain(), Some(&grouped(Strategy::Partition(3))));
+    let class = catalog_of(
+        &plain(),
+        Some(&grouped(PlacementGroupStrategy::Partition(3))),
+    );
     for (key, required, asked, expect) in rows {
         let what = format!("{key} {required:?} {asked:?}");
         let mut own = pool("a");
         let required = required.map(|own| Requirements::from_iter([(key, own)]));
         own.requirements.add_all(&required.unwrap_or_default());
         let mut pod = pods(1);
-        if let Object::Pod(pod) = &mut pod[0] {
+        if let WatchedObject::Pod(pod) = &mut pod[0] {
             let asked = asked.map(|value| (key.to_owned(), value.to_owned()));
             pod.node_selector.extend(asked);
         }
@@ -679,8 +683,8 @@ fn a_launch_is_told_what_only_it_decides() {
     }
 }
 
-fn grouped(strategy: Strategy) -> Resolved {
-    Resolved {
+fn grouped(strategy: PlacementGroupStrategy) -> ResolvedNodeClass {
+    ResolvedNodeClass {
         placement_group: Some(PlacementGroup {
             id: "pg-1".into(),
             strategy,
@@ -692,7 +696,7 @@ fn grouped(strategy: Strategy) -> Resolved {
 /// How many pods are planned for each of three partitions.
 fn by_partition(plan: &Plan) -> [usize; 3] {
     ["1", "2", "3"].map(|partition| {
-        let there = |own: &&outrigger::scheduling::NewClaim| {
+        let there = |own: &&outrigger::scheduling::NewNodeClaim| {
             let label = own.labels.get(PLACEMENT_GROUP_PARTITION);
             label.map(String::as_str) == Some(partition)
         };
@@ -705,14 +709,17 @@ fn by_partition(plan: &Plan) -> [usize; 3] {
 /// share no node. Any group can be asked for by its id.
 #[test]
 fn pods_are_spread_over_partitions() {
-    let class = catalog_of(&plain(), Some(&grouped(Strategy::Partition(3))));
+    let class = catalog_of(
+        &plain(),
+        Some(&grouped(PlacementGroupStrategy::Partition(3))),
+    );
     let all = |allowed: &[&str], change: fn(usize, &mut Pod)| {
         let mut own = pool("a");
         let allowed = Requirement::is_in(allowed.iter().copied());
         own.requirements.add(PLACEMENT_GROUP_PARTITION, allowed);
         let mut pods = pods(6);
         for (at, pod) in pods.iter_mut().enumerate() {
-            if let Object::Pod(pod) = pod {
+            if let WatchedObject::Pod(pod) = pod {
                 change(at, pod);
             }
         }
@@ -722,7 +729,7 @@ fn pods_are_spread_over_partitions() {
     };
     let spread = |_, pod: &mut Pod| {
         pod.labels.insert("app".to_owned(), "a".to_owned());
-        pod.spread = vec![Spread {
+        pod.spread = vec![TopologySpread {
             selector: Some(Selector::of_labels(&pod.labels)),
             topology_key: PLACEMENT_GROUP_PARTITION.to_owned(),
             max_skew: 1,
@@ -740,7 +747,11 @@ fn pods_are_spread_over_partitions() {
             .insert(PLACEMENT_GROUP_PARTITION.to_owned(), own.to_owned());
     };
     assert_eq!(by_partition(&all(&["1", "2", "3"], apart)), [2, 0, 4]);
-    for strategy in [Strategy::Cluster, Strategy::Spread, Strategy::Partition(2)] {
+    for strategy in [
+        PlacementGroupStrategy::Cluster,
+        PlacementGroupStrategy::Spread,
+        PlacementGroupStrategy::Partition(2),
+    ] {
         let class = catalog_of(&plain(), Some(&grouped(strategy)));
         for (id, made) in [("pg-1", 1), ("pg-2", 0)] {
             let plan = types_for(&[(PLACEMENT_GROUP_ID, id)], None, &class);

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use outrigger::catalog::Catalog;
-use outrigger::catalog::instance_type_info::{Accelerator, Card, Gpu, Neuron, Shape};
+use outrigger::catalog::instance_type_info::{
+    Accelerator, Gpu, InstanceTypeSpec, NetworkCard, Neuron,
+};
 use outrigger::catalog::region::{PriceSource, Region};
 use outrigger::model::id::{TypeName, Zone};
 use outrigger::model::instance::{Arch, CapacityType, Price};
@@ -30,7 +32,7 @@ fn region() -> Region {
     let mut own = Region::unknown("eu-west-1");
     let mut m5 = shape("m5.large");
     (m5.branch_enis, m5.network_mbps) = (0, None);
-    let new = Shape::new("z9.large", Arch::Arm64, 2, 4096);
+    let new = InstanceTypeSpec::new("z9.large", Arch::Arm64, 2, 4096);
     assert!(own.set_shapes([m5, new], &SHIPPED.0));
     let sold = |name: &str, zone: &str| (TypeName::from(name), Zone::from(zone));
     assert!(own.set_sold([
@@ -103,7 +105,11 @@ fn an_empty_answer_wipes_nothing() {
     assert!(!own.set_spot_prices(&[free], at(1)));
     assert_eq!(own, before);
     // What is the same is no change.
-    let same: Vec<Shape> = own.shapes.values().map(|own| Shape::clone(own)).collect();
+    let same: Vec<InstanceTypeSpec> = own
+        .shapes
+        .values()
+        .map(|own| InstanceTypeSpec::clone(own))
+        .collect();
     assert!(!own.set_shapes(same, &SHIPPED.0));
     let sold = own.sold.clone();
     let same = sold
@@ -181,15 +187,15 @@ fn labels_follow_from_what_ec2_tells() {
         manufacturer: "Qualcomm".into(),
         count: 8,
     };
-    let two = Shape {
+    let two = InstanceTypeSpec {
         gpus: vec![gpu.clone(), gpu.clone()],
         accelerators: vec![accelerator.clone()],
         enclaves: Some(false),
         disk_gb: Some(100),
         nvme: false,
-        ..Shape::new("a9.large", Arch::Amd64, 2, 4096)
+        ..InstanceTypeSpec::new("a9.large", Arch::Amd64, 2, 4096)
     };
-    let one = Shape {
+    let one = InstanceTypeSpec {
         gpus: vec![gpu],
         neurons: vec![neuron],
         accelerators: vec![accelerator],
@@ -197,7 +203,7 @@ fn labels_follow_from_what_ec2_tells() {
         clock_mhz: Some(3600),
         disk_gb: Some(100),
         ebs_mbps: Some(10),
-        ..Shape::new("b9.large", Arch::Amd64, 2, 4096)
+        ..InstanceTypeSpec::new("b9.large", Arch::Amd64, 2, 4096)
     };
     let mut own = Region::unknown("eu-west-1");
     own.set_shapes([one, two], &SHIPPED.0);
@@ -232,8 +238,8 @@ fn labels_follow_from_what_ec2_tells() {
 /// The default card is found by its index, not by its place.
 #[test]
 fn the_default_card_is_found_by_index() {
-    let mut own = Shape::new("x.large", Arch::Amd64, 2, 4096);
-    let cards = [(1, 8), (0, 2)].map(|(index, enis)| Card { index, enis });
+    let mut own = InstanceTypeSpec::new("x.large", Arch::Amd64, 2, 4096);
+    let cards = [(1, 8), (0, 2)].map(|(index, enis)| NetworkCard { index, enis });
     own.set_cards(0, cards.to_vec());
     assert_eq!(own.card_enis, 2);
     own.set_cards(7, cards.to_vec());

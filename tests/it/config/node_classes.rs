@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
-use outrigger::config::diagnostic::{Problem, Severity, render_all};
+use outrigger::config::diagnostic::{Diagnostic, Severity, render_all};
 use outrigger::config::{Config, Inputs, SourceFile, load};
 use outrigger::model::labels::{OF_TYPES, PLACEMENT_GROUP_ID, PLACEMENT_GROUP_PARTITION, ZONE_ID};
-use outrigger::model::node_class::kubelet::{Kubelet, Reserved, Signal, Threshold};
+use outrigger::model::node_class::kubelet::{KubeletSettings, Reserved, Signal, Threshold};
 use outrigger::model::template_hash::node_class_hash;
 use serde_json::{Map, Value, json};
 
@@ -27,7 +27,7 @@ fn base() -> Map<String, Value> {
 }
 
 /// A managed cluster with this change of the node class.
-fn configured(change: &str) -> Result<Config, Vec<Problem>> {
+fn configured(change: &str) -> Result<Config, Vec<Diagnostic>> {
     let change: Map<String, Value> = serde_json::from_str(change).expect("a map in JSON");
     let mut class = base();
     class.extend(change);
@@ -36,7 +36,7 @@ fn configured(change: &str) -> Result<Config, Vec<Problem>> {
 }
 
 /// A managed cluster with this node class and a pool of it that says this.
-fn read(class: Map<String, Value>, pool: &Map<String, Value>) -> Result<Config, Vec<Problem>> {
+fn read(class: Map<String, Value>, pool: &Map<String, Value>) -> Result<Config, Vec<Diagnostic>> {
     let mut pool = pool.clone();
     pool.insert("node_class".to_owned(), json!("${node_class.one}"));
     let text = json!({
@@ -50,7 +50,7 @@ fn read(class: Map<String, Value>, pool: &Map<String, Value>) -> Result<Config, 
 }
 
 /// The kinds of fault of what was read, or `fine`, and what is told of them.
-fn faults(read: Result<Config, Vec<Problem>>) -> (String, String) {
+fn faults(read: Result<Config, Vec<Diagnostic>>) -> (String, String) {
     let problems = match read {
         Ok(config) => config.warnings,
         Err(problems) => problems,
@@ -99,13 +99,13 @@ fn a_family_that_an_alias_implies_is_the_same_written_out() {
 }
 
 /// The settings of the kubelets of a node class with this `kubelet` block.
-fn kubelet(block: &str) -> Kubelet {
+fn kubelet(block: &str) -> KubeletSettings {
     let config = configured(&format!("{{\"kubelet\":{block}}}")).expect("it is fine");
     config.clusters[0].node_classes[0].kubelet.clone()
 }
 
 /// Each argument of a `kubelet` block, and the setting that it becomes.
-type Setting = (&'static str, fn(&mut Kubelet));
+type Setting = (&'static str, fn(&mut KubeletSettings));
 
 fn reserved(amount: i64, text: &str) -> Reserved {
     let text = text.to_owned();
@@ -167,16 +167,19 @@ const SETTINGS: [Setting; 13] = [
 
 #[test]
 fn each_setting_of_kubelets_is_read_and_no_other_changes() {
-    assert_eq!(kubelet("{}"), Kubelet::default());
+    assert_eq!(kubelet("{}"), KubeletSettings::default());
     let none = configured("{}").expect("it is fine");
-    assert_eq!(none.clusters[0].node_classes[0].kubelet, Kubelet::default());
+    assert_eq!(
+        none.clusters[0].node_classes[0].kubelet,
+        KubeletSettings::default()
+    );
     for (argument, set) in SETTINGS {
-        let mut expect = Kubelet::default();
+        let mut expect = KubeletSettings::default();
         set(&mut expect);
         assert_eq!(kubelet(&format!("{{{argument}}}")), expect, "{argument}");
     }
     let all: Vec<&str> = SETTINGS[..12].iter().map(|own| own.0).collect();
-    let mut expect = Kubelet::default();
+    let mut expect = KubeletSettings::default();
     for (_, set) in &SETTINGS[..12] {
         set(&mut expect);
     }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use outrigger::config::diagnostic::{Problem, render_all, report_json};
+use outrigger::config::diagnostic::{Diagnostic, render_all, report_json};
 use outrigger::config::{Config, Inputs, SourceFile, load};
 use proptest::collection::vec;
 use proptest::option;
@@ -27,7 +27,7 @@ fn survive(text: &str) {
     show(load(&[], &inputs));
 }
 
-fn show(answer: Result<Config, Vec<Problem>>) {
+fn show(answer: Result<Config, Vec<Diagnostic>>) {
     let problems = answer.map_or_else(|problems| problems, |config| config.warnings);
     let text = render_all(&problems);
     let report = report_json(&problems);
@@ -175,7 +175,7 @@ proptest! {
             let config = load(files, &Inputs::default());
             let mut config = config.expect("a good configuration");
             // Warnings come in the order of the files.
-            config.warnings.sort_by_key(Problem::render);
+            config.warnings.sort_by_key(Diagnostic::render);
             config
         };
         let expect = load(&files);

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use outrigger::config::config_diff::Written;
+use outrigger::config::config_diff::ConfigValues;
 use outrigger::config::diagnostic::{ProblemCode, render_all};
 use outrigger::config::function_names;
 use outrigger::config::schema::blocks::root;
-use outrigger::config::schema::{BlockType, Kind, Repeat};
+use outrigger::config::schema::{ArgumentType, BlockType, Occurrence};
 
 use super::load_text;
 
@@ -28,10 +28,10 @@ fn section(out: &mut String, block: &'static BlockType, path: &str, level: usize
         block.name
     );
     let often = match (block.repeat, block.label) {
-        (Repeat::Once, _) => "Once.",
-        (Repeat::Many, Some(_)) => "Any number, also of one label.",
-        (Repeat::Many, None) => "Any number.",
-        (Repeat::PerLabel, _) => "Once for each label.",
+        (Occurrence::Once, _) => "Once.",
+        (Occurrence::Many, Some(_)) => "Any number, also of one label.",
+        (Occurrence::Many, None) => "Any number.",
+        (Occurrence::PerLabel, _) => "Once for each label.",
     };
     let _ = writeln!(out, "{} {often}", block.about);
     if !block.arguments.is_empty() {
@@ -116,7 +116,7 @@ fn defaults(block: &BlockType, leave: &[&str]) -> String {
         }
     }
     for inner in block.blocks {
-        let once = inner.repeat == Repeat::Once && inner.label.is_none();
+        let once = inner.repeat == Occurrence::Once && inner.label.is_none();
         let once = once && !inner.arguments.iter().any(|a| a.required);
         if once && !leave.contains(&inner.name) {
             let _ = writeln!(out, "  {} {{\n{}  }}", inner.name, defaults(inner, leave));
@@ -151,7 +151,7 @@ fn written_out_defaults_change_nothing() {
         let config = config.unwrap_or_else(|problems| panic!("{text}\n{}", render_all(&problems)));
         // That they are written is no difference.
         outrigger::config::Config {
-            written: Written::default(),
+            written: ConfigValues::default(),
             ..config
         }
     };
@@ -174,7 +174,9 @@ fn every_default_is_one_its_argument_takes() {
                 block.name,
                 argument.name
             );
-            if let (Kind::OneOf(names), false) = (argument.kind, argument.default.is_empty()) {
+            if let (ArgumentType::OneOf(names), false) =
+                (argument.kind, argument.default.is_empty())
+            {
                 let default = argument.default.trim_matches('"');
                 assert!(names.contains(&default), "{} {}", block.name, argument.name);
             }

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use insta::{assert_snapshot, glob, with_settings};
-use outrigger::config::diagnostic::{Problem, ProblemCode, Severity, render_all, report_json};
+use outrigger::config::diagnostic::{Diagnostic, ProblemCode, Severity, render_all, report_json};
 use outrigger::config::{Inputs, SourceFile, load};
 
 use super::{Case, case_name, load_text};
 
-fn problems(path: &Path) -> Vec<Problem> {
+fn problems(path: &Path) -> Vec<Diagnostic> {
     match Case::of(path).load() {
         Ok(config) => config.warnings,
         Err(problems) => problems,

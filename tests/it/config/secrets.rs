@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use outrigger::config::diagnostic::{Problem, render_all, report_json};
+use outrigger::config::diagnostic::{Diagnostic, render_all, report_json};
 use outrigger::config::schema::blocks::root;
-use outrigger::config::schema::{BlockType, Kind};
-use outrigger::config::{Input, Inputs, SourceFile, load};
+use outrigger::config::schema::{ArgumentType, BlockType};
+use outrigger::config::{Inputs, SourceFile, VariableInput, load};
 
 use super::properties::corpus;
 
@@ -25,11 +25,11 @@ const FORMS: [&str; 6] = [
 ];
 
 /// The problems of a configuration that uses `var.tok`, which is sensitive.
-fn problems(text: &str, form: &str) -> Vec<Problem> {
+fn problems(text: &str, form: &str) -> Vec<Diagnostic> {
     let declared = "\nvariable \"tok\" {\n  type = string\n  sensitive = true\n}\n";
     let files = [SourceFile::new("main.hcl", format!("{text}{declared}"))];
     let inputs = Inputs {
-        vars: vec![Input {
+        vars: vec![VariableInput {
             name: "tok".to_owned(),
             value: form.to_owned(),
         }],
@@ -62,10 +62,10 @@ fn written(path: &[&BlockType], argument: &str, value: &str) -> String {
     {
         let value = match other.kind {
             _ if !other.required => continue,
-            Kind::Whole(least, _) | Kind::Number(least, _) => least.to_string(),
-            Kind::Duration { .. } => "\"1h\"".to_owned(),
-            Kind::Reference(kind) => format!("{kind}.one"),
-            Kind::Quantities => "{ cpu = 1 }".to_owned(),
+            ArgumentType::Whole(least, _) | ArgumentType::Number(least, _) => least.to_string(),
+            ArgumentType::Duration { .. } => "\"1h\"".to_owned(),
+            ArgumentType::Reference(kind) => format!("{kind}.one"),
+            ArgumentType::Quantities => "{ cpu = 1 }".to_owned(),
             _ => "\"x\"".to_owned(),
         };
         let _ = writeln!(text, "{} = {value}", other.name);

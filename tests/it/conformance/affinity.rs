@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use outrigger::model::affinity::PodTerm;
 use outrigger::model::pod::Pod;
-use outrigger::model::watched_object::{Namespace, Object};
+use outrigger::model::watched_object::{Namespace, WatchedObject};
 
 use super::judge::{Case, judge};
 use super::notation::{With, pod, pods, selecting, term};
@@ -282,7 +282,7 @@ fn wishes_about_others_give_way() {
 fn across(term: PodTerm) -> Plan {
     let mut world = World::new();
     for name in ["default", "other"] {
-        world.apply(Object::Namespace(Namespace {
+        world.apply(WatchedObject::Namespace(Namespace {
             name: name.to_owned(),
             ..Namespace::default()
         }));

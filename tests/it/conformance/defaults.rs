@@ -1,10 +1,10 @@
 //! How pods are spread that do not say so themselves, and which pods they are spread among.
 //! It must not know how pods are spread that do.
 
-use outrigger::model::affinity::Spread;
+use outrigger::model::affinity::TopologySpread;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::pod::Pod;
-use outrigger::model::watched_object::{Kind, Object, Selecting};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject, WorkloadSelector};
 
 use super::judge::{Case, judge};
 use super::notation::{With, pod, pods, selecting, soft, spread};
@@ -66,7 +66,7 @@ const DEFAULTS: &[Case] = &[
     ("topology:3188", || {
         let mut world = by_default(spread("zone", 1, ""));
         let other = pod("b").label("app=b").owner("ReplicaSet", "b");
-        select(&mut world, Kind::ReplicaSet, "b", "app=b");
+        select(&mut world, ObjectKind::ReplicaSet, "b", "app=b");
         world
             .add(pods(3, &of_set("a")))
             .add(pods(3, &other))
@@ -89,7 +89,7 @@ const DEFAULTS: &[Case] = &[
         let mut world = by_default(spread("zone", 1, ""));
         for hash in ["x", "y"] {
             let own = format!("app=a, pod-template-hash={hash}");
-            select(&mut world, Kind::ReplicaSet, hash, &own);
+            select(&mut world, ObjectKind::ReplicaSet, hash, &own);
         }
         world
             .add(pods(3, &of("x")))
@@ -104,7 +104,7 @@ const DEFAULTS: &[Case] = &[
     }),
     ("topology:3244", || {
         let mut world = unselected();
-        select(&mut world, Kind::Service, "s", "app=a");
+        select(&mut world, ObjectKind::Service, "s", "app=a");
         let own = pod("p").label("app=a").owner("Job", "a");
         settle(&mut world, 3, &own, 3)?;
         counted(&world, "zone", &[1, 1, 1])
@@ -117,13 +117,13 @@ fn of_set(name: &str) -> Pod {
 }
 
 /// What the scheduler is configured with, and a ReplicaSet `a` that selects `app=a`.
-fn by_default(constraint: Spread) -> World {
+fn by_default(constraint: TopologySpread) -> World {
     let mut world = World::new();
-    world.cluster().scheduling.default_spread = vec![Spread {
+    world.cluster().scheduling.default_spread = vec![TopologySpread {
         selector: None,
         ..constraint
     }];
-    select(&mut world, Kind::ReplicaSet, "a", "app=a");
+    select(&mut world, ObjectKind::ReplicaSet, "a", "app=a");
     world
 }
 
@@ -132,13 +132,13 @@ fn unselected() -> World {
     let mut world = by_default(spread("zone", 1, ""));
     let key = ObjectKey::new("default", "a");
     let objects = &mut world.state.objects;
-    objects.delete(Kind::ReplicaSet, &key, world.now);
+    objects.delete(ObjectKind::ReplicaSet, &key, world.now);
     world
 }
 
 /// Something that selects pods.
-fn select(world: &mut World, kind: Kind, name: &str, selector: &str) {
-    world.apply(Object::Selecting(Selecting {
+fn select(world: &mut World, kind: ObjectKind, name: &str, selector: &str) {
+    world.apply(WatchedObject::Selecting(WorkloadSelector {
         kind,
         key: ObjectKey::new("default", name),
         selector: selecting(selector),
@@ -162,7 +162,7 @@ fn of_one_owner(kind: &str, labels: [&str; 3]) -> Vec<Pod> {
 }
 
 /// Whether pods are spread over the zones where this selects pods, or share a node.
-fn selected_by(objects: &[(Kind, &str)], pods: Vec<Pod>, expect: bool) -> Check {
+fn selected_by(objects: &[(ObjectKind, &str)], pods: Vec<Pod>, expect: bool) -> Check {
     let mut world = unselected();
     for (kind, selector) in objects {
         select(&mut world, *kind, "a", selector);
@@ -198,41 +198,46 @@ const OWNERS: &[Case] = &[
     // Whatever else their labels say, the pods of one owner are counted together.
     ("defaults:80", || {
         let pods = of_one_owner("ReplicaSet", ["own=x", "own=y", "own=z"]);
-        selected_by(&[(Kind::ReplicaSet, "app=a")], pods, true)
+        selected_by(&[(ObjectKind::ReplicaSet, "app=a")], pods, true)
     }),
     ("defaults:98", || {
         let key = "statefulset.kubernetes.io/pod-name";
         let labels = ["a-0", "a-1", "a-2"].map(|name| format!("{key}={name}"));
         let labels = labels.each_ref().map(String::as_str);
         let pods = of_one_owner("StatefulSet", labels);
-        selected_by(&[(Kind::StatefulSet, "app=a")], pods, true)
+        selected_by(&[(ObjectKind::StatefulSet, "app=a")], pods, true)
     }),
     ("defaults:119", || {
         let pods = of_one_owner("ReplicaSet", ["tier=x", "tier=y", "tier=x"]);
-        selected_by(&[(Kind::ReplicaSet, "tier not z")], pods, true)
+        selected_by(&[(ObjectKind::ReplicaSet, "tier not z")], pods, true)
     }),
     ("defaults:137", || {
         let pods = of_one_owner("ReplicationController", ["own=x"; 3]);
-        selected_by(&[(Kind::ReplicationController, "app=a")], pods, true)
+        selected_by(&[(ObjectKind::ReplicationController, "app=a")], pods, true)
     }),
     ("defaults:159", || {
         let pods = of_one_owner("Job", ["own=x"; 3]);
-        selected_by(&[(Kind::ReplicaSet, "app=a")], pods, false)
+        selected_by(&[(ObjectKind::ReplicaSet, "app=a")], pods, false)
     }),
     // An owner that does not control a pod is none to us.
     ("defaults:166", || {
-        selected_by(&[(Kind::ReplicaSet, "app=a")], of_nobody(), false)
+        selected_by(&[(ObjectKind::ReplicaSet, "app=a")], of_nobody(), false)
     }),
     ("defaults:174", || {
         let pods = of_one_owner("ReplicaSet", ["own=x"; 3]);
-        selected_by(&[(Kind::StatefulSet, "app=a")], pods, false)
+        selected_by(&[(ObjectKind::StatefulSet, "app=a")], pods, false)
     }),
     ("defaults:250", || {
         // Whatever a service says, this controller's word on a label is the last: pods of another
         // app are counted, of which one zone has too many.
         let mut world = unselected();
-        select(&mut world, Kind::Service, "s", "app=a");
-        select(&mut world, Kind::ReplicationController, "a", "app=old");
+        select(&mut world, ObjectKind::Service, "s", "app=a");
+        select(
+            &mut world,
+            ObjectKind::ReplicationController,
+            "a",
+            "app=old",
+        );
         taken(&mut world, "z1", "app=old");
         world.node("default", "z2");
         let pods = of_one_owner("ReplicationController", ["own=x"; 3]);
@@ -241,14 +246,17 @@ const OWNERS: &[Case] = &[
     }),
     ("defaults:272", || {
         let pods = of_one_owner("ReplicaSet", ["own=x"; 3]);
-        let both = [(Kind::Service, "app=a"), (Kind::ReplicaSet, "app=old")];
+        let both = [
+            (ObjectKind::Service, "app=a"),
+            (ObjectKind::ReplicaSet, "app=old"),
+        ];
         selected_by(&both, pods, false)
     }),
     ("defaults:298", || {
         // The service selects some pods of an owner: those are spread among themselves, the others
         // among all.
         let mut world = by_default(spread("zone", 1, ""));
-        select(&mut world, Kind::Service, "s", "tier=x");
+        select(&mut world, ObjectKind::Service, "s", "tier=x");
         taken(&mut world, "z1", "app=a");
         world
             .add(pods(3, &of_set("x").label("tier=x").label("own=x")))
@@ -271,7 +279,7 @@ const OWNERS: &[Case] = &[
         let own = |pod: Pod| pod.spread(spread("host", 3, "app=a"));
         let pods = of_one_owner("ReplicaSet", ["own=x"; 3]);
         let pods = pods.into_iter().map(own).collect();
-        selected_by(&[(Kind::ReplicaSet, "app=a")], pods, false)
+        selected_by(&[(ObjectKind::ReplicaSet, "app=a")], pods, false)
     }),
     ("defaults:351", || {
         let mut world = by_default(spread("zone", 1, ""));
@@ -299,8 +307,8 @@ const OWNERS: &[Case] = &[
     ("defaults:405", || {
         let of = |name: &str| pod(name).label("app=a").owner("ReplicaSet", name);
         let mut world = by_default(spread("zone", 1, ""));
-        select(&mut world, Kind::ReplicaSet, "x", "own=x");
-        select(&mut world, Kind::ReplicaSet, "y", "own=y");
+        select(&mut world, ObjectKind::ReplicaSet, "x", "own=x");
+        select(&mut world, ObjectKind::ReplicaSet, "y", "own=y");
         world
             .add(pods(3, &of("x").label("own=x")))
             .add(pods(3, &of("y").label("own=y")));
@@ -317,13 +325,13 @@ fn default_constraints_count_the_pods_of_one_owner() {
 
 const SERVICES: &[Case] = &[
     ("defaults:185", || {
-        selected_by(&[(Kind::Service, "app=a")], of_nobody(), true)
+        selected_by(&[(ObjectKind::Service, "app=a")], of_nobody(), true)
     }),
     ("defaults:193", || {
         // Pods that only one of them selects are not counted.
         let mut world = unselected();
-        select(&mut world, Kind::Service, "s", "app=a");
-        select(&mut world, Kind::Service, "t", "tier=x");
+        select(&mut world, ObjectKind::Service, "s", "app=a");
+        select(&mut world, ObjectKind::Service, "t", "tier=x");
         taken(&mut world, "z1", "app=a");
         taken(&mut world, "z2", "tier=x");
         let own = pod("p").label("app=a").label("tier=x").label("own=x");
@@ -332,24 +340,24 @@ const SERVICES: &[Case] = &[
     }),
     // A service that does not select a pod, or selects nothing, says nothing about it.
     ("defaults:202", || {
-        selected_by(&[(Kind::Service, "app=b")], of_nobody(), false)
+        selected_by(&[(ObjectKind::Service, "app=b")], of_nobody(), false)
     }),
     ("defaults:206", || {
-        selected_by(&[(Kind::Service, "")], of_nobody(), false)
+        selected_by(&[(ObjectKind::Service, "")], of_nobody(), false)
     }),
     ("defaults:211", || {
-        selected_by(&[(Kind::Service, "")], of_nobody(), false)
+        selected_by(&[(ObjectKind::Service, "")], of_nobody(), false)
     }),
     ("defaults:216", || {
         let elsewhere = |pod: Pod| pod.namespace("other");
         let pods = of_nobody().into_iter().map(elsewhere).collect::<Vec<_>>();
         let mut world = unselected();
-        select(&mut world, Kind::Service, "s", "app=a");
+        select(&mut world, ObjectKind::Service, "s", "app=a");
         world.add(pods).plan().together(&["p00", "p01", "p02"])
     }),
     ("defaults:224", || {
         let mut world = by_default(spread("zone", 1, ""));
-        select(&mut world, Kind::Service, "s", "tier=x");
+        select(&mut world, ObjectKind::Service, "s", "tier=x");
         taken(&mut world, "z1", "app=a");
         taken(&mut world, "z2", "tier=x");
         let own = of_set("p").label("tier=x").label("own=x");

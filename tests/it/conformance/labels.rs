@@ -3,7 +3,7 @@
 
 use outrigger::model::pod::Pod;
 use outrigger::model::requirement::Requirements;
-use outrigger::scheduling::Code;
+use outrigger::scheduling::RejectionCode;
 
 use super::judge::{Case, judge, judge_each};
 use super::notation::{With, key_of, pod, pods, read};
@@ -343,7 +343,7 @@ fn refused(key: &str) -> Check {
     let plan = World::new().add(asking).plan();
     ["a", "b"]
         .iter()
-        .try_for_each(|name| plan.refused(name, Code::Restricted, key))?;
+        .try_for_each(|name| plan.refused(name, RejectionCode::Restricted, key))?;
     // One alternative is enough to be refused in Karpenter. The scheduler takes the other.
     ensure(
         plan.why("c").is_none_or(|own| !own.reasons.is_empty()),
@@ -516,18 +516,18 @@ const NOTHING: &[Case] = &[
     ("scheduling:5197", || {
         let mut world = World::requiring(&["type in unknown"]);
         let plan = world.add([pod("p")]).plan();
-        plan.refused("p", Code::Requirements, "no instance type")
+        plan.refused("p", RejectionCode::Requirements, "no instance type")
     }),
     ("scheduling:5242", || {
         let mut world = World::requiring(&["type in unknown"]);
         let plan = world.add(pods(3, &pod("p"))).plan();
-        let told = |own: &&str| plan.refused(own, Code::Requirements, "no instance type");
+        let told = |own: &&str| plan.refused(own, RejectionCode::Requirements, "no instance type");
         ["p00", "p01", "p02"].iter().try_for_each(told)
     }),
     ("scheduling:5273", || {
         let mut world = World::requiring(&["arch in arm64", "type in default"]);
         let plan = world.add([pod("p")]).plan();
-        plan.refused("p", Code::Requirements, "no instance type")
+        plan.refused("p", RejectionCode::Requirements, "no instance type")
     }),
     // The pool says nothing about the type, so its zones are told.
     ("scheduling:5302", || {
@@ -535,7 +535,7 @@ const NOTHING: &[Case] = &[
         let plan = world.add([pod("p")]).plan();
         plan.refused(
             "p",
-            Code::Offering,
+            RejectionCode::Offering,
             "topology.kubernetes.io/zone in [unknown]",
         )
     }),

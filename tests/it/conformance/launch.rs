@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use outrigger::config::{Inputs, SourceFile, load};
 use outrigger::engine::Engine;
-use outrigger::engine::batcher::Batch;
-use outrigger::engine::command::{Answer, Command, Launch, NodePatch};
+use outrigger::engine::batcher::PodBatcher;
+use outrigger::engine::command::{Command, CommandResult, Launch, NodePatch};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::{Batching, Mode};
+use outrigger::model::cluster::{Batching, ManagementMode};
 use outrigger::model::instance::{Instance, InstanceState};
 use outrigger::model::labels::Labels;
 use outrigger::model::node::Node;
@@ -19,7 +19,7 @@ use outrigger::model::pool::Pool;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::Effect;
 use outrigger::model::template_hash::pool_hash;
-use outrigger::model::watched_object::{Kind, Namespace, Object};
+use outrigger::model::watched_object::{Namespace, ObjectKind, WatchedObject};
 
 use super::judge::{Case, judge};
 use super::notation::{With, pod, read, taint, tolerates};
@@ -39,8 +39,8 @@ struct Stage {
 }
 
 /// The Namespace that identifies a cluster.
-fn kube_system() -> Object {
-    Object::Namespace(Namespace {
+fn kube_system() -> WatchedObject {
+    WatchedObject::Namespace(Namespace {
         name: "kube-system".to_owned(),
         uid: "here".to_owned(),
         ..Namespace::default()
@@ -50,7 +50,7 @@ fn kube_system() -> Object {
 impl Stage {
     /// A cluster in which these pods wait.
     fn new(world: &mut World, pods: &[Pod]) -> Self {
-        world.cluster().mode = Mode::Manage;
+        world.cluster().mode = ManagementMode::Manage;
         let mut stage = Self {
             engine: Engine::new(7),
             now: world.now,
@@ -65,13 +65,13 @@ impl Stage {
         stage.tell(Event::CatalogChanged(world.state.catalog.clone()));
         let waiting = pods.iter().cloned().map(|pod| {
             let waits = pod.with(|pod| pod.unschedulable = true);
-            Object::Pod(Box::new(waits))
+            WatchedObject::Pod(Box::new(waits))
         });
-        let mut waiting: Vec<Object> = waiting.collect();
-        for kind in Kind::ALL {
+        let mut waiting: Vec<WatchedObject> = waiting.collect();
+        for kind in ObjectKind::ALL {
             let objects = match kind {
-                Kind::Pod => std::mem::take(&mut waiting),
-                Kind::Namespace => vec![kube_system()],
+                ObjectKind::Pod => std::mem::take(&mut waiting),
+                ObjectKind::Namespace => vec![kube_system()],
                 _ => Vec::new(),
             };
             stage.tell(Event::Reset(kind, objects));
@@ -101,7 +101,7 @@ impl Stage {
                 .extend(std::iter::from_fn(|| self.engine.next_report()));
             let next = self.engine.poll_timeout().map_or(end, |(at, _)| at);
             self.now = next.clamp(self.now, end);
-            for kind in Kind::ALL {
+            for kind in ObjectKind::ALL {
                 self.tell(Event::WatchAlive(kind));
             }
             self.tell(Event::Timeout);
@@ -111,7 +111,7 @@ impl Stage {
         }
     }
 
-    fn answer(&mut self, command: Command) -> Answer {
+    fn answer(&mut self, command: Command) -> CommandResult {
         match command {
             Command::Launch(launch) => {
                 let instance = Instance {
@@ -125,14 +125,14 @@ impl Stage {
                 };
                 self.launches.push(*launch);
                 self.instances.push(instance.clone());
-                Answer::Launched(instance)
+                CommandResult::Launched(instance)
             }
-            Command::ListInstances => Answer::Instances(self.instances.clone()),
+            Command::ListInstances => CommandResult::Instances(self.instances.clone()),
             Command::PatchNode(patch) => {
                 self.patches.push(patch);
-                Answer::Done
+                CommandResult::Done
             }
-            _ => Answer::Done,
+            _ => CommandResult::Done,
         }
     }
 
@@ -149,7 +149,7 @@ impl Stage {
             ready: true,
             ..Node::default()
         };
-        self.tell(Event::Applied(Object::Node(Box::new(node.clone()))));
+        self.tell(Event::Applied(WatchedObject::Node(Box::new(node.clone()))));
         self.run();
         let patch = self.patches.first().ok_or("the node is not registered")?;
         let set = |all: &[(String, Option<String>)], into: &mut Labels| {
@@ -385,7 +385,7 @@ const BATCHES: &[Case] = &[
 /// When a batch closes, in milliseconds, that these pods join at these times.
 fn closes(joining: &[(i64, &str)], expect: i64) -> Check {
     let start = Timestamp::UNIX_EPOCH;
-    let mut batch = Batch::default();
+    let mut batch = PodBatcher::default();
     let mut known = BTreeMap::new();
     for (at, name) in joining {
         known.insert(*name, pod(name).key);

@@ -1,14 +1,14 @@
 //! Pods of nodes that are leaving need another place, as far as they will leave at all.
 //! It must not know how a node is drained.
 
-use outrigger::model::claim::Phase;
+use outrigger::model::claim::ClaimPhase;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::pdb::Pdb;
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Reason;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::selector::Selector;
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 
 use super::judge::{Case, judge};
 use super::notation::{With, pod, pods};
@@ -22,7 +22,7 @@ fn leaving(running: impl IntoIterator<Item = Pod>) -> World {
         world.bind(pod, &node);
     }
     let claim = world.claim(&node);
-    (claim.phase, claim.leaving) = (Phase::Draining, Some(Reason::Expired));
+    (claim.phase, claim.leaving) = (ClaimPhase::Draining, Some(Reason::Expired));
     world
 }
 
@@ -40,8 +40,8 @@ fn deleting(pod: Pod) -> Pod {
 }
 
 /// A budget of all pods with `app=a`, of which so many may go.
-fn budget(name: &str, disruptions_allowed: i64) -> Object {
-    Object::Pdb(Pdb {
+fn budget(name: &str, disruptions_allowed: i64) -> WatchedObject {
+    WatchedObject::Pdb(Pdb {
         key: ObjectKey::new("default", name),
         selector: Some(Selector::new([(
             "app".to_owned(),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use outrigger::model::affinity::{PodTerm, Preferred, Spread};
+use outrigger::model::affinity::{PodTerm, Preferred, TopologySpread};
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::{
     ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, OS, POOL, REGION, RESERVATION_ID,
@@ -94,8 +94,8 @@ pub(super) fn term(key: &str, selector: &str) -> PodTerm {
 }
 
 /// A hard constraint with Kubernetes' defaults.
-pub(super) fn spread(key: &str, max_skew: u32, selector: &str) -> Spread {
-    Spread {
+pub(super) fn spread(key: &str, max_skew: u32, selector: &str) -> TopologySpread {
+    TopologySpread {
         selector: Some(selecting(selector)),
         topology_key: key_of(key).to_owned(),
         max_skew,
@@ -107,8 +107,8 @@ pub(super) fn spread(key: &str, max_skew: u32, selector: &str) -> Spread {
 }
 
 /// The same as a wish.
-pub(super) fn soft(constraint: Spread) -> Spread {
-    Spread {
+pub(super) fn soft(constraint: TopologySpread) -> TopologySpread {
+    TopologySpread {
         is_hard: false,
         ..constraint
     }
@@ -216,7 +216,7 @@ pub(super) trait With: Sized {
         self.with(|pod| pod.preferred_anti_affinity.push(Preferred { weight, term }))
     }
 
-    fn spread(self, constraint: Spread) -> Self {
+    fn spread(self, constraint: TopologySpread) -> Self {
         self.with(|pod| pod.spread.push(constraint))
     }
 

@@ -3,7 +3,7 @@
 
 use outrigger::model::instance::{CapacityType, InstanceType, Offering, Price};
 use outrigger::model::requirement::Requirement;
-use outrigger::scheduling::Code;
+use outrigger::scheduling::RejectionCode;
 
 use super::judge::{Case, judge, judge_each};
 use super::notation::{With, key_of, pod, pods, read};
@@ -79,16 +79,16 @@ const PACKED: &[Case] = &[
     }),
     ("scheduling:1248", || {
         let plan = World::new().add([pod("p").cpu(512_000)]).plan();
-        plan.refused("p", Code::Resources, "needs cpu 512")
+        plan.refused("p", RejectionCode::Resources, "needs cpu 512")
     }),
     ("scheduling:1683", || {
         let plan = World::new().add([pod("p").gib(2048)]).plan();
-        plan.refused("p", Code::Resources, "needs memory 2048")
+        plan.refused("p", RejectionCode::Resources, "needs memory 2048")
     }),
     ("scheduling:1694", || {
         let plan = World::new().add(pods(25, &pod("p").cpu(1))).plan();
         plan.makes(5)?;
-        let full = |claim: &outrigger::scheduling::NewClaim| claim.pods.len() == 5;
+        let full = |claim: &outrigger::scheduling::NewNodeClaim| claim.pods.len() == 5;
         ensure(plan.solution.claims.iter().all(full), || {
             "nodes of five pods".to_owned()
         })
@@ -107,7 +107,7 @@ const PACKED: &[Case] = &[
         World::new()
             .add([both])
             .plan()
-            .refused("p", Code::Resources, "fake.com/")
+            .refused("p", RejectionCode::Resources, "fake.com/")
     }),
 ];
 

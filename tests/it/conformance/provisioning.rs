@@ -6,8 +6,8 @@ use outrigger::model::labels::NODE_NAME;
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::taint::Effect;
-use outrigger::model::watched_object::Object;
-use outrigger::scheduling::Code;
+use outrigger::model::watched_object::WatchedObject;
+use outrigger::scheduling::RejectionCode;
 
 use super::judge::{Case, judge};
 use super::notation::{With, pod, pods, taint, tolerates};
@@ -60,7 +60,7 @@ const NODES: &[Case] = &[
         let mut world = World::new();
         world.cluster().pools.clear();
         let plan = world.add([pod("p")]).plan();
-        plan.refused("p", Code::NoPool, "no pool")
+        plan.refused("p", RejectionCode::NoPool, "no pool")
     }),
     ("provisioning:336", || selections(Pod::select)),
     ("provisioning:376", || {
@@ -120,7 +120,7 @@ const LIMITS: &[Case] = &[
         let node = world.node("arm", "z1");
         world.bind(pod("filler").cpu(15_500), &node);
         let plan = world.add([pod("p").cpu(1000)]).plan();
-        plan.refused("p", Code::Limit, "cpu limit 10")
+        plan.refused("p", RejectionCode::Limit, "cpu limit 10")
     }),
     ("provisioning:765", || {
         let plan = limited("cpu", 2000).add([pod("p").cpu(1750)]).plan();
@@ -133,18 +133,18 @@ const LIMITS: &[Case] = &[
     }),
     ("provisioning:832", || {
         let plan = limited("cpu", 2000).add([pod("p").cpu(2100)]).plan();
-        plan.refused("p", Code::Limit, "cpu limit 2")
+        plan.refused("p", RejectionCode::Limit, "cpu limit 2")
     }),
     ("provisioning:847", || {
         let mut world = limited("fake.com/a", 1);
         let plan = world.add([pod("p").asks("fake.com/a", 1)]).plan();
-        plan.refused("p", Code::Limit, "fake.com/a limit 1")
+        plan.refused("p", RejectionCode::Limit, "fake.com/a limit 1")
     }),
     ("provisioning:863", || {
         let mut world = limited("cpu", 2000);
         world.add([pod("p").cpu(1750)]).settle().all_placed()?;
         let plan = world.add([pod("q").cpu(1750)]).plan();
-        plan.refused("q", Code::Limit, "cpu limit 2")
+        plan.refused("q", RejectionCode::Limit, "cpu limit 2")
     }),
     ("provisioning:891", || {
         let alone = |name| pod(name).select("type", "single-pod");
@@ -153,7 +153,7 @@ const LIMITS: &[Case] = &[
         world.add([alone("p")]).settle().all_placed()?;
         world.add([alone("q")]).settle().all_placed()?;
         let plan = world.add([alone("r")]).plan();
-        plan.refused("r", Code::Limit, "nodes limit 2")?;
+        plan.refused("r", RejectionCode::Limit, "nodes limit 2")?;
         // In one batch as in three: Karpenter counts nodes only before a batch.
         let mut world = World::new();
         world.pool().limits.nodes = Some(2);
@@ -173,7 +173,7 @@ fn daemon(world: &mut World, name: &str, template: Pod) {
         key: ObjectKey::new("default", name),
         template,
     };
-    world.apply(Object::DaemonSet(Box::new(set)));
+    world.apply(WatchedObject::DaemonSet(Box::new(set)));
 }
 
 /// A running pod of a daemon.
@@ -207,7 +207,7 @@ const DAEMONS: &[Case] = &[
         let mut world = World::new();
         daemon(&mut world, "agent", pod("").port(8080));
         let plan = world.add([pod("p").port(8080), pod("q").port(8081)]).plan();
-        plan.refused("p", Code::Resources, "host ports")?;
+        plan.refused("p", RejectionCode::Resources, "host ports")?;
         plan.placed(&["q"], &[])
     }),
     ("provisioning:974", || {

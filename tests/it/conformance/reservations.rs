@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use outrigger::model::claim::Phase;
+use outrigger::model::claim::ClaimPhase;
 use outrigger::model::id::ReservationId;
 use outrigger::model::instance::{CapacityType, InstanceState, OfferingKey};
 use outrigger::model::pod::Pod;
 use outrigger::model::reservation::{Reservation, ReservationKind};
 use outrigger::plan;
 use outrigger::plan::audit::audit;
-use outrigger::scheduling::{Code, NewClaim};
+use outrigger::scheduling::{NewNodeClaim, RejectionCode};
 
 use super::judge::{Case, judge};
 use super::notation::{With, pod, pods, read, term};
@@ -63,7 +63,7 @@ fn leaves(world: &World, expect: &[(&str, u32)]) -> Check {
 
 /// How many new nodes are bought how: reservations by their ids, the rest by capacity type.
 fn bought(plan: &Plan) -> BTreeMap<String, usize> {
-    let way = |claim: &NewClaim| match claim.reservation() {
+    let way = |claim: &NewNodeClaim| match claim.reservation() {
         Some(id) => id.to_string(),
         None => claim.offerings[0].0.capacity_type.as_str().to_owned(),
     };
@@ -92,14 +92,18 @@ fn end(world: &mut World, pod: &str) {
 
 /// Claims, instances and nodes have the same names here.
 fn forget(world: &mut World, claim: &str) {
-    let kind = outrigger::model::watched_object::Kind::Node;
+    let kind = outrigger::model::watched_object::ObjectKind::Node;
     let key = outrigger::model::id::ObjectKey::new("", claim);
     world.state.objects.delete(kind, &key, world.now);
     world.state.ledger.remove(&claim.into());
 }
 
 /// A plan of one pod's claim, launched so often, as the audit leaves it.
-fn audited(world: &World, change: impl Fn(&mut NewClaim), copies: usize) -> (usize, Vec<String>) {
+fn audited(
+    world: &World,
+    change: impl Fn(&mut NewNodeClaim),
+    copies: usize,
+) -> (usize, Vec<String>) {
     let snapshot = world.state.snapshot(world.now);
     let mut made = plan::provision(&snapshot, world.now);
     let claim = made.launches.first().expect("a claim").clone();
@@ -134,7 +138,7 @@ const COUNTED: &[Case] = &[
         let plan = world.add([reserved("a"), reserved("b")]).plan();
         plan.places(1)?;
         let words = "reservation cr-1 has 0 of 1 instances left";
-        plan.refused("b", Code::Reservation, words)
+        plan.refused("b", RejectionCode::Reservation, words)
     }),
     ("reservations:134", || {
         let mut world = world(&[("default", "cr-1", 1)]);
@@ -150,7 +154,11 @@ const COUNTED: &[Case] = &[
     ("reservations:144", || {
         let mut world = world(&[("default", "cr-1", 1)]);
         let plan = world.add([large("p").select("reservation", "cr-2")]).plan();
-        plan.refused("p", Code::Offering, "capacity-reservation-id in [cr-2]")
+        plan.refused(
+            "p",
+            RejectionCode::Offering,
+            "capacity-reservation-id in [cr-2]",
+        )
     }),
     ("reservations:162", || {
         let mut world = world(&[("default", "cr-1", 3)]);
@@ -159,10 +167,10 @@ const COUNTED: &[Case] = &[
     }),
     ("reservations:168", || {
         for phase in [
-            Phase::Planned,
-            Phase::Launched,
-            Phase::Registered,
-            Phase::Initialized,
+            ClaimPhase::Planned,
+            ClaimPhase::Launched,
+            ClaimPhase::Registered,
+            ClaimPhase::Initialized,
         ] {
             let mut world = world(&[("default", "cr-1", 3)]);
             world.add([large("p")]).settle_as(phase);
@@ -210,10 +218,10 @@ const COUNTED: &[Case] = &[
     ("reservations:228", || {
         let mut world = world(&[("default", "cr-1", 2)]);
         world.add([large("p")]);
-        let unknown = |claim: &mut NewClaim| {
+        let unknown = |claim: &mut NewNodeClaim| {
             claim.offerings[0].0.reservation = Some(Box::new("cr-2".into()));
         };
-        let mixed = |claim: &mut NewClaim| {
+        let mixed = |claim: &mut NewNodeClaim| {
             let (key, price) = claim.offerings[0].clone();
             let other = OfferingKey {
                 capacity_type: CapacityType::OnDemand,
@@ -301,7 +309,7 @@ const GIVEN_BACK: &[Case] = &[
     }),
     ("reservations:347", || {
         let mut world = world(&[("default", "cr-1", 2)]);
-        world.add([large("a")]).settle_as(Phase::Planned);
+        world.add([large("a")]).settle_as(ClaimPhase::Planned);
         world.add([large("b")]).settle();
         leaves(&world, &[("cr-1", 0)])?;
         // The one that was about to be launched is refused.
@@ -503,7 +511,10 @@ fn what_ends_or_is_held_down_is_not_launched_into() {
     assert!(open(&ending(ReservationKind::Default, 1)));
     assert!(open(&ending(ReservationKind::CapacityBlock, 41)));
     let closed = ending(ReservationKind::CapacityBlock, 40).plan();
-    assert_eq!(closed.refused("p", Code::Offering, "reserved"), Ok(()));
+    assert_eq!(
+        closed.refused("p", RejectionCode::Offering, "reserved"),
+        Ok(())
+    );
 
     let mut held = ending(ReservationKind::Default, 60);
     let key = held.plan().claim_of("p").expect("a claim").offerings[0]
@@ -515,7 +526,10 @@ fn what_ends_or_is_held_down_is_not_launched_into() {
     );
     let until = held.now + SignedDuration::from_mins(3);
     held.state.holds.hold(key, until, held.now);
-    assert_eq!(held.plan().refused("p", Code::HeldDown, "cr-1"), Ok(()));
+    assert_eq!(
+        held.plan().refused("p", RejectionCode::HeldDown, "cr-1"),
+        Ok(())
+    );
 }
 
 /// Whose instances may be taken back, and whose end with it, comes later at the same price.

@@ -1,24 +1,24 @@
 //! Nodes that are there or on their way come before new ones, as far as pods can use them.
 //! It must not know how new nodes are chosen.
 
-use outrigger::model::claim::Phase;
+use outrigger::model::claim::ClaimPhase;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::CapacityType;
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::Reason;
 use outrigger::model::taint::{Effect, Taint};
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 
 use super::judge::{Case, judge};
 use super::notation::{With, pod, pods, spread, taint, term};
 use super::world::{Check, Shape, USUAL, World, ensure};
 
 /// How far a node may have come that counts as on its way.
-const COMING: [Phase; 4] = [
-    Phase::Planned,
-    Phase::Launched,
-    Phase::Registered,
-    Phase::Initialized,
+const COMING: [ClaimPhase; 4] = [
+    ClaimPhase::Planned,
+    ClaimPhase::Launched,
+    ClaimPhase::Registered,
+    ClaimPhase::Initialized,
 ];
 
 fn second_fits(first: Pod, second: Pod, expect: bool) -> Check {
@@ -55,16 +55,22 @@ const COMING_CASES: &[Case] = &[
     }),
     ("scheduling:1932", || {
         let mut world = World::new();
-        world.add([pod("p").cpu(10)]).settle_as(Phase::Registered);
+        world
+            .add([pod("p").cpu(10)])
+            .settle_as(ClaimPhase::Registered);
         let claim = world.claim("n0");
-        (claim.phase, claim.leaving) = (Phase::Draining, Some(Reason::Expired));
+        (claim.phase, claim.leaving) = (ClaimPhase::Draining, Some(Reason::Expired));
         let plan = world.add([pod("q").cpu(10)]).plan();
         let made = |pod: &str| plan.claim_of(pod).map(|_| ());
         made("q")
     }),
     // A node that was planned for pods is not planned for them again.
     ("scheduling:2531", || {
-        for phase in [Phase::Planned, Phase::Launching, Phase::Launched] {
+        for phase in [
+            ClaimPhase::Planned,
+            ClaimPhase::Launching,
+            ClaimPhase::Launched,
+        ] {
             let mut world = World::new();
             world.add(pods(4, &pod("p").cpu(400))).settle_as(phase);
             let plan = world.plan();
@@ -79,7 +85,7 @@ const COMING_CASES: &[Case] = &[
         ensure(world.node_with("p").is_none(), || {
             "a plan binds nothing".to_owned()
         })?;
-        world.settle_as(Phase::Launched).makes(1)?;
+        world.settle_as(ClaimPhase::Launched).makes(1)?;
         world.plan().makes(0)
     }),
     ("scheduling:2593", || {
@@ -97,7 +103,7 @@ fn a_coming_node_takes_what_it_can() {
 }
 
 /// The second pod, where the node of the first has these taints and has come this far.
-fn tainted(phase: Phase, taints: &[Taint], startup: &[Taint], expect: bool) -> Check {
+fn tainted(phase: ClaimPhase, taints: &[Taint], startup: &[Taint], expect: bool) -> Check {
     let mut world = World::new();
     world.pool().startup_taints = startup.to_vec();
     world
@@ -115,31 +121,31 @@ fn tainted(phase: Phase, taints: &[Taint], startup: &[Taint], expect: bool) -> C
 
 const TAINTED: &[Case] = &[
     ("scheduling:2018", || {
-        tainted(Phase::Registered, &[], &[], true)
+        tainted(ClaimPhase::Registered, &[], &[], true)
     }),
     ("scheduling:2040", || {
         let not_ready = Taint::new("node.kubernetes.io/not-ready", Effect::NoExecute);
-        tainted(Phase::Registered, &[not_ready], &[], true)
+        tainted(ClaimPhase::Registered, &[not_ready], &[], true)
     }),
     ("scheduling:2078", || {
         let team = taint("team", "x", Effect::NoSchedule);
-        tainted(Phase::Registered, &[team], &[], false)
+        tainted(ClaimPhase::Registered, &[team], &[], false)
     }),
     ("scheduling:2110", || {
         let start = taint("start", "x", Effect::NoSchedule);
         let start = std::slice::from_ref(&start);
-        tainted(Phase::Registered, start, start, true)
+        tainted(ClaimPhase::Registered, start, start, true)
     }),
     ("scheduling:2143", || {
         let start = taint("start", "x", Effect::NoSchedule);
         let start = std::slice::from_ref(&start);
-        tainted(Phase::Initialized, start, start, false)
+        tainted(ClaimPhase::Initialized, start, start, false)
     }),
     // A node that was ready once and is not any more may be broken: the scheduler binds nothing
     // there, so somebody else has to take the pod. Karpenter waits for it.
     ("scheduling:2174", || {
         let not_ready = Taint::new("node.kubernetes.io/not-ready", Effect::NoSchedule);
-        tainted(Phase::Initialized, &[not_ready], &[], false)
+        tainted(ClaimPhase::Initialized, &[not_ready], &[], false)
     }),
 ];
 
@@ -153,7 +159,7 @@ fn daemon(world: &mut World, name: &str, template: Pod) {
         key: ObjectKey::new("default", name),
         template,
     };
-    world.apply(Object::DaemonSet(Box::new(set)));
+    world.apply(WatchedObject::DaemonSet(Box::new(set)));
 }
 
 /// Whether a pod of so many millicores goes to the only node.
@@ -190,7 +196,11 @@ const DAEMONS: &[Case] = &[
     // A daemon that waits for a node to be ready for it will come to one that is not yet.
     ("scheduling:2364", || {
         let label = "karpenter.sh/initialized";
-        for phase in [Phase::Launched, Phase::Registered, Phase::Initialized] {
+        for phase in [
+            ClaimPhase::Launched,
+            ClaimPhase::Registered,
+            ClaimPhase::Initialized,
+        ] {
             let mut world = World::new();
             daemon(&mut world, "agent", pod("").cpu(1000).select(label, "true"));
             let first = pod("p").cpu(1000).select("type", "default");
@@ -241,7 +251,7 @@ const RUNNING: &[Case] = &[
         let like = pod("p").asks("fake.com/a", 1);
         world
             .add([like])
-            .settle_as(Phase::Registered)
+            .settle_as(ClaimPhase::Registered)
             .all_placed()?;
         world.change("n0", |node| {
             node.allocatable.extended.insert("fake.com/a".to_owned(), 0);
@@ -260,7 +270,7 @@ const RUNNING: &[Case] = &[
             let like = pod(&format!("p{batch}-")).cpu(*size);
             world
                 .add(pods(10, &like))
-                .settle_as(Phase::Registered)
+                .settle_as(ClaimPhase::Registered)
                 .all_placed()?;
         }
         let snapshot = world.state.snapshot(world.now);
@@ -279,7 +289,7 @@ fn initialized_first() -> Check {
     let like = pod("p").select("type", "single-pod");
     world
         .add(pods(50, &like))
-        .settle_as(Phase::Registered)
+        .settle_as(ClaimPhase::Registered)
         .makes(50)?;
     for at in 0..50 {
         world.remove(&format!("p{at:02}"));
@@ -304,13 +314,13 @@ const PLACES: &[Case] = &[
         let mut world = World::new();
         world
             .add(pods(4, &like("p")))
-            .settle_as(Phase::Registered)
+            .settle_as(ClaimPhase::Registered)
             .all_placed()?;
         let first = world.counts("zone", "app=a");
         ensure(first == [1, 1, 2], || format!("{first:?}"))?;
         world
             .add(pods(5, &like("q")))
-            .settle_as(Phase::Registered)
+            .settle_as(ClaimPhase::Registered)
             .all_placed()?;
         let second = world.counts("zone", "app=a");
         ensure(second == [3, 3, 3], || format!("{second:?}"))
@@ -327,13 +337,13 @@ const PLACES: &[Case] = &[
         let mut world = World::new();
         world
             .add(pods(4, &like("p")))
-            .settle_as(Phase::Registered)
+            .settle_as(ClaimPhase::Registered)
             .all_placed()?;
         let first = world.counts("host", "app=a");
         ensure(first == [1, 1, 1, 1], || format!("{first:?}"))?;
         world
             .add(pods(5, &like("q")))
-            .settle_as(Phase::Registered)
+            .settle_as(ClaimPhase::Registered)
             .all_placed()?;
         let second = world.counts("host", "app=a");
         let even = second
@@ -349,7 +359,7 @@ const PLACES: &[Case] = &[
         let mut world = World::new();
         world
             .add([like("p")])
-            .settle_as(Phase::Launched)
+            .settle_as(ClaimPhase::Launched)
             .all_placed()?;
         let plan = world.add([like("q").cpu(1900)]).plan();
         let there = world.state.ledger.claims.values().next();

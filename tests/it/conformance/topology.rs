@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use outrigger::model::affinity::Spread;
+use outrigger::model::affinity::TopologySpread;
 use outrigger::model::instance::CapacityType;
 use outrigger::model::pod::{Pod, PodPhase};
 use outrigger::model::taint::Effect;
@@ -74,7 +74,7 @@ const KEYS: &[Case] = &[
 
 /// A constraint that counts no pods separates none. One that the API would not take comes as such.
 fn selects_nothing() -> Check {
-    let nothing = Spread {
+    let nothing = TopologySpread {
         selector: None,
         ..spread("zone", 1, "")
     };
@@ -219,12 +219,14 @@ fn strewn(key: &str) -> World {
     for (phase, name) in [(PodPhase::Failed, "failed"), (PodPhase::Succeeded, "done")] {
         let mut pod = ended(phase, name);
         pod.node = Some(first.as_str().into());
-        world.apply(outrigger::model::watched_object::Object::Pod(Box::new(pod)));
+        world.apply(outrigger::model::watched_object::WatchedObject::Pod(
+            Box::new(pod),
+        ));
     }
     let leaving = own("leaving").with(|pod| pod.deleting = Some(jiff::Timestamp::UNIX_EPOCH));
     world.bind(leaving, &first);
     // One that waits for its scheduler, which has not looked at it yet.
-    let idle = outrigger::model::watched_object::Object::Pod(Box::new(own("idle")));
+    let idle = outrigger::model::watched_object::WatchedObject::Pod(Box::new(own("idle")));
     world.apply(idle);
     assert!(!world.counts(key, "app=a").is_empty());
     world

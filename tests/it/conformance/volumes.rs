@@ -4,7 +4,7 @@
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::HOSTNAME;
 use outrigger::model::requirement::{Requirement, Requirements};
-use outrigger::model::watched_object::{CsiNode, Object, StorageClass, Volume, VolumeClaim};
+use outrigger::model::watched_object::{CsiNode, StorageClass, Volume, VolumeClaim, WatchedObject};
 
 use super::judge::{Case, judge};
 use super::notation::{With, all, pod, pods, spread};
@@ -56,14 +56,14 @@ fn class(zones: &[&[&str]]) -> StorageClass {
 /// mounts none and goes anywhere.
 fn mounting(claims: &[VolumeClaim], volumes: &[Volume], zones: &[&[&str]]) -> World {
     let mut world = World::new();
-    world.apply(Object::StorageClass(class(zones)));
+    world.apply(WatchedObject::StorageClass(class(zones)));
     for volume in volumes {
-        world.apply(Object::Volume(volume.clone()));
+        world.apply(WatchedObject::Volume(volume.clone()));
     }
     let mut own = pod("p");
     for claim in claims {
         own = own.volume(&claim.key.name);
-        world.apply(Object::VolumeClaim(claim.clone()));
+        world.apply(WatchedObject::VolumeClaim(claim.clone()));
     }
     world.add([own, pod("q")]);
     world
@@ -115,7 +115,7 @@ const FAULTS: &[Case] = &[
             waits_for_consumer: false,
             ..class(&[])
         };
-        world.apply(Object::StorageClass(at_once));
+        world.apply(WatchedObject::StorageClass(at_once));
         waits(&world)
     }),
     ("scheduling:3684", || {
@@ -291,9 +291,9 @@ fn pods_go_where_their_volumes_are() {
 /// A node that takes so many volumes.
 fn attaching(limit: u32) -> World {
     let mut world = World::new();
-    world.apply(Object::StorageClass(class(&[])));
+    world.apply(WatchedObject::StorageClass(class(&[])));
     world.foreign("other", &[("zone", "z1")], 100);
-    world.apply(Object::CsiNode(CsiNode {
+    world.apply(WatchedObject::CsiNode(CsiNode {
         name: "other".into(),
         limits: vec![(DRIVER.to_owned(), limit)],
     }));
@@ -307,7 +307,7 @@ const LIMITS: &[Case] = &[
             let names = [format!("a{at}"), format!("b{at}")];
             let mut own = pod(&format!("p{at}"));
             for name in &names {
-                world.apply(Object::VolumeClaim(claim(name)));
+                world.apply(WatchedObject::VolumeClaim(claim(name)));
                 own = own.volume(name);
             }
             world.add([own]);
@@ -325,8 +325,8 @@ const LIMITS: &[Case] = &[
             driver: String::new(),
             ..volume("v", &[])
         };
-        world.apply(Object::Volume(nfs));
-        world.apply(Object::VolumeClaim(bound("v", "")));
+        world.apply(WatchedObject::Volume(nfs));
+        world.apply(WatchedObject::VolumeClaim(bound("v", "")));
         world.add([pod("p").volume("v")]).plan().on("p", "other")
     }),
 ];
@@ -339,13 +339,13 @@ fn a_node_takes_no_more_volumes_than_its_drivers_attach() {
 const SPREAD: &[Case] = &[("topology:3359", || {
     // The zone of the volume is where the pod has to go; the others are places all the same.
     let mut world = World::new();
-    world.apply(Object::StorageClass(class(&[])));
+    world.apply(WatchedObject::StorageClass(class(&[])));
     for zone in ["z1", "z2", "z3"] {
         let node = world.node("single-pod", zone);
         world.bind(pod(&format!("r{zone}")).label("app=a"), &node);
     }
-    world.apply(Object::Volume(volume("v", &[&["zone in z1"]])));
-    world.apply(Object::VolumeClaim(bound("v", "late")));
+    world.apply(WatchedObject::Volume(volume("v", &[&["zone in z1"]])));
+    world.apply(WatchedObject::VolumeClaim(bound("v", "late")));
     let mut constraint = spread("zone", 1, "app=a");
     constraint.min_domains = 3;
     let own = pod("p").label("app=a").volume("v").spread(constraint);
@@ -369,7 +369,7 @@ fn a_volume_narrows_where_a_pod_goes_and_not_what_is_counted() {
 #[test]
 fn a_volume_that_waiting_pods_share_counts_for_each() {
     let mut world = attaching(10);
-    world.apply(Object::VolumeClaim(claim("v")));
+    world.apply(WatchedObject::VolumeClaim(claim("v")));
     let plan = world.add(pods(11, &pod("p").volume("v"))).plan();
     plan.makes(1).expect("ten on the node that is there");
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::{Catalog, type_labels};
-use outrigger::model::claim::{ClaimRecord, Origin, Phase};
+use outrigger::model::claim::{ClaimOrigin, ClaimPhase, ClaimRecord};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::id::ClaimId;
 use outrigger::model::instance::{
@@ -21,11 +21,11 @@ use outrigger::model::pod::{Pod, PodPhase};
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
-use outrigger::model::watched_object::Object;
-use outrigger::scheduling::{Code, NewClaim, Solution, Unplaced, solve};
+use outrigger::model::watched_object::WatchedObject;
+use outrigger::scheduling::{NewNodeClaim, RejectionCode, Solution, UnschedulablePod, solve};
 use outrigger::state::State;
-use outrigger::state::node_claims::Claim;
-use outrigger::state::snapshot::Host;
+use outrigger::state::node_claims::NodeClaim;
+use outrigger::state::snapshot::NodeRef;
 use outrigger::state::snapshot_builder::node_labels;
 
 use super::notation::key_of;
@@ -246,7 +246,7 @@ impl World {
     }
 
     /// Takes in an object as a watch would show it.
-    pub(super) fn apply(&mut self, object: Object) {
+    pub(super) fn apply(&mut self, object: WatchedObject) {
         self.state.objects.apply(object, self.now);
     }
 
@@ -255,7 +255,7 @@ impl World {
         for mut pod in pods {
             pod.unschedulable = true;
             pod.uid = format!("uid-{}", pod.key.name);
-            self.apply(Object::Pod(Box::new(pod)));
+            self.apply(WatchedObject::Pod(Box::new(pod)));
         }
         self
     }
@@ -266,12 +266,12 @@ impl World {
         pod.phase = PodPhase::Running;
         pod.unschedulable = false;
         pod.uid = format!("uid-{}", pod.key.name);
-        self.apply(Object::Pod(Box::new(pod)));
+        self.apply(WatchedObject::Pod(Box::new(pod)));
     }
 
     /// Removes a pod.
     pub(super) fn remove(&mut self, name: &str) {
-        let kind = outrigger::model::watched_object::Kind::Pod;
+        let kind = outrigger::model::watched_object::ObjectKind::Pod;
         let key = outrigger::model::id::ObjectKey::new("default", name);
         self.state.objects.delete(kind, &key, self.now);
     }
@@ -296,7 +296,7 @@ impl World {
             capacity_type,
             reservation: None,
         };
-        self.make(pool, key, Labels::new(), Phase::Initialized)
+        self.make(pool, key, Labels::new(), ClaimPhase::Initialized)
     }
 
     /// A node that nobody made from a pool, with these labels besides its host name.
@@ -319,20 +319,20 @@ impl World {
             ..Resources::default()
         };
         node.allocatable = node.capacity.clone();
-        self.apply(Object::Node(Box::new(node)));
+        self.apply(WatchedObject::Node(Box::new(node)));
     }
 
     /// A change of a node, as a watch would show it.
     pub(super) fn change(&mut self, node: &str, change: impl FnOnce(&mut Node)) {
         let mut own = self.state.objects.nodes[node].clone();
         change(&mut own);
-        self.apply(Object::Node(Box::new(own)));
+        self.apply(WatchedObject::Node(Box::new(own)));
     }
 
     /// The claim of a node.
-    pub(super) fn claim(&mut self, node: &str) -> &mut Claim {
+    pub(super) fn claim(&mut self, node: &str) -> &mut NodeClaim {
         let mut claims = self.state.ledger.claims.values_mut();
-        let of = |claim: &&mut Claim| {
+        let of = |claim: &&mut NodeClaim| {
             let name = claim.node.as_ref();
             name.is_some_and(|name| name.as_str() == node)
         };
@@ -340,11 +340,11 @@ impl World {
     }
 
     /// Makes an instance and, once it is registered, its node.
-    fn make(&mut self, pool: &str, key: OfferingKey, labels: Labels, phase: Phase) -> String {
+    fn make(&mut self, pool: &str, key: OfferingKey, labels: Labels, phase: ClaimPhase) -> String {
         let name = format!("n{}", self.made);
         self.made += 1;
         let pool = self.state.cluster.pool(pool).expect("a pool").clone();
-        let mut claim = Claim::new(record(&name, &pool, self.now), phase, self.now);
+        let mut claim = NodeClaim::new(record(&name, &pool, self.now), phase, self.now);
         // What became ready just now is still held for its pods.
         claim.since = self.now - SignedDuration::from_hours(1);
         claim.labels = labels;
@@ -372,10 +372,10 @@ impl World {
         set(ZONE, key.zone.as_str());
         set(CAPACITY_TYPE, key.capacity_type.as_str());
         set(HOSTNAME, &name);
-        if phase >= Phase::Registered {
+        if phase >= ClaimPhase::Registered {
             set(REGISTERED, "true");
         }
-        if phase >= Phase::Initialized {
+        if phase >= ClaimPhase::Initialized {
             set(INITIALIZED, "true");
         }
         claim.instance = Some(Instance {
@@ -387,9 +387,9 @@ impl World {
             node: None,
             facts: None,
         });
-        if phase >= Phase::Registered {
+        if phase >= ClaimPhase::Registered {
             claim.node = Some(name.as_str().into());
-            self.apply(Object::Node(Box::new(node)));
+            self.apply(WatchedObject::Node(Box::new(node)));
         }
         self.state.ledger.insert(claim);
         name
@@ -426,7 +426,7 @@ impl World {
     }
 
     /// What is known of a node to come, whichever of its offerings is launched.
-    fn home(&self, at: usize, claim: &NewClaim) -> Home {
+    fn home(&self, at: usize, claim: &NewNodeClaim) -> Home {
         let pool = self.state.cluster.pool(claim.pool.as_str());
         let mut sure = pool.expect("a pool").labels.clone();
         sure.extend(claim.labels.clone());
@@ -464,18 +464,18 @@ impl World {
 
     /// Plans, makes what is planned of the cheapest offerings, and runs the pods there.
     pub(super) fn settle(&mut self) -> Plan {
-        self.settle_as(Phase::Initialized)
+        self.settle_as(ClaimPhase::Initialized)
     }
 
     /// The same with nodes that have come this far. Pods run only where there is a node.
-    pub(super) fn settle_as(&mut self, phase: Phase) -> Plan {
+    pub(super) fn settle_as(&mut self, phase: ClaimPhase) -> Plan {
         let plan = self.plan();
         for (host, pods) in &plan.solution.placed {
             for key in pods {
                 let pod = self.state.objects.pods[key].clone();
                 match host {
-                    Host::Node(node) => self.bind(pod, node.as_str()),
-                    Host::Claim(id) => {
+                    NodeRef::Node(node) => self.bind(pod, node.as_str()),
+                    NodeRef::Claim(id) => {
                         let claim = self.state.ledger.claims.get_mut(id).expect("a claim");
                         claim.pods.insert(key.clone());
                     }
@@ -485,11 +485,11 @@ impl World {
         for claim in &plan.solution.claims {
             let key = claim.offerings[0].0.clone();
             let name = self.make(claim.pool.as_str(), key, claim.labels.clone(), phase);
-            if phase < Phase::Registered {
+            if phase < ClaimPhase::Registered {
                 let own = self.state.ledger.claims.get_mut(name.as_str());
                 let own = own.expect("just made");
                 own.pods = claim.pods.iter().cloned().collect();
-                if phase < Phase::Launched {
+                if phase < ClaimPhase::Launched {
                     // Any of them may come of it.
                     own.instance = None;
                     let all = claim.offerings.iter();
@@ -540,7 +540,7 @@ fn record(name: &str, pool: &Pool, now: Timestamp) -> ClaimRecord {
         id: ClaimId::from(name),
         installation: "tests".to_owned(),
         cluster: "".into(),
-        origin: Origin::default(),
+        origin: ClaimOrigin::default(),
         pool: pool.name.clone(),
         node_class: pool.node_class.clone(),
         created: now,
@@ -581,7 +581,7 @@ impl Plan {
     }
 
     /// Why a pod is not placed.
-    pub(super) fn why(&self, pod: &str) -> Option<&Unplaced> {
+    pub(super) fn why(&self, pod: &str) -> Option<&UnschedulablePod> {
         let mut unplaced = self.solution.unplaced.iter();
         unplaced.find(|own| own.pod.name == pod)
     }
@@ -615,12 +615,13 @@ impl Plan {
     }
 
     /// A pod has no place for this reason, in words that hold this.
-    pub(super) fn refused(&self, pod: &str, code: Code, words: &str) -> Check {
+    pub(super) fn refused(&self, pod: &str, code: RejectionCode, words: &str) -> Check {
         self.placed(&[], &[pod])?;
         let reasons = self.why(pod).map(|own| own.reasons.clone());
         let reasons = reasons.unwrap_or_default();
-        let told =
-            |why: &outrigger::scheduling::Why| why.code == code && why.text().contains(words);
+        let told = |why: &outrigger::scheduling::PoolRejection| {
+            why.code == code && why.text().contains(words)
+        };
         ensure(reasons.iter().any(told), || format!("{pod}: {reasons:?}"))
     }
 
@@ -683,9 +684,9 @@ impl Plan {
     }
 
     /// The claim that a pod is part of.
-    pub(super) fn claim_of(&self, pod: &str) -> Result<&NewClaim, String> {
+    pub(super) fn claim_of(&self, pod: &str) -> Result<&NewNodeClaim, String> {
         let mut claims = self.solution.claims.iter();
-        let has = |claim: &&NewClaim| claim.pods.iter().any(|key| key.name == pod);
+        let has = |claim: &&NewNodeClaim| claim.pods.iter().any(|key| key.name == pod);
         let claim = claims.find(has);
         claim.ok_or_else(|| format!("{pod} is part of no new node: {:?}", self.why(pod)))
     }

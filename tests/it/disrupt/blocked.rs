@@ -2,7 +2,7 @@
 //! Cluster Autoscaler's users may say beside. It must not know what makes a node due.
 
 use jiff::SignedDuration;
-use outrigger::model::claim::Phase;
+use outrigger::model::claim::ClaimPhase;
 use outrigger::model::labels::{
     CAPACITY_TYPE, DELETION_COST, DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS, INITIALIZED, INSTANCE_TYPE,
     POOL, SAFE_LOCAL_VOLUMES, SAFE_TO_EVICT, SCALE_DOWN_DISABLED, ZONE,
@@ -11,7 +11,7 @@ use outrigger::model::pdb::{Bound, Pdb};
 use outrigger::model::pod::{Pod, PodPhase};
 use outrigger::model::pool::{Reason, Safety};
 use outrigger::model::taint::{Toleration, TolerationOperator};
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 
 use super::scene::{NOW, Scene, annotated, earlier, pdb, pod};
 
@@ -37,7 +37,7 @@ fn ended(mut pod: Pod) -> Pod {
 fn covered(pod: Pod, budgets: Vec<Pdb>) -> Scene {
     let mut scene = Scene::with([pod]);
     for pdb in budgets {
-        scene.apply(Object::Pdb(pdb));
+        scene.apply(WatchedObject::Pdb(pdb));
     }
     scene
 }
@@ -377,7 +377,7 @@ const NODES: &[Row] = &[
         "its instance is being ended",
         || {
             let mut scene = Scene::with([]);
-            scene.claim("n").phase = Phase::Terminating;
+            scene.claim("n").phase = ClaimPhase::Terminating;
             scene
         },
         ["gone"; 3],
@@ -515,7 +515,7 @@ fn a_conservative_pool_keeps_what_cluster_autoscaler_would_keep() {
     scene.configure(|own| own.disruption.safety = Safety::Conservative);
     let mut budget = pdb("b", "web", 1);
     budget.key.namespace = "kube-system".to_owned();
-    scene.apply(Object::Pdb(budget));
+    scene.apply(WatchedObject::Pdb(budget));
     assert_eq!(scene.word(Reason::Underutilized), "-", "a budget covers it");
 }
 
@@ -589,7 +589,7 @@ fn what_nobody_can_read_is_told_with_whose_it_is() {
     scene.edit("n", |own| {
         own.annotations.insert(DO_NOT_DISRUPT.into(), "24h".into());
     });
-    scene.apply(Object::Pdb(Pdb {
+    scene.apply(WatchedObject::Pdb(Pdb {
         defects: vec!["its selector: a fault".to_owned()],
         ..pdb("b", "web", 1)
     }));

@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::disruption::verdict::{Verdict, next_due};
-use outrigger::model::claim::{ClaimRecord, Origin, Phase};
+use outrigger::model::claim::{ClaimOrigin, ClaimPhase, ClaimRecord};
 use outrigger::model::cluster::{Cluster, RemovedPools};
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
 use outrigger::model::labels::{DO_NOT_DISRUPT, INITIALIZED, POOL, REGISTERED};
 use outrigger::model::node::Node;
 use outrigger::model::pod::{Owner, Pod, PodPhase};
-use outrigger::model::pool::{Allowance, Consolidation, Pool, Reason};
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::pool::{BudgetNodes, Consolidation, Pool, Reason};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 use outrigger::plan::{Plan, sweep};
 use outrigger::state::State;
-use outrigger::state::node_claims::Claim;
+use outrigger::state::node_claims::NodeClaim;
 
 /// When all nodes of a fleet were initialized.
 const START: Timestamp = Timestamp::constant(1_800_000_000, 0);
@@ -31,7 +31,7 @@ fn at(seconds: i64) -> Timestamp {
 fn pool(name: &str) -> Pool {
     let mut pool = Pool::new(name);
     pool.disruption.consolidate_after = Some(SignedDuration::from_secs(30));
-    pool.disruption.budgets[0].nodes = Allowance::Percent(100);
+    pool.disruption.budgets[0].nodes = BudgetNodes::Percent(100);
     pool
 }
 
@@ -72,7 +72,7 @@ impl Fleet {
         };
         self.state
             .objects
-            .apply(Object::Node(Box::new(node)), START);
+            .apply(WatchedObject::Node(Box::new(node)), START);
         self.state.ledger.insert(claim(name, pool));
     }
 
@@ -81,23 +81,25 @@ impl Fleet {
         change(&mut node);
         self.state
             .objects
-            .apply(Object::Node(Box::new(node)), START);
+            .apply(WatchedObject::Node(Box::new(node)), START);
     }
 
-    fn claim(&mut self, node: &str) -> &mut Claim {
+    fn claim(&mut self, node: &str) -> &mut NodeClaim {
         let claims = &mut self.state.ledger.claims;
         claims.get_mut(node).expect("a claim by its node's name")
     }
 
     /// A pod is seen at some time.
     fn apply(&mut self, pod: Pod, now: Timestamp) {
-        self.state.objects.apply(Object::Pod(Box::new(pod)), now);
+        self.state
+            .objects
+            .apply(WatchedObject::Pod(Box::new(pod)), now);
     }
 
     /// A pod is gone at some time.
     fn delete(&mut self, pod: &str, now: Timestamp) {
         let key = ObjectKey::new("default", pod);
-        self.state.objects.delete(Kind::Pod, &key, now);
+        self.state.objects.delete(ObjectKind::Pod, &key, now);
     }
 
     fn sweep(&self, now: Timestamp) -> Plan {
@@ -120,12 +122,12 @@ impl Fleet {
 }
 
 /// The claim of a node that was initialized at the start.
-fn claim(node: &str, pool: &str) -> Claim {
+fn claim(node: &str, pool: &str) -> NodeClaim {
     let record = ClaimRecord {
         id: node.into(),
         installation: "tests".into(),
         cluster: "one".into(),
-        origin: Origin::default(),
+        origin: ClaimOrigin::default(),
         pool: pool.into(),
         node_class: None,
         created: START,
@@ -138,7 +140,7 @@ fn claim(node: &str, pool: &str) -> Claim {
         reason: String::new(),
         command_id: String::new(),
     };
-    let mut claim = Claim::new(record, Phase::Initialized, START);
+    let mut claim = NodeClaim::new(record, ClaimPhase::Initialized, START);
     claim.node = Some(node.into());
     claim.instance = Some(Instance {
         id: format!("i-{node}").into(),
@@ -286,7 +288,7 @@ const ROWS: [Row; 22] = [
         "it is not initialized",
         |it| {
             it.change_node("n", |node| drop(node.labels.remove(INITIALIZED)));
-            it.claim("n").phase = Phase::Registered;
+            it.claim("n").phase = ClaimPhase::Registered;
         },
         Some("not_initialized"),
     ),
@@ -334,7 +336,7 @@ fn a_node_that_nobody_uses_leaves_and_any_other_says_why_not() {
 fn nodes_without_a_claim_or_on_their_way_out_are_not_looked_at() {
     let mut fleet = idle();
     fleet.claim("n").leaving = Some(Reason::Expired);
-    fleet.claim("n").phase = Phase::Draining;
+    fleet.claim("n").phase = ClaimPhase::Draining;
     let stranger = Node {
         name: "stranger".into(),
         labels: fleet.state.objects.nodes["n"].labels.clone(),
@@ -344,7 +346,7 @@ fn nodes_without_a_claim_or_on_their_way_out_are_not_looked_at() {
     fleet
         .state
         .objects
-        .apply(Object::Node(Box::new(stranger)), START);
+        .apply(WatchedObject::Node(Box::new(stranger)), START);
     let plan = fleet.sweep(at(60));
     assert_eq!((plan.retire, plan.kept), (vec![], vec![]));
 }
@@ -437,7 +439,7 @@ fn a_node_is_left_alone_for_a_while_after_a_pod_came_or_went() {
 
 #[test]
 fn budgets_say_how_many_empty_nodes_leave_at_once() {
-    use Allowance::{Nodes, Percent};
+    use BudgetNodes::{Nodes, Percent};
     // How many each of so many pools with so many nodes lets go.
     for (pools, nodes, allowance, expect) in [
         (1, 10, Percent(100), 10),

@@ -8,13 +8,13 @@ use outrigger::disruption::verdict::Verdict;
 use outrigger::model::cluster::{Cluster, RemovedPools};
 use outrigger::model::labels::{DELETION_COST, DO_NOT_DISRUPT};
 use outrigger::model::pod::Pod;
-use outrigger::model::pool::{Allowance, Reason};
+use outrigger::model::pool::{BudgetNodes, Reason};
 use outrigger::plan::whole;
 
 use super::scene::{NOW, Scene, annotated, pod, pool};
 
 /// Nodes of two pools of which each has a budget.
-fn pools(count: usize, nodes: Allowance) -> Scene {
+fn pools(count: usize, nodes: BudgetNodes) -> Scene {
     let mut all = vec![pool("a"), pool("b")];
     for pool in &mut all {
         pool.disruption.budgets[0].nodes = nodes;
@@ -30,13 +30,13 @@ fn pools(count: usize, nodes: Allowance) -> Scene {
 #[test]
 fn of_each_pool_as_many_empty_nodes_leave_as_its_budget_allows() {
     let cases = [
-        (Allowance::Percent(100), 10),
-        (Allowance::Percent(0), 0),
-        (Allowance::Percent(30), 3),
-        (Allowance::Percent(1), 1),
-        (Allowance::Nodes(0), 0),
-        (Allowance::Nodes(3), 3),
-        (Allowance::Nodes(20), 10),
+        (BudgetNodes::Percent(100), 10),
+        (BudgetNodes::Percent(0), 0),
+        (BudgetNodes::Percent(30), 3),
+        (BudgetNodes::Percent(1), 1),
+        (BudgetNodes::Nodes(0), 0),
+        (BudgetNodes::Nodes(3), 3),
+        (BudgetNodes::Nodes(20), 10),
     ];
     for (nodes, expect) in cases {
         let scene = pools(10, nodes);
@@ -47,7 +47,7 @@ fn of_each_pool_as_many_empty_nodes_leave_as_its_budget_allows() {
         }
         assert!(leaving.iter().all(|(_, reason)| *reason == Reason::Empty));
         let kept = scene.sweep().kept;
-        let budget = |own: &&outrigger::disruption::verdict::Kept| {
+        let budget = |own: &&outrigger::disruption::verdict::RetainedNode| {
             own.reason == Reason::Empty && matches!(own.verdict, Verdict::Budget { .. })
         };
         assert_eq!(kept.iter().filter(budget).count(), 20 - 2 * expect);

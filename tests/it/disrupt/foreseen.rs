@@ -1,10 +1,10 @@
 //! What a plan that is shown foresees of one cluster: who leaves at once, and who leaves since its
 //! pods can be had for less. It must not know how a plan is carried out.
 
-use outrigger::model::pool::{Allowance, Budget, Reason};
-use outrigger::plan::render::Shown;
+use outrigger::model::pool::{Budget, BudgetNodes, Reason};
+use outrigger::plan::render::RenderedPlan;
 use outrigger::plan::{Plan, foreseen, unbudgeted};
-use outrigger::state::snapshot::Host;
+use outrigger::state::snapshot::NodeRef;
 
 use super::scene::NOW;
 use super::yard::Yard;
@@ -14,7 +14,7 @@ fn yard(budget: u32) -> Yard {
     let mut yard = Yard::plain();
     yard.pool(|own| {
         own.disruption.budgets = vec![Budget {
-            nodes: Allowance::Nodes(budget),
+            nodes: BudgetNodes::Nodes(budget),
             rate: None,
             reasons: Vec::new(),
             during: None,
@@ -65,7 +65,7 @@ fn what_budgets_hold_back_is_weighed_as_well() {
     let (plan, all) = (foreseen(state, NOW), unbudgeted(state, NOW));
     let both = [("empty", Reason::Empty), ("idle", Reason::Underutilized)];
     assert_eq!(retired(&all), both);
-    let shown = |unbudgeted| Shown {
+    let shown = |unbudgeted| RenderedPlan {
         cluster: "one",
         plan: &plan,
         before: state.cost(),
@@ -96,7 +96,7 @@ fn who_takes_pods_that_wait_stays_and_takes_no_others() {
     yard.waiting("waits", 400);
     let plan = foreseen(&yard.0.state, NOW);
     let takes = |name: &str| {
-        let host = Host::Node(name.into());
+        let host = NodeRef::Node(name.into());
         let all = plan.placed.iter().filter(|own| own.0 == host);
         let pods: Vec<String> = all
             .flat_map(|own| &own.1)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use outrigger::disruption::eligibility::kept_anyway;
 use outrigger::disruption::verdict::Verdict;
-use outrigger::model::claim::{ClaimRecord, Origin, Phase};
+use outrigger::model::claim::{ClaimOrigin, ClaimPhase, ClaimRecord};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
@@ -16,13 +16,13 @@ use outrigger::model::labels::{
 use outrigger::model::node::Node;
 use outrigger::model::pdb::Pdb;
 use outrigger::model::pod::{Owner, Pod, PodPhase};
-use outrigger::model::pool::{Allowance, Pool, Reason};
+use outrigger::model::pool::{BudgetNodes, Pool, Reason};
 use outrigger::model::quantity::Resources;
 use outrigger::model::selector::Selector;
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 use outrigger::plan::{Plan, sweep};
 use outrigger::state::State;
-use outrigger::state::node_claims::Claim;
+use outrigger::state::node_claims::NodeClaim;
 
 pub(super) const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
@@ -34,7 +34,7 @@ pub(super) fn earlier() -> Timestamp {
 /// A pool whose budgets allow all nodes to leave at once.
 pub(super) fn pool(name: &str) -> Pool {
     let mut pool = Pool::new(name);
-    pool.disruption.budgets[0].nodes = Allowance::Percent(100);
+    pool.disruption.budgets[0].nodes = BudgetNodes::Percent(100);
     pool
 }
 
@@ -128,7 +128,7 @@ impl Scene {
         };
         let pool = self.state.cluster.pool(of).cloned();
         let pool = pool.unwrap_or_else(|| Pool::new(of));
-        let mut claim = Claim::new(record(name, &pool), Phase::Initialized, earlier());
+        let mut claim = NodeClaim::new(record(name, &pool), ClaimPhase::Initialized, earlier());
         claim.node = Some(name.into());
         claim.instance = Some(Instance {
             id: format!("i-{name}").into(),
@@ -145,14 +145,14 @@ impl Scene {
             facts: None,
         });
         self.state.ledger.insert(claim);
-        self.apply(Object::Node(Box::new(node)));
+        self.apply(WatchedObject::Node(Box::new(node)));
     }
 
     pub(super) fn pod(&mut self, pod: Pod) {
-        self.apply(Object::Pod(Box::new(pod)));
+        self.apply(WatchedObject::Pod(Box::new(pod)));
     }
 
-    pub(super) fn apply(&mut self, object: Object) {
+    pub(super) fn apply(&mut self, object: WatchedObject) {
         self.state.objects.apply(object, earlier());
     }
 
@@ -160,11 +160,11 @@ impl Scene {
     pub(super) fn edit(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
         let mut node = self.state.objects.nodes[name].clone();
         change(&mut node);
-        self.apply(Object::Node(Box::new(node)));
+        self.apply(WatchedObject::Node(Box::new(node)));
     }
 
     /// The claim of a node.
-    pub(super) fn claim(&mut self, name: &str) -> &mut Claim {
+    pub(super) fn claim(&mut self, name: &str) -> &mut NodeClaim {
         self.state
             .ledger
             .claims
@@ -216,7 +216,7 @@ fn record(name: &str, pool: &Pool) -> ClaimRecord {
         id: name.into(),
         installation: "tests".to_owned(),
         cluster: "".into(),
-        origin: Origin::default(),
+        origin: ClaimOrigin::default(),
         pool: pool.name.clone(),
         node_class: None,
         created: earlier(),

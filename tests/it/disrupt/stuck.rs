@@ -2,16 +2,16 @@
 //! leaving still count where they are. It must not know what holds these.
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::model::affinity::{PodTerm, Spread};
-use outrigger::model::claim::Phase;
+use outrigger::model::affinity::{PodTerm, TopologySpread};
+use outrigger::model::claim::ClaimPhase;
 use outrigger::model::id::PodKey;
 use outrigger::model::labels::{HOSTNAME, Labels, ZONE};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Reason;
 use outrigger::model::selector::Selector;
 use outrigger::plan::{Plan, provision};
-use outrigger::scheduling::NewClaim;
-use outrigger::state::snapshot::Host;
+use outrigger::scheduling::NewNodeClaim;
+use outrigger::state::snapshot::NodeRef;
 
 use super::scene::NOW;
 use super::yard::{ON_DEMAND, Yard, app};
@@ -22,7 +22,7 @@ fn yard(waited: i64, max_skew: u32) -> Yard {
     let mut yard = Yard::plain();
     let spread = |pod: &mut Pod| {
         pod.labels = app("spread");
-        pod.spread = vec![Spread {
+        pod.spread = vec![TopologySpread {
             selector: Some(Selector::of_labels(&app("spread"))),
             topology_key: ZONE.to_owned(),
             max_skew,
@@ -39,7 +39,7 @@ fn yard(waited: i64, max_skew: u32) -> Yard {
     yard.pod_as("b-2", "leaves", 900, spread);
     yard.node_of("open", "general", ("s2", "b", ON_DEMAND));
     let claim = yard.0.claim("leaves");
-    (claim.phase, claim.leaving) = (Phase::Draining, Some(Reason::Expired));
+    (claim.phase, claim.leaving) = (ClaimPhase::Draining, Some(Reason::Expired));
     yard.waiting_as("a-0", 900, |pod| {
         spread(pod);
         pod.created = before(waited);
@@ -57,8 +57,8 @@ fn place(plan: &Plan, name: &str) -> String {
     let is_it = |pods: &[PodKey]| pods.iter().any(|own| own.name == name);
     let placed = plan.placed.iter().filter(|(_, pods)| is_it(pods));
     let placed = placed.map(|(host, _)| match host {
-        Host::Node(node) => node.to_string(),
-        Host::Claim(_) => "a node to come".to_owned(),
+        NodeRef::Node(node) => node.to_string(),
+        NodeRef::Claim(_) => "a node to come".to_owned(),
     });
     let made = plan.launches.iter().filter(|own| is_it(&own.pods));
     let made = made.map(|own| format!("zone {}", own.offerings[0].0.zone));
@@ -112,7 +112,7 @@ fn who_gets_another_place_keeps_away_from_those_that_are_planned_beside_it() {
     let plan = provision(&yard.0.state.snapshot(NOW), NOW);
     assert_eq!(place(&plan, "a-0"), "zone a", "{plan:?}");
     assert_eq!(place(&plan, "young"), "zone a", "{plan:?}");
-    let shares = |own: &NewClaim| {
+    let shares = |own: &NewNodeClaim| {
         let names: Vec<&str> = own.pods.iter().map(|pod| pod.name.as_str()).collect();
         names.contains(&"a-0") && names.contains(&"young")
     };

@@ -2,8 +2,8 @@
 //! It must not know how a move is found.
 
 use jiff::SignedDuration;
-use outrigger::model::affinity::{PodTerm, Preferred, Spread};
-use outrigger::model::claim::Phase;
+use outrigger::model::affinity::{PodTerm, Preferred, TopologySpread};
+use outrigger::model::claim::ClaimPhase;
 use outrigger::model::cluster::{MinValuesPolicy, PreferencePolicy};
 use outrigger::model::instance::{CapacityType, InstanceType};
 use outrigger::model::labels::{
@@ -12,11 +12,11 @@ use outrigger::model::labels::{
 };
 use outrigger::model::overlay::{Overlay, PriceAdjustment};
 use outrigger::model::pdb::{Bound, Pdb};
-use outrigger::model::pool::{Allowance, Consolidation, Pool, Reason};
+use outrigger::model::pool::{BudgetNodes, Consolidation, Pool, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint};
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 
 use super::scene::{NOW, annotated, pdb, pod, pool};
 use super::yard::{ON_DEMAND, Offer, RESERVED, SPOT, Yard, app, buying, code, kind, shown, sizes};
@@ -61,7 +61,7 @@ fn cover(yard: &mut Yard, change: impl FnOnce(&mut Pdb)) {
     let mut own = pdb("guard", "p", 0);
     own.max_unavailable = Some(Bound::Count(0));
     change(&mut own);
-    yard.0.apply(Object::Pdb(own));
+    yard.0.apply(WatchedObject::Pdb(own));
 }
 
 fn grace(yard: &mut Yard) {
@@ -85,7 +85,7 @@ fn restless(yard: &mut Yard, after: Option<SignedDuration>) {
     yard.0
         .state
         .objects
-        .apply(Object::Pod(Box::new(own)), NOW - ago);
+        .apply(WatchedObject::Pod(Box::new(own)), NOW - ago);
 }
 
 /// Nothing but the other node has room for the pod.
@@ -194,7 +194,7 @@ const LEAVING: [Row; 21] = [
         |it| {
             it.pool(alone);
             it.unlabel("other", INITIALIZED);
-            it.0.claim("other").phase = Phase::Registered;
+            it.0.claim("other").phase = ClaimPhase::Registered;
         },
         "not_cheaper",
     ),
@@ -261,7 +261,7 @@ fn pods_of_a_node_that_leaves_already_may_go_where_others_may_not() {
         if leaving {
             let claim = yard.0.claim("gone");
             claim.leaving = Some(Reason::Drifted);
-            claim.phase = Phase::Draining;
+            claim.phase = ClaimPhase::Draining;
             yard.0.edit("gone", |node| {
                 let taint = Taint::new(TAINT_DISRUPTED, Effect::NoSchedule);
                 node.taints.push(taint);
@@ -525,7 +525,7 @@ fn one_at_a_time(pools: [Consolidation; 2]) -> Yard {
     let mut yard = Yard::new(sizes(), vec![general, others]);
     yard.configure(|own| {
         let mut one = own.pools[0].disruption.budgets[0].clone();
-        one.nodes = Allowance::Nodes(1);
+        one.nodes = BudgetNodes::Nodes(1);
         own.disruption.budgets = vec![one];
     });
     for name in ["a", "b", "c"] {
@@ -573,14 +573,14 @@ fn the_node_leaves_first_that_saves_most_for_what_it_disrupts() {
 
 #[test]
 fn as_many_nodes_leave_together_as_budgets_let_go() {
-    let budget = |yard: &mut Yard, name: &str, nodes: Allowance| {
+    let budget = |yard: &mut Yard, name: &str, nodes: BudgetNodes| {
         yard.configure(|own| {
             let mut pools = own.pools.iter_mut();
             let pool = pools.find(|own| own.name.as_str() == name);
             pool.expect("a pool").disruption.budgets[0].nodes = nodes;
         });
     };
-    let fleet = |nodes: Allowance| {
+    let fleet = |nodes: BudgetNodes| {
         let pools = ["general", "others"].map(|name| buying(name, &[ON_DEMAND]));
         let mut yard = Yard::new(sizes(), pools.into());
         for at in 0..10 {
@@ -593,10 +593,10 @@ fn as_many_nodes_leave_together_as_budgets_let_go() {
         yard
     };
     for (nodes, expect) in [
-        (Allowance::Nodes(0), [0, 0]),
-        (Allowance::Nodes(3), [3, 3]),
-        (Allowance::Percent(40), [2, 2]),
-        (Allowance::Percent(0), [0, 0]),
+        (BudgetNodes::Nodes(0), [0, 0]),
+        (BudgetNodes::Nodes(3), [3, 3]),
+        (BudgetNodes::Percent(40), [2, 2]),
+        (BudgetNodes::Percent(0), [0, 0]),
     ] {
         let yard = fleet(nodes);
         let plan = yard.plan();
@@ -615,11 +615,11 @@ fn as_many_nodes_leave_together_as_budgets_let_go() {
         assert!(waits.count() > 0, "{nodes:?}: {:?}", plan.kept);
     }
     // Of ten one is left, smaller than before if it may be.
-    let plan = fleet(Allowance::Percent(100)).plan();
+    let plan = fleet(BudgetNodes::Percent(100)).plan();
     assert!(plan.retire.len() >= 9, "{:?}", plan.kept);
     // One pool's budget is not the other's.
-    let mut yard = fleet(Allowance::Nodes(0));
-    budget(&mut yard, "others", Allowance::Nodes(2));
+    let mut yard = fleet(BudgetNodes::Nodes(0));
+    budget(&mut yard, "others", BudgetNodes::Nodes(2));
     assert_eq!(yard.plan().retire.len(), 2);
 }
 
@@ -628,7 +628,7 @@ fn as_many_nodes_leave_together_as_budgets_let_go() {
 fn as_many_nodes_are_replaced_as_budgets_let_go() {
     for (nodes, expect) in [(0, 0), (1, 1), (3, 3), (5, 5)] {
         let mut yard = Yard::plain();
-        yard.pool(|own| own.disruption.budgets[0].nodes = Allowance::Nodes(nodes));
+        yard.pool(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(nodes));
         for at in 0..5 {
             yard.node(&format!("n{at}"), "s8");
             yard.pod_as(&format!("p{at}"), &format!("n{at}"), 1000, |pod| {
@@ -722,7 +722,7 @@ fn pods_stay_where_only_that_keeps_what_they_ask_of_others_places() {
 #[test]
 fn what_comes_in_a_node_s_place_keeps_its_pods_spread_over_zones() {
     let mut yard = Yard::plain();
-    let spread = Spread {
+    let spread = TopologySpread {
         selector: Some(Selector::of_labels(&app("web"))),
         topology_key: ZONE.to_owned(),
         max_skew: 1,

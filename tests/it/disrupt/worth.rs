@@ -4,7 +4,7 @@
 use outrigger::disruption::balanced::Balance;
 use outrigger::model::instance::InstanceType;
 use outrigger::model::labels::{DO_NOT_DISRUPT, INSTANCE_TYPE, ZONE};
-use outrigger::model::pool::{Allowance, Consolidation};
+use outrigger::model::pool::{BudgetNodes, Consolidation};
 use outrigger::model::requirement::Requirement;
 use outrigger::plan::{Plan, cost};
 use outrigger::state::candidates::Candidate;
@@ -232,7 +232,7 @@ fn nodes_of_balanced_pools_leave_where_that_is_worth_it() {
         }
     }
     assert_eq!(yard.moves(), "n ->");
-    yard.pool(|own| own.disruption.budgets[0].nodes = Allowance::Percent(0));
+    yard.pool(|own| own.disruption.budgets[0].nodes = BudgetNodes::Percent(0));
     assert_eq!((yard.moves().as_str(), yard.keeps("n")), ("", "budget"));
 
     // One that is too large is replaced, one that is well used is not.

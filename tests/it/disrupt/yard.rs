@@ -15,7 +15,7 @@ use outrigger::model::pool::{Pool, Reason};
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::reservation::Reservation;
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 use outrigger::plan::{self, Plan};
 use outrigger::state::State;
 
@@ -206,9 +206,9 @@ impl Yard {
     pub(super) fn plan_by_labels(&self) -> Plan {
         let own = &self.0.state;
         let nodes = own.objects.nodes.values().cloned();
-        let nodes = nodes.map(|own| Object::Node(Box::new(own)));
+        let nodes = nodes.map(|own| WatchedObject::Node(Box::new(own)));
         let pods = own.objects.pods.values().cloned();
-        let objects = nodes.chain(pods.map(|own| Object::Pod(Box::new(own))));
+        let objects = nodes.chain(pods.map(|own| WatchedObject::Pod(Box::new(own))));
         let (cluster, catalog) = (own.cluster.clone(), own.catalog.clone());
         self.plan_of(&State::offline(
             cluster,

@@ -4,13 +4,13 @@
 use outrigger::disruption::verdict::Verdict;
 use outrigger::model::labels::{POOL, TAINT_DISRUPTED};
 use outrigger::model::node::ConditionStatus;
-use outrigger::model::pool::{Allowance, Reason};
+use outrigger::model::pool::{BudgetNodes, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::model::template_hash::change_id;
-use outrigger::plan::render::Shown;
+use outrigger::plan::render::RenderedPlan;
 use outrigger::plan::{Plan, whole};
-use outrigger::state::candidates::{Health, Unaccepted};
+use outrigger::state::candidates::{NodeHealth, PendingApproval};
 
 use super::{Fleet, at, pool};
 
@@ -38,7 +38,7 @@ fn nothing_leaves_where_too_many_nodes_are_not_ready() {
         (20, 10, true),
     ] {
         let fleet = sick(nodes, unready);
-        let health = Health {
+        let health = NodeHealth {
             unready,
             total: nodes,
         };
@@ -60,7 +60,7 @@ fn whoever_would_leave_stays_with_the_figures_and_leaves_when_it_is_over() {
     fleet.claim("n5").record.expire_hard_after = Some(jiff::SignedDuration::from_mins(1));
     let plan = fleet.sweep(at(60));
     assert_eq!(plan.retire, []);
-    let health = Health {
+    let health = NodeHealth {
         unready: 4,
         total: 6,
     };
@@ -69,7 +69,7 @@ fn whoever_would_leave_stays_with_the_figures_and_leaves_when_it_is_over() {
         .iter()
         .filter(|own| own.verdict == Verdict::Health(health));
     assert_eq!(stays.count(), 6, "{:?}", plan.kept);
-    fleet.configure(|own| own.brakes.unready_max = Allowance::Nodes(4));
+    fleet.configure(|own| own.brakes.unready_max = BudgetNodes::Nodes(4));
     assert_eq!(fleet.sweep(at(60)).ailing, None);
     assert!(!fleet.sweep(at(60)).retire.is_empty());
 }
@@ -86,7 +86,7 @@ fn those_that_leave_or_have_not_started_are_not_ill_and_those_of_nobody_may_be()
     });
     assert_eq!(fleet.sweep(at(1)).ailing, None, "two of three");
     fleet.change_node("n1", |own| drop(own.labels.remove(POOL)));
-    let health = Health {
+    let health = NodeHealth {
         unready: 3,
         total: 4,
     };
@@ -102,7 +102,7 @@ fn what_is_held_stays_and_what_drifts_by_itself_does_not() {
             .requirements
             .add("a", Requirement::is_in(["b"]))
     });
-    fleet.state.unaccepted = Some(Unaccepted {
+    fleet.state.unaccepted = Some(PendingApproval {
         id: "x".into(),
         nodes: ["n0".into(), "n1".into()].into(),
         total: 4,
@@ -149,7 +149,7 @@ fn what_is_accepted_is_what_only_new_nodes_can_be() {
 
 fn shown(fleet: &Fleet, now: jiff::Timestamp) -> (String, Plan) {
     let plan = whole(&fleet.state.snapshot(now), &fleet.state.roster(now), now);
-    let shown = Shown {
+    let shown = RenderedPlan {
         cluster: "one",
         plan: &plan,
         before: 1.0,
@@ -165,11 +165,11 @@ fn shown(fleet: &Fleet, now: jiff::Timestamp) -> (String, Plan) {
 fn plans_show_who_leaves_and_why_and_who_would() {
     let mut fleet = Fleet::of(12);
     fleet.drift();
-    fleet.change(|own| own.disruption.budgets[0].nodes = Allowance::Nodes(2));
+    fleet.change(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(2));
     fleet.change_node("n3", |own| {
         own.set_condition("Ready", ConditionStatus::Unknown, at(0))
     });
-    fleet.state.unaccepted = Some(Unaccepted {
+    fleet.state.unaccepted = Some(PendingApproval {
         id: "x".into(),
         nodes: ["n4".into()].into(),
         total: 12,

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use jiff::{SignedDuration, Timestamp};
 use outrigger::disruption::expiry::due_at;
 use outrigger::model::labels::DO_NOT_DISRUPT;
-use outrigger::model::pool::{Allowance, Reason};
+use outrigger::model::pool::{BudgetNodes, Reason};
 
 use super::{Fleet, START, at, budget, pool};
 
@@ -38,7 +38,7 @@ fn the_age_of_the_claim_decides_and_never_is_never() {
 #[test]
 fn a_node_that_has_to_leave_does_whatever_speaks_against_it() {
     let mut fleet = Fleet::of(4);
-    fleet.change(|own| own.disruption.budgets[0].nodes = Allowance::Nodes(0));
+    fleet.change(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
     let say = |own: &mut outrigger::model::node::Node| {
         own.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
     };
@@ -65,7 +65,7 @@ fn a_node_that_has_to_leave_does_whatever_speaks_against_it() {
 #[test]
 fn those_that_have_to_leave_count_for_the_budget_of_those_that_may() {
     let mut fleet = Fleet::of(4);
-    fleet.change(|own| own.disruption.budgets[0].nodes = Allowance::Nodes(2));
+    fleet.change(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(2));
     for name in ["n0", "n1", "n2", "n3"] {
         fleet.claim(name).record.expire_after = days(1);
     }
@@ -80,7 +80,7 @@ fn those_that_have_to_leave_count_for_the_budget_of_those_that_may() {
 fn a_herd_that_is_due_in_one_minute_leaves_within_its_budget_step_by_step() {
     let mut fleet = Fleet::new(vec![pool("p")]);
     fleet.change(|own| {
-        own.disruption.budgets[0].nodes = Allowance::Percent(10);
+        own.disruption.budgets[0].nodes = BudgetNodes::Percent(10);
         own.expire_after = days(30);
     });
     for index in 0..500_i64 {

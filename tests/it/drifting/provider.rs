@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use outrigger::catalog::node_class::{ClassCatalog, ClassSupply};
+use outrigger::catalog::node_class::{ClassCatalog, NodeClassSupply};
 use outrigger::model::instance::InstanceFacts;
 use outrigger::model::node_class::NodeClass;
-use outrigger::model::node_class::resolved::{Resolved, Subnet};
+use outrigger::model::node_class::resolved::{ResolvedNodeClass, Subnet};
 use outrigger::model::pool::Pool;
 use outrigger::model::requirement::Requirement;
 
@@ -45,13 +45,13 @@ fn tell(fleet: &mut Fleet, found: Result<(&str, &str), &str>) {
         ClassCatalog {
             catalog,
             images: [("m6i.large".into(), image.to_owned())].into(),
-            found: Some(Arc::new(Resolved {
+            found: Some(Arc::new(ResolvedNodeClass {
                 subnets: vec![subnet],
-                ..Resolved::default()
+                ..ResolvedNodeClass::default()
             })),
         }
     });
-    let all = [("c".into(), ClassSupply { supply })];
+    let all = [("c".into(), NodeClassSupply { supply })];
     fleet.state.supply(Arc::new(all.into()));
 }
 

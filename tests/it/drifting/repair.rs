@@ -5,9 +5,9 @@ use jiff::SignedDuration;
 use outrigger::disruption::verdict::Verdict;
 use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::node::ConditionStatus::{self, False, True, Unknown};
-use outrigger::model::pool::{Allowance, Reason, RepairPolicy};
+use outrigger::model::pool::{BudgetNodes, Reason, RepairPolicy};
 use outrigger::plan::next_due;
-use outrigger::state::disruption_blockers::Blocker;
+use outrigger::state::disruption_blockers::DisruptionBlocker;
 
 use super::{Fleet, at};
 
@@ -108,7 +108,7 @@ fn a_pool_says_what_it_bears_with_and_one_that_says_nothing_bears_all() {
 #[test]
 fn budgets_and_annotations_do_not_keep_a_broken_node() {
     let mut fleet = Fleet::of(5);
-    fleet.change(|own| own.disruption.budgets[0].nodes = Allowance::Nodes(0));
+    fleet.change(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
     fleet.change_node("n0", |own| {
         drop(own.annotations.insert(DO_NOT_DISRUPT.into(), "true".into()))
     });
@@ -130,7 +130,7 @@ fn where_a_fifth_of_a_pool_is_broken_it_may_not_be_the_nodes() {
         (10, 3, false),
     ] {
         let mut fleet = Fleet::of(nodes);
-        fleet.configure(|own| own.brakes.unready_max = Allowance::Percent(100));
+        fleet.configure(|own| own.brakes.unready_max = BudgetNodes::Percent(100));
         for index in 0..ill {
             // Some for a moment only: they count all the same.
             say(
@@ -195,6 +195,6 @@ fn a_broken_node_stays_while_another_has_its_provider_id() {
     fleet.change_node("n1", |own| own.provider_id = same);
     assert_eq!(broken(&fleet, 40), [""; 0]);
     let verdict = fleet.verdict("n0", Reason::Unhealthy, at(40));
-    let other = Blocker::SameInstance("n1".into());
+    let other = DisruptionBlocker::SameInstance("n1".into());
     assert_eq!(verdict, Some(Verdict::Blocked(other)));
 }

@@ -9,10 +9,10 @@ use outrigger::model::cluster::RemovedPools;
 use outrigger::model::instance::{CapacityType, InstanceType, Offering};
 use outrigger::model::labels::{DO_NOT_DISRUPT, POOL};
 use outrigger::model::node_class::NodeClass;
-use outrigger::model::pool::{Allowance, Pool, Reason};
+use outrigger::model::pool::{BudgetNodes, Pool, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::{Effect, Taint};
-use outrigger::state::disruption_blockers::Blocker;
+use outrigger::state::disruption_blockers::DisruptionBlocker;
 
 use super::{Fleet, at, budget, pod, pool};
 
@@ -293,25 +293,25 @@ fn the_first_of_several_causes_is_told() {
 fn budgets_let_so_many_go_at_once_and_what_leaves_already_counts() {
     let mut fleet = Fleet::of(10);
     fleet.drift();
-    let left = |fleet: &mut Fleet, nodes: Allowance| {
+    let left = |fleet: &mut Fleet, nodes: BudgetNodes| {
         fleet.change(|own| own.disruption.budgets[0].nodes = nodes);
         fleet.leaving(Reason::Drifted, at(1)).len()
     };
-    assert_eq!(left(&mut fleet, Allowance::Nodes(3)), 3);
-    assert_eq!(left(&mut fleet, Allowance::Percent(0)), 0);
-    assert_eq!(left(&mut fleet, Allowance::Percent(100)), 10);
-    assert_eq!(left(&mut fleet, Allowance::Percent(11)), 2);
+    assert_eq!(left(&mut fleet, BudgetNodes::Nodes(3)), 3);
+    assert_eq!(left(&mut fleet, BudgetNodes::Percent(0)), 0);
+    assert_eq!(left(&mut fleet, BudgetNodes::Percent(100)), 10);
+    assert_eq!(left(&mut fleet, BudgetNodes::Percent(11)), 2);
     fleet.leave("n0", Reason::Underutilized);
     fleet.change_node("n1", |own| own.ready = false);
     // The one that leaves and the one that is not ready count, which may leave for that.
-    assert_eq!(left(&mut fleet, Allowance::Nodes(3)), 2);
+    assert_eq!(left(&mut fleet, BudgetNodes::Nodes(3)), 2);
     let expect = Some(budget(3));
     assert_eq!(fleet.verdict("n9", Reason::Drifted, at(1)), expect);
     // Each pool has its own.
     let mut fleet = Fleet::new(vec![pool("p"), pool("q")]);
     fleet.configure(|own| {
         for pool in &mut own.pools {
-            pool.disruption.budgets[0].nodes = Allowance::Nodes(2);
+            pool.disruption.budgets[0].nodes = BudgetNodes::Nodes(2);
         }
     });
     for at in 0..4 {
@@ -337,7 +337,7 @@ fn those_leave_first_that_nobody_has_to_move_off_then_the_oldest() {
         fleet.leaving(Reason::Drifted, at(9)),
         ["n3", "n2", "n1", "n0"]
     );
-    fleet.change(|own| own.disruption.budgets[0].nodes = Allowance::Nodes(2));
+    fleet.change(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(2));
     assert_eq!(fleet.leaving(Reason::Drifted, at(9)), ["n3", "n2"]);
 }
 
@@ -370,7 +370,7 @@ fn a_node_stays_that_must_not_be_disrupted_has_not_started_or_is_waited_for() {
     fleet.state.nominate("n3".into(), at(2));
     assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n1"]);
     let verdict = |node| fleet.verdict(node, Reason::Drifted, at(1));
-    let annotated = Verdict::Blocked(Blocker::Annotated(DO_NOT_DISRUPT));
+    let annotated = Verdict::Blocked(DisruptionBlocker::Annotated(DO_NOT_DISRUPT));
     assert_eq!(verdict("n0"), Some(annotated));
     assert_eq!(verdict("n2"), Some(Verdict::NotInitialized));
     assert_eq!(verdict("n3"), Some(Verdict::Nominated));

@@ -3,7 +3,7 @@
 
 use outrigger::disruption::verdict::Verdict;
 use outrigger::model::labels::DO_NOT_DISRUPT;
-use outrigger::model::pool::{Allowance, Pool, Reason};
+use outrigger::model::pool::{BudgetNodes, Pool, Reason};
 
 use super::{Fleet, at, pool};
 
@@ -32,9 +32,9 @@ fn drifted(fleet: &Fleet) -> usize {
 #[test]
 fn budgets_hold_for_static_pools_each_for_itself() {
     for (nodes, expect) in [
-        (Allowance::Nodes(2), 2),
-        (Allowance::Percent(30), 3),
-        (Allowance::Nodes(0), 0),
+        (BudgetNodes::Nodes(2), 2),
+        (BudgetNodes::Percent(30), 3),
+        (BudgetNodes::Nodes(0), 0),
     ] {
         let mut fleet = fleet(10, fixed("p", 10, None));
         fleet.change(|own| own.disruption.budgets[0].nodes = nodes);
@@ -46,7 +46,7 @@ fn budgets_hold_for_static_pools_each_for_itself() {
         fleet.node(&format!("q{at}"), "q");
     }
     fleet.drift();
-    fleet.change(|own| own.disruption.budgets[0].nodes = Allowance::Nodes(2));
+    fleet.change(|own| own.disruption.budgets[0].nodes = BudgetNodes::Nodes(2));
     assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n0", "n1", "q0"]);
 }
 

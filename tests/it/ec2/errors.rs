@@ -1,10 +1,10 @@
 //! What EC2's errors mean, each once.
 
 use outrigger::ec2::create_fleet::FleetRequest;
-use outrigger::ec2::errors::{Failure, FleetError, FleetOutcome, Sort, failure};
+use outrigger::ec2::errors::{AwsFailure, ErrorClass, FleetError, FleetOutcome, failure};
 use outrigger::ec2::iam_policy::STATEMENTS;
-use outrigger::engine::command::{Answer, FailureKind, RefusalKind};
-use outrigger::model::node_class::resolved::{PlacementGroup, Strategy};
+use outrigger::engine::command::{CommandResult, FailureKind, RefusalKind};
+use outrigger::model::node_class::resolved::{PlacementGroup, PlacementGroupStrategy};
 use outrigger::model::reservation::Reservation;
 
 use super::scene::Scene;
@@ -14,7 +14,7 @@ const NAME: &str = "Invalid IAM Instance Profile name";
 const LONG: &str = "User data is limited to 16384 bytes";
 const VPC: &str = "Security group sg-1 and subnet subnet-1 belong to different networks.";
 
-fn sorted(code: &str, message: &str, status: Option<u16>) -> Failure {
+fn sorted(code: &str, message: &str, status: Option<u16>) -> AwsFailure {
     failure(FLEET, code, message, status)
 }
 
@@ -23,7 +23,7 @@ type Row = (
     &'static str,
     &'static str,
     Option<u16>,
-    Sort,
+    ErrorClass,
     FailureKind,
     &'static str,
 );
@@ -33,7 +33,7 @@ const CALLS: &[Row] = &[
         "RequestLimitExceeded",
         "slow",
         None,
-        Sort::Throttled,
+        ErrorClass::Throttled,
         FailureKind::Throttled,
         "slow",
     ),
@@ -41,7 +41,7 @@ const CALLS: &[Row] = &[
         "Client.RequestLimitExceeded",
         "",
         None,
-        Sort::Throttled,
+        ErrorClass::Throttled,
         FailureKind::Throttled,
         "",
     ),
@@ -49,7 +49,7 @@ const CALLS: &[Row] = &[
         "Throttling",
         "",
         None,
-        Sort::Throttled,
+        ErrorClass::Throttled,
         FailureKind::Throttled,
         "",
     ),
@@ -57,7 +57,7 @@ const CALLS: &[Row] = &[
         "ThrottlingException",
         "",
         None,
-        Sort::Throttled,
+        ErrorClass::Throttled,
         FailureKind::Throttled,
         "",
     ),
@@ -65,7 +65,7 @@ const CALLS: &[Row] = &[
         "TooManyRequestsException",
         "",
         None,
-        Sort::Throttled,
+        ErrorClass::Throttled,
         FailureKind::Throttled,
         "",
     ),
@@ -73,7 +73,7 @@ const CALLS: &[Row] = &[
         "",
         "",
         Some(429),
-        Sort::Throttled,
+        ErrorClass::Throttled,
         FailureKind::Throttled,
         "",
     ),
@@ -81,7 +81,7 @@ const CALLS: &[Row] = &[
         "UnauthorizedOperation",
         "",
         None,
-        Sort::Denied,
+        ErrorClass::Denied,
         FailureKind::Denied,
         "ec2:CreateFleet",
     ),
@@ -89,7 +89,7 @@ const CALLS: &[Row] = &[
         "AccessDenied",
         "",
         None,
-        Sort::Denied,
+        ErrorClass::Denied,
         FailureKind::Denied,
         "",
     ),
@@ -97,7 +97,7 @@ const CALLS: &[Row] = &[
         "AccessDeniedException",
         "",
         None,
-        Sort::Denied,
+        ErrorClass::Denied,
         FailureKind::Denied,
         "",
     ),
@@ -105,7 +105,7 @@ const CALLS: &[Row] = &[
         "AuthFailure",
         "clock",
         None,
-        Sort::Denied,
+        ErrorClass::Denied,
         FailureKind::Denied,
         "AuthFailure: clock",
     ),
@@ -113,7 +113,7 @@ const CALLS: &[Row] = &[
         "ExpiredToken",
         "old",
         None,
-        Sort::Denied,
+        ErrorClass::Denied,
         FailureKind::Denied,
         "ExpiredToken: old",
     ),
@@ -121,7 +121,7 @@ const CALLS: &[Row] = &[
         "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
         "",
         None,
-        Sort::Denied,
+        ErrorClass::Denied,
         FailureKind::Denied,
         "AWSServiceRoleForEC2Spot",
     ),
@@ -129,7 +129,7 @@ const CALLS: &[Row] = &[
         "InvalidInstanceID.NotFound",
         "",
         None,
-        Sort::NotFound,
+        ErrorClass::NotFound,
         FailureKind::Gone,
         "",
     ),
@@ -137,7 +137,7 @@ const CALLS: &[Row] = &[
         "InvalidCapacityReservationId.NotFound",
         "",
         None,
-        Sort::NotFound,
+        ErrorClass::NotFound,
         FailureKind::Gone,
         "",
     ),
@@ -145,7 +145,7 @@ const CALLS: &[Row] = &[
         "InvalidLaunchTemplateId.NotFound",
         "",
         None,
-        Sort::NotFound,
+        ErrorClass::NotFound,
         FailureKind::Gone,
         "by someone",
     ),
@@ -153,7 +153,7 @@ const CALLS: &[Row] = &[
         "QueueDoesNotExist",
         "",
         None,
-        Sort::NotFound,
+        ErrorClass::NotFound,
         FailureKind::Gone,
         "",
     ),
@@ -161,7 +161,7 @@ const CALLS: &[Row] = &[
         "NoSuchEntity",
         "",
         None,
-        Sort::NotFound,
+        ErrorClass::NotFound,
         FailureKind::Gone,
         "",
     ),
@@ -169,7 +169,7 @@ const CALLS: &[Row] = &[
         "ParameterNotFound",
         "",
         None,
-        Sort::NotFound,
+        ErrorClass::NotFound,
         FailureKind::Gone,
         "",
     ),
@@ -177,7 +177,7 @@ const CALLS: &[Row] = &[
         "InvalidLaunchTemplateName.NotFoundException",
         "",
         None,
-        Sort::TemplateGone,
+        ErrorClass::TemplateGone,
         FailureKind::Conflict,
         "",
     ),
@@ -185,7 +185,7 @@ const CALLS: &[Row] = &[
         "IdempotentParameterMismatch",
         "",
         None,
-        Sort::TokenReused,
+        ErrorClass::TokenReused,
         FailureKind::Unknown,
         "token",
     ),
@@ -193,7 +193,7 @@ const CALLS: &[Row] = &[
         "DryRunOperation",
         "",
         None,
-        Sort::DryRun,
+        ErrorClass::DryRun,
         FailureKind::Invalid,
         "",
     ),
@@ -201,7 +201,7 @@ const CALLS: &[Row] = &[
         "InvalidParameterValue",
         NAME,
         None,
-        Sort::ProfileUnknown,
+        ErrorClass::ProfileUnknown,
         FailureKind::Conflict,
         NAME,
     ),
@@ -209,7 +209,7 @@ const CALLS: &[Row] = &[
         "InvalidParameterValue",
         "other",
         None,
-        Sort::Invalid,
+        ErrorClass::Invalid,
         FailureKind::Invalid,
         "other",
     ),
@@ -217,7 +217,7 @@ const CALLS: &[Row] = &[
         "InvalidUserData.Malformed",
         LONG,
         None,
-        Sort::UserDataTooLarge,
+        ErrorClass::UserDataTooLarge,
         FailureKind::Invalid,
         "16 KB",
     ),
@@ -225,7 +225,7 @@ const CALLS: &[Row] = &[
         "InvalidUserData.Malformed",
         "x",
         None,
-        Sort::Invalid,
+        ErrorClass::Invalid,
         FailureKind::Invalid,
         "x",
     ),
@@ -233,7 +233,7 @@ const CALLS: &[Row] = &[
         "InternalError",
         "",
         None,
-        Sort::Fault,
+        ErrorClass::Fault,
         FailureKind::Unknown,
         "",
     ),
@@ -241,7 +241,7 @@ const CALLS: &[Row] = &[
         "ServiceUnavailable",
         "",
         None,
-        Sort::Fault,
+        ErrorClass::Fault,
         FailureKind::Unknown,
         "",
     ),
@@ -249,16 +249,23 @@ const CALLS: &[Row] = &[
         "Whatever",
         "",
         Some(503),
-        Sort::Fault,
+        ErrorClass::Fault,
         FailureKind::Unknown,
         "",
     ),
-    ("", "", None, Sort::Fault, FailureKind::Unknown, "no answer"),
+    (
+        "",
+        "",
+        None,
+        ErrorClass::Fault,
+        FailureKind::Unknown,
+        "no answer",
+    ),
     (
         "",
         "timed out",
         None,
-        Sort::Fault,
+        ErrorClass::Fault,
         FailureKind::Unknown,
         "timed out",
     ),
@@ -266,7 +273,7 @@ const CALLS: &[Row] = &[
         "Whatever",
         "x",
         Some(400),
-        Sort::Invalid,
+        ErrorClass::Invalid,
         FailureKind::Invalid,
         "Whatever: x",
     ),
@@ -274,7 +281,7 @@ const CALLS: &[Row] = &[
         "InvalidParameter",
         VPC,
         None,
-        Sort::Invalid,
+        ErrorClass::Invalid,
         FailureKind::Invalid,
         "of one VPC",
     ),
@@ -282,7 +289,7 @@ const CALLS: &[Row] = &[
         "InvalidParameterValue",
         "iamInstanceProfile.name is invalid",
         None,
-        Sort::Invalid,
+        ErrorClass::Invalid,
         FailureKind::Invalid,
         "no such instance profile",
     ),
@@ -290,7 +297,7 @@ const CALLS: &[Row] = &[
         "InvalidAMIID.Malformed",
         "",
         None,
-        Sort::Invalid,
+        ErrorClass::Invalid,
         FailureKind::Invalid,
         "image id is wrong",
     ),
@@ -298,7 +305,7 @@ const CALLS: &[Row] = &[
         "InvalidAMIID.NotFound",
         "",
         None,
-        Sort::Invalid,
+        ErrorClass::Invalid,
         FailureKind::Invalid,
         "no such image",
     ),
@@ -306,7 +313,7 @@ const CALLS: &[Row] = &[
         "PendingVerification",
         "",
         None,
-        Sort::Invalid,
+        ErrorClass::Invalid,
         FailureKind::Invalid,
         "verify",
     ),
@@ -314,7 +321,7 @@ const CALLS: &[Row] = &[
         "InvalidParameterCombination",
         "The type is not eligible for Free Tier",
         None,
-        Sort::Invalid,
+        ErrorClass::Invalid,
         FailureKind::Invalid,
         "free tier",
     ),
@@ -326,7 +333,7 @@ fn errors_of_whole_calls_are_sorted() {
         let own = sorted(code, message, *status);
         assert_eq!((own.sort, own.kind()), (*sort, *kind), "{code} {message}");
         assert!(own.text.contains(text), "{code}: {}", own.text);
-        let answer = Answer::Failed {
+        let answer = CommandResult::Failed {
             kind: *kind,
             text: own.text.clone(),
         };
@@ -452,7 +459,7 @@ fn error(code: &str, message: &str, about: &str) -> FleetError {
 
 /// Refusals as `type zone kind`.
 fn refusals(outcome: &FleetOutcome) -> Vec<String> {
-    let one = |own: &outrigger::engine::command::Refusal| {
+    let one = |own: &outrigger::engine::command::OfferingRefusal| {
         let zone = own.offering.zone.as_str().trim_start_matches("us-east-1");
         format!(
             "{} {zone} {}",
@@ -595,11 +602,11 @@ fn a_launch_that_made_nothing_is_refused_or_has_failed() {
     ];
     for (errors, expect) in cases {
         match (FleetOutcome::of(&request("spot"), errors).answer(), expect) {
-            (Answer::LaunchRefused(all), None) => {
+            (CommandResult::LaunchRefused(all), None) => {
                 assert_eq!(all.len(), 1);
                 assert_eq!(all[0].kind, RefusalKind::InsufficientCapacity);
             }
-            (Answer::Failed { kind, text }, Some((expect, part))) => {
+            (CommandResult::Failed { kind, text }, Some((expect, part))) => {
                 assert_eq!(kind, expect, "{text}");
                 assert!(text.contains(part), "{text}");
             }
@@ -622,7 +629,7 @@ fn want_of_capacity_in_a_placement_group_is_the_groups() {
     let mut scene = Scene::new();
     scene.resolved.placement_group = Some(PlacementGroup {
         id: "pg-1".into(),
-        strategy: Strategy::Cluster,
+        strategy: PlacementGroupStrategy::Cluster,
     });
     let ice = error("InsufficientInstanceCapacity", "", "m5.large a");
     let outcome = FleetOutcome::of(&scene.made(), &[ice]);

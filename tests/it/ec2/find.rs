@@ -4,17 +4,19 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
-use outrigger::ec2::resolve_node_class::{Found, ListedReservation, Trouble, resolve};
+use outrigger::ec2::resolve_node_class::{
+    ListedReservation, RegionResources, ResolveError, resolve,
+};
 use outrigger::model::instance::Arch;
 use outrigger::model::labels::Labels;
 use outrigger::model::node_class::NodeClass;
-use outrigger::model::node_class::image::{Family, ImageTerm};
+use outrigger::model::node_class::image::{AmiFamily, ImageTerm};
 use outrigger::model::node_class::network::{
     MatchCriteria, PlacementGroupTerm, ReservationTerm, SecurityGroupTerm, SubnetTerm,
 };
 use outrigger::model::node_class::resolved::{
-    Cause, Condition, ConditionKind, FoundReservation, Image, PlacementGroup, Resolved,
-    SecurityGroup, Status, Strategy, Subnet,
+    Cause, ConditionKind, FoundReservation, Image, NodeClassCondition, NodeClassConditionStatus,
+    PlacementGroup, PlacementGroupStrategy, ResolvedNodeClass, SecurityGroup, Subnet,
 };
 use outrigger::model::reservation::{Reservation, ReservationKind};
 
@@ -65,7 +67,7 @@ fn reserved(id: &str, owner: &str, open: bool, own: &str) -> ListedReservation {
     }
 }
 
-fn placement(id: &str, strategy: Strategy) -> PlacementGroup {
+fn placement(id: &str, strategy: PlacementGroupStrategy) -> PlacementGroup {
     PlacementGroup {
         id: id.to_owned(),
         strategy,
@@ -73,15 +75,21 @@ fn placement(id: &str, strategy: Strategy) -> PlacementGroup {
 }
 
 /// All there is in the account and region.
-fn found() -> Found {
+fn found() -> RegionResources {
     let groups = [
-        ("near", placement("pg-1", Strategy::Cluster)),
-        ("parts", placement("pg-2", Strategy::Partition(3))),
-        ("apart", placement("pg-3", Strategy::Spread)),
-        ("pg-named", placement("pg-4", Strategy::Cluster)),
+        ("near", placement("pg-1", PlacementGroupStrategy::Cluster)),
+        (
+            "parts",
+            placement("pg-2", PlacementGroupStrategy::Partition(3)),
+        ),
+        ("apart", placement("pg-3", PlacementGroupStrategy::Spread)),
+        (
+            "pg-named",
+            placement("pg-4", PlacementGroupStrategy::Cluster),
+        ),
     ];
     let groups = groups.map(|(name, own)| (name.to_owned(), own));
-    Found {
+    RegionResources {
         subnets: Ok(vec![
             subnet("a1", 100, "team=web tier=front"),
             subnet("a2", 200, "team=web tier=back"),
@@ -118,7 +126,7 @@ fn class() -> NodeClass {
     NodeClass {
         name: "standard".into(),
         images: vec![ImageTerm::Alias {
-            family: Family::Al2023,
+            family: AmiFamily::Al2023,
             version: "latest".to_owned(),
         }],
         subnets: vec![SubnetTerm::Tags(tags("team=web"))],
@@ -127,24 +135,24 @@ fn class() -> NodeClass {
     }
 }
 
-fn resolved(class: &NodeClass, found: &Found) -> Resolved {
+fn resolved(class: &NodeClass, found: &RegionResources) -> ResolvedNodeClass {
     let profile = Ok("profile".to_owned());
     resolve(class, found, Ok(vec![image()]), profile, NOW)
 }
 
-fn condition(own: &Resolved, kind: ConditionKind) -> &Condition {
+fn condition(own: &ResolvedNodeClass, kind: ConditionKind) -> &NodeClassCondition {
     let mut all = own.conditions.iter();
     all.find(|it| it.kind == kind).expect("a condition")
 }
 
 /// Subnets by the parts of their ids, in order.
-fn subnets(own: &Resolved) -> String {
+fn subnets(own: &ResolvedNodeClass) -> String {
     let ids = own.subnets.iter();
     let ids = ids.map(|own| own.id.trim_start_matches("subnet-"));
     ids.collect::<Vec<_>>().join(" ")
 }
 
-fn groups(own: &Resolved) -> String {
+fn groups(own: &ResolvedNodeClass) -> String {
     let ids = own.security_groups.iter();
     let ids = ids.map(|own| own.id.trim_start_matches("sg-"));
     ids.collect::<Vec<_>>().join(" ")
@@ -229,7 +237,7 @@ fn what_is_found_follows_the_class_and_the_region() {
     assert_eq!((subnets(&own), groups(&own)), ("b1".into(), String::new()));
     let unmet = own.unmet().map(|own| (own.kind, own.status));
     let kind = ConditionKind::SecurityGroupsReady;
-    assert_eq!(unmet, Some((kind, Status::False)));
+    assert_eq!(unmet, Some((kind, NodeClassConditionStatus::False)));
     // Whoever runs short of addresses is no longer first, and what is removed is not found.
     class.subnets = vec![SubnetTerm::Tags(tags("team=web"))];
     let Ok(all) = &mut there.subnets else {
@@ -241,7 +249,7 @@ fn what_is_found_follows_the_class_and_the_region() {
     assert_eq!(subnets(&resolved(&class, &there)), "a2");
 }
 
-fn all_but(there: &mut Found, id: &str) {
+fn all_but(there: &mut RegionResources, id: &str) {
     if let Ok(all) = &mut there.subnets {
         all.retain(|(own, _)| own.id != id);
     }
@@ -255,7 +263,7 @@ fn search(owner: Option<&str>, criteria: Option<MatchCriteria>, own: &str) -> Re
     }
 }
 
-fn reservations(own: &Resolved) -> String {
+fn reservations(own: &ResolvedNodeClass) -> String {
     let ids = own.reservations.iter();
     let ids = ids.map(|own| own.reservation.id.as_str().trim_start_matches("cr-"));
     ids.collect::<Vec<_>>().join(" ")
@@ -286,7 +294,12 @@ fn reservations_are_found_by_their_terms() {
         let own = resolved(&class, &found());
         assert_eq!(reservations(&own), expect, "{:?}", class.reservations);
         let ready = condition(&own, ConditionKind::CapacityReservationsReady);
-        assert_eq!(ready.status, Status::True, "{:?}", class.reservations);
+        assert_eq!(
+            ready.status,
+            NodeClassConditionStatus::True,
+            "{:?}",
+            class.reservations
+        );
     }
     // A class that asks for none has none, whatever is open to all, and no such condition.
     let own = resolved(&class(), &found());
@@ -317,7 +330,7 @@ fn reservations_are_found_until_they_end() {
         own.found.reservation.ends = minutes.map(|own| NOW + SignedDuration::from_mins(own));
         let mut class = class();
         class.reservations = vec![ReservationTerm::Id("cr-1".to_owned())];
-        let there = Found {
+        let there = RegionResources {
             reservations: Ok(vec![own.clone()]),
             ..found()
         };
@@ -334,12 +347,21 @@ fn a_placement_group_is_found_by_name_or_id() {
     let mut class = class();
     let kind = ConditionKind::PlacementGroupReady;
     let rows = [
-        (name("near"), Some(("pg-1", Strategy::Cluster))),
-        (id("pg-1"), Some(("pg-1", Strategy::Cluster))),
-        (name("parts"), Some(("pg-2", Strategy::Partition(3)))),
-        (id("pg-3"), Some(("pg-3", Strategy::Spread))),
+        (
+            name("near"),
+            Some(("pg-1", PlacementGroupStrategy::Cluster)),
+        ),
+        (id("pg-1"), Some(("pg-1", PlacementGroupStrategy::Cluster))),
+        (
+            name("parts"),
+            Some(("pg-2", PlacementGroupStrategy::Partition(3))),
+        ),
+        (id("pg-3"), Some(("pg-3", PlacementGroupStrategy::Spread))),
         // A name that looks like an id is a name.
-        (name("pg-named"), Some(("pg-4", Strategy::Cluster))),
+        (
+            name("pg-named"),
+            Some(("pg-4", PlacementGroupStrategy::Cluster)),
+        ),
         (name("pg-1"), None),
         (id("pg-named"), None),
         (name("none"), None),
@@ -352,7 +374,10 @@ fn a_placement_group_is_found_by_name_or_id() {
         let cause = expect.is_none().then_some(Cause::PlacementGroupNotFound);
         assert_eq!(own.placement_group, expect, "{:?}", class.placement_group);
         assert_eq!(ready.cause, cause, "{:?}", class.placement_group);
-        assert_eq!(ready.status == Status::False, cause.is_some());
+        assert_eq!(
+            ready.status == NodeClassConditionStatus::False,
+            cause.is_some()
+        );
     }
     // Once the class names none there is none, and nothing to be met.
     class.placement_group = None;
@@ -361,7 +386,7 @@ fn a_placement_group_is_found_by_name_or_id() {
     assert!(own.conditions.iter().all(|own| own.kind != kind));
 }
 
-type Fault = fn(&mut Found, Trouble);
+type Fault = fn(&mut RegionResources, ResolveError);
 
 /// What cannot be listed is neither there nor not there: nobody has to do anything but wait, unless
 /// a right is missing.
@@ -380,8 +405,8 @@ fn what_cannot_be_listed_is_not_known() {
         }),
     ];
     let causes = [
-        (Cause::Unavailable, Status::Unknown),
-        (Cause::Denied, Status::False),
+        (Cause::Unavailable, NodeClassConditionStatus::Unknown),
+        (Cause::Denied, NodeClassConditionStatus::False),
     ];
     let mut class = class();
     class.reservations = vec![ReservationTerm::Id("cr-1".to_owned())];
@@ -392,13 +417,13 @@ fn what_cannot_be_listed_is_not_known() {
             let mut there = found();
             fault(
                 &mut there,
-                Trouble {
+                ResolveError {
                     cause,
                     text: text.clone(),
                 },
             );
             let own = resolved(&class, &there);
-            let expect = Condition {
+            let expect = NodeClassCondition {
                 kind,
                 status,
                 cause: Some(cause),
@@ -408,15 +433,18 @@ fn what_cannot_be_listed_is_not_known() {
         }
     }
     // Nothing was asked yet.
-    let own = resolved(&class, &Found::default());
-    assert_eq!(own.unmet().map(|own| own.status), Some(Status::Unknown));
+    let own = resolved(&class, &RegionResources::default());
+    assert_eq!(
+        own.unmet().map(|own| own.status),
+        Some(NodeClassConditionStatus::Unknown)
+    );
 }
 
 /// Images and profile: what is found, or could not be looked for; the first condition that is not
 /// met then.
 #[test]
 fn images_and_profile_are_conditions_like_the_rest() {
-    let trouble = |cause| Trouble {
+    let trouble = |cause| ResolveError {
         cause,
         text: "why".to_owned(),
     };
@@ -430,27 +458,47 @@ fn images_and_profile_are_conditions_like_the_rest() {
         (
             Ok(vec![]),
             profile(),
-            Some((images, Cause::ImageNotFound, Status::False)),
+            Some((
+                images,
+                Cause::ImageNotFound,
+                NodeClassConditionStatus::False,
+            )),
         ),
         (
             Err(trouble(Cause::UnsupportedAlias)),
             profile(),
-            Some((images, Cause::UnsupportedAlias, Status::False)),
+            Some((
+                images,
+                Cause::UnsupportedAlias,
+                NodeClassConditionStatus::False,
+            )),
         ),
         (
             Err(trouble(Cause::Unavailable)),
             profile(),
-            Some((images, Cause::Unavailable, Status::Unknown)),
+            Some((
+                images,
+                Cause::Unavailable,
+                NodeClassConditionStatus::Unknown,
+            )),
         ),
         (
             Ok(vec![image()]),
             Err(trouble(Cause::RoleNotFound)),
-            Some((identity, Cause::RoleNotFound, Status::False)),
+            Some((
+                identity,
+                Cause::RoleNotFound,
+                NodeClassConditionStatus::False,
+            )),
         ),
         (
             Ok(vec![image()]),
             Err(trouble(Cause::Unavailable)),
-            Some((identity, Cause::Unavailable, Status::Unknown)),
+            Some((
+                identity,
+                Cause::Unavailable,
+                NodeClassConditionStatus::Unknown,
+            )),
         ),
     ];
     for (found_images, profile, expect) in rows {

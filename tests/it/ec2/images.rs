@@ -2,11 +2,11 @@
 //! It must not know how images are looked for.
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::ec2::resolve_node_class::{Found, Listed, Trouble, resolve};
+use outrigger::ec2::resolve_node_class::{ListResult, RegionResources, ResolveError, resolve};
 use outrigger::model::instance::Arch;
 use outrigger::model::node_class::NodeClass;
-use outrigger::model::node_class::image::{Family, ImageTerm};
-use outrigger::model::node_class::resolved::{Cause, Condition, ConditionKind, Image};
+use outrigger::model::node_class::image::{AmiFamily, ImageTerm};
+use outrigger::model::node_class::resolved::{Cause, ConditionKind, Image, NodeClassCondition};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -32,14 +32,17 @@ fn search(name: Option<&str>, owner: Option<&str>, tag: Option<(&str, &str)>) ->
 }
 
 /// The images that are used of those found, and the condition of the class.
-fn found(terms: Vec<ImageTerm>, images: Listed<Vec<Image>>) -> (Vec<Image>, Condition) {
+fn found(
+    terms: Vec<ImageTerm>,
+    images: ListResult<Vec<Image>>,
+) -> (Vec<Image>, NodeClassCondition) {
     let class = NodeClass {
         images: terms,
         ..NodeClass::default()
     };
     let profile = Ok("p".to_owned());
-    let own = resolve(&class, &Found::default(), images, profile, NOW);
-    let is_own = |own: &&Condition| own.kind == ConditionKind::ImagesReady;
+    let own = resolve(&class, &RegionResources::default(), images, profile, NOW);
+    let is_own = |own: &&NodeClassCondition| own.kind == ConditionKind::ImagesReady;
     let condition = own.conditions.iter().find(is_own).expect("it is said");
     (own.images.clone(), condition.clone())
 }
@@ -65,7 +68,10 @@ fn a_class_has_images_where_any_is_found_and_says_which_are_deprecated() {
             .map(|own| (own.id.as_str(), own.deprecated))
             .collect();
         assert_eq!(used, [(id, deprecated)]);
-        assert_eq!(condition, Condition::met(ConditionKind::ImagesReady));
+        assert_eq!(
+            condition,
+            NodeClassCondition::met(ConditionKind::ImagesReady)
+        );
     }
 }
 
@@ -73,7 +79,7 @@ fn a_class_has_images_where_any_is_found_and_says_which_are_deprecated() {
 #[test]
 fn a_class_without_images_is_not_ready_and_names_its_terms() {
     let alias = ImageTerm::Alias {
-        family: Family::Al2023,
+        family: AmiFamily::Al2023,
         version: "v20250601".into(),
     };
     let rows = [
@@ -100,7 +106,7 @@ fn a_class_without_images_is_not_ready_and_names_its_terms() {
     }
     for cause in [Cause::UnsupportedAlias, Cause::Denied, Cause::Unavailable] {
         let text = "told by AWS".to_owned();
-        let (used, condition) = found(Vec::new(), Err(Trouble { cause, text }));
+        let (used, condition) = found(Vec::new(), Err(ResolveError { cause, text }));
         assert_eq!((used.len(), condition.cause), (0, Some(cause)));
         assert_eq!(condition.message, "told by AWS");
     }

@@ -1,10 +1,12 @@
 //! Which way a launch is bought, from what, in which order.
 
 use jiff::SignedDuration;
-use outrigger::ec2::create_fleet::{FleetRequest, Strategy, TEMPLATES_MAX, Target};
-use outrigger::engine::command::{Answer, FailureKind, Refusal, RefusalKind};
+use outrigger::ec2::create_fleet::{
+    AllocationStrategy, FleetRequest, TEMPLATES_MAX, TargetCapacityType,
+};
+use outrigger::engine::command::{CommandResult, FailureKind, OfferingRefusal, RefusalKind};
 use outrigger::model::instance::Price;
-use outrigger::model::node_class::resolved::{Cause, Condition, ConditionKind};
+use outrigger::model::node_class::resolved::{Cause, ConditionKind, NodeClassCondition};
 use outrigger::model::reservation::{Reservation, ReservationKind};
 
 use super::scene::{NOW, Scene, offering};
@@ -21,8 +23,9 @@ fn overrides(request: &FleetRequest) -> Vec<Vec<String>> {
             key.instance_type, own.priority
         )
     };
-    let config =
-        |own: &outrigger::ec2::create_fleet::Config| own.overrides.iter().map(one).collect();
+    let config = |own: &outrigger::ec2::create_fleet::LaunchTemplateConfig| {
+        own.overrides.iter().map(one).collect()
+    };
     request.configs.iter().map(config).collect()
 }
 
@@ -31,16 +34,16 @@ type Way = (
     &'static [&'static str],
     Option<fn() -> Reservation>,
     bool,
-    Target,
-    Option<Strategy>,
+    TargetCapacityType,
+    Option<AllocationStrategy>,
 );
 
 const OD: &str = "m5.large a on-demand";
 const SPOT: &str = "m5.large a spot";
 const CR: &str = "m5.large a reserved cr-1";
-const FIRST: Option<Strategy> = Some(Strategy::Prioritized);
-const BEST: Option<Strategy> = Some(Strategy::PriceCapacityOptimized);
-const DEEP: Option<Strategy> = Some(Strategy::CapacityOptimizedPrioritized);
+const FIRST: Option<AllocationStrategy> = Some(AllocationStrategy::Prioritized);
+const BEST: Option<AllocationStrategy> = Some(AllocationStrategy::PriceCapacityOptimized);
+const DEEP: Option<AllocationStrategy> = Some(AllocationStrategy::CapacityOptimizedPrioritized);
 
 fn default() -> Reservation {
     Reservation::new("cr-1", 1)
@@ -61,27 +64,45 @@ fn interruptible() -> Reservation {
 }
 
 const WAYS: &[Way] = &[
-    (&[OD], None, false, Target::OnDemand, FIRST),
-    (&[OD], None, true, Target::OnDemand, FIRST),
-    (&[SPOT], None, false, Target::Spot, BEST),
-    (&[SPOT], None, true, Target::Spot, DEEP),
+    (&[OD], None, false, TargetCapacityType::OnDemand, FIRST),
+    (&[OD], None, true, TargetCapacityType::OnDemand, FIRST),
+    (&[SPOT], None, false, TargetCapacityType::Spot, BEST),
+    (&[SPOT], None, true, TargetCapacityType::Spot, DEEP),
     // The way of the cheapest.
-    (&[SPOT, OD], None, false, Target::Spot, BEST),
-    (&[OD, SPOT], None, false, Target::OnDemand, FIRST),
-    (&[CR], Some(default), false, Target::OnDemand, FIRST),
+    (&[SPOT, OD], None, false, TargetCapacityType::Spot, BEST),
+    (
+        &[OD, SPOT],
+        None,
+        false,
+        TargetCapacityType::OnDemand,
+        FIRST,
+    ),
+    (
+        &[CR],
+        Some(default),
+        false,
+        TargetCapacityType::OnDemand,
+        FIRST,
+    ),
     (
         &[CR, SPOT, OD],
         Some(default),
         false,
-        Target::OnDemand,
+        TargetCapacityType::OnDemand,
         FIRST,
     ),
-    (&[CR], Some(block), false, Target::CapacityBlock, None),
+    (
+        &[CR],
+        Some(block),
+        false,
+        TargetCapacityType::CapacityBlock,
+        None,
+    ),
     (
         &[CR],
         Some(interruptible),
         false,
-        Target::Interruptible,
+        TargetCapacityType::Interruptible,
         None,
     ),
 ];
@@ -135,10 +156,10 @@ fn bare_metal_and_devices_stand_in_for_nothing_ordinary() {
 #[test]
 fn what_is_bought_is_said_in_ec2s_words() {
     let names = [
-        Target::Spot.as_str(),
-        Target::OnDemand.as_str(),
-        Target::CapacityBlock.as_str(),
-        Target::Interruptible.as_str(),
+        TargetCapacityType::Spot.as_str(),
+        TargetCapacityType::OnDemand.as_str(),
+        TargetCapacityType::CapacityBlock.as_str(),
+        TargetCapacityType::Interruptible.as_str(),
     ];
     assert_eq!(
         names,
@@ -279,12 +300,12 @@ fn what_cannot_be_asked_for_is_refused_without_asking() {
         ("m5.large c on-demand", RefusalKind::NoAddress),
     ];
     for (wanted, kind) in cases {
-        let refusal = Refusal {
+        let refusal = OfferingRefusal {
             offering: offering(wanted),
             kind,
         };
         let alone = Scene::new().offers(&[wanted]).request();
-        let answer = Answer::LaunchRefused(vec![refusal.clone()]);
+        let answer = CommandResult::LaunchRefused(vec![refusal.clone()]);
         assert_eq!(alone, Err(Box::new(answer)));
         let mut beside = Scene::new().offers(&[wanted, "m5.large a on-demand"]);
         let request = beside.made();
@@ -293,16 +314,19 @@ fn what_cannot_be_asked_for_is_refused_without_asking() {
     }
     // A reservation that is not known any more.
     let gone = Scene::new().offers(&["m5.large a reserved cr-9"]).request();
-    let refusal = Refusal {
+    let refusal = OfferingRefusal {
         offering: offering("m5.large a reserved cr-9"),
         kind: RefusalKind::ReservationExceeded,
     };
-    assert_eq!(gone, Err(Box::new(Answer::LaunchRefused(vec![refusal]))));
+    assert_eq!(
+        gone,
+        Err(Box::new(CommandResult::LaunchRefused(vec![refusal])))
+    );
     // An image that the class does not have any more.
     let mut scene = Scene::new();
     scene.resolved.images.clear();
     let refused = match scene.request().map_err(|own| *own) {
-        Err(Answer::LaunchRefused(all)) => all,
+        Err(CommandResult::LaunchRefused(all)) => all,
         other => panic!("{other:?}"),
     };
     assert_eq!(refused[0].kind, RefusalKind::NoImage);
@@ -317,8 +341,11 @@ fn some_launches_cannot_be_made_as_they_are() {
         (|it| it.launch.claim.id = "x".repeat(65).into(), "64"),
         (
             |it| {
-                let unmet =
-                    Condition::unmet(ConditionKind::SubnetsReady, Cause::SubnetsNotFound, "none");
+                let unmet = NodeClassCondition::unmet(
+                    ConditionKind::SubnetsReady,
+                    Cause::SubnetsNotFound,
+                    "none",
+                );
                 it.resolved.conditions = vec![unmet];
             },
             "node class standard is not ready: SubnetsReady: none",
@@ -327,7 +354,7 @@ fn some_launches_cannot_be_made_as_they_are() {
     for (edit, expect) in cases {
         let mut scene = Scene::new();
         edit(&mut scene);
-        let Err(Answer::Failed { kind, text }) = scene.request().map_err(|own| *own) else {
+        let Err(CommandResult::Failed { kind, text }) = scene.request().map_err(|own| *own) else {
             panic!("{expect}");
         };
         assert_eq!(kind, FailureKind::Invalid);
@@ -420,9 +447,9 @@ fn one_call_buys_from_one_kind_of_reservation() {
     const TAKEN_BACK: (ReservationKind, bool) = (ReservationKind::Default, true);
     const BLOCK: (ReservationKind, bool) = (ReservationKind::CapacityBlock, false);
     let kinds = [
-        (DEFAULT, Target::OnDemand),
-        (TAKEN_BACK, Target::Interruptible),
-        (BLOCK, Target::CapacityBlock),
+        (DEFAULT, TargetCapacityType::OnDemand),
+        (TAKEN_BACK, TargetCapacityType::Interruptible),
+        (BLOCK, TargetCapacityType::CapacityBlock),
     ];
     for (first, target) in kinds {
         for (second, other) in kinds {

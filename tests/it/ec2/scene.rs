@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use outrigger::catalog::Catalog;
-use outrigger::ec2::create_fleet::{FleetRequest, Order};
-use outrigger::ec2::launch_template::{Site, Template, UserData};
+use outrigger::ec2::create_fleet::{FleetRequest, FleetRequestInput};
+use outrigger::ec2::launch_template::{LaunchTemplate, RenderedUserData, TemplateTarget};
 use outrigger::ec2::subnet_capacity::Subnets;
-use outrigger::engine::command::{Answer, Launch};
-use outrigger::model::claim::{ClaimRecord, Origin};
+use outrigger::engine::command::{CommandResult, Launch};
+use outrigger::model::claim::{ClaimOrigin, ClaimRecord};
 use outrigger::model::id::TypeName;
 use outrigger::model::instance::{Arch, CapacityType, OfferingKey};
 use outrigger::model::labels::Labels;
-use outrigger::model::node_class::image::Family;
-use outrigger::model::node_class::resolved::{Image, Resolved, SecurityGroup, Subnet};
-use outrigger::model::node_class::{Identity, NodeClass};
+use outrigger::model::node_class::image::AmiFamily;
+use outrigger::model::node_class::resolved::{Image, ResolvedNodeClass, SecurityGroup, Subnet};
+use outrigger::model::node_class::{NodeClass, NodeIdentity};
 use outrigger::model::reservation::Reservation;
 
 pub(super) const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -25,7 +25,7 @@ pub(super) const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 pub(super) struct Scene {
     pub(super) launch: Launch,
     pub(super) class: NodeClass,
-    pub(super) resolved: Resolved,
+    pub(super) resolved: ResolvedNodeClass,
     pub(super) images: BTreeMap<TypeName, String>,
     pub(super) catalog: Catalog,
     pub(super) cluster: String,
@@ -74,7 +74,7 @@ pub(super) fn record(id: &str) -> ClaimRecord {
         id: id.into(),
         installation: "here".into(),
         cluster: "prod".into(),
-        origin: Origin::default(),
+        origin: ClaimOrigin::default(),
         pool: "general".into(),
         node_class: Some("standard".into()),
         created: NOW,
@@ -113,11 +113,11 @@ impl Scene {
             },
             class: NodeClass {
                 name: "standard".into(),
-                family: Family::Al2023,
-                identity: Some(Identity::Role("nodes".into())),
+                family: AmiFamily::Al2023,
+                identity: Some(NodeIdentity::Role("nodes".into())),
                 ..NodeClass::default()
             },
-            resolved: Resolved {
+            resolved: ResolvedNodeClass {
                 images: vec![image("ami-x86", Arch::Amd64), image("ami-arm", Arch::Arm64)],
                 subnets: vec![
                     subnet("subnet-a1", "us-east-1a", 200),
@@ -126,7 +126,7 @@ impl Scene {
                 ],
                 security_groups: vec![group("sg-1"), group("sg-2")],
                 profile: Some("prod_profile".into()),
-                ..Resolved::default()
+                ..ResolvedNodeClass::default()
             },
             images: [
                 "m5.large",
@@ -163,14 +163,14 @@ impl Scene {
     }
 
     /// The request, or the answer where there is none.
-    pub(super) fn request(&mut self) -> Result<FleetRequest, Box<Answer>> {
-        let order = Order {
+    pub(super) fn request(&mut self) -> Result<FleetRequest, Box<CommandResult>> {
+        let order = FleetRequestInput {
             launch: &self.launch,
             class: &self.class,
             resolved: &self.resolved,
             images: &self.images,
             catalog: &self.catalog,
-            site: Site {
+            site: TemplateTarget {
                 cluster: &self.cluster,
                 region: &self.region,
                 ipv6: self.ipv6,
@@ -183,7 +183,7 @@ impl Scene {
                 return Err("there is no token".to_owned());
             }
             let text = format!("{token} {} {pods}", image.name);
-            Ok(UserData::new(text.into_bytes()))
+            Ok(RenderedUserData::new(text.into_bytes()))
         };
         order.request(&mut self.subnets, &mut render, NOW)
     }
@@ -194,7 +194,7 @@ impl Scene {
     }
 
     /// The only template.
-    pub(super) fn template(&mut self) -> Template {
+    pub(super) fn template(&mut self) -> LaunchTemplate {
         let mut configs = self.made().configs;
         assert_eq!(configs.len(), 1);
         configs.remove(0).template

@@ -3,24 +3,26 @@
 use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
-use outrigger::ec2::launch_template::{InterfaceKind, MarketType, NAME_MAX, Template, UserData};
+use outrigger::ec2::launch_template::{
+    InterfaceKind, LaunchTemplate, MarketType, NAME_MAX, RenderedUserData,
+};
 use outrigger::model::node_class::disk::BlockDevice;
-use outrigger::model::node_class::image::Family;
+use outrigger::model::node_class::image::AmiFamily;
 use outrigger::model::node_class::network::{ConnectionTracking, NetworkInterface};
-use outrigger::model::node_class::resolved::{PlacementGroup, Strategy};
+use outrigger::model::node_class::resolved::{PlacementGroup, PlacementGroupStrategy};
 use outrigger::model::reservation::{Reservation, ReservationKind};
 
 use super::scene::{Scene, offering, record};
 
 type Edit = (&'static str, fn(&mut Scene));
 
-fn edited(edit: fn(&mut Scene)) -> Template {
+fn edited(edit: fn(&mut Scene)) -> LaunchTemplate {
     let mut scene = Scene::new();
     edit(&mut scene);
     scene.template()
 }
 
-fn group(scene: &mut Scene, strategy: Strategy) {
+fn group(scene: &mut Scene, strategy: PlacementGroupStrategy) {
     let id = "pg-1".to_owned();
     scene.resolved.placement_group = Some(PlacementGroup { id, strategy });
 }
@@ -74,7 +76,7 @@ const OTHERS: &[Edit] = &[
     }),
     ("interfaces", |it| cards(it, false)),
     ("adapters", |it| cards(it, true)),
-    ("family", |it| it.class.family = Family::Bottlerocket),
+    ("family", |it| it.class.family = AmiFamily::Bottlerocket),
     ("devices", |it| {
         it.class.block_devices = vec![BlockDevice::default()];
     }),
@@ -98,9 +100,9 @@ const OTHERS: &[Edit] = &[
             .labels
             .insert(DEDICATED.into(), "dedicated".into());
     }),
-    ("group", |it| group(it, Strategy::Cluster)),
+    ("group", |it| group(it, PlacementGroupStrategy::Cluster)),
     ("partition", |it| {
-        group(it, Strategy::Partition(3));
+        group(it, PlacementGroupStrategy::Partition(3));
         it.launch.labels.insert(PARTITION.into(), "2".into());
     }),
     ("spot", |it| {
@@ -196,12 +198,12 @@ fn secrets_are_shown_nowhere() {
     let shown = format!("{template:?} {json} {}", template.name());
     assert!(!shown.contains("0123456789abcdef"), "{shown}");
     assert!(template.user_data.bytes().starts_with(b"abcdef."));
-    let data = UserData::new(b"secret".to_vec());
+    let data = RenderedUserData::new(b"secret".to_vec());
     assert_eq!(format!("{data:?}"), "UserData(6 bytes)");
 }
 
 /// Interfaces as `card.device kind public prefixes4 prefixes6 ipv6 tracking`; `-` says nothing.
-fn interfaces(template: &Template) -> Vec<String> {
+fn interfaces(template: &LaunchTemplate) -> Vec<String> {
     fn text<T: ToString>(own: Option<T>) -> String {
         own.map_or("-".to_owned(), |own| own.to_string())
     }
@@ -318,14 +320,14 @@ fn network_interfaces_are_laid_out_as_the_class_says_or_pods_need() {
 
 #[test]
 fn without_devices_a_class_has_those_of_its_family() {
-    let cases: &[(Family, &str)] = &[
-        (Family::Al2, "/dev/xvda 20"),
-        (Family::Al2023, "/dev/xvda 20"),
-        (Family::Bottlerocket, "/dev/xvda 4 /dev/xvdb 20"),
-        (Family::Windows2019, "/dev/sda1 50"),
-        (Family::Windows2022, "/dev/sda1 50"),
-        (Family::Windows2025, "/dev/sda1 50"),
-        (Family::Custom, ""),
+    let cases: &[(AmiFamily, &str)] = &[
+        (AmiFamily::Al2, "/dev/xvda 20"),
+        (AmiFamily::Al2023, "/dev/xvda 20"),
+        (AmiFamily::Bottlerocket, "/dev/xvda 4 /dev/xvdb 20"),
+        (AmiFamily::Windows2019, "/dev/sda1 50"),
+        (AmiFamily::Windows2022, "/dev/sda1 50"),
+        (AmiFamily::Windows2025, "/dev/sda1 50"),
+        (AmiFamily::Custom, ""),
     ];
     for (family, expect) in cases {
         let mut scene = Scene::new();
@@ -350,7 +352,7 @@ fn devices_of_a_class_are_said_as_they_are_and_zero_is_not_said() {
         (59_000 << 30, 59_000),
     ] {
         let mut scene = Scene::new();
-        scene.class.family = Family::Custom;
+        scene.class.family = AmiFamily::Custom;
         scene.class.block_devices = vec![BlockDevice {
             name: "/dev/sdb".into(),
             size: Some(bytes),
@@ -434,11 +436,11 @@ fn placement_is_that_of_the_group_and_of_the_labels() {
     };
     let id = Some("pg-1".to_owned());
     let cases = [
-        (Strategy::Cluster, "1", None),
-        (Strategy::Spread, "1", None),
-        (Strategy::Partition(7), "10", Some(10)),
-        (Strategy::Partition(7), "x", None),
-        (Strategy::Partition(7), "", None),
+        (PlacementGroupStrategy::Cluster, "1", None),
+        (PlacementGroupStrategy::Spread, "1", None),
+        (PlacementGroupStrategy::Partition(7), "10", Some(10)),
+        (PlacementGroupStrategy::Partition(7), "x", None),
+        (PlacementGroupStrategy::Partition(7), "", None),
     ];
     for (strategy, label, partition) in cases {
         assert_eq!(of(strategy, label), (id.clone(), partition, false));

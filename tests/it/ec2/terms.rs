@@ -1,9 +1,9 @@
 //! What of a region the terms of a node class mean. It must not know how the region is listed.
 
-use outrigger::ec2::resolve_node_class::{Found, ListedReservation, resolve};
+use outrigger::ec2::resolve_node_class::{ListedReservation, RegionResources, resolve};
 use outrigger::model::labels::Labels;
 use outrigger::model::node_class::network::{MatchCriteria, ReservationTerm};
-use outrigger::model::node_class::resolved::{Condition, ConditionKind, FoundReservation};
+use outrigger::model::node_class::resolved::{ConditionKind, FoundReservation, NodeClassCondition};
 use outrigger::model::reservation::Reservation;
 
 use super::scene::{NOW, Scene};
@@ -31,9 +31,9 @@ fn a_reservation_that_is_not_there_is_no_fault() {
         let mut class = Scene::new().class;
         let terms = terms.iter().map(|id| ReservationTerm::Id((*id).to_owned()));
         class.reservations = terms.collect();
-        let found = Found {
+        let found = RegionResources {
             reservations: Ok(there.iter().map(|id| listed(id)).collect()),
-            ..Found::default()
+            ..RegionResources::default()
         };
         let own = resolve(&class, &found, Ok(Vec::new()), Ok(String::new()), NOW);
         let ids = own
@@ -41,7 +41,7 @@ fn a_reservation_that_is_not_there_is_no_fault() {
             .iter()
             .map(|own| own.reservation.id.as_str());
         assert_eq!(ids.collect::<Vec<_>>(), expect);
-        let met = Condition::met(ConditionKind::CapacityReservationsReady);
+        let met = NodeClassCondition::met(ConditionKind::CapacityReservationsReady);
         assert!(own.conditions.contains(&met), "{:?}", own.conditions);
     }
 }

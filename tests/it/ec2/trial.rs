@@ -1,7 +1,7 @@
 //! What node classes are tried with, and what dry runs say of them.
 
 use outrigger::catalog::Catalog;
-use outrigger::ec2::dry_run::{TRIES, Verdict, launch, offerings, verdict};
+use outrigger::ec2::dry_run::{DryRunResult, TRIES, launch, offerings, verdict};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::instance::CapacityType;
 use outrigger::model::labels::{INSTANCE_TYPE, ZONE};
@@ -154,14 +154,14 @@ const VPC: &str = "sg-1 and subnet-1 belong to different networks";
 fn only_what_concerns_the_class_is_held_against_it() {
     for (code, message, status, expect) in SAID {
         match (verdict(RUN, code, message, *status), expect) {
-            (Verdict::Refused(cause, text), Some(expect)) => {
+            (DryRunResult::Refused(cause, text), Some(expect)) => {
                 assert_eq!(cause, *expect, "{code} {message}");
                 assert!(text.contains(RUN), "{code}: {text}");
             }
-            (Verdict::Open(text), None) => assert!(text.contains(RUN), "{code}: {text}"),
+            (DryRunResult::Open(text), None) => assert!(text.contains(RUN), "{code}: {text}"),
             (other, _) => panic!("{code} {message}: {other:?}"),
         }
     }
     let passed = verdict(RUN, "DryRunOperation", "", Some(412));
-    assert_eq!(passed, Verdict::Passed);
+    assert_eq!(passed, DryRunResult::Passed);
 }

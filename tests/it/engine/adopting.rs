@@ -1,12 +1,12 @@
 //! What becomes of nodes that Karpenter has made for pools of ours.
 //! It must not know how a provider tells whose an instance is.
 
-use outrigger::engine::command::{Answer, Command, FailureKind};
+use outrigger::engine::command::{Command, CommandResult, FailureKind};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::claim::ADOPTED;
-use outrigger::model::claim::{Phase, TAG_REASON};
-use outrigger::model::cluster::Mode;
+use outrigger::model::claim::{ClaimPhase, TAG_REASON};
+use outrigger::model::cluster::ManagementMode;
 use outrigger::model::id::{ObjectKey, PoolName};
 use outrigger::model::labels::{
     CAPACITY_TYPE, CLAIM, COMPUTE_TYPE, FINALIZER, INITIALIZED, INSTANCE_TYPE, MANAGED_BY, POOL,
@@ -15,7 +15,7 @@ use outrigger::model::labels::{
 use outrigger::model::node::Node;
 use outrigger::model::pod::{Pod, PodPhase};
 use outrigger::model::pool::Reason;
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::{Stage, bound, waiting_pod};
 
@@ -49,12 +49,12 @@ fn karpenters(stage: &Stage, name: &str) -> Node {
 }
 
 /// A cluster with these nodes and a pod on the first, where nodes are taken over or not.
-fn staged(mode: Mode, adopt: bool, change: impl Fn(&mut Vec<Node>)) -> Stage {
+fn staged(mode: ManagementMode, adopt: bool, change: impl Fn(&mut Vec<Node>)) -> Stage {
     let mut stage = Stage::new(mode);
     stage.change(|own| own.adopt = adopt);
     let mut nodes: Vec<Node> = ["a", "b"].map(|own| karpenters(&stage, own)).into();
     change(&mut nodes);
-    let Object::Pod(pod) = bound(waiting_pod("p"), nodes[0].name.as_str()) else {
+    let WatchedObject::Pod(pod) = bound(waiting_pod("p"), nodes[0].name.as_str()) else {
         panic!("a pod");
     };
     let pods: Vec<Pod> = vec![*pod];
@@ -62,7 +62,7 @@ fn staged(mode: Mode, adopt: bool, change: impl Fn(&mut Vec<Node>)) -> Stage {
     stage
 }
 
-fn claims(stage: &Stage) -> Vec<(String, Phase)> {
+fn claims(stage: &Stage) -> Vec<(String, ClaimPhase)> {
     let claims = stage.engine.state().ledger.claims.iter();
     claims
         .map(|(id, own)| (id.to_string(), own.phase))
@@ -80,19 +80,22 @@ fn retired(stage: &Stage) -> Vec<(String, Reason)> {
 
 #[test]
 fn where_a_cluster_is_only_observed_they_count_as_if_they_were_ours() {
-    let mut stage = staged(Mode::Observe, true, |_| {});
+    let mut stage = staged(ManagementMode::Observe, true, |_| {});
     stage.run(60, &[]);
     assert_eq!(stage.seen, Vec::<String>::new(), "nothing is written");
-    let both = ["i-a", "i-b"].map(|own| (own.to_owned(), Phase::Initialized));
+    let both = ["i-a", "i-b"].map(|own| (own.to_owned(), ClaimPhase::Initialized));
     assert_eq!(claims(&stage), both);
     assert_eq!(retired(&stage), [("b".to_owned(), Reason::Empty)]);
     // Listings lack their instances for as long as one likes to look.
     stage.run(600, &[]);
     assert!(stage.engine.is_ready());
     assert_eq!(claims(&stage), both);
-    stage.event(Event::Deleted(Kind::Node, ObjectKey::new("", "b")));
+    stage.event(Event::Deleted(ObjectKind::Node, ObjectKey::new("", "b")));
     stage.run(10, &[]);
-    assert_eq!(claims(&stage), [("i-a".to_owned(), Phase::Initialized)]);
+    assert_eq!(
+        claims(&stage),
+        [("i-a".to_owned(), ClaimPhase::Initialized)]
+    );
     stage.change(|own| own.adopt = false);
     stage.run(10, &[]);
     assert_eq!(claims(&stage), [], "nor are they counted any more");
@@ -101,11 +104,11 @@ fn where_a_cluster_is_only_observed_they_count_as_if_they_were_ours() {
 
 #[test]
 fn where_it_is_managed_they_become_ours_and_none_leaves_for_it() {
-    let mut stage = staged(Mode::Manage, true, |_| {});
+    let mut stage = staged(ManagementMode::Manage, true, |_| {});
     stage.run(20, &[]);
     let adopted = |own: &Report| matches!(own, Report::Adopted { .. });
     assert_eq!(stage.reports.iter().filter(|own| adopted(own)).count(), 2);
-    let both = ["i-a", "i-b"].map(|own| (own.to_owned(), Phase::Initialized));
+    let both = ["i-a", "i-b"].map(|own| (own.to_owned(), ClaimPhase::Initialized));
     assert_eq!(claims(&stage), both);
     for (id, instance) in &stage.instances {
         assert_eq!(instance.tags[TAG_REASON], ADOPTED);
@@ -132,14 +135,14 @@ fn where_it_is_managed_they_become_ours_and_none_leaves_for_it() {
 
 #[test]
 fn who_did_not_ask_for_it_gets_none() {
-    let mut stage = staged(Mode::Manage, false, |_| {});
+    let mut stage = staged(ManagementMode::Manage, false, |_| {});
     stage.run(120, &[]);
     assert_eq!((claims(&stage), stage.seen.len()), (vec![], 0));
 }
 
 #[test]
 fn nodes_of_others_stay_theirs() {
-    for mode in [Mode::Manage, Mode::Observe] {
+    for mode in [ManagementMode::Manage, ManagementMode::Observe] {
         let mut stage = staged(mode, true, |nodes| {
             let set = |node: &mut Node, key: &str, value: &str| {
                 node.labels.insert(key.to_owned(), value.to_owned());
@@ -172,38 +175,44 @@ fn nodes_of_others_stay_theirs() {
 
 #[test]
 fn what_fails_is_tried_again_and_what_no_listing_shows_as_well() {
-    let mut stage = staged(Mode::Manage, true, |nodes| nodes.truncate(1));
+    let mut stage = staged(ManagementMode::Manage, true, |nodes| nodes.truncate(1));
     let held = stage.run(10, &["adopt"]);
     let [first] = &held[..] else {
         panic!("one call: {held:?}");
     };
     let (kind, text) = (FailureKind::Denied, "x".to_owned());
-    stage.event(Event::Answered(first.id, Answer::Failed { kind, text }));
+    stage.event(Event::Answered(
+        first.id,
+        CommandResult::Failed { kind, text },
+    ));
     let held = stage.run(10, &["adopt"]);
     assert_eq!(held.len(), 1, "again");
     assert!(matches!(&held[0].command, Command::Adopt(own) if own.instance.as_str() == "i-a"));
     // It is said to be done, and no listing shows it.
-    stage.event(Event::Answered(held[0].id, Answer::Done));
+    stage.event(Event::Answered(held[0].id, CommandResult::Done));
     assert_eq!(stage.run(50, &["adopt"]).len(), 0);
     assert_eq!(claims(&stage), []);
     assert_eq!(stage.run(20, &[]).len(), 0);
-    assert_eq!(claims(&stage), [("i-a".to_owned(), Phase::Initialized)]);
+    assert_eq!(
+        claims(&stage),
+        [("i-a".to_owned(), ClaimPhase::Initialized)]
+    );
 }
 
 #[test]
 fn none_is_taken_from_a_karpenter_whose_pod_runs() {
-    let mut stage = staged(Mode::Manage, true, |_| {});
+    let mut stage = staged(ManagementMode::Manage, true, |_| {});
     let mut pod = waiting_pod("karpenter-0");
     pod.labels = [("app.kubernetes.io/name".into(), "karpenter".into())].into();
-    let Object::Pod(mut pod) = bound(pod, "b") else {
+    let WatchedObject::Pod(mut pod) = bound(pod, "b") else {
         panic!("a pod");
     };
     pod.phase = PodPhase::Running;
     let key = pod.key.clone();
-    stage.apply(Object::Pod(pod));
+    stage.apply(WatchedObject::Pod(pod));
     stage.run(120, &[]);
     assert_eq!(stage.count("adopt"), 0);
-    stage.event(Event::Deleted(Kind::Pod, key));
+    stage.event(Event::Deleted(ObjectKind::Pod, key));
     stage.run(20, &[]);
     assert_eq!(stage.count("adopt"), 2);
 }
@@ -211,7 +220,7 @@ fn none_is_taken_from_a_karpenter_whose_pod_runs() {
 #[test]
 fn what_will_be_ours_counts_before_it_is() {
     for adopt in [true, false] {
-        let mut stage = staged(Mode::Manage, adopt, |_| {});
+        let mut stage = staged(ManagementMode::Manage, adopt, |_| {});
         stage.change(|own| own.pools[0].replicas = Some(2));
         stage.run(10, &["adopt"]);
         assert_eq!(stage.launches.len(), if adopt { 0 } else { 2 });

@@ -5,20 +5,22 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use outrigger::catalog::capacity::plain;
-use outrigger::catalog::discovered_memory::Memory;
-use outrigger::catalog::node_class::{ClassCatalog, ClassSupply, class_catalog};
+use outrigger::catalog::discovered_memory::DiscoveredMemory;
+use outrigger::catalog::node_class::{ClassCatalog, NodeClassSupply, class_catalog};
 use outrigger::catalog::region::Region;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::Mode;
+use outrigger::model::cluster::ManagementMode;
 use outrigger::model::instance::{Arch, InstanceFacts};
 use outrigger::model::labels::{
     NODE_CLASS_HASH, PLACEMENT_GROUP_ID, PLACEMENT_GROUP_PARTITION, POOL_HASH, ZONE_ID,
 };
 use outrigger::model::node::Node;
-use outrigger::model::node_class::resolved::{Image, PlacementGroup, Resolved, Strategy, Subnet};
-use outrigger::model::watched_object::Object;
-use outrigger::scheduling::Code;
+use outrigger::model::node_class::resolved::{
+    Image, PlacementGroup, PlacementGroupStrategy, ResolvedNodeClass, Subnet,
+};
+use outrigger::model::watched_object::WatchedObject;
+use outrigger::scheduling::RejectionCode;
 
 use super::{Stage, waiting_pod};
 
@@ -33,21 +35,21 @@ impl Stage {
             }),
             Err(why) => Err(why.to_owned()),
         };
-        let all = [("x".into(), ClassSupply { supply })].into();
+        let all = [("x".into(), NodeClassSupply { supply })].into();
         self.event(Event::ClassesChanged(Arc::new(all)));
     }
 }
 
 #[test]
 fn pods_wait_for_their_class_and_are_planned_once_it_is_ready() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|cluster| cluster.pools[0].node_class = Some("x".into()));
     stage.class(Err("ImageNotFound: no image is called my-*"));
     stage.sync(vec![], vec![]);
-    stage.apply(Object::Pod(Box::new(waiting_pod("a"))));
+    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("a"))));
     stage.run(60, &[]);
     assert_eq!(stage.launches.len(), 0);
-    let told: Vec<(Code, String)> = stage
+    let told: Vec<(RejectionCode, String)> = stage
         .reports
         .iter()
         .filter_map(|report| match report {
@@ -56,7 +58,7 @@ fn pods_wait_for_their_class_and_are_planned_once_it_is_ready() {
         })
         .collect();
     let why = "node class \"x\" is not ready: ImageNotFound: no image is called my-*";
-    assert_eq!(told, [(Code::NodeClass, why.to_owned())]);
+    assert_eq!(told, [(RejectionCode::NodeClass, why.to_owned())]);
     stage.class(Ok(()));
     stage.run(2, &[]);
     assert_eq!(stage.launches.len(), 1);
@@ -67,7 +69,7 @@ fn pods_wait_for_their_class_and_are_planned_once_it_is_ready() {
 }
 
 /// A class with images for amd64, a subnet and a placement group.
-fn placed(strategy: Option<Strategy>) -> ClassCatalog {
+fn placed(strategy: Option<PlacementGroupStrategy>) -> ClassCatalog {
     let image = Image {
         id: "ami-1".into(),
         name: String::new(),
@@ -82,25 +84,25 @@ fn placed(strategy: Option<Strategy>) -> ClassCatalog {
         zone_id: "use1-az6".into(),
         free: 100,
     };
-    let resolved = Resolved {
+    let resolved = ResolvedNodeClass {
         images: vec![image],
         subnets: vec![subnet],
         placement_group: strategy.map(|strategy| PlacementGroup {
             id: "pg-1".into(),
             strategy,
         }),
-        ..Resolved::default()
+        ..ResolvedNodeClass::default()
     };
     let region = Region::shipped();
     let base = Arc::new(region.catalog());
-    let none = (&Memory::default(), &BTreeSet::new());
+    let none = (&DiscoveredMemory::default(), &BTreeSet::new());
     class_catalog((&region, &base), &plain(), Some(&resolved), none)
 }
 
 /// How the group places, which partition the pod asks for, and which one EC2 tells of; the label
 /// of the node, and whether it is registered before EC2 has told.
 type Placed = (
-    Option<Strategy>,
+    Option<PlacementGroupStrategy>,
     Option<&'static str>,
     Option<u32>,
     Option<&'static str>,
@@ -109,12 +111,24 @@ type Placed = (
 
 #[test]
 fn nodes_say_where_their_class_has_put_them() {
-    let parts = Some(Strategy::Partition(3));
+    let parts = Some(PlacementGroupStrategy::Partition(3));
     let rows: [Placed; 8] = [
         (None, None, None, None, true),
-        (Some(Strategy::Cluster), None, None, None, true),
-        (Some(Strategy::Spread), None, None, None, true),
-        (Some(Strategy::Partition(1)), None, None, Some("1"), true),
+        (
+            Some(PlacementGroupStrategy::Cluster),
+            None,
+            None,
+            None,
+            true,
+        ),
+        (Some(PlacementGroupStrategy::Spread), None, None, None, true),
+        (
+            Some(PlacementGroupStrategy::Partition(1)),
+            None,
+            None,
+            Some("1"),
+            true,
+        ),
         (parts, Some("3"), Some(3), Some("3"), true),
         (parts, None, Some(2), Some("2"), false),
         (parts, None, Some(3), Some("3"), false),
@@ -123,10 +137,10 @@ fn nodes_say_where_their_class_has_put_them() {
     ];
     for (strategy, asked, partition, label, at_once) in rows {
         let what = format!("{strategy:?} {asked:?} {partition:?}");
-        let mut stage = Stage::new(Mode::Manage);
+        let mut stage = Stage::new(ManagementMode::Manage);
         stage.change(|cluster| cluster.pools[0].node_class = Some("x".into()));
         let supply = Ok(placed(strategy));
-        let all = [("x".into(), ClassSupply { supply })].into();
+        let all = [("x".into(), NodeClassSupply { supply })].into();
         stage.event(Event::ClassesChanged(Arc::new(all)));
         let mut pod = waiting_pod("a");
         let asked = asked.map(|own| (PLACEMENT_GROUP_PARTITION.to_owned(), own.to_owned()));
@@ -142,10 +156,10 @@ fn nodes_say_where_their_class_has_put_them() {
             provider_id: String::new(),
             ..node.clone()
         };
-        stage.apply(Object::Node(Box::new(stranger)));
+        stage.apply(WatchedObject::Node(Box::new(stranger)));
         stage.run(2, &[]);
         assert!(!stage.seen_node().is_registered(), "{what}");
-        stage.apply(Object::Node(Box::new(node)));
+        stage.apply(WatchedObject::Node(Box::new(node)));
         stage.run(2, &[]);
         assert_eq!(stage.seen_node().is_registered(), at_once, "{what}");
         let own = stage.instances.get_mut("i-0").expect("the instance");
@@ -182,7 +196,7 @@ fn nodes_say_where_their_class_has_put_them() {
 /// The instance of a node that is still to be registered has ended: nothing is registered.
 #[test]
 fn a_node_whose_instance_is_gone_is_not_registered() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
     let node = stage.node(0);
@@ -190,7 +204,7 @@ fn a_node_whose_instance_is_gone_is_not_registered() {
     own.state = outrigger::model::instance::InstanceState::Terminated;
     stage.run(70, &[]);
     let patched = stage.count("patch_node");
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(5, &[]);
     assert_eq!(stage.count("patch_node"), patched);
     assert_eq!(stage.launches.len(), 2, "the pod is planned for again");

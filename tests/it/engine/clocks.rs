@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::model::clock_skew::{ClockPeer, ClockSkew};
-use outrigger::model::cluster::Mode;
+use outrigger::model::cluster::ManagementMode;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::pod::Pod;
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::{Stage, bound, owned_pod, waiting_pod};
 
@@ -44,14 +44,14 @@ impl Stage {
 
 /// A node that is taken back, with a pod on it that nobody may move and that takes so long to end.
 fn draining(node_grace: Option<i64>, pod_grace: i64) -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|own| own.pools[0].termination_grace_period = node_grace.map(seconds));
     stage.sync(vec![], vec![waiting_pod("first")]);
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     let first = waiting_pod("first").key;
-    stage.event(Event::Deleted(Kind::Pod, first));
+    stage.event(Event::Deleted(ObjectKind::Pod, first));
     let mut pod = Pod {
         grace_seconds: pod_grace,
         ..owned_pod("p")
@@ -75,18 +75,18 @@ fn deleting(behind: i64) -> Stage {
     let asked = stage.now - seconds(behind);
     pod.deleting = Some(asked);
     pod.gone_by = Some(asked + seconds(GRACE));
-    stage.apply(Object::Pod(Box::new(pod)));
+    stage.apply(WatchedObject::Pod(Box::new(pod)));
     stage
 }
 
 /// Nodes of which some have not come yet.
 fn booting() -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|own| own.pools[0].replicas = Some(5));
     stage.sync(vec![], vec![]);
     stage.run(10, &[]);
     for number in 0..3 {
-        stage.apply(Object::Node(Box::new(stage.node(number))));
+        stage.apply(WatchedObject::Node(Box::new(stage.node(number))));
         let pod = owned_pod(&format!("p{number}"));
         stage.apply(bound(pod, &format!("node-{number}")));
     }
@@ -98,7 +98,7 @@ fn booting() -> Stage {
 fn half_empty() -> Stage {
     let mut stage = booting();
     for number in 3..5 {
-        stage.apply(Object::Node(Box::new(stage.node(number))));
+        stage.apply(WatchedObject::Node(Box::new(stage.node(number))));
     }
     stage.run(20, &[]);
     stage
@@ -176,7 +176,7 @@ fn a_grace_that_is_shortened_counts_from_when_that_is_seen() {
     let key = ObjectKey::new("default", "p");
     let mut pod = stage.engine.state().objects.pods[&key].clone();
     pod.gone_by = pod.deleting.map(|asked| asked + seconds(60));
-    stage.apply(Object::Pod(Box::new(pod)));
+    stage.apply(WatchedObject::Pod(Box::new(pod)));
     stage.run(60 + STUCK_AFTER - 5, &["launch"]);
     assert_eq!(stage.count("terminate"), 0);
     stage.run(15, &["launch"]);
@@ -197,7 +197,7 @@ fn a_node_that_boots_has_its_whole_time_whatever_other_clocks_say() {
         for number in 3..5 {
             let mut node = stage.node(number);
             node.created = Some(stage.now - seconds(ahead));
-            stage.apply(Object::Node(Box::new(node)));
+            stage.apply(WatchedObject::Node(Box::new(node)));
         }
         stage.tell_skew(0);
         stage.run(60, &[]);

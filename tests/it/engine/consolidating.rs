@@ -2,16 +2,16 @@
 //! learned where that was not as planned. It must not know how a cheaper plan is found.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Answer, Command, Refusal, RefusalKind};
+use outrigger::engine::command::{Command, CommandResult, OfferingRefusal, RefusalKind};
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::{Mode, PlacementHints};
+use outrigger::model::cluster::{ManagementMode, PlacementHints};
 use outrigger::model::id::PodKey;
 use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
 use outrigger::model::pod::Pod;
-use outrigger::model::pool::{Allowance, Consolidation, Pool, Reason};
+use outrigger::model::pool::{BudgetNodes, Consolidation, Pool, Reason};
 use outrigger::model::requirement::Requirement;
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::{Stage, bound, owned_pod, waiting_pod};
 
@@ -22,7 +22,7 @@ fn sell(pool: &mut Pool, types: &[&str]) {
 
 /// A stage with a node of 32 cores on which these pods run, and others have run a moment ago.
 fn too_large(names: &[&str]) -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|own| {
         let pool = &mut own.pools[0];
         pool.disruption.consolidation = Consolidation::EmptyOrUnderutilized;
@@ -37,14 +37,14 @@ fn too_large(names: &[&str]) -> Stage {
     stage.sync(vec![], all.clone());
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 1, "all on one node");
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     for pod in all.clone() {
         stage.apply(bound(pod, "node-0"));
     }
     stage.run(60, &[]);
     for pod in &all[names.len()..] {
-        stage.event(Event::Deleted(Kind::Pod, pod.key.clone()));
+        stage.event(Event::Deleted(ObjectKind::Pod, pod.key.clone()));
     }
     stage
 }
@@ -55,7 +55,7 @@ fn shrinking(names: &[&str]) -> Stage {
     stage.run(20, &[]);
     assert_eq!(stage.launches.len(), 2, "a smaller one comes");
     stage.seen.clear();
-    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(2, &["evict"]);
     stage
 }
@@ -63,7 +63,7 @@ fn shrinking(names: &[&str]) -> Stage {
 #[test]
 fn who_only_observes_says_who_would_leave_and_what_would_come() {
     let mut stage = too_large(&["a", "b"]);
-    stage.change(|own| own.mode = Mode::Observe);
+    stage.change(|own| own.mode = ManagementMode::Observe);
     let launches = stage.launches.len();
     stage.reports.clear();
     stage.run(60, &[]);
@@ -98,18 +98,18 @@ fn key(name: &str) -> PodKey {
 fn comes(stage: &mut Stage, mut pod: Pod) {
     pod.created = Some(stage.now);
     pod.unschedulable = false;
-    stage.apply(Object::Pod(Box::new(pod.clone())));
+    stage.apply(WatchedObject::Pod(Box::new(pod.clone())));
     pod.unschedulable = true;
-    stage.apply(Object::Pod(Box::new(pod)));
+    stage.apply(WatchedObject::Pod(Box::new(pod)));
 }
 
 /// Has the API end a pod, and its controller make another, as a moment ago.
 fn replace(stage: &mut Stage, old: &str, new: &str) {
     let mut pod = stage.engine.state().objects.pods[&key(old)].clone();
     pod.deleting = Some(stage.now);
-    stage.apply(Object::Pod(Box::new(pod)));
+    stage.apply(WatchedObject::Pod(Box::new(pod)));
     comes(stage, owned_pod(new));
-    stage.event(Event::Deleted(Kind::Pod, key(old)));
+    stage.event(Event::Deleted(ObjectKind::Pod, key(old)));
 }
 
 fn told(stage: &Stage, pod: &str) -> Option<String> {
@@ -184,7 +184,7 @@ fn a_pool_rests_whose_moves_save_nothing() {
     assert_eq!(resting(&stage), 0);
     let mut large = owned_pod("large");
     large.requests.cpu_milli = 20_000;
-    stage.event(Event::Deleted(Kind::Pod, key("a")));
+    stage.event(Event::Deleted(ObjectKind::Pod, key("a")));
     comes(&mut stage, large.clone());
     stage.run(3, &[]);
     assert_eq!(stage.launches.len(), 3);
@@ -192,7 +192,7 @@ fn a_pool_rests_whose_moves_save_nothing() {
     let shut = |own: &Report| matches!(own, Report::Shut { .. });
     assert!(stage.reports.iter().any(shut), "it is said");
     large.requests.cpu_milli = 100;
-    stage.apply(Object::Node(Box::new(stage.node(2))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(2))));
     stage.run(2, &[]);
     stage.apply(bound(large, "node-2"));
     stage.run(480, &[]);
@@ -212,9 +212,9 @@ fn a_pool_rests_whose_pods_take_the_places_of_others() {
     comes(&mut stage, large);
     stage.run(3, &["evict"]);
     assert_eq!(stage.launches.len(), 3, "a node for the large one");
-    stage.apply(Object::Node(Box::new(stage.node(2))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(2))));
     stage.run(2, &["evict"]);
-    stage.event(Event::Deleted(Kind::Pod, key("a")));
+    stage.event(Event::Deleted(ObjectKind::Pod, key("a")));
     let mut heir = owned_pod("heir");
     heir.requests.cpu_milli = 2_000;
     stage.apply(bound(heir, "node-2"));
@@ -231,15 +231,15 @@ fn pods_that_wait_are_planned_as_soon_as_a_node_stays_for_others() {
     let Command::Launch(launch) = &held[0].command else {
         panic!("a launch")
     };
-    let refused = launch.offerings.iter().map(|own| Refusal {
+    let refused = launch.offerings.iter().map(|own| OfferingRefusal {
         offering: own.clone(),
         kind: RefusalKind::InsufficientCapacity,
     });
-    let answer = Answer::LaunchRefused(refused.collect());
+    let answer = CommandResult::LaunchRefused(refused.collect());
     stage.event(Event::Answered(held[0].id, answer));
     let mut large = owned_pod("large");
     large.requests.cpu_milli = 31_000;
-    stage.apply(Object::Pod(Box::new(large)));
+    stage.apply(WatchedObject::Pod(Box::new(large)));
     stage.run(3, &[]);
     let stays = |own: &Report| matches!(own, Report::Kept { .. });
     assert!(stage.reports.iter().any(stays));
@@ -255,12 +255,12 @@ fn a_node_leaves_although_a_place_is_lost_if_another_costs_little() {
     let mut large = owned_pod("large");
     large.requests.cpu_milli = 3500;
     stage.apply(bound(large, "node-1"));
-    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(15, &["evict"]);
     assert_eq!(stage.launches.len(), 3, "one for the pod that is left over");
     let stays = |own: &Report| matches!(own, Report::Kept { .. });
     assert!(!stage.reports.iter().any(stays), "{:?}", stage.reports);
-    stage.apply(Object::Node(Box::new(stage.node(2))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(2))));
     stage.run(15, &["evict"]);
     assert_eq!(stage.count("evict"), 1, "and goes there");
 }
@@ -269,7 +269,7 @@ fn a_node_leaves_although_a_place_is_lost_if_another_costs_little() {
 #[test]
 fn a_node_that_pods_are_about_to_be_made_anew_for_is_not_empty() {
     let mut stage = shrinking(&["a"]);
-    stage.event(Event::Deleted(Kind::Pod, key("a")));
+    stage.event(Event::Deleted(ObjectKind::Pod, key("a")));
     stage.run(8, &[]);
     comes(&mut stage, owned_pod("c"));
     stage.run(2, &[]);
@@ -289,7 +289,7 @@ fn a_node_stays_that_a_pod_has_come_to_which_nobody_would_make_anew() {
     stage.run(20, &[]);
     stage.seen.clear();
     stage.apply(bound(waiting_pod("bare"), "node-0"));
-    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(4, &["evict"]);
     assert_eq!(stage.count("evict"), 0);
     let stays =
@@ -304,7 +304,7 @@ fn pods_whose_node_goes_anyway_wait_for_no_wave() {
     stage.run(20, &[]);
     let mut node = stage.node(1);
     node.ready = false;
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(5, &["evict"]);
     assert_eq!(stage.count("evict"), 0, "there is no place yet");
     let spot = Interruption::Spot;
@@ -316,7 +316,7 @@ fn pods_whose_node_goes_anyway_wait_for_no_wave() {
 #[test]
 fn that_budgets_let_no_node_go_for_less_is_told_once() {
     let mut stage = too_large(&["a"]);
-    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(0));
+    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
     stage.reports.clear();
     stage.run(3 * 3600, &[]);
     assert_eq!(stage.launches.len(), 1, "nothing moves");

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use outrigger::model::claim::{ADOPTED, TAG_CLAIM, TAG_CLUSTER, TAG_FLEET, TAG_POOL, TAG_REASON};
 use outrigger::model::instance::{Instance, InstanceState};
 use outrigger::model::node::Node;
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 
 use super::{Stage, bound, owned_pod};
 
@@ -79,7 +79,7 @@ impl Stage {
             provider_id: format!("aws:///{zone}/{id}"),
             ..own
         };
-        self.apply(Object::Node(Box::new(node)));
+        self.apply(WatchedObject::Node(Box::new(node)));
         self.apply(bound(owned_pod("on-the-copy"), "node-copy"));
     }
 
@@ -147,7 +147,7 @@ fn a_copy_that_is_left_alone_is_not_taken_over() {
         stage.end_first();
         stage.name_fleet(COUNT);
         let next = stage.node(COUNT);
-        stage.apply(Object::Node(Box::new(next)));
+        stage.apply(WatchedObject::Node(Box::new(next)));
         if restarts {
             stage.restart();
         }

@@ -7,22 +7,22 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use outrigger::coordination::lease_annotations::{ACCEPTED, PAUSE};
 use outrigger::engine::Engine;
-use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
+use outrigger::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
-use outrigger::model::claim::Phase;
-use outrigger::model::cluster::{Cluster, Mode};
+use outrigger::model::claim::ClaimPhase;
+use outrigger::model::cluster::{Cluster, ManagementMode};
 use outrigger::model::fleet::FleetView;
 use outrigger::model::id::{ObjectKey, PodKey};
 use outrigger::model::labels::{DO_NOT_DISRUPT, TERMINATION_AT};
 use outrigger::model::node::ConditionStatus;
 use outrigger::model::pdb::{Bound, Pdb};
 use outrigger::model::pod::{Owner, Pod};
-use outrigger::model::pool::{Allowance, Budget, OnBlocked, Rate, Reason};
+use outrigger::model::pool::{Budget, BudgetNodes, OnBlocked, Rate, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::selector::Selector;
 use outrigger::model::template_hash::change_id;
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::ending::restart;
 use super::{Stage, bound, waiting_pod};
@@ -44,7 +44,7 @@ fn running(nodes: usize) -> Stage {
 
 /// The same under another configuration.
 fn running_with(nodes: usize, change: impl FnOnce(&mut Cluster)) -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(change);
     stage.change(|own| {
         let types = Requirement::is_in(["m6i.xlarge"]);
@@ -56,7 +56,7 @@ fn running_with(nodes: usize, change: impl FnOnce(&mut Cluster)) -> Stage {
     for at in 0..nodes {
         let mut pod = web(&format!("p{at}"));
         pod.requests.cpu_milli = 2500;
-        stage.apply(Object::Pod(Box::new(pod.clone())));
+        stage.apply(WatchedObject::Pod(Box::new(pod.clone())));
         stage.run(10, &[]);
         stage.join_one(at);
         stage.apply(bound(pod, &format!("node-{at}")));
@@ -72,7 +72,7 @@ fn running_with(nodes: usize, change: impl FnOnce(&mut Cluster)) -> Stage {
 impl Stage {
     fn join_one(&mut self, launch: usize) {
         let node = self.node(launch);
-        self.apply(Object::Node(Box::new(node)));
+        self.apply(WatchedObject::Node(Box::new(node)));
         self.run(3, &[]);
     }
 
@@ -94,7 +94,7 @@ impl Stage {
             ConditionStatus::Unknown
         };
         node.set_condition("Ready", status, now);
-        self.apply(Object::Node(Box::new(node)));
+        self.apply(WatchedObject::Node(Box::new(node)));
     }
 
     /// Nodes that are closed because they leave.
@@ -143,7 +143,7 @@ fn a_drifted_node_is_replaced_and_then_ended() {
 }
 
 /// The pods that are told to go.
-fn evicted(held: &[Issued]) -> BTreeSet<PodKey> {
+fn evicted(held: &[IssuedCommand]) -> BTreeSet<PodKey> {
     let all = held.iter().filter_map(|own| match &own.command {
         Command::Evict { pod, .. } => Some(pod.clone()),
         _ => None,
@@ -169,7 +169,7 @@ fn of_two_nodes_the_one_whose_successor_is_there_first_is_drained_first() {
 #[test]
 fn nodes_leave_one_after_another_where_the_budget_is_one_each_for_its_own_successor() {
     let mut stage = running(2);
-    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(1));
+    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1));
     stage.drift();
     for launch in [2, 3] {
         stage.run(60, &[]);
@@ -191,16 +191,16 @@ fn nodes_leave_one_after_another_where_the_budget_is_one_each_for_its_own_succes
 fn a_node_that_stays_counts_as_closed_while_nobody_has_answered_its_taint() {
     let mut stage = running(2);
     let allow = |stage: &mut Stage, nodes| {
-        stage.change(|own| own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(nodes));
+        stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(nodes));
     };
     allow(&mut stage, 1);
     stage.drift();
     let held = stage.run(18, &["launch", "patch_node"]);
     allow(&mut stage, 0);
-    for Issued { id, command } in held {
+    for IssuedCommand { id, command } in held {
         if matches!(command, Command::PatchNode(_)) {
             let (kind, text) = (FailureKind::Unknown, String::new());
-            stage.event(Event::Answered(id, Answer::Failed { kind, text }));
+            stage.event(Event::Answered(id, CommandResult::Failed { kind, text }));
         }
     }
     stage.run(2, &["launch"]);
@@ -221,7 +221,7 @@ fn a_node_that_stays_counts_as_closed_while_nobody_has_answered_its_taint() {
 #[test]
 fn it_is_told_how_many_nodes_have_drifted_and_may_leave() {
     let mut stage = running(2);
-    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(0));
+    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
     stage.drift();
     stage.run(10, &[]);
     let said = Report::Eligible {
@@ -241,7 +241,7 @@ fn nothing_is_launched_for_pods_that_stay_though_their_node_leaves_in_the_end() 
             own.pools[0].termination_grace_period = Some(grace);
         });
         if by_budget {
-            stage.apply(Object::Pdb(Pdb {
+            stage.apply(WatchedObject::Pdb(Pdb {
                 key: ObjectKey::new("default", "all"),
                 selector: Some(Selector::default()),
                 max_unavailable: Some(Bound::Count(0)),
@@ -268,7 +268,7 @@ fn a_time_that_stands_on_a_broken_node_stays_if_it_is_over_sooner() {
         let mut node = stage.seen_node().clone();
         let note = (TERMINATION_AT.to_owned(), at.to_string());
         node.annotations.extend([note]);
-        stage.apply(Object::Node(Box::new(node)));
+        stage.apply(WatchedObject::Node(Box::new(node)));
         stage.turn(0, false);
         stage.run(30 * 60 + 10, &["terminate"]);
         assert_eq!(stage.story(), ["node-0 leaves: unhealthy"]);
@@ -302,7 +302,7 @@ fn an_empty_drifted_node_ends_without_another_though_nothing_is_consolidated() {
     let mut stage = running(1);
     stage.change(|own| own.pools[0].disruption.consolidate_after = None);
     let key = web("p0").key;
-    stage.event(Event::Deleted(Kind::Pod, key));
+    stage.event(Event::Deleted(ObjectKind::Pod, key));
     stage.drift();
     stage.run(30, &[]);
     assert_eq!(stage.launches.len(), 1);
@@ -312,7 +312,7 @@ fn an_empty_drifted_node_ends_without_another_though_nothing_is_consolidated() {
 #[test]
 fn a_drifted_node_whose_pods_find_no_place_is_opened_again_and_the_next_is_tried() {
     let mut stage = running(2);
-    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(1));
+    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1));
     stage.drift();
     stage.run(60, &["launch"]);
     assert_eq!(stage.closed(), 1);
@@ -329,7 +329,7 @@ fn a_drifted_node_whose_pods_find_no_place_is_opened_again_and_the_next_is_tried
 
 #[test]
 fn nodes_of_a_static_pool_are_replaced_one_for_one_and_none_ends_before_another_runs() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|own| {
         own.pools[0].replicas = Some(3);
         own.pools[0].limits.nodes = Some(4);
@@ -386,7 +386,7 @@ fn a_node_that_has_to_leave_heeds_no_pause_no_budget_and_no_rate_and_is_not_kept
         let pool = &mut own.pools[0];
         pool.expire_hard_after = Some(SignedDuration::from_hours(1));
         pool.disruption.on_blocked = OnBlocked::Abort;
-        pool.disruption.budgets[0].nodes = Allowance::Nodes(0);
+        pool.disruption.budgets[0].nodes = BudgetNodes::Nodes(0);
         pool.disruption.budgets[0].rate = Rate::parse("1/d");
     });
     stage.annotate(PAUSE, Some("always stop"));
@@ -408,7 +408,7 @@ fn a_node_that_has_to_leave_takes_a_place_in_the_fleets_budgets_also_after_a_res
     let mut stage = running(1);
     let fleet = |stage: &mut Stage, number| {
         let budgets = vec![Budget {
-            nodes: Allowance::Nodes(0),
+            nodes: BudgetNodes::Nodes(0),
             rate: None,
             reasons: Vec::new(),
             during: None,
@@ -460,10 +460,10 @@ fn a_broken_node_ends_without_a_drain_and_not_while_the_view_is_not_whole() {
     stage.turn(0, false);
     stage.run(29 * 60, &[]);
     assert_eq!(stage.story(), [""; 0]);
-    stage.event(Event::WatchLost(Kind::Pdb, String::new()));
+    stage.event(Event::WatchLost(ObjectKind::Pdb, String::new()));
     stage.run(10 * 60, &[]);
     assert_eq!(stage.story(), [""; 0], "{:?}", stage.seen);
-    stage.event(Event::Reset(Kind::Pdb, Vec::new()));
+    stage.event(Event::Reset(ObjectKind::Pdb, Vec::new()));
     stage.run(30, &[]);
     assert_eq!(stage.story(), ["node-0 leaves: unhealthy"]);
     assert_eq!((stage.count("terminate"), stage.count("evict")), (1, 0));
@@ -500,7 +500,7 @@ fn checks_that_fail_on_many_nodes_at_once_end_none_of_them() {
 fn checks_that_failed_while_the_view_was_not_whole_end_nothing_once_they_are_well() {
     for still in [false, true] {
         let mut stage = running(10);
-        stage.event(Event::WatchLost(Kind::Pdb, String::new()));
+        stage.event(Event::WatchLost(ObjectKind::Pdb, String::new()));
         fails(&mut stage, &[4], 5);
         let (last, word): (&[usize], _) = if still {
             (&[4], "fails")
@@ -509,7 +509,7 @@ fn checks_that_failed_while_the_view_was_not_whole_end_nothing_once_they_are_wel
         };
         fails(&mut stage, last, 4);
         assert_eq!(stage.count("terminate"), 0, "{word}");
-        stage.event(Event::Reset(Kind::Pdb, Vec::new()));
+        stage.event(Event::Reset(ObjectKind::Pdb, Vec::new()));
         stage.run(30, &["launch"]);
         assert_eq!(stage.count("terminate"), usize::from(still), "{word}");
     }
@@ -518,7 +518,7 @@ fn checks_that_failed_while_the_view_was_not_whole_end_nothing_once_they_are_wel
 #[test]
 fn many_nodes_that_are_not_ready_stop_what_is_voluntary_and_that_is_said_twice() {
     let mut stage = running(4);
-    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(2));
+    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(2));
     stage.drift();
     stage.run(10, &["launch"]);
     assert_eq!(stage.closed(), 2, "they wait for places");
@@ -527,7 +527,7 @@ fn many_nodes_that_are_not_ready_stop_what_is_voluntary_and_that_is_said_twice()
     (2..4).for_each(|at| stage.turn(at, false));
     stage.run(10, &["launch"]);
     assert_eq!(stage.story(), [""; 0]);
-    stage.change(|own| own.brakes.unready_max = Allowance::Nodes(0));
+    stage.change(|own| own.brakes.unready_max = BudgetNodes::Nodes(0));
     (0..2).for_each(|at| stage.turn(at, false));
     stage.run(60 * 21, &["launch"]);
     stage.reports.clear();
@@ -545,7 +545,7 @@ fn many_nodes_that_are_not_ready_stop_what_is_voluntary_and_that_is_said_twice()
 #[test]
 fn what_waits_for_places_is_taken_back_when_the_cluster_is_not_well() {
     let mut stage = running(5);
-    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(1));
+    stage.change(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1));
     stage.drift();
     stage.run(10, &["launch"]);
     assert_eq!(stage.closed(), 1);
@@ -560,7 +560,7 @@ fn what_waits_for_places_is_taken_back_when_the_cluster_is_not_well() {
 #[test]
 fn a_reload_that_ends_too_much_waits_until_it_is_accepted() {
     let mut stage = running(3);
-    stage.change(|own| own.brakes.max_retired = Some(Allowance::Percent(20)));
+    stage.change(|own| own.brakes.max_retired = Some(BudgetNodes::Percent(20)));
     stage.run(5, &[]);
     assert_eq!(stage.story(), [""; 0], "nothing is due by that");
     stage.drift();
@@ -581,7 +581,7 @@ fn a_reload_that_ends_too_much_waits_until_it_is_accepted() {
 fn a_reload_that_ends_little_is_done_and_one_that_is_taken_back_leaves_nothing() {
     let mut stage = running(3);
     let most = |own: &mut Cluster| {
-        own.brakes.max_retired = Some(Allowance::Nodes(2));
+        own.brakes.max_retired = Some(BudgetNodes::Nodes(2));
     };
     stage.change(most);
     stage.run(5, &[]);
@@ -599,7 +599,7 @@ fn a_reload_that_ends_little_is_done_and_one_that_is_taken_back_leaves_nothing()
     stage.change(|own| own.pools[0].weight = 3);
     stage.run(5, &[]);
     assert!(stage.held().is_some());
-    stage.change(|own| own.brakes.max_retired = Some(Allowance::Nodes(3)));
+    stage.change(|own| own.brakes.max_retired = Some(BudgetNodes::Nodes(3)));
     stage.run(5, &["launch"]);
     assert_eq!(stage.closed(), 3, "{:?}", stage.story());
     // What was let go before is not held by a reload that adds nothing.
@@ -613,14 +613,14 @@ fn a_start_with_a_configuration_that_ends_too_much_holds_it_unless_it_was_accept
     for accepted in [false, true] {
         let mut stage = running(3);
         let mut cluster = Cluster::clone(&stage.engine.state().cluster);
-        cluster.brakes.max_retired = Some(Allowance::Percent(20));
+        cluster.brakes.max_retired = Some(BudgetNodes::Percent(20));
         cluster.pools[0].node_class = Some("other".into());
         let id = change_id(&cluster);
         let state = stage.engine.state();
         let nodes = state.objects.nodes.values().cloned().collect();
         let pods = state.objects.pods.values().cloned().collect();
         stage.engine = Engine::new(8);
-        stage.start(Mode::Manage);
+        stage.start(ManagementMode::Manage);
         stage.set(cluster);
         if accepted {
             stage.annotate(ACCEPTED, Some(&id));
@@ -658,14 +658,14 @@ fn nodes_of_a_pool_that_is_gone_leave_one_after_another() {
         let pod = web(&format!("p{round}"));
         // The eviction is answered; its controller makes another, which is bound to the new node.
         stage.run(5, &[]);
-        stage.event(Event::Deleted(Kind::Pod, pod.key.clone()));
+        stage.event(Event::Deleted(ObjectKind::Pod, pod.key.clone()));
         let mut again = web(&format!("q{round}"));
         again.requests.cpu_milli = 2500;
         stage.apply(bound(again, &format!("node-{}", 3 + round)));
         stage.run(30, &[]);
         let claims = stage.engine.state().ledger.claims.values();
         let left = claims.filter(|own| own.record.pool.as_str() == "general");
-        let left = left.filter(|own| own.phase < Phase::Draining).count();
+        let left = left.filter(|own| own.phase < ClaimPhase::Draining).count();
         assert!(left <= 2 - round, "{:?}", stage.story());
     }
     stage.run(120, &[]);
@@ -677,7 +677,7 @@ fn nodes_of_a_pool_that_is_gone_leave_one_after_another() {
 fn a_reload_by_which_too_many_nodes_are_too_old_waits_until_it_is_accepted() {
     for hard in [false, true] {
         let mut stage = running(3);
-        let most = |own: &mut Cluster| own.brakes.max_retired = Some(Allowance::Percent(20));
+        let most = |own: &mut Cluster| own.brakes.max_retired = Some(BudgetNodes::Percent(20));
         stage.change(most);
         stage.run(3 * 3600, &["launch"]);
         stage.change(|own| {
@@ -687,7 +687,7 @@ fn a_reload_by_which_too_many_nodes_are_too_old_waits_until_it_is_accepted() {
                 pool.expire_hard_after = age;
             } else {
                 (pool.expire_after, pool.disruption.budgets[0].nodes) =
-                    (age, Allowance::Percent(100));
+                    (age, BudgetNodes::Percent(100));
             }
         });
         stage.run(600, &["launch"]);
@@ -732,7 +732,7 @@ fn what_stays_closed_when_a_cluster_is_only_observed_is_told() {
         });
         told.collect::<Vec<_>>()
     };
-    stage.change(|own| own.mode = Mode::Observe);
+    stage.change(|own| own.mode = ManagementMode::Observe);
     stage.run(60, &[]);
     assert_eq!(told(&stage), [1]);
     stage.change(|own| own.pools[0].weight = 3);

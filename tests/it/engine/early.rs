@@ -2,10 +2,10 @@
 //! It must not know how a launch is made, nor how a drain goes.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Answer, Command, FailureKind};
+use outrigger::engine::command::{Command, CommandResult, FailureKind};
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::{Binding, Mode};
+use outrigger::model::cluster::{Binding, ManagementMode};
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::InstanceState;
 use outrigger::model::labels::{
@@ -14,7 +14,7 @@ use outrigger::model::labels::{
 use outrigger::model::node::Node;
 use outrigger::model::pod::Pod;
 use outrigger::model::taint::{Effect, Taint};
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::{Stage, replicated, waiting_pod};
 
@@ -39,7 +39,7 @@ fn large(name: &str) -> Pod {
 
 /// A stage that binds early and is ready.
 fn early() -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|cluster| cluster.binding = Binding::Early);
     stage.sync(vec![], vec![]);
     stage.run(6, &[]);
@@ -51,7 +51,7 @@ fn early() -> Stage {
 fn with(pods: Vec<Pod>, hold: &[&str]) -> Stage {
     let mut stage = early();
     for pod in pods {
-        stage.apply(Object::Pod(Box::new(pod)));
+        stage.apply(WatchedObject::Pod(Box::new(pod)));
     }
     stage.run(3, hold);
     stage
@@ -71,7 +71,7 @@ fn kubelet_comes(stage: &mut Stage) {
         version: "2".into(),
         ..stage.seen_node().clone()
     };
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
 }
 
 fn timeout(stage: &Stage) -> i64 {
@@ -83,7 +83,7 @@ fn timeout(stage: &Stage) -> i64 {
 fn pods_are_bound_as_soon_as_the_launch_is_answered() {
     let mut stage = with(vec![], &[]);
     for name in ["a", "b"] {
-        stage.apply(Object::Pod(Box::new(owned(name))));
+        stage.apply(WatchedObject::Pod(Box::new(owned(name))));
     }
     let held = stage.run(3, &["launch"]);
     let [launch] = &held[..] else {
@@ -165,7 +165,7 @@ fn pods_whose_node_never_comes_are_let_go_once_its_instance_is_gone() {
     let state = stage.engine.state();
     assert!(state.objects.nodes.is_empty() && state.objects.pods.is_empty());
     // Whoever made the pods makes them anew.
-    stage.apply(Object::Pod(Box::new(owned("c"))));
+    stage.apply(WatchedObject::Pod(Box::new(owned("c"))));
     stage.run(5, &[]);
     assert!(node_of(&stage, "c").is_some());
 }
@@ -173,9 +173,9 @@ fn pods_whose_node_never_comes_are_let_go_once_its_instance_is_gone() {
 #[test]
 fn pods_of_a_launch_that_failed_are_not_bound() {
     let mut stage = early();
-    stage.apply(Object::Pod(Box::new(owned("a"))));
+    stage.apply(WatchedObject::Pod(Box::new(owned("a"))));
     let held = stage.run(3, &["launch"]);
-    let failed = Answer::Failed {
+    let failed = CommandResult::Failed {
         kind: FailureKind::Invalid,
         text: "no".into(),
     };
@@ -197,10 +197,13 @@ fn a_pod_that_another_has_bound_is_let_be() {
         (FailureKind::Throttled, 2),
     ] {
         let mut stage = early();
-        stage.apply(Object::Pod(Box::new(owned("a"))));
+        stage.apply(WatchedObject::Pod(Box::new(owned("a"))));
         let held = stage.run(3, &["bind"]);
         let text = "no".into();
-        stage.event(Event::Answered(held[0].id, Answer::Failed { kind, text }));
+        stage.event(Event::Answered(
+            held[0].id,
+            CommandResult::Failed { kind, text },
+        ));
         stage.run(20, &[]);
         assert_eq!(stage.count("bind"), binds, "{kind:?}");
     }
@@ -209,13 +212,16 @@ fn a_pod_that_another_has_bound_is_let_be() {
 #[test]
 fn a_node_whose_making_nobody_answered_for_is_found_in_the_watch() {
     let mut stage = early();
-    stage.apply(Object::Pod(Box::new(owned("a"))));
+    stage.apply(WatchedObject::Pod(Box::new(owned("a"))));
     let held = stage.run(3, &["create_node"]);
     // It was made, and the answer lost: made again, it is there already.
     drop(stage.answer(&held[0].command));
     let kind = FailureKind::Conflict;
     let text = "it exists".into();
-    stage.event(Event::Answered(held[0].id, Answer::Failed { kind, text }));
+    stage.event(Event::Answered(
+        held[0].id,
+        CommandResult::Failed { kind, text },
+    ));
     stage.run(2, &[]);
     assert_eq!(node_of(&stage, "a").as_deref(), Some("node-0"));
     assert_eq!(stage.count("create_node"), 1);
@@ -225,24 +231,27 @@ fn a_node_whose_making_nobody_answered_for_is_found_in_the_watch() {
 fn without_the_right_to_it_pods_wait_for_their_nodes() {
     for command in ["create_node", "bind"] {
         let mut stage = early();
-        stage.apply(Object::Pod(Box::new(owned("a"))));
+        stage.apply(WatchedObject::Pod(Box::new(owned("a"))));
         let held = stage.run(3, &[command]);
         let kind = FailureKind::Denied;
         let text = "forbidden".into();
-        stage.event(Event::Answered(held[0].id, Answer::Failed { kind, text }));
+        stage.event(Event::Answered(
+            held[0].id,
+            CommandResult::Failed { kind, text },
+        ));
         stage.run(5, &[]);
         let node = stage.node(0);
         let ready = Node {
             has_kubelet: true,
             ..node
         };
-        stage.apply(Object::Node(Box::new(ready)));
+        stage.apply(WatchedObject::Node(Box::new(ready)));
         stage.run(3, &[]);
         assert_eq!(stage.count(command), 1);
         assert_eq!(stage.count("hint"), 1, "it is told instead");
         let node = stage.seen_node();
         assert!(node.is_initialized() && node.taints.is_empty(), "{node:?}");
-        stage.apply(Object::Pod(Box::new(large("b"))));
+        stage.apply(WatchedObject::Pod(Box::new(large("b"))));
         stage.run(5, &[]);
         assert_eq!((stage.launches.len(), stage.count(command)), (2, 1));
     }
@@ -251,14 +260,17 @@ fn without_the_right_to_it_pods_wait_for_their_nodes() {
 #[test]
 fn without_a_name_it_is_said_and_pods_wait_for_their_node() {
     let mut stage = early();
-    stage.apply(Object::Pod(Box::new(owned("a"))));
+    stage.apply(WatchedObject::Pod(Box::new(owned("a"))));
     let held = stage.run(3, &["launch"]);
-    let Answer::Launched(mut instance) = stage.answer(&held[0].command) else {
+    let CommandResult::Launched(mut instance) = stage.answer(&held[0].command) else {
         panic!("launched")
     };
     instance.node = None;
     stage.instances.insert("i-0".into(), instance.clone());
-    stage.event(Event::Answered(held[0].id, Answer::Launched(instance)));
+    stage.event(Event::Answered(
+        held[0].id,
+        CommandResult::Launched(instance),
+    ));
     stage.run(30, &[]);
     let said = |own: &&Report| matches!(own, Report::NotEarly { .. });
     assert_eq!(stage.reports.iter().filter(said).count(), 1);
@@ -271,7 +283,7 @@ fn a_restart_goes_on_with_what_the_node_says() {
         let old = with(vec![owned("a")], &[]);
         let node = old.seen_node().clone();
         let pod = old.engine.state().objects.pods.values().next().cloned();
-        let mut stage = Stage::new(Mode::Manage);
+        let mut stage = Stage::new(ManagementMode::Manage);
         stage.change(|cluster| cluster.binding = Binding::Early);
         (stage.now, stage.instances) = (old.now, old.instances);
         stage.launches = old.launches;
@@ -303,7 +315,10 @@ fn a_pod_that_cannot_be_deleted_does_not_keep_the_node() {
         for _ in 0..60 {
             for held in stage.run(5, &["delete_pod"]) {
                 let text = "no".into();
-                stage.event(Event::Answered(held.id, Answer::Failed { kind, text }));
+                stage.event(Event::Answered(
+                    held.id,
+                    CommandResult::Failed { kind, text },
+                ));
             }
         }
         assert_eq!(stage.count("delete_pod"), deletes, "{kind:?}");
@@ -333,7 +348,7 @@ fn a_kubelet_of_another_name_has_the_claim_and_the_awaited_node_goes() {
         has_kubelet: true,
         ..stage.node(0)
     };
-    stage.apply(Object::Node(Box::new(other)));
+    stage.apply(WatchedObject::Node(Box::new(other)));
     stage.run(5, &[]);
     let nodes = &stage.engine.state().objects.nodes;
     let names: Vec<&str> = nodes.keys().map(|own| own.as_str()).collect();
@@ -347,7 +362,7 @@ fn a_kubelet_of_another_name_has_the_claim_and_the_awaited_node_goes() {
     assert_eq!(deletes, ["delete_pod", "delete_node"]);
     assert_eq!(stage.count("terminate"), 0);
     // Names are not believed any more.
-    stage.apply(Object::Pod(Box::new(large("b"))));
+    stage.apply(WatchedObject::Pod(Box::new(large("b"))));
     stage.run(5, &[]);
     assert_eq!((stage.launches.len(), stage.count("create_node")), (2, 1));
 }
@@ -359,7 +374,7 @@ fn pods_that_run_on_a_node_that_cannot_be_registered_are_drained() {
     let key = ObjectKey::new("default", "a");
     let mut pod = stage.engine.state().objects.pods[&key].clone();
     pod.started = Some(stage.now);
-    stage.apply(Object::Pod(Box::new(pod)));
+    stage.apply(WatchedObject::Pod(Box::new(pod)));
     let mut held = stage.run(1, &["patch_node"]);
     // The API refuses what would register it, until its time is over.
     let wait = timeout(&stage);
@@ -373,7 +388,7 @@ fn pods_that_run_on_a_node_that_cannot_be_registered_are_drained() {
             let leaves = leaves.into_iter().any(|own| own.key.ends_with("disrupted"));
             let answer = match leaves {
                 true => stage.answer(&issued.command),
-                false => Answer::Failed {
+                false => CommandResult::Failed {
                     kind,
                     text: "no".into(),
                 },
@@ -384,7 +399,7 @@ fn pods_that_run_on_a_node_that_cannot_be_registered_are_drained() {
     }
     assert!(stage.count("evict") > 0, "{:?}", stage.seen);
     assert_eq!(stage.count("terminate") + stage.count("delete_pod"), 0);
-    stage.event(Event::Deleted(Kind::Pod, key));
+    stage.event(Event::Deleted(ObjectKind::Pod, key));
     stage.run(30, &[]);
     assert_eq!(stage.count("terminate"), 1);
 }

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
+use outrigger::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::{Cluster, Mode};
+use outrigger::model::cluster::{Cluster, ManagementMode};
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::{
     DISRUPTION_REASON, DO_NOT_DISRUPT, EXCLUDE_BALANCERS, FINALIZER, TAINT_DISRUPTED,
@@ -19,7 +19,9 @@ use outrigger::model::pod::{Owner, Pod, PodPhase};
 use outrigger::model::pool::{OnBlocked, Reason};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
-use outrigger::model::watched_object::{Attachment, Kind, Object, Volume, VolumeClaim};
+use outrigger::model::watched_object::{
+    Attachment, ObjectKind, Volume, VolumeClaim, WatchedObject,
+};
 
 use super::{Stage, bound, waiting_pod};
 
@@ -71,13 +73,13 @@ fn protected(mut pod: Pod) -> Pod {
 
 /// A node with these pods on it.
 fn node_with(pods: &[Pod], change: impl FnOnce(&mut Cluster)) -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(change);
     stage.sync(vec![], vec![waiting_pod("first")]);
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
-    stage.event(Event::Deleted(Kind::Pod, waiting_pod("first").key));
+    stage.event(Event::Deleted(ObjectKind::Pod, waiting_pod("first").key));
     for pod in pods {
         stage.apply(bound(pod.clone(), "node-0"));
     }
@@ -113,15 +115,19 @@ fn on_blocked(policy: OnBlocked) -> impl FnOnce(&mut Cluster) {
 /// What pods are told within some seconds, once each, in the order of the telling; the API takes it
 /// all, and nobody goes.
 fn told(stage: &mut Stage, time: i64) -> Vec<String> {
-    let answer = |_: &Command| Answer::Done;
+    let answer = |_: &Command| CommandResult::Done;
     told_with(stage, time, answer)
 }
 
-fn told_with(stage: &mut Stage, time: i64, answer: impl Fn(&Command) -> Answer) -> Vec<String> {
+fn told_with(
+    stage: &mut Stage,
+    time: i64,
+    answer: impl Fn(&Command) -> CommandResult,
+) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for _ in 0..time {
         let held = stage.run(1, &["launch", "evict", "delete_pod"]);
-        for Issued { id, command } in held {
+        for IssuedCommand { id, command } in held {
             let text = match &command {
                 Command::Evict { pod, .. } => format!("evict {}", pod.name),
                 Command::DeletePod {
@@ -141,7 +147,7 @@ fn told_with(stage: &mut Stage, time: i64, answer: impl Fn(&Command) -> Answer) 
 
 fn gone(stage: &mut Stage, pod: &str) {
     let key = ObjectKey::new("default", pod);
-    stage.event(Event::Deleted(Kind::Pod, key));
+    stage.event(Event::Deleted(ObjectKind::Pod, key));
 }
 
 /// The watch shows that a pod is on its way out.
@@ -149,7 +155,7 @@ fn ends(stage: &mut Stage, pod: &str, by: Timestamp) {
     let key = ObjectKey::new("default", pod);
     let mut pod = stage.engine.state().objects.pods[&key].clone();
     (pod.deleting, pod.gone_by) = (Some(stage.now), Some(by));
-    stage.apply(Object::Pod(Box::new(pod)));
+    stage.apply(WatchedObject::Pod(Box::new(pod)));
 }
 
 fn ended(stage: &Stage) -> bool {
@@ -279,7 +285,7 @@ fn a_pod_that_should_have_ended_a_minute_ago_is_waited_for_no_longer() {
 #[test]
 fn a_refusal_is_said_once_and_tried_again_more_and_more_rarely() {
     let mut stage = leaving(&[web("a")], |_| {});
-    let refused = |_: &Command| Answer::EvictRefused("the budget web needs 2".into());
+    let refused = |_: &Command| CommandResult::EvictRefused("the budget web needs 2".into());
     told_with(&mut stage, 100, refused);
     let attempts = stage.count("evict");
     assert!((12..=25).contains(&attempts), "{attempts} in 100 s");
@@ -312,7 +318,7 @@ fn who_is_seen_to_be_kept_is_told_rarely_and_at_once_when_that_is_over() {
     labeled.labels.insert("app".into(), "web".into());
     let pdb = |allowed| {
         let labels = [("app".to_owned(), "web".to_owned())].into();
-        Object::Pdb(Pdb {
+        WatchedObject::Pdb(Pdb {
             key: ObjectKey::new("default", "web"),
             selector: Some(Selector::of_labels(&labels)),
             disruptions_allowed: allowed,
@@ -321,7 +327,7 @@ fn who_is_seen_to_be_kept_is_told_rarely_and_at_once_when_that_is_over() {
     };
     let mut stage = leaving(&[labeled], |_| {});
     stage.apply(pdb(0));
-    let refused = |_: &Command| Answer::EvictRefused("the budget web needs 2".into());
+    let refused = |_: &Command| CommandResult::EvictRefused("the budget web needs 2".into());
     told_with(&mut stage, 330, refused);
     let attempts = stage.count("evict");
     assert!((5..=8).contains(&attempts), "{attempts} in 330 s");
@@ -344,7 +350,7 @@ fn an_eviction_names_the_pod_by_its_uid_and_one_that_is_gone_is_no_failure() {
         let (id, uid) = evict.expect("an eviction");
         assert_eq!(uid, "uid-a");
         let text = String::new();
-        stage.event(Event::Answered(id, Answer::Failed { kind, text }));
+        stage.event(Event::Answered(id, CommandResult::Failed { kind, text }));
         gone(&mut stage, "a");
         stage.run(10, &["launch"]);
         assert!(ended(&stage));
@@ -366,7 +372,7 @@ fn what_holds_a_node_is_said_by_pod_and_budget_and_ever_more_rarely() {
     let mut stage = leaving(&[labeled, protected(web("shy")), ending], |_| {});
     let mut labels = outrigger::model::labels::Labels::new();
     labels.insert("app".into(), "web".into());
-    stage.apply(Object::Pdb(Pdb {
+    stage.apply(WatchedObject::Pdb(Pdb {
         key: ObjectKey::new("default", "web"),
         selector: Some(Selector::of_labels(&labels)),
         ..Pdb::default()
@@ -398,7 +404,7 @@ fn a_pod_that_asks_to_stay_for_a_while_is_told_to_go_when_that_is_over() {
     let mut shy = stage.engine.state().objects.pods[&key].clone();
     shy.annotations.insert(DO_NOT_DISRUPT.into(), "10m".into());
     shy.started = Some(stage.now);
-    stage.apply(Object::Pod(Box::new(shy)));
+    stage.apply(WatchedObject::Pod(Box::new(shy)));
     assert_eq!(told(&mut stage, 599), [""; 0]);
     assert_eq!(told(&mut stage, 2), ["evict shy"]);
 }
@@ -407,20 +413,23 @@ fn a_pod_that_asks_to_stay_for_a_while_is_told_to_go_when_that_is_over() {
 #[test]
 fn a_node_that_was_deleted_and_made_anew_is_drained_like_any_other() {
     let mut stage = node_with(&[web("stays")], |_| {});
-    stage.event(Event::Deleted(Kind::Node, ObjectKey::new("", "node-0")));
+    stage.event(Event::Deleted(
+        ObjectKind::Node,
+        ObjectKey::new("", "node-0"),
+    ));
     stage.run(2, &["launch"]);
     let mut anew = stage.node(0);
     (anew.uid, anew.version) = ("anew".into(), "100".into());
     let taint = Taint::new(TAINT_UNREGISTERED, Effect::NoExecute);
     anew.taints = vec![taint];
     anew.labels.clear();
-    stage.apply(Object::Node(Box::new(anew)));
+    stage.apply(WatchedObject::Node(Box::new(anew)));
     // Before it is registered again.
     let held = stage.run(2, &["launch", "patch_node"]);
     interrupt(&mut stage, Interruption::Spot);
-    for Issued { id, .. } in held {
+    for IssuedCommand { id, .. } in held {
         let (kind, text) = (FailureKind::Conflict, String::new());
-        stage.event(Event::Answered(id, Answer::Failed { kind, text }));
+        stage.event(Event::Answered(id, CommandResult::Failed { kind, text }));
     }
     assert_eq!(told(&mut stage, 10), ["evict stays"]);
     assert!(!ended(&stage), "before it is gone");
@@ -582,7 +591,7 @@ fn a_deadline_comes_nearer_and_is_written_again_where_somebody_takes_it_away() {
                 .insert(TERMINATION_AT.into(), at.to_string()),
             None => node.annotations.remove(TERMINATION_AT),
         };
-        stage.apply(Object::Node(Box::new(node)));
+        stage.apply(WatchedObject::Node(Box::new(node)));
         told(stage, 3);
     };
     rewrite(&mut stage, None);
@@ -611,7 +620,7 @@ fn what_stands_beside_the_taint_is_written_again_but_not_for_ever_at_once() {
         node.labels.remove(key);
         node.annotations.remove(key);
         node.version.push('m');
-        stage.apply(Object::Node(Box::new(node)));
+        stage.apply(WatchedObject::Node(Box::new(node)));
     };
     for (at, key) in [EXCLUDE_BALANCERS, DISRUPTION_REASON].iter().enumerate() {
         take(&mut stage, key);
@@ -634,7 +643,7 @@ fn a_deadline_that_cannot_be_read_is_none_and_is_written_over() {
     node.annotations
         .insert(TERMINATION_AT.into(), "soon".into());
     node.version.push('m');
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
     interrupt(&mut stage, Interruption::Spot);
     told(&mut stage, 3);
     let left = deadline(&stage).expect("written").duration_since(stage.now);
@@ -661,7 +670,7 @@ fn aged(pod: Pod, change: impl FnOnce(&mut Cluster)) -> Stage {
 /// A node that is too old, and whose pods have a place elsewhere.
 fn expired(pod: Pod, change: impl FnOnce(&mut Cluster)) -> Stage {
     let mut stage = aged(pod, change);
-    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(1, &["evict"]);
     stage
 }
@@ -683,7 +692,7 @@ fn the_time_of_a_node_that_waits_for_places_begins_when_there_are_some() {
 #[test]
 fn a_node_stays_where_its_pool_says_so_and_its_pods_have_not_left_it_in_time() {
     let mut stage = expired(web("a"), on_blocked(OnBlocked::Abort));
-    let refused = |_: &Command| Answer::EvictRefused("no".into());
+    let refused = |_: &Command| CommandResult::EvictRefused("no".into());
     told_with(&mut stage, 290, refused);
     assert_eq!(kept(&stage), [""; 0]);
     told_with(&mut stage, 30, refused);
@@ -721,13 +730,13 @@ fn who_must_not_be_disrupted_keeps_a_node_that_stays_again_before_its_time_is_up
 #[test]
 fn a_node_opens_again_only_when_nobody_is_being_told_to_go_any_more() {
     let mut stage = expired(web("a"), on_blocked(OnBlocked::Abort));
-    let refused = |_: &Command| Answer::EvictRefused("no".into());
+    let refused = |_: &Command| CommandResult::EvictRefused("no".into());
     told_with(&mut stage, 280, refused);
     let held = stage.run(60, &["evict"]);
     assert_eq!(held.len(), 1, "asked once more, and then no more");
     assert!(old_node(&stage).has_disrupted_taint());
     assert_eq!(kept(&stage), [""; 0]);
-    let no = Answer::EvictRefused("no".into());
+    let no = CommandResult::EvictRefused("no".into());
     stage.event(Event::Answered(held[0].id, no));
     stage.run(5, &["evict"]);
     assert_eq!(kept(&stage).len(), 1);
@@ -735,8 +744,8 @@ fn a_node_opens_again_only_when_nobody_is_being_told_to_go_any_more() {
 }
 
 /// A disruption budget that wants so many of so many pods.
-fn budget(name: &str, desired: i64, expected: i64) -> Object {
-    Object::Pdb(Pdb {
+fn budget(name: &str, desired: i64, expected: i64) -> WatchedObject {
+    WatchedObject::Pdb(Pdb {
         key: ObjectKey::new("default", name),
         selector: Some(Selector::default()),
         desired_healthy: desired,
@@ -766,7 +775,7 @@ fn a_node_stays_whose_pods_stay_until_somebody_changes_what_keeps_them() {
         for object in objects {
             stage.apply(object);
         }
-        let refused = |_: &Command| Answer::EvictRefused("no".into());
+        let refused = |_: &Command| CommandResult::EvictRefused("no".into());
         told_with(&mut stage, 290, refused);
         assert_eq!(kept(&stage), [""; 0], "case {at}");
         told_with(&mut stage, 30, refused);
@@ -778,7 +787,7 @@ fn a_node_stays_whose_pods_stay_until_somebody_changes_what_keeps_them() {
 #[test]
 fn a_node_that_never_came_to_be_and_is_not_ready_has_no_time_to_leave() {
     for (ready, expect) in [(false, true), (true, false)] {
-        let mut stage = Stage::new(Mode::Manage);
+        let mut stage = Stage::new(ManagementMode::Manage);
         let agent = Taint::new("example.com/agent", Effect::NoSchedule);
         stage.change(|own| own.pools[0].startup_taints.push(agent.clone()));
         stage.sync(vec![], vec![web("a")]);
@@ -786,11 +795,11 @@ fn a_node_that_never_came_to_be_and_is_not_ready_has_no_time_to_leave() {
         let mut node = stage.node(0);
         node.ready = ready;
         node.taints.push(agent);
-        stage.apply(Object::Node(Box::new(node)));
+        stage.apply(WatchedObject::Node(Box::new(node)));
         stage.run(2, &[]);
         stage.apply(bound(web("a"), "node-0"));
         stage.apply(budget("all", 3, 3));
-        let refused = |_: &Command| Answer::EvictRefused("no".into());
+        let refused = |_: &Command| CommandResult::EvictRefused("no".into());
         told_with(&mut stage, 20 * 60, refused);
         assert_eq!(ended(&stage), expect, "ready: {ready}");
         assert!(expect || old_node(&stage).has_disrupted_taint());
@@ -805,23 +814,26 @@ fn a_watch_that_lacks_pods_is_told_to_start_anew_until_a_listing_comes() {
     stage.run(3, &["launch", "evict"]);
     gone(&mut stage, "a");
     let held = stage.run(15, &["launch", "list_pods_on"]);
-    let lists = |own: &&Issued| matches!(own.command, Command::ListPodsOn { .. });
+    let lists = |own: &&IssuedCommand| matches!(own.command, Command::ListPodsOn { .. });
     let list = held.iter().find(lists).expect("it is confirmed");
     let hidden = Pod {
         node: Some("node-0".into()),
         created: Some(stage.now - seconds(60)),
         ..web("hidden")
     };
-    stage.event(Event::Answered(list.id, Answer::Pods(vec![hidden])));
+    stage.event(Event::Answered(list.id, CommandResult::Pods(vec![hidden])));
     for time in 0..3 {
         let held = stage.run(30, &["launch", "rewatch"]);
         assert!(!stage.engine.is_ready(), "{time}");
-        let anew = |own: &&Issued| matches!(own.command, Command::Rewatch { .. });
+        let anew = |own: &&IssuedCommand| matches!(own.command, Command::Rewatch { .. });
         let asked = held.iter().find(anew).expect("it is to start anew");
         let (kind, text) = (FailureKind::Unknown, "no answer".to_owned());
-        stage.event(Event::Answered(asked.id, Answer::Failed { kind, text }));
+        stage.event(Event::Answered(
+            asked.id,
+            CommandResult::Failed { kind, text },
+        ));
     }
-    stage.event(Event::Reset(Kind::Pod, Vec::new()));
+    stage.event(Event::Reset(ObjectKind::Pod, Vec::new()));
     stage.run(10, &["launch"]);
     assert!(stage.engine.is_ready());
 }
@@ -831,14 +843,14 @@ fn a_watch_that_lacks_pods_is_told_to_start_anew_until_a_listing_comes() {
 #[test]
 fn nobody_is_moved_to_a_place_that_a_watch_showed_which_is_silent_since() {
     let mut stage = aged(web("a"), |_| {});
-    stage.silent = Some(Kind::Pod);
+    stage.silent = Some(ObjectKind::Pod);
     stage.run(20, &["launch"]);
-    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(30, &["launch"]);
     assert_eq!(stage.count("evict"), 0);
     assert!(stage.engine.is_ready());
     stage.silent = None;
-    stage.event(Event::WatchAlive(Kind::Pod));
+    stage.event(Event::WatchAlive(ObjectKind::Pod));
     assert_eq!(told(&mut stage, 3), ["evict a"]);
 }
 
@@ -848,7 +860,7 @@ fn a_node_that_stays_is_untainted_again_until_it_is() {
         grace(3000)(own);
         on_blocked(OnBlocked::Abort)(own);
     });
-    let refused = |_: &Command| Answer::EvictRefused("no".into());
+    let refused = |_: &Command| CommandResult::EvictRefused("no".into());
     told_with(&mut stage, 290, refused);
     assert!(old_node(&stage).deadline().is_some());
     let mut held = Vec::new();
@@ -866,7 +878,7 @@ fn a_node_that_stays_is_untainted_again_until_it_is() {
     let patch = held.iter().find(|own| own.command.name() == "patch_node");
     let (kind, text) = (FailureKind::Conflict, "it has changed".to_owned());
     let id = patch.expect("it is untainted").id;
-    stage.event(Event::Answered(id, Answer::Failed { kind, text }));
+    stage.event(Event::Answered(id, CommandResult::Failed { kind, text }));
     stage.seen.clear();
     stage.run(20, &["launch"]);
     assert_eq!(stage.seen[0], "patch_node");
@@ -884,7 +896,9 @@ fn a_node_does_not_stay_whose_pods_are_all_ending_nor_one_that_is_taken_back() {
     stage.run(600, &["launch"]);
     assert_eq!(kept(&stage), [""; 0]);
     let mut stage = leaving(&[web("a")], on_blocked(OnBlocked::Abort));
-    told_with(&mut stage, 600, |_| Answer::EvictRefused("no".into()));
+    told_with(&mut stage, 600, |_| {
+        CommandResult::EvictRefused("no".into())
+    });
     assert_eq!(kept(&stage), [""; 0]);
 }
 
@@ -896,8 +910,8 @@ fn pods_are_forced_where_their_pool_says_so_each_with_its_own_grace() {
     };
     let mut stage = leaving(&[web("a"), long], on_blocked(OnBlocked::Force));
     let answer = |command: &Command| match command {
-        Command::Evict { .. } => Answer::EvictRefused("no".into()),
-        _ => Answer::Done,
+        Command::Evict { .. } => CommandResult::EvictRefused("no".into()),
+        _ => CommandResult::Done,
     };
     assert_eq!(told_with(&mut stage, 295, answer), ["evict a"]);
     assert_eq!(deadline(&stage), None);
@@ -922,7 +936,7 @@ fn pods_are_forced_where_their_pool_says_so_each_with_its_own_grace() {
 /// A volume that is in use on the node.
 fn attach(stage: &mut Stage, volume: &str) {
     if !volume.is_empty() {
-        stage.apply(Object::Volume(Volume {
+        stage.apply(WatchedObject::Volume(Volume {
             name: volume.into(),
             ..Volume::default()
         }));
@@ -961,7 +975,7 @@ fn volumes_of_pods_that_stay_and_what_is_no_volume_of_the_clusters_are_not_waite
         ..stays
     };
     let mut stage = leaving(&[stays], |_| {});
-    stage.apply(Object::VolumeClaim(VolumeClaim {
+    stage.apply(WatchedObject::VolumeClaim(VolumeClaim {
         key: ObjectKey::new("default", "cache"),
         volume: "cache".into(),
         ..VolumeClaim::default()
@@ -1005,7 +1019,7 @@ fn a_cluster_without_volumes_and_one_that_does_not_show_them_is_not_waited_for()
         .iter()
         .find(|own| own.command.name() == "list_attachments");
     let (kind, text) = (FailureKind::Denied, "volumeattachments".to_owned());
-    let denied = Answer::Failed { kind, text };
+    let denied = CommandResult::Failed { kind, text };
     stage.event(Event::Answered(list.expect("a list").id, denied));
     stage.run(5, &["launch"]);
     assert!(ended(&stage), "{:?}", stage.seen);
@@ -1029,7 +1043,7 @@ pub(super) fn restart(stage: &mut Stage) {
     let (nodes, pods): (Vec<Node>, Vec<Pod>) = (nodes.collect(), pods.collect());
     let cluster = stage.engine.state().cluster.clone();
     stage.engine = outrigger::engine::Engine::new(8);
-    stage.start(Mode::Manage);
+    stage.start(ManagementMode::Manage);
     stage.event(Event::ConfigChanged(cluster));
     stage.sync(nodes, pods);
     stage.seen.clear();
@@ -1053,7 +1067,7 @@ fn a_restart_goes_on_where_there_is_no_way_back_and_decides_anew_elsewhere() {
         let mut node = stage.seen_node().clone();
         let text = reason.as_str().to_owned();
         node.annotations.insert(DISRUPTION_REASON.to_owned(), text);
-        stage.apply(Object::Node(Box::new(node)));
+        stage.apply(WatchedObject::Node(Box::new(node)));
         restart(&mut stage);
         let all = told(&mut stage, 20);
         assert_eq!(all.contains(&"evict a".to_owned()), goes_on, "{all:?}");
@@ -1071,7 +1085,7 @@ fn an_instance_that_does_not_end_is_asked_for_again_and_said_ever_more_rarely() 
         let held = stage.run(60, &["launch", "terminate"]);
         for own in held.iter().filter(|own| own.command.name() == "terminate") {
             let running = outrigger::model::instance::InstanceState::Running;
-            stage.event(Event::Answered(own.id, Answer::Terminating(running)));
+            stage.event(Event::Answered(own.id, CommandResult::Terminating(running)));
         }
     }
     let asked = stage.count("terminate");
@@ -1098,7 +1112,7 @@ fn delete_node(stage: &mut Stage) {
     let mut node = stage.seen_node().clone();
     node.deleting = Some(stage.now);
     node.version.push('d');
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
 }
 
 #[test]
@@ -1111,15 +1125,15 @@ fn a_node_has_our_finalizer_only_where_it_is_asked_for() {
     let mut node = stage.seen_node().clone();
     node.finalizers.insert(0, "example.com/other".into());
     node.version.push('m');
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
     stage.change(|own| own.finalizer = false);
     stage.run(5, &[]);
     assert_eq!(stage.seen_node().finalizers, ["example.com/other"]);
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(finalized);
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     let held = stage.run(2, &["patch_node"]);
     let Some(Command::PatchNode(patch)) = held.first().map(|own| &own.command) else {
         panic!("{held:?}")
@@ -1209,7 +1223,7 @@ fn an_end_is_sent_while_its_confirmation_is_fresh_or_nothing_can_run_there() {
     );
     // Where its Node is gone, nothing is confirmed any more, nor has to be.
     let key = ObjectKey::new("", "node-0");
-    stage.event(Event::Deleted(Kind::Node, key));
+    stage.event(Event::Deleted(ObjectKind::Node, key));
     assert_eq!(not_after(&stage, late), late + seconds(15));
     let launch = Command::ListInstances;
     assert!(stage.engine.not_after(&launch, late) > late + seconds(20));

@@ -2,10 +2,10 @@
 
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
-use outrigger::engine::views::kube_events::{About, Notice};
-use outrigger::model::cluster::Mode;
+use outrigger::engine::views::kube_events::{InvolvedObject, KubeEvent};
+use outrigger::model::cluster::ManagementMode;
 use outrigger::model::id::{NodeName, ObjectKey};
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::{Stage, bound, owned_pod};
 
@@ -14,10 +14,10 @@ fn shown(stage: &Stage) -> Vec<String> {
         .reports
         .iter()
         .flat_map(|own| stage.engine.notices(own));
-    let show = |own: Notice| {
+    let show = |own: KubeEvent| {
         let about = match &own.about {
-            About::Pod(key) => format!("pod {key}"),
-            About::Node(name) => format!("node {name}"),
+            InvolvedObject::Pod(key) => format!("pod {key}"),
+            InvolvedObject::Node(name) => format!("node {name}"),
         };
         assert!(!own.uid.is_empty() && own.note.len() <= 1_000, "{own:?}");
         let mark = if own.warns { "!" } else { "" };
@@ -28,7 +28,7 @@ fn shown(stage: &Stage) -> Vec<String> {
 
 #[test]
 fn pods_and_nodes_hear_what_is_done_with_them() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     let mut large = owned_pod("large");
     large.requests.cpu_milli = 10_000_000;
     stage.sync(vec![], vec![owned_pod("a"), large]);
@@ -46,11 +46,14 @@ fn pods_and_nodes_hear_what_is_done_with_them() {
         ),
         "{told:#?}"
     );
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     stage.apply(bound(owned_pod("a"), "node-0"));
     stage.run(2, &[]);
-    stage.event(Event::Deleted(Kind::Pod, ObjectKey::new("default", "a")));
+    stage.event(Event::Deleted(
+        ObjectKind::Pod,
+        ObjectKey::new("default", "a"),
+    ));
     stage.reports.clear();
     stage.run(35, &[]);
     let told = shown(&stage);
@@ -62,9 +65,9 @@ fn pods_and_nodes_hear_what_is_done_with_them() {
 
 #[test]
 fn what_is_long_is_cut_and_what_is_unknown_is_not_told() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     let mut pod = bound(owned_pod("a"), "node-0");
-    if let Object::Pod(own) = &mut pod {
+    if let WatchedObject::Pod(own) = &mut pod {
         own.uid = "uid".to_owned();
     }
     stage.apply(pod);
@@ -75,13 +78,13 @@ fn what_is_long_is_cut_and_what_is_unknown_is_not_told() {
     assert_eq!(stage.engine.notices(&evict("its node is not known")), []);
     stage.sync(vec![], vec![owned_pod("b")]);
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.apply(bound(owned_pod("a"), "node-0"));
     let notices = stage.engine.notices(&evict(&"ä\n".repeat(2_000)));
     let [own] = &notices[..] else {
         panic!("{notices:?}");
     };
-    assert_eq!(own.about, About::Node(NodeName::from("node-0")));
+    assert_eq!(own.about, InvolvedObject::Node(NodeName::from("node-0")));
     assert!(own.warns && own.note.len() > 990 && own.note.len() <= 1_000);
     assert!(!own.note.contains('\n'));
     assert_eq!(stage.engine.notices(&Report::Ready), []);

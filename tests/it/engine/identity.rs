@@ -10,13 +10,13 @@ use outrigger::engine::Engine;
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
 use outrigger::model::claim::{TAG_CLUSTER_UID, TAG_LEASE};
-use outrigger::model::cluster::Mode;
+use outrigger::model::cluster::ManagementMode;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::{CapacityType, InstanceState};
 use outrigger::model::node::{ConditionStatus, Node};
 use outrigger::model::pod::Pod;
-use outrigger::model::pool::Allowance;
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::pool::BudgetNodes;
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::{Stage, bound, kube_system, owned_pod, waiting_pod};
 
@@ -33,7 +33,7 @@ impl Stage {
     pub(super) fn start_at(&mut self, uid: &str, nodes: Vec<Node>, pods: Vec<Pod>) {
         let cluster = self.engine.state().cluster.clone();
         self.engine = Engine::new(8);
-        self.start(Mode::Manage);
+        self.start(ManagementMode::Manage);
         self.event(Event::ConfigChanged(cluster));
         self.list_at(uid, nodes, pods);
         self.event(Event::BuffersChanged(Vec::new()));
@@ -64,10 +64,13 @@ impl Stage {
             if tens >= 4 {
                 self.collect_pods(nodes);
             }
-            let nodes = nodes.iter().cloned().map(|own| Object::Node(Box::new(own)));
-            self.event(Event::Reset(Kind::Node, nodes.collect()));
+            let nodes = nodes
+                .iter()
+                .cloned()
+                .map(|own| WatchedObject::Node(Box::new(own)));
+            self.event(Event::Reset(ObjectKind::Node, nodes.collect()));
             let namespaces = vec![kube_system(uid)];
-            self.event(Event::Reset(Kind::Namespace, namespaces));
+            self.event(Event::Reset(ObjectKind::Namespace, namespaces));
         }
     }
 
@@ -81,7 +84,7 @@ impl Stage {
         };
         let pods = self.pods();
         for pod in pods.iter().filter(is_gone) {
-            self.event(Event::Deleted(Kind::Pod, pod.key.clone()));
+            self.event(Event::Deleted(ObjectKind::Pod, pod.key.clone()));
         }
     }
 
@@ -162,9 +165,9 @@ fn an_api_server_that_answers_for_another_cluster_is_noticed_while_the_daemon_ru
             stage.wake(stage.now + SignedDuration::from_secs(1));
         }
         if answers_for_another {
-            for kind in Kind::ALL {
+            for kind in ObjectKind::ALL {
                 let objects = match kind {
-                    Kind::Namespace => vec![kube_system("elsewhere")],
+                    ObjectKind::Namespace => vec![kube_system("elsewhere")],
                     _ => Vec::new(),
                 };
                 stage.event(Event::Reset(kind, objects));
@@ -230,7 +233,7 @@ fn instances_of_another_lease_stop_everything() {
     let mut stage = settled();
     stage.change(|own| own.lease.name = "another".to_owned());
     stage.restart_after(SignedDuration::ZERO);
-    stage.apply(Object::Pod(Box::new(waiting_pod("new"))));
+    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("new"))));
     stage.run(600, &[]);
     assert_eq!(stage.changes(), BTreeMap::new());
     assert_eq!(stage.code(), Some("other_lease"));
@@ -246,7 +249,7 @@ fn nothing_is_launched_where_ready_nodes_have_no_listed_instance() {
     let mut stage = settled();
     let instances = std::mem::take(&mut stage.instances);
     stage.restart_after(SignedDuration::ZERO);
-    stage.apply(Object::Pod(Box::new(waiting_pod("new"))));
+    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("new"))));
     stage.run(30, &[]);
     assert_eq!(stage.code(), Some("other_instances"));
     stage.run(3_600, &[]);
@@ -273,7 +276,7 @@ fn nothing_ends_where_many_nodes_are_deleted() {
             stage.run_at("here", &rest, 30);
             let what = format!("{count} nodes, restart {restarts}");
             assert_eq!(stage.code(), Some("no_nodes"), "{what}");
-            stage.apply(Object::Pod(Box::new(waiting_pod("new"))));
+            stage.apply(WatchedObject::Pod(Box::new(waiting_pod("new"))));
             stage.run_at("here", &rest, 3_600);
             assert_eq!(stage.changes(), BTreeMap::new(), "{what}");
             // Their kubelets come back.
@@ -400,7 +403,7 @@ fn ends_that_are_no_sign_of_a_mistake_do_not_count() {
         } else {
             let mut node = stage.node(5);
             node.ready = false;
-            stage.apply(Object::Node(Box::new(node)));
+            stage.apply(WatchedObject::Node(Box::new(node)));
             stage.run(60, &[]);
             let mut daemon = owned_pod("daemon");
             daemon.owner.as_mut().expect("owned").kind = "DaemonSet".into();
@@ -431,7 +434,7 @@ fn nodes_with_pods_count_though_they_never_were_initialized() {
     for number in COUNT..15 {
         let mut node = stage.node(number);
         node.ready = false;
-        stage.apply(Object::Node(Box::new(node)));
+        stage.apply(WatchedObject::Node(Box::new(node)));
         let pod = owned_pod(&format!("tolerant{number}"));
         stage.apply(bound(pod, &format!("node-{number}")));
     }
@@ -452,7 +455,7 @@ fn nodes_that_were_ready_before_count_though_their_nodes_are_new() {
         let mut node = stage.node(number);
         (node.ready, node.uid) = (false, format!("again-{number}"));
         node.version = format!("again-{number}");
-        stage.apply(Object::Node(Box::new(node)));
+        stage.apply(WatchedObject::Node(Box::new(node)));
     }
     stage.run(3_600, &["launch"]);
     assert_eq!(stage.count("terminate"), 2, "{:?}", stage.changes());
@@ -487,13 +490,13 @@ fn a_notice_that_is_not_true_takes_no_end_out_of_the_count() {
 #[test]
 fn a_broken_node_beyond_the_brake_is_left_alone() {
     let mut stage = settled();
-    stage.change(|own| own.brakes.undrained_max = Allowance::Nodes(1));
+    stage.change(|own| own.brakes.undrained_max = BudgetNodes::Nodes(1));
     for number in 0..2 {
         let name = format!("node-{number}");
         let mut broken = stage.engine.state().objects.nodes[&*name].clone();
         broken.ready = false;
         broken.set_condition("Ready", ConditionStatus::Unknown, stage.now);
-        stage.apply(Object::Node(Box::new(broken)));
+        stage.apply(WatchedObject::Node(Box::new(broken)));
     }
     stage.run(3_600, &[]);
     assert_eq!(stage.count("terminate"), 1, "{:?}", stage.changes());
@@ -506,7 +509,7 @@ fn a_broken_node_beyond_the_brake_is_left_alone() {
         if !node.ready {
             node.ready = true;
             node.set_condition("Ready", ConditionStatus::True, stage.now);
-            stage.apply(Object::Node(Box::new(node)));
+            stage.apply(WatchedObject::Node(Box::new(node)));
         }
     }
     stage.run(1_200, &[]);
@@ -539,7 +542,7 @@ fn nodes_that_are_deleted_one_by_one_take_so_many_instances_along_and_no_more() 
     let mut ended = Vec::new();
     for number in 0..4 {
         let key = ObjectKey::new("", format!("node-{number}"));
-        stage.event(Event::Deleted(Kind::Node, key));
+        stage.event(Event::Deleted(ObjectKind::Node, key));
         let rest = stage.nodes();
         stage.run_at("here", &rest, 140);
         ended.push(stage.count("terminate"));
@@ -607,15 +610,15 @@ fn nothing_leaves_on_purpose_of_which_two_nodes_say_that_they_are_it() {
             uid: name.to_owned(),
             ..stage.engine.state().objects.nodes["node-0"].clone()
         };
-        stage.apply(Object::Node(Box::new(again)));
+        stage.apply(WatchedObject::Node(Box::new(again)));
         // The kubelet of the first is silent, and nothing is bound to it any more.
         let pod = owned_pod("p0");
-        stage.event(Event::Deleted(Kind::Pod, pod.key.clone()));
+        stage.event(Event::Deleted(ObjectKind::Pod, pod.key.clone()));
         let silent = Node {
             ready: false,
             ..stage.engine.state().objects.nodes["node-0"].clone()
         };
-        stage.apply(Object::Node(Box::new(silent)));
+        stage.apply(WatchedObject::Node(Box::new(silent)));
         stage.apply(bound(pod, name));
         if restarts {
             stage.restart_after(SignedDuration::ZERO);
@@ -630,8 +633,11 @@ fn nothing_leaves_on_purpose_of_which_two_nodes_say_that_they_are_it() {
         let told = |own: &&Report| matches!(own, Report::SameInstance { .. });
         assert_eq!(stage.reports.iter().filter(told).count(), 1, "{what}");
         // The silent one is deleted: the other stands for the instance, and leaves once empty.
-        stage.event(Event::Deleted(Kind::Node, ObjectKey::new("", "node-0")));
-        stage.event(Event::Deleted(Kind::Pod, owned_pod("p0").key));
+        stage.event(Event::Deleted(
+            ObjectKind::Node,
+            ObjectKey::new("", "node-0"),
+        ));
+        stage.event(Event::Deleted(ObjectKind::Pod, owned_pod("p0").key));
         stage.run(300, &[]);
         assert_eq!(stage.count("terminate"), 1, "{what}");
     }
@@ -642,7 +648,7 @@ fn nothing_leaves_on_purpose_of_which_two_nodes_say_that_they_are_it() {
 #[test]
 fn an_instance_of_two_nodes_does_not_end_for_being_late() {
     for names in [vec!["a"], vec!["a", "z"]] {
-        let mut stage = Stage::new(Mode::Manage);
+        let mut stage = Stage::new(ManagementMode::Manage);
         stage.sync(vec![], vec![waiting_pod("p")]);
         stage.run(10, &[]);
         for name in &names {
@@ -652,7 +658,7 @@ fn an_instance_of_two_nodes_does_not_end_for_being_late() {
                 ready: false,
                 ..stage.node(0)
             };
-            stage.apply(Object::Node(Box::new(silent)));
+            stage.apply(WatchedObject::Node(Box::new(silent)));
         }
         stage.run(3_600, &["patch_node"]);
         let ended = stage.instances["i-0"].state == InstanceState::Terminated;

@@ -1,20 +1,20 @@
 //! What is in one cluster, node by node and pod by pod. It must not know how that is shown.
 
 use outrigger::engine::views::inventory::{
-    Amount, Hope, Inventory, NODES_MAX, PODS_MAX, SeenPod, Wanted,
+    Amount, Columns, Inventory, NODES_MAX, PODS_MAX, PendingPodOutcome, SeenPod,
 };
-use outrigger::model::claim::Phase;
-use outrigger::model::cluster::Mode;
+use outrigger::model::claim::ClaimPhase;
+use outrigger::model::cluster::ManagementMode;
 use outrigger::model::labels::ZONE;
 use outrigger::model::node::Node;
 use outrigger::model::pool::Reason;
-use outrigger::model::watched_object::Object;
-use outrigger::state::snapshot::Host;
+use outrigger::model::watched_object::WatchedObject;
+use outrigger::state::snapshot::NodeRef;
 
 use super::{Stage, bound, owned_pod};
 
 fn told(stage: &Stage) -> Inventory {
-    let wanted = Wanted {
+    let wanted = Columns {
         labels: vec![ZONE.to_owned()],
         resources: vec!["cpu".to_owned(), "memory".to_owned()],
     };
@@ -23,7 +23,7 @@ fn told(stage: &Stage) -> Inventory {
 
 #[test]
 fn nodes_are_told_from_their_plan_to_their_end_and_pods_by_what_becomes_of_them() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     assert_eq!(told(&stage).nodes.len(), 0, "nothing is known yet");
     let mut large = owned_pod("large");
     large.requests.cpu_milli = 10_000_000;
@@ -33,15 +33,21 @@ fn nodes_are_told_from_their_plan_to_their_end_and_pods_by_what_becomes_of_them(
     let [node] = &own.nodes[..] else {
         panic!("{:?}", own.nodes)
     };
-    assert_eq!((node.ready, node.phase), (None, Some(Phase::Launched)));
+    assert_eq!((node.ready, node.phase), (None, Some(ClaimPhase::Launched)));
     assert!(node.instance_type.is_some() && node.price.is_some() && !node.leaves);
-    let hopes: Vec<&Hope> = own.pods.iter().map(|pod: &SeenPod| &pod.hope).collect();
+    let hopes: Vec<&PendingPodOutcome> = own.pods.iter().map(|pod: &SeenPod| &pod.hope).collect();
     assert!(
-        matches!(hopes[..], [Hope::Host(Host::Claim(_)), Hope::None(_)]),
+        matches!(
+            hopes[..],
+            [
+                PendingPodOutcome::Host(NodeRef::Claim(_)),
+                PendingPodOutcome::None(_)
+            ]
+        ),
         "{hopes:?}"
     );
 
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     stage.apply(bound(owned_pod("a"), "node-0"));
     stage.run(60, &[]);
@@ -50,7 +56,7 @@ fn nodes_are_told_from_their_plan_to_their_end_and_pods_by_what_becomes_of_them(
         panic!("{:?}", own.nodes)
     };
     assert_eq!((node.name.as_str(), node.ready), ("node-0", Some(true)));
-    assert_eq!((node.phase, node.pods), (Some(Phase::Initialized), 1));
+    assert_eq!((node.phase, node.pods), (Some(ClaimPhase::Initialized), 1));
     assert_eq!(node.amounts, own.amounts, "it is the only one");
     let Amount { taken, there } = node.amounts[0];
     assert!(0 < taken && taken <= there, "{:?}", node.amounts);
@@ -61,7 +67,7 @@ fn nodes_are_told_from_their_plan_to_their_end_and_pods_by_what_becomes_of_them(
     assert_eq!(kept, Some(Reason::Underutilized));
 
     stage.event(outrigger::engine::event::Event::Deleted(
-        outrigger::model::watched_object::Kind::Pod,
+        outrigger::model::watched_object::ObjectKind::Pod,
         owned_pod("a").key,
     ));
     stage.run(120, &["terminate"]);
@@ -72,7 +78,7 @@ fn nodes_are_told_from_their_plan_to_their_end_and_pods_by_what_becomes_of_them(
 
 #[test]
 fn of_a_large_cluster_the_rest_is_counted() {
-    let mut stage = Stage::new(Mode::Observe);
+    let mut stage = Stage::new(ManagementMode::Observe);
     let node = |number: usize| Node {
         name: format!("n{number:05}").into(),
         ready: true,

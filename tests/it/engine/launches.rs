@@ -2,17 +2,17 @@
 //! It must not know what a provider makes of it.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Answer, Command};
+use outrigger::engine::command::{Command, CommandResult};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::{MinValuesPolicy, Mode};
+use outrigger::model::cluster::{ManagementMode, MinValuesPolicy};
 use outrigger::model::instance::InstanceFacts;
 use outrigger::model::labels::{EFA, INSTANCE_TYPE};
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::node_class::network::NetworkInterface;
 use outrigger::model::pod::Pod;
 use outrigger::model::requirement::Requirement;
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 
 use super::{Stage, waiting_pod};
 
@@ -21,7 +21,7 @@ use super::{Stage, waiting_pod};
 #[test]
 fn pods_that_a_slow_scheduler_answers_one_by_one_are_planned_together() {
     const COUNT: usize = 30;
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![]);
     stage.run(10, &[]);
     let pods: Vec<Pod> = (0..COUNT)
@@ -32,10 +32,10 @@ fn pods_that_a_slow_scheduler_answers_one_by_one_are_planned_together() {
             unschedulable: false,
             ..pod.clone()
         };
-        stage.apply(Object::Pod(Box::new(untried)));
+        stage.apply(WatchedObject::Pod(Box::new(untried)));
     }
     for pod in pods {
-        stage.apply(Object::Pod(Box::new(pod)));
+        stage.apply(WatchedObject::Pod(Box::new(pod)));
         for _ in 0..12 {
             stage.wake(stage.now + SignedDuration::from_millis(100));
             stage.run(0, &[]);
@@ -50,9 +50,9 @@ fn pods_that_a_slow_scheduler_answers_one_by_one_are_planned_together() {
         unschedulable: false,
         ..waiting_pod("stuck")
     };
-    stage.apply(Object::Pod(Box::new(stuck)));
+    stage.apply(WatchedObject::Pod(Box::new(stuck)));
     stage.run(360, &[]);
-    stage.apply(Object::Pod(Box::new(waiting_pod("late"))));
+    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("late"))));
     stage.run(2, &[]);
     let again = stage.reports.iter().filter(launches).count();
     assert_eq!(again, rounds + 1, "after a second");
@@ -66,7 +66,7 @@ fn with_adapter(name: &str) -> Pod {
 
 /// A stage whose nodes are all of a type with adapters, from a class.
 fn of_class(class: NodeClass) -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|cluster| {
         let only = Requirement::is_in(["p5.48xlarge"]);
         cluster.pools[0].requirements.add(INSTANCE_TYPE, only);
@@ -115,7 +115,7 @@ fn adapters_are_counted_on_where_there_will_be_some() {
     ];
     for (number, (class, first, adapters, nodes)) in cases.into_iter().enumerate() {
         let mut stage = of_class(class);
-        stage.apply(Object::Pod(Box::new(first("a"))));
+        stage.apply(WatchedObject::Pod(Box::new(first("a"))));
         let launch = stage.run(3, &["launch"]).remove(0);
         let Command::Launch(asked) = &launch.command else {
             panic!("{launch:?}");
@@ -123,7 +123,7 @@ fn adapters_are_counted_on_where_there_will_be_some() {
         assert_eq!(asked.devices.contains(EFA), first("a") == with_adapter("a"));
         // Before the launch is answered, and after.
         let mut answer = stage.answer(&launch.command);
-        if let Answer::Launched(instance) = &mut answer {
+        if let CommandResult::Launched(instance) = &mut answer {
             let facts = InstanceFacts {
                 adapters,
                 ..InstanceFacts::default()
@@ -135,8 +135,8 @@ fn adapters_are_counted_on_where_there_will_be_some() {
         if adapters.is_some() {
             stage.event(Event::Answered(launch.id, answer.clone()));
         }
-        stage.apply(Object::Pod(Box::new(with_adapter("b"))));
-        stage.apply(Object::Pod(Box::new(waiting_pod("c"))));
+        stage.apply(WatchedObject::Pod(Box::new(with_adapter("b"))));
+        stage.apply(WatchedObject::Pod(Box::new(waiting_pod("c"))));
         stage.run(3, &[]);
         if adapters.is_none() {
             stage.event(Event::Answered(launch.id, answer));
@@ -162,7 +162,7 @@ fn a_launch_says_whether_fewer_kinds_have_to_do() {
         (MinValuesPolicy::BestEffort, 3, Some(true)),
     ];
     for (policy, least, relaxed) in cases {
-        let mut stage = Stage::new(Mode::Manage);
+        let mut stage = Stage::new(ManagementMode::Manage);
         stage.change(|cluster| {
             cluster.scheduling.min_values = policy;
             let mut types = Requirement::is_in(["m5.large", "m6i.large"]);

@@ -2,21 +2,21 @@
 //! It must not know why else a node leaves.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Answer, Command, Issued};
+use outrigger::engine::command::{Command, CommandResult, IssuedCommand};
 use outrigger::engine::event::{Event, Interruption};
-use outrigger::model::cluster::Mode;
+use outrigger::model::cluster::ManagementMode;
 use outrigger::model::pod::Pod;
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::{Stage, bound, waiting_pod};
 
 /// A stage with one node, on which one pod runs, and that pod; the provider takes the node back.
 fn interrupted() -> (Stage, Pod) {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     let pod = waiting_pod("a");
     stage.sync(vec![], vec![pod.clone()]);
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     stage.apply(bound(pod.clone(), "node-0"));
     stage.run(2, &[]);
@@ -31,7 +31,7 @@ fn meddle(stage: &mut Stage, pod: &str) {
     assert!(node.has_disrupted_taint(), "{node:?}");
     node.taints.clear();
     node.version.push('m');
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
     stage.apply(bound(waiting_pod(pod), "node-0"));
 }
 
@@ -42,7 +42,7 @@ fn goes_on(stage: &mut Stage) {
     assert_eq!(stage.seen[..2], ["patch_node", "evict"], "{:?}", stage.seen);
     assert!(stage.seen_node().has_disrupted_taint());
     assert_eq!(stage.count("terminate"), 0);
-    stage.event(Event::Deleted(Kind::Pod, waiting_pod("late").key));
+    stage.event(Event::Deleted(ObjectKind::Pod, waiting_pod("late").key));
     stage.run(10, &["launch"]);
     let last = stage.seen.iter().rev().take(3).rev();
     assert!(last.eq(["list_pods_on", "terminate", "delete_node"]));
@@ -53,7 +53,7 @@ fn a_node_that_is_untainted_while_it_is_drained_is_tainted_and_drained_anew() {
     let (mut stage, pod) = interrupted();
     stage.run(3, &["launch"]);
     assert!(stage.count("evict") > 0, "{:?}", stage.seen);
-    stage.event(Event::Deleted(Kind::Pod, pod.key));
+    stage.event(Event::Deleted(ObjectKind::Pod, pod.key));
     meddle(&mut stage, "late");
     goes_on(&mut stage);
 }
@@ -62,11 +62,11 @@ fn a_node_that_is_untainted_while_it_is_drained_is_tainted_and_drained_anew() {
 fn an_end_that_nobody_has_taken_is_taken_back_when_its_node_is_untainted() {
     let (mut stage, pod) = interrupted();
     stage.run(1, &["launch"]);
-    stage.event(Event::Deleted(Kind::Pod, pod.key));
+    stage.event(Event::Deleted(ObjectKind::Pod, pod.key));
     let held = stage.run(6, &["launch", "list_pods_on"]);
-    let lists = |own: &&Issued| matches!(own.command, Command::ListPodsOn { .. });
+    let lists = |own: &&IssuedCommand| matches!(own.command, Command::ListPodsOn { .. });
     let list = held.iter().find(lists).expect("the drain is confirmed");
-    stage.event(Event::Answered(list.id, Answer::Pods(Vec::new())));
+    stage.event(Event::Answered(list.id, CommandResult::Pods(Vec::new())));
     // The passes that follow decide to end the instance, and every hand is busy.
     for _ in 0..3 {
         stage.wake(stage.now + SignedDuration::from_millis(100));

@@ -7,14 +7,14 @@ use outrigger::engine::Engine;
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::buffer::{Buffer, BufferPod};
-use outrigger::model::cluster::{Cluster, Mode};
+use outrigger::model::cluster::{Cluster, ManagementMode};
 use outrigger::model::labels::{
     DISRUPTION_REASON, EXCLUDE_BALANCERS, INSTANCE_TYPE, TAINT_DISRUPTED,
 };
 use outrigger::model::pool::Reason;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::{Effect, Taint};
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::{Stage, bound, owned_pod, waiting_pod};
 
@@ -31,7 +31,7 @@ fn retired(stage: &Stage) -> Vec<(String, Reason)> {
 
 /// A stage with one node of four cores that is too old in a moment, on which these pods run.
 fn expiring(pods: &[&str]) -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|own| {
         let pool = &mut own.pools[0];
         pool.expire_after = Some(SignedDuration::from_hours(1));
@@ -40,7 +40,7 @@ fn expiring(pods: &[&str]) -> Stage {
     });
     stage.sync(vec![], pods.iter().map(|name| owned_pod(name)).collect());
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     for name in pods {
         stage.apply(bound(owned_pod(name), "node-0"));
@@ -59,7 +59,7 @@ fn a_node_that_pods_are_about_to_move_to_is_not_empty() {
     let mut stage = expiring(&["a"]);
     stage.run(20, &[]);
     assert_eq!(stage.launches.len(), 2);
-    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(600, &["evict"]);
     assert!(stage.count("evict") > 0);
     assert_eq!(retired(&stage), [("node-0".to_owned(), Reason::Expired)]);
@@ -79,7 +79,7 @@ fn pods_move_once_every_one_of_them_has_a_place() {
     assert!(coming > 1, "{coming}");
     for number in 1..=coming {
         assert_eq!(stage.count("evict"), 0, "{number} of {coming}");
-        stage.apply(Object::Node(Box::new(stage.node(number))));
+        stage.apply(WatchedObject::Node(Box::new(stage.node(number))));
         stage.run(30, &["evict"]);
     }
     assert!(stage.count("evict") > 0);
@@ -87,14 +87,14 @@ fn pods_move_once_every_one_of_them_has_a_place() {
 
 /// A stage with one node that nobody has used for almost as long as its pool asks.
 fn idle() -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     stage.apply(bound(waiting_pod("a"), "node-0"));
     stage.run(60, &[]);
-    stage.event(Event::Deleted(Kind::Pod, waiting_pod("a").key));
+    stage.event(Event::Deleted(ObjectKind::Pod, waiting_pod("a").key));
     stage.run(27, &[]);
     stage.seen.clear();
     stage
@@ -105,7 +105,7 @@ fn an_empty_node_stays_for_pods_that_wait() {
     for (waits, ends) in [(true, 0), (false, 1)] {
         let mut stage = idle();
         if waits {
-            stage.apply(Object::Pod(Box::new(waiting_pod("b"))));
+            stage.apply(WatchedObject::Pod(Box::new(waiting_pod("b"))));
         }
         stage.run(15, &[]);
         assert_eq!(stage.count("terminate"), ends, "{waits}");
@@ -135,15 +135,15 @@ fn a_buffer_of_none_keeps_no_node() {
 /// Of two nodes that are empty one gets a pod while both are closed: the other goes all the same.
 #[test]
 fn a_pod_that_comes_late_keeps_its_own_node_alone() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], super::loners(["a", "b"]));
     stage.run(10, &[]);
     for number in 0..2 {
-        stage.apply(Object::Node(Box::new(stage.node(number))));
+        stage.apply(WatchedObject::Node(Box::new(stage.node(number))));
     }
     stage.run(5, &[]);
     for name in ["a", "b"] {
-        stage.event(Event::Deleted(Kind::Pod, waiting_pod(name).key));
+        stage.event(Event::Deleted(ObjectKind::Pod, waiting_pod(name).key));
     }
     let closed = |stage: &Stage| {
         let nodes = stage.engine.state().objects.nodes.values();
@@ -167,10 +167,10 @@ fn a_pod_that_comes_late_keeps_its_own_node_alone() {
 /// the old decision behind.
 #[test]
 fn what_an_earlier_life_has_closed_is_opened_again() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     let before = stage.seen_node().clone();
     let mut node = before.clone();
@@ -180,12 +180,12 @@ fn what_an_earlier_life_has_closed_is_opened_again() {
         .insert(DISRUPTION_REASON.into(), "expired".into());
     node.labels
         .insert(EXCLUDE_BALANCERS.into(), "karpenter".into());
-    let Object::Pod(pod) = bound(waiting_pod("a"), "node-0") else {
+    let WatchedObject::Pod(pod) = bound(waiting_pod("a"), "node-0") else {
         unreachable!()
     };
     let cluster = Cluster::clone(&stage.engine.state().cluster);
     stage.engine = Engine::new(8);
-    stage.start(Mode::Manage);
+    stage.start(ManagementMode::Manage);
     stage.set(cluster);
     stage.sync(vec![node], vec![*pod]);
     stage.run(30, &[]);

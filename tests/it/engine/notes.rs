@@ -7,14 +7,14 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use outrigger::coordination::lease_annotations::{LET_GO, PAUSE, PAUSE_POOL};
 use outrigger::engine::Engine;
-use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
+use outrigger::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::fleet::Fleet;
-use outrigger::model::cluster::{Cluster, Mode};
+use outrigger::model::cluster::{Cluster, ManagementMode};
 use outrigger::model::fleet::FleetLimits;
-use outrigger::model::pool::{Allowance, Budget, Rate};
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::pool::{Budget, BudgetNodes, Rate};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::{Stage, bound, loners};
 
@@ -22,7 +22,7 @@ const MINUTE: i64 = 60;
 
 fn rate(text: &str) -> Budget {
     Budget {
-        nodes: Allowance::Percent(100),
+        nodes: BudgetNodes::Percent(100),
         rate: Rate::parse(text),
         reasons: Vec::new(),
         during: None,
@@ -31,14 +31,14 @@ fn rate(text: &str) -> Budget {
 
 /// Four nodes that are about to be empty for long enough.
 pub(super) fn four(configure: impl FnOnce(&mut Cluster)) -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(configure);
     let pods = loners(["a", "b", "c", "d"]);
     stage.sync(vec![], pods.to_vec());
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 4);
     for at in 0..4 {
-        stage.apply(Object::Node(Box::new(stage.node(at))));
+        stage.apply(WatchedObject::Node(Box::new(stage.node(at))));
     }
     stage.run(2, &[]);
     for (at, pod) in pods.iter().enumerate() {
@@ -46,7 +46,7 @@ pub(super) fn four(configure: impl FnOnce(&mut Cluster)) -> Stage {
     }
     stage.run(5, &[]);
     for pod in pods {
-        stage.event(Event::Deleted(Kind::Pod, pod.key));
+        stage.event(Event::Deleted(ObjectKind::Pod, pod.key));
     }
     stage.run(20, &[]);
     stage.seen.clear();
@@ -77,10 +77,10 @@ fn restart(stage: &mut Stage) {
     stage.sync(nodes, vec![]);
 }
 
-fn refuse(stage: &mut Stage, issued: Vec<Issued>, kind: FailureKind) {
+fn refuse(stage: &mut Stage, issued: Vec<IssuedCommand>, kind: FailureKind) {
     for issued in issued {
         let text = "so it is".to_owned();
-        let answer = Answer::Failed { kind, text };
+        let answer = CommandResult::Failed { kind, text };
         stage.event(Event::Answered(issued.id, answer));
     }
 }
@@ -315,7 +315,7 @@ fn nothing_leaves_before_the_lease_was_read_nor_long_after_it_was() {
 
 #[test]
 fn a_budget_that_is_always_zero_is_told_once() {
-    let mut stage = four(|own| own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(0));
+    let mut stage = four(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
     stage.run(120 * MINUTE, &[]);
     assert_eq!(open(&stage), 4);
     let why = "shut: the budgets of its pool allow 0 nodes to leave at once now";
@@ -333,7 +333,7 @@ fn nothing_is_consolidated_for_a_while_after_a_launch_or_an_end() {
 
     let mut stage = four(|own| {
         own.disruption.cool_down.after_end = wait;
-        own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(1);
+        own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(1);
     });
     // What happened before the start is not known.
     stage.run(9 * MINUTE, &[]);
@@ -369,7 +369,7 @@ impl Both {
         let clusters = NAMES.map(|name| {
             Arc::new(Cluster {
                 name: name.into(),
-                mode: Mode::Manage,
+                mode: ManagementMode::Manage,
                 ..Cluster::default()
             })
         });
@@ -407,7 +407,7 @@ fn leaving(stage: &Stage) -> usize {
 #[test]
 fn nodes_of_two_clusters_leave_one_after_the_other_where_the_fleet_says_so() {
     let one = Budget {
-        nodes: Allowance::Nodes(1),
+        nodes: BudgetNodes::Nodes(1),
         rate: None,
         reasons: Vec::new(),
         during: None,
@@ -425,7 +425,7 @@ fn nodes_of_two_clusters_leave_one_after_the_other_where_the_fleet_says_so() {
 #[test]
 fn a_rate_of_the_fleet_is_remembered_on_the_leases_of_its_clusters() {
     let mut both = Both::new(Budget {
-        nodes: Allowance::Nodes(1),
+        nodes: BudgetNodes::Nodes(1),
         ..rate("3/h")
     });
     both.run(40 * MINUTE);

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use outrigger::catalog::Catalog;
-use outrigger::engine::command::{Answer, Command, FailureKind, Refusal, RefusalKind};
+use outrigger::engine::command::{
+    Command, CommandResult, FailureKind, OfferingRefusal, RefusalKind,
+};
 use outrigger::engine::event::{Event, Interruption};
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::{InterruptionQueue as Queue, Mode, Rebalance};
+use outrigger::model::cluster::{InterruptionQueue as Queue, ManagementMode, Rebalance};
 use outrigger::model::fleet::FleetView;
 use outrigger::model::id::ClaimId;
 use outrigger::model::instance::{CapacityType, OfferingKey};
@@ -19,7 +21,7 @@ use outrigger::model::pool::{Pool, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::reservation::{Reservation, ReservationKind};
 use outrigger::model::template_hash::pool_hash;
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 
 use super::ending::restart;
 use super::offerings::{Which, offerings};
@@ -31,10 +33,10 @@ fn settled() -> Stage {
 }
 
 fn settled_with(pod: Pod) -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![pod.clone()]);
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     stage.apply(bound(pod, "node-0"));
     stage.run(2, &[]);
@@ -85,7 +87,7 @@ fn what_replaces_a_node_that_is_taken_back_does_not_wait_for_a_slow_scheduler() 
         unschedulable: false,
         ..waiting_pod("untried")
     };
-    stage.apply(Object::Pod(Box::new(untried)));
+    stage.apply(WatchedObject::Pod(Box::new(untried)));
     stage.run(3, &[]);
     let before = stage.launches.len();
     let notice = Event::Interrupted("i-0".into(), Interruption::Spot, stage.now);
@@ -178,7 +180,7 @@ fn instances_leave_a_capacity_block_forty_minutes_before_its_end() {
         (ReservationKind::CapacityBlock, true),
         (ReservationKind::Default, false),
     ] {
-        let mut stage = Stage::new(Mode::Manage);
+        let mut stage = Stage::new(ManagementMode::Manage);
         let ends = stage.now + SignedDuration::from_mins(60);
         let own = Reservation {
             kind,
@@ -191,7 +193,7 @@ fn instances_leave_a_capacity_block_forty_minutes_before_its_end() {
         stage.sync(vec![], vec![waiting_pod("a")]);
         stage.run(10, &[]);
         assert!(stage.instances["i-0"].offering.reservation.is_some());
-        stage.apply(Object::Node(Box::new(stage.node(0))));
+        stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
         stage.run(2, &[]);
         stage.apply(bound(waiting_pod("a"), "node-0"));
         stage.run(19 * 60, &["launch"]);
@@ -216,7 +218,7 @@ fn launches(stage: &mut Stage, answers: &[FailureKind]) -> Vec<ClaimId> {
         };
         ids.push(launch.claim.id.clone());
         let text = "x".to_owned();
-        let answer = Answer::Failed { kind: *kind, text };
+        let answer = CommandResult::Failed { kind: *kind, text };
         stage.event(Event::Answered(issued.id, answer));
     }
     ids
@@ -226,7 +228,7 @@ fn launches(stage: &mut Stage, answers: &[FailureKind]) -> Vec<ClaimId> {
 fn a_launch_that_failed_for_sure_goes_on_under_another_token() {
     use FailureKind::{Conflict, Denied, Gone, Invalid, Throttled, Unknown};
     for kind in [Conflict, Denied, Gone, Invalid, Throttled] {
-        let mut stage = Stage::new(Mode::Manage);
+        let mut stage = Stage::new(ManagementMode::Manage);
         stage.sync(vec![], vec![waiting_pod("a")]);
         let ids = launches(&mut stage, &[kind, kind]);
         assert_ne!(ids[0], ids[1], "{kind:?}");
@@ -240,7 +242,7 @@ fn a_launch_that_failed_for_sure_goes_on_under_another_token() {
         assert_eq!(stage.engine.state().ledger.claims.len(), 1);
     }
     // As long as an instance may have been made, the token stays, whatever comes later.
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     let ids = launches(&mut stage, &[Unknown, Throttled, Invalid]);
     assert!(ids.iter().all(|own| *own == ids[0]), "{ids:?}");
@@ -290,7 +292,7 @@ const REFUSED: [Refused; 6] = [
 #[test]
 fn what_is_refused_is_had_otherwise_and_again_when_its_time_is_over() {
     for (number, (count, which, expect)) in REFUSED.into_iter().enumerate() {
-        let mut stage = Stage::new(Mode::Manage);
+        let mut stage = Stage::new(ManagementMode::Manage);
         stage.change(|own| {
             own.scheduling.alternative_price_percent = 1_000;
             let all = &mut own.pools[0].requirements;
@@ -322,7 +324,7 @@ fn what_is_refused_is_had_otherwise_and_again_when_its_time_is_over() {
 
 #[test]
 fn where_spot_is_denied_nothing_is_asked_for_as_spot() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     let one = |own: &OfferingKey| own.capacity_type == CapacityType::Spot;
     let next = refused(&mut stage, RefusalKind::SpotDenied, one);
@@ -351,7 +353,7 @@ fn what_is_refused_beside_a_launch_is_held_down() {
     let refusals = kinds
         .into_iter()
         .zip(["a", "b"])
-        .map(|(kind, zone)| Refusal {
+        .map(|(kind, zone)| OfferingRefusal {
             offering: key(zone),
             kind,
         });
@@ -367,7 +369,7 @@ fn what_is_refused_beside_a_launch_is_held_down() {
 
 #[test]
 fn labels_of_what_was_launched_are_put_on_its_node() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     let own = Reservation::new("cr-1", 3);
     let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
     let catalog = Catalog::shipped().with_reservations(reserved);
@@ -378,7 +380,7 @@ fn labels_of_what_was_launched_are_put_on_its_node() {
     // What the kubelet said before stays.
     let says = ("node.kubernetes.io/instance-type", "its-own");
     node.labels.insert(says.0.into(), says.1.into());
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(2, &[]);
     let labels = &stage.seen_node().labels;
     for (key, value) in [
@@ -401,7 +403,7 @@ fn labels_of_what_was_launched_are_put_on_its_node() {
 #[test]
 fn labels_of_reservations_are_those_of_the_instance() {
     for (left, labelled) in [(1, true), (0, false)] {
-        let mut stage = Stage::new(Mode::Manage);
+        let mut stage = Stage::new(ManagementMode::Manage);
         stage.change(|cluster| {
             let only = Requirement::is_in(["m6i.large"]);
             cluster.pools[0].requirements.add(INSTANCE_TYPE, only);
@@ -416,7 +418,7 @@ fn labels_of_reservations_are_those_of_the_instance() {
         stage.event(Event::CatalogChanged(Arc::new(catalog)));
         stage.sync(vec![], vec![waiting_pod("a")]);
         stage.run(10, &[]);
-        stage.apply(Object::Node(Box::new(stage.node(0))));
+        stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
         stage.run(2, &[]);
         let labels = &stage.seen_node().labels;
         let bought = if labelled { "reserved" } else { "spot" };
@@ -431,7 +433,7 @@ fn labels_of_reservations_are_those_of_the_instance() {
 #[test]
 fn a_launch_of_a_class_that_is_another_by_now_is_planned_anew() {
     for changes in [false, true] {
-        let mut stage = Stage::new(Mode::Manage);
+        let mut stage = Stage::new(ManagementMode::Manage);
         stage.sync(vec![], vec![waiting_pod("a")]);
         let issued = (0..20).find_map(|_| stage.run(1, &["launch"]).into_iter().next());
         let issued = issued.expect("a launch");
@@ -439,7 +441,10 @@ fn a_launch_of_a_class_that_is_another_by_now_is_planned_anew() {
             stage.change(|own| own.pools[0].labels = [("team".into(), "blue".into())].into());
         }
         let (kind, text) = (FailureKind::Conflict, "another one by now".to_owned());
-        stage.event(Event::Answered(issued.id, Answer::Failed { kind, text }));
+        stage.event(Event::Answered(
+            issued.id,
+            CommandResult::Failed { kind, text },
+        ));
         stage.run(20, &[]);
         let renewed = stage.reports.iter().find_map(|own| match own {
             Report::ClaimRenewed { next, .. } => Some(next.is_some()),
@@ -462,7 +467,7 @@ fn advised() -> Stage {
 
 /// The same of another notice, and in a pool that was changed so.
 fn advised_in(advice: Interruption, change: impl Fn(&mut Pool)) -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|own| change(&mut own.pools[0]));
     let queue = "q".to_owned();
     let rebalance = match advice {
@@ -478,7 +483,7 @@ fn advised_in(advice: Interruption, change: impl Fn(&mut Pool)) -> Stage {
     });
     stage.sync(vec![], vec![pod.clone()]);
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     stage.apply(bound(pod, "node-0"));
     stage.run(40, &[]);
@@ -509,7 +514,7 @@ fn leaves_once_replaced(advice: Interruption) {
     );
     let mut node = stage.node(1);
     node.ready = false;
-    stage.apply(Object::Node(Box::new(node.clone())));
+    stage.apply(WatchedObject::Node(Box::new(node.clone())));
     stage.run(30, &[]);
     assert_eq!(retired(&stage), None, "{:?}", stage.seen);
     let known = &stage.engine.state().objects.nodes[&node.name];
@@ -517,7 +522,7 @@ fn leaves_once_replaced(advice: Interruption) {
         ready: true,
         ..known.clone()
     };
-    stage.apply(Object::Node(Box::new(ready)));
+    stage.apply(WatchedObject::Node(Box::new(ready)));
     stage.run(3, &[]);
     assert_eq!(retired(&stage), Some(Reason::Interrupted));
     assert!(stage.count("evict") > 0, "{:?}", stage.seen);
@@ -531,7 +536,7 @@ fn a_node_of_a_static_pool_is_replaced_once() {
     stage.run(200, &[]);
     assert_eq!(stage.count("launch"), 1, "{:?}", stage.seen);
     assert_eq!(stage.count("terminate"), 0, "{:?}", stage.seen);
-    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(660, &[]);
     let left = stage.reports.iter().filter_map(|own| match own {
         Report::Retire { claim, .. } => Some(claim.clone()),

@@ -6,18 +6,20 @@ use std::collections::BTreeSet;
 use jiff::SignedDuration;
 use outrigger::catalog::Catalog;
 use outrigger::engine::Engine;
-use outrigger::engine::command::{Answer, Command, FailureKind, Refusal, RefusalKind};
+use outrigger::engine::command::{
+    Command, CommandResult, FailureKind, OfferingRefusal, RefusalKind,
+};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::Mode;
-use outrigger::model::instance::{Held, InstanceState};
+use outrigger::model::cluster::ManagementMode;
+use outrigger::model::instance::{InstanceState, UnavailableKey};
 use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE};
 use outrigger::model::pod::{Owner, Pod};
 use outrigger::model::pool::{Pool, Reason};
 use outrigger::model::requirement::Requirement;
-use outrigger::model::watched_object::Object;
-use outrigger::scheduling::Code;
-use outrigger::scheduling::static_pools::Need;
+use outrigger::model::watched_object::WatchedObject;
+use outrigger::scheduling::RejectionCode;
+use outrigger::scheduling::static_pools::StaticDemand;
 
 use super::{Stage, bound, waiting_pod};
 
@@ -33,7 +35,7 @@ fn fixed(replicas: u32) -> Pool {
 }
 
 /// A cluster with such a pool beside the other, without nodes.
-fn stage(mode: Mode, replicas: u32) -> Stage {
+fn stage(mode: ManagementMode, replicas: u32) -> Stage {
     let mut stage = Stage::new(mode);
     stage.change(|cluster| cluster.pools.push(fixed(replicas)));
     stage.sync(vec![], vec![]);
@@ -49,7 +51,7 @@ impl Stage {
     fn join(&mut self, launches: std::ops::Range<usize>) {
         for at in launches {
             let node = self.node(at);
-            self.apply(Object::Node(Box::new(node)));
+            self.apply(WatchedObject::Node(Box::new(node)));
         }
         self.run(5, &[]);
     }
@@ -89,7 +91,7 @@ impl Stage {
     }
 
     /// What was said to be missing no more.
-    fn enough(&self) -> Vec<Need> {
+    fn enough(&self) -> Vec<StaticDemand> {
         let enough = self.reports.iter().filter_map(|report| match report {
             Report::Enough(need) => Some(need.clone()),
             _ => None,
@@ -97,7 +99,7 @@ impl Stage {
         enough.collect()
     }
 
-    fn short(&self) -> Vec<(Need, usize, Code)> {
+    fn short(&self) -> Vec<(StaticDemand, usize, RejectionCode)> {
         let short = self.reports.iter().filter_map(|report| match report {
             Report::Short(own) => Some((own.need.clone(), own.missing, own.reasons[0].code)),
             _ => None,
@@ -108,7 +110,7 @@ impl Stage {
 
 #[test]
 fn a_static_pool_gets_its_nodes_spread_over_zones_and_keeps_them_empty() {
-    let mut stage = stage(Mode::Manage, 3);
+    let mut stage = stage(ManagementMode::Manage, 3);
     stage.run(7, &[]);
     assert_eq!(stage.launches.len(), 3, "as soon as the cluster is known");
     let zones: BTreeSet<&str> = stage
@@ -126,16 +128,16 @@ fn a_static_pool_gets_its_nodes_spread_over_zones_and_keeps_them_empty() {
 
 #[test]
 fn a_node_that_was_opened_unseen_is_drained_before_it_is_ended() {
-    let mut stage = stage(Mode::Manage, 1);
+    let mut stage = stage(ManagementMode::Manage, 1);
     stage.run(10, &[]);
     let node = stage.node(0);
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
     // The API has the patch that opens it, and the watch is late.
     let opened = stage.run(2, &["patch_node"]);
     let Command::PatchNode(patch) = &opened[0].command else {
         panic!("{opened:?}");
     };
-    stage.event(Event::Answered(opened[0].id, Answer::Done));
+    stage.event(Event::Answered(opened[0].id, CommandResult::Done));
     stage.want(0);
     stage.run(20, &[]);
     assert_eq!(stage.retired().len(), 1);
@@ -147,7 +149,7 @@ fn a_node_that_was_opened_unseen_is_drained_before_it_is_ended() {
 
 #[test]
 fn another_number_counts_at_once() {
-    let mut stage = stage(Mode::Manage, 2);
+    let mut stage = stage(ManagementMode::Manage, 2);
     stage.run(10, &[]);
     stage.join(0..2);
     stage.want(4);
@@ -179,7 +181,7 @@ fn another_number_counts_at_once() {
 
 #[test]
 fn what_is_not_there_yet_goes_first() {
-    let mut stage = stage(Mode::Manage, 2);
+    let mut stage = stage(ManagementMode::Manage, 2);
     stage.run(10, &[]);
     stage.join(0..1);
     stage.want(1);
@@ -194,12 +196,12 @@ fn what_is_not_there_yet_goes_first() {
 
 #[test]
 fn a_launch_that_is_not_answered_is_not_forgotten() {
-    let mut stage = stage(Mode::Manage, 1);
+    let mut stage = stage(ManagementMode::Manage, 1);
     let held = stage.run(10, &["launch"]);
     stage.want(0);
     stage.run(10, &[]);
     assert_eq!(stage.engine.state().ledger.claims.len(), 1);
-    let unknown = Answer::Failed {
+    let unknown = CommandResult::Failed {
         kind: FailureKind::Unknown,
         text: "timed out".into(),
     };
@@ -216,16 +218,19 @@ fn a_launch_that_is_not_answered_is_not_forgotten() {
 
 #[test]
 fn what_is_lost_or_refused_is_made_anew() {
-    let mut stage = stage(Mode::Manage, 1);
+    let mut stage = stage(ManagementMode::Manage, 1);
     let held = stage.run(10, &["launch"]);
     let Command::Launch(first) = &held[0].command else {
         panic!("a launch")
     };
-    let refusals = vec![Refusal {
+    let refusals = vec![OfferingRefusal {
         offering: first.offerings[0].clone(),
         kind: RefusalKind::InsufficientCapacity,
     }];
-    stage.event(Event::Answered(held[0].id, Answer::LaunchRefused(refusals)));
+    stage.event(Event::Answered(
+        held[0].id,
+        CommandResult::LaunchRefused(refusals),
+    ));
     stage.run(5, &[]);
     assert_eq!(stage.launches.len(), 1);
     assert!(!stage.launches[0].offerings.contains(&first.offerings[0]));
@@ -239,12 +244,12 @@ fn what_is_lost_or_refused_is_made_anew() {
 
 #[test]
 fn limits_hold_and_what_is_missing_is_told_once() {
-    let mut stage = stage(Mode::Manage, 5);
+    let mut stage = stage(ManagementMode::Manage, 5);
     stage.change(|cluster| cluster.pools[1].limits.nodes = Some(2));
     stage.run(120, &[]);
     assert_eq!(stage.launches.len(), 2);
-    let need = Need::Nodes("fixed".into());
-    assert_eq!(stage.short(), [(need.clone(), 3, Code::Limit)]);
+    let need = StaticDemand::Nodes("fixed".into());
+    assert_eq!(stage.short(), [(need.clone(), 3, RejectionCode::Limit)]);
     assert_eq!(stage.enough(), []);
     stage.change(|cluster| cluster.pools[1].limits.nodes = None);
     stage.run(2, &[]);
@@ -260,7 +265,10 @@ fn limits_hold_and_what_is_missing_is_told_once() {
     });
     stage.run(60, &[]);
     assert_eq!(stage.launches.len(), 5);
-    assert_eq!(stage.short()[1..], [(need.clone(), 2, Code::Offering)]);
+    assert_eq!(
+        stage.short()[1..],
+        [(need.clone(), 2, RejectionCode::Offering)]
+    );
     // What nobody wants is not missing.
     stage.want(5);
     stage.run(20, &[]);
@@ -269,7 +277,7 @@ fn limits_hold_and_what_is_missing_is_told_once() {
 
 #[test]
 fn types_that_are_held_down_count_for_no_variety() {
-    let mut stage = stage(Mode::Manage, 1);
+    let mut stage = stage(ManagementMode::Manage, 1);
     stage.change(|cluster| {
         let mut types = Requirement::is_in(["m6i.large", "m7i.large"]);
         types.min_values = Some(2);
@@ -280,13 +288,13 @@ fn types_that_are_held_down_count_for_no_variety() {
     let offerings = held
         .offerings
         .iter()
-        .map(|own| Held::from(own.key(&held.name)));
+        .map(|own| UnavailableKey::from(own.key(&held.name)));
     let until = stage.now + SignedDuration::from_mins(3);
     stage.event(Event::HeldDown(offerings.collect(), until));
     stage.run(150, &[]);
     assert_eq!(stage.launches.len(), 0, "one type is no variety");
-    let need = Need::Nodes("fixed".into());
-    assert_eq!(stage.short(), [(need.clone(), 1, Code::MinValues)]);
+    let need = StaticDemand::Nodes("fixed".into());
+    assert_eq!(stage.short(), [(need.clone(), 1, RejectionCode::MinValues)]);
     stage.run(60, &[]);
     assert_eq!((stage.launches.len(), stage.enough()), (1, vec![need]));
     let launch = &stage.launches[0];
@@ -300,9 +308,9 @@ fn types_that_are_held_down_count_for_no_variety() {
 
 #[test]
 fn pods_use_its_nodes_and_cause_none() {
-    let mut stage = stage(Mode::Manage, 1);
+    let mut stage = stage(ManagementMode::Manage, 1);
     // Planned together: the pod has room on the node that comes anyway.
-    stage.apply(Object::Pod(Box::new(waiting_pod("a"))));
+    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("a"))));
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 1);
     // Without any other pool, one that fits nowhere causes no node of this one.
@@ -311,7 +319,7 @@ fn pods_use_its_nodes_and_cause_none() {
     });
     let mut huge = waiting_pod("huge");
     huge.requests.cpu_milli = 90_000;
-    stage.apply(Object::Pod(Box::new(huge)));
+    stage.apply(WatchedObject::Pod(Box::new(huge)));
     stage.run(30, &[]);
     assert_eq!(stage.launches.len(), 1);
     let untold = |report: &&Report| matches!(report, Report::Unplaced(_));
@@ -320,7 +328,7 @@ fn pods_use_its_nodes_and_cause_none() {
 
 #[test]
 fn in_observe_mode_nodes_are_only_told_of() {
-    let mut stage = stage(Mode::Observe, 2);
+    let mut stage = stage(ManagementMode::Observe, 2);
     stage.run(300, &[]);
     assert_eq!(stage.seen, Vec::<String>::new());
     let planned = |report: &&Report| matches!(report, Report::ClaimPlanned { .. });
@@ -329,7 +337,7 @@ fn in_observe_mode_nodes_are_only_told_of() {
 
 #[test]
 fn a_restart_makes_nothing_more() {
-    let mut stage = stage(Mode::Manage, 2);
+    let mut stage = stage(ManagementMode::Manage, 2);
     stage.run(10, &[]);
     stage.join(0..1);
     let cluster = stage.engine.state().cluster.clone();
@@ -355,7 +363,7 @@ fn a_restart_makes_nothing_more() {
 /// is not there proves that it is gone.
 #[test]
 fn an_instance_that_is_listed_no_more_is_made_anew() {
-    let mut stage = stage(Mode::Manage, 1);
+    let mut stage = stage(ManagementMode::Manage, 1);
     stage.run(10, &[]);
     stage.join(0..1);
     stage.run(60, &[]);
@@ -367,10 +375,13 @@ fn an_instance_that_is_listed_no_more_is_made_anew() {
     );
     let mut node = stage.seen_node().clone();
     node.ready = false;
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
     let end = stage.run(10, &["terminate"]).remove(0);
     let (kind, text) = (FailureKind::Gone, "no such instance".to_owned());
-    stage.event(Event::Answered(end.id, Answer::Failed { kind, text }));
+    stage.event(Event::Answered(
+        end.id,
+        CommandResult::Failed { kind, text },
+    ));
     stage.run(30, &[]);
     assert_eq!(stage.launches.len(), 2);
     assert_eq!(stage.count("delete_node"), 1);

@@ -1,13 +1,15 @@
 //! Offerings that were refused and whose hold has ended: one launch tries each before the others
 //! follow. It must not know how long a hold lasts.
 
-use outrigger::engine::command::{Answer, Command, Issued, Refusal, RefusalKind};
+use outrigger::engine::command::{
+    Command, CommandResult, IssuedCommand, OfferingRefusal, RefusalKind,
+};
 use outrigger::engine::event::Event;
-use outrigger::model::cluster::Mode;
+use outrigger::model::cluster::ManagementMode;
 use outrigger::model::instance::{CapacityType, OfferingKey};
 use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, ZONE};
 use outrigger::model::requirement::Requirement;
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::{Stage, leaves, waiting_pod};
 
@@ -29,7 +31,7 @@ fn in_zone_b(own: &OfferingKey) -> bool {
     own.zone.as_str() == "us-east-1b"
 }
 
-pub(super) fn offerings(issued: &Issued) -> &[OfferingKey] {
+pub(super) fn offerings(issued: &IssuedCommand) -> &[OfferingKey] {
     match &issued.command {
         Command::Launch(launch) => &launch.offerings,
         other => panic!("{other:?}"),
@@ -38,12 +40,12 @@ pub(super) fn offerings(issued: &Issued) -> &[OfferingKey] {
 
 impl Stage {
     /// Refuses the launch for one pod, adds many pods after the hold, and returns their launches.
-    fn again_after(&mut self, which: Which) -> Vec<Issued> {
+    fn again_after(&mut self, which: Which) -> Vec<IssuedCommand> {
         let first = waiting_pod("first");
-        self.apply(Object::Pod(Box::new(first.clone())));
+        self.apply(WatchedObject::Pod(Box::new(first.clone())));
         let launch = self.run(10, &["launch"]).remove(0);
         self.refuse(&launch, which, RefusalKind::InsufficientCapacity);
-        self.event(Event::Deleted(Kind::Pod, first.key));
+        self.event(Event::Deleted(ObjectKind::Pod, first.key));
         self.run(181, &[]);
         self.add_pods("p");
         self.run(5, &["launch"])
@@ -52,23 +54,23 @@ impl Stage {
     fn add_pods(&mut self, name: &str) {
         for number in 0..PODS {
             let pod = waiting_pod(&format!("{name}{number}"));
-            self.apply(Object::Pod(Box::new(pod)));
+            self.apply(WatchedObject::Pod(Box::new(pod)));
         }
     }
 
     /// Answers a launch: these of its offerings are refused for this reason.
-    pub(super) fn refuse(&mut self, launch: &Issued, which: Which, kind: RefusalKind) {
+    pub(super) fn refuse(&mut self, launch: &IssuedCommand, which: Which, kind: RefusalKind) {
         let refused = offerings(launch).iter().filter(|own| which(own));
-        let refusal = |own: &OfferingKey| Refusal {
+        let refusal = |own: &OfferingKey| OfferingRefusal {
             offering: own.clone(),
             kind,
         };
-        let answer = Answer::LaunchRefused(refused.map(refusal).collect());
+        let answer = CommandResult::LaunchRefused(refused.map(refusal).collect());
         self.event(Event::Answered(launch.id, answer));
     }
 
     /// Answers a launch: there is an instance.
-    pub(super) fn succeed(&mut self, launch: &Issued) {
+    pub(super) fn succeed(&mut self, launch: &IssuedCommand) {
         let answer = self.answer(&launch.command);
         self.event(Event::Answered(launch.id, answer));
     }
@@ -76,7 +78,7 @@ impl Stage {
 
 /// The launches after a hold, as [`Stage::again_after`] returns them, of a pool that buys spot
 /// instances of one type in these zones.
-fn after_a_hold(zones: &[&str], which: Which) -> (Stage, Vec<Issued>) {
+fn after_a_hold(zones: &[&str], which: Which) -> (Stage, Vec<IssuedCommand>) {
     let mut stage = stage(&["spot"], zones);
     let launches = stage.again_after(which);
     (stage, launches)
@@ -84,7 +86,7 @@ fn after_a_hold(zones: &[&str], which: Which) -> (Stage, Vec<Issued>) {
 
 /// A stage with a pool of one type, bought in these ways in these zones.
 fn stage(ways: &[&str], zones: &[&str]) -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|own| {
         let all = &mut own.pools[0].requirements;
         all.add(INSTANCE_TYPE, Requirement::is_in(["m5.large"]));
@@ -132,7 +134,7 @@ fn nobody_waits_for_long_for_an_answer() {
 fn nobody_waits_where_what_is_cheapest_was_not_refused() {
     let (mut stage, launches) = after_a_hold(&["us-east-1a", "us-east-1b"], in_zone_b);
     assert_eq!(launches.len(), PODS);
-    let tries = |own: &&Issued| offerings(own).iter().any(in_zone_b);
+    let tries = |own: &&IssuedCommand| offerings(own).iter().any(in_zone_b);
     assert_eq!(launches.iter().filter(tries).count(), 1);
     launches.iter().for_each(|own| stage.succeed(own));
     stage.run(20, &[]);
@@ -145,7 +147,7 @@ fn nobody_waits_for_what_was_not_refused_though_another_was_had() {
     let (mut stage, tried) = after_a_hold(&["us-east-1a", "us-east-1b"], in_zone_a);
     assert_eq!(tried.len(), 1, "it is the cheapest for all");
     let mut answer = stage.answer(&tried[0].command);
-    if let Answer::Launched(instance) = &mut answer {
+    if let CommandResult::Launched(instance) = &mut answer {
         instance.offering = offerings(&tried[0])[1].clone();
     }
     stage.event(Event::Answered(tried[0].id, answer));
@@ -187,6 +189,6 @@ fn a_launch_that_needs_several_zones_asks_for_all_of_them() {
         own.pools[0].requirements.add(ZONE, varied);
     });
     let launches = stage.again_after(in_zone_b);
-    let both = |own: &&Issued| offerings(own).len() == 2;
+    let both = |own: &&IssuedCommand| offerings(own).len() == 2;
     assert_eq!(launches.iter().filter(both).count(), PODS);
 }

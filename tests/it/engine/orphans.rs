@@ -1,16 +1,16 @@
 //! Instances of which nothing comes: they are ended, and nobody else's are.
 //! It must not know how instances are listed.
 
-use outrigger::engine::command::{Answer, Command};
+use outrigger::engine::command::{Command, CommandResult};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
-use outrigger::model::claim::{ClaimRecord, Origin};
-use outrigger::model::cluster::Mode;
+use outrigger::model::claim::{ClaimOrigin, ClaimRecord};
+use outrigger::model::cluster::ManagementMode;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
 use outrigger::model::labels::{CLAIM, FINALIZER, MANAGED_BY, POOL};
 use outrigger::model::node::Node;
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::{Stage, bound, waiting_pod};
 
@@ -20,7 +20,7 @@ fn there(stage: &mut Stage, id: &str, (installation, cluster): (&str, &str)) {
         id: format!("claim-of-{id}").as_str().into(),
         installation: installation.into(),
         cluster: cluster.into(),
-        origin: Origin {
+        origin: ClaimOrigin {
             cluster_uid: Some("ns:here".into()),
             lease: None,
         },
@@ -60,7 +60,7 @@ fn there(stage: &mut Stage, id: &str, (installation, cluster): (&str, &str)) {
 /// Nodes are listed once more before an instance is ended for want of one.
 fn listed_again(stage: &mut Stage) {
     stage.run(90, &["rewatch"]);
-    stage.event(Event::Reset(Kind::Node, vec![]));
+    stage.event(Event::Reset(ObjectKind::Node, vec![]));
     stage.run(60, &[]);
 }
 
@@ -68,7 +68,7 @@ fn listed_again(stage: &mut Stage) {
 fn instances_of_which_nothing_comes_are_ended() {
     // Of twenty that a process finds without Nodes a fifth ends: a mistake elsewhere is likelier.
     for (count, ends) in [(1, 1), (20, 4)] {
-        let mut stage = Stage::new(Mode::Manage);
+        let mut stage = Stage::new(ManagementMode::Manage);
         for number in 0..count {
             there(&mut stage, &format!("i-{number}"), ("tests", "one"));
         }
@@ -95,17 +95,20 @@ fn instances_of_which_nothing_comes_are_ended() {
 
 #[test]
 fn an_instance_follows_a_node_that_somebody_removed() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
     let node = stage.node(0);
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(5, &[]);
     stage.apply(bound(waiting_pod("a"), "node-0"));
     stage.run(60, &[]);
     assert_eq!(stage.count("terminate"), 0, "it has a node");
-    stage.event(Event::Deleted(Kind::Pod, waiting_pod("a").key));
-    stage.event(Event::Deleted(Kind::Node, ObjectKey::new("", "node-0")));
+    stage.event(Event::Deleted(ObjectKind::Pod, waiting_pod("a").key));
+    stage.event(Event::Deleted(
+        ObjectKind::Node,
+        ObjectKey::new("", "node-0"),
+    ));
     stage.run(50, &[]);
     assert_eq!(stage.count("terminate"), 0, "the node may come back");
     listed_again(&mut stage);
@@ -156,7 +159,7 @@ fn no_pod_is_evicted_where_the_node_comes_back_or_many_are_deleted_at_once() {
     let mut stage = deleted(10, 1);
     stage.run(8, &[]);
     let node = stage.node(0);
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
     pass(&mut stage, 120);
     assert_eq!((stage.count("evict"), stage.count("terminate")), (0, 0));
     let mut stage = deleted(10, 5);
@@ -176,7 +179,7 @@ fn no_pod_is_evicted_of_a_node_that_only_listings_lack() {
             probes.extend(stage.run(5, &["probe"]));
             if step % probed_after == 0 {
                 for probe in probes.drain(..) {
-                    let answer = Answer::Probed { alive: 1 };
+                    let answer = CommandResult::Probed { alive: 1 };
                     stage.event(Event::Answered(probe.id, answer));
                 }
             }
@@ -199,7 +202,7 @@ fn an_answer_about_one_node_says_nothing_of_another() {
     let probes = stage.run(10, &["probe"]);
     assert_eq!(probes.len(), 1);
     stage.list_nodes_without(&["node-0", "node-1"]);
-    let answer = Answer::Probed { alive: 0 };
+    let answer = CommandResult::Probed { alive: 0 };
     stage.event(Event::Answered(probes[0].id, answer));
     let mut asked = Vec::new();
     for _ in 0..12 {
@@ -210,7 +213,7 @@ fn an_answer_about_one_node_says_nothing_of_another() {
             };
             let alive = objects.iter().filter(|own| own.0.name == "node-1").count();
             asked.push(alive);
-            let answer = Answer::Probed { alive };
+            let answer = CommandResult::Probed { alive };
             stage.event(Event::Answered(probe.id, answer));
         }
         stage.list_nodes_without(&["node-0", "node-1"]);
@@ -243,7 +246,7 @@ fn lost(stage: &Stage) -> Node {
 /// As where the region or the role of a cluster is another by mistake: its instances run.
 #[test]
 fn a_silent_node_stays_where_others_run_whose_instances_no_listing_shows() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     let silent = lost(&stage);
     let runs = Node {
         name: "runs".into(),
@@ -256,14 +259,14 @@ fn a_silent_node_stays_where_others_run_whose_instances_no_listing_shows() {
     stage.run(600, &[]);
     assert_eq!(stage.count("delete_node"), 0, "{:?}", stage.seen);
     assert_eq!(stage.count("patch_node"), 0, "{:?}", stage.seen);
-    stage.event(Event::Deleted(Kind::Node, ObjectKey::new("", "runs")));
+    stage.event(Event::Deleted(ObjectKind::Node, ObjectKey::new("", "runs")));
     stage.run(120, &["delete_node"]);
     assert_eq!(stage.count("delete_node"), 1, "{:?}", stage.seen);
 }
 
 #[test]
 fn a_node_of_ours_without_an_instance_lets_go_of_our_finalizer_and_is_removed() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     let node = lost(&stage);
     stage.sync(vec![node], vec![]);
     stage.run(50, &[]);
@@ -281,7 +284,7 @@ fn a_node_of_ours_without_an_instance_lets_go_of_our_finalizer_and_is_removed() 
 /// Whoever registers one instance under two names has two Nodes of one machine.
 #[test]
 fn all_nodes_of_an_instance_are_removed_when_it_has_ended() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
     let node = stage.node(0);
@@ -291,14 +294,14 @@ fn all_nodes_of_an_instance_are_removed_when_it_has_ended() {
         ..node.clone()
     };
     for own in [node, other] {
-        stage.apply(Object::Node(Box::new(own)));
+        stage.apply(WatchedObject::Node(Box::new(own)));
         stage.run(5, &[]);
     }
     stage.apply(bound(waiting_pod("a"), "node-0"));
     stage.run(60, &[]);
     let left = |stage: &Stage| stage.engine.state().objects.nodes.len();
     assert_eq!((left(&stage), stage.count("terminate")), (2, 0));
-    stage.event(Event::Deleted(Kind::Pod, waiting_pod("a").key));
+    stage.event(Event::Deleted(ObjectKind::Pod, waiting_pod("a").key));
     let own = stage.instances.get_mut("i-0").expect("it runs");
     own.state = InstanceState::Terminated;
     stage.run(180, &[]);

@@ -3,28 +3,31 @@
 
 use jiff::SignedDuration;
 use outrigger::coordination::lease_annotations::ACCEPTED;
-use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
+use outrigger::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::Mode;
+use outrigger::model::cluster::ManagementMode;
 use outrigger::model::instance::InstanceState;
 use outrigger::model::node::Node;
 use outrigger::model::pool::{Pool, Reason};
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::{Stage, waiting_pod};
 
 /// A stage with a pod that waits, whose pool gives launches and nodes this much time.
 fn stage(change: impl FnOnce(&mut Pool)) -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|own| change(&mut own.pools[0]));
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage
 }
 
-fn answer(stage: &mut Stage, issued: &Issued, kind: FailureKind) {
+fn answer(stage: &mut Stage, issued: &IssuedCommand, kind: FailureKind) {
     let text = "AuthFailure: not today".to_owned();
-    stage.event(Event::Answered(issued.id, Answer::Failed { kind, text }));
+    stage.event(Event::Answered(
+        issued.id,
+        CommandResult::Failed { kind, text },
+    ));
 }
 
 fn timed_out(stage: &Stage) -> usize {
@@ -94,7 +97,7 @@ fn a_node_has_its_time_to_register_from_its_launch_on() {
         assert_eq!(timed_out(&stage), 0, "{timeout:?}");
         assert_eq!(stage.count("rewatch"), 0, "{timeout:?}");
         stage.run(10, &["rewatch"]);
-        stage.event(Event::Reset(Kind::Node, vec![]));
+        stage.event(Event::Reset(ObjectKind::Node, vec![]));
         stage.run(10, &[]);
         assert_eq!(timed_out(&stage), 1, "{timeout:?}");
         assert_eq!(stage.count("terminate"), 1, "{timeout:?}");
@@ -106,7 +109,7 @@ fn a_node_that_has_registered_is_not_overdue() {
     let mut stage = stage(|_| {});
     stage.run(10, &[]);
     stage.run(14 * 60, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     stage.apply(super::bound(waiting_pod("a"), "node-0"));
     stage.run(3600, &[]);
@@ -120,7 +123,7 @@ fn a_node_that_has_registered_is_not_overdue() {
 fn a_node_that_cannot_be_registered_goes_after_its_instance() {
     let mut stage = stage(|_| {});
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     for _ in 0..100 {
         for issued in stage.run(10, &["patch_node"]) {
             answer(&mut stage, &issued, FailureKind::Denied);
@@ -135,15 +138,15 @@ fn a_node_that_cannot_be_registered_goes_after_its_instance() {
 }
 
 /// A stage whose one instance is to end, for want of a Node, and the call that ends it.
-fn ending() -> (Stage, Issued) {
+fn ending() -> (Stage, IssuedCommand) {
     let mut stage = stage(|_| {});
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     let pod = waiting_pod("a").key;
-    stage.event(Event::Deleted(Kind::Pod, pod));
+    stage.event(Event::Deleted(ObjectKind::Pod, pod));
     let mut held = stage.run(120, &["terminate"]);
-    let ends = |own: &Issued| matches!(own.command, Command::Terminate { .. });
+    let ends = |own: &IssuedCommand| matches!(own.command, Command::Terminate { .. });
     held.retain(ends);
     let issued = held.pop().expect("the empty node is ended");
     (stage, issued)
@@ -174,7 +177,7 @@ fn a_node_stays_until_its_instance_is_gone() {
         own.state = state;
     };
     state(&mut stage, InstanceState::ShuttingDown);
-    let answer = Answer::Terminating(InstanceState::ShuttingDown);
+    let answer = CommandResult::Terminating(InstanceState::ShuttingDown);
     stage.event(Event::Answered(issued.id, answer));
     stage.run(600, &[]);
     assert_eq!(stage.count("delete_node"), 0);
@@ -205,7 +208,7 @@ fn instances_that_are_gone_at_once_are_all_made_anew() {
             ready: false,
             ..node
         };
-        stage.apply(Object::Node(Box::new(silent)));
+        stage.apply(WatchedObject::Node(Box::new(silent)));
     }
     for _ in 0..90 {
         for issued in stage.run(2, &["terminate"]) {

@@ -3,14 +3,14 @@
 //! It must not know what was planned for the node, nor how pods are told of it.
 
 use outrigger::engine::report::Report;
-use outrigger::model::claim::Phase;
-use outrigger::model::cluster::{Mode, PlacementHints};
+use outrigger::model::claim::ClaimPhase;
+use outrigger::model::cluster::{ManagementMode, PlacementHints};
 use outrigger::model::labels::{Labels, NODE_CLASS};
 use outrigger::model::node::Node;
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::pod::Pod;
 use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 
 use super::{Stage, bound, waiting_pod};
 
@@ -42,8 +42,8 @@ fn labels(all: &[(&str, &str)]) -> Labels {
 /// A launched instance whose pool has a label, an annotation, a taint and a startup taint, and
 /// whose kubelet says nothing of any of them. Nodes open as soon as they are registered.
 fn launched(devices: i64) -> (Stage, Node) {
-    let mut stage = Stage::new(Mode::Manage);
-    stage.configure(Mode::Manage, PlacementHints::Off);
+    let mut stage = Stage::new(ManagementMode::Manage);
+    stage.configure(ManagementMode::Manage, PlacementHints::Off);
     stage.change(|own| {
         let pool = &mut own.pools[0];
         pool.labels = labels(&[("team", "blue")]);
@@ -62,7 +62,7 @@ fn launched(devices: i64) -> (Stage, Node) {
 }
 
 fn show(stage: &mut Stage, node: Node) {
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(5, &[]);
 }
 
@@ -109,7 +109,7 @@ fn a_node_is_given_what_its_pool_says_when_it_registers() {
 
 #[test]
 fn a_node_says_which_class_made_it() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|own| {
         own.node_classes = vec![NodeClass {
             name: "gpu".into(),
@@ -261,8 +261,8 @@ fn each_phase_is_told_in_its_turn() {
     let told: Vec<String> = told.collect();
     assert_eq!(told, ["planned", "launched", "registered", "initialized"]);
     let claims = stage.engine.state().ledger.claims.values();
-    let phases: Vec<Phase> = claims.map(|own| own.phase).collect();
-    assert_eq!(phases, [Phase::Initialized]);
+    let phases: Vec<ClaimPhase> = claims.map(|own| own.phase).collect();
+    assert_eq!(phases, [ClaimPhase::Initialized]);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn nodes_of_others_are_let_be() {
         ..node.clone()
     });
     for node in &before {
-        stage.apply(Object::Node(Box::new(node.clone())));
+        stage.apply(WatchedObject::Node(Box::new(node.clone())));
     }
     stage.run(20 * 60, &["rewatch"]);
     let nodes = &stage.engine.state().objects.nodes;

@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use outrigger::disruption::budgets::Budgets;
 use outrigger::disruption::expiry::due_at;
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::Mode;
+use outrigger::model::cluster::ManagementMode;
 use outrigger::model::id::{NodeName, ObjectKey};
 use outrigger::model::labels::{
     DISRUPTION_REASON, DO_NOT_DISRUPT, EXCLUDE_BALANCERS, TAINT_DISRUPTED,
@@ -13,19 +13,19 @@ use outrigger::model::labels::{
 use outrigger::model::node::Node;
 use outrigger::model::pool::Reason;
 use outrigger::model::taint::{Effect, Taint};
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 use outrigger::state::State;
 
 use super::{Stage, bound, owned_pod};
 
 /// A stage with one node and one pod on it, at the moment when the node has become too old.
 pub(super) fn expiring() -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     let hour = SignedDuration::from_hours(1);
     stage.change(|own| own.pools[0].expire_after = Some(hour));
     stage.sync(vec![], vec![owned_pod("a")]);
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     stage.apply(bound(owned_pod("a"), "node-0"));
     stage.run(40, &[]);
@@ -58,7 +58,7 @@ fn an_old_node_is_closed_and_replaced_before_its_pods_move() {
     assert_eq!(told(&stage), ["leaves: expired"]);
     assert_eq!(stage.seen, ["patch_node", "launch"], "nothing is moved yet");
     assert!(shown(&stage, "node-0").has_disrupted_taint());
-    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(3, &[]);
     assert!(stage.count("evict") > 0, "{:?}", stage.seen);
     assert_eq!(stage.launches.len(), 2, "one in its place");
@@ -71,7 +71,7 @@ fn a_node_stays_where_something_has_come_that_must_not_be_disrupted() {
     let mut pod = owned_pod("a");
     pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
     stage.apply(bound(pod, "node-0"));
-    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(30, &[]);
     let why = format!("stays: pod default/a is annotated {DO_NOT_DISRUPT}=true");
     assert_eq!(told(&stage)[..2], ["leaves: expired".to_owned(), why]);
@@ -108,7 +108,7 @@ fn a_node_stays_closed_and_full_where_another_takes_its_pods_place() {
             other.requests.cpu_milli = 1900;
             stage.apply(bound(other, "node-1"));
         }
-        stage.apply(Object::Node(Box::new(stage.node(1))));
+        stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
         stage.run(30, &[]);
         assert_eq!(stage.count("evict") > 0, moves, "{taken}");
         assert_eq!(stage.launches.len(), if taken { 3 } else { 2 });
@@ -154,7 +154,7 @@ fn nothing_is_left_of_a_mark_of_which_somebody_has_taken_the_taint() {
     let mut pod = owned_pod("a");
     pod.annotations.insert(DO_NOT_DISRUPT.into(), "true".into());
     stage.apply(bound(pod, "node-0"));
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(30, &[]);
     let node = shown(&stage, "node-0");
     assert!(!node.has_disrupted_taint(), "{:?}", stage.seen);

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use outrigger::catalog::Catalog;
-use outrigger::engine::command::{Answer, Command, Issued};
+use outrigger::engine::command::{Command, CommandResult, IssuedCommand};
 use outrigger::engine::event::Event;
-use outrigger::model::cluster::Mode;
+use outrigger::model::cluster::ManagementMode;
 use outrigger::model::fleet::FleetView;
 use outrigger::model::instance::CapacityType;
 use outrigger::model::labels::{CAPACITY_TYPE, OF_RESERVATIONS, RESERVATION_ID};
 use outrigger::model::reservation::Reservation;
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 
 use super::{Stage, bound, waiting_pod};
 
 /// An engine that buys where others do, without limits, with three instances reserved, and a pod.
 fn stage() -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     let own = Reservation::new("cr-1", 3);
     let reserved = [("m6i.large".into(), "us-east-1a".into(), own)];
     let catalog = Catalog::shipped().with_reservations(reserved);
@@ -32,14 +32,14 @@ fn stage() -> Stage {
 fn deny(stage: &mut Stage, seconds: i64, used_up: bool, view: &FleetView) -> usize {
     let mut denied = 0;
     for _ in 0..seconds {
-        for Issued { id, command } in stage.run(1, &["ask"]) {
+        for IssuedCommand { id, command } in stage.run(1, &["ask"]) {
             let Command::Ask(ask) = command else {
                 panic!("{command:?}");
             };
             assert!(ask.holding.reservation.is_some(), "{ask:?}");
             denied += 1;
             let (why, view) = ("it is not to be had".to_owned(), Arc::new(view.clone()));
-            let answer = Answer::Denied { why, used_up, view };
+            let answer = CommandResult::Denied { why, used_up, view };
             stage.event(Event::Answered(id, answer));
         }
     }
@@ -59,14 +59,14 @@ fn what_is_used_up_is_left_alone_for_a_while() {
     );
     let mut huge = waiting_pod("b");
     huge.requests.cpu_milli = 1900;
-    stage.apply(Object::Pod(Box::new(huge.clone())));
+    stage.apply(WatchedObject::Pod(Box::new(huge.clone())));
     assert_eq!(deny(&mut stage, 140, true, &FleetView::default()), 0);
     assert_eq!(stage.launches.len(), 2);
     // Three minutes after the denial it is asked for again.
     stage.now += SignedDuration::from_secs(30);
     huge.key.name = "c".to_owned();
     huge.uid = "uid-c".to_owned();
-    stage.apply(Object::Pod(Box::new(huge)));
+    stage.apply(WatchedObject::Pod(Box::new(huge)));
     assert_eq!(deny(&mut stage, 20, true, &FleetView::default()), 1);
 }
 
@@ -83,7 +83,7 @@ fn pods_do_not_wait_long_for_a_cluster_that_says_nothing() {
     deny(&mut stage, 30, false, &closed);
     assert_eq!(stage.launches.len(), 1, "on what is not reserved");
     // The next does not wait at all.
-    stage.apply(Object::Pod(Box::new(waiting_pod("late"))));
+    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("late"))));
     let denied = deny(&mut stage, 5, false, &closed);
     let planned = |pod: &str| {
         let claims = stage.engine.state().ledger.claims.values();
@@ -96,7 +96,7 @@ fn pods_do_not_wait_long_for_a_cluster_that_says_nothing() {
 /// An instance outlives its reservation, on demand: its node says so, and names none any more.
 #[test]
 fn nodes_of_a_reservation_that_has_ended_are_on_demand() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     let own = Reservation {
         interruptible: true,
         ..Reservation::new("cr-1", 3)
@@ -106,7 +106,7 @@ fn nodes_of_a_reservation_that_has_ended_are_on_demand() {
     stage.event(Event::CatalogChanged(Arc::new(catalog)));
     stage.sync(vec![], vec![waiting_pod("a")]);
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     stage.apply(bound(waiting_pod("a"), "node-0"));
     stage.run(60, &[]);
@@ -136,7 +136,7 @@ fn a_node_whose_reservation_has_ended_is_on_demand() {
         stage.run(10, &[]);
         let node = stage.node(0);
         if late {
-            stage.apply(Object::Node(Box::new(node.clone())));
+            stage.apply(WatchedObject::Node(Box::new(node.clone())));
             stage.run(5, &[]);
             let labels = &stage.seen_node().labels;
             assert_eq!(labels[CAPACITY_TYPE], "reserved");
@@ -147,7 +147,7 @@ fn a_node_whose_reservation_has_ended_is_on_demand() {
         own.offering.reservation = None;
         stage.run(70, &[]);
         if !late {
-            stage.apply(Object::Node(Box::new(node)));
+            stage.apply(WatchedObject::Node(Box::new(node)));
             stage.run(5, &[]);
         }
         let node = stage.seen_node();

@@ -3,20 +3,20 @@
 
 use jiff::SignedDuration;
 use outrigger::engine::Engine;
-use outrigger::engine::command::{Answer, BufferPatch, Command, FailureKind, Issued};
+use outrigger::engine::command::{BufferPatch, Command, CommandResult, FailureKind, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
 use outrigger::model::buffer::{Buffer, BufferPod, Scalable, ScalableKind};
 use outrigger::model::buffer_object::{BufferObject, BufferStatus, Unresolved};
-use outrigger::model::cluster::{Cluster, Mode};
+use outrigger::model::cluster::{Cluster, ManagementMode};
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::{CAPACITY_TYPE, INSTANCE_TYPE, ZONE};
 use outrigger::model::node::Node;
 use outrigger::model::requirement::Requirement;
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 use outrigger::model::window::Window;
-use outrigger::scheduling::Code;
-use outrigger::scheduling::static_pools::Need;
+use outrigger::scheduling::RejectionCode;
+use outrigger::scheduling::static_pools::StaticDemand;
 
 use super::{Stage, bound, owned_pod, waiting_pod};
 
@@ -51,7 +51,7 @@ fn object(replicas: u32, version: &str) -> BufferObject {
 }
 
 /// A cluster without nodes that keeps room like this.
-fn stage(mode: Mode, buffer: Buffer) -> Stage {
+fn stage(mode: ManagementMode, buffer: Buffer) -> Stage {
     let mut stage = Stage::new(mode);
     stage.change(|cluster| {
         let pool = &mut cluster.pools[0];
@@ -69,13 +69,13 @@ impl Stage {
     /// The node of a launch comes and is ready.
     fn arrive(&mut self, launch: usize) {
         let node = self.node(launch);
-        self.apply(Object::Node(Box::new(node)));
+        self.apply(WatchedObject::Node(Box::new(node)));
         self.run(5, &[]);
     }
 
-    fn missing_room(&self) -> Vec<(usize, Code)> {
+    fn missing_room(&self) -> Vec<(usize, RejectionCode)> {
         let short = self.reports.iter().filter_map(|report| match report {
-            Report::Short(own) if own.need == Need::Room("spare".to_owned()) => {
+            Report::Short(own) if own.need == StaticDemand::Room("spare".to_owned()) => {
                 Some((own.missing, own.reasons[0].code))
             }
             _ => None,
@@ -86,7 +86,7 @@ impl Stage {
 
 #[test]
 fn room_is_made_once_and_kept_as_long_as_it_is_wanted() {
-    let mut stage = stage(Mode::Manage, buffer(1));
+    let mut stage = stage(ManagementMode::Manage, buffer(1));
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 1);
     stage.arrive(0);
@@ -108,7 +108,7 @@ fn room_is_made_once_and_kept_as_long_as_it_is_wanted() {
 /// It would be made anew on another node, and that one's room be used next, and so on for ever.
 #[test]
 fn no_pod_is_moved_into_the_room_that_a_buffer_needs() {
-    let mut stage = stage(Mode::Manage, buffer(1));
+    let mut stage = stage(ManagementMode::Manage, buffer(1));
     stage.run(10, &[]);
     stage.arrive(0);
     stage.apply(bound(owned_pod("a"), "node-0"));
@@ -120,7 +120,7 @@ fn no_pod_is_moved_into_the_room_that_a_buffer_needs() {
 
 #[test]
 fn pods_take_the_room_and_it_is_made_anew() {
-    let mut stage = stage(Mode::Manage, buffer(1));
+    let mut stage = stage(ManagementMode::Manage, buffer(1));
     stage.run(10, &[]);
     stage.arrive(0);
     // The scheduler needs nobody to bind it.
@@ -129,7 +129,7 @@ fn pods_take_the_room_and_it_is_made_anew() {
     assert_eq!(stage.launches.len(), 2);
     stage.arrive(1);
     // One that waits is given the room that there is, and new room is made in the same breath.
-    stage.apply(Object::Pod(Box::new(waiting_pod("b"))));
+    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("b"))));
     stage.run(3, &[]);
     assert_eq!(stage.launches.len(), 3);
     let pods: Vec<usize> = stage
@@ -149,7 +149,7 @@ fn room_is_there_when_its_window_is_open() {
     let window = Window::new("0 9 * * *", hour, "UTC").ok();
     // It is eight o'clock.
     let mut stage = stage(
-        Mode::Manage,
+        ManagementMode::Manage,
         Buffer {
             during: window,
             ..buffer(1)
@@ -168,7 +168,7 @@ fn room_is_there_when_its_window_is_open() {
 
 #[test]
 fn buffers_that_objects_declare_count_until_they_are_gone() {
-    let mut stage = stage(Mode::Manage, buffer(0));
+    let mut stage = stage(ManagementMode::Manage, buffer(0));
     stage.run(10, &[]);
     assert_eq!(stage.launches.len(), 0);
     stage.event(Event::BuffersChanged(vec![object(1, "7")]));
@@ -185,7 +185,7 @@ fn buffers_that_objects_declare_count_until_they_are_gone() {
 
 /// A cluster with one empty node of an earlier life, of which only the buffers are unknown.
 fn restarted() -> Stage {
-    let mut stage = stage(Mode::Manage, buffer(1));
+    let mut stage = stage(ManagementMode::Manage, buffer(1));
     stage.run(10, &[]);
     stage.arrive(0);
     let node = stage.seen_node().clone();
@@ -223,18 +223,18 @@ fn an_empty_node_stays_until_buffers_are_read() {
 
 #[test]
 fn what_cannot_be_had_is_told_once() {
-    let mut stage = stage(Mode::Manage, buffer(5));
+    let mut stage = stage(ManagementMode::Manage, buffer(5));
     stage.change(|cluster| cluster.pools[0].limits.nodes = Some(2));
     stage.run(60, &[]);
     assert_eq!(stage.launches.len(), 2);
-    assert_eq!(stage.missing_room(), [(3, Code::Limit)]);
+    assert_eq!(stage.missing_room(), [(3, RejectionCode::Limit)]);
 }
 
 #[test]
 fn a_cutoff_of_priorities_is_not_for_buffers() {
-    let mut stage = stage(Mode::Manage, buffer(1));
+    let mut stage = stage(ManagementMode::Manage, buffer(1));
     stage.change(|cluster| cluster.scheduling.priority_cutoff = Some(100));
-    stage.apply(Object::Pod(Box::new(waiting_pod("idler"))));
+    stage.apply(WatchedObject::Pod(Box::new(waiting_pod("idler"))));
     stage.run(15, &[]);
     assert_eq!(stage.launches.len(), 1);
     let planned = |report: &&Report| matches!(report, Report::Unplaced(_));
@@ -243,7 +243,7 @@ fn a_cutoff_of_priorities_is_not_for_buffers() {
 
 #[test]
 fn in_observe_mode_it_is_only_told_of() {
-    let mut stage = stage(Mode::Observe, buffer(1));
+    let mut stage = stage(ManagementMode::Observe, buffer(1));
     stage.run(300, &[]);
     assert_eq!(stage.seen, Vec::<String>::new());
     let planned = |report: &&Report| matches!(report, Report::ClaimPlanned { .. });
@@ -259,7 +259,7 @@ fn said(patch: &BufferPatch) -> Vec<String> {
 }
 
 /// A cluster that is known, without nodes, in which no room is wanted.
-fn settled(mode: Mode) -> Stage {
+fn settled(mode: ManagementMode) -> Stage {
     let mut stage = stage(mode, buffer(0));
     stage.run(10, &[]);
     stage
@@ -267,9 +267,9 @@ fn settled(mode: Mode) -> Stage {
 
 impl Stage {
     /// The one status that is written within a while, and what it is answered with.
-    fn written(&mut self, seconds: i64, answer: Answer) -> BufferPatch {
+    fn written(&mut self, seconds: i64, answer: CommandResult) -> BufferPatch {
         let held = self.run(seconds, &["patch_buffer"]);
-        let [Issued { id, command }] = &held[..] else {
+        let [IssuedCommand { id, command }] = &held[..] else {
             panic!("not one status: {held:?}");
         };
         let Command::PatchBuffer(patch) = command else {
@@ -281,18 +281,18 @@ impl Stage {
     }
 }
 
-fn version(text: &str) -> Answer {
-    Answer::Version(text.to_owned())
+fn version(text: &str) -> CommandResult {
+    CommandResult::Version(text.to_owned())
 }
 
-fn failed(kind: FailureKind) -> Answer {
+fn failed(kind: FailureKind) -> CommandResult {
     let text = "no".to_owned();
-    Answer::Failed { kind, text }
+    CommandResult::Failed { kind, text }
 }
 
 #[test]
 fn the_status_of_a_capacity_buffer_follows_its_room() {
-    let mut stage = settled(Mode::Manage);
+    let mut stage = settled(ManagementMode::Manage);
     stage.event(Event::BuffersChanged(vec![object(1, "7")]));
     let patch = stage.written(2, version("8"));
     assert_eq!((patch.version.as_str(), patch.api), ("7", "v1beta1"));
@@ -300,7 +300,7 @@ fn the_status_of_a_capacity_buffer_follows_its_room() {
     assert_eq!(patch.status.replicas, Some(1));
     assert_eq!(patch.status.template.as_deref(), Some("web"));
     // The node comes and is ready. The version that the last write gave is the one to write on.
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     let patch = stage.written(30, version("9"));
     assert_eq!(patch.version, "8");
     assert_eq!(said(&patch), ["Resolved=True", "FitsExistingCapacity=True"]);
@@ -323,10 +323,10 @@ fn the_status_of_a_capacity_buffer_follows_its_room() {
 /// Of two hosts that nobody uses, the one that is ready has the room, whatever their names are.
 #[test]
 fn room_on_a_node_that_is_ready_counts_before_that_of_one_that_starts() {
-    let mut stage = settled(Mode::Manage);
+    let mut stage = settled(ManagementMode::Manage);
     stage.event(Event::BuffersChanged(vec![object(1, "7")]));
     let patch = stage.written(2, version("8"));
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     let ready = stage.written(30, version("9"));
     assert_eq!(said(&ready)[1], "FitsExistingCapacity=True");
     let here = stage.instances["i-0"].offering.zone.as_str();
@@ -337,7 +337,7 @@ fn room_on_a_node_that_is_ready_counts_before_that_of_one_that_starts() {
     let mut pod = waiting_pod("b");
     pod.requests.cpu_milli = 100;
     pod.node_selector.insert(ZONE.to_owned(), there.to_owned());
-    stage.apply(Object::Pod(Box::new(pod)));
+    stage.apply(WatchedObject::Pod(Box::new(pod)));
     stage.run(10, &[]);
     assert_eq!(
         stage.launches.len(),
@@ -349,14 +349,14 @@ fn room_on_a_node_that_is_ready_counts_before_that_of_one_that_starts() {
         ready: false,
         ..stage.node(1)
     };
-    stage.apply(Object::Node(Box::new(starts)));
+    stage.apply(WatchedObject::Node(Box::new(starts)));
     let held = stage.run(60, &["patch_buffer"]);
     assert!(held.is_empty(), "after {:?}: {held:?}", said(&patch));
 }
 
 #[test]
 fn a_capacity_buffer_that_declares_no_room_says_why() {
-    let mut stage = settled(Mode::Manage);
+    let mut stage = settled(ManagementMode::Manage);
     let why = Unresolved {
         reason: Unresolved::NO_TEMPLATE,
         message: "its PodTemplate shop/web is not there".to_owned(),
@@ -392,12 +392,12 @@ fn a_capacity_buffer_that_declares_no_room_says_why() {
 
 #[test]
 fn a_status_is_not_written_where_that_is_not_for_us() {
-    let mut stage = settled(Mode::Observe);
+    let mut stage = settled(ManagementMode::Observe);
     stage.event(Event::BuffersChanged(vec![object(1, "7")]));
     stage.run(60, &[]);
     assert_eq!(stage.count("patch_buffer"), 0, "the cluster is observed");
 
-    let mut stage = settled(Mode::Manage);
+    let mut stage = settled(ManagementMode::Manage);
     let more = (0..40).map(|index| BufferObject {
         key: ObjectKey::new("shop", format!("room-{index:02}")),
         ..object(0, "7")
@@ -419,7 +419,7 @@ fn a_status_is_not_written_where_that_is_not_for_us() {
     assert!(stage.count("patch_buffer") > 16);
     assert_eq!(stage.engine.undone(), [""; 0]);
     // Without one the engine tries it again after five minutes.
-    let mut later = settled(Mode::Manage);
+    let mut later = settled(ManagementMode::Manage);
     later.event(Event::BuffersChanged(vec![object(0, "7")]));
     later.written(2, failed(FailureKind::Denied));
     later.written(320, failed(FailureKind::Denied));
@@ -431,7 +431,7 @@ fn a_status_is_not_written_where_that_is_not_for_us() {
 /// A definition that lacks a field drops it: the object stays as it was, with its version.
 #[test]
 fn a_status_of_which_a_field_is_dropped_still_follows_its_room() {
-    let mut stage = settled(Mode::Manage);
+    let mut stage = settled(ManagementMode::Manage);
     stage.event(Event::BuffersChanged(vec![object(1, "7")]));
     let patch = stage.written(2, version("8"));
     let mut echo = object(1, "8");
@@ -444,7 +444,7 @@ fn a_status_of_which_a_field_is_dropped_still_follows_its_room() {
         let held = stage.run(10, &["patch_buffer"]);
         assert!(held.is_empty(), "nothing comes of it: {held:?}");
     }
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     let patch = stage.written(30, version("9"));
     assert_eq!(said(&patch), ["Resolved=True", "FitsExistingCapacity=True"]);
     // A status that cannot be read is left alone.
@@ -459,7 +459,7 @@ fn a_status_of_which_a_field_is_dropped_still_follows_its_room() {
 
 #[test]
 fn a_status_that_was_not_written_is_written_later() {
-    let mut stage = settled(Mode::Manage);
+    let mut stage = settled(ManagementMode::Manage);
     stage.event(Event::BuffersChanged(vec![object(0, "7")]));
     stage.written(2, failed(FailureKind::Conflict));
     let held = stage.run(60, &["patch_buffer"]);

@@ -3,7 +3,7 @@
 
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::Mode;
+use outrigger::model::cluster::ManagementMode;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::DO_NOT_DISRUPT;
 use outrigger::model::node::Node;
@@ -12,14 +12,14 @@ use outrigger::model::pod::Pod;
 use outrigger::model::pool::Reason;
 use outrigger::model::quantity::Resources;
 use outrigger::model::selector::Selector;
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::replacing::{expiring, told};
 use super::{Stage, bound, owned_pod};
 
 /// A budget of all pods, of which so many may go now and so many may ever be away.
-fn budget(disruptions_allowed: i64, max_unavailable: i64) -> Object {
-    Object::Pdb(Pdb {
+fn budget(disruptions_allowed: i64, max_unavailable: i64) -> WatchedObject {
+    WatchedObject::Pdb(Pdb {
         key: ObjectKey::new("default", "all"),
         selector: Some(Selector::default()),
         max_unavailable: Some(Bound::Count(max_unavailable)),
@@ -33,7 +33,7 @@ fn a_budget_that_allows_nothing_for_a_while_does_not_turn_a_leaving_node_back() 
     let mut stage = expiring();
     stage.run(30, &[]);
     stage.apply(budget(0, 1));
-    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(30, &[]);
     assert_eq!(told(&stage), ["leaves: expired"]);
     assert!(stage.count("evict") > 0, "{:?}", stage.seen);
@@ -44,7 +44,7 @@ fn a_budget_that_never_allows_anything_does() {
     let mut stage = expiring();
     stage.run(30, &[]);
     stage.apply(budget(0, 0));
-    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(30, &[]);
     let why = "stays: pod default/a is covered by disruption budget all, which never allows any \
                disruption";
@@ -54,10 +54,10 @@ fn a_budget_that_never_allows_anything_does() {
 
 /// A stage with one node and this pod on it.
 fn used(pod: &Pod) -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![owned_pod("a")]);
     stage.run(10, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     stage.apply(bound(pod.clone(), "node-0"));
     stage.run(2, &[]);
@@ -73,7 +73,7 @@ fn a_node_is_empty_while_its_last_pod_is_on_its_way_out_and_ends_after_it() {
     stage.apply(bound(pod.clone(), "node-0"));
     stage.run(50, &[]);
     assert_eq!(stage.seen, ["patch_node"], "it is closed, and waits");
-    stage.event(Event::Deleted(Kind::Pod, pod.key));
+    stage.event(Event::Deleted(ObjectKind::Pod, pod.key));
     stage.run(20, &[]);
     let steps = ["patch_node", "list_pods_on", "terminate", "delete_node"];
     assert_eq!(stage.seen, steps);
@@ -86,7 +86,7 @@ fn a_node_is_empty_whose_pods_are_worth_nothing_and_they_are_evicted() {
     let mut stage = used(&pod);
     stage.run(60, &["evict"]);
     assert_eq!(stage.seen, ["patch_node", "evict"]);
-    stage.event(Event::Deleted(Kind::Pod, pod.key));
+    stage.event(Event::Deleted(ObjectKind::Pod, pod.key));
     stage.run(20, &["launch"]);
     assert_eq!(stage.count("terminate"), 1, "{:?}", stage.seen);
 }
@@ -110,12 +110,12 @@ fn what_nobody_can_read_is_told_once_as_long_as_it_stands() {
 
 /// A stage in which a node comes that its kubelet describes otherwise than its launch does.
 fn came(change: impl FnOnce(&mut Node)) -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![owned_pod("a")]);
     stage.run(10, &[]);
     let mut node = stage.node(0);
     change(&mut node);
-    stage.apply(Object::Node(Box::new(node)));
+    stage.apply(WatchedObject::Node(Box::new(node)));
     stage.run(5, &[]);
     stage.apply(bound(owned_pod("a"), "node-0"));
     stage.run(60, &[]);
@@ -146,7 +146,7 @@ fn a_node_that_has_less_than_its_type_promises_is_told_of_once() {
         let mut stage = came(|node| change(&mut node.capacity));
         // Neither what it is told of again nor a node of somebody else is news.
         let node = stage.seen_node().clone();
-        stage.apply(Object::Node(Box::new(Node {
+        stage.apply(WatchedObject::Node(Box::new(Node {
             name: "other".into(),
             uid: "other".to_owned(),
             provider_id: "aws:///us-east-1a/i-other".to_owned(),
@@ -182,7 +182,7 @@ fn an_eviction_that_is_taken_is_said_once_and_the_end_of_the_node_with_its_figur
     stage.apply(budget(1, 1));
     let began = stage.now;
     stage.run(30, &[]);
-    stage.apply(Object::Node(Box::new(stage.node(1))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(30, &[]);
     let evicted = stage.reports.iter().filter_map(|own| match own {
         Report::Evicted { pod, reason } => Some((pod.name.clone(), *reason)),
@@ -196,7 +196,7 @@ fn an_eviction_that_is_taken_is_said_once_and_the_end_of_the_node_with_its_figur
     });
     assert_eq!(pods, Some(1));
     let born = stage.launches[0].claim.created;
-    stage.event(Event::Deleted(Kind::Pod, owned_pod("a").key));
+    stage.event(Event::Deleted(ObjectKind::Pod, owned_pod("a").key));
     stage.run(120, &[]);
     let ended = stage.reports.iter().find_map(|own| match own {
         Report::Ended {

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Answer, Command, Refusal, RefusalKind};
+use outrigger::engine::command::{Command, CommandResult, OfferingRefusal, RefusalKind};
 use outrigger::engine::event::Event;
 use outrigger::fleet::Fleet;
-use outrigger::model::cluster::{Cluster, Mode};
+use outrigger::model::cluster::{Cluster, ManagementMode};
 use outrigger::model::fleet::FleetLimits;
 use outrigger::model::instance::{CapacityType, OfferingKey};
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 use outrigger::state::unavailable_offerings::HOLD;
 
 use super::{Stage, waiting_pod};
@@ -24,7 +24,7 @@ type IsHeld = fn(&OfferingKey, &OfferingKey) -> bool;
 fn want(stage: &mut Stage, name: &str) {
     let mut pod = waiting_pod(name);
     pod.requests.cpu_milli = 3000;
-    stage.apply(Object::Pod(Box::new(pod)));
+    stage.apply(WatchedObject::Pod(Box::new(pod)));
 }
 
 /// The cheapest offerings of a launch are refused, and the next makes the instance if there is one:
@@ -36,15 +36,15 @@ fn refuse(stage: &mut Stage, kind: RefusalKind, is_held: IsHeld) -> (OfferingKey
     };
     let first = launch.offerings[0].clone();
     let refused = launch.offerings.iter().filter(|own| is_held(own, &first));
-    let refusal = |own: &OfferingKey| Refusal {
+    let refusal = |own: &OfferingKey| OfferingRefusal {
         offering: own.clone(),
         kind,
     };
-    let refused: Vec<Refusal> = refused.map(refusal).collect();
+    let refused: Vec<OfferingRefusal> = refused.map(refusal).collect();
     let class = launch.claim.node_class.clone();
     launch.offerings.retain(|own| !is_held(own, &first));
     let answer = if launch.offerings.is_empty() {
-        Answer::LaunchRefused(refused)
+        CommandResult::LaunchRefused(refused)
     } else {
         stage.event(Event::Refused(class, refused));
         stage.answer(&Command::Launch(launch))
@@ -80,7 +80,7 @@ fn what_one_cluster_is_refused_no_other_asks_for_before_the_hold_ends() {
     ];
     for (kind, is_held) in cases {
         let [mut east, mut west] = NAMES.map(|_| {
-            let mut stage = Stage::new(Mode::Manage);
+            let mut stage = Stage::new(ManagementMode::Manage);
             stage.event(Event::FleetChanged(Some(Arc::default())));
             stage.sync(vec![], vec![]);
             stage.run(7, &[]);

@@ -5,24 +5,24 @@
 use std::sync::Arc;
 
 use outrigger::engine::Engine;
-use outrigger::engine::command::{Answer, Command, FailureKind, Issued};
+use outrigger::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
 use outrigger::engine::event::Event;
-use outrigger::model::cluster::{Cluster, Mode};
+use outrigger::model::cluster::{Cluster, ManagementMode};
 use outrigger::model::instance::InstanceFacts;
 use outrigger::model::labels::POOL_HASH;
 use outrigger::model::node::Node;
 use outrigger::model::node_class::NodeClass;
 use outrigger::model::pod::Pod;
-use outrigger::model::pool::Allowance;
+use outrigger::model::pool::BudgetNodes;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::model::template_hash::hashes_in;
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 
 use super::{Stage, bound, waiting_pod};
 
 /// A stage with two nodes of one pool and class, a pod on each.
 fn settled() -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     let class = NodeClass {
         name: "c".into(),
         ..NodeClass::default()
@@ -38,9 +38,9 @@ fn settled() -> Stage {
             ..waiting_pod(&format!("p{place}"))
         };
         pod.requests.cpu_milli = cpu_milli;
-        stage.apply(Object::Pod(Box::new(pod.clone())));
+        stage.apply(WatchedObject::Pod(Box::new(pod.clone())));
         stage.run(10, &[]);
-        stage.apply(Object::Node(Box::new(stage.node(place))));
+        stage.apply(WatchedObject::Node(Box::new(stage.node(place))));
         stage.run(2, &[]);
         stage.apply(bound(pod, &format!("node-{place}")));
         stage.run(2, &[]);
@@ -51,13 +51,16 @@ fn settled() -> Stage {
 }
 
 /// Lets time pass until tags are to be put on instances.
-fn tagging(stage: &mut Stage) -> Option<Issued> {
+fn tagging(stage: &mut Stage) -> Option<IssuedCommand> {
     (0..100).find_map(|_| stage.run(1, &["tag"]).into_iter().next())
 }
 
-fn fail(stage: &mut Stage, issued: &Issued, kind: FailureKind) {
+fn fail(stage: &mut Stage, issued: &IssuedCommand, kind: FailureKind) {
     let text = "x".to_owned();
-    stage.event(Event::Answered(issued.id, Answer::Failed { kind, text }));
+    stage.event(Event::Answered(
+        issued.id,
+        CommandResult::Failed { kind, text },
+    ));
 }
 
 #[test]
@@ -130,7 +133,7 @@ fn what_has_drifted_is_left_as_it_is() {
     stage.change(|own| {
         own.pools[0].labels = [("team".into(), "blue".into())].into();
         own.node_classes[0].user_data = "another".into();
-        own.pools[0].disruption.budgets[0].nodes = Allowance::Nodes(0);
+        own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0);
     });
     stage.run(60, &[]);
     assert_eq!(stage.seen, Vec::<String>::new());
@@ -154,7 +157,7 @@ fn hashes_of_another_version_are_written_anew() {
         }
     }
     stage.engine = Engine::new(8);
-    stage.start(Mode::Manage);
+    stage.start(ManagementMode::Manage);
     stage.set(cluster);
     stage.sync(nodes, pods);
     stage.run(120, &[]);
@@ -199,7 +202,7 @@ fn the_provider_is_told_of_memory_once_and_when_a_node_has_less() {
             ..InstanceFacts::default()
         }));
     }
-    let told = |held: Vec<Issued>| -> Vec<(String, i64)> {
+    let told = |held: Vec<IssuedCommand>| -> Vec<(String, i64)> {
         let told = held.into_iter().map(|own| match own.command {
             Command::Learn { image, memory, .. } => (image, memory),
             other => panic!("{other:?}"),
@@ -220,7 +223,7 @@ fn the_provider_is_told_of_memory_once_and_when_a_node_has_less() {
         let mut changed = node(&stage, 1);
         changed.capacity.memory = has[1] + change;
         changed.version.push('x');
-        stage.apply(Object::Node(Box::new(changed)));
+        stage.apply(WatchedObject::Node(Box::new(changed)));
         assert_eq!(told(stage.run(30, &["learn"])), expect);
     }
 }

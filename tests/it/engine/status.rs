@@ -3,14 +3,14 @@
 use jiff::SignedDuration;
 use outrigger::coordination::lease_annotations::{Pause, pause_key};
 use outrigger::engine::views::status::Paused;
-use outrigger::model::cluster::Mode;
-use outrigger::model::watched_object::Object;
+use outrigger::model::cluster::ManagementMode;
+use outrigger::model::watched_object::WatchedObject;
 
 use super::{Stage, bound, owned_pod};
 
 #[test]
 fn nodes_are_counted_by_how_far_they_are_and_pods_by_whether_they_have_a_place() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     let status = |stage: &Stage| stage.engine.status(stage.now);
     assert!(status(&stage).held_by.is_some(), "nothing is known yet");
     let mut large = owned_pod("large");
@@ -27,7 +27,7 @@ fn nodes_are_counted_by_how_far_they_are_and_pods_by_whether_they_have_a_place()
     // One is expected on a node that is on its way, the other fits nowhere.
     assert_eq!((told.waiting_pods, told.unplaced_pods), (1, 1));
     assert!(told.cost_per_hour > 0.0 && pool.cost_per_hour == told.cost_per_hour);
-    stage.apply(Object::Node(Box::new(stage.node(0))));
+    stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
     stage.run(2, &[]);
     stage.apply(bound(owned_pod("a"), "node-0"));
     stage.run(2, &[]);
@@ -40,7 +40,7 @@ fn nodes_are_counted_by_how_far_they_are_and_pods_by_whether_they_have_a_place()
 
 #[test]
 fn pauses_that_hold_are_told_and_pools_that_are_gone() {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.sync(vec![], vec![owned_pod("a")]);
     stage.run(10, &[]);
     let until = stage.now.checked_add(SignedDuration::from_mins(10)).ok();

@@ -3,13 +3,13 @@
 
 use jiff::SignedDuration;
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::Mode;
+use outrigger::model::cluster::ManagementMode;
 use outrigger::model::id::NodeClassName;
 use outrigger::model::instance::{Instance, InstanceState};
 use outrigger::model::labels::ARCH;
 use outrigger::model::node_class::NodeClass;
-use outrigger::model::watched_object::Object;
-use outrigger::scheduling::Code;
+use outrigger::model::watched_object::WatchedObject;
+use outrigger::scheduling::RejectionCode;
 
 use super::{Stage, waiting_pod};
 
@@ -47,7 +47,7 @@ impl Stage {
             let there = known.keys().any(|own| own.as_str() == name);
             if instance.state.is_live() && comes(instance) && !there {
                 let node = self.node(number);
-                self.apply(Object::Node(Box::new(node)));
+                self.apply(WatchedObject::Node(Box::new(node)));
             }
         }
     }
@@ -74,7 +74,7 @@ impl Stage {
 }
 
 fn stage() -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|own| own.pools[0].replicas = u32::try_from(COUNT).ok());
     stage.sync(vec![], vec![]);
     stage
@@ -152,7 +152,7 @@ fn one_at_a_time_is_tried_for_as_long_as_none_registers() {
 
 /// Three pods that each need a node of their own, which has a minute to register.
 fn three_nodes() -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|own| own.pools[0].registration_timeout = SignedDuration::from_mins(1));
     let pod = |name| {
         let mut pod = waiting_pod(name);
@@ -169,7 +169,7 @@ fn a_kind_of_node_that_registers_gets_its_turn_beside_one_that_does_not() {
         let family = own.offering.instance_type.as_str().split('.').next();
         !family.is_some_and(|own| own[1..].contains('g'))
     }
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     let pod = |name: String, arch: &str, cpu_milli| {
         let mut pod = waiting_pod(&name);
         pod.node_selector.insert(ARCH.to_owned(), arch.to_owned());
@@ -181,7 +181,7 @@ fn a_kind_of_node_that_registers_gets_its_turn_beside_one_that_does_not() {
     stage.minutes(14, of_amd64);
     let small = (0..5).map(|at| pod(format!("small-{at}"), "amd64", 500));
     for pod in small {
-        stage.apply(Object::Pod(Box::new(pod)));
+        stage.apply(WatchedObject::Pod(Box::new(pod)));
     }
     stage.minutes(40, of_amd64);
     assert_eq!(stage.open(), 5);
@@ -195,9 +195,9 @@ fn pods_are_told_why_they_wait() {
         Report::Unplaced(own) => Some((own.reasons[0].code, own.reasons[0].text())),
         _ => None,
     });
-    let told: Vec<(Code, String)> = told.collect();
+    let told: Vec<(RejectionCode, String)> = told.collect();
     let (code, text) = told.first().expect("two have no place");
-    assert_eq!(*code, Code::HeldDown, "{text}");
+    assert_eq!(*code, RejectionCode::HeldDown, "{text}");
     let words = "nodes of the pool do not register";
     assert!(text.contains(words), "{text}");
     let launches = stage.launches.len();

@@ -3,12 +3,12 @@
 
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::Mode;
+use outrigger::model::cluster::ManagementMode;
 use outrigger::model::id::{NodeName, ObjectKey};
 use outrigger::model::instance::{CapacityType, Instance, InstanceState, OfferingKey};
 use outrigger::model::labels::Labels;
 use outrigger::model::node::Node;
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 
 use super::{Stage, bound, owned_pod};
 
@@ -69,7 +69,7 @@ fn pairs(text: &str, number: usize, at: &str) -> Labels {
 
 /// A cluster as version 0.1 has left it, some days ago; the daemon has just been replaced.
 fn left_by_0_1() -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     let at = "2027-01-12T08:00:05.2Z";
     let launched = at.parse().expect("a time");
     let mut nodes = Vec::new();
@@ -144,11 +144,11 @@ fn instances_of_version_0_1_do_not_end_where_no_node_is_theirs() {
     let mut stage = left_by_0_1();
     for number in 0..COUNT {
         let key = ObjectKey::new("", format!("node-{number}"));
-        stage.event(Event::Deleted(Kind::Node, key));
+        stage.event(Event::Deleted(ObjectKind::Node, key));
     }
     for _ in 0..60 {
         stage.run(60, &[]);
-        stage.event(Event::Reset(Kind::Node, Vec::<Object>::new()));
+        stage.event(Event::Reset(ObjectKind::Node, Vec::<WatchedObject>::new()));
     }
     assert_eq!(stage.count("terminate"), 0);
 }

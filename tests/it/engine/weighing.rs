@@ -2,18 +2,18 @@
 //! It must not know which nodes these are.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Answer, Command, Issued};
+use outrigger::engine::command::{Command, CommandResult, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
-use outrigger::model::cluster::Mode;
+use outrigger::model::cluster::ManagementMode;
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::{DO_NOT_DISRUPT, INSTANCE_TYPE, POOL};
 use outrigger::model::pdb::{Bound, Pdb};
 use outrigger::model::pod::{Owner, Pod};
-use outrigger::model::pool::{Allowance, Budget, Consolidation, Reason};
+use outrigger::model::pool::{Budget, BudgetNodes, Consolidation, Reason};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::selector::Selector;
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 use outrigger::model::window::Window;
 
 use super::replacing::{expiring, told};
@@ -35,7 +35,7 @@ fn small(name: &str, pool: &str) -> Pod {
 /// A stage with so many nodes of each of these pools, on which so many pods are left of two, a
 /// moment ago.
 fn thinned(pools: &[&str], nodes: usize, left: usize) -> Stage {
-    let mut stage = Stage::new(Mode::Manage);
+    let mut stage = Stage::new(ManagementMode::Manage);
     stage.change(|own| {
         let types = Requirement::is_in(["m5.large"]);
         own.pools[0].requirements.add(INSTANCE_TYPE, types);
@@ -51,10 +51,10 @@ fn thinned(pools: &[&str], nodes: usize, left: usize) -> Stage {
     for at in 0..pools.len() * nodes {
         let both = ["a", "b"].map(|kind| small(&format!("{kind}{at}"), pools[at / nodes]));
         for pod in &both {
-            stage.apply(Object::Pod(Box::new(pod.clone())));
+            stage.apply(WatchedObject::Pod(Box::new(pod.clone())));
         }
         stage.run(10, &[]);
-        stage.apply(Object::Node(Box::new(stage.node(at))));
+        stage.apply(WatchedObject::Node(Box::new(stage.node(at))));
         stage.run(3, &[]);
         for pod in both {
             stage.apply(bound(pod, &format!("node-{at}")));
@@ -66,7 +66,7 @@ fn thinned(pools: &[&str], nodes: usize, left: usize) -> Stage {
     for at in 0..stage.launches.len() {
         for kind in &["a", "b"][left..] {
             let key = ObjectKey::new("default", format!("{kind}{at}"));
-            stage.event(Event::Deleted(Kind::Pod, key));
+            stage.event(Event::Deleted(ObjectKind::Pod, key));
         }
     }
     stage.seen.clear();
@@ -78,9 +78,9 @@ fn thinned(pools: &[&str], nodes: usize, left: usize) -> Stage {
 fn run(stage: &mut Stage, seconds: i64) {
     for _ in 0..seconds {
         for issued in stage.run(1, &["evict"]) {
-            stage.event(Event::Answered(issued.id, Answer::Done));
+            stage.event(Event::Answered(issued.id, CommandResult::Done));
             if let Command::Evict { pod, .. } = issued.command {
-                stage.event(Event::Deleted(Kind::Pod, pod));
+                stage.event(Event::Deleted(ObjectKind::Pod, pod));
             }
         }
     }
@@ -147,7 +147,7 @@ fn pods_that_are_to_move_keep_the_room_they_were_promised() {
     assert_eq!((held.len(), leaving(&stage)), (1, 1));
     let mut larger = waiting_pod("larger");
     larger.requests.cpu_milli = 1000;
-    stage.apply(Object::Pod(Box::new(larger)));
+    stage.apply(WatchedObject::Pod(Box::new(larger)));
     stage.run(11, &["list_pods_on"]);
     assert_eq!(stage.launches.len(), 3, "the other gets a node of its own");
     assert_eq!(
@@ -158,14 +158,14 @@ fn pods_that_are_to_move_keep_the_room_they_were_promised() {
 }
 
 /// The patch that taints a node is carried out.
-fn taint(stage: &mut Stage, held: &[Issued]) -> String {
+fn taint(stage: &mut Stage, held: &[IssuedCommand]) -> String {
     let found = held.iter().find_map(|own| match &own.command {
         Command::PatchNode(patch) => Some((own.id, patch.clone())),
         _ => None,
     });
     let (id, patch) = found.expect("a node is to be tainted");
     stage.patch(&patch);
-    stage.event(Event::Answered(id, Answer::Done));
+    stage.event(Event::Answered(id, CommandResult::Done));
     patch.node.to_string()
 }
 
@@ -180,7 +180,7 @@ fn a_node_stays_to_which_something_comes_that_must_not_be_disrupted_before_the_f
         };
         let mut late = small("late", "general");
         if by_budget {
-            stage.apply(Object::Pdb(Pdb {
+            stage.apply(WatchedObject::Pdb(Pdb {
                 key: ObjectKey::new("default", "all"),
                 selector: Some(Selector::default()),
                 max_unavailable: Some(Bound::Count(0)),
@@ -212,7 +212,7 @@ fn a_pod_that_comes_meanwhile_is_planned_onto_what_is_on_its_way() {
     let mut pod = waiting_pod("late");
     pod.requests.cpu_milli = 100;
     pod.requests.memory = 100 << 20;
-    stage.apply(Object::Pod(Box::new(pod.clone())));
+    stage.apply(WatchedObject::Pod(Box::new(pod.clone())));
     assert_eq!(stage.run(30, &["launch"]).len(), 0);
     let answer = stage.answer(&launch[0].command);
     stage.event(Event::Answered(launch[0].id, answer));
@@ -233,7 +233,7 @@ fn budgets(stage: &mut Stage, budget: &Budget) {
 
 fn at_once(nodes: u32) -> Budget {
     Budget {
-        nodes: Allowance::Nodes(nodes),
+        nodes: BudgetNodes::Nodes(nodes),
         rate: None,
         reasons: Vec::new(),
         during: None,
@@ -290,7 +290,7 @@ fn an_empty_node_leaves_before_one_that_is_little_used_where_the_budget_is_one()
         stage.change(|own| own.pools[0].disruption.consolidation = policy);
         budgets(&mut stage, &at_once(1));
         let key = ObjectKey::new("default", "a3");
-        stage.event(Event::Deleted(Kind::Pod, key));
+        stage.event(Event::Deleted(ObjectKind::Pod, key));
         stage.run(60, &["evict"]);
         assert_eq!(told(&stage)[0], "leaves: empty");
         let ended = stage.instances.values();

@@ -16,10 +16,10 @@ use outrigger::model::labels::{
 use outrigger::model::node::Node;
 use outrigger::model::pdb::Pdb;
 use outrigger::model::pod::{Owner, Pod, PodPhase};
-use outrigger::model::pool::{Allowance, Budget, Pool, Reason};
+use outrigger::model::pool::{Budget, BudgetNodes, Pool, Reason};
 use outrigger::model::quantity::Resources;
 use outrigger::model::selector::Selector;
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 use outrigger::model::window::Window;
 use outrigger::plan::explain_node::{ExplainedNode, explain_node, similar_nodes};
 use outrigger::state::State;
@@ -79,7 +79,7 @@ fn state() -> State {
     let mut cluster = Cluster::default();
     let mut general = Pool::new("general");
     let one = |nodes, during| Budget {
-        nodes: Allowance::Nodes(nodes),
+        nodes: BudgetNodes::Nodes(nodes),
         rate: None,
         reasons: vec![Reason::Empty],
         during,
@@ -124,9 +124,16 @@ fn state() -> State {
         desired_healthy: 2,
         ..Pdb::default()
     };
-    let nodes = nodes.into_iter().map(|own| Object::Node(Box::new(own)));
-    let pods = pods.into_iter().map(|own| Object::Pod(Box::new(own)));
-    let objects = nodes.chain(pods).chain([Object::Pdb(budget)]).collect();
+    let nodes = nodes
+        .into_iter()
+        .map(|own| WatchedObject::Node(Box::new(own)));
+    let pods = pods
+        .into_iter()
+        .map(|own| WatchedObject::Pod(Box::new(own)));
+    let objects = nodes
+        .chain(pods)
+        .chain([WatchedObject::Pdb(budget)])
+        .collect();
     State::offline(
         Arc::new(cluster),
         Arc::new(Catalog::shipped()),
@@ -161,7 +168,7 @@ fn a_node_with_many_pods_has_the_first_told_and_the_rest_counted() {
     let mut state = state();
     for at in 0..200 {
         let pod = pod(&format!("many-{at}"), "ReplicaSet", "full");
-        state.objects.apply(Object::Pod(Box::new(pod)), NOW);
+        state.objects.apply(WatchedObject::Pod(Box::new(pod)), NOW);
     }
     let explained = explain_node(&state, "full", NOW).expect("it is there");
     let text = explained.text();

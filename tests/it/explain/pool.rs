@@ -17,12 +17,12 @@ use outrigger::model::labels::{
 };
 use outrigger::model::node::Node;
 use outrigger::model::pod::{DaemonSet, Owner, Pod, PodPhase};
-use outrigger::model::pool::{Allowance, Budget, Pool, Reason};
+use outrigger::model::pool::{Budget, BudgetNodes, Pool, Reason};
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::reservation::Reservation;
 use outrigger::model::taint::{Effect, Taint};
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 use outrigger::plan::explain_pool::{ExplainedPool, explain_pool, similar_pools};
 use outrigger::state::State;
 use outrigger_bench::workloads::pods::plain;
@@ -85,13 +85,17 @@ fn running(name: &str, node: &str, cpu_milli: i64) -> Pod {
 /// A cluster of these pools, whose nodes all carry an agent.
 fn state(cluster: Cluster, nodes: Vec<Node>, pods: Vec<Pod>) -> State {
     let catalog = Catalog::new(kwok_like("amd64", &[1, 2, 4, 8], &["a", "b"]));
-    let nodes = nodes.into_iter().map(|own| Object::Node(Box::new(own)));
-    let pods = pods.into_iter().map(|own| Object::Pod(Box::new(own)));
+    let nodes = nodes
+        .into_iter()
+        .map(|own| WatchedObject::Node(Box::new(own)));
+    let pods = pods
+        .into_iter()
+        .map(|own| WatchedObject::Pod(Box::new(own)));
     let agent = DaemonSet {
         key: plain("agent", 0, 0).key,
         template: plain("agent", 100, GIB / 4),
     };
-    let agent = [Object::DaemonSet(Box::new(agent))];
+    let agent = [WatchedObject::DaemonSet(Box::new(agent))];
     let objects = nodes.chain(pods).chain(agent).collect();
     State::offline(Arc::new(cluster), Arc::new(catalog), objects, NOW)
 }
@@ -156,7 +160,7 @@ fn full() -> State {
 fn keeping() -> State {
     let mut general = pool("general");
     general.disruption.budgets = vec![Budget {
-        nodes: Allowance::Nodes(1),
+        nodes: BudgetNodes::Nodes(1),
         rate: None,
         reasons: vec![Reason::Empty],
         during: None,

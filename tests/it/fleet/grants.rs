@@ -1,11 +1,11 @@
 //! Who gets what of a fleet, and who is told. It must not know how the fleet counts.
 
 use jiff::SignedDuration;
-use outrigger::engine::command::{Answer, Command, FailureKind};
+use outrigger::engine::command::{Command, CommandResult, FailureKind};
 use outrigger::fleet::PATIENCE;
-use outrigger::model::cluster::{Mode, Simulated};
+use outrigger::model::cluster::{ManagementMode, Simulated};
 use outrigger::model::fleet::FleetLimits;
-use outrigger::model::instance::{CapacityType, Held, OfferingKey};
+use outrigger::model::instance::{CapacityType, OfferingKey, UnavailableKey};
 
 use super::stage::{Stage, cluster, cores, limits, reserved};
 
@@ -49,7 +49,7 @@ fn what_one_has_the_other_cannot_get() {
 fn who_is_denied_hears_at_once_what_is_left() {
     let mut stage = two(limits(10, 9));
     stage.granted("east", "a", cores(6));
-    let Answer::Denied { view, .. } = stage.ask("west", "b", cores(5)) else {
+    let CommandResult::Denied { view, .. } = stage.ask("west", "b", cores(5)) else {
         panic!("it does not fit");
     };
     assert_eq!(view.share.capacity, [("cpu".to_owned(), 4000)]);
@@ -111,7 +111,7 @@ fn nothing_is_granted_before_all_have_said_what_they_have() {
     // What has changed tells nothing of the rest.
     let answer = stage.changed("west", "b", Some(cores(1)));
     let conflict = |kind| kind == FailureKind::Conflict;
-    assert!(matches!(answer, Answer::Failed { kind, .. } if conflict(kind)));
+    assert!(matches!(answer, CommandResult::Failed { kind, .. } if conflict(kind)));
     stage.whole("west", &[("b", cores(7))]);
     assert_eq!(stage.share("east"), (3, Some(8)), "told at once");
     stage.granted("east", "a", cores(3));
@@ -146,7 +146,7 @@ fn one_silent_cluster_stops_the_others_for_a_while_only() {
 #[test]
 fn only_those_are_waited_for_that_make_nodes() {
     let mut observed = cluster("west");
-    observed.mode = Mode::Observe;
+    observed.mode = ManagementMode::Observe;
     let mut stage = Stage::new(limits(10, 9), &[cluster("east"), observed.clone()]);
     stage.whole("east", &[]);
     stage.granted("east", "a", cores(1));
@@ -249,7 +249,7 @@ fn what_is_refused_to_one_is_held_down_for_all_who_buy_there() {
         reservation: None,
     };
     let until = stage.now + SignedDuration::from_secs(180);
-    let what = vec![offering.into(), Held::Way(CapacityType::Spot)];
+    let what = vec![offering.into(), UnavailableKey::Way(CapacityType::Spot)];
     stage.command(
         "east",
         Command::HoldDown {

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::engine::command::{Answer, Command};
+use outrigger::engine::command::{Command, CommandResult};
 use outrigger::fleet::PATIENCE;
-use outrigger::model::fleet::{FleetLimits, Muster};
-use outrigger::model::pool::{Allowance, Budget, Rate, Reason};
+use outrigger::model::fleet::{DisruptionUsage, FleetLimits};
+use outrigger::model::pool::{Budget, BudgetNodes, Rate, Reason};
 
 use super::stage::{Stage, cluster};
 
-fn budget(nodes: Allowance, rate: Option<&str>) -> FleetLimits {
+fn budget(nodes: BudgetNodes, rate: Option<&str>) -> FleetLimits {
     FleetLimits {
         budgets: vec![Budget {
             nodes,
@@ -24,21 +24,21 @@ fn budget(nodes: Allowance, rate: Option<&str>) -> FleetLimits {
 }
 
 fn muster(stage: &mut Stage, cluster: &str, nodes: usize, unready: usize, leaving: &[&str]) {
-    let muster = Muster {
+    let muster = DisruptionUsage {
         nodes,
         unready,
         leaving: leaving.iter().map(|own| (*own).into()).collect(),
         let_go: BTreeMap::new(),
     };
     let answer = stage.command(cluster, Command::Muster(Box::new(muster)));
-    assert_eq!(answer, Answer::Done);
+    assert_eq!(answer, CommandResult::Done);
 }
 
 fn ask(stage: &mut Stage, cluster: &str, claim: &str, reason: Reason) -> Result<(), String> {
     let claim = claim.into();
     match stage.command(cluster, Command::AskLeave { claim, reason }) {
-        Answer::Granted => Ok(()),
-        Answer::Denied { why, .. } => Err(why),
+        CommandResult::Granted => Ok(()),
+        CommandResult::Denied { why, .. } => Err(why),
         other => panic!("{other:?}"),
     }
 }
@@ -53,7 +53,7 @@ fn two(limits: FleetLimits) -> Stage {
 
 #[test]
 fn two_clusters_never_take_the_last_place_both() {
-    let mut stage = two(budget(Allowance::Percent(10), None));
+    let mut stage = two(budget(BudgetNodes::Percent(10), None));
     let empty = Reason::Empty;
     assert_eq!(ask(&mut stage, "east", "a", empty), Ok(()));
     assert_eq!(
@@ -78,7 +78,7 @@ fn two_clusters_never_take_the_last_place_both() {
 
 #[test]
 fn the_others_hear_what_is_taken() {
-    let mut stage = two(budget(Allowance::Nodes(3), Some("5/h")));
+    let mut stage = two(budget(BudgetNodes::Nodes(3), Some("5/h")));
     assert_eq!(ask(&mut stage, "east", "a", Reason::Empty), Ok(()));
     stage.wait(2);
     let view = stage.views["west"].clone().expect("it has neighbours");
@@ -93,7 +93,7 @@ fn the_others_hear_what_is_taken() {
 
 #[test]
 fn a_rate_counts_what_all_have_let_go() {
-    let mut stage = two(budget(Allowance::Percent(100), Some("2/h")));
+    let mut stage = two(budget(BudgetNodes::Percent(100), Some("2/h")));
     assert_eq!(ask(&mut stage, "east", "a", Reason::Empty), Ok(()));
     stage.wait(600);
     assert_eq!(ask(&mut stage, "west", "b", Reason::Drifted), Ok(()));
@@ -108,7 +108,7 @@ fn a_rate_counts_what_all_have_let_go() {
 
 #[test]
 fn who_has_not_said_what_it_has_gets_nothing_and_stops_the_others_for_a_while() {
-    let limits = || budget(Allowance::Nodes(2), None);
+    let limits = || budget(BudgetNodes::Nodes(2), None);
     let mut stage = Stage::new(limits(), &[cluster("east"), cluster("west")]);
     let own = "the cluster has not said yet which nodes it has".to_owned();
     assert_eq!(

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use outrigger::engine::command::Answer;
+use outrigger::engine::command::CommandResult;
 use proptest::prelude::{Strategy, any};
 use proptest::{collection, prop_assert, prop_assert_eq, prop_oneof, proptest};
 
@@ -45,7 +45,7 @@ fn sum(truth: &Truth) -> (i64, usize) {
     (truth.values().sum(), truth.len())
 }
 
-fn all_of(truth: &Truth, of: usize) -> Vec<(&str, outrigger::model::fleet::Holding)> {
+fn all_of(truth: &Truth, of: usize) -> Vec<(&str, outrigger::model::fleet::ClaimUsage)> {
     let own = truth.iter().filter(|((cluster, _), _)| *cluster == of);
     own.map(|((_, claim), own)| (claim.as_str(), cores(*own)))
         .collect()
@@ -72,7 +72,7 @@ proptest! {
                     after.insert((of, claim), wanted);
                     let (used, nodes) = sum(&after);
                     let fits = used <= CORES && nodes <= NODES as usize;
-                    prop_assert_eq!(answer == Answer::Granted, fits, "{:?}", answer);
+                    prop_assert_eq!(answer == CommandResult::Granted, fits, "{:?}", answer);
                     if fits {
                         truth = after;
                     } else {
@@ -98,7 +98,7 @@ proptest! {
                 Deed::Restart => {
                     stage.fleet.rejoin(&name.into(), stage.now);
                     let waits = stage.ask(name, "early", cores(1));
-                    prop_assert!(waits != Answer::Granted);
+                    prop_assert!(waits != CommandResult::Granted);
                     stage.whole(name, &all_of(&truth, of));
                 }
                 Deed::Wait => stage.wait(3),
@@ -124,7 +124,7 @@ proptest! {
             stage.changed(NAMES[*of], claim, None);
         }
         for name in NAMES {
-            prop_assert_eq!(stage.ask(name, "all", cores(CORES)), Answer::Granted, "{}", denied);
+            prop_assert_eq!(stage.ask(name, "all", cores(CORES)), CommandResult::Granted, "{}", denied);
             stage.changed(name, "all", None);
         }
     }

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use outrigger::engine::command::{Answer, Command, CommandId, Issued};
+use outrigger::engine::command::{Command, CommandId, CommandResult, IssuedCommand};
 use outrigger::engine::event::Event;
 use outrigger::fleet::Fleet;
-use outrigger::model::cluster::{Cluster, Mode};
-use outrigger::model::fleet::{Ask, FleetLimits, FleetView, Holding, Reservation};
+use outrigger::model::cluster::{Cluster, ManagementMode};
+use outrigger::model::fleet::{
+    ClaimUsage, FleetLimits, FleetView, GrantRequest, SharedReservation,
+};
 use outrigger::model::id::ClusterName;
-use outrigger::model::instance::Held;
+use outrigger::model::instance::UnavailableKey;
 use outrigger::model::pool::Limits;
 use outrigger::model::quantity::Resources;
 
@@ -22,7 +24,7 @@ pub(super) struct Stage {
     pub(super) views: BTreeMap<ClusterName, Option<Arc<FleetView>>>,
     /// How often each was told of a view.
     pub(super) told: BTreeMap<ClusterName, usize>,
-    pub(super) held_down: Vec<(ClusterName, Vec<Held>, Timestamp)>,
+    pub(super) held_down: Vec<(ClusterName, Vec<UnavailableKey>, Timestamp)>,
     commands: u64,
 }
 
@@ -30,7 +32,7 @@ pub(super) struct Stage {
 pub(super) fn cluster(name: &str) -> Cluster {
     Cluster {
         name: name.into(),
-        mode: Mode::Manage,
+        mode: ManagementMode::Manage,
         region: "eu-central-1".into(),
         ..Cluster::default()
     }
@@ -48,23 +50,23 @@ pub(super) fn limits(cores: i64, nodes: u32) -> FleetLimits {
 }
 
 /// What a claim of so many cores takes.
-pub(super) fn cores(cores: i64) -> Holding {
+pub(super) fn cores(cores: i64) -> ClaimUsage {
     let capacity = Resources {
         cpu_milli: cores * 1000,
         memory: 4 << 30,
         ..Resources::default()
     };
-    Holding {
+    ClaimUsage {
         capacity,
         reservation: None,
     }
 }
 
 /// The same as an instance of a reservation.
-pub(super) fn reserved(id: &str, count: u32) -> Holding {
+pub(super) fn reserved(id: &str, count: u32) -> ClaimUsage {
     let id = id.to_owned();
-    Holding {
-        reservation: Some(Reservation { id, count }),
+    ClaimUsage {
+        reservation: Some(SharedReservation { id, count }),
         ..cores(1)
     }
 }
@@ -102,44 +104,54 @@ impl Stage {
         self.listen();
     }
 
-    pub(super) fn command(&mut self, cluster: &str, command: Command) -> Answer {
+    pub(super) fn command(&mut self, cluster: &str, command: Command) -> CommandResult {
         self.commands += 1;
         let id = CommandId(self.commands);
-        let issued = Issued { id, command };
+        let issued = IssuedCommand { id, command };
         self.fleet.handle(&cluster.into(), issued, self.now);
         self.listen().expect("every command is answered")
     }
 
     /// All that a cluster has.
-    pub(super) fn whole(&mut self, cluster: &str, claims: &[(&str, Holding)]) {
-        let own = |(id, holding): &(&str, Holding)| ((*id).into(), Some(holding.clone()));
+    pub(super) fn whole(&mut self, cluster: &str, claims: &[(&str, ClaimUsage)]) {
+        let own = |(id, holding): &(&str, ClaimUsage)| ((*id).into(), Some(holding.clone()));
         let claims = claims.iter().map(own).collect();
         let whole = true;
         let answer = self.command(cluster, Command::Account { whole, claims });
-        assert_eq!(answer, Answer::Done);
+        assert_eq!(answer, CommandResult::Done);
     }
 
     /// What has changed of one claim.
-    pub(super) fn changed(&mut self, cluster: &str, claim: &str, now: Option<Holding>) -> Answer {
+    pub(super) fn changed(
+        &mut self,
+        cluster: &str,
+        claim: &str,
+        now: Option<ClaimUsage>,
+    ) -> CommandResult {
         let (whole, claims) = (false, vec![(claim.into(), now)]);
         self.command(cluster, Command::Account { whole, claims })
     }
 
-    pub(super) fn ask(&mut self, cluster: &str, claim: &str, holding: Holding) -> Answer {
+    pub(super) fn ask(&mut self, cluster: &str, claim: &str, holding: ClaimUsage) -> CommandResult {
         let claim = claim.into();
-        self.command(cluster, Command::Ask(Box::new(Ask { claim, holding })))
+        self.command(
+            cluster,
+            Command::Ask(Box::new(GrantRequest { claim, holding })),
+        )
     }
 
     /// Asks, and is denied in these words.
-    pub(super) fn denied(&mut self, cluster: &str, claim: &str, holding: Holding, words: &str) {
+    pub(super) fn denied(&mut self, cluster: &str, claim: &str, holding: ClaimUsage, words: &str) {
         match self.ask(cluster, claim, holding) {
-            Answer::Denied { why, .. } => assert!(why.contains(words), "{why:?}, not {words:?}"),
+            CommandResult::Denied { why, .. } => {
+                assert!(why.contains(words), "{why:?}, not {words:?}")
+            }
             other => panic!("{claim} of {cluster}: {other:?}"),
         }
     }
 
-    pub(super) fn granted(&mut self, cluster: &str, claim: &str, holding: Holding) {
-        assert_eq!(self.ask(cluster, claim, holding), Answer::Granted);
+    pub(super) fn granted(&mut self, cluster: &str, claim: &str, holding: ClaimUsage) {
+        assert_eq!(self.ask(cluster, claim, holding), CommandResult::Granted);
     }
 
     /// Cores and nodes that a cluster may have in all.
@@ -149,13 +161,13 @@ impl Stage {
     }
 
     /// Hears all that the fleet has to tell; the answer among it.
-    fn listen(&mut self) -> Option<Answer> {
+    fn listen(&mut self) -> Option<CommandResult> {
         let mut found = None;
         while let Some((cluster, event)) = self.fleet.next_event() {
             match event {
                 Event::Answered(id, answer) => {
                     assert_eq!(id, CommandId(self.commands));
-                    if let Answer::Denied { view, .. } = &answer {
+                    if let CommandResult::Denied { view, .. } = &answer {
                         self.views.insert(cluster, Some(view.clone()));
                     }
                     assert!(found.replace(answer).is_none(), "answered once");

@@ -1,7 +1,7 @@
 //! Whatever stands where a field is, it is carried or told of.
 //! It must not know which fields there are: it goes through those of our own cases.
 
-use outrigger::migrate::karpenter::Loss;
+use outrigger::migrate::karpenter::DroppedField;
 use outrigger::migrate::karpenter::import::Imported;
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ fn of(objects: &[Value]) -> Option<Imported> {
 }
 
 /// Whether a loss is that of the object or list that a field is in, or of the field itself.
-fn covers(loss: &Loss, pointer: &str) -> bool {
+fn covers(loss: &DroppedField, pointer: &str) -> bool {
     let mut path = String::new();
     for step in pointer.split('/').skip(1) {
         let step = step.replace("~1", "/").replace("~0", "~");

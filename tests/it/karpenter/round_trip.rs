@@ -3,7 +3,7 @@
 
 use outrigger::config::diagnostic::render_all;
 use outrigger::config::{Config, Inputs, SourceFile, load};
-use outrigger::migrate::karpenter::Loss;
+use outrigger::migrate::karpenter::DroppedField;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq};
 use proptest::sample::{Index, select};
@@ -30,13 +30,13 @@ proptest! {
         prop_assume!(config.is_some());
         let config = config.unwrap_or_default();
         let out = exported(&config);
-        let (missing, dropped): (Vec<&Loss>, Vec<&Loss>) =
+        let (missing, dropped): (Vec<&DroppedField>, Vec<&DroppedField>) =
             out.losses.iter().partition(|own| own.missing);
         prop_assert!(dropped.is_empty(), "{:?}\n{}", dropped, hcl);
         let back = imported(&out.text).expect("what was exported");
         // What stands in place of what is missing, and nothing else.
-        let blank = |own: &&Loss| own.why.starts_with("it is yet to be filled in");
-        let (blank, lost): (Vec<&Loss>, Vec<&Loss>) = back.losses.iter().partition(blank);
+        let blank = |own: &&DroppedField| own.why.starts_with("it is yet to be filled in");
+        let (blank, lost): (Vec<&DroppedField>, Vec<&DroppedField>) = back.losses.iter().partition(blank);
         prop_assert!(lost.is_empty(), "{:?}\n{}", lost, out.text);
         prop_assert_eq!(blank.len(), missing.len(), "{:?}\n{}", blank, out.text);
         let again = loaded(&back.text());

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use outrigger::catalog::Catalog;
-use outrigger::model::pool::Allowance;
+use outrigger::model::pool::BudgetNodes;
 use outrigger::sim::World;
 use outrigger::sim::random_scenario::{drawn, types_of};
-use outrigger::sim::workload::Owns;
+use outrigger::sim::workload::WorkloadKind;
 
 /// Some of the smallest, so that default tests stay quick; `outrigger simulate --fleets --faults
 /// --seeds 10000` looks further.
@@ -100,10 +100,10 @@ fn fleets_are_of_all_kinds() {
         let mut see = |what: &str, is: bool| is.then(|| seen.insert(what.to_owned()));
         for own in &setup.scenario.workloads {
             let kind = match own.owns {
-                Owns::Deployment => "a Deployment",
-                Owns::StatefulSet => "a StatefulSet",
-                Owns::Job { .. } => "a Job",
-                Owns::DaemonSet => "a DaemonSet",
+                WorkloadKind::Deployment => "a Deployment",
+                WorkloadKind::StatefulSet => "a StatefulSet",
+                WorkloadKind::Job { .. } => "a Job",
+                WorkloadKind::DaemonSet => "a DaemonSet",
             };
             see(kind, true);
             see("a rollout", !own.rollouts.is_empty());
@@ -131,7 +131,7 @@ fn fleets_are_of_all_kinds() {
             for budget in &pool.disruption.budgets {
                 see("a window", budget.during.is_some());
                 see("a reason", !budget.reasons.is_empty());
-                let count = matches!(budget.nodes, Allowance::Nodes(_));
+                let count = matches!(budget.nodes, BudgetNodes::Nodes(_));
                 see("a budget that counts", count);
                 see("a budget in per cent", !count);
             }

@@ -10,17 +10,17 @@ use outrigger::model::id::NodeName;
 use outrigger::model::labels::{DISRUPTION_REASON, DO_NOT_DISRUPT, TAINT_DISRUPTED};
 use outrigger::model::node::Node;
 use outrigger::model::pod::Pod;
-use outrigger::model::pool::{Allowance, Budget, Rate, Reason};
+use outrigger::model::pool::{Budget, BudgetNodes, Rate, Reason};
 use outrigger::model::taint::{Effect, Taint};
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 use outrigger::model::window::Window;
 use outrigger::sim::World;
-use outrigger::sim::invariants::{Checker, Rule, Scene};
+use outrigger::sim::invariants::{Checker, GroundTruth, Invariant};
 
 use super::setup::working_day;
 
 /// A working day in the morning, when several nodes run.
-fn morning() -> (Scene, Timestamp) {
+fn morning() -> (GroundTruth, Timestamp) {
     let setup = working_day();
     let mut world = World::new(setup.clone(), 1, false);
     world.run_until(setup.scenario.start + SignedDuration::from_mins(120));
@@ -28,7 +28,7 @@ fn morning() -> (Scene, Timestamp) {
 }
 
 /// The nodes of a pool in use, with the pods that use them.
-fn used(scene: &Scene) -> Vec<(Node, Vec<Pod>)> {
+fn used(scene: &GroundTruth) -> Vec<(Node, Vec<Pod>)> {
     let store = scene.cluster.store();
     let pods = |node: &Node| {
         let pods = store.pods_on(node.name.as_str());
@@ -64,12 +64,12 @@ fn evicts(pod: &Pod) -> Command {
     }
 }
 
-fn close(scene: &mut Scene, node: &NodeName, reason: Reason, now: Timestamp) {
+fn close(scene: &mut GroundTruth, node: &NodeName, reason: Reason, now: Timestamp) {
     let node = scene.cluster.store().nodes()[node].clone();
     scene.cluster.carry_out(&closes(&node, reason), now);
 }
 
-fn broken(checker: &Checker, rule: Rule) -> usize {
+fn broken(checker: &Checker, rule: Invariant) -> usize {
     checker
         .violations()
         .iter()
@@ -90,28 +90,28 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
     };
     let of = |reason| Budget {
         reasons: vec![reason],
-        ..always(Allowance::Nodes(0))
+        ..always(BudgetNodes::Nodes(0))
     };
     let at = |expression: &str| {
         let window = Window::new(expression, SignedDuration::from_hours(1), "UTC");
         Budget {
             during: Some(window.expect("a window")),
-            ..always(Allowance::Nodes(0))
+            ..always(BudgetNodes::Nodes(0))
         }
     };
     // It is eight o'clock.
     for (budgets, reason, faults) in [
-        (vec![always(Allowance::Nodes(1))], Reason::Expired, 1),
-        (vec![always(Allowance::Nodes(0))], Reason::Expired, 2),
-        (vec![always(Allowance::Nodes(2))], Reason::Expired, 0),
-        (vec![always(Allowance::Percent(1))], Reason::Drifted, 1),
-        (vec![always(Allowance::Percent(100))], Reason::Drifted, 0),
+        (vec![always(BudgetNodes::Nodes(1))], Reason::Expired, 1),
+        (vec![always(BudgetNodes::Nodes(0))], Reason::Expired, 2),
+        (vec![always(BudgetNodes::Nodes(2))], Reason::Expired, 0),
+        (vec![always(BudgetNodes::Percent(1))], Reason::Drifted, 1),
+        (vec![always(BudgetNodes::Percent(100))], Reason::Drifted, 0),
         (vec![of(Reason::Empty)], Reason::Empty, 2),
         (vec![of(Reason::Empty)], Reason::Drifted, 0),
         (vec![at("30 7 * * *")], Reason::Underutilized, 2),
         (vec![at("30 8 * * *")], Reason::Underutilized, 0),
-        (vec![always(Allowance::Nodes(0))], Reason::Interrupted, 0),
-        (vec![always(Allowance::Nodes(0))], Reason::Surplus, 0),
+        (vec![always(BudgetNodes::Nodes(0))], Reason::Interrupted, 0),
+        (vec![always(BudgetNodes::Nodes(0))], Reason::Surplus, 0),
     ] {
         let mut config = (*scene.config).clone();
         let own = config
@@ -124,9 +124,9 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
         for arrives in [false, true] {
             let mut scene = scene.clone();
             let mut checker = Checker::default();
-            let all = scene.cluster.store().list(Kind::Node);
+            let all = scene.cluster.store().list(ObjectKind::Node);
             checker.told(
-                &Event::Reset(Kind::Node, all),
+                &Event::Reset(ObjectKind::Node, all),
                 now - SignedDuration::from_mins(1),
             );
             for (node, _) in &nodes[..2] {
@@ -139,7 +139,7 @@ fn no_more_nodes_are_closed_than_budgets_allow() {
             }
             let told = checker.violations();
             assert_eq!(
-                broken(&checker, Rule::Budget),
+                broken(&checker, Invariant::Budget),
                 faults,
                 "{budgets:?} {told:?}"
             );
@@ -162,7 +162,7 @@ fn no_more_nodes_leave_within_its_time_than_a_rate_lets_go() {
         let mut pools = config.pools.iter_mut();
         let own = pools.find(|own| own.name.as_str() == "general");
         own.expect("a pool").disruption.budgets = vec![Budget {
-            nodes: Allowance::Percent(100),
+            nodes: BudgetNodes::Percent(100),
             rate: Rate::parse(rate),
             reasons: Vec::new(),
             during: None,
@@ -173,7 +173,11 @@ fn no_more_nodes_leave_within_its_time_than_a_rate_lets_go() {
             let patch = closes(&nodes[node].0, Reason::Drifted);
             checker.issued(&patch, None, &scene, minutes(at));
         }
-        assert_eq!(broken(&checker, Rule::Budget), faults, "{rate} {apart}");
+        assert_eq!(
+            broken(&checker, Invariant::Budget),
+            faults,
+            "{rate} {apart}"
+        );
     }
 }
 
@@ -183,24 +187,24 @@ fn a_node_that_is_down_counts_as_one_that_leaves() {
     let mut config = (*scene.config).clone();
     let mut pools = config.pools.iter_mut();
     let own = pools.find(|own| own.name.as_str() == "general");
-    own.expect("a pool").disruption.budgets[0].nodes = Allowance::Nodes(1);
+    own.expect("a pool").disruption.budgets[0].nodes = BudgetNodes::Nodes(1);
     scene.config = Arc::new(config);
     let nodes = used(&scene);
     for (told, faults) in [(None, 0), (Some(60), 1), (Some(1), 0)] {
         let mut checker = Checker::default();
-        let all = scene.cluster.store().list(Kind::Node);
+        let all = scene.cluster.store().list(ObjectKind::Node);
         checker.told(
-            &Event::Reset(Kind::Node, all),
+            &Event::Reset(ObjectKind::Node, all),
             now - SignedDuration::from_mins(2),
         );
         if let Some(seconds) = told {
             let mut down = nodes[1].0.clone();
             down.ready = false;
             let at = now - SignedDuration::from_secs(seconds);
-            checker.told(&Event::Applied(Object::Node(Box::new(down))), at);
+            checker.told(&Event::Applied(WatchedObject::Node(Box::new(down))), at);
         }
         checker.issued(&closes(&nodes[0].0, Reason::Expired), None, &scene, now);
-        assert_eq!(broken(&checker, Rule::Budget), faults, "{told:?}");
+        assert_eq!(broken(&checker, Invariant::Budget), faults, "{told:?}");
     }
 }
 
@@ -231,7 +235,7 @@ fn a_pod_that_must_not_be_disrupted_stays() {
         let mut checker = Checker::default();
         checker.arriving(&evicts(&pods[0]), &scene, (now, now));
         assert_eq!(
-            broken(&checker, Rule::Protected),
+            broken(&checker, Invariant::Protected),
             faults,
             "{value:?} {reason:?}"
         );
@@ -267,7 +271,7 @@ fn no_pod_is_evicted_on_purpose_that_has_nowhere_to_go() {
         }
         let told = checker.violations();
         assert_eq!(
-            broken(&checker, Rule::Homeless),
+            broken(&checker, Invariant::Homeless),
             faults,
             "{reason:?} {full} {told:?}"
         );
@@ -285,16 +289,16 @@ fn a_closed_node_is_not_forgotten() {
     checker.arriving(&patch, &scene, (now, now));
     scene.cluster.carry_out(&patch, now);
     checker.forgotten(&scene, minutes(74));
-    assert_eq!(broken(&checker, Rule::Tainted), 0);
+    assert_eq!(broken(&checker, Invariant::Tainted), 0);
     let mut busy = checker.clone();
     let list = Command::ListPodsOn { node: node.name };
     busy.issued(&list, None, &scene, minutes(30));
     for (checker, faults) in [(&mut checker, 1), (&mut busy, 0)] {
         checker.forgotten(&scene, minutes(76));
         checker.forgotten(&scene, minutes(77));
-        assert_eq!(broken(checker, Rule::Tainted), faults);
+        assert_eq!(broken(checker, Invariant::Tainted), faults);
         checker.settled(&scene, 0, minutes(78));
-        assert_eq!(broken(checker, Rule::Tainted), faults + 1);
+        assert_eq!(broken(checker, Invariant::Tainted), faults + 1);
     }
 }
 
@@ -304,6 +308,6 @@ fn in_the_end_there_is_nothing_to_do() {
     for (acts, faults) in [(0, 0), (1, 1)] {
         let mut checker = Checker::default();
         checker.settled(&scene, acts, now);
-        assert_eq!(broken(&checker, Rule::Restless), faults);
+        assert_eq!(broken(&checker, Invariant::Restless), faults);
     }
 }

@@ -6,9 +6,9 @@ use outrigger::engine::command::Command;
 use outrigger::engine::event::Event;
 use outrigger::model::node::Node;
 use outrigger::model::pod::Pod;
-use outrigger::model::watched_object::Object;
+use outrigger::model::watched_object::WatchedObject;
 use outrigger::sim::World;
-use outrigger::sim::invariants::{Checker, Rule, Scene};
+use outrigger::sim::invariants::{Checker, GroundTruth, Invariant};
 
 use super::setup::working_day;
 
@@ -26,7 +26,7 @@ enum Meddler {
 }
 
 /// A node of ours with pods that use it.
-fn used(scene: &Scene) -> (Node, Vec<Pod>) {
+fn used(scene: &GroundTruth) -> (Node, Vec<Pod>) {
     let machines = scene.live();
     let nodes = machines.filter_map(|own| scene.cluster.node_of(own.truth().id.as_str()));
     let pods = |node: &Node| {
@@ -41,7 +41,7 @@ fn used(scene: &Scene) -> (Node, Vec<Pod>) {
 
 /// How often the rule of drains does not hold when a command arrives.
 fn faults(
-    scene: &Scene,
+    scene: &GroundTruth,
     node: &Node,
     meddler: Meddler,
     command: &Command,
@@ -54,7 +54,7 @@ fn faults(
     }
     let second = |count: i64| now + SignedDuration::from_secs(count);
     let told = |checker: &mut Checker, node: &Node, at: i64| {
-        let event = Event::Applied(Object::Node(Box::new(node.clone())));
+        let event = Event::Applied(WatchedObject::Node(Box::new(node.clone())));
         checker.told(&event, second(at));
     };
     let mut checker = Checker::default();
@@ -76,7 +76,7 @@ fn faults(
     }
     checker.arriving(command, scene, (second(10), second(20)));
     let drains = checker.violations().iter();
-    drains.filter(|own| own.rule == Rule::Drain).count()
+    drains.filter(|own| own.rule == Invariant::Drain).count()
 }
 
 #[test]

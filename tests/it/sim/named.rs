@@ -7,7 +7,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use outrigger::sim::World;
-use outrigger::sim::timeline::{Fact, Line};
+use outrigger::sim::timeline::{TimelineEntry, TimelineFact};
 
 use super::setup::day;
 
@@ -18,25 +18,25 @@ const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/scenarios")
 const LINES_MAX: usize = 60;
 
 /// What happened, so many minutes a line: how often what, and of what there are few in words.
-fn timeline(lines: &[Line], minutes: i64) -> String {
+fn timeline(lines: &[TimelineEntry], minutes: i64) -> String {
     let mut all: BTreeMap<String, (Vec<String>, BTreeMap<String, usize>)> = BTreeMap::new();
     for line in lines {
         let second = line.at.as_second().div_euclid(minutes * 60) * (minutes * 60);
         let at = Timestamp::from_second(second).expect("a time");
         let (words, counts) = all.entry(at.strftime("%d %H:%M").to_string()).or_default();
         let (what, count) = match &line.fact {
-            Fact::Planned { .. } => ("planned".to_owned(), 1),
-            Fact::Launched { .. } => ("launched".to_owned(), 1),
-            Fact::Refused { .. } => ("refused".to_owned(), 1),
-            Fact::Registered { .. } => continue,
-            Fact::Ready { .. } => ("ready".to_owned(), 1),
-            Fact::Bound { pods, .. } => ("pods bound".to_owned(), *pods),
-            Fact::Leaving { reason, .. } => (format!("leave ({reason})"), 1),
-            Fact::Retired { .. } => ("ended".to_owned(), 1),
-            Fact::Interrupted { .. } => ("taken back".to_owned(), 1),
-            Fact::Lost { .. } => ("lost".to_owned(), 1),
-            Fact::Unplaced { .. } => ("pods without a place".to_owned(), 1),
-            Fact::Waiting { pods, .. } => ("pods wait".to_owned(), *pods),
+            TimelineFact::Planned { .. } => ("planned".to_owned(), 1),
+            TimelineFact::Launched { .. } => ("launched".to_owned(), 1),
+            TimelineFact::Refused { .. } => ("refused".to_owned(), 1),
+            TimelineFact::Registered { .. } => continue,
+            TimelineFact::Ready { .. } => ("ready".to_owned(), 1),
+            TimelineFact::Bound { pods, .. } => ("pods bound".to_owned(), *pods),
+            TimelineFact::Leaving { reason, .. } => (format!("leave ({reason})"), 1),
+            TimelineFact::Retired { .. } => ("ended".to_owned(), 1),
+            TimelineFact::Interrupted { .. } => ("taken back".to_owned(), 1),
+            TimelineFact::Lost { .. } => ("lost".to_owned(), 1),
+            TimelineFact::Unplaced { .. } => ("pods without a place".to_owned(), 1),
+            TimelineFact::Waiting { pods, .. } => ("pods wait".to_owned(), *pods),
             other => {
                 words.push(other.to_string());
                 continue;
@@ -63,7 +63,7 @@ fn play(name: &str) {
     let mut world = World::new(setup, 1, false);
     world.run();
     let summary = world.summary();
-    let lines: Vec<Line> = world.take_lines().into();
+    let lines: Vec<TimelineEntry> = world.take_lines().into();
     let mut told = timeline(&lines, 1);
     if told.lines().count() > LINES_MAX {
         told = timeline(&lines, 10);

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use outrigger::catalog::Catalog;
 use outrigger::model::buffer::{Buffer, BufferPod};
-use outrigger::model::cluster::{Cluster, Mode};
-use outrigger::model::pool::{Allowance, Pool};
+use outrigger::model::cluster::{Cluster, ManagementMode};
+use outrigger::model::pool::{BudgetNodes, Pool};
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
-use outrigger::model::watched_object::{Kind, Object};
+use outrigger::model::watched_object::{ObjectKind, WatchedObject};
 use outrigger::plan;
-use outrigger::plan::render::Shown;
+use outrigger::plan::render::RenderedPlan;
 use outrigger::sim::scenario::Scenario;
-use outrigger::sim::workload::{Budget, Owns, Step, Workload};
+use outrigger::sim::workload::{ScaleStep, SimPdb, Workload, WorkloadKind};
 use outrigger::sim::{Setup, World};
 use outrigger::state::State;
 use proptest::collection::vec;
@@ -53,14 +53,14 @@ fn a_workload() -> impl Strategy<Value = Workload> {
     (amounts, steps, ways).prop_map(|((cpu, memory, skew), mut steps, ways)| {
         let (kind, budget, apart, arm) = ways;
         let owns = match kind {
-            0 => Owns::DaemonSet,
-            1 => Owns::Job {
+            0 => WorkloadKind::DaemonSet,
+            1 => WorkloadKind::Job {
                 run_for: SignedDuration::from_mins(7),
             },
-            _ => Owns::Deployment,
+            _ => WorkloadKind::Deployment,
         };
         let mut workload = Workload::new("", owns);
-        let small = owns == Owns::DaemonSet;
+        let small = owns == WorkloadKind::DaemonSet;
         workload.requests = Resources {
             cpu_milli: if small { 50 } else { cpu },
             memory: MIB * if small { 64 } else { memory },
@@ -71,13 +71,13 @@ fn a_workload() -> impl Strategy<Value = Workload> {
             return workload;
         }
         steps.sort_unstable();
-        let step = |(at, replicas)| Step {
+        let step = |(at, replicas)| ScaleStep {
             at: minutes(at),
             replicas,
         };
         workload.steps = steps.into_iter().map(step).collect();
         workload.max_skew = skew;
-        workload.budget = budget.map(Budget::MaxUnavailable);
+        workload.budget = budget.map(SimPdb::MaxUnavailable);
         let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         if apart {
             workload.node_selector.extend([label("team", "apart")]);
@@ -99,7 +99,7 @@ fn a_pool(name: &'static str) -> impl Strategy<Value = Pool> {
         let mut pool = Pool::new(name);
         pool.expire_after = None;
         pool.disruption.consolidate_after = Some(SignedDuration::from_secs(after));
-        pool.disruption.budgets[0].nodes = Allowance::Percent(allowed);
+        pool.disruption.budgets[0].nodes = BudgetNodes::Percent(allowed);
         let mut require = |key: &str, values: &[&str]| {
             let wanted = Requirement::is_in(values.iter().copied());
             pool.requirements.add(key, wanted);
@@ -154,7 +154,7 @@ fn a_setup() -> impl Strategy<Value = Setup> {
         let cluster = Cluster {
             installation: "test".to_owned(),
             name: "demo".into(),
-            mode: Mode::Manage,
+            mode: ManagementMode::Manage,
             pools: vec![general, apart, fixed],
             buffers: room
                 .map(|(count, cpu)| a_buffer(count, cpu))
@@ -181,21 +181,21 @@ fn a_setup() -> impl Strategy<Value = Setup> {
     })
 }
 
-fn objects(world: &World) -> Vec<Object> {
+fn objects(world: &World) -> Vec<WatchedObject> {
     let store = world.scene().cluster.store();
-    Kind::ALL
+    ObjectKind::ALL
         .iter()
         .flat_map(|kind| store.list(*kind))
         .collect()
 }
 
 /// The plan for a cluster that is given at once, as JSON, without the time it took.
-fn shown(world: &World, objects: Vec<Object>) -> String {
+fn shown(world: &World, objects: Vec<WatchedObject>) -> String {
     let (cluster, catalog) = (world.scene().config.clone(), world.scene().catalog.clone());
     let now = world.now();
     let state = State::offline(cluster, catalog, objects, now);
     let plan = plan::whole(&state.snapshot(now), &state.roster(now), now);
-    let shown = Shown {
+    let shown = RenderedPlan {
         cluster: "demo",
         plan: &plan,
         solve_seconds: 0.0,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use outrigger::model::labels::INSTANCE_TYPE;
 use outrigger::sim::World;
-use outrigger::sim::timeline::Fact;
+use outrigger::sim::timeline::TimelineFact;
 use outrigger_bench::catalogs::kwok;
 use outrigger_bench::fleet::Fleet;
 use outrigger_bench::workloads;
@@ -106,13 +106,18 @@ fn what_hundreds_of_pods_move_for_is_saved_and_then_all_is_calm() {
         let (lines, then) = (world.take_lines(), cost(&world));
         world.run_until(shrinks + SignedDuration::from_mins(8));
         let later = world.take_lines();
-        let moves = |fact: &Fact| matches!(fact, Fact::Leaving { .. } | Fact::Launched { .. });
+        let moves = |fact: &TimelineFact| {
+            matches!(
+                fact,
+                TimelineFact::Leaving { .. } | TimelineFact::Launched { .. }
+            )
+        };
         let later: Vec<_> = later.iter().filter(|own| moves(&own.fact)).collect();
         let told = format!("seed {seed}: {then:.2} $/h, afresh {afresh:.2}: {later:#?}");
         assert!(then <= 1.08 * afresh, "{told}");
         assert!(later.is_empty(), "{told}");
         let bound = lines.iter().filter_map(|own| match own.fact {
-            Fact::Bound { pods, .. } => Some(pods),
+            TimelineFact::Bound { pods, .. } => Some(pods),
             _ => None,
         });
         let bound: usize = bound.sum();

@@ -17,8 +17,8 @@ use outrigger::model::requirement::{Operator, Requirement, Requirements};
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::plan;
 use outrigger::plan::audit::audit;
-use outrigger::scheduling::{Code, NewClaim, Solution};
-use outrigger::state::snapshot::Host;
+use outrigger::scheduling::{NewNodeClaim, RejectionCode, Solution};
+use outrigger::state::snapshot::NodeRef;
 
 use super::check::check;
 use super::sites::of_offering;
@@ -27,12 +27,12 @@ use super::world::{
 };
 
 fn cost(solution: &Solution) -> f64 {
-    let price = |claim: &NewClaim| claim.offerings[0].1.usd_per_h();
+    let price = |claim: &NewNodeClaim| claim.offerings[0].1.usd_per_h();
     solution.claims.iter().map(price).sum()
 }
 
 /// Asserts that the only pod is unplaced for this reason, in the pool's words.
-fn check_no(world: &World, code: Code, words: &str) {
+fn check_no(world: &World, code: RejectionCode, words: &str) {
     let solution = world.solve();
     let why = &solution.unplaced.first().expect("an unplaced pod").reasons[0];
     assert_eq!(why.code, code, "{why:?}");
@@ -64,7 +64,7 @@ fn a_pool_says_why_not() {
     world.pods = vec![pod("p", 400_000, GIB)];
     check_no(
         &world,
-        Code::Resources,
+        RejectionCode::Resources,
         "the largest of 36 types that fit the rest, c-256x-amd64, leaves 255.9",
     );
     world.pods[0] = pod("p", 4000, GIB);
@@ -72,33 +72,37 @@ fn a_pool_says_why_not() {
     let used = world.usage.entry("general".into()).or_default();
     used.capacity.cpu_milli = 96_000;
     let limit = "cpu limit 100, of which 96 is in use or planned, leaves 4;";
-    check_no(&world, Code::Limit, limit);
+    check_no(&world, RejectionCode::Limit, limit);
     world.pool().limits = Limits::default();
     world.pool().limits.nodes = Some(0);
-    check_no(&world, Code::Limit, "nodes limit 0 is reached");
+    check_no(&world, RejectionCode::Limit, "nodes limit 0 is reached");
     world.pool().limits.nodes = None;
     world.pool().taints = vec![Taint {
         value: "gpu".to_owned(),
         ..taint("team", Effect::NoSchedule)
     }];
-    check_no(&world, Code::Taint, "does not tolerate team=gpu:NoSchedule");
+    check_no(
+        &world,
+        RejectionCode::Taint,
+        "does not tolerate team=gpu:NoSchedule",
+    );
     world.pool().taints.clear();
     world.pods[0].node_selector = Labels::from([("disk".to_owned(), "fast".to_owned())]);
     check_no(
         &world,
-        Code::Requirements,
+        RejectionCode::Requirements,
         "disk: wanted in [fast], but the label is not defined",
     );
     world.pods[0].node_selector = Labels::from([(ARCH.to_owned(), "arm64".to_owned())]);
     check_no(
         &world,
-        Code::Requirements,
+        RejectionCode::Requirements,
         "kubernetes.io/arch: wanted in [arm64], which no",
     );
     world.pods[0].node_selector = Labels::from([(ZONE.to_owned(), "e".to_owned())]);
     check_no(
         &world,
-        Code::Offering,
+        RejectionCode::Offering,
         "none is offered with topology.kubernetes.io/zone in [e]",
     );
     world.pods[0].node_selector = Labels::from([(ZONE.to_owned(), "a".to_owned())]);
@@ -115,11 +119,11 @@ fn a_pool_says_why_not() {
     }
     check_no(
         &world,
-        Code::HeldDown,
+        RejectionCode::HeldDown,
         "held down: c-128x-amd64 a on-demand",
     );
     world.cluster.pools.clear();
-    check_no(&world, Code::NoPool, "no pool");
+    check_no(&world, RejectionCode::NoPool, "no pool");
 }
 
 #[test]
@@ -128,15 +132,15 @@ fn a_pod_that_is_not_understood_is_not_placed() {
     world.rooms = vec![room("n", pod("", 9000, GIB).requests)];
     world.pods = vec![pod("p", 1, 1)];
     world.pods[0].defects = vec!["cpu \"x\" is not a quantity".to_owned()];
-    check_no(&world, Code::Malformed, "is not a quantity");
+    check_no(&world, RejectionCode::Malformed, "is not a quantity");
     world.pods[0].defects.clear();
     let name = "kubernetes.io/hostname".to_owned();
     world.pods[0].node_selector = Labels::from([(name, "other".to_owned())]);
-    check_no(&world, Code::Restricted, "kubernetes.io/hostname");
+    check_no(&world, RejectionCode::Restricted, "kubernetes.io/hostname");
     world.pods[0].node_selector.clear();
     let term = Requirements::from_iter([("karpenter.sh/x", Requirement::exists())]);
     world.pods[0].node_affinity = vec![term];
-    check_no(&world, Code::Restricted, "karpenter.sh");
+    check_no(&world, RejectionCode::Restricted, "karpenter.sh");
 }
 
 #[test]
@@ -269,11 +273,11 @@ fn a_limit_says_whose_it_is() {
     world.cluster.limits.capacity = vec![("cpu".to_owned(), 150_000)];
     let limit = "cpu limit 150 of the cluster, of which 146 is in use or planned, leaves 4; the \
                  smallest fitting type, c-8x-amd64, has 8";
-    check_no(&world, Code::Limit, limit);
+    check_no(&world, RejectionCode::Limit, limit);
     world.cluster.limits = Limits::default();
     world.cluster.limits.nodes = Some(7);
     let limit = "nodes limit 7 of the cluster is reached";
-    check_no(&world, Code::Limit, limit);
+    check_no(&world, RejectionCode::Limit, limit);
     world.cluster.limits = Limits::default();
     let cores = |cores: i64| Limits {
         nodes: None,
@@ -286,14 +290,14 @@ fn a_limit_says_whose_it_is() {
         ..FleetView::default()
     });
     let limit = "cpu limit 200 of the fleet, of which 196 is in use or planned, leaves 4;";
-    check_no(&world, Code::Limit, limit);
+    check_no(&world, RejectionCode::Limit, limit);
     world.fleet = Some(FleetView {
         limits: cores(200),
         share: cores(200),
         closed: Some("cluster west has not said what it has".to_owned()),
         ..FleetView::default()
     });
-    check_no(&world, Code::Limit, "cluster west has not said");
+    check_no(&world, RejectionCode::Limit, "cluster west has not said");
 }
 
 /// Two pools, of which the second takes what the first is not allowed, both within 24 cores in all.
@@ -365,7 +369,7 @@ fn launched(world: &World, solution: &Solution) -> World {
         let name = format!("c{at:03}");
         let variant = of_offering(world, pool, key, &claim.labels, &name).expect("a node");
         let mut room = room("", variant.free);
-        room.host = Host::Claim(ClaimId::from(name));
+        room.host = NodeRef::Claim(ClaimId::from(name));
         room.labels = Requirements::from_labels(&variant.labels).into();
         room.taints.clone_from(&pool.taints);
         room.initialized = false;
@@ -534,10 +538,10 @@ fn variety_is_asked_for_what_pods_ask_for() {
     let solution = world.solve();
     check(&world, &solution).expect("a sound plan");
     let left = solution.unplaced.iter();
-    let left: Vec<(&str, Code)> = left
+    let left: Vec<(&str, RejectionCode)> = left
         .map(|own| (&own.pod.name[..], own.reasons[0].code))
         .collect();
-    assert_eq!(left, [("rare", Code::MinValues)]);
+    assert_eq!(left, [("rare", RejectionCode::MinValues)]);
 }
 
 #[test]
@@ -617,7 +621,7 @@ fn a_node_to_come_that_may_be_elsewhere_lets_nobody_get_ahead() {
         labels.add(ZONE, Requirement::is_in(zones.iter().copied()));
         world.rooms.push(room);
     }
-    world.rooms[0].host = Host::Claim(ClaimId("to-come".into()));
+    world.rooms[0].host = NodeRef::Claim(ClaimId("to-come".into()));
     let mut promised = pod("promised", 100, GIB);
     promised.labels = Labels::from([label("app", "a")]);
     let host = world.rooms[0].host.clone();

@@ -11,9 +11,9 @@ use outrigger::model::labels::INSTANCE_TYPE;
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::{Limits, Pool};
 use outrigger::model::quantity::Resources;
-use outrigger::scheduling::rejection::Miss;
-use outrigger::scheduling::{NewClaim, Solution, Why};
-use outrigger::state::snapshot::{Host, Usage};
+use outrigger::scheduling::rejection::RejectionDetail;
+use outrigger::scheduling::{NewNodeClaim, PoolRejection, Solution};
+use outrigger::state::snapshot::{NodeRef, Usage};
 
 use super::left::{Complete, Left};
 use super::parts::COMPLETE;
@@ -182,7 +182,7 @@ fn check_order(solution: &Solution, order: &[PodKey]) -> Check {
 }
 
 fn check_hosts(world: &World, solution: &Solution) -> Check {
-    let mut seen: BTreeSet<&Host> = BTreeSet::new();
+    let mut seen: BTreeSet<&NodeRef> = BTreeSet::new();
     for (host, pods) in &solution.placed {
         let there = world.rooms.iter().any(|room| room.host == *host);
         ensure(there, || format!("there is no {host}"))?;
@@ -204,7 +204,7 @@ fn check_soundness(world: &World, solution: &Solution) -> Check {
     Ok(())
 }
 
-fn check_claim(world: &World, claim: &NewClaim) -> Check {
+fn check_claim(world: &World, claim: &NewNodeClaim) -> Check {
     let scheduling = &world.cluster.scheduling;
     let pool = world.cluster.pool(claim.pool.as_str());
     let pool = pool.ok_or_else(|| format!("there is no pool {}", claim.pool))?;
@@ -235,7 +235,7 @@ fn check_claim(world: &World, claim: &NewClaim) -> Check {
     check_requests(world, claim, &pods)
 }
 
-fn check_prices(world: &World, claim: &NewClaim, wants_many: bool) -> Check {
+fn check_prices(world: &World, claim: &NewNodeClaim, wants_many: bool) -> Check {
     let scheduling = &world.cluster.scheduling;
     let prices: Vec<Price> = claim.offerings.iter().map(|(_, price)| *price).collect();
     let keys: BTreeSet<&OfferingKey> = claim.offerings.iter().map(|(key, _)| key).collect();
@@ -284,7 +284,7 @@ fn check_reservations(world: &World, solution: &Solution) -> Check {
 }
 
 /// The types of a claim have as many values of a label as the pool asks for.
-fn check_min_values(world: &World, pool: &Pool, claim: &NewClaim) -> Check {
+fn check_min_values(world: &World, pool: &Pool, claim: &NewNodeClaim) -> Check {
     for (label, wanted) in pool.requirements.iter() {
         let mut values: BTreeSet<&str> = BTreeSet::new();
         for (key, _) in &claim.offerings {
@@ -302,7 +302,7 @@ fn check_min_values(world: &World, pool: &Pool, claim: &NewClaim) -> Check {
 }
 
 /// A claim asks for at least what its pods do, and for no more than its smallest type has.
-fn check_requests(world: &World, claim: &NewClaim, pods: &[&Pod]) -> Check {
+fn check_requests(world: &World, claim: &NewNodeClaim, pods: &[&Pod]) -> Check {
     let mut sum = Resources::default();
     pods.iter().for_each(|pod| sum.add(&pod.requests));
     let short = sum
@@ -333,7 +333,7 @@ pub(crate) fn check_limits(world: &World, solution: &Solution) -> Check {
         all.capacity.add(&used.capacity);
         all.nodes = all.nodes.saturating_add(used.nodes);
     }
-    let claims: Vec<&NewClaim> = solution.claims.iter().collect();
+    let claims: Vec<&NewNodeClaim> = solution.claims.iter().collect();
     check_limit(world, &world.cluster.limits, &claims, &all)
         .map_err(|why| format!("the cluster: {why}"))?;
     if let Some(view) = &world.fleet {
@@ -344,7 +344,7 @@ pub(crate) fn check_limits(world: &World, solution: &Solution) -> Check {
             .map_err(|why| format!("the fleet: {why}"))?;
     }
     for pool in &world.cluster.pools {
-        let claims: Vec<&NewClaim> = solution
+        let claims: Vec<&NewNodeClaim> = solution
             .claims
             .iter()
             .filter(|claim| claim.pool == pool.name)
@@ -355,7 +355,7 @@ pub(crate) fn check_limits(world: &World, solution: &Solution) -> Check {
     Ok(())
 }
 
-fn check_limit(world: &World, limits: &Limits, claims: &[&NewClaim], used: &Usage) -> Check {
+fn check_limit(world: &World, limits: &Limits, claims: &[&NewNodeClaim], used: &Usage) -> Check {
     if claims.is_empty() {
         return Ok(());
     }
@@ -364,7 +364,7 @@ fn check_limit(world: &World, limits: &Limits, claims: &[&NewClaim], used: &Usag
             let it = world.catalog.get(key.instance_type.as_str());
             it.map_or(0, |it| it.capacity.get(name))
         };
-        let largest = |claim: &&NewClaim| claim.offerings.iter().map(capacity).max();
+        let largest = |claim: &&NewNodeClaim| claim.offerings.iter().map(capacity).max();
         let sum: i64 = claims.iter().filter_map(largest).sum();
         let holds = sum == 0 || used.capacity.get(name).saturating_add(sum) <= *most;
         ensure(holds, || {
@@ -416,15 +416,15 @@ fn check_gangs(world: &World, solution: &Solution) -> Check {
 }
 
 /// A reason has words, and its numbers say what is short.
-fn is_said(why: &Why) -> bool {
+fn is_said(why: &PoolRejection) -> bool {
     let short = match &why.miss {
-        Miss::Resources { short, nearest, .. } => {
+        RejectionDetail::Resources { short, nearest, .. } => {
             let lacks = short.iter().all(|own| own.asked > own.left);
             !short.is_empty() && (lacks || nearest.is_none())
         }
-        Miss::Limit { left, least, .. } => least > left || *left < 0,
-        Miss::Values { least, count, .. } => count < least,
-        Miss::Places {
+        RejectionDetail::Limit { left, least, .. } => least > left || *left < 0,
+        RejectionDetail::Values { least, count, .. } => count < least,
+        RejectionDetail::Places {
             reachable, open, ..
         } => open <= reachable,
         _ => true,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use outrigger::model::affinity::{Gang, PodTerm, Preferred, Spread};
+use outrigger::model::affinity::{Gang, PodTerm, Preferred, TopologySpread};
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::{
     ARCH, CAPACITY_TYPE, HOSTNAME, Labels, NODE_NAME, RESERVATION_ID, ZONE,
@@ -12,7 +12,7 @@ use outrigger::model::pod::Pod;
 use outrigger::model::requirement::{Operator, Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Toleration, TolerationOperator};
-use outrigger::state::snapshot::Mounts;
+use outrigger::state::snapshot::VolumeRequirements;
 use proptest::prelude::{Just, Strategy, prop_oneof};
 use proptest::sample::select;
 use proptest::{collection, option};
@@ -57,12 +57,12 @@ enum Volumes {
 
 impl Deployment {
     /// What the volumes of one of its pods ask for.
-    pub(crate) fn mounts(&self, at: usize) -> Option<Mounts> {
+    pub(crate) fn mounts(&self, at: usize) -> Option<VolumeRequirements> {
         let zones = |zones: &[&str]| -> Vec<Requirements> {
             let one = |zone| Requirements::from_iter([(ZONE, Requirement::is_in([zone]))]);
             zones.iter().copied().map(one).collect()
         };
-        let mut mounts = Mounts::default();
+        let mut mounts = VolumeRequirements::default();
         match self.volumes {
             Volumes::None => return None,
             Volumes::In(all) => mounts.alternatives = zones(all),
@@ -173,7 +173,7 @@ fn a_draft() -> impl Strategy<Value = Draft> {
 }
 
 /// A spread and the aim of its selector.
-fn a_spread() -> impl Strategy<Value = (Aim, Spread)> {
+fn a_spread() -> impl Strategy<Value = (Aim, TopologySpread)> {
     let bounds = (1u32..4, prop_oneof![4 => Just(1u32), 1 => 2u32..5]);
     let policies = (
         option::weighted(0.8, Just(())),
@@ -182,7 +182,7 @@ fn a_spread() -> impl Strategy<Value = (Aim, Spread)> {
     let hard = option::weighted(0.8, Just(()));
     (an_aim(), a_topology_key(), bounds, policies, hard).prop_map(
         |(aim, key, (max_skew, min_domains), (affinity, taints), hard)| {
-            let spread = Spread {
+            let spread = TopologySpread {
                 selector: None,
                 topology_key: key.to_owned(),
                 max_skew,
@@ -197,7 +197,7 @@ fn a_spread() -> impl Strategy<Value = (Aim, Spread)> {
 }
 
 /// A spread that selects nothing yet.
-pub(crate) fn a_default_spread() -> impl Strategy<Value = Spread> {
+pub(crate) fn a_default_spread() -> impl Strategy<Value = TopologySpread> {
     a_spread().prop_map(|(_, own)| own)
 }
 
@@ -286,7 +286,7 @@ fn a_pod() -> impl Strategy<Value = Pod> {
 /// What a pod asks of the places of others, for sure and if it can be.
 #[derive(Clone, Debug)]
 struct Asks {
-    spread: Vec<(Aim, Spread)>,
+    spread: Vec<(Aim, TopologySpread)>,
     affinity: Vec<Draft>,
     anti_affinity: Vec<Draft>,
     near: Vec<(i32, Draft)>,
@@ -338,7 +338,7 @@ impl Asks {
         pod.preferred_anti_affinity = self.away.iter().map(wish).collect();
         let node = |(weight, term)| Preferred { weight, term };
         pod.preferred_nodes = self.nodes.into_iter().map(node).collect();
-        let spread = |(aim, mut spread): (Aim, Spread)| {
+        let spread = |(aim, mut spread): (Aim, TopologySpread)| {
             spread.selector = aim.selector(&labels);
             spread
         };
@@ -414,7 +414,7 @@ pub(crate) fn a_crowd() -> impl Strategy<Value = Deployment> {
                 pod.labels = Labels::from([label("app", app)]);
                 pod.node_selector.extend(zone.map(|zone| label(ZONE, zone)));
                 pod.tolerations.extend(toleration);
-                pod.spread = vec![Spread {
+                pod.spread = vec![TopologySpread {
                     selector: Some(Selector::of_labels(&pod.labels)),
                     topology_key: HOSTNAME.to_owned(),
                     max_skew: skew,

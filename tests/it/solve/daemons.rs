@@ -8,8 +8,8 @@ use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::pool::Pool;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::taint::Effect;
-use outrigger::scheduling::{Code, Solution};
-use outrigger::state::snapshot::Host;
+use outrigger::scheduling::{RejectionCode, Solution};
+use outrigger::state::snapshot::NodeRef;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ fn solved(world: &World) -> Solution {
 }
 
 /// Whether the pod gets a node, and what the first reason is if not.
-fn outcome(world: &World) -> Result<Solution, (Code, String)> {
+fn outcome(world: &World) -> Result<Solution, (RejectionCode, String)> {
     let solution = solved(world);
     match solution.unplaced.first() {
         Some(own) => Err((own.reasons[0].code, own.reasons[0].text())),
@@ -128,7 +128,7 @@ fn pods_and_daemons_that_must_be_apart_share_no_new_node() {
         let mut world = with_agent();
         change(&mut world);
         let (code, text) = outcome(&world).expect_err(name);
-        assert_eq!(code, Code::Topology, "{name}: {text}");
+        assert_eq!(code, RejectionCode::Topology, "{name}: {text}");
         assert!(text.contains("default/agent"), "{name}: {text}");
     }
 }
@@ -235,7 +235,7 @@ fn pods_that_want_a_daemon_get_a_node_with_it() {
         let mut world = with_agent();
         change(&mut world);
         let (code, text) = outcome(&world).expect_err(name);
-        assert_eq!(code, Code::Topology, "{name}: {text}");
+        assert_eq!(code, RejectionCode::Topology, "{name}: {text}");
     }
 }
 
@@ -266,7 +266,7 @@ fn daemons_that_are_still_to_come_count_on_hosts_that_are_on_their_way() {
         for (minds, expect) in [(false, wants_it), (true, minds_it)] {
             let mut world = with_agent();
             let mut own = room("n", pod("", 3000, 8 * GIB).requests);
-            own.host = Host::Claim(ClaimId::from("c"));
+            own.host = NodeRef::Claim(ClaimId::from("c"));
             own.free.pods = 9;
             own.daemons = vec![(world.daemons[0].key.clone(), is_sure)];
             own.initialized = false;

@@ -16,7 +16,7 @@ use outrigger::model::requirement::{Operator, Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::scheduling::{Solution, solve};
-use outrigger::state::snapshot::{Host, Mounts};
+use outrigger::state::snapshot::{NodeRef, VolumeRequirements};
 use proptest::prelude::any;
 use proptest::{collection, prop_assert, proptest};
 
@@ -343,22 +343,22 @@ const OF_ROOMS: &[Poison] = &[
         stranger.node = Some("nowhere".into());
         stranger.anti_affinity = vec![term(Selector::default(), ZONE)];
         world.residents.push(stranger.clone());
-        let host = Host::Claim(ClaimId::from("nowhere"));
+        let host = NodeRef::Claim(ClaimId::from("nowhere"));
         world.promised.insert(host, vec![stranger]);
     },
     |world, at| {
         let zones = many("z", 300);
         for pod in &world.pods {
-            let mounts = Mounts {
+            let mounts = VolumeRequirements {
                 fault: None,
                 alternatives: zones.iter().map(|zone| is(ZONE, zone)).collect(),
                 attached: BTreeMap::from([(DISKS.to_owned(), extreme(at))]),
             };
             world.mounts.insert(pod.key.clone(), mounts);
         }
-        let mounts = Mounts {
+        let mounts = VolumeRequirements {
             alternatives: vec![Requirements::default(), is(ZONE, "")],
-            ..Mounts::default()
+            ..VolumeRequirements::default()
         };
         world.mounts.insert(ObjectKey::new("no", "pod"), mounts);
     },

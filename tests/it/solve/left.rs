@@ -8,8 +8,8 @@ use outrigger::model::instance::OfferingKey;
 use outrigger::model::labels::{CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, POOL};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::{Limits, Pool};
-use outrigger::scheduling::{Code, Solution, Unplaced, Why};
-use outrigger::state::snapshot::Room;
+use outrigger::scheduling::{PoolRejection, RejectionCode, Solution, UnschedulablePod};
+use outrigger::state::snapshot::ExistingNode;
 
 use super::rules::{Check, means, spread_of};
 use super::scene::Outcome;
@@ -57,7 +57,9 @@ impl<'w> Left<'w> {
                 continue;
             };
             // Where limits and variety are both tight, another pool may not get its turn.
-            let given_up = |why: &Why| matches!(why.code, Code::Effort | Code::MinValues);
+            let given_up = |why: &PoolRejection| {
+                matches!(why.code, RejectionCode::Effort | RejectionCode::MinValues)
+            };
             let given_up = unplaced.reasons.iter().any(given_up);
             let excused = excused(world, unplaced);
             let cutoff = world.cluster.scheduling.priority_cutoff;
@@ -166,7 +168,7 @@ fn alike(world: &World, one: &Pod, other: &Pod) -> bool {
     *one == other_named && world.mounts.get(&one.key) == world.mounts.get(&other.key)
 }
 
-fn excused<'w>(world: &'w World, unplaced: &Unplaced) -> BTreeSet<&'w PoolName> {
+fn excused<'w>(world: &'w World, unplaced: &UnschedulablePod) -> BTreeSet<&'w PoolName> {
     let excuses = |pool: &&Pool| {
         let mut own = unplaced
             .reasons
@@ -178,7 +180,9 @@ fn excused<'w>(world: &'w World, unplaced: &Unplaced) -> BTreeSet<&'w PoolName> 
             .requirements
             .iter()
             .any(|own| own.1.min_values.is_some());
-        own.any(|why| limited && why.code == Code::Limit) || wants_many || pool.replicas.is_some()
+        own.any(|why| limited && why.code == RejectionCode::Limit)
+            || wants_many
+            || pool.replicas.is_some()
     };
     let pools = world.cluster.pools.iter().filter(excuses);
     pools.map(|pool| &pool.name).collect()
@@ -235,7 +239,7 @@ fn nodes(
 }
 
 /// Whether a host may still get one of several labels.
-fn is_unsettled(room: &Room) -> bool {
+fn is_unsettled(room: &ExistingNode) -> bool {
     let mut own = room.labels.iter();
     own.any(|(_, own)| own.values().is_some_and(|values| values.len() > 1))
 }

@@ -11,7 +11,7 @@ use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::Effect;
 use outrigger::scheduling::Solution;
-use outrigger::state::snapshot::Host;
+use outrigger::state::snapshot::NodeRef;
 
 use super::check::check;
 use super::world::{
@@ -292,7 +292,7 @@ fn pods_of_a_node_that_is_refused_get_one_like_it() {
     // All others are on their way.
     for (at, claim) in rest.iter().enumerate() {
         let mut own = room("", Resources::default());
-        own.host = Host::Claim(ClaimId::from(format!("c{at}")));
+        own.host = NodeRef::Claim(ClaimId::from(format!("c{at}")));
         own.initialized = false;
         let of = |pod: &&Pod| claim.pods.contains(&pod.key);
         let pods: Vec<Pod> = world.pods.iter().filter(of).cloned().collect();

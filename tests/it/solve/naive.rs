@@ -10,8 +10,10 @@ use outrigger::model::id::PodKey;
 use outrigger::model::labels::{INSTANCE_TYPE, Labels};
 use outrigger::model::pod::Pod;
 use outrigger::model::pool::Pool;
-use outrigger::scheduling::rejection::Miss;
-use outrigger::scheduling::{Code, NewClaim, Solution, Unplaced, Why};
+use outrigger::scheduling::rejection::RejectionDetail;
+use outrigger::scheduling::{
+    NewNodeClaim, PoolRejection, RejectionCode, Solution, UnschedulablePod,
+};
 
 use super::check::check_limits;
 use super::left::is_placeable;
@@ -92,8 +94,8 @@ fn place(
     false
 }
 
-fn claim(fresh: &Fresh<'_>, pod: &Pod) -> NewClaim {
-    NewClaim {
+fn claim(fresh: &Fresh<'_>, pod: &Pod) -> NewNodeClaim {
+    NewNodeClaim {
         pool: fresh.pool.name.clone(),
         offerings: vec![fresh.offering.clone()],
         labels: fresh.more.clone(),
@@ -130,26 +132,26 @@ fn add(world: &World, solution: &mut Solution, at: usize, pod: &Pod) {
 }
 
 /// Everybody else, with as many words as the checker asks for.
-fn left(world: &World, order: &[PodKey]) -> Vec<Unplaced> {
+fn left(world: &World, order: &[PodKey]) -> Vec<UnschedulablePod> {
     let placed: BTreeSet<&PodKey> = order.iter().collect();
     let mut keys: Vec<&PodKey> = world.pods.iter().map(|pod| &pod.key).collect();
     keys.retain(|key| !placed.contains(key));
     keys.sort();
-    let why = |pool: &Pool| Why {
+    let why = |pool: &Pool| PoolRejection {
         pool: Some(pool.name.clone()),
-        code: Code::Limit,
-        miss: Miss::told("nothing was found"),
+        code: RejectionCode::Limit,
+        miss: RejectionDetail::told("nothing was found"),
     };
-    let none = Why {
+    let none = PoolRejection {
         pool: None,
-        code: Code::NoPool,
-        miss: Miss::told("there is no pool"),
+        code: RejectionCode::NoPool,
+        miss: RejectionDetail::told("there is no pool"),
     };
-    let mut reasons: Vec<Why> = world.cluster.pools.iter().map(why).collect();
+    let mut reasons: Vec<PoolRejection> = world.cluster.pools.iter().map(why).collect();
     if reasons.is_empty() {
         reasons.push(none);
     }
-    let one = |key: &PodKey| Unplaced {
+    let one = |key: &PodKey| UnschedulablePod {
         pod: key.clone(),
         reasons: reasons.clone().into(),
     };

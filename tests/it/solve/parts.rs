@@ -5,7 +5,7 @@ use outrigger::model::cluster::Scheduling;
 use outrigger::model::labels::NODE_NAME;
 use outrigger::model::pod::Pod;
 use outrigger::model::requirement::{Requirement, Requirements};
-use outrigger::state::selectors::Selectors;
+use outrigger::state::selectors::WorkloadSelectors;
 
 use super::left::Complete;
 use super::rules::written_out;
@@ -138,7 +138,7 @@ fn strip(world: &mut World, part: Part) {
         Part::DefaultSpread => {
             world.cluster.scheduling.default_spread.clear();
             world.selecting.clear();
-            world.selectors = Selectors::default();
+            world.selectors = WorkloadSelectors::default();
             pods(world, |pod| pod.owner = None);
         }
         Part::Affinity => pods(world, |pod| pod.affinity.clear()),

@@ -9,8 +9,8 @@ use outrigger::model::pod::DaemonSet;
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
-use outrigger::scheduling::{Code, Solution};
-use outrigger::state::snapshot::Mounts;
+use outrigger::scheduling::{RejectionCode, Solution};
+use outrigger::state::snapshot::VolumeRequirements;
 
 use super::check::check;
 use super::world::{DEFAULT, GIB, World, app, kwok_like, label, pod, pods, room, spread, term};
@@ -93,7 +93,7 @@ fn nodes_stay_open_where_that_helps_nobody() {
     let [why] = &solution.unplaced[0].reasons[..] else {
         panic!("{solution:#?}");
     };
-    assert_eq!(why.code, Code::Offering);
+    assert_eq!(why.code, RejectionCode::Offering);
 }
 
 /// Pods that are spread over the zones of nodes with their architecture, two of three of which
@@ -108,9 +108,9 @@ fn nodes_count_for_those_who_are_spread_whatever_they_are_launched_as() {
         own.labels = Labels::from([label("app", "x")]);
         own.node_selector = Labels::from([label(ARCH, "arm64")]);
         own.spread = vec![spread(app("x"), ZONE, 1)];
-        let mounts = Mounts {
+        let mounts = VolumeRequirements {
             alternatives: vec![there.clone()],
-            ..Mounts::default()
+            ..VolumeRequirements::default()
         };
         world.mounts.insert(own.key.clone(), mounts);
         world.pods.push(own);

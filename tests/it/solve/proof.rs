@@ -16,9 +16,11 @@ use outrigger::model::pod::Pod;
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
-use outrigger::scheduling::rejection::Miss;
-use outrigger::scheduling::{Code, NewClaim, Solution, Unplaced, Why};
-use outrigger::state::snapshot::{Host, Room};
+use outrigger::scheduling::rejection::RejectionDetail;
+use outrigger::scheduling::{
+    NewNodeClaim, PoolRejection, RejectionCode, Solution, UnschedulablePod,
+};
+use outrigger::state::snapshot::{ExistingNode, NodeRef};
 use std::sync::Arc;
 
 use super::check::check_in;
@@ -44,7 +46,7 @@ fn bare() -> World {
     }
 }
 
-fn node(name: &str, zone: &str) -> Room {
+fn node(name: &str, zone: &str) -> ExistingNode {
     let free = Resources {
         cpu_milli: 4000,
         memory: 16 * GIB,
@@ -108,7 +110,7 @@ const ON_DEMAND: CapacityType = CapacityType::OnDemand;
 impl Plan<'_> {
     /// Pods for the room of a node, or for more of it.
     fn on(mut self, node: &str, pods: &[&str]) -> Self {
-        let host = Host::Node(node.into());
+        let host = NodeRef::Node(node.into());
         let keys: Vec<PodKey> = pods.iter().map(|name| key(name)).collect();
         self.order.extend(keys.iter().cloned());
         let placed = &mut self.solution.placed;
@@ -141,7 +143,7 @@ impl Plan<'_> {
             let price = self.world.catalog.offering(&key).map(|own| own.price);
             (key, price.unwrap_or_default())
         };
-        let claim = NewClaim {
+        let claim = NewNodeClaim {
             pool: "general".into(),
             offerings: offerings.iter().map(offering).collect(),
             labels: Labels::new(),
@@ -158,18 +160,18 @@ impl Plan<'_> {
     }
 
     /// Edits the last claim.
-    fn but(mut self, edit: impl FnOnce(&mut NewClaim)) -> Self {
+    fn but(mut self, edit: impl FnOnce(&mut NewNodeClaim)) -> Self {
         edit(self.solution.claims.last_mut().expect("a claim"));
         self
     }
 
-    fn left(mut self, pod: &str, code: Code) -> Self {
-        self.solution.unplaced.push(Unplaced {
+    fn left(mut self, pod: &str, code: RejectionCode) -> Self {
+        self.solution.unplaced.push(UnschedulablePod {
             pod: key(pod),
-            reasons: [Why {
+            reasons: [PoolRejection {
                 pool: Some("general".into()),
                 code,
-                miss: Miss::told("it does not fit"),
+                miss: RejectionDetail::told("it does not fit"),
             }]
             .into(),
         });

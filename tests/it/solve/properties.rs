@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use outrigger::model::affinity::Spread;
+use outrigger::model::affinity::TopologySpread;
 use outrigger::model::cluster::PreferencePolicy;
 use outrigger::model::labels::{HOSTNAME, Labels, ZONE};
 use outrigger::model::pod::Pod;
@@ -10,7 +10,7 @@ use outrigger::model::pool::Limits;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::Effect;
-use outrigger::scheduling::{NewClaim, Solution};
+use outrigger::scheduling::{NewNodeClaim, Solution};
 use proptest::prelude::{ProptestConfig, Strategy, any};
 use proptest::sample::select;
 use proptest::strategy::ValueTree;
@@ -168,7 +168,7 @@ proptest! {
 /// What a plan costs per hour, the price of nodes included.
 fn cost(world: &World, solution: &Solution) -> f64 {
     let each = world.cluster.scheduling.node_price.usd_per_h();
-    let price = |claim: &NewClaim| claim.offerings[0].1.usd_per_h() + each;
+    let price = |claim: &NewNodeClaim| claim.offerings[0].1.usd_per_h() + each;
     solution.claims.iter().map(price).sum()
 }
 
@@ -230,7 +230,7 @@ fn every_part_is_drawn() {
 
 /// Of pods that are spread over hosts, whether a node that is to be made gets more than may be
 /// ahead of an empty one.
-fn is_level(world: &World, claim: &NewClaim) -> bool {
+fn is_level(world: &World, claim: &NewNodeClaim) -> bool {
     let mut alike: BTreeMap<&Labels, u32> = BTreeMap::new();
     let own = world
         .pods
@@ -244,7 +244,7 @@ fn is_level(world: &World, claim: &NewClaim) -> bool {
     })
 }
 
-fn by_host(own: &Spread) -> bool {
+fn by_host(own: &TopologySpread) -> bool {
     own.is_hard && own.topology_key == HOSTNAME && own.selector != Some(Selector::default())
 }
 

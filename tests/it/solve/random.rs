@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use outrigger::catalog::Catalog;
-use outrigger::model::affinity::Spread;
+use outrigger::model::affinity::TopologySpread;
 use outrigger::model::cluster::{MinValuesPolicy, PreferencePolicy, Scheduling};
 use outrigger::model::fleet::FleetView;
 use outrigger::model::id::{ClaimId, ObjectKey, Zone};
@@ -19,8 +19,8 @@ use outrigger::model::requirement::{Operator, Requirement, Requirements};
 use outrigger::model::reservation::Reservation;
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint};
-use outrigger::model::watched_object::{Kind, Selecting};
-use outrigger::state::snapshot::{Host, Room};
+use outrigger::model::watched_object::{ObjectKind, WorkloadSelector};
+use outrigger::state::snapshot::{ExistingNode, NodeRef};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::select;
 use proptest::{collection, option};
@@ -134,7 +134,7 @@ fn a_pool(name: &'static str) -> impl Strategy<Value = Pool> {
     )
 }
 
-fn a_room() -> impl Strategy<Value = Room> {
+fn a_room() -> impl Strategy<Value = ExistingNode> {
     let taints = (
         maybe_taint(0.2, Effect::NoExecute),
         maybe_taint(0.2, Effect::PreferNoSchedule),
@@ -178,8 +178,8 @@ fn a_room() -> impl Strategy<Value = Room> {
 }
 
 /// Rooms get their names: those whose zone is not settled are of claims.
-fn named(rooms: Vec<Room>) -> Vec<Room> {
-    let with_name = |(at, mut room): (usize, Room)| {
+fn named(rooms: Vec<ExistingNode>) -> Vec<ExistingNode> {
+    let with_name = |(at, mut room): (usize, ExistingNode)| {
         let settled = room
             .labels
             .get(ZONE)
@@ -187,10 +187,10 @@ fn named(rooms: Vec<Room>) -> Vec<Room> {
             .is_none_or(|values| values.len() == 1);
         let name = format!("n{at}");
         if settled {
-            room.host = Host::Node(name.as_str().into());
+            room.host = NodeRef::Node(name.as_str().into());
             Arc::make_mut(&mut room.labels).add(HOSTNAME, Requirement::is_in([name]));
         } else {
-            room.host = Host::Claim(ClaimId::from(name));
+            room.host = NodeRef::Claim(ClaimId::from(name));
             room.initialized = false;
         }
         room
@@ -271,7 +271,7 @@ fn settle(world: &mut World, residents: Vec<(usize, Pod)>, promised: Vec<(usize,
     for (at, (room, mut pod)) in residents.into_iter().enumerate() {
         let room = &world.rooms[room % world.rooms.len()];
         // Nothing runs on a claim that has no node yet.
-        if let Host::Node(name) = &room.host {
+        if let NodeRef::Node(name) = &room.host {
             pod.key.name = format!("r{at}");
             pod.node = Some(name.clone());
             world.residents.push(pod);
@@ -321,7 +321,7 @@ fn a_catalog() -> impl Strategy<Value = Catalog> {
 
 /// How pods are spread by default, the Services, by the app they select, and whether the pods of a
 /// deployment have a controller, by its place.
-type Defaults = (Vec<Spread>, Vec<&'static str>, Vec<bool>);
+type Defaults = (Vec<TopologySpread>, Vec<&'static str>, Vec<bool>);
 
 fn some_defaults() -> impl Strategy<Value = Option<Defaults>> {
     let spread = collection::vec(a_default_spread(), 1..3);
@@ -334,8 +334,8 @@ fn spread_by_default(world: &mut World, (mut spread, services, owned): Defaults)
     spread.dedup_by_key(|own| (own.topology_key.clone(), own.is_hard));
     world.cluster.scheduling.default_spread = spread;
     for app in services {
-        world.select(Selecting {
-            kind: Kind::Service,
+        world.select(WorkloadSelector {
+            kind: ObjectKind::Service,
             key: ObjectKey::new(DEFAULT, app),
             selector: app_of(app),
         });
@@ -347,8 +347,8 @@ fn spread_by_default(world: &mut World, (mut spread, services, owned): Defaults)
         if !owned[of.parse::<usize>().expect("a number")] {
             continue;
         }
-        let own = Selecting {
-            kind: Kind::ReplicaSet,
+        let own = WorkloadSelector {
+            kind: ObjectKind::ReplicaSet,
             key: ObjectKey::new(pod.key.namespace.as_str(), of),
             selector: Selector::of_labels(&pod.labels),
         };
@@ -448,7 +448,7 @@ pub(crate) fn a_crowded_world(off: &'static [Part]) -> impl Strategy<Value = Wor
 
 fn a_world_of(
     deployments: impl Strategy<Value = Vec<Deployment>>,
-    rooms: impl Strategy<Value = Vec<Room>>,
+    rooms: impl Strategy<Value = Vec<ExistingNode>>,
     off: &'static [Part],
 ) -> impl Strategy<Value = World> {
     let count = prop_oneof![1 => Just(0usize), 4 => Just(1), 5 => Just(2)];

@@ -17,9 +17,9 @@ use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint};
 use outrigger::plan::render_rejections;
-use outrigger::scheduling::Code;
-use outrigger::scheduling::rejection::Miss;
-use outrigger::state::snapshot::{Host, Mounts};
+use outrigger::scheduling::RejectionCode;
+use outrigger::scheduling::rejection::RejectionDetail;
+use outrigger::state::snapshot::{NodeRef, VolumeRequirements};
 
 use super::world::{
     CPU, GIB, NOW, World, app, label, pod, pods, port, room, spread, taint, term, world,
@@ -40,9 +40,9 @@ const OF_ITSELF: &[Case] = &[
         let key = it.pods[0].key.clone();
         it.mounts.insert(
             key,
-            Mounts {
+            VolumeRequirements {
                 fault,
-                ..Mounts::default()
+                ..VolumeRequirements::default()
             },
         );
     }),
@@ -242,7 +242,7 @@ fn nodes(world: &mut World, zones: &[(&str, &[&str])]) {
 fn on_their_way(world: &mut World, claims: &[&str]) {
     for name in claims {
         let mut own = room(name, Resources::default());
-        own.host = Host::Claim(ClaimId::from(*name));
+        own.host = NodeRef::Claim(ClaimId::from(*name));
         let zones = Requirement::is_in(["a", "b"]);
         own.labels = Requirements::from_iter([(ZONE, zones)]).into();
         own.initialized = false;
@@ -326,12 +326,15 @@ fn pods_that_want_the_same_of_a_node_are_told_what_each_lacks() {
         let [why] = &own.reasons[..] else {
             panic!("{own:?}")
         };
-        let Miss::Resources { short, types, .. } = &why.miss else {
+        let RejectionDetail::Resources { short, types, .. } = &why.miss else {
             panic!("{why:?}")
         };
         let asked = 300_000 + i64::try_from(at).expect("small");
         let got = (short[0].asked, short[0].left, *types);
-        assert_eq!((got, why.code), ((asked, 255_900, 36), Code::Resources));
+        assert_eq!(
+            (got, why.code),
+            ((asked, 255_900, 36), RejectionCode::Resources)
+        );
     }
 }
 
@@ -354,7 +357,8 @@ fn what_stops_pods_is_looked_into_for_so_many_steps() {
         let solution = world.solve();
         assert_eq!(solution.unplaced.len(), count);
         let why = solution.unplaced.iter().map(|own| &own.reasons[..]);
-        let (left, told): (Vec<_>, Vec<_>) = why.partition(|own| own[0].code == Code::Effort);
+        let (left, told): (Vec<_>, Vec<_>) =
+            why.partition(|own| own[0].code == RejectionCode::Effort);
         assert_eq!(!left.is_empty(), some, "{count} pods");
         assert!(told.len() >= 100);
         for own in left {
@@ -363,7 +367,9 @@ fn what_stops_pods_is_looked_into_for_so_many_steps() {
             assert!(one && text.contains("too many kinds of pods"), "{own:?}");
         }
         for own in told {
-            let alike = own.iter().all(|why| why.code == Code::Requirements);
+            let alike = own
+                .iter()
+                .all(|why| why.code == RejectionCode::Requirements);
             assert!(alike && own.len() == 10, "{own:?}");
         }
     }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use outrigger::model::affinity::{PodTerm, Spread};
+use outrigger::model::affinity::{PodTerm, TopologySpread};
 use outrigger::model::id::PodKey;
 use outrigger::model::labels::{ATTACHABLE, Labels, NODE_NAME};
 use outrigger::model::pod::Pod;
@@ -14,8 +14,8 @@ use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
-use outrigger::model::watched_object::{Kind, Selecting};
-use outrigger::state::snapshot::Mounts;
+use outrigger::model::watched_object::{ObjectKind, WorkloadSelector};
+use outrigger::state::snapshot::VolumeRequirements;
 
 use super::world::World;
 
@@ -47,16 +47,16 @@ pub(crate) fn selects(selector: Option<&Selector>, labels: &Labels) -> bool {
 
 /// How a pod is spread: as it says, or else as the scheduler is configured, among the pods that are
 /// selected by all that selects it. Its controller counts whether it selects the pod or not.
-pub(crate) fn spread_of(world: &World, pod: &Pod) -> Vec<Spread> {
+pub(crate) fn spread_of(world: &World, pod: &Pod) -> Vec<TopologySpread> {
     if !pod.spread.is_empty() {
         return pod.spread.clone();
     }
     let owner = pod.owner.as_ref().map(|own| (own.kind.as_str(), &own.name));
-    let selects_it = |own: &&Selecting| {
+    let selects_it = |own: &&WorkloadSelector| {
         let here = own.key.namespace == pod.key.namespace;
         here && match own.kind {
-            Kind::Service => selects(Some(&own.selector), &pod.labels),
-            Kind::ReplicaSet => owner == Some(("ReplicaSet", &own.key.name)),
+            ObjectKind::Service => selects(Some(&own.selector), &pod.labels),
+            ObjectKind::ReplicaSet => owner == Some(("ReplicaSet", &own.key.name)),
             other => panic!("no world has a {other:?}"),
         }
     };
@@ -70,7 +70,7 @@ pub(crate) fn spread_of(world: &World, pod: &Pod) -> Vec<Spread> {
         return Vec::new();
     }
     let configured = world.cluster.scheduling.default_spread.iter();
-    let mut all: Vec<Spread> = configured.cloned().collect();
+    let mut all: Vec<TopologySpread> = configured.cloned().collect();
     for own in &mut all {
         own.selector = Some(selector.clone());
     }
@@ -79,7 +79,7 @@ pub(crate) fn spread_of(world: &World, pod: &Pod) -> Vec<Spread> {
 
 /// The same world in which every pod says itself how it is spread.
 pub(crate) fn written_out(mut world: World) -> World {
-    let all: Vec<Vec<Spread>> = world
+    let all: Vec<Vec<TopologySpread>> = world
         .pods
         .iter()
         .map(|pod| spread_of(&world, pod))
@@ -174,7 +174,7 @@ pub(crate) fn clash<'p>(taken: &Ports, pods: impl IntoIterator<Item = &'p Pod>) 
 /// What pods ask for together, volumes included.
 pub(crate) fn asked<'p>(
     pods: impl IntoIterator<Item = &'p Pod>,
-    mounts: &BTreeMap<PodKey, Mounts>,
+    mounts: &BTreeMap<PodKey, VolumeRequirements>,
 ) -> Resources {
     let mut sum = Resources::default();
     for pod in pods {

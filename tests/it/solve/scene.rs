@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use outrigger::model::affinity::{PodTerm, Spread};
+use outrigger::model::affinity::{PodTerm, TopologySpread};
 use outrigger::model::id::PodKey;
 use outrigger::model::labels::Labels;
 use outrigger::model::pod::Pod;
@@ -192,7 +192,7 @@ impl<'s> Scene<'s> {
 
     fn is_spread(&self, pod: &Pod, at: usize) -> Check {
         let all = spread_of(self.world, pod);
-        let hard: Vec<&Spread> = all.iter().filter(|own| own.is_hard).collect();
+        let hard: Vec<&TopologySpread> = all.iter().filter(|own| own.is_hard).collect();
         for own in &hard {
             let (key, name) = (&own.topology_key, self.nodes[at].name);
             let Some(here) = self.nodes[at].labels.get(key) else {
@@ -214,7 +214,12 @@ impl<'s> Scene<'s> {
     }
 
     /// How many pods a spread counts in each of its places.
-    fn counts(&self, pod: &Pod, own: &Spread, hard: &[&Spread]) -> BTreeMap<&str, i64> {
+    fn counts(
+        &self,
+        pod: &Pod,
+        own: &TopologySpread,
+        hard: &[&TopologySpread],
+    ) -> BTreeMap<&str, i64> {
         let mut counts = BTreeMap::new();
         let mut eligible = vec![None; self.nodes.len()];
         for (at, node) in self.nodes.iter().enumerate() {

@@ -10,8 +10,8 @@ use outrigger::model::pod::Pod;
 use outrigger::model::pool::Pool;
 use outrigger::model::quantity::Resources;
 use outrigger::model::taint::Taint;
-use outrigger::scheduling::{NewClaim, Solution};
-use outrigger::state::snapshot::{Host, Room};
+use outrigger::scheduling::{NewNodeClaim, Solution};
+use outrigger::state::snapshot::{ExistingNode, NodeRef};
 
 use super::rules::{Check, Ports, allows, asked, clash, ensure, shortage};
 use super::rules::{all_hold, tolerates_all, wants};
@@ -33,7 +33,7 @@ pub(crate) struct Variant {
 #[derive(Clone, Debug)]
 pub(crate) struct Site<'w> {
     /// Its host, where it has one already.
-    pub(crate) host: Option<&'w Host>,
+    pub(crate) host: Option<&'w NodeRef>,
     /// What the Node is called.
     pub(crate) name: String,
     pub(crate) taints: &'w [Taint],
@@ -75,11 +75,11 @@ pub(crate) fn sites<'w>(world: &'w World, solution: &'w Solution) -> Result<Vec<
     Ok(all)
 }
 
-fn of_room<'w>(world: &World, room: &'w Room, pods: Vec<&'w Pod>) -> Site<'w> {
+fn of_room<'w>(world: &World, room: &'w ExistingNode, pods: Vec<&'w Pod>) -> Site<'w> {
     let name = match &room.host {
-        Host::Node(name) => name.to_string(),
+        NodeRef::Node(name) => name.to_string(),
         // Nobody knows what the node will be called, but two never have one name.
-        Host::Claim(id) => format!("node-of-{id}"),
+        NodeRef::Claim(id) => format!("node-of-{id}"),
     };
     let mut all = vec![Labels::new()];
     for (key, wanted) in room.labels.iter() {
@@ -102,7 +102,7 @@ fn of_room<'w>(world: &World, room: &'w Room, pods: Vec<&'w Pod>) -> Site<'w> {
     let daemons = room.daemons.iter().filter_map(|(key, _)| coming(key));
     let daemons: Vec<usize> = daemons.collect();
     let variant = |mut labels: Labels| {
-        if matches!(room.host, Host::Claim(_)) {
+        if matches!(room.host, NodeRef::Claim(_)) {
             let hostname = labels.entry(HOSTNAME.to_owned());
             hostname.or_insert_with(|| name.clone());
         }
@@ -125,7 +125,7 @@ fn of_room<'w>(world: &World, room: &'w Room, pods: Vec<&'w Pod>) -> Site<'w> {
 
 fn of_claim<'w>(
     world: &'w World,
-    claim: &'w NewClaim,
+    claim: &'w NewNodeClaim,
     at: usize,
     pods: Vec<&'w Pod>,
 ) -> Result<Site<'w>, String> {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use outrigger::model::affinity::Gang;
 use outrigger::model::id::PodKey;
 use outrigger::model::pod::Pod;
-use outrigger::scheduling::solution_cost::Weight;
+use outrigger::scheduling::solution_cost::SolutionCost;
 use outrigger::scheduling::{Solution, solve, weigh};
 use outrigger_bench::workloads::hopeless::hopeless;
 use outrigger_bench::workloads::standing::standing;
@@ -43,7 +43,7 @@ fn check(name: &str, workload: &Workload) {
     held_against(name, &weight, &solution);
 }
 
-fn held_against(name: &str, weight: &Weight, solution: &Solution) {
+fn held_against(name: &str, weight: &SolutionCost, solution: &Solution) {
     assert_eq!(weight.bought.len(), solution.claims.len(), "{name}");
     for (own, claim) in weight.bought.iter().zip(&solution.claims) {
         let price = claim.offerings[0].1.usd_per_h();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use outrigger::catalog::Catalog;
 use outrigger::catalog::overlay::PoolCatalogs;
-use outrigger::model::affinity::{PodTerm, Spread};
+use outrigger::model::affinity::{PodTerm, TopologySpread};
 use outrigger::model::cluster::Cluster;
 use outrigger::model::fleet::FleetView;
 use outrigger::model::id::{NodeName, ObjectKey, PodKey, PoolName};
@@ -21,11 +21,13 @@ use outrigger::model::quantity::Resources;
 use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
-use outrigger::model::watched_object::Selecting;
+use outrigger::model::watched_object::WorkloadSelector;
 use outrigger::scheduling::{Solution, solve};
-use outrigger::state::selectors::Selectors;
-use outrigger::state::snapshot::{Host, Mounts, Resident, Room, Snapshot, Spare, Usage};
-use outrigger::state::unavailable_offerings::Holds;
+use outrigger::state::selectors::WorkloadSelectors;
+use outrigger::state::snapshot::{
+    BoundPodGroup, BufferPods, ExistingNode, NodeRef, Snapshot, Usage, VolumeRequirements,
+};
+use outrigger::state::unavailable_offerings::UnavailableOfferings;
 
 pub(crate) const MIB: i64 = 1 << 20;
 pub(crate) const GIB: i64 = 1 << 30;
@@ -41,19 +43,19 @@ pub(crate) struct World {
     pub(crate) cluster: Cluster,
     pub(crate) catalog: Catalog,
     pub(crate) overlaid: PoolCatalogs,
-    pub(crate) holds: Holds,
+    pub(crate) holds: UnavailableOfferings,
     pub(crate) fleet: Option<FleetView>,
-    pub(crate) rooms: Vec<Room>,
+    pub(crate) rooms: Vec<ExistingNode>,
     /// Pods that are bound, each to the node it names. What they ask for is no part of any room.
     pub(crate) residents: Vec<Pod>,
     /// Pods that wait for a host. What they ask for is no part of its room either.
-    pub(crate) promised: BTreeMap<Host, Vec<Pod>>,
+    pub(crate) promised: BTreeMap<NodeRef, Vec<Pod>>,
     pub(crate) pods: Vec<Pod>,
-    pub(crate) mounts: BTreeMap<PodKey, Mounts>,
+    pub(crate) mounts: BTreeMap<PodKey, VolumeRequirements>,
     pub(crate) namespaces: BTreeMap<String, Labels>,
     /// What selects pods, and the same as a snapshot has it.
-    pub(crate) selecting: Vec<Selecting>,
-    pub(crate) selectors: Selectors,
+    pub(crate) selecting: Vec<WorkloadSelector>,
+    pub(crate) selectors: WorkloadSelectors,
     pub(crate) daemons: Vec<DaemonSet>,
     pub(crate) usage: BTreeMap<PoolName, Usage>,
 }
@@ -89,7 +91,7 @@ impl World {
             gangs: self.gangs(),
             reservations: self.catalog.reservations().clone(),
             lacking: BTreeMap::new(),
-            spare: Spare::default(),
+            spare: BufferPods::default(),
         }
     }
 
@@ -112,7 +114,7 @@ impl World {
     }
 
     /// Bound pods as a snapshot has them: those that are alike to every rule are one entry.
-    fn residents(&self) -> Vec<Resident<'_>> {
+    fn residents(&self) -> Vec<BoundPodGroup<'_>> {
         let mut kin: BTreeMap<Kin<'_>, BTreeMap<&NodeName, u32>> = BTreeMap::new();
         for pod in &self.residents {
             let own = (
@@ -126,7 +128,7 @@ impl World {
         }
         let mut all = Vec::new();
         for ((namespace, labels, anti_affinity, deleting), nodes) in kin {
-            all.push(Resident {
+            all.push(BoundPodGroup {
                 namespace,
                 labels,
                 anti_affinity,
@@ -138,7 +140,7 @@ impl World {
     }
 
     /// Adds something that selects pods.
-    pub(crate) fn select(&mut self, own: Selecting) {
+    pub(crate) fn select(&mut self, own: WorkloadSelector) {
         self.selectors.apply(own.clone());
         self.selecting.push(own);
     }
@@ -259,9 +261,9 @@ pub(crate) fn port(number: u16) -> (String, String, u16) {
 }
 
 /// The room of a node that has started and has no label but its host name.
-pub(crate) fn room(name: &str, free: Resources) -> Room {
-    Room {
-        host: Host::Node(name.into()),
+pub(crate) fn room(name: &str, free: Resources) -> ExistingNode {
+    ExistingNode {
+        host: NodeRef::Node(name.into()),
         labels: Requirements::from_iter([(HOSTNAME, Requirement::is_in([name]))]).into(),
         taints: Vec::new(),
         free,
@@ -289,8 +291,8 @@ pub(crate) fn term(selector: Selector, topology_key: &str) -> PodTerm {
 }
 
 /// A spread that must hold, with Kubernetes' defaults.
-pub(crate) fn spread(selector: Selector, topology_key: &str, max_skew: u32) -> Spread {
-    Spread {
+pub(crate) fn spread(selector: Selector, topology_key: &str, max_skew: u32) -> TopologySpread {
+    TopologySpread {
         selector: Some(selector),
         topology_key: topology_key.to_owned(),
         max_skew,
@@ -302,9 +304,9 @@ pub(crate) fn spread(selector: Selector, topology_key: &str, max_skew: u32) -> S
 }
 
 /// A room whose node says its name, as snapshots have it.
-fn named(room: &Room) -> Room {
+fn named(room: &ExistingNode) -> ExistingNode {
     let mut room = room.clone();
-    if let Host::Node(name) = &room.host {
+    if let NodeRef::Node(name) = &room.host {
         let own = Requirement::is_in([name.as_str()]);
         Arc::make_mut(&mut room.labels).add(NODE_NAME, own);
     }

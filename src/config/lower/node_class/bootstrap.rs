@@ -4,13 +4,13 @@
 use std::path::PathBuf;
 
 use super::{exclusive, refuse};
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::report::Finding;
+use crate::config::report::SpannedDiagnostic;
 use crate::config::value::nearest;
-use crate::model::node_class::bootstrap::{Agent, Bootstrap, SecretSource};
-use crate::model::node_class::image::Family;
+use crate::model::node_class::bootstrap::{AgentBootstrap, Bootstrap, SecretSource};
+use crate::model::node_class::image::AmiFamily;
 
 const TOKEN: [&str; 3] = ["mint", "token_file", "token_ssm_parameter"];
 const MACHINE_CONFIG: [&str; 2] = ["machine_config_file", "machine_config_ssm_parameter"];
@@ -27,7 +27,7 @@ const KINDS: [(&str, &[&str]); 6] = [
 
 const AGENT: [&str; 5] = [TOKEN[0], TOKEN[1], TOKEN[2], "server", "version"];
 
-pub(super) fn lower(reader: &Reader<'_>, class: &Section, family: Family) -> Bootstrap {
+pub(super) fn lower(reader: &Decoder<'_>, class: &DecodedBlock, family: AmiFamily) -> Bootstrap {
     let Some(section) = class.block("bootstrap") else {
         return Bootstrap::Eks;
     };
@@ -39,9 +39,10 @@ pub(super) fn lower(reader: &Reader<'_>, class: &Section, family: Family) -> Boo
             None => format!("there are: {}", names.join(", ")),
         };
         let detail = "There is no bootstrap of this kind.";
-        let finding = Finding::error(ProblemCode::BlockLabel, section.label_span(), detail)
-            .help(help)
-            .within(&class.title);
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::BlockLabel, section.label_span(), detail)
+                .help(help)
+                .within(&class.title);
         // A label that is missing has been reported as such.
         if !kind.is_empty() {
             reader.reporter.add(finding);
@@ -74,14 +75,14 @@ pub(super) fn lower(reader: &Reader<'_>, class: &Section, family: Family) -> Boo
     .unwrap_or_default()
 }
 
-fn check_arguments(reader: &Reader<'_>, section: &Section, own: &[&str]) {
+fn check_arguments(reader: &Decoder<'_>, section: &DecodedBlock, own: &[&str]) {
     for (_, theirs) in KINDS {
         for name in theirs.iter().filter(|name| !own.contains(name)) {
             if let Some(read) = section.get(name) {
                 let kind = section.label();
                 let detail = format!("An argument named {name:?} is not expected in {kind:?}.");
                 let code = ProblemCode::UnknownArgument;
-                let finding = Finding::error(code, read.name_span, detail)
+                let finding = SpannedDiagnostic::error(code, read.name_span, detail)
                     .label("not expected here")
                     .within(&section.title);
                 let help = match own {
@@ -95,23 +96,23 @@ fn check_arguments(reader: &Reader<'_>, section: &Section, own: &[&str]) {
 }
 
 /// What cannot run a shell script at its first start, and what is no Talos.
-fn check_family(reader: &Reader<'_>, section: &Section, family: Family) {
+fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily) {
     let windows = family.windows_build().is_some();
     let fine = match section.label() {
-        "kubeadm" | "k3s" | "rke2" => family != Family::Bottlerocket && !windows,
-        "talos" => family == Family::Custom,
+        "kubeadm" | "k3s" | "rke2" => family != AmiFamily::Bottlerocket && !windows,
+        "talos" => family == AmiFamily::Custom,
         _ => true,
     };
     if !fine {
         let (kind, family) = (section.label(), family.as_str());
         let detail = format!("Images of the family {family} cannot join by {kind}.");
-        let finding = Finding::error(ProblemCode::Conflict, section.header, detail);
+        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.header, detail);
         reader.reporter.add(finding.within(&section.title));
     }
 }
 
 /// The one source of a secret that is written.
-fn source(reader: &Reader<'_>, section: &Section, names: [&str; 2]) -> Option<SecretSource> {
+fn source(reader: &Decoder<'_>, section: &DecodedBlock, names: [&str; 2]) -> Option<SecretSource> {
     let [file, parameter] = names;
     exclusive(reader, section, file, parameter);
     let path = |text: &str| -> PathBuf { reader.evaluator.environment.resolve(text) };
@@ -120,7 +121,7 @@ fn source(reader: &Reader<'_>, section: &Section, names: [&str; 2]) -> Option<Se
 }
 
 /// The token that is written, or else minted unless that is ruled out.
-fn token(reader: &Reader<'_>, section: &Section) -> Option<SecretSource> {
+fn token(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<SecretSource> {
     let [mint, file, parameter] = TOKEN;
     let written = optional_token(reader, section);
     if written.is_some() || section.has(file) || section.has(parameter) {
@@ -135,7 +136,7 @@ fn token(reader: &Reader<'_>, section: &Section) -> Option<SecretSource> {
     Some(SecretSource::Minted)
 }
 
-fn optional_token(reader: &Reader<'_>, section: &Section) -> Option<SecretSource> {
+fn optional_token(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<SecretSource> {
     let [mint, file, parameter] = TOKEN;
     let minted = section.flag(mint) == Some(true);
     if minted {
@@ -146,15 +147,15 @@ fn optional_token(reader: &Reader<'_>, section: &Section) -> Option<SecretSource
     source.or(minted.then_some(SecretSource::Minted))
 }
 
-fn agent(reader: &Reader<'_>, section: &Section) -> Option<Agent> {
-    Some(Agent {
+fn agent(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<AgentBootstrap> {
+    Some(AgentBootstrap {
         server: section.owned("server"),
         token: token(reader, section)?,
         version: section.owned("version"),
     })
 }
 
-fn machine_config(reader: &Reader<'_>, section: &Section) -> Option<SecretSource> {
+fn machine_config(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<SecretSource> {
     let [file, parameter] = MACHINE_CONFIG;
     if !section.has(file) && !section.has(parameter) {
         let detail = "Nothing says where the machine configuration comes from.";
@@ -165,7 +166,7 @@ fn machine_config(reader: &Reader<'_>, section: &Section) -> Option<SecretSource
     source(reader, section, MACHINE_CONFIG)
 }
 
-fn custom(reader: &Reader<'_>, section: &Section) -> Option<Bootstrap> {
+fn custom(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Bootstrap> {
     if !section.has("template") {
         let detail = "A bootstrap \"custom\" needs the argument \"template\".";
         let help = "write template = file(\"userdata.sh\")";

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::{at_most, refuse};
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::report::Finding;
+use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
 use crate::model::node_class::disk::BlockDevice;
 use crate::model::node_class::network::{ConnectionTracking, NetworkInterface};
@@ -16,14 +16,14 @@ use crate::model::node_class::network::{ConnectionTracking, NetworkInterface};
 const DISKS_MAX: usize = 50;
 const INTERFACES_MAX: usize = 150;
 
-pub(super) fn disks(reader: &Reader<'_>, section: &Section) -> Vec<BlockDevice> {
+pub(super) fn disks(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<BlockDevice> {
     at_most(reader, section, "block_device", DISKS_MAX);
-    let root = |disk: &&Section| disk.flag("root_volume") == Some(true);
+    let root = |disk: &&DecodedBlock| disk.flag("root_volume") == Some(true);
     let mut roots = section.blocks("block_device").filter(root);
     if let (Some(first), Some(second)) = (roots.next(), roots.next()) {
         let detail = "The kubelet's data is on one disk.";
         let span = second.span("root_volume");
-        let finding = Finding::error(ProblemCode::Conflict, span, detail)
+        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
             .also(first.span("root_volume"), "the other root volume")
             .within(&second.title);
         reader.reporter.add(finding);
@@ -32,7 +32,7 @@ pub(super) fn disks(reader: &Reader<'_>, section: &Section) -> Vec<BlockDevice> 
     disks.map(|disk| self::disk(reader, disk)).collect()
 }
 
-fn disk(reader: &Reader<'_>, section: &Section) -> BlockDevice {
+fn disk(reader: &Decoder<'_>, section: &DecodedBlock) -> BlockDevice {
     check_disk(reader, section);
     BlockDevice {
         name: section.label().to_owned(),
@@ -49,11 +49,11 @@ fn disk(reader: &Reader<'_>, section: &Section) -> BlockDevice {
     }
 }
 
-fn volume_type(section: &Section) -> &str {
+fn volume_type(section: &DecodedBlock) -> &str {
     section.text("volume_type").unwrap_or("gp3")
 }
 
-fn check_disk(reader: &Reader<'_>, section: &Section) {
+fn check_disk(reader: &Decoder<'_>, section: &DecodedBlock) {
     let missing = |argument: &str, detail: &str| {
         let code = ProblemCode::MissingArgument;
         refuse(reader, section, argument, code, detail, None);
@@ -110,7 +110,10 @@ fn check_disk(reader: &Reader<'_>, section: &Section) {
 }
 
 /// The layout of network interfaces; an empty one where there are to be no EFAs.
-pub(super) fn interfaces(reader: &Reader<'_>, section: &Section) -> Option<Vec<NetworkInterface>> {
+pub(super) fn interfaces(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+) -> Option<Vec<NetworkInterface>> {
     const KIND: &str = "network_interface";
     at_most(reader, section, KIND, INTERFACES_MAX);
     let first = section.blocks(KIND).next();
@@ -119,7 +122,7 @@ pub(super) fn interfaces(reader: &Reader<'_>, section: &Section) -> Option<Vec<N
     };
     if section.has("efa") {
         let detail = "efa does not go with network_interface blocks: they say which there are.";
-        let finding = Finding::error(ProblemCode::Conflict, section.span("efa"), detail)
+        let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.span("efa"), detail)
             .also(first.header, "a network_interface block")
             .within(&section.title);
         reader.reporter.add(finding);
@@ -139,7 +142,7 @@ pub(super) fn interfaces(reader: &Reader<'_>, section: &Section) -> Option<Vec<N
         complete &= !block.has("interface_type") || block.text("interface_type").is_some();
         let efa_only = block.text("interface_type") == Some("efa-only");
         let twice = |detail: &str, before: Span| {
-            let finding = Finding::error(ProblemCode::Conflict, block.header, detail)
+            let finding = SpannedDiagnostic::error(ProblemCode::Conflict, block.header, detail)
                 .also(before, "the other one")
                 .within(&block.title);
             reader.reporter.add(finding);
@@ -170,13 +173,13 @@ pub(super) fn interfaces(reader: &Reader<'_>, section: &Section) -> Option<Vec<N
     if complete && !all.contains(&primary) {
         let detail = "One network interface is of card 0 and device 0 and not efa-only: the node's \
                       own.";
-        let finding = Finding::error(ProblemCode::MissingBlock, first.header, detail);
+        let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, first.header, detail);
         reader.reporter.add(finding.within(&first.title));
     }
     Some(all)
 }
 
-pub(super) fn tracking(reader: &Reader<'_>, section: &Section) -> Option<ConnectionTracking> {
+pub(super) fn tracking(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<ConnectionTracking> {
     const NAMES: [&str; 3] = [
         "tcp_established_timeout",
         "udp_stream_timeout",

@@ -7,23 +7,27 @@
 use core::net::IpAddr;
 
 use super::refuse;
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
-use crate::config::report::Finding;
+use crate::config::report::SpannedDiagnostic;
 use crate::config::syntax::PathStep;
-use crate::model::node_class::image::Family;
-use crate::model::node_class::kubelet::Kubelet;
+use crate::model::node_class::image::AmiFamily;
+use crate::model::node_class::kubelet::KubeletSettings;
 
-pub(super) fn lower(reader: &Reader<'_>, section: &Section, family: Family) -> Kubelet {
+pub(super) fn lower(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+    family: AmiFamily,
+) -> KubeletSettings {
     let Some(inner) = section.block("kubelet") else {
-        return Kubelet::default();
+        return KubeletSettings::default();
     };
     check_soft(reader, inner);
     check_images(reader, inner);
     check_family(reader, inner, family);
     let percent = |name: &str| inner.whole(name).and_then(|it| u8::try_from(it).ok());
-    Kubelet {
+    KubeletSettings {
         cluster_dns: dns(reader, inner),
         max_pods: inner.count("max_pods"),
         pods_per_core: inner.count("pods_per_core"),
@@ -40,7 +44,7 @@ pub(super) fn lower(reader: &Reader<'_>, section: &Section, family: Family) -> K
     }
 }
 
-fn dns(reader: &Reader<'_>, section: &Section) -> Vec<IpAddr> {
+fn dns(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<IpAddr> {
     const NAME: &str = "cluster_dns";
     let texts = section.texts(NAME).unwrap_or_default().iter();
     let addresses = texts.enumerate().filter_map(|(index, text)| {
@@ -48,7 +52,7 @@ fn dns(reader: &Reader<'_>, section: &Section) -> Vec<IpAddr> {
         if address.is_none() {
             let span = section.inner_span(NAME, PathStep::Index(index));
             let detail = format!("An element of {NAME} is not an IP address.");
-            let finding = Finding::error(ProblemCode::InvalidValue, span, detail);
+            let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
             reader.reporter.add(finding.within(&section.title));
         }
         address
@@ -57,7 +61,7 @@ fn dns(reader: &Reader<'_>, section: &Section) -> Vec<IpAddr> {
 }
 
 /// The kubelet wants a grace period for each soft threshold, and none else.
-fn check_soft(reader: &Reader<'_>, section: &Section) {
+fn check_soft(reader: &Decoder<'_>, section: &DecodedBlock) {
     let (soft, grace) = ("eviction_soft", "eviction_soft_grace_period");
     let faulty = |name: &str| section.has(name) && section.get(name).is_none();
     if faulty(soft) || faulty(grace) {
@@ -67,7 +71,7 @@ fn check_soft(reader: &Reader<'_>, section: &Section) {
     let report = |name: &str, signal: &str, other: &str| {
         let span = section.inner_span(name, PathStep::KeyItself(signal.to_owned()));
         let detail = format!("What {name} has of a signal, {other} needs to have as well.");
-        let finding = Finding::error(ProblemCode::MissingArgument, span, detail)
+        let finding = SpannedDiagnostic::error(ProblemCode::MissingArgument, span, detail)
             .label(format!("not in {other}"))
             .within(&section.title);
         reader.reporter.add(finding);
@@ -80,7 +84,7 @@ fn check_soft(reader: &Reader<'_>, section: &Section) {
     }
 }
 
-fn check_images(reader: &Reader<'_>, section: &Section) {
+fn check_images(reader: &Decoder<'_>, section: &DecodedBlock) {
     let (low, high) = (
         "image_gc_low_threshold_percent",
         "image_gc_high_threshold_percent",
@@ -96,15 +100,15 @@ fn check_images(reader: &Reader<'_>, section: &Section) {
         false => (high, low),
     };
     let detail = format!("{low} is {least}, which is not below {high}, {most}.");
-    let mut finding = Finding::error(ProblemCode::OutOfRange, section.span(one), detail);
+    let mut finding = SpannedDiagnostic::error(ProblemCode::OutOfRange, section.span(one), detail);
     if section.has(other) {
         finding = finding.also(section.span(other), "");
     }
     reader.reporter.add(finding.within(&section.title));
 }
 
-fn check_family(reader: &Reader<'_>, section: &Section, family: Family) {
-    if matches!(family, Family::Al2023 | Family::Custom) {
+fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily) {
+    if matches!(family, AmiFamily::Al2023 | AmiFamily::Custom) {
         return;
     }
     let refuse = |argument: &str, what: &str| {
@@ -127,7 +131,7 @@ fn check_family(reader: &Reader<'_>, section: &Section, family: Family) {
     {
         refuse("cluster_dns", "more than one address of the cluster's DNS");
     }
-    if family == Family::Bottlerocket && section.has("pods_per_core") {
+    if family == AmiFamily::Bottlerocket && section.has("pods_per_core") {
         refuse("pods_per_core", "number of pods per core");
     }
 }

@@ -2,12 +2,12 @@
 //! It must not know what they find.
 
 use super::{at_most, exclusive, refuse};
-use crate::config::decode::Reader;
-use crate::config::decoded_block::Section;
+use crate::config::decode::Decoder;
+use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::id_format::alias;
-use crate::config::report::Finding;
-use crate::model::node_class::image::{Family, ImageTerm};
+use crate::config::report::SpannedDiagnostic;
+use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::node_class::network::{
     MatchCriteria, PlacementGroupTerm, ReservationTerm, SecurityGroupTerm, SubnetTerm,
 };
@@ -16,7 +16,7 @@ use crate::model::node_class::network::{
 const TERMS_MAX: usize = 30;
 
 /// What a block of terms may say.
-struct Shape {
+struct TermShape {
     kind: &'static str,
     /// Arguments that are each enough, and exclude all others.
     alone: &'static [&'static str],
@@ -26,48 +26,48 @@ struct Shape {
     narrow: &'static [&'static str],
 }
 
-const AMI: Shape = Shape {
+const AMI: TermShape = TermShape {
     kind: "ami",
     alone: &["alias", "id", "ssm_parameter"],
     search: &["name", "tags"],
     narrow: &["owner"],
 };
 
-const SUBNET: Shape = Shape {
+const SUBNET: TermShape = TermShape {
     kind: "subnet",
     alone: &["id"],
     search: &["tags"],
     narrow: &[],
 };
 
-const SECURITY_GROUP: Shape = Shape {
+const SECURITY_GROUP: TermShape = TermShape {
     kind: "security_group",
     alone: &["id", "name"],
     search: &["tags"],
     narrow: &[],
 };
 
-const CAPACITY_RESERVATION: Shape = Shape {
+const CAPACITY_RESERVATION: TermShape = TermShape {
     kind: "capacity_reservation",
     alone: &["id"],
     search: &["instance_match_criteria", "tags"],
     narrow: &["owner"],
 };
 
-const PLACEMENT_GROUP: Shape = Shape {
+const PLACEMENT_GROUP: TermShape = TermShape {
     kind: "placement_group",
     alone: &["id", "name"],
     search: &[],
     narrow: &[],
 };
 
-impl Shape {
+impl TermShape {
     /// The blocks of this shape, checked.
     fn terms<'a>(
         &'a self,
-        reader: &Reader<'_>,
-        section: &'a Section,
-    ) -> impl Iterator<Item = &'a Section> {
+        reader: &Decoder<'_>,
+        section: &'a DecodedBlock,
+    ) -> impl Iterator<Item = &'a DecodedBlock> {
         at_most(reader, section, self.kind, TERMS_MAX);
         for term in section.blocks(self.kind) {
             self.check(reader, term);
@@ -75,7 +75,7 @@ impl Shape {
         section.blocks(self.kind)
     }
 
-    fn check(&self, reader: &Reader<'_>, term: &Section) {
+    fn check(&self, reader: &Decoder<'_>, term: &DecodedBlock) {
         let all = [self.alone, self.search, self.narrow].concat();
         let used: Vec<&str> = all.iter().filter(|name| term.has(name)).copied().collect();
         let enough = |name: &&str| !self.narrow.contains(name);
@@ -87,9 +87,10 @@ impl Shape {
                 None => "A block without arguments finds everything there is.".to_owned(),
             };
             let names = [self.alone, self.search].concat().join(", ");
-            let finding = Finding::error(ProblemCode::MissingArgument, term.header, detail)
-                .help(format!("write one of: {names}"))
-                .within(&term.title);
+            let finding =
+                SpannedDiagnostic::error(ProblemCode::MissingArgument, term.header, detail)
+                    .help(format!("write one of: {names}"))
+                    .within(&term.title);
             reader.reporter.add(finding);
             return;
         };
@@ -101,13 +102,14 @@ impl Shape {
     }
 }
 
-pub(super) fn images(reader: &Reader<'_>, section: &Section) -> Vec<ImageTerm> {
-    let terms: Vec<&Section> = AMI.terms(reader, section).collect();
+pub(super) fn images(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<ImageTerm> {
+    let terms: Vec<&DecodedBlock> = AMI.terms(reader, section).collect();
     if let Some(alias) = terms.iter().find(|term| term.has("alias"))
         && terms.len() > 1
     {
         let detail = "An alias stands alone: there is no ami block beside it.";
-        let mut finding = Finding::error(ProblemCode::Conflict, alias.span("alias"), detail);
+        let mut finding =
+            SpannedDiagnostic::error(ProblemCode::Conflict, alias.span("alias"), detail);
         if let Some(other) = terms.iter().find(|term| term.header != alias.header) {
             finding = finding.also(other.header, "another ami block");
         }
@@ -116,7 +118,7 @@ pub(super) fn images(reader: &Reader<'_>, section: &Section) -> Vec<ImageTerm> {
     terms.into_iter().filter_map(image).collect()
 }
 
-fn image(term: &Section) -> Option<ImageTerm> {
+fn image(term: &DecodedBlock) -> Option<ImageTerm> {
     if let Some((family, version)) = term.text("alias").and_then(alias) {
         let version = version.to_owned();
         return Some(ImageTerm::Alias { family, version });
@@ -134,8 +136,12 @@ fn image(term: &Section) -> Option<ImageTerm> {
 }
 
 /// The family that is written, or else the alias'.
-pub(super) fn family(reader: &Reader<'_>, section: &Section, images: &[ImageTerm]) -> Family {
-    let written = section.text("ami_family").and_then(Family::parse);
+pub(super) fn family(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+    images: &[ImageTerm],
+) -> AmiFamily {
+    let written = section.text("ami_family").and_then(AmiFamily::parse);
     let of_alias = images.iter().find_map(|image| match image {
         ImageTerm::Alias { family, .. } => Some(*family),
         _ => None,
@@ -144,16 +150,19 @@ pub(super) fn family(reader: &Reader<'_>, section: &Section, images: &[ImageTerm
     let has_alias = section.blocks("ami").any(|term| term.has("alias"));
     if let (Some(block), false, false) = (block, has_alias, section.has("ami_family")) {
         let detail = "Nothing says what the images are: the ami blocks have no alias.";
-        let finding = Finding::error(ProblemCode::MissingArgument, section.header, detail)
-            .label("ami_family is missing")
-            .also(block.header, "without an alias")
-            .help("write ami_family = \"al2023\", or \"custom\" where user data is all your own")
-            .within(&section.title);
+        let finding =
+            SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
+                .label("ami_family is missing")
+                .also(block.header, "without an alias")
+                .help(
+                    "write ami_family = \"al2023\", or \"custom\" where user data is all your own",
+                )
+                .within(&section.title);
         reader.reporter.add(finding);
     }
     if let (Some(own), Some(alias)) = (written, of_alias)
         && own != alias
-        && own != Family::Custom
+        && own != AmiFamily::Custom
     {
         let detail = "ami_family is neither the family of the alias nor \"custom\".";
         refuse(
@@ -168,7 +177,7 @@ pub(super) fn family(reader: &Reader<'_>, section: &Section, images: &[ImageTerm
     written.or(of_alias).unwrap_or_default()
 }
 
-pub(super) fn subnets(reader: &Reader<'_>, section: &Section) -> Vec<SubnetTerm> {
+pub(super) fn subnets(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<SubnetTerm> {
     let terms = SUBNET.terms(reader, section);
     let lowered = terms.filter_map(|term| {
         let tags = || Some(term.map("tags")).filter(|tags| !tags.is_empty());
@@ -178,7 +187,10 @@ pub(super) fn subnets(reader: &Reader<'_>, section: &Section) -> Vec<SubnetTerm>
     lowered.collect()
 }
 
-pub(super) fn security_groups(reader: &Reader<'_>, section: &Section) -> Vec<SecurityGroupTerm> {
+pub(super) fn security_groups(
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
+) -> Vec<SecurityGroupTerm> {
     let terms = SECURITY_GROUP.terms(reader, section);
     let lowered = terms.filter_map(|term| {
         let tags = || Some(term.map("tags")).filter(|tags| !tags.is_empty());
@@ -189,7 +201,7 @@ pub(super) fn security_groups(reader: &Reader<'_>, section: &Section) -> Vec<Sec
     lowered.collect()
 }
 
-pub(super) fn reservations(reader: &Reader<'_>, section: &Section) -> Vec<ReservationTerm> {
+pub(super) fn reservations(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<ReservationTerm> {
     let terms = CAPACITY_RESERVATION.terms(reader, section);
     let lowered = terms.filter_map(|term| {
         let id = term.owned("id").map(ReservationTerm::Id);
@@ -211,8 +223,8 @@ pub(super) fn reservations(reader: &Reader<'_>, section: &Section) -> Vec<Reserv
 }
 
 pub(super) fn placement_group(
-    reader: &Reader<'_>,
-    section: &Section,
+    reader: &Decoder<'_>,
+    section: &DecodedBlock,
 ) -> Option<PlacementGroupTerm> {
     let term = PLACEMENT_GROUP.terms(reader, section).next()?;
     let id = term.owned("id").map(PlacementGroupTerm::Id);

@@ -2,13 +2,13 @@
 //! They must not know how they are read.
 
 use super::{BLOCK, CLUSTERS, argument, required};
-use crate::config::schema::{BlockType, Kind, Repeat};
+use crate::config::schema::{ArgumentType, BlockType, Occurrence};
 use crate::model::buffer::{PODS_MAX, ScalableKind};
 
 pub(super) static BUFFER: BlockType = BlockType {
     name: "buffer",
     label: Some("NAME"),
-    repeat: Repeat::PerLabel,
+    repeat: Occurrence::PerLabel,
     about: "Room that is kept free for pods still to come. Pods that come take it, and new room is \
             made. At least one of `replicas`, `percentage` and `limits` says for how many; of \
             `replicas` and `percentage` the greater counts.",
@@ -16,33 +16,33 @@ pub(super) static BUFFER: BlockType = BlockType {
         CLUSTERS,
         argument(
             "pool",
-            Kind::Reference("pool"),
+            ArgumentType::Reference("pool"),
             "",
             "The pool whose nodes have the room, in the clusters that have the pool; any if \
              missing. Its taints are tolerated.",
         ),
         argument(
             "replicas",
-            Kind::Whole(0, PODS_MAX as i64),
+            ArgumentType::Whole(0, PODS_MAX as i64),
             "",
             "For so many pods.",
         ),
         argument(
             "percentage",
-            Kind::Whole(0, 10_000),
+            ArgumentType::Whole(0, 10_000),
             "",
             "For so many pods in a hundred that the workload has, rounded up.",
         ),
         argument(
             "limits",
-            Kind::Quantities,
+            ArgumentType::Quantities,
             "{}",
             "What all the pods together ask for at most, by resource. Alone: as many pods as that \
              allows.",
         ),
         argument(
             "during",
-            Kind::Reference("schedule"),
+            ArgumentType::Reference("schedule"),
             "",
             "When the room is kept; always if missing.",
         ),
@@ -58,12 +58,12 @@ static POD: BlockType = BlockType {
     arguments: &[
         required(
             "requests",
-            Kind::Quantities,
+            ArgumentType::Quantities,
             "What each of them asks for, by resource.",
         ),
         argument(
             "node_selector",
-            Kind::Labels,
+            ArgumentType::Labels,
             "{}",
             "Labels their nodes must have.",
         ),
@@ -75,16 +75,21 @@ static POD: BlockType = BlockType {
 static TOLERATION: BlockType = BlockType {
     name: "toleration",
     label: Some("KEY"),
-    repeat: Repeat::Many,
+    repeat: Occurrence::Many,
     about: "Taints they tolerate, by their key.",
     arguments: &[
         argument(
             "effect",
-            Kind::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
+            ArgumentType::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
             "",
             "Effect of the taint; any if missing.",
         ),
-        argument("value", Kind::Text, "", "Its value; any if missing."),
+        argument(
+            "value",
+            ArgumentType::Text,
+            "",
+            "Its value; any if missing.",
+        ),
     ],
     ..BLOCK
 };
@@ -94,9 +99,13 @@ static SCALABLE: BlockType = BlockType {
     about: "The workload that `percentage` is a share of. Its pods that are there are counted, \
             waiting ones among them.",
     arguments: &[
-        required("kind", Kind::OneOf(&ScalableKind::NAMES), "Its kind."),
-        required("namespace", Kind::Name, "Its namespace."),
-        required("name", Kind::Text, "Its name."),
+        required(
+            "kind",
+            ArgumentType::OneOf(&ScalableKind::NAMES),
+            "Its kind.",
+        ),
+        required("namespace", ArgumentType::Name, "Its namespace."),
+        required("name", ArgumentType::Text, "Its name."),
     ],
     ..BLOCK
 };

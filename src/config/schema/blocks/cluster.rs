@@ -3,66 +3,66 @@
 
 use super::disruption::CLUSTER_DISRUPTION;
 use super::{BLOCK, HOUR, MINUTE, SECOND, argument, duration, form, required};
-use crate::config::id_format::Form;
-use crate::config::schema::{BlockType, Kind, Repeat};
+use crate::config::id_format::IdFormat;
+use crate::config::schema::{ArgumentType, BlockType, Occurrence};
 
 pub(super) static CLUSTER: BlockType = BlockType {
     name: "cluster",
     label: Some("NAME"),
-    repeat: Repeat::PerLabel,
+    repeat: Occurrence::PerLabel,
     about: "A Kubernetes cluster to look after.",
     arguments: &[
         argument(
             "for_each",
-            Kind::Expression,
+            ArgumentType::Expression,
             "",
             "Makes one cluster for each element, known within the block as `each.key` and \
              `each.value`.",
         ),
         argument(
             "name",
-            Kind::Name,
+            ArgumentType::Name,
             "",
             "Name of the cluster; the label or, with `for_each`, `each.key` if missing.",
         ),
         argument(
             "region",
-            Kind::Name,
+            ArgumentType::Name,
             "",
             "Region of its instances. Required unless it is simulated or has an `exec` block.",
         ),
         form(
             "role_arn",
-            Form::RoleArn,
+            IdFormat::RoleArn,
             "IAM role that is assumed for all calls to AWS; the daemon's own identity if missing.",
         ),
         argument(
             "mode",
-            Kind::OneOf(&["observe", "manage"]),
+            ArgumentType::OneOf(&["observe", "manage"]),
             "\"observe\"",
             "Whether plans are only made or also carried out.",
         ),
         argument(
             "tags",
-            Kind::Tags,
+            ArgumentType::Tags,
             "{}",
             "Tags for everything launched for it.",
         ),
         argument(
             "limits",
-            Kind::Quantities,
+            ArgumentType::Quantities,
             "{}",
             "Limits on all its nodes together, by resource; `nodes` is their number.",
         ),
         argument(
             "unready_max",
-            Kind::Allowance,
+            ArgumentType::Allowance,
             "\"45%\"",
             "Where more of its nodes are not ready, and three at least, none leaves on purpose.",
         ),
         argument(
             "undrained_max",
-            Kind::Allowance,
+            ArgumentType::Allowance,
             "\"20%\"",
             "How many of its instances may end without a drain within ten minutes, a percentage \
              rounded down, and one at least. If more instances have no Node, Outrigger ends none \
@@ -70,42 +70,42 @@ pub(super) static CLUSTER: BlockType = BlockType {
         ),
         argument(
             "removed_pools",
-            Kind::OneOf(&["drain", "keep"]),
+            ArgumentType::OneOf(&["drain", "keep"]),
             "\"drain\"",
             "What becomes of nodes whose pool is not configured any more: they leave as drifted, a \
              tenth of each pool at a time, or stay.",
         ),
         argument(
             "zonal_shift",
-            Kind::Flag,
+            ArgumentType::Flag,
             "false",
             "Whether zones that AWS shifts traffic away from get no new nodes. Needs an `eks` \
              block.",
         ),
         argument(
             "disable_dry_run",
-            Kind::Flag,
+            ArgumentType::Flag,
             "false",
             "Whether node classes are not tried against EC2 by dry runs before nodes are made of \
              them.",
         ),
         argument(
             "binding",
-            Kind::OneOf(&["scheduler", "early"]),
+            ArgumentType::OneOf(&["scheduler", "early"]),
             "\"scheduler\"",
             "Who binds pods to nodes that are still to come: the cluster's scheduler once they \
              are there, or Outrigger as soon as a node's name is known.",
         ),
         argument(
             "placement_hints",
-            Kind::Flag,
+            ArgumentType::Flag,
             "true",
             "Whether waiting pods are told of the node planned for them, in \
              `status.nominatedNodeName`.",
         ),
         argument(
             "adopt",
-            Kind::Flag,
+            ArgumentType::Flag,
             "",
             "Whether nodes that Karpenter has made for pools of these names become Outrigger's, \
              once Karpenter is gone. Not in a managed cluster if missing; in one that is only \
@@ -113,14 +113,14 @@ pub(super) static CLUSTER: BlockType = BlockType {
         ),
         argument(
             "events",
-            Kind::Flag,
+            ArgumentType::Flag,
             "true",
             "Whether pods and nodes get events of Kubernetes about what is done with them, where \
              the cluster is managed.",
         ),
         argument(
             "finalizer",
-            Kind::Flag,
+            ArgumentType::Flag,
             "false",
             "Whether nodes bear the finalizer `karpenter.sh/termination`, so that one that \
              somebody deletes is drained and ended before it goes. `outrigger release` takes it \
@@ -145,10 +145,10 @@ static KUBECONFIG: BlockType = BlockType {
     name: "kubeconfig",
     about: "How its API is reached. A managed cluster needs it, or an `eks` block.",
     arguments: &[
-        required("path", Kind::Path, "The kubeconfig file."),
+        required("path", ArgumentType::Path, "The kubeconfig file."),
         argument(
             "context",
-            Kind::Text,
+            ArgumentType::Text,
             "",
             "Context; the file's current one if missing.",
         ),
@@ -163,17 +163,17 @@ static EKS: BlockType = BlockType {
     arguments: &[
         form(
             "name",
-            Form::EksName,
+            IdFormat::EksName,
             "Its name in EKS; the cluster's own if missing.",
         ),
-        form("endpoint", Form::Https, "URL of its API."),
-        form("ca_data", Form::Base64, "Its CA: PEM, in base64."),
+        form("endpoint", IdFormat::Https, "URL of its API."),
+        form("ca_data", IdFormat::Base64, "Its CA: PEM, in base64."),
         form(
             "role_arn",
-            Form::RoleArn,
+            IdFormat::RoleArn,
             "The same as `role_arn` of the cluster: said in one of the two places.",
         ),
-        form("service_cidr", Form::Cidr, "Addresses of its Services."),
+        form("service_cidr", IdFormat::Cidr, "Addresses of its Services."),
     ],
     ..BLOCK
 };
@@ -184,12 +184,12 @@ static INTERRUPTION: BlockType = BlockType {
     arguments: &[
         required(
             "queue",
-            Kind::Form(Form::Queue),
+            ArgumentType::Form(IdFormat::Queue),
             "SQS queue: one for all clusters of an account and region.",
         ),
         argument(
             "rebalance",
-            Kind::OneOf(&["ignore", "drain", "replace_first"]),
+            ArgumentType::OneOf(&["ignore", "drain", "replace_first"]),
             "\"ignore\"",
             "What becomes of a recommendation to rebalance, which comes before a spot instance \
              is taken back, and far more often: it is only reported, the node leaves, or it \
@@ -205,19 +205,19 @@ static EXEC: BlockType = BlockType {
     arguments: &[
         required(
             "command",
-            Kind::Texts,
+            ArgumentType::Texts,
             "Program and arguments. No shell reads them; a program with a slash in its name is \
              looked for from the folder of the configuration.",
         ),
         argument(
             "catalog",
-            Kind::Path,
+            ArgumentType::Path,
             "",
             "File of instance types; those that ship with Outrigger if missing.",
         ),
         argument(
             "environment",
-            Kind::Texts,
+            ArgumentType::Texts,
             "[]",
             "Variables of the daemon's environment that it gets beside PATH and HOME.",
         ),
@@ -231,7 +231,7 @@ static SIMULATED: BlockType = BlockType {
     arguments: &[
         argument(
             "catalog",
-            Kind::Path,
+            ArgumentType::Path,
             "",
             "File of instance types; those that ship with Outrigger if missing.",
         ),
@@ -243,7 +243,7 @@ static SIMULATED: BlockType = BlockType {
         ),
         argument(
             "address",
-            Kind::Address,
+            ArgumentType::Address,
             "",
             "Address of a `simulated-cloud` process; in process if missing.",
         ),
@@ -256,12 +256,12 @@ static PROXY: BlockType = BlockType {
     about: "A proxy by which its API is reached, in place of the kubeconfig's and of those that \
             `HTTPS_PROXY` and `NO_PROXY` name. AWS is reached as the environment says.",
     arguments: &[
-        required("url", Kind::Form(Form::Proxy), "Where it is."),
-        form("username", Form::Filled, "Who we are to it."),
-        form("password", Form::Filled, "Our password: `secret(…)`."),
+        required("url", ArgumentType::Form(IdFormat::Proxy), "Where it is."),
+        form("username", IdFormat::Filled, "Who we are to it."),
+        form("password", IdFormat::Filled, "Our password: `secret(…)`."),
         argument(
             "no_proxy",
-            Kind::Texts,
+            ArgumentType::Texts,
             "[]",
             "Hosts that are reached without it: addresses, ranges of them, or domains.",
         ),
@@ -281,25 +281,25 @@ static API: BlockType = BlockType {
         ),
         argument(
             "qps",
-            Kind::Whole(1, 10_000),
+            ArgumentType::Whole(1, 10_000),
             "200",
             "Requests per second, on average.",
         ),
         argument(
             "burst",
-            Kind::Whole(1, 10_000),
+            ArgumentType::Whole(1, 10_000),
             "1000",
             "Requests at once, at most.",
         ),
         argument(
             "concurrency",
-            Kind::Whole(1, 1024),
+            ArgumentType::Whole(1, 1024),
             "32",
             "Requests in flight at once.",
         ),
         argument(
             "watch_list",
-            Kind::OneOf(&["auto", "on", "off"]),
+            ArgumentType::OneOf(&["auto", "on", "off"]),
             "\"auto\"",
             "Whether lists are streamed; servers from Kubernetes 1.34 on can do that. `auto` is \
              page by page, as `off` is: a stream that takes longer than a watch lasts never ends.",
@@ -321,7 +321,7 @@ static LEADER_ELECTION: BlockType = BlockType {
             managed cluster is always led by one host at a time.",
     arguments: &[argument(
         "lease",
-        Kind::Form(Form::ObjectName),
+        ArgumentType::Form(IdFormat::ObjectName),
         "\"kube-system/outrigger\"",
         "Its Lease, the same on all hosts. Pauses are written there as well.",
     )],

@@ -2,17 +2,17 @@
 //! They must not know how they are read.
 
 use super::{BLOCK, HOUR, LONGEST, MINUTE, argument, duration, required};
-use crate::config::schema::{Argument, BlockType, Kind, Repeat};
+use crate::config::schema::{Argument, ArgumentType, BlockType, Occurrence};
 
 const REASONS: Argument = argument(
     "reasons",
-    Kind::SomeOf(&["empty", "underutilized", "drifted", "expired"]),
+    ArgumentType::SomeOf(&["empty", "underutilized", "drifted", "expired"]),
     "[]",
     "For which reasons; all if empty.",
 );
 const SCHEDULE: Argument = argument(
     "schedule",
-    Kind::Text,
+    ArgumentType::Text,
     "",
     "When it holds, in place of `during`: five-field cron.",
 );
@@ -24,33 +24,33 @@ const DURATION: Argument = argument(
 );
 const TIMEZONE: Argument = argument(
     "timezone",
-    Kind::Text,
+    ArgumentType::Text,
     "\"UTC\"",
     "Time zone of `schedule`, an IANA name.",
 );
 
 pub(super) static BUDGET: BlockType = BlockType {
     name: "budget",
-    repeat: Repeat::Many,
+    repeat: Occurrence::Many,
     about: "How many nodes may be leaving at once, or be let go within some time; every budget \
             holds. A pool without any has one of 10%.",
     arguments: &[
         argument(
             "nodes",
-            Kind::Allowance,
+            ArgumentType::Allowance,
             "",
             "How many at once. One of `nodes` and `rate` is needed.",
         ),
         argument(
             "rate",
-            Kind::Rate,
+            ArgumentType::Rate,
             "",
             "How many within any minute, hour or day.",
         ),
         REASONS,
         argument(
             "during",
-            Kind::Reference("schedule"),
+            ArgumentType::Reference("schedule"),
             "",
             "When it holds; always if missing.",
         ),
@@ -63,17 +63,22 @@ pub(super) static BUDGET: BlockType = BlockType {
 
 pub(super) static WINDOW: BlockType = BlockType {
     name: "window",
-    repeat: Repeat::Many,
+    repeat: Occurrence::Many,
     about: "A time for maintenance, or against it. Where any allows, nodes begin to leave only \
             within one that does; within none that denies.",
     arguments: &[
         required(
             "action",
-            Kind::OneOf(&["allow", "deny"]),
+            ArgumentType::OneOf(&["allow", "deny"]),
             "Whether nodes may begin to leave within it.",
         ),
         REASONS,
-        argument("during", Kind::Reference("schedule"), "", "When it is."),
+        argument(
+            "during",
+            ArgumentType::Reference("schedule"),
+            "",
+            "When it is.",
+        ),
         SCHEDULE,
         DURATION,
         TIMEZONE,

@@ -3,39 +3,39 @@
 
 use super::pool::OPERATORS;
 use super::{BLOCK, CLUSTERS, argument};
-use crate::config::schema::{BlockType, Kind, Repeat};
+use crate::config::schema::{ArgumentType, BlockType, Occurrence};
 
 pub(super) static OVERLAY: BlockType = BlockType {
     name: "overlay",
     label: Some("NAME"),
-    repeat: Repeat::PerLabel,
+    repeat: Occurrence::PerLabel,
     about: "What is known better of prices, and of what instance types have, than the provider \
             says it. It counts where nodes are planned; what is paid stays as it is.",
     arguments: &[
         CLUSTERS,
         argument(
             "weight",
-            Kind::Whole(0, 10_000),
+            ArgumentType::Whole(0, 10_000),
             "0",
             "Of two that speak of the same thing the heavier is believed; of one weight, the last \
              by name.",
         ),
         argument(
             "price",
-            Kind::Number(0, 10_000),
+            ArgumentType::Number(0, 10_000),
             "",
             "Price of its offerings, in US dollars per hour.",
         ),
         argument(
             "price_adjustment",
-            Kind::PriceAdjustment,
+            ArgumentType::PriceAdjustment,
             "",
             "What is added to the price, in US dollars per hour or per cent, in place of `price`. \
              It does not fall below nothing.",
         ),
         argument(
             "capacity",
-            Kind::Quantities,
+            ArgumentType::Quantities,
             "{}",
             "What its types have, by resource: any but `cpu`, `memory`, `ephemeral-storage` and \
              `pods`.",
@@ -48,7 +48,7 @@ pub(super) static OVERLAY: BlockType = BlockType {
 static REQUIRE: BlockType = BlockType {
     name: "require",
     label: Some("KEY"),
-    repeat: Repeat::PerLabel,
+    repeat: Occurrence::PerLabel,
     about: "Which instance types and offerings it is about, by one label of theirs or of a pool; \
             all of them must hold. With `karpenter.sh/nodepool` it is about what a pool is \
             offered. A label that neither the type nor the pool defines is one that nothing has.",

@@ -5,17 +5,17 @@ use super::disruption::{BUDGET, WINDOW};
 use super::{
     BLOCK, CLUSTERS, HOUR, LONGEST, MINUTE, SECOND, argument, duration, duration_or_never, required,
 };
-use crate::config::schema::{Argument, BlockType, Kind, Repeat};
+use crate::config::schema::{Argument, ArgumentType, BlockType, Occurrence};
 
 const NODE_CLASS_OF_POOL: Argument = argument(
     "node_class",
-    Kind::Reference("node_class"),
+    ArgumentType::Reference("node_class"),
     "",
     "How EC2 makes its nodes. Required where it does.",
 );
 const WEIGHT: Argument = argument(
     "weight",
-    Kind::Whole(0, 100),
+    ArgumentType::Whole(0, 100),
     "0",
     "Preference over other pools, higher first. Of one weight, pods go where it costs least.",
 );
@@ -34,7 +34,7 @@ const EXPIRE_HARD_AFTER: Argument = argument(
 );
 const AUTO_REPAIR: Argument = argument(
     "auto_repair",
-    Kind::Flag,
+    ArgumentType::Flag,
     "true",
     "Whether nodes are replaced that are broken, by `repair` blocks and what holds without any: \
      `Ready` that is `False` or `Unknown`, and `StorageReady`, `NetworkingReady`, `KernelReady` or \
@@ -67,7 +67,7 @@ const INITIALIZATION_TIMEOUT: Argument = argument(
 );
 const CONSOLIDATION: Argument = argument(
     "consolidation",
-    Kind::OneOf(&["empty", "empty_or_underutilized", "balanced"]),
+    ArgumentType::OneOf(&["empty", "empty_or_underutilized", "balanced"]),
     "\"empty_or_underutilized\"",
     "Which nodes consolidation may touch.",
 );
@@ -80,7 +80,7 @@ const CONSOLIDATE_AFTER: Argument = argument(
 
 const SAFETY: Argument = argument(
     "safety",
-    Kind::OneOf(&["standard", "conservative"]),
+    ArgumentType::OneOf(&["standard", "conservative"]),
     "\"standard\"",
     "Which pods may be moved that do not forbid it: all, or those that Cluster Autoscaler would \
      move, which a controller makes anew, which keep nothing on the node's disks, and which in \
@@ -94,14 +94,14 @@ const MIN_AGE: Argument = argument(
 );
 const UTILIZATION_THRESHOLD: Argument = argument(
     "utilization_threshold",
-    Kind::Whole(1, 100),
+    ArgumentType::Whole(1, 100),
     "",
     "Only nodes of whose cpu and memory pods ask for less than this, in per cent, are \
      underutilized; daemons do not count. If missing, any node may be.",
 );
 const SPOT_TO_SPOT_TYPES: Argument = argument(
     "spot_to_spot_types",
-    Kind::Whole(0, 60),
+    ArgumentType::Whole(0, 60),
     "1",
     "Of how many types, at least, the cheaper node may be that takes one spot node's place, where \
      it is spot, too: the more, the less likely it is taken back. With 15, as in Karpenter, the \
@@ -115,7 +115,7 @@ const UNNEEDED_FOR: Argument = argument(
 );
 const ON_BLOCKED: Argument = argument(
     "on_blocked",
-    Kind::OneOf(&["wait", "abort", "force"]),
+    ArgumentType::OneOf(&["wait", "abort", "force"]),
     "\"wait\"",
     "What becomes of a node whose pods have not left it after `drain_timeout`: they are waited \
      for, as long as `termination_grace_period` allows, and without one until it is plain that \
@@ -133,30 +133,30 @@ const DRAIN_TIMEOUT: Argument = argument(
 pub(super) static POOL: BlockType = BlockType {
     name: "pool",
     label: Some("NAME"),
-    repeat: Repeat::PerLabel,
+    repeat: Occurrence::PerLabel,
     about: "A rule for nodes.",
     arguments: &[
         CLUSTERS,
         NODE_CLASS_OF_POOL,
         argument(
             "replicas",
-            Kind::Whole(0, 100_000),
+            ArgumentType::Whole(0, 100_000),
             "",
             "How many nodes there are, whatever pods ask for: a static pool, to which `weight` and \
              consolidation do not apply, and of whose limits only `nodes` does. If missing, pods \
              decide.",
         ),
         WEIGHT,
-        argument("labels", Kind::Labels, "{}", "Labels of the nodes."),
+        argument("labels", ArgumentType::Labels, "{}", "Labels of the nodes."),
         argument(
             "annotations",
-            Kind::Annotations,
+            ArgumentType::Annotations,
             "{}",
             "Annotations of the nodes.",
         ),
         argument(
             "limits",
-            Kind::Quantities,
+            ArgumentType::Quantities,
             "{}",
             "Limits on all its nodes together, by resource; `nodes` is their number.",
         ),
@@ -172,31 +172,41 @@ pub(super) static POOL: BlockType = BlockType {
     ..BLOCK
 };
 
-const IN: Argument = argument("in", Kind::Texts, "", "One of these.");
-const NOT_IN: Argument = argument("not_in", Kind::Texts, "", "None of these.");
+const IN: Argument = argument("in", ArgumentType::Texts, "", "One of these.");
+const NOT_IN: Argument = argument("not_in", ArgumentType::Texts, "", "None of these.");
 const EXISTS: Argument = argument(
     "exists",
-    Kind::Flag,
+    ArgumentType::Flag,
     "",
     "Whether the label is there at all.",
 );
-const GT: Argument = argument("gt", Kind::Whole(0, i64::MAX), "", "An integer above this.");
+const GT: Argument = argument(
+    "gt",
+    ArgumentType::Whole(0, i64::MAX),
+    "",
+    "An integer above this.",
+);
 const GTE: Argument = argument(
     "gte",
-    Kind::Whole(0, i64::MAX),
+    ArgumentType::Whole(0, i64::MAX),
     "",
     "An integer of at least this.",
 );
-const LT: Argument = argument("lt", Kind::Whole(0, i64::MAX), "", "An integer below this.");
+const LT: Argument = argument(
+    "lt",
+    ArgumentType::Whole(0, i64::MAX),
+    "",
+    "An integer below this.",
+);
 const LTE: Argument = argument(
     "lte",
-    Kind::Whole(0, i64::MAX),
+    ArgumentType::Whole(0, i64::MAX),
     "",
     "An integer of at most this.",
 );
 const MIN_VALUES: Argument = argument(
     "min_values",
-    Kind::Whole(1, 50),
+    ArgumentType::Whole(1, 50),
     "",
     "How many values the instance types of one launch must offer.",
 );
@@ -207,7 +217,7 @@ pub(super) const OPERATORS: &[Argument] = &[IN, NOT_IN, EXISTS, GT, GTE, LT, LTE
 static REQUIRE: BlockType = BlockType {
     name: "require",
     label: Some("KEY"),
-    repeat: Repeat::PerLabel,
+    repeat: Occurrence::PerLabel,
     about: "What one label of the nodes may be.",
     arguments: &[IN, NOT_IN, EXISTS, GT, GTE, LT, LTE, MIN_VALUES],
     ..BLOCK
@@ -216,16 +226,16 @@ static REQUIRE: BlockType = BlockType {
 const TAINT_ARGUMENTS: &[Argument] = &[
     required(
         "effect",
-        Kind::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
+        ArgumentType::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
         "What it does to pods that do not tolerate it.",
     ),
-    argument("value", Kind::Name, "\"\"", "Its value."),
+    argument("value", ArgumentType::Name, "\"\"", "Its value."),
 ];
 
 static TAINT: BlockType = BlockType {
     name: "taint",
     label: Some("KEY"),
-    repeat: Repeat::Many,
+    repeat: Occurrence::Many,
     about: "A taint of the nodes; one block for each key and effect.",
     arguments: TAINT_ARGUMENTS,
     ..BLOCK
@@ -234,7 +244,7 @@ static TAINT: BlockType = BlockType {
 static STARTUP_TAINT: BlockType = BlockType {
     name: "startup_taint",
     label: Some("KEY"),
-    repeat: Repeat::Many,
+    repeat: Occurrence::Many,
     about: "A taint the nodes start with and someone else takes away.",
     arguments: TAINT_ARGUMENTS,
     ..BLOCK
@@ -260,17 +270,17 @@ static DISRUPTION: BlockType = BlockType {
 
 static REPAIR: BlockType = BlockType {
     name: "repair",
-    repeat: Repeat::Many,
+    repeat: Occurrence::Many,
     about: "For how long a node may have a condition before it is replaced.",
     arguments: &[
         required(
             "condition",
-            Kind::Text,
+            ArgumentType::Text,
             "Type of the condition, such as `Ready`.",
         ),
         argument(
             "status",
-            Kind::OneOf(&["True", "False", "Unknown"]),
+            ArgumentType::OneOf(&["True", "False", "Unknown"]),
             "\"False\"",
             "What it says.",
         ),
@@ -286,7 +296,7 @@ static REPAIR: BlockType = BlockType {
 pub(super) static DEFAULTS: BlockType = BlockType {
     name: "defaults",
     label: Some("KIND"),
-    repeat: Repeat::PerLabel,
+    repeat: Occurrence::PerLabel,
     about: "`defaults \"pool\"`: what pools have that do not say otherwise.",
     arguments: &[
         NODE_CLASS_OF_POOL,

@@ -2,7 +2,7 @@
 //! They must not know how they are read.
 
 use super::{BLOCK, MINUTE, argument, duration, required};
-use crate::config::schema::{BlockType, Kind, Repeat};
+use crate::config::schema::{ArgumentType, BlockType, Occurrence};
 
 /// Kubernetes takes any 32-bit number; a skew or a number of places that large means nothing.
 const PLACES_MAX: i64 = 1_000_000;
@@ -27,47 +27,47 @@ pub(super) static SCHEDULER: BlockType = BlockType {
         ),
         argument(
             "preference_policy",
-            Kind::OneOf(&["respect", "ignore"]),
+            ArgumentType::OneOf(&["respect", "ignore"]),
             "\"respect\"",
             "What becomes of what pods would like but need not have: kept where it can be, even \
              if that takes more nodes, or passed over.",
         ),
         argument(
             "min_values_policy",
-            Kind::OneOf(&["strict", "best_effort"]),
+            ArgumentType::OneOf(&["strict", "best_effort"]),
             "\"strict\"",
             "What becomes of `min_values` where too few values are to be had: no node is made, or \
              as many as there are will do.",
         ),
         argument(
             "node_price",
-            Kind::Number(0, 10),
+            ArgumentType::Number(0, 10),
             "0.005",
             "What a node is taken to cost beyond its price, in US dollars per hour: the higher, \
              the fewer and larger the nodes. It counts in every choice and in no quote.",
         ),
         argument(
             "alternatives",
-            Kind::Whole(1, 600),
+            ArgumentType::Whole(1, 600),
             "60",
             "Offerings kept for a launch, in case some are refused.",
         ),
         argument(
             "alternative_price_ratio",
-            Kind::Number(1, 100),
+            ArgumentType::Number(1, 100),
             "2",
             "How dear the dearest of them may be, as a multiple of the cheapest; two decimals \
              count.",
         ),
         argument(
             "priority_cutoff",
-            Kind::Whole(i32::MIN as i64, i32::MAX as i64),
+            ArgumentType::Whole(i32::MIN as i64, i32::MAX as i64),
             "",
             "Pods of lower priority do not cause nodes to be made; all do if missing.",
         ),
         argument(
             "schedulers",
-            Kind::Texts,
+            ArgumentType::Texts,
             "[\"default-scheduler\"]",
             "Names of the schedulers whose pods are placed, `default-scheduler` only if it is \
              among them. A pod that names none is its.",
@@ -80,37 +80,37 @@ pub(super) static SCHEDULER: BlockType = BlockType {
 static DEFAULT_SPREAD: BlockType = BlockType {
     name: "default_spread",
     label: Some("TOPOLOGY_KEY"),
-    repeat: Repeat::Many,
+    repeat: Occurrence::Many,
     about: "How pods are spread that do not say so themselves: what `defaultConstraints` of \
             `PodTopologySpread` say in the configuration of the clusters' schedulers. One block \
             for each key and `when_unsatisfiable`.",
     arguments: &[
         required(
             "max_skew",
-            Kind::Whole(1, PLACES_MAX),
+            ArgumentType::Whole(1, PLACES_MAX),
             "By how many pods a place may lead the emptiest.",
         ),
         required(
             "when_unsatisfiable",
-            Kind::OneOf(&["DoNotSchedule", "ScheduleAnyway"]),
+            ArgumentType::OneOf(&["DoNotSchedule", "ScheduleAnyway"]),
             "Whether it must hold or is a wish.",
         ),
         argument(
             "min_domains",
-            Kind::Whole(1, PLACES_MAX),
+            ArgumentType::Whole(1, PLACES_MAX),
             "1",
             "With fewer places than this the emptiest counts as having none. Only with \
              `DoNotSchedule`.",
         ),
         argument(
             "node_affinity_policy",
-            Kind::OneOf(&["Honor", "Ignore"]),
+            ArgumentType::OneOf(&["Honor", "Ignore"]),
             "\"Honor\"",
             "Whether only nodes that a pod's selector and affinity allow are places.",
         ),
         argument(
             "node_taints_policy",
-            Kind::OneOf(&["Honor", "Ignore"]),
+            ArgumentType::OneOf(&["Honor", "Ignore"]),
             "\"Ignore\"",
             "Whether only nodes whose taints a pod tolerates are places.",
         ),

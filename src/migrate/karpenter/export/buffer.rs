@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 
 use super::super::field_tables::BUFFER;
 use super::super::to_hcl;
-use super::{Document, object};
-use crate::migrate::dropped::Losses;
+use super::{ExportedDocument, object};
+use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping;
 use crate::migrate::field_mapping::{put, report_rest, take};
 use crate::model::buffer::Buffer;
@@ -14,9 +14,9 @@ use crate::model::labels::POOL as POOL_LABEL;
 use crate::model::taint::{Toleration, TolerationOperator};
 
 /// A buffer, after the template of its pods.
-pub(super) fn buffer(own: &Buffer) -> Vec<Document> {
+pub(super) fn buffer(own: &Buffer) -> Vec<ExportedDocument> {
     let path = format!("buffer.{}", own.name);
-    let mut losses = Losses::default();
+    let mut losses = DroppedFields::default();
     let mut body = to_hcl::buffer(own);
     let scalable = own.scalable.as_ref();
     let namespace = scalable.map_or("default", |scalable| scalable.namespace.as_str());
@@ -54,11 +54,11 @@ pub(super) fn buffer(own: &Buffer) -> Vec<Document> {
         spec,
     );
     put(&mut object, "metadata.namespace", json!(namespace));
-    let buffer = Document {
+    let buffer = ExportedDocument {
         object,
         losses: losses.all,
     };
-    let template = template.map(|object| Document {
+    let template = template.map(|object| ExportedDocument {
         object,
         losses: Vec::new(),
     });

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use super::super::field_tables::BUFFER;
-use super::{Built, Object, fields};
-use crate::migrate::dropped::Losses;
+use super::{ConvertedBlock, Object, fields};
+use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping;
 use crate::migrate::field_mapping::{take, text};
 use crate::migrate::format_units;
-use crate::migrate::hcl::{Block, Body, Item};
+use crate::migrate::hcl::{HclBlock, HclBody, HclItem};
 use crate::model::labels::POOL;
 use crate::model::quantity::Resources;
 
@@ -23,7 +23,7 @@ pub(super) fn build(
     templates: &[Object],
     taints: &BTreeMap<String, Vec<Value>>,
     clusters: &[String],
-) -> Built {
+) -> ConvertedBlock {
     let (mut body, mut losses) = object.start(clusters);
     let mut spec = std::mem::take(&mut object.spec);
     if take(&mut spec, "provisioningStrategy").is_some_and(|own| own != STRATEGY) {
@@ -67,8 +67,13 @@ pub(super) fn build(
     built
 }
 
-fn scalable(mut scaled: Map<String, Value>, namespace: &str, body: &mut Body, losses: &mut Losses) {
-    let mut inner = Body::default();
+fn scalable(
+    mut scaled: Map<String, Value>,
+    namespace: &str,
+    body: &mut HclBody,
+    losses: &mut DroppedFields,
+) {
+    let mut inner = HclBody::default();
     let group = take(&mut scaled, "apiGroup");
     if group.is_some_and(|own| own != "apps" && own != "") {
         losses.add("spec.scalableRef.apiGroup", "workloads are those of apps");
@@ -103,8 +108,8 @@ const UNHEARD: [&str; 9] = [
 fn pod(
     template: &Object,
     taints: &BTreeMap<String, Vec<Value>>,
-    body: &mut Body,
-    losses: &mut Losses,
+    body: &mut HclBody,
+    losses: &mut DroppedFields,
 ) {
     let path = format!("{}: template.spec", template.of);
     let mut spec = fields(template.spec.get("spec").cloned(), &path, losses);
@@ -121,7 +126,7 @@ fn pod(
         let at = format!("{at}[{index}]");
         requests.add(&requests_of(container, &at, losses));
     }
-    let mut inner = Body::default();
+    let mut inner = HclBody::default();
     inner.set("requests", format_units::requests(&requests));
     let at = format!("{path}.nodeSelector");
     let mut selector = fields(take(&mut spec, "nodeSelector"), &at, losses);
@@ -134,10 +139,10 @@ fn pod(
         if tolerations.ends_with(taints) {
             tolerations.truncate(tolerations.len() - taints.len());
         }
-        let mut own = Body::default();
+        let mut own = HclBody::default();
         own.refer("pool", "pool", pool);
         let at = body.items.iter().position(|item| match item {
-            Item::Argument(name, _) => *name != "clusters",
+            HclItem::Argument(name, _) => *name != "clusters",
             _ => true,
         });
         let at = at.unwrap_or(body.items.len());
@@ -158,7 +163,7 @@ fn pod(
 }
 
 /// What a list has; what is something else is lost.
-fn items(own: Option<Value>, path: &str, losses: &mut Losses) -> Vec<Value> {
+fn items(own: Option<Value>, path: &str, losses: &mut DroppedFields) -> Vec<Value> {
     match own {
         Some(Value::Array(own)) => return own,
         None | Some(Value::Null) => {}
@@ -169,7 +174,7 @@ fn items(own: Option<Value>, path: &str, losses: &mut Losses) -> Vec<Value> {
 
 /// What a container asks for, with limits in place of missing requests: the API writes them so into
 /// pods.
-fn requests_of(container: Value, path: &str, losses: &mut Losses) -> Resources {
+fn requests_of(container: Value, path: &str, losses: &mut DroppedFields) -> Resources {
     let path = format!("{path}.resources");
     let mut container = fields(Some(container), &path, losses);
     let mut resources = fields(take(&mut container, "resources"), &path, losses);
@@ -201,7 +206,7 @@ fn requests_of(container: Value, path: &str, losses: &mut Losses) -> Resources {
 /// Fields of a toleration.
 const TOLERATION: [&str; 5] = ["effect", "key", "operator", "tolerationSeconds", "value"];
 
-fn tolerate(toleration: &Value, at: &str, body: &mut Body, losses: &mut Losses) {
+fn tolerate(toleration: &Value, at: &str, body: &mut HclBody, losses: &mut DroppedFields) {
     // With less said it would tolerate more.
     let known = |(name, own): &(&String, &Value)| {
         own.is_null() || (TOLERATION.contains(&name.as_str()) && text(own).is_some())
@@ -223,7 +228,7 @@ fn tolerate(toleration: &Value, at: &str, body: &mut Body, losses: &mut Losses) 
         losses.add(at, format!("there is no operator {operator:?} here"));
         return;
     }
-    let mut inner = Body::default();
+    let mut inner = HclBody::default();
     if let Some(effect) = field("effect").filter(|own| !own.is_empty()) {
         inner.set("effect", effect);
     }
@@ -233,7 +238,7 @@ fn tolerate(toleration: &Value, at: &str, body: &mut Body, losses: &mut Losses) 
     if field("tolerationSeconds").is_some() {
         losses.add(format!("{at}.tolerationSeconds"), "room is not evicted");
     }
-    body.items.push(Item::Block(Block {
+    body.items.push(HclItem::Block(HclBlock {
         kind: "toleration",
         label: Some(key),
         body: inner,

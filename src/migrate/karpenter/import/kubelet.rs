@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::pool::class_of;
 use super::{Object, Objects};
-use crate::migrate::dropped::Losses;
+use crate::migrate::dropped::DroppedFields;
 
 /// Gives the settings to the node classes of their pools. Where pools of one class differ, each
 /// that differs gets a copy of the class, by the name of both.
@@ -63,7 +63,7 @@ pub(super) fn settle(objects: &mut Objects) {
 
 fn give(class: &mut Object, settings: Value) {
     if class.spec.contains_key("kubelet") {
-        let mut losses = Losses::of(class.of.clone());
+        let mut losses = DroppedFields::of(class.of.clone());
         losses.add(
             "kubelet of its pools",
             "the node class has settings of its own",

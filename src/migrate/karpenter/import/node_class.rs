@@ -5,13 +5,13 @@ use serde_json::{Map, Value};
 
 use super::super::field_tables::{KUBELET, NODE_CLASS};
 use super::super::placeholders;
-use super::{Built, Object};
-use crate::migrate::dropped::Losses;
+use super::{ConvertedBlock, Object};
+use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping;
 use crate::migrate::field_mapping::take;
-use crate::migrate::hcl::{Body, Item};
+use crate::migrate::hcl::{HclBody, HclItem};
 
-pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
+pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     let (mut body, mut losses) = object.start(clusters);
     let mut spec = std::mem::take(&mut object.spec);
     for field in ["role", "instanceProfile"] {
@@ -32,9 +32,9 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
     field_mapping::import(NODE_CLASS, &mut spec, "spec", &mut body, &mut losses);
     let blocks = body.items.iter();
     let at = blocks
-        .take_while(|item| !matches!(item, Item::Block(_)))
+        .take_while(|item| !matches!(item, HclItem::Block(_)))
         .count();
-    let mut between = Body::default();
+    let mut between = HclBody::default();
     // An empty list rules adapters out, and is all that it does.
     if none {
         between.set("efa", false);
@@ -49,7 +49,7 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
 }
 
 /// IAM's names are unique whatever their paths.
-fn without_path(spec: &mut Map<String, Value>, field: &str, losses: &mut Losses) {
+fn without_path(spec: &mut Map<String, Value>, field: &str, losses: &mut DroppedFields) {
     let Some(Value::String(text)) = spec.get_mut(field) else {
         return;
     };
@@ -66,7 +66,7 @@ fn without_path(spec: &mut Map<String, Value>, field: &str, losses: &mut Losses)
 }
 
 /// Where an image has an id, Karpenter looks for nothing else.
-fn lone_ids(spec: &mut Map<String, Value>, losses: &mut Losses) {
+fn lone_ids(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
     let terms = spec
         .get_mut("amiSelectorTerms")
         .and_then(Value::as_array_mut);
@@ -87,14 +87,14 @@ fn lone_ids(spec: &mut Map<String, Value>, losses: &mut Losses) {
 }
 
 /// Settings of kubelets: what has no argument of its own is passed on.
-fn settings(mut kubelet: Map<String, Value>, body: &mut Body, losses: &mut Losses) {
+fn settings(mut kubelet: Map<String, Value>, body: &mut HclBody, losses: &mut DroppedFields) {
     let mut own = Map::new();
     for row in KUBELET {
         if let Some(value) = take(&mut kubelet, row.field) {
             own.insert(row.field.to_owned(), value);
         }
     }
-    let mut inner = Body::default();
+    let mut inner = HclBody::default();
     field_mapping::import(KUBELET, &mut own, "spec.kubelet", &mut inner, losses);
     kubelet.retain(|_, value| !value.is_null());
     if !kubelet.is_empty() {

@@ -3,11 +3,11 @@
 
 use super::super::field_tables::OVERLAY;
 use super::super::requirements;
-use super::{Built, Object};
+use super::{ConvertedBlock, Object};
 use crate::migrate::field_mapping;
 use crate::migrate::field_mapping::take;
 
-pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
+pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     let (mut body, mut losses) = object.start(clusters);
     let mut spec = std::mem::take(&mut object.spec);
     let requirements = take(&mut spec, "requirements");

@@ -8,18 +8,18 @@ use serde_json::{Map, Value, json};
 use super::super::field_tables::POOL;
 use super::super::placeholders;
 use super::super::requirements;
-use super::{Built, Object, Objects};
-use crate::migrate::dropped::Losses;
+use super::{ConvertedBlock, Object, Objects};
+use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping;
 use crate::migrate::field_mapping::{take, text};
-use crate::migrate::hcl::{Body, Item};
+use crate::migrate::hcl::{HclBody, HclItem};
 
 /// Where the reference to the node class is.
 const CLASS: &str = "template.spec.nodeClassRef";
 /// The group of its API.
 const GROUP: &str = "karpenter.k8s.aws";
 
-pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
+pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     let (mut body, mut losses) = object.start(clusters);
     let mut spec = std::mem::take(&mut object.spec);
     let class = class_of(&spec);
@@ -53,7 +53,7 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
     }
     settle_budgets(&mut spec);
     let requirements = take(&mut spec, "template.spec.requirements");
-    let mut rules = Body::default();
+    let mut rules = HclBody::default();
     let earlier = object.of.starts_with("Provisioner/");
     let path = match earlier {
         true => "spec.requirements",
@@ -65,7 +65,7 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> Built {
     field_mapping::import(POOL, &mut spec, "spec", &mut body, &mut losses);
     let blocks = body.items.iter();
     let at = blocks
-        .take_while(|item| !matches!(item, Item::Block(_)))
+        .take_while(|item| !matches!(item, HclItem::Block(_)))
         .count();
     body.items.splice(at..at, rules.items);
     let mut built = object.built("pool", body, losses);
@@ -100,7 +100,7 @@ pub(super) fn add_missing_classes(objects: &mut Objects) {
     let mut known: Vec<String> = objects.classes.iter().map(|own| own.name.clone()).collect();
     for pool in &mut objects.pools {
         let of = pool.of.clone();
-        let mut losses = Losses::of(of.clone());
+        let mut losses = DroppedFields::of(of.clone());
         match class_of(&pool.spec) {
             None => continue,
             Some(name) if known.contains(&name) || placeholders::is_name(&name) => continue,
@@ -123,7 +123,7 @@ pub(super) fn add_missing_classes(objects: &mut Objects) {
 }
 
 /// Static pools are not consolidated, in Karpenter either, but its API fills the fields in.
-fn settle_static(spec: &mut Map<String, Value>, losses: &mut Losses) {
+fn settle_static(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
     let usual = [
         ("disruption.consolidationPolicy", "WhenEmptyOrUnderutilized"),
         ("disruption.consolidateAfter", "0s"),

@@ -8,7 +8,7 @@ use super::super::field_tables::POLICIES;
 use super::super::requirements::keys;
 use super::v1_conversion::{OWN_BLOCK, TEMPLATES, aws, cluster_tag, refuse_version, rename_policy};
 use super::{Object, Objects};
-use crate::migrate::dropped::{Losses, joined};
+use crate::migrate::dropped::{DroppedFields, joined};
 use crate::migrate::field_mapping::{put, take, text};
 use crate::model::duration::parse_go;
 use crate::model::labels::{ARCH, CAPACITY_TYPE, INSTANCE_TYPE, OS, ZONE};
@@ -30,7 +30,7 @@ const OPENED: [&str; 4] = ["consolidation", "deprovisioning", "limits", "provide
 /// A Provisioner, with the node class that it may describe itself.
 pub(super) fn convert(mut own: Object, version: &str, all: &mut Objects) {
     let mut old = std::mem::take(&mut own.spec);
-    let mut losses = Losses::of(own.of.clone());
+    let mut losses = DroppedFields::of(own.of.clone());
     if version == "v1alpha3" {
         labelled(&mut old, &mut losses);
     }
@@ -91,7 +91,7 @@ pub(super) fn convert(mut own: Object, version: &str, all: &mut Objects) {
 }
 
 /// Tells what nothing was made of.
-fn leftovers(rest: &Map<String, Value>, path: &str, losses: &mut Losses) {
+fn leftovers(rest: &Map<String, Value>, path: &str, losses: &mut DroppedFields) {
     for (name, value) in rest {
         let path = joined(path, name);
         match value {
@@ -103,7 +103,7 @@ fn leftovers(rest: &Map<String, Value>, path: &str, losses: &mut Losses) {
 }
 
 /// When the nodes of a Provisioner leave. What it does not say, they do not do.
-fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>, losses: &mut Losses) {
+fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>, losses: &mut DroppedFields) {
     const EMPTY: &str = "WhenEmpty";
     const UNDERUTILIZED: &str = "WhenEmptyOrUnderutilized";
     rename_policy(old, "deprovisioning.consolidationPolicy");
@@ -150,7 +150,11 @@ fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>, losses: &
 
 /// Takes a field that stands by itself, or in the block that an early proposal had for it and its
 /// like; with its path.
-fn said(old: &mut Map<String, Value>, field: &str, losses: &mut Losses) -> Option<(String, Value)> {
+fn said(
+    old: &mut Map<String, Value>,
+    field: &str,
+    losses: &mut DroppedFields,
+) -> Option<(String, Value)> {
     let within = format!("deprovisioning.{field}");
     let (own, other) = (take(old, field), take(old, &within));
     match (own, other) {
@@ -169,7 +173,7 @@ fn said(old: &mut Map<String, Value>, field: &str, losses: &mut Losses) -> Optio
 fn seconds(
     old: &mut Map<String, Value>,
     field: &str,
-    losses: &mut Losses,
+    losses: &mut DroppedFields,
 ) -> Option<(String, String)> {
     let (path, value) = said(old, field, losses)?;
     let whole = value.as_i64().map(|own| format!("{own}s"));
@@ -184,7 +188,7 @@ fn later(
     old: &mut Map<String, Value>,
     (field, older): (&str, &str),
     said: Option<String>,
-    losses: &mut Losses,
+    losses: &mut DroppedFields,
 ) -> Option<String> {
     let path = format!("deprovisioning.{field}");
     let Some(value) = take(old, &path) else {
@@ -204,7 +208,7 @@ fn later(
 }
 
 /// Requirements of what stood in lists of their own.
-fn listed(old: &mut Map<String, Value>, losses: &mut Losses) -> Vec<Value> {
+fn listed(old: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Value> {
     let mut all = Vec::new();
     for (field, key) in LISTS {
         let values = match take(old, field) {
@@ -259,7 +263,7 @@ fn rules(own: Option<Value>, listed: Vec<Value>) -> (Value, Vec<&'static str>) {
 
 /// The node class that a Provisioner describes itself.
 fn inline(provisioner: &Object, mut provider: Map<String, Value>) -> Object {
-    let mut losses = Losses::of(provisioner.of.clone());
+    let mut losses = DroppedFields::of(provisioner.of.clone());
     aws(&mut provider, "spec.provider", &mut losses);
     Object {
         of: provisioner.of.clone(),
@@ -273,7 +277,7 @@ fn inline(provisioner: &Object, mut provider: Map<String, Value>) -> Object {
 
 /// Makes a `provider` of what described the nodes before there was any: labels, and the cluster's
 /// name. Source: Karpenter 0.3.3.
-fn labelled(old: &mut Map<String, Value>, losses: &mut Losses) {
+fn labelled(old: &mut Map<String, Value>, losses: &mut DroppedFields) {
     let mut provider = Map::new();
     let mut cluster = None;
     if let Some(own) = take(old, "cluster") {

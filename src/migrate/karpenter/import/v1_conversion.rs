@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::field_tables::FAMILIES;
 use super::{Object, Objects};
-use crate::migrate::dropped::Losses;
+use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::{put, take, text};
 
 /// Terms of one list at most. Source: spec/aws.md §1.1.
@@ -45,7 +45,7 @@ pub(super) fn rename_policy(spec: &mut Map<String, Value>, field: &str) {
 /// An EC2NodeClass of `v1beta1`.
 pub(super) fn node_class(mut own: Object) -> Object {
     hops(&mut own.spec, true);
-    let mut losses = Losses::of(own.of.clone());
+    let mut losses = DroppedFields::of(own.of.clone());
     images(&mut own.spec, true, &mut losses);
     own.lost.extend(losses.all);
     own
@@ -53,14 +53,18 @@ pub(super) fn node_class(mut own: Object) -> Object {
 
 /// An AWSNodeTemplate of `v1alpha1`.
 pub(super) fn template(mut own: Object) -> Object {
-    let mut losses = Losses::of(own.of.clone());
+    let mut losses = DroppedFields::of(own.of.clone());
     aws(&mut own.spec, "spec", &mut losses);
     own.lost.extend(losses.all);
     own
 }
 
 /// Tells that a version of Kubernetes is nothing to choose for nodes.
-pub(super) fn refuse_version(spec: &mut Map<String, Value>, path: &str, losses: &mut Losses) {
+pub(super) fn refuse_version(
+    spec: &mut Map<String, Value>,
+    path: &str,
+    losses: &mut DroppedFields,
+) {
     if take(spec, "kubernetesVersion").is_some() {
         let why = "nodes have the version of their cluster";
         losses.add(format!("{path}.kubernetesVersion"), why);
@@ -74,7 +78,7 @@ pub(super) fn cluster_tag(name: &str) -> Map<String, Value> {
 }
 
 /// Makes the spec of an EC2NodeClass of what described one before there was any.
-pub(super) fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut Losses) {
+pub(super) fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut DroppedFields) {
     for (name, own) in [("apiVersion", "extensions.karpenter.sh/"), ("kind", "AWS")] {
         let said = spec.get(name).and_then(Value::as_str);
         if said.is_some_and(|said| said.starts_with(own)) {
@@ -116,7 +120,7 @@ pub(super) fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut Losses
 }
 
 /// Images where none are named: the `newest` of the family, unless what names them was lost.
-fn images(spec: &mut Map<String, Value>, newest: bool, losses: &mut Losses) {
+fn images(spec: &mut Map<String, Value>, newest: bool, losses: &mut DroppedFields) {
     let family = spec.get("amiFamily").and_then(text).unwrap_or_default();
     if family == "Ubuntu" {
         // They start as those of AL2 do, but no alias finds them.
@@ -157,7 +161,7 @@ fn hops(spec: &mut Map<String, Value>, each: bool) {
 
 /// The terms of a selector: values with commas are alternatives, ids are ids. Without what is no
 /// text the rest would mean more.
-fn terms(selector: &Value, path: &str, losses: &mut Losses) -> Vec<Value> {
+fn terms(selector: &Value, path: &str, losses: &mut DroppedFields) -> Vec<Value> {
     let Some(selector) = selector.as_object() else {
         losses.add(path, "it is no map");
         return Vec::new();

@@ -5,11 +5,11 @@
 use serde_json::Value;
 
 use super::super::field_tables::{KUBELET, NODE_CLASS};
-use super::{Built, CLUSTERS, ImportError, Words};
-use crate::config::diagnostic::{Problem, Severity};
+use super::{CLUSTERS, ConvertedBlock, ImportError, ItemNoun};
+use crate::config::diagnostic::{Diagnostic, Severity};
 use crate::config::{Inputs, SourceFile, load};
-use crate::migrate::dropped::{Losses, joined};
-use crate::migrate::hcl::{Body, Item, Printed, Term};
+use crate::migrate::dropped::{DroppedFields, joined};
+use crate::migrate::hcl::{HclBody, HclItem, HclValue, PrintedHcl};
 
 /// The file that is tried, beside one with the clusters it is tried with.
 const FILE: &str = "import.hcl";
@@ -26,16 +26,16 @@ const SOFT: [&str; 6] = [
 ];
 
 /// Leaves out what the configuration cannot have, block by block, until it is one.
-pub(super) fn check(built: &mut [Built], clusters: &[String]) -> Result<(), ImportError> {
+pub(super) fn check(built: &mut [ConvertedBlock], clusters: &[String]) -> Result<(), ImportError> {
     // Each round leaves something out.
     loop {
         let clusters = SourceFile::new(CLUSTERS, trial(clusters, built));
-        let (mut body, mut order) = (Body::default(), Vec::new());
+        let (mut body, mut order) = (HclBody::default(), Vec::new());
         for (index, own) in built.iter().enumerate().filter(|(_, own)| !own.left_out) {
-            body.items.push(Item::Block(own.block.clone()));
+            body.items.push(HclItem::Block(own.block.clone()));
             order.push(index);
         }
-        let printed = Printed::of(&body);
+        let printed = PrintedHcl::of(&body);
         let files = [SourceFile::new(FILE, printed.text.clone()), clusters];
         let Err(problems) = load(&files, &Inputs::default()) else {
             return Ok(());
@@ -64,12 +64,12 @@ pub(super) fn check(built: &mut [Built], clusters: &[String]) -> Result<(), Impo
     }
 }
 
-fn why(problem: &Problem) -> String {
+fn why(problem: &Diagnostic) -> String {
     problem.detail.trim_end_matches('.').to_owned()
 }
 
 /// Leaves out an item of a block that it may be without, or else the block.
-fn leave_out(own: &mut Built, place: &[usize], why: String) {
+fn leave_out(own: &mut ConvertedBlock, place: &[usize], why: String) {
     if own.left_out {
         return;
     }
@@ -78,7 +78,7 @@ fn leave_out(own: &mut Built, place: &[usize], why: String) {
         return;
     };
     remove(&mut own.block.body, &place[..depth]);
-    let mut losses = Losses::of(own.of.clone());
+    let mut losses = DroppedFields::of(own.of.clone());
     losses.add(path, why);
     own.losses.extend(losses.all);
 }
@@ -87,7 +87,7 @@ fn leave_out(own: &mut Built, place: &[usize], why: String) {
 const HARD: [&str; 5] = ["limits", "node_class", "region", "require", "taint"];
 
 /// The same of a block in our own words, as it has it: the innermost item that is to blame.
-fn soft_of_ours(own: &Built, place: &[usize]) -> Option<(String, usize)> {
+fn soft_of_ours(own: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> {
     let (mut body, mut path) = (&own.block.body, String::new());
     for (depth, index) in place.iter().enumerate() {
         let item = body.items.get(*index)?;
@@ -106,8 +106,8 @@ fn soft_of_ours(own: &Built, place: &[usize]) -> Option<(String, usize)> {
 
 /// The path of what a block may be without, as the object has it, and how much of the place in the
 /// tree leads to it.
-fn soft(own: &Built, place: &[usize]) -> Option<(String, usize)> {
-    if own.words == Words::Ours {
+fn soft(own: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> {
+    if own.words == ItemNoun::Ours {
         return soft_of_ours(own, place);
     }
     if own.block.kind != "node_class" {
@@ -121,7 +121,7 @@ fn soft(own: &Built, place: &[usize]) -> Option<(String, usize)> {
         return None;
     }
     let path = format!("spec.{}", row.field);
-    let same = |item: &&Item| named(item).is_some_and(|(own, _)| own == name);
+    let same = |item: &&HclItem| named(item).is_some_and(|(own, _)| own == name);
     let index = items[..*first].iter().filter(same).count();
     let path = match name {
         "ami" | "subnet" => return Some((format!("{path}[{index}]"), 1)),
@@ -134,7 +134,7 @@ fn soft(own: &Built, place: &[usize]) -> Option<(String, usize)> {
     let row = KUBELET.iter().find(|row| row.name == name);
     let path = match (row, item) {
         (Some(row), _) => format!("{path}.{}", row.field),
-        (None, Item::Argument(_, Term::Value(Value::Object(items)))) => {
+        (None, HclItem::Argument(_, HclValue::Value(Value::Object(items)))) => {
             let names: Vec<&str> = items.keys().map(String::as_str).collect();
             format!("{path}: {}", names.join(", "))
         }
@@ -143,20 +143,20 @@ fn soft(own: &Built, place: &[usize]) -> Option<(String, usize)> {
     Some((path, 2))
 }
 
-fn named(item: &Item) -> Option<(&'static str, Option<&Body>)> {
+fn named(item: &HclItem) -> Option<(&'static str, Option<&HclBody>)> {
     match item {
-        Item::Argument(name, _) => Some((name, None)),
-        Item::Block(block) => Some((block.kind, Some(&block.body))),
-        Item::Comment(_) => None,
+        HclItem::Argument(name, _) => Some((name, None)),
+        HclItem::Block(block) => Some((block.kind, Some(&block.body))),
+        HclItem::Comment(_) => None,
     }
 }
 
-fn remove(body: &mut Body, place: &[usize]) {
+fn remove(body: &mut HclBody, place: &[usize]) {
     let Some((first, rest)) = place.split_first() else {
         return;
     };
     match body.items.get_mut(*first) {
-        Some(Item::Block(block)) if !rest.is_empty() => {
+        Some(HclItem::Block(block)) if !rest.is_empty() => {
             remove(&mut block.body, rest);
             if block.body.is_empty() {
                 body.items.remove(*first);
@@ -169,7 +169,7 @@ fn remove(body: &mut Body, place: &[usize]) {
 
 /// Clusters that the blocks may be for, which are only observed: a managed one wants more of a node
 /// class than an import can give. Those that are among what is tried need no stand-in.
-fn trial(patterns: &[String], built: &[Built]) -> String {
+fn trial(patterns: &[String], built: &[ConvertedBlock]) -> String {
     let mut names: Vec<String> = patterns.iter().map(|own| own.replace('*', "any")).collect();
     if names.is_empty() {
         names.push("any".to_owned());

@@ -5,21 +5,21 @@ use serde_json::{Map, Value};
 
 use super::map;
 use crate::migrate::format_units::duration;
-use crate::migrate::hcl::Body;
+use crate::migrate::hcl::HclBody;
 use crate::model::labels::Labels;
 use crate::model::node_class::bootstrap::Bootstrap;
 use crate::model::node_class::disk::BlockDevice;
 use crate::model::node_class::image::ImageTerm;
-use crate::model::node_class::kubelet::{Kubelet, Reserved, Signal};
+use crate::model::node_class::kubelet::{KubeletSettings, Reserved, Signal};
 use crate::model::node_class::network::{
     ConnectionTracking, NetworkInterface, PlacementGroupTerm, ReservationTerm, SecurityGroupTerm,
     SubnetTerm,
 };
-use crate::model::node_class::{Identity, MetadataOptions, NodeClass};
+use crate::model::node_class::{MetadataOptions, NodeClass, NodeIdentity};
 
 /// A node class; with `tags` in place of its own.
-pub(in super::super) fn node_class(own: &NodeClass, tags: &Labels) -> Body {
-    let mut body = Body::default();
+pub(in super::super) fn node_class(own: &NodeClass, tags: &Labels) -> HclBody {
+    let mut body = HclBody::default();
     let alias = own.images.iter().find_map(|image| match image {
         ImageTerm::Alias { family, .. } => Some(*family),
         _ => None,
@@ -30,8 +30,8 @@ pub(in super::super) fn node_class(own: &NodeClass, tags: &Labels) -> Body {
         body.set("ami_family", own.family.as_str());
     }
     match &own.identity {
-        Some(Identity::Role(name)) => body.set("role", name.as_str()),
-        Some(Identity::Profile(name)) => body.set("instance_profile", name.as_str()),
+        Some(NodeIdentity::Role(name)) => body.set("role", name.as_str()),
+        Some(NodeIdentity::Profile(name)) => body.set("instance_profile", name.as_str()),
         None => {}
     }
     if let Some(public) = own.public_ip {
@@ -73,7 +73,7 @@ pub(in super::super) fn node_class(own: &NodeClass, tags: &Labels) -> Body {
         self::tracking(tracking, &mut body);
     }
     if let Some(nested) = own.nested_virtualization {
-        let mut inner = Body::default();
+        let mut inner = HclBody::default();
         let word = if nested { "enabled" } else { "disabled" };
         inner.set("nested_virtualization", word);
         body.block("cpu_options", None, inner);
@@ -81,7 +81,7 @@ pub(in super::super) fn node_class(own: &NodeClass, tags: &Labels) -> Body {
     kubelet(&own.kubelet, &mut body);
     if own.bootstrap != Bootstrap::Eks {
         // What it says is for none but us.
-        let mut inner = Body::default();
+        let mut inner = HclBody::default();
         inner.comment("its secrets are where it says");
         body.block("bootstrap", Some(own.bootstrap.as_str()), inner);
     }
@@ -96,9 +96,9 @@ fn block<'a>(
     kind: &'static str,
     arguments: impl IntoIterator<Item = (&'static str, Option<&'a str>)>,
     tags: Option<&Labels>,
-    body: &mut Body,
+    body: &mut HclBody,
 ) {
-    let mut inner = Body::default();
+    let mut inner = HclBody::default();
     for (name, value) in arguments {
         if let Some(value) = value {
             inner.set(name, value);
@@ -110,7 +110,7 @@ fn block<'a>(
     body.block(kind, None, inner);
 }
 
-fn terms(own: &NodeClass, body: &mut Body) {
+fn terms(own: &NodeClass, body: &mut HclBody) {
     for image in &own.images {
         let alias;
         let (arguments, tags) = match image {
@@ -177,8 +177,8 @@ fn terms(own: &NodeClass, body: &mut Body) {
     }
 }
 
-fn disk(own: &BlockDevice, body: &mut Body) {
-    let mut inner = Body::default();
+fn disk(own: &BlockDevice, body: &mut HclBody) {
+    let mut inner = HclBody::default();
     if let Some(bytes) = own.size {
         // Only Karpenter minds the unit.
         let text = crate::migrate::format_units::disk(bytes);
@@ -215,9 +215,9 @@ fn disk(own: &BlockDevice, body: &mut Body) {
     body.block("block_device", Some(&own.name), inner);
 }
 
-fn metadata(own: MetadataOptions, body: &mut Body) {
+fn metadata(own: MetadataOptions, body: &mut HclBody) {
     let usual = MetadataOptions::default();
-    let mut inner = Body::default();
+    let mut inner = HclBody::default();
     let able = |yes: bool| if yes { "enabled" } else { "disabled" };
     if own.endpoint != usual.endpoint {
         inner.set("http_endpoint", able(own.endpoint));
@@ -241,8 +241,8 @@ fn metadata(own: MetadataOptions, body: &mut Body) {
     }
 }
 
-fn interface(own: NetworkInterface, body: &mut Body) {
-    let mut inner = Body::default();
+fn interface(own: NetworkInterface, body: &mut HclBody) {
+    let mut inner = HclBody::default();
     inner.set("network_card_index", own.card);
     inner.set("device_index", own.device);
     let kind = if own.efa_only {
@@ -254,8 +254,8 @@ fn interface(own: NetworkInterface, body: &mut Body) {
     body.block("network_interface", None, inner);
 }
 
-fn tracking(own: ConnectionTracking, body: &mut Body) {
-    let mut inner = Body::default();
+fn tracking(own: ConnectionTracking, body: &mut HclBody) {
+    let mut inner = HclBody::default();
     for (name, length) in [
         ("tcp_established_timeout", own.tcp_established),
         ("udp_stream_timeout", own.udp_stream),
@@ -268,8 +268,8 @@ fn tracking(own: ConnectionTracking, body: &mut Body) {
     body.block("connection_tracking", None, inner);
 }
 
-fn kubelet(own: &Kubelet, body: &mut Body) {
-    let mut inner = Body::default();
+fn kubelet(own: &KubeletSettings, body: &mut HclBody) {
+    let mut inner = HclBody::default();
     for (name, number) in [
         ("max_pods", own.max_pods),
         ("pods_per_core", own.pods_per_core),
@@ -314,7 +314,7 @@ fn kubelet(own: &Kubelet, body: &mut Body) {
 }
 
 /// What kubelets keep from pods, and when they evict them.
-fn kept(own: &Kubelet, body: &mut Body) {
+fn kept(own: &KubeletSettings, body: &mut HclBody) {
     let reserved = |(name, own): (&String, &Reserved)| (name.clone(), Value::from(&*own.text));
     let signal = |own: &Signal| own.as_str().to_owned();
     let hard = own.eviction_hard.iter();

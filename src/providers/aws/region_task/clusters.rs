@@ -6,21 +6,21 @@ use std::collections::BTreeSet;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use super::{Desk, Member, Shared};
+use super::{RegionCluster, RegionState, RegionTask};
 use crate::engine::event::Event;
 use crate::providers::aws::interruption_listener::Listener;
 
-impl Drop for Desk {
+impl Drop for RegionTask {
     fn drop(&mut self) {
         // Another desk reads them, if anybody does.
         self.queues.values().for_each(AbortHandle::abort);
     }
 }
 
-impl Desk {
+impl RegionTask {
     /// A cluster is not here any more in this way, but in another, if at all: its engine hears
     /// nothing any more, unless it is the same one. Another role's keeper may have it already.
-    pub(super) fn unheard(&self, old: &Member, new: Option<&Member>) {
+    pub(super) fn unheard(&self, old: &RegionCluster, new: Option<&RegionCluster>) {
         let Some(events) = &old.events else {
             return;
         };
@@ -67,7 +67,7 @@ impl Desk {
             stays
         });
         for key in wanted {
-            let Shared {
+            let RegionState {
                 account,
                 lister,
                 engines,

@@ -17,7 +17,7 @@ use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::retry::RetryConfig;
 use tokio::time::sleep;
 
-use crate::providers::aws::clients::{Account, AccountKey};
+use crate::providers::aws::clients::{AccountKey, AwsClients};
 
 pub(super) const REGION: &str = "us-west-2";
 
@@ -78,12 +78,12 @@ impl Canned {
     }
 
     /// Its clients, as the daemon's own identity in a region; a call is tried once.
-    pub(super) fn account(&self, region: &str) -> Account {
+    pub(super) fn account(&self, region: &str) -> AwsClients {
         self.trying(region, RetryConfig::disabled())
     }
 
     /// The same, where calls are tried again like this.
-    pub(super) fn trying(&self, region: &str, again: RetryConfig) -> Account {
+    pub(super) fn trying(&self, region: &str, again: RetryConfig) -> AwsClients {
         let canned = self.clone();
         let credentials = Credentials::new("key", "secret", None, None, "test");
         let config = SdkConfig::builder()
@@ -99,7 +99,7 @@ impl Canned {
             region: region.to_owned(),
             role: None,
         };
-        Account::of(key, config)
+        AwsClients::of(key, config)
     }
 
     /// What it was asked since it was last looked at.

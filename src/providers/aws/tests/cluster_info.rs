@@ -10,11 +10,11 @@ use tokio::time;
 use tower::service_fn;
 
 use super::canned::{Canned, REGION, Reply};
-use crate::bootstrap::Home;
+use crate::bootstrap::ClusterEndpoint;
 use crate::kubernetes::client::Connection;
 use crate::model::cluster::{Cluster, Eks};
 use crate::providers::aws::cluster_info::home;
-use crate::providers::aws::refresh_schedule::{Chore, Diary};
+use crate::providers::aws::refresh_schedule::{RefreshSchedule, RefreshTask};
 
 /// A cluster's API of this minor version, with a DNS and addresses of Services if it tells.
 fn api(minor: &'static str, dns: &'static str, services: &'static str) -> Connection {
@@ -45,7 +45,7 @@ fn api(minor: &'static str, dns: &'static str, services: &'static str) -> Connec
     Connection::over(Client::new(service_fn(answer), "default"))
 }
 
-async fn told(cluster: &Cluster, connection: &Connection, aws: &Canned) -> Home {
+async fn told(cluster: &Cluster, connection: &Connection, aws: &Canned) -> ClusterEndpoint {
     let home = home(cluster, connection, &aws.account(REGION)).await;
     home.expect("it is known").home
 }
@@ -123,11 +123,11 @@ async fn eks_is_asked_for_what_the_api_does_not_tell() {
 /// What a cluster's nodes are told is asked for again with its node classes.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_looked_at_again_every_five_minutes() {
-    let mut diary = Diary::default();
-    assert!(diary.begin(Chore::Classes));
-    diary.end("r", Chore::Classes, Ok(false));
+    let mut diary = RefreshSchedule::default();
+    assert!(diary.begin(RefreshTask::Classes));
+    diary.end("r", RefreshTask::Classes, Ok(false));
     time::advance(Duration::from_secs(299)).await;
-    assert!(!diary.begin(Chore::Classes));
+    assert!(!diary.begin(RefreshTask::Classes));
     time::advance(Duration::from_secs(1)).await;
-    assert!(diary.begin(Chore::Classes));
+    assert!(diary.begin(RefreshTask::Classes));
 }

@@ -5,25 +5,27 @@ use std::sync::Mutex;
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use super::canned::{Asked, Canned, REGION, Reply};
-use crate::ec2::create_fleet::{Config, FleetRequest, Override, Strategy, Target};
-use crate::ec2::errors::Sort;
-use crate::ec2::launch_template::{Site, Variation, template};
-use crate::ec2::subnet_capacity::Taken;
+use crate::ec2::create_fleet::{
+    AllocationStrategy, FleetRequest, LaunchTemplateConfig, Override, TargetCapacityType,
+};
+use crate::ec2::errors::ErrorClass;
+use crate::ec2::launch_template::{TemplateTarget, Variation, template};
+use crate::ec2::subnet_capacity::ReservedAddresses;
 use crate::engine::command::RefusalKind;
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
-use crate::model::node_class::resolved::Resolved;
+use crate::model::node_class::resolved::ResolvedNodeClass;
 use crate::outbound::fence;
-use crate::providers::aws::create_fleet::{Outcome, launch};
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::create_fleet::{FleetLaunch, launch};
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::launch_templates::Templates;
 
 const ZONES: [&str; 2] = ["us-west-2a", "us-west-2b"];
 
 /// One type in two zones.
 fn request() -> FleetRequest {
-    let site = Site {
+    let site = TemplateTarget {
         cluster: "prod",
         region: REGION,
         ipv6: false,
@@ -39,19 +41,19 @@ fn request() -> FleetRequest {
         image: "ami-1".to_owned(),
         priority: 0.0,
     };
-    let (class, resolved) = (NodeClass::default(), Resolved::default());
+    let (class, resolved) = (NodeClass::default(), ResolvedNodeClass::default());
     FleetRequest {
         token: "claim".to_owned(),
-        target: Target::OnDemand,
-        strategy: Some(Strategy::Prioritized),
-        configs: vec![Config {
+        target: TargetCapacityType::OnDemand,
+        strategy: Some(AllocationStrategy::Prioritized),
+        configs: vec![LaunchTemplateConfig {
             template: template(&class, &resolved, site, Variation::default()),
             overrides: ZONES.map(alternative).into(),
         }],
         context: None,
         tags: Labels::new(),
         refused: Vec::new(),
-        taken: Taken::default(),
+        taken: ReservedAddresses::default(),
     }
 }
 
@@ -107,12 +109,12 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
     const NAME: &str = "InvalidLaunchTemplateName.NotFoundException";
     const ID: &str = "InvalidLaunchTemplateId.NotFound";
     // What launches are refused with, the last first; how often EC2 is asked, what comes of it.
-    let cases: [(&'static [&'static str], usize, Option<Sort>); 5] = [
+    let cases: [(&'static [&'static str], usize, Option<ErrorClass>); 5] = [
         (&[], 1, None),
         (&[NAME], 2, None),
-        (&[NAME, NAME], 2, Some(Sort::TemplateGone)),
-        (&[ID], 1, Some(Sort::NotFound)),
-        (&[ID, NAME], 2, Some(Sort::NotFound)),
+        (&[NAME, NAME], 2, Some(ErrorClass::TemplateGone)),
+        (&[ID], 1, Some(ErrorClass::NotFound)),
+        (&[ID, NAME], 2, Some(ErrorClass::NotFound)),
     ];
     for (refused, rounds, sort) in cases {
         let left = Mutex::new(refused.to_vec());
@@ -140,7 +142,7 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
     }
 }
 
-async fn launched(aws: &Canned) -> Result<Outcome, Fault> {
+async fn launched(aws: &Canned) -> Result<FleetLaunch, AwsError> {
     let (account, templates, request) = (aws.account(REGION), Templates::default(), request());
     fence::without(launch(&account, &templates, &request)).await
 }
@@ -157,7 +159,7 @@ async fn errors_beside_an_instance_are_those_of_their_zone() {
         _ => Reply::Xml(String::new()),
     });
     let own = launched(&aws).await;
-    let Outcome { launched, said } = own.unwrap_or_else(|fault| panic!("{fault}"));
+    let FleetLaunch { launched, said } = own.unwrap_or_else(|fault| panic!("{fault}"));
     let (instance, _) = launched.expect("an instance");
     assert_eq!(instance.offering.zone.as_str(), ZONES[1]);
     let [refused] = &said.refusals[..] else {

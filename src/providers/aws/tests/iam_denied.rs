@@ -17,31 +17,31 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::ec2::iam_policy::{STATEMENTS, statement};
-use crate::ec2::launch_template_cache::{KEPT, Shelf};
-use crate::engine::command::{Answer, Command, FailureKind, Launch};
+use crate::ec2::launch_template_cache::{KEPT, LaunchTemplateCache};
+use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
 use crate::engine::event::Event;
 use crate::host::clock;
-use crate::model::claim::{ClaimRecord, Origin};
+use crate::model::claim::{ClaimOrigin, ClaimRecord};
 use crate::model::cluster::Cluster;
 use crate::model::id::ClaimId;
 use crate::model::instance::{CapacityType, Instance, OfferingKey};
 use crate::model::labels::{Labels, TAINT_UNREGISTERED};
-use crate::model::node_class::Identity;
+use crate::model::node_class::NodeIdentity;
 use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
-use crate::model::node_class::image::{Family, ImageTerm};
+use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::taint::{Effect, Taint};
 use crate::model::template_hash::node_class_hash;
 use crate::outbound::fence;
 use crate::providers::Provider;
-use crate::providers::aws::cleanup_scope::Care;
-use crate::providers::aws::clients::{Account, AccountKey, Accounts};
-use crate::providers::aws::error::Fault;
+use crate::providers::aws::cleanup_scope::CleanupScope;
+use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients};
+use crate::providers::aws::error::AwsError;
 use crate::providers::aws::images::Images;
 use crate::providers::aws::instance_profiles::Profiles;
-use crate::providers::aws::join_secrets::Secrets;
+use crate::providers::aws::join_secrets::JoinSecrets;
 use crate::providers::aws::launch_templates::Templates;
 use crate::providers::aws::provider::Ec2;
-use crate::providers::aws::region::Keepers;
+use crate::providers::aws::region::Regions;
 use crate::providers::aws::tests::idle_calls::api;
 use crate::providers::aws::tests::moto::Aws;
 use crate::providers::aws::{
@@ -130,16 +130,16 @@ const DEEDS: &[(&str, Deed)] = &[
 
 fn asked<'s, T>(
     service: &'static str,
-    call: impl Future<Output = Result<T, Fault>> + Send + 's,
+    call: impl Future<Output = Result<T, AwsError>> + Send + 's,
 ) -> BoxFuture<'s, Said> {
-    let told = move |fault: Fault| fault.sorted(service).text;
+    let told = move |fault: AwsError| fault.sorted(service).text;
     call.map(move |answer| answer.map(drop).map_err(told))
         .boxed()
 }
 
 fn latest() -> ImageTerm {
     ImageTerm::Alias {
-        family: Family::Al2023,
+        family: AmiFamily::Al2023,
         version: "latest".to_owned(),
     }
 }
@@ -147,7 +147,7 @@ fn latest() -> ImageTerm {
 /// One cluster on the AWS of the tests, and what the daemon has for it.
 struct Stage {
     aws: Aws,
-    account: Arc<Account>,
+    account: Arc<AwsClients>,
     cluster: Arc<Cluster>,
     provider: Ec2,
     /// So that no two things have one name.
@@ -158,8 +158,8 @@ impl Stage {
     async fn start(test: &str) -> Option<Self> {
         let aws = Aws::start_or_skip(test)?;
         let cluster = Arc::new(aws.cluster("here", "prod"));
-        let account = Account::of(AccountKey::of(&cluster), aws.config().await);
-        let keepers = Keepers::of_accounts(Accounts::with(account));
+        let account = AwsClients::of(AccountKey::of(&cluster), aws.config().await);
+        let keepers = Regions::of_accounts(Accounts::with(account));
         let keeper = keepers.of(&cluster).await;
         let account = keeper.shared.account.clone();
         let provider = Ec2::new(cluster.clone(), api(), keeper);
@@ -197,26 +197,26 @@ impl Stage {
             .ask(&json!({"do": "parameter", "name": name, "value": "secret"}));
         let token = SecretSource::SsmParameter(name.to_owned());
         let bootstrap = Bootstrap::Kubeadm { token };
-        let (secrets, client) = (Secrets::default(), api().client);
+        let (secrets, client) = (JoinSecrets::default(), api().client);
         let found = secrets.of(&bootstrap, &self.account, &client).await;
         let found = found.map_err(|lack| lack.why);
         found.map(|secret| assert_eq!(secret.expect("a secret").0, "secret"))
     }
 
     /// A message, and the queue it is from.
-    async fn message(&mut self) -> Result<(String, Message), Fault> {
+    async fn message(&mut self) -> Result<(String, Message), AwsError> {
         self.aws.ask(&json!({"do": "send", "body": "of the tests"}));
         let url = sqs::url(&self.account, self.aws.fact("queue")).await?;
         let mut all = sqs::receive(&self.account, &url).await?;
         Ok((url, all.pop().expect("a message")))
     }
 
-    async fn delete(&mut self) -> Result<(), Fault> {
+    async fn delete(&mut self) -> Result<(), AwsError> {
         let (url, message) = self.message().await?;
         sqs::delete(&self.account, &url, &message).await
     }
 
-    async fn give_back(&mut self) -> Result<(), Fault> {
+    async fn give_back(&mut self) -> Result<(), AwsError> {
         let (url, message) = self.message().await?;
         sqs::give_back(&self.account, &url, &message).await
     }
@@ -225,7 +225,7 @@ impl Stage {
     fn of_role(&self, name: &str) -> Cluster {
         let mut own = Cluster::clone(&self.cluster);
         own.name = name.into();
-        own.node_classes[0].identity = Some(Identity::Role(self.aws.fact("role").to_owned()));
+        own.node_classes[0].identity = Some(NodeIdentity::Role(self.aws.fact("role").to_owned()));
         own
     }
 
@@ -249,7 +249,7 @@ impl Stage {
         let clusters = [Arc::new(self.of_role("prod"))];
         let mut profiles = Profiles::default();
         let removed = profiles
-            .collect(&self.account, &Care::of_all(&clusters))
+            .collect(&self.account, &CleanupScope::of_all(&clusters))
             .await;
         removed
             .map(|count| assert!(count > 0, "{name} stays"))
@@ -265,7 +265,7 @@ impl Stage {
             id: ClaimId(format!("claim-{}", self.next())),
             installation: self.cluster.installation.clone(),
             cluster: self.cluster.name.clone(),
-            origin: Origin::default(),
+            origin: ClaimOrigin::default(),
             pool: "general".into(),
             node_class: Some("default".into()),
             created: Timestamp::UNIX_EPOCH,
@@ -321,10 +321,10 @@ impl Stage {
         let known = self.aws.ask(&json!({"do": "templates"}));
         let known = known["templates"].as_array().expect("a list");
         let names = known.iter().filter_map(|own| own["name"].as_str());
-        let mut shelf = Shelf::default();
+        let mut shelf = LaunchTemplateCache::default();
         let ago = KEPT + SignedDuration::from_secs(1);
         shelf.listed(names.map(str::to_owned), clock::now() - ago);
-        let care = Care::of_all(&[]);
+        let care = CleanupScope::of_all(&[]);
         let removed = Templates::of(shelf)
             .collect(&self.account, "here", &care)
             .await;
@@ -335,11 +335,11 @@ impl Stage {
 }
 
 /// What an answer tells people where it is a failure, which then is for want of a right.
-fn said(answer: Answer) -> Result<Option<Instance>, String> {
+fn said(answer: CommandResult) -> Result<Option<Instance>, String> {
     match answer {
-        Answer::Launched(instance) => Ok(Some(instance)),
-        Answer::Terminating(_) | Answer::Instances(_) => Ok(None),
-        Answer::Failed { kind, text } => {
+        CommandResult::Launched(instance) => Ok(Some(instance)),
+        CommandResult::Terminating(_) | CommandResult::Instances(_) => Ok(None),
+        CommandResult::Failed { kind, text } => {
             assert_eq!(kind, FailureKind::Denied, "{text}");
             Err(text)
         }

@@ -22,17 +22,17 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tower::service_fn;
 
-use crate::engine::command::{Answer, Command};
+use crate::engine::command::{Command, CommandResult};
 use crate::kubernetes::client::Connection;
-use crate::model::cluster::{Cluster, Eks, InterruptionQueue, Mode};
-use crate::model::node_class::image::{Family, ImageTerm};
+use crate::model::cluster::{Cluster, Eks, InterruptionQueue, ManagementMode};
+use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::node_class::network::{SecurityGroupTerm, SubnetTerm};
-use crate::model::node_class::{Identity, NodeClass};
+use crate::model::node_class::{NodeClass, NodeIdentity};
 use crate::model::pool::Pool;
 use crate::providers::Provider;
-use crate::providers::aws::clients::{Account, AccountKey, Accounts};
+use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients};
 use crate::providers::aws::provider::Ec2;
-use crate::providers::aws::region::Keepers;
+use crate::providers::aws::region::Regions;
 
 const CLUSTERS: usize = 10;
 
@@ -182,13 +182,13 @@ pub(crate) fn api() -> Connection {
 }
 
 /// A node class of EKS images whose subnets and groups have this tag.
-pub(crate) fn node_class(key: &str, value: &str, identity: Identity) -> NodeClass {
+pub(crate) fn node_class(key: &str, value: &str, identity: NodeIdentity) -> NodeClass {
     let tags = || [(key.to_owned(), value.to_owned())].into();
     NodeClass {
         name: "default".into(),
-        family: Family::Al2023,
+        family: AmiFamily::Al2023,
         images: vec![ImageTerm::Alias {
-            family: Family::Al2023,
+            family: AmiFamily::Al2023,
             version: "latest".to_owned(),
         }],
         subnets: vec![SubnetTerm::Tags(tags())],
@@ -199,9 +199,9 @@ pub(crate) fn node_class(key: &str, value: &str, identity: Identity) -> NodeClas
 }
 
 pub(crate) fn cluster(number: usize) -> Cluster {
-    let class = node_class("own", "yes", Identity::Role("node".to_owned()));
+    let class = node_class("own", "yes", NodeIdentity::Role("node".to_owned()));
     Cluster {
-        mode: Mode::Manage,
+        mode: ManagementMode::Manage,
         installation: "here".to_owned(),
         name: format!("c{number}").into(),
         region: "us-west-2".to_owned(),
@@ -222,7 +222,7 @@ pub(crate) fn cluster(number: usize) -> Cluster {
     }
 }
 
-pub(crate) fn keepers(counts: &Counts, refused: &Refused) -> Keepers {
+pub(crate) fn keepers(counts: &Counts, refused: &Refused) -> Regions {
     let quiet = Quiet(counts.clone(), refused.clone());
     let credentials = Credentials::new("key", "secret", None, None, "test");
     let config = SdkConfig::builder()
@@ -235,7 +235,7 @@ pub(crate) fn keepers(counts: &Counts, refused: &Refused) -> Keepers {
         }))
         .build();
     let key = AccountKey::of(&cluster(0));
-    Keepers::of_accounts(Accounts::with(Account::of(key, config)))
+    Regions::of_accounts(Accounts::with(AwsClients::of(key, config)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -274,7 +274,7 @@ async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
         // Engines of an idle cluster list instances each minute, every one at its own time.
         for provider in &providers {
             let answer = provider.execute(Command::ListInstances).await;
-            assert_eq!(answer, Answer::Instances(Vec::new()));
+            assert_eq!(answer, CommandResult::Instances(Vec::new()));
             sleep(Duration::from_secs(6)).await;
         }
     }

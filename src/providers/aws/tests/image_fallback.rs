@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::advance;
 
 use super::canned::{Asked, Canned, REGION, Reply};
-use crate::ec2::resolve_node_class::Listed;
-use crate::model::node_class::image::{Family, ImageTerm};
+use crate::ec2::resolve_node_class::ListResult;
+use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::node_class::resolved::{Cause, Image, Variant};
 use crate::providers::aws::images::Images;
 
@@ -44,7 +44,7 @@ fn reply(asked: &Asked, error: Option<&'static str>) -> Reply {
 }
 
 /// Ids, with a mark where the image is for Neuron devices.
-fn ids(found: Listed<Vec<Image>>) -> Result<String, Cause> {
+fn ids(found: ListResult<Vec<Image>>) -> Result<String, Cause> {
     let id = |own: Image| {
         let neuron = own.variants.contains(&Variant::Neuron);
         own.id.replace("ami-", if neuron { "n" } else { "" })
@@ -65,7 +65,7 @@ async fn for_want_of_an_answer_no_image_is_dropped() {
     });
     let account = aws.account(REGION);
     let alias = [ImageTerm::Alias {
-        family: Family::Al2023,
+        family: AmiFamily::Al2023,
         version: "latest".to_owned(),
     }];
     let own = [ImageTerm::SsmParameter("/own".to_owned())];

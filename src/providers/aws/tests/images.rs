@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::time;
 
 use super::canned::{Asked, Canned, REGION, Reply};
-use crate::ec2::resolve_node_class::Listed;
+use crate::ec2::resolve_node_class::ListResult;
 use crate::model::labels::Labels;
-use crate::model::node_class::image::{Family, ImageTerm};
+use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::node_class::resolved::{Cause, Image, Variant};
 use crate::providers::aws::images::Images;
 
@@ -64,7 +64,7 @@ fn aws(parameters: &'static [(&'static str, &'static str)]) -> Canned {
     })
 }
 
-async fn find(aws: &Canned, terms: &[ImageTerm]) -> Listed<Vec<Image>> {
+async fn find(aws: &Canned, terms: &[ImageTerm]) -> ListResult<Vec<Image>> {
     let mut images = Images::default();
     images.find(&aws.account(REGION), terms, Some("1.32")).await
 }
@@ -86,7 +86,7 @@ fn search(name: Option<&str>, owner: Option<&str>, tags: &[(&str, &str)]) -> Ima
     }
 }
 
-fn alias(family: Family, version: &str) -> ImageTerm {
+fn alias(family: AmiFamily, version: &str) -> ImageTerm {
     ImageTerm::Alias {
         family,
         version: version.to_owned(),
@@ -173,26 +173,38 @@ async fn an_image_is_what_ec2_says_of_it() {
 #[tokio::test]
 async fn an_alias_has_the_images_whose_parameters_are_there() {
     type Row = (
-        Family,
+        AmiFamily,
         &'static [(&'static str, &'static str)],
         &'static [&'static str],
     );
     let rows: [Row; 7] = [
-        (Family::Al2, &[("amazon-linux-2/", "ami-1")], &["ami-1"]),
-        (Family::Al2023, &[("arm64/standard", "ami-2")], &["ami-2"]),
+        (AmiFamily::Al2, &[("amazon-linux-2/", "ami-1")], &["ami-1"]),
         (
-            Family::Al2023,
+            AmiFamily::Al2023,
+            &[("arm64/standard", "ami-2")],
+            &["ami-2"],
+        ),
+        (
+            AmiFamily::Al2023,
             &[("x86_64/neuron", "ami-3"), ("x86_64/standard", "ami-1")],
             &["ami-1", "ami-3"],
         ),
         (
-            Family::Bottlerocket,
+            AmiFamily::Bottlerocket,
             &[("1.32/x86_64", "ami-1")],
             &["ami-1"],
         ),
-        (Family::Windows2019, &[("Server-2019", "ami-1")], &["ami-1"]),
-        (Family::Windows2022, &[("Server-2022", "ami-1")], &["ami-1"]),
-        (Family::Bottlerocket, &[], &[]),
+        (
+            AmiFamily::Windows2019,
+            &[("Server-2019", "ami-1")],
+            &["ami-1"],
+        ),
+        (
+            AmiFamily::Windows2022,
+            &[("Server-2022", "ami-1")],
+            &["ami-1"],
+        ),
+        (AmiFamily::Bottlerocket, &[], &[]),
     ];
     for (family, parameters, expect) in rows {
         let found = find(&aws(parameters), &[alias(family, "latest")]).await;
@@ -200,17 +212,17 @@ async fn an_alias_has_the_images_whose_parameters_are_there() {
     }
     let (both, terms) = (
         aws(&[("amazon-linux-2-gpu", "ami-1")]),
-        [alias(Family::Al2, "latest")],
+        [alias(AmiFamily::Al2, "latest")],
     );
     let variants = &find(&both, &terms).await.expect("images")[0].variants;
     assert_eq!(*variants, [Variant::Neuron, Variant::Nvidia]);
     let aws = aws(&[("arm64/standard", "no"), ("x86_64/standard", "ami-1")]);
-    let trouble = find(&aws, &[alias(Family::Al2023, "latest")]).await;
+    let trouble = find(&aws, &[alias(AmiFamily::Al2023, "latest")]).await;
     assert_eq!(trouble.expect_err("no right").cause, Cause::Denied);
-    let trouble = find(&aws, &[alias(Family::Windows2025, "latest")]).await;
+    let trouble = find(&aws, &[alias(AmiFamily::Windows2025, "latest")]).await;
     assert_eq!(trouble.expect_err("too old").cause, Cause::UnsupportedAlias);
     let mut images = Images::default();
-    let unknown = [alias(Family::Al2023, "latest")];
+    let unknown = [alias(AmiFamily::Al2023, "latest")];
     let trouble = images.find(&aws.account(REGION), &unknown, None).await;
     assert_eq!(trouble.expect_err("no version").cause, Cause::Unavailable);
 }
@@ -270,8 +282,8 @@ async fn what_was_found_is_believed_for_a_while() {
     let other = search(None, None, &[("a", "1"), ("b", "1")]);
     assert_eq!(again(&[one, other], FOUND).await, 2);
     // The images that the parameters hold are asked for anew as well.
-    let latest = [alias(Family::Al2, "latest")];
-    let pinned = [alias(Family::Al2, "v2025")];
+    let latest = [alias(AmiFamily::Al2, "latest")];
+    let pinned = [alias(AmiFamily::Al2, "v2025")];
     let own = [ImageTerm::SsmParameter("/own".to_owned())];
     for (term, keep, parameters) in [
         (&latest, LATEST, 3),

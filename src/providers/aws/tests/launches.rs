@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use aws_smithy_types::retry::RetryConfig;
 
 use super::canned::{Asked, Canned, REGION, Reply};
-use crate::ec2::create_fleet::{Config, FleetRequest, Override, Strategy, Target};
-use crate::ec2::launch_template::{Site, UserData, Variation, template};
-use crate::ec2::subnet_capacity::Taken;
+use crate::ec2::create_fleet::{
+    AllocationStrategy, FleetRequest, LaunchTemplateConfig, Override, TargetCapacityType,
+};
+use crate::ec2::launch_template::{RenderedUserData, TemplateTarget, Variation, template};
+use crate::ec2::subnet_capacity::ReservedAddresses;
 use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;
-use crate::model::node_class::image::Family;
-use crate::model::node_class::resolved::Strategy as Grouping;
-use crate::model::node_class::resolved::{PlacementGroup, Resolved, SecurityGroup};
+use crate::model::node_class::image::AmiFamily;
+use crate::model::node_class::resolved::PlacementGroupStrategy as Grouping;
+use crate::model::node_class::resolved::{PlacementGroup, ResolvedNodeClass, SecurityGroup};
 use crate::model::reservation::{Reservation, ReservationKind};
 use crate::outbound::fence;
 use crate::providers::aws::create_fleet::launch;
@@ -34,9 +36,9 @@ fn tags() -> Labels {
 /// All that a template is made of.
 struct Parts {
     class: NodeClass,
-    resolved: Resolved,
+    resolved: ResolvedNodeClass,
     own: Variation<'static>,
-    target: Target,
+    target: TargetCapacityType,
 }
 
 fn parts() -> Parts {
@@ -48,26 +50,26 @@ fn parts() -> Parts {
     tags.remove("outrigger.dev/claim");
     Parts {
         class: NodeClass {
-            family: Family::Al2023,
+            family: AmiFamily::Al2023,
             ..NodeClass::default()
         },
-        resolved: Resolved {
+        resolved: ResolvedNodeClass {
             security_groups: vec![group],
             profile: Some("nodes".into()),
-            ..Resolved::default()
+            ..ResolvedNodeClass::default()
         },
         own: Variation {
             image: "ami-1",
-            user_data: UserData::new(b"hello".to_vec()),
+            user_data: RenderedUserData::new(b"hello".to_vec()),
             tags,
             ..Variation::default()
         },
-        target: Target::OnDemand,
+        target: TargetCapacityType::OnDemand,
     }
 }
 
 fn request(own: &Parts, reservation: Option<&Reservation>) -> FleetRequest {
-    let site = Site {
+    let site = TemplateTarget {
         cluster: "prod",
         region: "us-west-2",
         ipv6: false,
@@ -91,15 +93,15 @@ fn request(own: &Parts, reservation: Option<&Reservation>) -> FleetRequest {
     FleetRequest {
         token: "abc".into(),
         target: own.target,
-        strategy: Some(Strategy::Prioritized),
-        configs: vec![Config {
+        strategy: Some(AllocationStrategy::Prioritized),
+        configs: vec![LaunchTemplateConfig {
             template: template(&own.class, &own.resolved, site, variation),
             overrides: vec![alternative],
         }],
         context: None,
         tags: tags(),
         refused: Vec::new(),
-        taken: Taken::default(),
+        taken: ReservedAddresses::default(),
     }
 }
 
@@ -307,7 +309,7 @@ const ROWS: [Row; 8] = [
         ],
     ),
     (
-        |it| it.target = Target::CapacityBlock,
+        |it| it.target = TargetCapacityType::CapacityBlock,
         Some(|| Reservation {
             kind: ReservationKind::CapacityBlock,
             ..reserved()
@@ -321,7 +323,7 @@ const ROWS: [Row; 8] = [
         ],
     ),
     (
-        |it| it.target = Target::Interruptible,
+        |it| it.target = TargetCapacityType::Interruptible,
         Some(|| Reservation {
             interruptible: true,
             ..reserved()
@@ -341,7 +343,7 @@ async fn a_template_is_told_to_ec2_as_it_is() {
     for (number, (change, reservation, expect)) in ROWS.into_iter().enumerate() {
         let mut own = parts();
         change(&mut own);
-        own.class.family = Family::Custom;
+        own.class.family = AmiFamily::Custom;
         let reservation = reservation.map(|own| own());
         let request = request(&own, reservation.as_ref());
         let aws = Canned::new(made);

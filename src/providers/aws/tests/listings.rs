@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::canned::{Asked, Canned, REGION, Reply};
-use crate::ec2::instance_status::{Check, Scheduled, StatusRow};
+use crate::ec2::instance_status::{Scheduled, StatusCheckDetail, StatusRow};
 use crate::model::instance::{CapacityType, InstanceState};
 use crate::model::node_class::network::MatchCriteria;
-use crate::model::node_class::resolved::{Cause, Strategy};
+use crate::model::node_class::resolved::{Cause, PlacementGroupStrategy};
 use crate::model::reservation::ReservationKind;
 use crate::providers::aws::images::trouble;
 use crate::providers::aws::instances::Lister;
@@ -141,7 +141,7 @@ async fn placement_groups_are_those_that_are_available() {
             "available",
             "cluster",
             "",
-            Some(Strategy::Cluster),
+            Some(PlacementGroupStrategy::Cluster),
         ),
         (
             "b",
@@ -149,7 +149,7 @@ async fn placement_groups_are_those_that_are_available() {
             "available",
             "spread",
             "",
-            Some(Strategy::Spread),
+            Some(PlacementGroupStrategy::Spread),
         ),
         (
             "c",
@@ -157,7 +157,7 @@ async fn placement_groups_are_those_that_are_available() {
             "available",
             "partition",
             "7",
-            Some(Strategy::Partition(7)),
+            Some(PlacementGroupStrategy::Partition(7)),
         ),
         ("d", "pg-4", "pending", "cluster", "", None),
         ("e", "pg-5", "deleting", "cluster", "", None),
@@ -286,12 +286,12 @@ async fn the_status_of_instances_is_read_with_its_details() {
     let rows = instance_status::ailing(&aws.account(REGION))
         .await
         .expect("rows");
-    let row = |instance: &str, checks: Vec<Check>, events: Vec<Scheduled>| StatusRow {
+    let row = |instance: &str, checks: Vec<StatusCheckDetail>, events: Vec<Scheduled>| StatusRow {
         instance: instance.into(),
         checks,
         events,
     };
-    let check = |since| Check {
+    let check = |since| StatusCheckDetail {
         failed: true,
         since,
     };

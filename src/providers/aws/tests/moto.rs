@@ -10,8 +10,8 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use serde_json::Value;
 
-use crate::model::cluster::{Cluster, Eks, Mode};
-use crate::model::node_class::Identity;
+use crate::model::cluster::{Cluster, Eks, ManagementMode};
+use crate::model::node_class::NodeIdentity;
 use crate::providers::aws::tests::idle_calls::node_class;
 
 const SERVE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/moto/serve");
@@ -85,10 +85,10 @@ impl Aws {
 
     /// A cluster with one node class of what is seeded.
     pub(crate) fn cluster(&self, installation: &str, name: &str) -> Cluster {
-        let identity = Identity::Profile(self.fact("instance_profile").to_owned());
+        let identity = NodeIdentity::Profile(self.fact("instance_profile").to_owned());
         let class = node_class("karpenter.sh/discovery", self.fact("cluster"), identity);
         Cluster {
-            mode: Mode::Manage,
+            mode: ManagementMode::Manage,
             installation: installation.to_owned(),
             name: name.into(),
             region: REGION.to_owned(),

@@ -12,24 +12,26 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::canned::{Asked, Canned, REGION, Reply};
-use crate::bootstrap::Home;
+use crate::bootstrap::ClusterEndpoint;
 use crate::catalog::node_class::ClassCatalog;
-use crate::engine::command::{Answer, Command, FailureKind, Launch};
+use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
 use crate::engine::event::Event;
-use crate::model::claim::{ClaimRecord, Origin};
-use crate::model::cluster::{Cluster, Eks, Mode};
+use crate::model::claim::{ClaimOrigin, ClaimRecord};
+use crate::model::cluster::{Cluster, Eks, ManagementMode};
 use crate::model::instance::{Arch, CapacityType, OfferingKey};
 use crate::model::labels::Labels;
-use crate::model::node_class::image::{Family, ImageTerm};
+use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::node_class::network::SubnetTerm;
-use crate::model::node_class::resolved::{Cause, Image, Resolved, Status};
-use crate::model::node_class::{Identity, NodeClass};
+use crate::model::node_class::resolved::{
+    Cause, Image, NodeClassConditionStatus, ResolvedNodeClass,
+};
+use crate::model::node_class::{NodeClass, NodeIdentity};
 use crate::outbound::fence;
 use crate::providers::Provider;
-use crate::providers::aws::clients::{Account, Accounts};
+use crate::providers::aws::clients::{Accounts, AwsClients};
 use crate::providers::aws::launchable_class::validated;
 use crate::providers::aws::provider::Ec2;
-use crate::providers::aws::region::Keepers;
+use crate::providers::aws::region::Regions;
 use crate::providers::aws::tests::idle_calls;
 use crate::providers::aws::tests::idle_calls::{api, node_class};
 use crate::providers::aws::{eks, zonal_shift};
@@ -44,7 +46,7 @@ fn aws(other: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static) -> Canne
 
 fn cluster(class: NodeClass, service_cidr: Option<&str>) -> Cluster {
     Cluster {
-        mode: Mode::Manage,
+        mode: ManagementMode::Manage,
         installation: "here".to_owned(),
         name: "one".into(),
         region: REGION.to_owned(),
@@ -62,14 +64,14 @@ struct Bench {
     aws: Canned,
     provider: Ec2,
     supply: Result<ClassCatalog, String>,
-    keepers: Keepers,
+    keepers: Regions,
     inbox: mpsc::Receiver<Event>,
 }
 
 impl Bench {
     async fn start(own: Cluster, aws: Canned) -> Self {
-        let account: Account = aws.account(REGION);
-        let keepers = Keepers::of_accounts(Accounts::with(account));
+        let account: AwsClients = aws.account(REGION);
+        let keepers = Regions::of_accounts(Accounts::with(account));
         let own = Arc::new(own);
         let keeper = keepers.of(&own).await;
         let provider = Ec2::new(own.clone(), api(), keeper);
@@ -104,7 +106,7 @@ impl Bench {
 }
 
 fn class() -> NodeClass {
-    node_class("own", "yes", Identity::Role("node".to_owned()))
+    node_class("own", "yes", NodeIdentity::Role("node".to_owned()))
 }
 
 /// What AWS refuses: operation, code, message.
@@ -145,7 +147,7 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
     ),
     (
         Some(("AddRoleToInstanceProfile", "NoSuchEntity", "none")),
-        |own| own.identity = Some(Identity::Role("other".to_owned())),
+        |own| own.identity = Some(NodeIdentity::Role("other".to_owned())),
         "RoleNotFound: there is no IAM role \"other\"",
     ),
     (
@@ -166,9 +168,9 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
     (
         None,
         |own| {
-            own.family = Family::Al2;
+            own.family = AmiFamily::Al2;
             own.images = vec![ImageTerm::Alias {
-                family: Family::Al2,
+                family: AmiFamily::Al2,
                 version: "latest".to_owned(),
             }];
         },
@@ -205,8 +207,8 @@ async fn a_class_is_ready_or_says_what_it_lacks() {
 #[tokio::test(start_paused = true)]
 async fn a_class_with_a_profile_of_its_own_asks_nothing_of_iam() {
     for (identity, asks) in [
-        (Identity::Profile("its-own".to_owned()), false),
-        (Identity::Role("node".to_owned()), true),
+        (NodeIdentity::Profile("its-own".to_owned()), false),
+        (NodeIdentity::Role("node".to_owned()), true),
     ] {
         let own = node_class("own", "yes", identity);
         let bench = Bench::start(cluster(own, Some("10.0.0.0/16")), aws(|_| None)).await;
@@ -254,8 +256,8 @@ async fn addresses_of_services_are_asked_of_eks() {
     }
 }
 
-fn home() -> Home {
-    Home {
+fn home() -> ClusterEndpoint {
+    ClusterEndpoint {
         name: "one".to_owned(),
         endpoint: "https://api.test".to_owned(),
         ca: "Y2E=".to_owned(),
@@ -284,53 +286,57 @@ fn noise() -> String {
     format!("#!/bin/sh\n# {letters}")
 }
 
-fn long(own: &mut NodeClass, _: &mut Home) {
+fn long(own: &mut NodeClass, _: &mut ClusterEndpoint) {
     own.user_data = noise();
 }
 
 const WELL: &str = "";
 
 /// A family, what is changed of a class and its cluster, and why no user data can be made then.
-type Valid = (Family, fn(&mut NodeClass, &mut Home), &'static str);
+type Valid = (
+    AmiFamily,
+    fn(&mut NodeClass, &mut ClusterEndpoint),
+    &'static str,
+);
 
 const VALID: [Valid; 16] = [
-    (Family::Al2023, |_, _| {}, "ClusterCidrUnknown"),
+    (AmiFamily::Al2023, |_, _| {}, "ClusterCidrUnknown"),
     (
-        Family::Al2023,
+        AmiFamily::Al2023,
         |_, home| home.service_cidr = Some("10.0.0.0/16".to_owned()),
         WELL,
     ),
     (
-        Family::Al2023,
+        AmiFamily::Al2023,
         |_, home| home.service_cidr = Some("fd00::/108".to_owned()),
         WELL,
     ),
-    (Family::Al2, |_, _| {}, WELL),
-    (Family::Bottlerocket, |_, _| {}, WELL),
-    (Family::Windows2019, |_, _| {}, WELL),
-    (Family::Windows2022, |_, _| {}, WELL),
-    (Family::Windows2025, |_, _| {}, WELL),
-    (Family::Custom, |_, _| {}, WELL),
-    (Family::Al2, long, "UserDataTooLarge"),
-    (Family::Custom, long, "UserDataTooLarge"),
+    (AmiFamily::Al2, |_, _| {}, WELL),
+    (AmiFamily::Bottlerocket, |_, _| {}, WELL),
+    (AmiFamily::Windows2019, |_, _| {}, WELL),
+    (AmiFamily::Windows2022, |_, _| {}, WELL),
+    (AmiFamily::Windows2025, |_, _| {}, WELL),
+    (AmiFamily::Custom, |_, _| {}, WELL),
+    (AmiFamily::Al2, long, "UserDataTooLarge"),
+    (AmiFamily::Custom, long, "UserDataTooLarge"),
     (
-        Family::Windows2022,
+        AmiFamily::Windows2022,
         |own, _| own.user_data = "x".repeat(17_000),
         "UserDataTooLarge",
     ),
     // Short, and wrong in another way: that is not said to be its length.
     (
-        Family::Al2,
+        AmiFamily::Al2,
         |own, _| own.user_data = "MIME-Version: 1.0\n\nno boundary".to_owned(),
         "UserDataInvalid",
     ),
     (
-        Family::Bottlerocket,
+        AmiFamily::Bottlerocket,
         |own, _| own.user_data = "no = [toml".to_owned(),
         "UserDataInvalid",
     ),
     (
-        Family::Bottlerocket,
+        AmiFamily::Bottlerocket,
         |own, _| {
             let setting = ("registryPullQPS".to_owned(), json!(10));
             own.kubelet.extra = [setting].into();
@@ -338,7 +344,7 @@ const VALID: [Valid; 16] = [
         "UnsupportedKubeletSetting",
     ),
     (
-        Family::Bottlerocket,
+        AmiFamily::Bottlerocket,
         |_, home| home.endpoint.clear(),
         "Unavailable",
     ),
@@ -346,9 +352,9 @@ const VALID: [Valid; 16] = [
 
 #[test]
 fn a_class_is_valid_when_user_data_can_be_made_of_it() {
-    let resolved = Resolved {
+    let resolved = ResolvedNodeClass {
         images: vec![image()],
-        ..Resolved::default()
+        ..ResolvedNodeClass::default()
     };
     for (family, change, expect) in VALID {
         let mut class = NodeClass {
@@ -361,9 +367,9 @@ fn a_class_is_valid_when_user_data_can_be_made_of_it() {
         let cause = own.cause.map_or(WELL, Cause::as_str);
         assert_eq!(cause, expect, "{family:?} {}", own.message);
         let status = match expect {
-            "" => Status::True,
-            "Unavailable" => Status::Unknown,
-            _ => Status::False,
+            "" => NodeClassConditionStatus::True,
+            "Unavailable" => NodeClassConditionStatus::Unknown,
+            _ => NodeClassConditionStatus::False,
         };
         assert_eq!(own.status, status, "{family:?} {}", own.message);
     }
@@ -371,11 +377,11 @@ fn a_class_is_valid_when_user_data_can_be_made_of_it() {
     let mut known = home();
     known.dns = Some(IpAddr::from([10, 0, 0, 10]));
     let own = validated(&NodeClass::default(), &resolved, Some(&known));
-    assert_eq!(own.status, Status::True);
+    assert_eq!(own.status, NodeClassConditionStatus::True);
     let own = validated(&NodeClass::default(), &resolved, None);
     assert_eq!(
         (own.status, own.cause),
-        (Status::Unknown, Some(Cause::Unavailable))
+        (NodeClassConditionStatus::Unknown, Some(Cause::Unavailable))
     );
 }
 
@@ -384,7 +390,7 @@ fn launch(class: Option<&str>, hash: &str) -> Box<Launch> {
         id: "claim-1".into(),
         installation: "here".to_owned(),
         cluster: "one".into(),
-        origin: Origin::default(),
+        origin: ClaimOrigin::default(),
         pool: "general".into(),
         node_class: class.map(Into::into),
         created: Timestamp::UNIX_EPOCH,
@@ -436,7 +442,7 @@ async fn nothing_is_launched_from_a_class_that_is_not_as_planned() {
         bench.aws.asked();
         let command = Command::Launch(launch(name, hash));
         let answer = fence::without(bench.provider.execute(command)).await;
-        let Answer::Failed { kind, text } = answer else {
+        let CommandResult::Failed { kind, text } = answer else {
             panic!("{answer:?}");
         };
         assert_eq!(kind, FailureKind::Conflict, "{text}");

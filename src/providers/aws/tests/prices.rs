@@ -78,7 +78,7 @@ async fn a_price_list_that_fails_is_none() {
     });
     let fault = pricing::list(&aws.account(REGION)).await;
     let own = fault.expect_err("a fault").sorted("pricing");
-    assert_eq!(own.sort, crate::ec2::errors::Sort::Throttled);
+    assert_eq!(own.sort, crate::ec2::errors::ErrorClass::Throttled);
     let aws = Canned::new(|_| Reply::Silent);
     pricing::spot(&aws.account(REGION))
         .await

@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::time;
 
 use super::canned::{Asked, Canned, REGION, Reply};
-use crate::ec2::resolve_node_class::Listed;
+use crate::ec2::resolve_node_class::ListResult;
 use crate::host::clock;
 use crate::model::cluster::Cluster;
 use crate::model::node_class::resolved::Cause;
-use crate::model::node_class::{Identity, NodeClass};
+use crate::model::node_class::{NodeClass, NodeIdentity};
 use crate::outbound::fence;
-use crate::providers::aws::cleanup_scope::Care;
-use crate::providers::aws::clients::Account;
+use crate::providers::aws::cleanup_scope::CleanupScope;
+use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::instance_profiles::Profiles;
 
 const OLD: &str = "2026-01-01T00:00:00Z";
@@ -143,7 +143,7 @@ impl Iam {
 struct Bench {
     iam: Arc<Mutex<Iam>>,
     aws: Canned,
-    account: Account,
+    account: AwsClients,
     profiles: Profiles,
 }
 
@@ -165,9 +165,9 @@ impl Bench {
         }
     }
 
-    async fn of(&mut self, cluster: &Cluster, role: &str) -> Listed<String> {
+    async fn of(&mut self, cluster: &Cluster, role: &str) -> ListResult<String> {
         let class = NodeClass {
-            identity: Some(Identity::Role(role.to_owned())),
+            identity: Some(NodeIdentity::Role(role.to_owned())),
             ..NodeClass::default()
         };
         let found = self.profiles.of(&self.account, (cluster, true), &class);
@@ -189,7 +189,7 @@ impl Bench {
     }
 
     async fn collect(&mut self, clusters: &[Arc<Cluster>]) -> Result<usize, String> {
-        let care = Care::of_all(clusters);
+        let care = CleanupScope::of_all(clusters);
         let removed = self.profiles.collect(&self.account, &care);
         fence::without(removed)
             .await
@@ -199,7 +199,7 @@ impl Bench {
 
 fn cluster(name: &str, roles: &[&str]) -> Cluster {
     let class = |role: &&str| NodeClass {
-        identity: Some(Identity::Role((*role).to_owned())),
+        identity: Some(NodeIdentity::Role((*role).to_owned())),
         ..NodeClass::default()
     };
     Cluster {

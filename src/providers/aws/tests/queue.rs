@@ -10,11 +10,11 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::canned::{Canned, REGION, Reply};
-use crate::ec2::errors::Sort;
+use crate::ec2::errors::ErrorClass;
 use crate::engine::event::{Event, Interruption};
 use crate::host::clock::{self, Moment};
 use crate::outbound::fence::Fence;
-use crate::providers::aws::clients::Account;
+use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::interruption_listener::{Engines, Listener};
 use crate::providers::aws::sqs;
 
@@ -123,7 +123,7 @@ struct Heard {
     given_back: BTreeSet<usize>,
 }
 
-fn listener(account: Account, engines: Engines) -> Listener {
+fn listener(account: AwsClients, engines: Engines) -> Listener {
     let installation = ("here".to_owned(), "q".to_owned());
     Listener::new(Arc::new(account), Arc::default(), engines, installation)
 }
@@ -309,9 +309,13 @@ async fn what_is_not_taken_in_is_left() {
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_cannot_be_read_is_tried_again() {
     let rows = [
-        ("GetQueueUrl", "QueueDoesNotExist", Sort::NotFound),
-        ("GetQueueUrl", "AccessDeniedException", Sort::Denied),
-        ("ReceiveMessage", "AccessDeniedException", Sort::Denied),
+        ("GetQueueUrl", "QueueDoesNotExist", ErrorClass::NotFound),
+        ("GetQueueUrl", "AccessDeniedException", ErrorClass::Denied),
+        (
+            "ReceiveMessage",
+            "AccessDeniedException",
+            ErrorClass::Denied,
+        ),
     ];
     for (operation, code, sort) in rows {
         let (sqs, aws) = aws(&[of_instance(SPOT, "i-1")]);
@@ -327,7 +331,7 @@ async fn a_queue_that_cannot_be_read_is_tried_again() {
         assert_eq!(failure.sort, sort, "{code}");
         assert!(failure.text.contains(operation), "{failure:?}");
         let statement = failure.text.contains("AllowInterruptionQueueActions");
-        assert_eq!(statement, sort == Sort::Denied, "{failure:?}");
+        assert_eq!(statement, sort == ErrorClass::Denied, "{failure:?}");
         let (events, mut inbox) = mpsc::channel(10);
         let task = tokio::spawn(listener(account, engines(events, Fence::default())).listen());
         aws.asked();

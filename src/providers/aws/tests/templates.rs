@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 use jiff::SignedDuration;
 
 use super::canned::{Asked, Canned, REGION, Reply};
-use crate::ec2::launch_template::{Site, Template, Variation, template};
-use crate::ec2::launch_template_cache::Shelf;
+use crate::ec2::launch_template::{LaunchTemplate, TemplateTarget, Variation, template};
+use crate::ec2::launch_template_cache::LaunchTemplateCache;
 use crate::host::clock;
 use crate::model::node_class::NodeClass;
-use crate::model::node_class::resolved::Resolved;
+use crate::model::node_class::resolved::ResolvedNodeClass;
 use crate::outbound::fence;
-use crate::providers::aws::cleanup_scope::Care;
+use crate::providers::aws::cleanup_scope::CleanupScope;
 use crate::providers::aws::launch_templates::Templates;
 
 /// The templates of EC2 by name, and an operation that fails.
@@ -59,8 +59,8 @@ fn aws() -> (Arc<Mutex<Stored>>, Canned) {
 }
 
 /// A template of an image.
-fn of_image(image: &str) -> Template {
-    let site = Site {
+fn of_image(image: &str) -> LaunchTemplate {
+    let site = TemplateTarget {
         cluster: "one",
         region: REGION,
         ipv6: false,
@@ -69,7 +69,12 @@ fn of_image(image: &str) -> Template {
         image,
         ..Variation::default()
     };
-    template(&NodeClass::default(), &Resolved::default(), site, own)
+    template(
+        &NodeClass::default(),
+        &ResolvedNodeClass::default(),
+        site,
+        own,
+    )
 }
 
 #[tokio::test]
@@ -110,9 +115,9 @@ async fn templates_that_nobody_needs_are_removed() {
     let account = aws.account(REGION);
     let change = |change: &dyn Fn(&mut Stored)| change(&mut stored.lock().expect("no panic"));
     let names = |all: &[&str]| all.iter().map(|own| (*own).to_owned()).collect::<Vec<_>>();
-    let care = Care::of_all(&[]);
+    let care = CleanupScope::of_all(&[]);
     let long_ago = clock::now() - SignedDuration::from_mins(11);
-    let mut shelf = Shelf::default();
+    let mut shelf = LaunchTemplateCache::default();
     shelf.begin("outrigger/one/in-use", long_ago);
     shelf.listed(names(&["outrigger/one/a", "outrigger/one/b"]), long_ago);
     let templates = Templates::of(shelf);
@@ -143,7 +148,7 @@ async fn templates_that_nobody_needs_are_removed() {
     assert_eq!(left[1..], kept);
     assert_eq!(left[0], more[0], "others' are left alone");
     // What somebody else has removed is as good as removed.
-    let mut shelf = Shelf::default();
+    let mut shelf = LaunchTemplateCache::default();
     shelf.listed(names(&["outrigger/one/gone"]), long_ago);
     let unknown = "InvalidLaunchTemplateName.NotFoundException";
     change(&|own| own.fails = Some(("DeleteLaunchTemplate", unknown)));

@@ -12,9 +12,9 @@ use outrigger::kubernetes_convert::offline_state;
 use outrigger::model::id::PodKey;
 use outrigger::model::labels::Labels;
 use outrigger::model::pool::Pool;
-use outrigger::scheduling::{Code, Solution, Unplaced, solve};
+use outrigger::scheduling::{RejectionCode, Solution, UnschedulablePod, solve};
 use outrigger::state::State;
-use outrigger::state::snapshot::Host;
+use outrigger::state::snapshot::NodeRef;
 use serde_json::{Value, json};
 
 use super::api::{Api, Key, Seen, key_of, text};
@@ -35,12 +35,12 @@ const PROBES: usize = 200;
 const GATE: &str = "example.com/turn";
 
 /// Reasons that the scheduler knows nothing of. `Effort` is not among them: nothing here takes any.
-const OURS: [Code; 5] = [
-    Code::Gang,
-    Code::Priority,
-    Code::ResourceClaims,
-    Code::HeldDown,
-    Code::Limit,
+const OURS: [RejectionCode; 5] = [
+    RejectionCode::Gang,
+    RejectionCode::Priority,
+    RejectionCode::ResourceClaims,
+    RejectionCode::HeldDown,
+    RejectionCode::Limit,
 ];
 
 /// What came of a world.
@@ -186,7 +186,7 @@ impl Court {
         let mut nodes = made.nodes.clone();
         let mut promised: BTreeMap<Key, String> = BTreeMap::new();
         for (host, pods) in &solution.placed {
-            let Host::Node(name) = host else {
+            let NodeRef::Node(name) = host else {
                 return Err(format!("{host} is no node"));
             };
             promised.extend(pods.iter().map(|pod| (own(pod), name.to_string())));
@@ -366,7 +366,7 @@ impl Court {
                 let foretold = unplaced
                     .reasons
                     .iter()
-                    .any(|why| why.code == Code::Unsettled);
+                    .any(|why| why.code == RejectionCode::Unsettled);
                 // Nobody could know that the node would be larger.
                 let foretold = foretold || others.contains(&node);
                 if foretold && self.is_planned_later(world, made, &nodes, pod) {
@@ -547,8 +547,8 @@ fn planned(world: &World, made: &Made, fixed: &[Value]) -> Solution {
 
 /// The pools whose nodes a pod without a place has to be shown; none where its reason is one that
 /// the scheduler knows nothing of.
-fn asked<'w>(world: &'w World, unplaced: &Unplaced) -> Option<Vec<&'w Pool>> {
-    let of_itself = |code: Code| {
+fn asked<'w>(world: &'w World, unplaced: &UnschedulablePod) -> Option<Vec<&'w Pool>> {
+    let of_itself = |code: RejectionCode| {
         let mut reasons = unplaced.reasons.iter();
         reasons.any(|why| why.pool.is_none() && why.code == code)
     };

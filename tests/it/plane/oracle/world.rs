@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use outrigger::catalog::{self, Catalog};
-use outrigger::model::affinity::Spread;
+use outrigger::model::affinity::TopologySpread;
 use outrigger::model::cluster::Cluster;
 use outrigger::model::instance::{CapacityType, InstanceType};
 use outrigger::model::labels::{
@@ -77,7 +77,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn cluster(&self) -> Cluster {
         // As `tests/plane/up` has it for the scheduler.
-        let zones = Spread {
+        let zones = TopologySpread {
             selector: None,
             topology_key: ZONE.to_owned(),
             max_skew: 1,

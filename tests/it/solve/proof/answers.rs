@@ -5,8 +5,8 @@ use std::sync::Arc;
 use outrigger::model::affinity::Gang;
 use outrigger::model::labels::{HOSTNAME, Labels};
 use outrigger::model::pod::Pod;
-use outrigger::scheduling::Code;
-use outrigger::scheduling::rejection::Miss;
+use outrigger::scheduling::RejectionCode;
+use outrigger::scheduling::rejection::RejectionDetail;
 
 use super::super::check::check_counts;
 use super::super::world::{GIB, World, label, pod, pods};
@@ -23,14 +23,15 @@ fn every_pod_has_one_answer() {
     let stranger = plan(&world).on("n0", &["p0", "p1", "p2"]);
     stranger.refused("one answer");
     let both = plan(&world).on("n0", &["p0", "p1"]);
-    both.left("p1", Code::Resources).refused("one answer");
+    both.left("p1", RejectionCode::Resources)
+        .refused("one answer");
     let mut unsorted = plan(&world).on("n0", &["p0", "p1"]);
     unsorted.solution.placed[0].1.reverse();
     unsorted.refused("not sorted");
     world.pods = pods("p", 2, 9000, GIB);
     let left = |one: &str, other: &str| {
-        let plan = plan(&world).left(one, Code::Resources);
-        plan.left(other, Code::Resources)
+        let plan = plan(&world).left(one, RejectionCode::Resources);
+        plan.left(other, RejectionCode::Resources)
     };
     left("p0", "p1").accepted();
     left("p1", "p0").refused("not sorted");
@@ -51,7 +52,7 @@ fn answers_are_counted() {
     assert!(!counts(&plan, 2));
     plan.solution.claims.clear();
     plan.order.retain(|own| own.name == "p0");
-    let mut plan = plan.left("p1", Code::Resources);
+    let mut plan = plan.left("p1", RejectionCode::Resources);
     assert!(counts(&plan, 2));
     plan.solution.unplaced[0].reasons = [].into();
     assert!(!counts(&plan, 2));
@@ -91,13 +92,13 @@ fn hosts_are_there_and_get_pods_once() {
 fn who_is_left_out_has_a_reason() {
     let mut world = base();
     world.pods = vec![pod("p", 9000, GIB)];
-    let left = || plan(&world).left("p", Code::Resources);
+    let left = || plan(&world).left("p", RejectionCode::Resources);
     left().accepted();
     let mut silent = left();
     silent.solution.unplaced[0].reasons = [].into();
     silent.refused("without a reason");
     let mut silent = left();
-    Arc::make_mut(&mut silent.solution.unplaced[0].reasons)[0].miss = Miss::told("");
+    Arc::make_mut(&mut silent.solution.unplaced[0].reasons)[0].miss = RejectionDetail::told("");
     silent.refused("without a reason");
     let mut elsewhere = left();
     Arc::make_mut(&mut elsewhere.solution.unplaced[0].reasons)[0].pool = Some("other".into());
@@ -109,18 +110,18 @@ fn nobody_is_left_out_who_would_fit() {
     let mut world = base();
     world.pods = vec![pod("p", 3000, GIB)];
     let left = |code| plan(&world).left("p", code);
-    left(Code::Resources).refused("p is left out, but fits n0");
+    left(RejectionCode::Resources).refused("p is left out, but fits n0");
     world.rooms.clear();
     let left = |code| plan(&world).left("p", code);
-    left(Code::Resources).accepted();
+    left(RejectionCode::Resources).accepted();
     world.pods = vec![pod("p", 1500, GIB)];
     let left = |code| plan(&world).left("p", code);
-    left(Code::Resources).refused("but fits a new");
-    left(Code::Limit).refused("but fits a new");
+    left(RejectionCode::Resources).refused("but fits a new");
+    left(RejectionCode::Limit).refused("but fits a new");
     world.pool().limits.nodes = Some(0);
-    plan(&world).left("p", Code::Limit).accepted();
+    plan(&world).left("p", RejectionCode::Limit).accepted();
     world.cluster.pools.clear();
-    let mut none = plan(&world).left("p", Code::NoPool);
+    let mut none = plan(&world).left("p", RejectionCode::NoPool);
     Arc::make_mut(&mut none.solution.unplaced[0].reasons)[0].pool = None;
     none.accepted();
 }
@@ -136,12 +137,12 @@ fn who_cannot_be_understood_is_left_out() {
         world.pods = vec![pod("p", 100, GIB)];
         fault(&mut world.pods[0]);
         plan(&world).on("n0", &["p"]).refused("not understood");
-        plan(&world).left("p", Code::Malformed).accepted();
+        plan(&world).left("p", RejectionCode::Malformed).accepted();
     }
     let mut world = base();
     world.pods = vec![pod("p", 100, GIB)];
     world.pods[0].node_selector = Labels::from([label(HOSTNAME, "n0")]);
-    plan(&world).left("p", Code::Restricted).accepted();
+    plan(&world).left("p", RejectionCode::Restricted).accepted();
 }
 
 #[test]
@@ -168,7 +169,7 @@ fn a_gang_is_placed_together_or_not_at_all() {
             count => plan(&world).on("n0", &names[..count]),
         };
         for name in &names[placed..] {
-            plan = plan.left(name, Code::Resources);
+            plan = plan.left(name, RejectionCode::Resources);
         }
         if good {
             plan.accepted();
@@ -192,7 +193,7 @@ fn bound_and_promised_pods_of_a_gang_count() {
     world.pods = vec![gang("p0"), gang("p1")];
     fn one(world: &World) -> Plan<'_> {
         let plan = plan(world).on("n0", &["p0"]);
-        plan.left("p1", Code::Resources)
+        plan.left("p1", RejectionCode::Resources)
     }
     one(&world).refused("of the gang g");
     let host = world.rooms[1].host.clone();
@@ -207,6 +208,6 @@ fn bound_and_promised_pods_of_a_gang_count() {
     }
     one(&world).refused("of the gang g");
     // What was promised before is not this plan's doing.
-    let none = plan(&world).left("p0", Code::Resources);
-    none.left("p1", Code::Resources).accepted();
+    let none = plan(&world).left("p0", RejectionCode::Resources);
+    none.left("p1", RejectionCode::Resources).accepted();
 }

@@ -136,7 +136,7 @@ fn offerings_can_be_had_and_are_quoted_in_order() {
     both(&world)
         .but(|claim| claim.offerings.reverse())
         .refused("offerings");
-    let twice = |claim: &mut outrigger::scheduling::NewClaim| {
+    let twice = |claim: &mut outrigger::scheduling::NewNodeClaim| {
         let first = claim.offerings[0].clone();
         claim.offerings.insert(0, first);
     };
@@ -233,7 +233,7 @@ fn some_pod_is_worth_the_node() {
     let apart = plan(&world).small("a", "p0").small("a", "p1");
     apart.refused("may cause a node");
     let left = plan(&world).small("a", "p0");
-    left.left("p1", outrigger::scheduling::Code::Requirements)
+    left.left("p1", outrigger::scheduling::RejectionCode::Requirements)
         .accepted();
     let mut apart = plan(&world).claim(&[SMALL], &["p0", "p1"]);
     apart.solution.claims[0].pods.reverse();

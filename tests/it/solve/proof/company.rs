@@ -8,7 +8,7 @@ use outrigger::model::labels::{CAPACITY_TYPE, HOSTNAME, Labels, ZONE};
 use outrigger::model::pod::{DaemonSet, Pod};
 use outrigger::model::requirement::Requirement;
 use outrigger::model::selector::Selector;
-use outrigger::state::snapshot::Host;
+use outrigger::state::snapshot::NodeRef;
 
 use super::super::world::{DEFAULT, NOW, World, app, label, term};
 use super::{
@@ -232,11 +232,11 @@ fn hosts_to_come_are_places_of_their_own() {
     let own = |name: &str| away(of_app(name, "a"), term(app("a"), HOSTNAME));
     let mut world = of(vec![own("p0"), own("p1")]);
     for (at, room) in world.rooms.iter_mut().enumerate() {
-        room.host = Host::Claim(ClaimId::from(format!("c{at}")));
+        room.host = NodeRef::Claim(ClaimId::from(format!("c{at}")));
         room.labels = wanting(ZONE, Requirement::is_in(["a"])).into();
     }
     let hosts = world.rooms.iter().map(|room| room.host.clone());
-    let hosts: Vec<Host> = hosts.collect();
+    let hosts: Vec<NodeRef> = hosts.collect();
     let mut apart = plan(&world).on("0", &["p0"]).on("1", &["p1"]);
     let placed = apart.solution.placed.iter_mut().zip(&hosts);
     placed.for_each(|(own, host)| own.0 = host.clone());

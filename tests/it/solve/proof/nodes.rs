@@ -4,14 +4,14 @@ use outrigger::model::labels::{ATTACHABLE, HOSTNAME, Labels, NODE_NAME, ZONE};
 use outrigger::model::pod::Pod;
 use outrigger::model::requirement::Requirement;
 use outrigger::model::taint::{Effect, Taint, Toleration, TolerationOperator};
-use outrigger::state::snapshot::{Host, Mounts, Room};
+use outrigger::state::snapshot::{ExistingNode, NodeRef, VolumeRequirements};
 use std::sync::Arc;
 
 use super::super::world::{GIB, World, label, pod, pods, port, taint, tolerates};
 use super::{base, hostname, key, plan, wanting};
 
 /// Whether `n0` may get the only pod, by a rule that says so in these words.
-fn goes(words: Option<&str>, edit: impl FnOnce(&mut Pod, &mut Room, &mut World)) {
+fn goes(words: Option<&str>, edit: impl FnOnce(&mut Pod, &mut ExistingNode, &mut World)) {
     let mut world = base();
     world.pods.push(pod("p", 100, GIB));
     let (mut pod, mut room) = (world.pods[0].clone(), world.rooms[0].clone());
@@ -174,9 +174,9 @@ fn host_ports_are_bound_once() {
 fn volumes_are_in_reach() {
     let zone = |zone: &str| wanting(ZONE, Requirement::is_in([zone]));
     let disks = format!("{ATTACHABLE}disk");
-    let mounts = |alternatives: &[&str]| Mounts {
+    let mounts = |alternatives: &[&str]| VolumeRequirements {
         alternatives: alternatives.iter().map(|own| zone(own)).collect(),
-        ..Mounts::default()
+        ..VolumeRequirements::default()
     };
     let words = Some("cannot use its volumes");
     for (alternatives, words) in [
@@ -191,7 +191,7 @@ fn volumes_are_in_reach() {
     }
     goes(words, |_, _, world| {
         let fault = Some("it is lost".to_owned());
-        let lost = Mounts {
+        let lost = VolumeRequirements {
             fault,
             ..mounts(&[])
         };
@@ -229,7 +229,7 @@ fn what_is_not_settled_must_do_whatever_it_becomes() {
     for (zones, good) in [(&["a"][..], true), (&["a", "b"], false)] {
         world.rooms[0].labels = wanting(ZONE, Requirement::is_in(zones.iter().copied())).into();
         Arc::make_mut(&mut world.rooms[0].labels).add(HOSTNAME, Requirement::is_in(["n0"]));
-        assert_eq!(world.rooms[0].host, Host::Node("n0".into()));
+        assert_eq!(world.rooms[0].host, NodeRef::Node("n0".into()));
         let plan = plan(&world).on("n0", &["p"]);
         if good {
             plan.accepted();

@@ -1,24 +1,24 @@
 //! Pods that are spread over the places of a label. It must not know of affinity between pods.
 
-use outrigger::model::affinity::Spread;
+use outrigger::model::affinity::TopologySpread;
 use outrigger::model::labels::{HOSTNAME, Labels, ZONE};
 use outrigger::model::pod::Pod;
 use outrigger::model::selector::Selector;
 use outrigger::model::taint::Effect;
-use outrigger::scheduling::Code;
+use outrigger::scheduling::RejectionCode;
 use std::sync::Arc;
 
 use super::super::world::{NOW, World, app, label, spread, taint};
 use super::{ON_DEMAND, bare, base, bound, hostname, of_app, plan};
 
-fn spread_by(name: &str, spread: Spread) -> Pod {
+fn spread_by(name: &str, spread: TopologySpread) -> Pod {
     let mut pod = of_app(name, "a");
     pod.spread.push(spread);
     pod
 }
 
 /// Pods of one app, spread by a label.
-fn of(count: usize, key: &str, max_skew: u32, edit: impl Fn(&mut Spread)) -> World {
+fn of(count: usize, key: &str, max_skew: u32, edit: impl Fn(&mut TopologySpread)) -> World {
     let mut world = base();
     for at in 0..count {
         let mut own = spread(app("a"), key, max_skew);
@@ -28,7 +28,7 @@ fn of(count: usize, key: &str, max_skew: u32, edit: impl Fn(&mut Spread)) -> Wor
     world
 }
 
-fn as_it_is(_: &mut Spread) {}
+fn as_it_is(_: &mut TopologySpread) {}
 
 const LEADS: &str = "would make topology.kubernetes.io/zone a lead by 2";
 
@@ -196,7 +196,9 @@ fn a_spread_that_is_a_wish_binds_nobody() {
     plan(&world).on("n0", &["p0"]).accepted();
     let world = of(1, "nobody-has-it", 1, as_it_is);
     plan(&world).on("n0", &["p0"]).refused("n0 has none");
-    plan(&world).left("p0", Code::Requirements).accepted();
+    plan(&world)
+        .left("p0", RejectionCode::Requirements)
+        .accepted();
 }
 
 #[test]
@@ -255,13 +257,13 @@ fn who_waits_for_the_skew_is_let_in_at_last() {
     };
     let half = plan(&world)
         .on("n0", &["p0"])
-        .left("p1", Code::Requirements);
+        .left("p1", RejectionCode::Requirements);
     half.refused("p1 is left out, but fits");
     let mut full = world.clone();
     full.rooms[2].free.cpu_milli = 0;
     full.cluster.pools.clear();
     let plan = plan(&full).on("n0", &["p0"]);
-    let mut half = plan.left("p1", Code::Requirements);
+    let mut half = plan.left("p1", RejectionCode::Requirements);
     Arc::make_mut(&mut half.solution.unplaced[0].reasons)[0].pool = None;
     half.accepted();
 }

@@ -2,8 +2,8 @@
 //! It must not know how it is read.
 
 use super::super::{BLOCK, argument, form};
-use crate::config::id_format::Form;
-use crate::config::schema::{BlockType, Kind};
+use crate::config::id_format::IdFormat;
+use crate::config::schema::{ArgumentType, BlockType};
 
 pub(super) static BOOTSTRAP: BlockType = BlockType {
     name: "bootstrap",
@@ -13,7 +13,7 @@ pub(super) static BOOTSTRAP: BlockType = BlockType {
     arguments: &[
         argument(
             "mint",
-            Kind::Flag,
+            ArgumentType::Flag,
             "",
             "`kubeadm`, `k3s`, `rke2`, `custom`: the token is a bootstrap token, made in the \
              cluster, short-lived and renewed. The default of the first three where there is no \
@@ -21,41 +21,41 @@ pub(super) static BOOTSTRAP: BlockType = BlockType {
         ),
         argument(
             "token_file",
-            Kind::Path,
+            ArgumentType::Path,
             "",
             "The same: file with the token, such as one of systemd's credentials.",
         ),
         form(
             "token_ssm_parameter",
-            Form::Parameter,
+            IdFormat::Parameter,
             "The same: SSM parameter with the token.",
         ),
         form(
             "server",
-            Form::Https,
+            IdFormat::Https,
             "`k3s`, `rke2`: URL of the supervisor; the host of the API with the usual port if \
              missing.",
         ),
         form(
             "version",
-            Form::Version,
+            IdFormat::Version,
             "`k3s`, `rke2`: version to install; the image has it if missing.",
         ),
         argument(
             "machine_config_file",
-            Kind::Path,
+            ArgumentType::Path,
             "",
             "`talos`: file with a machine configuration for workers, as `talosctl gen config` \
              makes it; what is ours is put in.",
         ),
         form(
             "machine_config_ssm_parameter",
-            Form::Parameter,
+            IdFormat::Parameter,
             "`talos`: SSM parameter with it.",
         ),
         form(
             "template",
-            Form::Filled,
+            IdFormat::Filled,
             "`custom`: user data with `{{ name }}` in it. Required there.",
         ),
     ],

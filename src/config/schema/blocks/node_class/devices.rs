@@ -2,8 +2,8 @@
 //! They must not know how they are read.
 
 use super::super::{BLOCK, MINUTE, SECOND, argument, duration, form, required};
-use crate::config::id_format::Form;
-use crate::config::schema::{BlockType, Kind, Repeat};
+use crate::config::id_format::IdFormat;
+use crate::config::schema::{ArgumentType, BlockType, Occurrence};
 
 /// A gigabyte, as the sizes of volumes are bounded. Source: spec/aws.md §1.1.
 const GIGA: i64 = 1_000_000_000;
@@ -11,57 +11,61 @@ const GIGA: i64 = 1_000_000_000;
 pub(super) static BLOCK_DEVICE: BlockType = BlockType {
     name: "block_device",
     label: Some("DEVICE"),
-    repeat: Repeat::PerLabel,
+    repeat: Occurrence::PerLabel,
     about: "A disk, by its device name. Without one, disks are the family's: 20 GiB of `gp3`, \
             encrypted (Bottlerocket: 4 and 20; Windows: 50; `custom`: as the image says).",
     arguments: &[
         argument(
             "volume_size",
-            Kind::Size(GIGA, 64_000 * GIGA),
+            ArgumentType::Size(GIGA, 64_000 * GIGA),
             "",
             "Size, such as `50Gi`. Required unless a snapshot says it.",
         ),
         argument(
             "volume_type",
-            Kind::OneOf(&["gp2", "gp3", "io1", "io2", "sc1", "st1", "standard"]),
+            ArgumentType::OneOf(&["gp2", "gp3", "io1", "io2", "sc1", "st1", "standard"]),
             "\"gp3\"",
             "Kind of volume.",
         ),
         argument(
             "iops",
-            Kind::Whole(100, 256_000),
+            ArgumentType::Whole(100, 256_000),
             "",
             "Operations per second, of `gp3`, `io1` and `io2`.",
         ),
         argument(
             "throughput",
-            Kind::Whole(125, 2000),
+            ArgumentType::Whole(125, 2000),
             "",
             "MiB per second, of `gp3`.",
         ),
         argument(
             "encrypted",
-            Kind::Flag,
+            ArgumentType::Flag,
             "",
             "Whether it is encrypted; as the account says if missing.",
         ),
-        form("kms_key_id", Form::Filled, "Key it is encrypted with."),
-        form("snapshot_id", Form::SnapshotId, "Snapshot it is made from."),
+        form("kms_key_id", IdFormat::Filled, "Key it is encrypted with."),
+        form(
+            "snapshot_id",
+            IdFormat::SnapshotId,
+            "Snapshot it is made from.",
+        ),
         argument(
             "volume_initialization_rate",
-            Kind::Whole(100, 300),
+            ArgumentType::Whole(100, 300),
             "",
             "MiB per second at which the snapshot is loaded.",
         ),
         argument(
             "delete_on_termination",
-            Kind::Flag,
+            ArgumentType::Flag,
             "true",
             "Whether it goes with the instance.",
         ),
         argument(
             "root_volume",
-            Kind::Flag,
+            ArgumentType::Flag,
             "false",
             "Whether the kubelet's data is on it; of one disk at most.",
         ),
@@ -75,25 +79,25 @@ pub(super) static METADATA_OPTIONS: BlockType = BlockType {
     arguments: &[
         argument(
             "http_endpoint",
-            Kind::OneOf(&["enabled", "disabled"]),
+            ArgumentType::OneOf(&["enabled", "disabled"]),
             "\"enabled\"",
             "Whether there is one.",
         ),
         argument(
             "http_protocol_ipv6",
-            Kind::OneOf(&["enabled", "disabled"]),
+            ArgumentType::OneOf(&["enabled", "disabled"]),
             "\"disabled\"",
             "Whether it has an IPv6 address.",
         ),
         argument(
             "http_put_response_hop_limit",
-            Kind::Whole(1, 64),
+            ArgumentType::Whole(1, 64),
             "1",
             "Hops its answers may take.",
         ),
         argument(
             "http_tokens",
-            Kind::OneOf(&["required", "optional"]),
+            ArgumentType::OneOf(&["required", "optional"]),
             "\"required\"",
             "Whether only IMDSv2 is answered.",
         ),
@@ -103,23 +107,23 @@ pub(super) static METADATA_OPTIONS: BlockType = BlockType {
 
 pub(super) static NETWORK_INTERFACE: BlockType = BlockType {
     name: "network_interface",
-    repeat: Repeat::Many,
+    repeat: Occurrence::Many,
     about: "A network interface. Where there are any, they are all there are: one is of card 0 and \
             device 0 and no `efa-only`.",
     arguments: &[
         required(
             "network_card_index",
-            Kind::Whole(0, 150),
+            ArgumentType::Whole(0, 150),
             "Network card it is on.",
         ),
         required(
             "device_index",
-            Kind::Whole(0, 150),
+            ArgumentType::Whole(0, 150),
             "Its index on the card.",
         ),
         argument(
             "interface_type",
-            Kind::OneOf(&["interface", "efa-only"]),
+            ArgumentType::OneOf(&["interface", "efa-only"]),
             "\"interface\"",
             "What it is: with an address, or an elastic fabric adapter without one, at most one a \
              card.",
@@ -160,7 +164,7 @@ pub(super) static CPU_OPTIONS: BlockType = BlockType {
     about: "The processors.",
     arguments: &[argument(
         "nested_virtualization",
-        Kind::OneOf(&["enabled", "disabled"]),
+        ArgumentType::OneOf(&["enabled", "disabled"]),
         "",
         "Whether nodes can run virtual machines: only instance types that can are used. EC2's \
          way if missing.",
