@@ -1,5 +1,5 @@
-//! Outrigger decides which nodes a Kubernetes cluster needs, launches them, and terminates them when
-//! they are no longer needed. It runs outside the cluster.
+//! Outrigger decides which nodes a Kubernetes cluster needs, launches them, and terminates them
+//! when they are no longer needed. It runs outside the cluster.
 //!
 //! The modules are declared lowest first: a module names only those above it (tests/it/tidy.rs).
 //! None may read the clock, files or the network before `host`; only modules with the feature
@@ -9,9 +9,9 @@
 pub mod model;
 /// Text that leaves the program: control characters and YAML scalars.
 pub mod text;
-/// What the Lease of a cluster says: who leads, annotations, whether another autoscaler is active.
+/// The Lease of a cluster: who leads, annotations, whether another autoscaler is active.
 pub mod coordination;
-/// Instance types with their capacity, labels and prices, as regions sell and node classes use them.
+/// Instance types with capacity, labels and prices, as regions sell and node classes use them.
 pub mod catalog;
 /// User data that makes an instance a node of its cluster.
 pub mod bootstrap;

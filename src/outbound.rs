@@ -1,4 +1,5 @@
-//! What every request that leaves the process passes: the fence, rate limits, the clock skew of its answer.
+//! What every request that leaves the process passes: the fence, rate limits, the clock skew of
+//! its answer.
 
 pub(crate) mod rate_limiter;
 

@@ -1,23 +1,41 @@
 //! Which pods go where, on what capacity: the first answer that satisfies every rule it weighs.
 //! It must not know the clock beyond `now`, who asks, or how a claim is launched.
 
+/// Why a pod does not fit, in numbers, and as text.
 pub mod rejection;
+/// The pods to schedule, in classes of identical pods, with dense indices.
 mod problem;
+/// Which domain counters each class of pods reads and increments.
 mod topology;
+/// Gangs that cannot be scheduled completely.
 mod gangs;
+/// Instance types, offerings and limits of a pool.
 mod supply;
+/// Combinations of topology domains that new nodes can be in.
 mod domains;
+/// One candidate packing of pods onto new nodes of one pool.
 mod packing;
+/// The phases: existing nodes, domains, pools by weight; relaxes preferences.
 mod scheduler;
+/// An alternative plan with an equal number of spread pods on every node.
 mod even_spread;
+/// Tries pods again that had no valid bind order.
 mod second_pass;
+/// An order in which all pods can be bound while every constraint holds.
 mod bind_order;
+/// The cost of a solution without the assignment of pods.
 pub mod solution_cost;
+/// Why a pod has no node, for each pool.
 mod diagnose;
+/// Assigns planned nodes to one domain so that waiting pods can be decided.
 mod assign_domains;
+/// One packing with its bind order and domains; keeps the best attempt.
 mod attempt;
+/// Why a planned node is no cheaper type.
 pub mod cheaper_types;
+/// Nodes that static pools lack.
 pub mod static_pools;
+/// What one pool can launch now, and what each requirement and limit excludes.
 pub mod pool_availability;
 
 use std::cell::OnceCell;
@@ -42,9 +60,10 @@ use crate::scheduling::packing::fill_bin::{ItemCount, rows_in};
 use crate::scheduling::problem::{PodClass, Problem};
 use crate::scheduling::rejection::RejectionDetail;
 use crate::scheduling::solution_cost::SolutionCost;
+use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::daemon_overhead::floored;
 use crate::scheduling::supply::min_values::MinValues;
-use crate::scheduling::supply::node_template::{CompatibleOfferings, NodeTemplate};
+use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::scheduling::topology::Topology;
 use crate::scheduling::topology::node_counters::{DaemonCounts, NodeConstraintTable};
 use crate::state::snapshot::{ExistingNode, NodeRef, Snapshot};

@@ -163,6 +163,25 @@ pub fn may_hold(cluster: &ClusterName, company: &BTreeMap<ClusterName, LeaseStat
     }
 }
 
+/// Why a host parts with a cluster that it leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartingReason {
+    /// Another host has asked for it.
+    Asked,
+    /// This host has asked for it, and gets nowhere with it.
+    Unfit,
+}
+
+impl PartingReason {
+    /// The reason in words, for logs.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Asked => "another host, which leads fewer, has asked for it",
+            Self::Unfit => "this host has asked for it and does not get it ready",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

@@ -25,8 +25,8 @@ pub const PAUSE_POOL: &str = "pause.outrigger.dev/";
 pub const LET_GO: &str = "outrigger.dev/let-go";
 
 /// The annotation that says what a person has accepted, between spaces: the
-/// [`change_id`](crate::model::template_hash::change_id) of a configuration by which many nodes may leave,
-/// and ids of other holds ([`accept_id`](crate::model::template_hash::accept_id)).
+/// [`change_id`](crate::model::template_hash::change_id) of a configuration that disrupts many
+/// nodes, and ids of other holds ([`accept_id`](crate::model::template_hash::accept_id)).
 pub const ACCEPTED: &str = "outrigger.dev/accepted";
 
 /// Ids of each sort that were accepted and are remembered, the last ones.

@@ -7,6 +7,7 @@
 //! leaves for nothing stays. Why so, and not one node after another:
 //! docs/decisions/027-consolidation.md.
 
+mod removal_candidate;
 pub mod search;
 pub mod replacement;
 pub mod components;
@@ -23,17 +24,18 @@ use crate::disruption::budgets::Budgets;
 use crate::disruption::consolidation::components::{LeavingNode, ReplacementGroups};
 use crate::disruption::consolidation::keep_zones::stay_in_zones;
 use crate::disruption::consolidation::outcome::{RemovalOutcome, SAVED_MIN};
+use crate::disruption::consolidation::removal_candidate::{RemovalCandidate, leaver};
 use crate::disruption::consolidation::replacement::{affordable, offers};
 use crate::disruption::consolidation::search::{RemovalSearch, is_enough};
-use crate::disruption::eligibility::{closed, is_needed, kept_anyway, not_calm, rests};
+use crate::disruption::eligibility::closed;
 use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::model::id::{NodeName, PodKey};
 use crate::model::instance::{CapacityType, OfferingKey, Price};
 use crate::model::labels::CAPACITY_TYPE;
-use crate::model::pool::{Consolidation, Reason};
+use crate::model::pool::Reason;
 use crate::scheduling::solution_cost::{NodePurchase, Size, SolutionCost};
 use crate::scheduling::{NewNodeClaim, weigh};
-use crate::state::candidates::{Candidate, DisruptionView};
+use crate::state::candidates::DisruptionView;
 use crate::state::snapshot::NodeRef;
 use crate::state::what_if::WhatIf;
 
@@ -65,17 +67,6 @@ const ALIKE_MAX: usize = 32;
 /// Rounds in which nodes are left out whose leaving saves nothing, or whose pods find no place.
 const ROUNDS_MAX: usize = 4;
 
-/// A node that may leave, and what is known of it.
-struct RemovalCandidate<'a> {
-    candidate: &'a Candidate<'a>,
-    name: &'a NodeName,
-    price: f64,
-    /// How many pods it would leave behind.
-    pods: usize,
-    /// What it costs beyond what its pods would cost in a plan afresh.
-    waste: f64,
-}
-
 /// The nodes that may leave now since their pods can be had for less, and why the others stay.
 pub fn consolidate<'a>(
     roster: &'a DisruptionView<'a>,
@@ -85,8 +76,11 @@ pub fn consolidate<'a>(
 ) -> (Option<ConsolidationAction>, Vec<RetainedNode>) {
     let mut kept = Vec::new();
     let mut leavers: Vec<RemovalCandidate<'_>> = Vec::new();
-    let candidates = roster.candidates.iter();
-    for candidate in candidates.filter(|own| !budgets.has_let_go(own)) {
+    for candidate in roster
+        .candidates
+        .iter()
+        .filter(|own| !budgets.has_let_go(own))
+    {
         match leaver(candidate, roster, field, now) {
             Ok(own) => leavers.push(own),
             Err(verdict) => kept.push(RetainedNode::new(candidate, Reason::Underutilized, verdict)),
@@ -118,59 +112,14 @@ pub fn consolidate<'a>(
         (found, idle) = yard.search(others, budgets);
     }
     idle.extend(aside);
-    kept.extend(
-        idle.into_iter()
-            .map(|(own, verdict)| RetainedNode::new(own.candidate, Reason::Underutilized, verdict)),
-    );
+    for (own, verdict) in idle {
+        kept.push(RetainedNode::new(
+            own.candidate,
+            Reason::Underutilized,
+            verdict,
+        ));
+    }
     (found, kept)
-}
-
-/// What speaks against a node's leaving before anything is worked out.
-fn leaver<'a>(
-    candidate: &'a Candidate<'a>,
-    roster: &DisruptionView<'_>,
-    field: &WhatIf<'a>,
-    now: Timestamp,
-) -> Result<RemovalCandidate<'a>, Verdict> {
-    let pool = roster.cluster.pool(candidate.pool.as_str());
-    let pool = pool.ok_or(Verdict::NoPool)?;
-    if pool.replicas.is_some() {
-        return Err(Verdict::Static);
-    }
-    if pool.disruption.consolidation == Consolidation::Empty {
-        return Err(Verdict::EmptyOnly);
-    }
-    if candidate.pods == 0 {
-        return Err(Verdict::Unused);
-    }
-    if let Some(verdict) = rests(candidate, roster, now) {
-        return Err(verdict);
-    }
-    if let Some(buffer) = roster.held.get(&candidate.node.name) {
-        return Err(Verdict::Buffer(buffer.clone()));
-    }
-    if let Some(verdict) = kept_anyway(candidate, Some(pool), Reason::Underutilized, now) {
-        return Err(verdict);
-    }
-    if let Some(verdict) = not_calm(candidate, pool, now) {
-        return Err(verdict);
-    }
-    if let Some(verdict) = is_needed(candidate, &pool.disruption, now) {
-        return Err(verdict);
-    }
-    let name = &candidate.node.name;
-    let tenancy = field.tenancies.get(name).ok_or(Verdict::NotInitialized)?;
-    if let Some(pod) = &tenancy.stray {
-        return Err(Verdict::Stray { pod: pod.clone() });
-    }
-    let price = tenancy.price.ok_or(Verdict::Unpriced)?.usd_per_h();
-    Ok(RemovalCandidate {
-        candidate,
-        name,
-        price,
-        pods: tenancy.pods.len(),
-        waste: price,
-    })
 }
 
 type Idle<'s> = Vec<(RemovalCandidate<'s>, Verdict)>;

@@ -50,7 +50,8 @@ impl InstanceDrift {
     }
 }
 
-/// The first in which an instance is not what its node class would make, in the order of [`InstanceDrift`].
+/// The first in which an instance is not what its node class would make, in the order of
+/// [`InstanceDrift`].
 /// `static_drift` says whether the class says something else than when it was made, which hashes
 /// tell.
 pub fn drift(

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use crate::engine::Engine;
-use crate::engine::command::{CommandId, CommandResult, FailureKind};
+use crate::engine::command::{CommandId, CommandResult, FailureKind, OfferingRefusal};
 use crate::engine::in_flight::{ANSWER_MAX, ClaimStep, CommandPurpose, InFlightCommand};
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
@@ -132,6 +132,10 @@ impl Engine {
     }
 
     fn stepped(&mut self, id: &ClaimId, command: CommandId, answer: CommandResult, now: Timestamp) {
+        use CommandResult::{
+            Attachments, Denied, Done, Failed, Granted, LaunchRefused, Launched, Pods, Terminating,
+        };
+
         let Some(work) = self.works.get_mut(id) else {
             return;
         };
@@ -143,72 +147,70 @@ impl Engine {
             return;
         }
         match (step, answer) {
-            (ClaimStep::Ask, CommandResult::Granted) => self.granted(id, now),
-            (ClaimStep::Ask, CommandResult::Denied { why, used_up, view }) => {
+            (ClaimStep::Ask, Granted) => self.granted(id, now),
+            (ClaimStep::Ask, Denied { why, used_up, view }) => {
                 self.denied(id, (why, used_up, view), now);
             }
-            (ClaimStep::AskLeave, CommandResult::Granted) => {
+            (ClaimStep::AskLeave, Granted) => {
                 self.works.entry(id.clone()).or_default().drain.granted = true;
                 self.succeeded(id);
             }
-            (ClaimStep::AskLeave, CommandResult::Denied { why, view, .. }) => {
+            (ClaimStep::AskLeave, Denied { why, view, .. }) => {
                 self.learn_view(view, now);
                 self.postpone_node(id, why, now);
             }
-            (ClaimStep::Launch, CommandResult::Launched(instance)) => {
-                self.launched(id, instance, now)
+            (ClaimStep::Launch, Launched(instance)) => self.launched(id, instance, now),
+            (ClaimStep::Launch, LaunchRefused(refusals)) => {
+                self.on_launch_refused(id, refusals, now);
             }
-            (ClaimStep::Launch, CommandResult::LaunchRefused(refusals)) => {
-                let class = self.class_of(id);
-                self.refused(class.as_ref(), &refusals, now);
-                self.report(Report::ClaimRefused {
-                    claim: id.clone(),
-                    refusals,
-                });
-                self.forget_claim(id);
-            }
-            (ClaimStep::Launch, CommandResult::Failed { kind, .. }) => {
-                self.launch_failed(id, kind, now)
-            }
+            (ClaimStep::Launch, Failed { kind, .. }) => self.launch_failed(id, kind, now),
             (ClaimStep::MakeNode, answer) => self.made(id, &answer, now),
-            (ClaimStep::Terminate, CommandResult::Terminating(state)) => {
-                self.set_state(id, state, now)
-            }
+            (ClaimStep::Terminate, Terminating(state)) => self.set_state(id, state, now),
             (
                 ClaimStep::Terminate,
-                CommandResult::Failed {
+                Failed {
                     kind: FailureKind::Gone,
                     ..
                 },
             ) => {
                 self.set_state(id, InstanceState::Terminated, now);
             }
-            (ClaimStep::ListPods, CommandResult::Pods(pods)) => self.pods_listed(id, pods, now),
-            (ClaimStep::ListAttachments, CommandResult::Attachments(all)) => {
+            (ClaimStep::ListPods, Pods(pods)) => self.pods_listed(id, pods, now),
+            (ClaimStep::ListAttachments, Attachments(all)) => {
                 self.attachments_listed(id, all, now);
             }
-            (ClaimStep::ListAttachments, CommandResult::Failed { kind, .. }) => {
+            (ClaimStep::ListAttachments, Failed { kind, .. }) => {
                 self.attachments_unknown(id, kind, now);
             }
-            (ClaimStep::Mark, CommandResult::Done) => self.marked(id, now),
-            (ClaimStep::Taint, CommandResult::Done) => {
-                if let Some(work) = self.works.get_mut(id) {
-                    work.drain.tainted = Some(now);
-                }
-                self.succeeded(id);
-            }
-            (ClaimStep::Untaint, CommandResult::Done) => self.untainted(id),
-            (step, CommandResult::Done) if step.is_plain() => self.succeeded(id),
+            (ClaimStep::Mark, Done) => self.marked(id, now),
+            (ClaimStep::Taint, Done) => self.on_tainted(id, now),
+            (ClaimStep::Untaint, Done) => self.untainted(id),
+            (step, Done) if step.is_plain() => self.succeeded(id),
             // The Node is not what it was: decide anew when the watch shows it.
             (
                 _,
-                CommandResult::Failed {
+                Failed {
                     kind: FailureKind::Gone,
                     ..
                 },
             ) => self.succeeded(id),
             _ => self.failed(id, now),
         }
+    }
+
+    fn on_tainted(&mut self, id: &ClaimId, now: Timestamp) {
+        if let Some(work) = self.works.get_mut(id) {
+            work.drain.tainted = Some(now);
+        }
+        self.succeeded(id);
+    }
+
+    fn on_launch_refused(&mut self, id: &ClaimId, refusals: Vec<OfferingRefusal>, now: Timestamp) {
+        let class = self.class_of(id);
+        self.refused(class.as_ref(), &refusals, now);
+        let claim = id.clone();
+        self.report(Report::ClaimRefused { claim, refusals });
+        self.forget_claim(id);
     }
 
     fn failed(&mut self, id: &ClaimId, now: Timestamp) {

@@ -7,8 +7,8 @@
 //!                                               blocks ─ sound, format ─▶ HCL (karpenter::import)
 //! ```
 //!
-//! What becomes of each flag is one row of `migrate/cluster_autoscaler/flags.tsv`; what cannot be carried over is a
-//! `Loss`, as it is for Karpenter's objects.
+//! Each flag is one row of `migrate/cluster_autoscaler/flags.tsv`; what cannot be converted is a
+//! `DroppedField`, as it is for Karpenter's objects.
 
 // The order is the architecture: a module names only those above it.
 

@@ -1,36 +1,67 @@
 //! Amazon EC2 as it is: the SDK's shapes become ours, and ours become its calls.
 //! It must not know why anything is asked for: what EC2's answers mean stands in `ec2`.
 
+/// SDK interceptor: fence, term mark, request counter.
 pub(crate) mod interceptor;
+/// Errors of AWS calls.
 pub(crate) mod error;
+/// SDK clients of an account and region, with rate limits.
 pub(crate) mod clients;
+/// Which launch templates and profiles this host may delete.
 pub(crate) mod cleanup_scope;
+/// Bearer tokens of EKS.
 pub(crate) mod eks_token;
+/// sts:GetCallerIdentity.
 pub(crate) mod caller_identity;
+/// Pagination of listings.
 pub(crate) mod paginate;
+/// Subnets, security groups, placement groups.
 pub(crate) mod network;
+/// DescribeInstanceTypes and DescribeInstanceTypeOfferings.
 pub(crate) mod instance_types;
+/// On-demand and spot prices.
 pub(crate) mod pricing;
+/// AMIs and their SSM parameters.
 pub(crate) mod images;
+/// Refreshes listings, and keeps what is known if one fails.
 pub(crate) mod refresh;
+/// Launch template calls.
 pub(crate) mod launch_templates;
+/// DescribeInstances.
 pub(crate) mod instances;
+/// Batches TerminateInstances.
 pub(crate) mod terminate_batcher;
+/// CreateFleet calls.
 pub(crate) mod create_fleet;
+/// Instance profiles of roles.
 pub(crate) mod instance_profiles;
+/// Endpoint, CA and service CIDR of a cluster, for user data.
 pub(crate) mod cluster_info;
+/// Clusters of EKS without a kubeconfig.
 pub(crate) mod eks;
+/// Calls of the interruption queue.
 pub(crate) mod sqs;
+/// DescribeInstanceStatus.
 pub(crate) mod instance_status;
+/// Listens to the interruption queue.
 pub(crate) mod interruption_listener;
+/// Secrets with which nodes join their cluster.
 pub(crate) mod join_secrets;
+/// SSM parameters that the configuration reads.
 pub(crate) mod ssm_parameters;
+/// Zonal shifts of ARC.
 pub(crate) mod zonal_shift;
+/// When each listing is refreshed.
 pub(crate) mod refresh_schedule;
+/// A node class with everything that a launch needs.
 pub(crate) mod launchable_class;
+/// Dry runs of node classes before launches.
 pub(crate) mod dry_run;
+/// The task of a role and region: caches listings, resolves node classes.
 pub(crate) mod region_task;
+/// Handles to the tasks of regions.
 pub(crate) mod region;
+/// The provider for one cluster.
 pub(crate) mod provider;
 #[cfg(test)]
 pub(super) mod tests;

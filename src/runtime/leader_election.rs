@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::coordination::leader_election::{
-    ACTS, LeaseObserver, LeaseOwner, LeaseStatus, RETRY, host_of,
+    ACTS, LeaseObserver, LeaseOwner, LeaseStatus, PartingReason, RETRY, host_of,
 };
 use crate::host::clock::Moment;
 use crate::host::{clock, text};
@@ -47,24 +47,6 @@ const YIELDS: Duration = Duration::from_secs(20);
 const FIT: Duration = Duration::from_mins(3);
 /// Where nobody else takes what was given back for so long, this host does again.
 const RETURNS: Duration = Duration::from_mins(1);
-
-/// Why a host parts with a cluster that it leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PartingReason {
-    /// Another host has asked for it.
-    Asked,
-    /// This host has asked for it, and gets nowhere with it.
-    Unfit,
-}
-
-impl PartingReason {
-    fn words(self) -> &'static str {
-        match self {
-            Self::Asked => "another host, which leads fewer, has asked for it",
-            Self::Unfit => "this host has asked for it and does not get it ready",
-        }
-    }
-}
 
 /// Whether this host leads a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

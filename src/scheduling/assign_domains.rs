@@ -15,7 +15,8 @@ use crate::scheduling::packing::fill_bin::{ItemGroup, rows_in};
 use crate::scheduling::packing::initial_topology::cell_of;
 use crate::scheduling::packing::launch_options::{cheapest, fitting, sum};
 use crate::scheduling::scheduler::Scheduler;
-use crate::scheduling::supply::node_template::{CompatibleOfferings, TypeOption};
+use crate::scheduling::supply::compatible::CompatibleOfferings;
+use crate::scheduling::supply::node_template::TypeOption;
 use crate::scheduling::topology::topology_state::{Match, TopologyState};
 
 /// Steps of looking for hopes, each a type looked at for one class in one cell.

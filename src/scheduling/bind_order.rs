@@ -9,7 +9,7 @@ use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::rows_in;
 use crate::scheduling::packing::initial_topology::{add_claim, cell_of, claim_passes, count_crew};
 use crate::scheduling::problem::pod_constraints::HOST;
-use crate::scheduling::supply::node_template::CompatibleOfferings;
+use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::topology::DomainCounter;
 use crate::scheduling::topology::topology_state::{Match, NOWHERE, TopologyState};
 

@@ -1,34 +1,29 @@
 //! Why a pod has no answer: for each pool, the first constraint that nothing of the pool satisfies.
 //! It must not know how pods were packed, only what was left when they were.
 
+pub(super) mod no_offering;
+/// Which topology constraint rejects a pod in which domains.
 pub(super) mod topology;
 
 use std::sync::Arc;
 
-use crate::model::labels::{NODE_NAME, OF_OFFERINGS, restriction};
+use crate::model::labels::{NODE_NAME, restriction};
 use crate::model::requirement::Requirements;
+use crate::scheduling::diagnose::no_offering::{unlimited, unsold};
 use crate::scheduling::diagnose::topology::TopologyDiagnosis;
 use crate::scheduling::packing::context::{PackingContext, PackingState};
 use crate::scheduling::packing::initial_topology::still_to_come;
-use crate::scheduling::packing::launch_options::Ledger;
 use crate::scheduling::problem::daemon_constraints::ConstrainedDaemons;
 use crate::scheduling::problem::resource_vector::times;
 use crate::scheduling::problem::{NodeRequirements, Problem};
 use crate::scheduling::rejection::{RejectionDetail, ResourceShortfall, part};
-use crate::scheduling::supply::limits::{Limit, LimitScope};
+use crate::scheduling::supply::compatible::{CompatibleOfferings, Incompatibility};
 use crate::scheduling::supply::min_values::MinValues;
-use crate::scheduling::supply::node_template::{
-    CompatibleOfferings, Incompatibility, NodeTemplate, TypeOption, of_types, sells,
-};
+use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, of_types, sells};
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::scheduling::{PoolRejection, RejectionCode};
 use crate::state::snapshot::ExistingNode;
 use crate::state::unavailable_offerings::UnavailableOfferings;
-
-/// Zones and capacity types that are told of types which are not sold as wanted, and how many of
-/// the types are looked at for them.
-const SOLD_TOLD: usize = 8;
-const SOLD_TYPES: usize = 16;
 
 /// Steps of the reasons of one solve, each a type looked at for one class in one pool: about a
 /// second. Ten thousand classes in ten pools of eight hundred types take eighty million.
@@ -36,9 +31,6 @@ const STEPS_MAX: u64 = 100_000_000;
 
 /// Steps that holding the labels of a type against those wanted takes; its resources take one.
 const LABEL_STEPS: u64 = 16;
-
-/// Reservations that are told of one pod.
-const RESERVATIONS_TOLD: usize = 3;
 
 /// Hosts that are told of one pod.
 const HOSTS_TOLD: usize = 3;
@@ -479,131 +471,4 @@ fn unfit(
             types: suited.types.len(),
         },
     }
-}
-
-/// What of these types would be sold as wanted and is held down, if anything is.
-pub(super) fn held_down<'s>(
-    (holds, shelf): (&UnavailableOfferings, &NodeTemplate<'_>),
-    shapes: impl Iterator<Item = &'s TypeOption<'s>>,
-    labels: &Requirements,
-) -> Option<RejectionDetail> {
-    let held = shapes.flat_map(|shape| {
-        let held = shape.held.iter().filter(|offer| sells(labels, offer));
-        held.map(|offer| shape.key(offer))
-    });
-    let mut held: Vec<_> = held.collect();
-    held.sort_unstable();
-    let of = (&shelf.pool.name, shelf.pool.node_class.as_ref());
-    Some(RejectionDetail::Held {
-        offerings: held.len(),
-        first: held.first()?.clone(),
-        until: held.iter().filter_map(|own| holds.ends(of, own)).min(),
-        unregistered: held.iter().any(|own| holds.is_untried(of.0, &own.zone)),
-    })
-}
-
-/// Types fit, and none is sold as wanted: whether they are held down.
-pub(super) fn unsold(
-    holds: &UnavailableOfferings,
-    shelf: &NodeTemplate<'_>,
-    fitting: &[(usize, bool)],
-    labels: &Requirements,
-) -> Rejection {
-    let shapes = || fitting.iter().map(|(shape, _)| &shelf.shapes[*shape]);
-    if let Some(miss) = held_down((holds, shelf), shapes(), labels) {
-        return (RejectionCode::HeldDown, miss);
-    }
-    let wanted = OF_OFFERINGS.into_iter().filter_map(|key| {
-        let wanted = labels.get(key).or_else(|| shelf.side.get(key))?;
-        Some(part(format_args!("{key} {wanted}")))
-    });
-    let some = shapes().take(SOLD_TYPES);
-    let offerings = some.flat_map(|shape| &shape.instance_type.offerings);
-    let offerings = offerings.filter(|own| own.available);
-    let mut sold: Vec<_> = offerings
-        .map(|own| (&own.zone, own.capacity_type))
-        .collect();
-    sold.sort_unstable();
-    sold.dedup();
-    let sold = sold.into_iter().take(SOLD_TOLD);
-    let miss = RejectionDetail::Offering {
-        types: fitting.len(),
-        first: shelf.shapes[fitting[0].0].instance_type.name.clone(),
-        wanted: wanted.collect(),
-        sold: sold
-            .map(|(zone, capacity_type)| format!("{zone} {}", capacity_type.as_str()))
-            .collect(),
-    };
-    (RejectionCode::Offering, miss)
-}
-
-/// Which limit is in the way of the type that takes least of it, or else which reservations have
-/// nothing left.
-pub(super) fn unlimited(shelf: &NodeTemplate<'_>, sold: &[usize], ledger: &Ledger) -> Rejection {
-    let short = |shape: &usize| {
-        let (at, left) = ledger.shortage(&shelf.shapes[*shape].limited)?;
-        Some((at, shelf.shapes[*shape].limited[at], left, *shape))
-    };
-    let Some((at, least, left, shape)) = sold.iter().filter_map(short).min() else {
-        return (
-            RejectionCode::Limit,
-            RejectionDetail::told("its limits leave no room"),
-        );
-    };
-    let Limit {
-        scope,
-        resource,
-        most: limit,
-        closed,
-        ..
-    } = shelf.limits[at];
-    if let Some(closed) = closed {
-        return (RejectionCode::Limit, RejectionDetail::told(closed));
-    }
-    let whose = match scope {
-        LimitScope::Pool => "",
-        LimitScope::Cluster => " of the cluster",
-        LimitScope::Fleet => " of the fleet",
-        LimitScope::Reservation => {
-            return (
-                RejectionCode::Reservation,
-                RejectionDetail::told(&used_up(shelf, sold)),
-            );
-        }
-    };
-    let Some(name) = resource.map(str::to_owned) else {
-        return (
-            RejectionCode::Limit,
-            RejectionDetail::Nodes { limit, whose },
-        );
-    };
-    let miss = RejectionDetail::Limit {
-        name,
-        whose,
-        limit,
-        left,
-        least,
-        smallest: shelf.shapes[shape].instance_type.name.clone(),
-    };
-    (RejectionCode::Limit, miss)
-}
-
-/// The reservations of these types, which have nothing left.
-fn used_up(shelf: &NodeTemplate<'_>, sold: &[usize]) -> String {
-    let places = sold.iter().filter_map(|at| shelf.shapes[*at].reservation);
-    let mut places: Vec<usize> = places.collect();
-    places.sort_unstable();
-    places.dedup();
-    let told = places.iter().take(RESERVATIONS_TOLD).map(|place| {
-        let own = &shelf.reservations[*place];
-        format!(
-            "reservation {} has 0 of {} instances left",
-            own.id, own.total
-        )
-    });
-    let mut told: Vec<String> = told.collect();
-    if places.len() > told.len() {
-        told.push(format!("so have {} others", places.len() - told.len()));
-    }
-    told.join(", ")
 }

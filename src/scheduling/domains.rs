@@ -2,13 +2,15 @@
 //! each, such as a zone. Pods whose place matters are dealt out to cells before they are packed.
 //! It must not know which pods go where.
 
+/// Distributes pods with topology constraints over the domains.
 pub(super) mod distribute;
 
 use std::collections::BTreeMap;
 
 use crate::model::labels::OF_OFFERINGS;
 use crate::model::requirement::{Requirement, Requirements};
-use crate::scheduling::supply::node_template::{CompatibleOfferings, NodeTemplate, TypeOption};
+use crate::scheduling::supply::compatible::CompatibleOfferings;
+use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption};
 
 /// Cells that are weighed. More come of rules about labels with very many values, such as the type.
 const CELLS_MAX: usize = 512;

@@ -1,15 +1,26 @@
 //! One way to pack what waits onto new nodes of one pool: type by type, best value first.
 //! It must not know the other pools, nor which of several drafts is taken.
 
+/// Fills one node with groups of identical pods.
 pub(super) mod fill_bin;
+mod fill_cache;
+/// The types and offerings that a planned node may be launched as, by price and within limits.
 pub(super) mod launch_options;
+/// Places pods on nodes that exist or are being launched.
 pub(super) mod existing_nodes;
+/// Merges planned nodes if one larger node costs less.
 pub(super) mod merge;
+/// Least cost per pod, and the types that are worth trying.
 pub(super) mod pod_cost;
+/// First-fit decreasing as Karpenter does it: an upper bound on cost.
 pub(super) mod first_fit;
+/// The packing loop: opens the type with the best value per dollar.
 pub(super) mod best_value;
+/// Inputs and working state of a packing run.
 pub(super) mod context;
+/// Cache of compatible offerings and their lowest prices.
 pub(super) mod offering_cache;
+/// Builds the topology state from a snapshot.
 pub(super) mod initial_topology;
 
 use crate::scheduling::packing::fill_bin::{
@@ -17,8 +28,9 @@ use crate::scheduling::packing::fill_bin::{
 };
 use crate::scheduling::packing::launch_options::{Ledger, cheapest, sum};
 use crate::scheduling::problem::resource_vector::fits;
+use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::min_values::MinValues;
-use crate::scheduling::supply::node_template::{CompatibleOfferings, NodeTemplate};
+use crate::scheduling::supply::node_template::NodeTemplate;
 
 /// Types that are looked at for pods that are left, each for one claim that they may join.
 const GROWTH_MAX: u64 = 20_000_000;

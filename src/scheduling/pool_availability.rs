@@ -11,7 +11,7 @@ use crate::model::instance::{CapacityType, InstanceType, OfferingKey, Price};
 use crate::model::labels::OF_OFFERINGS;
 use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
-use crate::scheduling::diagnose::held_down;
+use crate::scheduling::diagnose::no_offering::held_down;
 use crate::scheduling::packing::launch_options;
 use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
 use crate::scheduling::problem::Problem;

@@ -1,9 +1,13 @@
 //! The problem in dense ordinals: what is asked for, by kinds and classes of pods that are alike.
 //! It must not know which pools or hosts there are.
 
+/// Resource amounts as vectors, and how many copies of a request fit.
 pub(super) mod resource_vector;
+/// Pod affinity, anti-affinity and topology spread.
 pub(super) mod pod_constraints;
+/// DaemonSets that pod constraints select, and what pods require of them.
 pub(super) mod daemon_constraints;
+/// Topology spread that kube-scheduler applies by default.
 pub(super) mod default_constraints;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,11 @@
 //! What a pool can supply: node templates, DaemonSet overhead, minValues and limits.
 
+/// Limits that apply to a pool: its own, of the cluster and of the fleet.
 pub(super) mod limits;
+/// DaemonSets that run on the nodes of a pool, for each type and offering.
 pub(super) mod daemon_overhead;
+pub(super) mod compatible;
+/// A pool as instance types less daemons, and which pods may use which offerings.
 pub(super) mod node_template;
+/// Values of a label that the types of a claim must have between them (`minValues`).
 pub(super) mod min_values;

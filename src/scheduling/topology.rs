@@ -1,7 +1,9 @@
 //! What each kind of pods is held against where it is bound, and in which tallies it is counted.
 //! It must not know where anybody is.
 
+/// Pods for each topology domain, and whether one more may be added.
 pub(super) mod topology_state;
+/// Constraints within one node: hostname spread, host ports.
 pub(super) mod node_counters;
 
 use std::collections::BTreeMap;

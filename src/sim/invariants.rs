@@ -139,10 +139,6 @@ impl GroundTruth {
 /// a quarter of an hour, and ending what did not register some minutes more.
 const ORPHAN_MAX: SignedDuration = SignedDuration::from_mins(25);
 
-/// Longest time a node may be empty beyond what its pool allows in the end: budgets let nodes go
-/// one by one.
-const EMPTY_SLACK: SignedDuration = SignedDuration::from_mins(20);
-
 /// What runs on a reclaimed instance is lost anyway when so little of its notice is left.
 const LAST_MOMENTS: SignedDuration = SignedDuration::from_secs(15);
 
@@ -493,7 +489,7 @@ impl Checker {
                 let text = format!("node {} is left of {}", node.name, machine.truth().id);
                 self.fault(Invariant::Orphan, now, text);
             }
-            empty.extend(empty_for_long(node, scene, now));
+            empty.extend(disruption::empty_for_long(node, scene, now));
             if node.is_marked() && !disruption::is_held(node, scene, now) {
                 let text = format!("node {} is left tainted, or marked", node.name);
                 self.fault(Invariant::Tainted, now, text);
@@ -548,19 +544,6 @@ impl Checker {
             }
         }
     }
-}
-
-/// What is to be said of a node that has been empty for longer than its pool allows.
-fn empty_for_long(node: &Node, scene: &GroundTruth, now: Timestamp) -> Option<String> {
-    let pool = scene.config.pool(node.pool()?.as_str())?;
-    let wait = pool.disruption.consolidate_after?;
-    if scene.occupying(node).count() > 0 || pool.replicas.is_some() {
-        return None;
-    }
-    let busy = scene.cluster.store().load(node.name.as_str())?.busy?;
-    let empty = now.duration_since(busy);
-    let late = empty > wait.saturating_add(EMPTY_SLACK);
-    late.then(|| format!("node {} has been empty for {empty:#}", node.name))
 }
 
 /// Whether a patch puts the disrupted taint on.

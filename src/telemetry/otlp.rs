@@ -31,7 +31,7 @@ pub(crate) fn command(pass: &Span, command: &'static str) -> Span {
 
 /// Sends spans to a collector until it is dropped, and then what is left.
 #[cfg(feature = "otlp")]
-pub(crate) mod otlp {
+pub(crate) mod exporter {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
@@ -139,7 +139,7 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt;
     use tracing_subscriber::registry;
 
-    use super::otlp::Sender;
+    use super::exporter::Sender;
     use super::{command, decide, pass};
     use crate::model::id::ClusterName;
 

@@ -22,7 +22,7 @@ use crate::telemetry::journal;
 use crate::telemetry::journal::Journal;
 use crate::telemetry::otlp;
 #[cfg(feature = "otlp")]
-use crate::telemetry::otlp::otlp::Sender;
+use crate::telemetry::otlp::exporter::Sender;
 
 /// Pods named in one line; a node may be planned for a thousand.
 const PODS: usize = 10;

@@ -70,9 +70,9 @@ fn every_code_is_listed_with_what_to_do() {
     let problems = owned(ProblemCode::ALL.iter().map(|own| own.as_str()));
     let refusals = owned(RefusalKind::ALL.iter().map(|(_, name)| *name));
     let verdicts = spelled("src/disruption/verdict.rs", "pub fn code");
-    let outlooks = spelled("src/plan/explain_node.rs", "impl Outlook");
-    let blockers = spelled("src/state/disruption_blockers.rs", "impl Blocker");
-    let holds = spelled("src/state/disruption_blockers.rs", "impl Hold");
+    let outlooks = spelled("src/plan/explain_node.rs", "impl ReasonOutcome");
+    let blockers = spelled("src/state/disruption_blockers.rs", "impl DisruptionBlocker");
+    let holds = spelled("src/state/disruption_blockers.rs", "impl PodBlocker");
     let cases = [
         ("## Configuration\n", problems),
         (
@@ -90,7 +90,7 @@ fn every_code_is_listed_with_what_to_do() {
         ),
         (
             "## Pods without a place\n",
-            spelled("src/scheduling.rs", "impl Code"),
+            spelled("src/scheduling.rs", "impl RejectionCode"),
         ),
         (
             "## Why nodes leave\n",
@@ -98,8 +98,8 @@ fn every_code_is_listed_with_what_to_do() {
         ),
         (
             "In what a node has drifted:\n",
-            &spelled("src/disruption/drift.rs", "impl Cause")
-                | &spelled("src/disruption/instance_drift.rs", "impl Drift"),
+            &spelled("src/disruption/drift.rs", "impl DriftReason")
+                | &spelled("src/disruption/instance_drift.rs", "impl InstanceDrift"),
         ),
         (
             "By what the provider announces it",
@@ -110,7 +110,7 @@ fn every_code_is_listed_with_what_to_do() {
         ("What forbids a node to leave:\n", &blockers | &holds),
         (
             "## Nodes that are leaving\n",
-            spelled("src/state/drain_blockers.rs", "impl Obstacle"),
+            spelled("src/state/drain_blockers.rs", "impl DrainBlocker"),
         ),
         ("## Launches that are refused\n", refusals),
         (

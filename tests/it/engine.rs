@@ -305,11 +305,8 @@ impl Stage {
                 CommandResult::Launched(instance)
             }
             Command::Terminate { instance, .. } => {
-                let own = self
-                    .instances
-                    .get_mut(instance.as_str())
-                    .expect("a known instance");
-                own.state = InstanceState::Terminated;
+                let own = self.instances.get_mut(instance.as_str());
+                own.expect("a known instance").state = InstanceState::Terminated;
                 CommandResult::Terminating(InstanceState::ShuttingDown)
             }
             Command::ListInstances => {
@@ -325,8 +322,8 @@ impl Stage {
             }
             Command::DeleteNode { node, .. } => {
                 let key = ObjectKey::new("", node.as_str());
-                self.engine
-                    .handle(Event::Deleted(ObjectKind::Node, key), self.now);
+                let deleted = Event::Deleted(ObjectKind::Node, key);
+                self.engine.handle(deleted, self.now);
                 CommandResult::Done
             }
             Command::ListPodsOn { node } => self.pods_on(node),

@@ -176,6 +176,7 @@ impl ExplainedPool<'_> {
                 "stay": own.stay.iter().map(stay_json).collect::<Vec<_>>(),
             })
         };
+        let limits = self.range.limits.iter().take(LISTED);
         json!({
             "format_version": render::FORMAT_VERSION,
             "pool": part(&self.pool.name),
@@ -190,7 +191,7 @@ impl ExplainedPool<'_> {
                 "leaving": nodes.leaving,
             },
             "usd_per_h": render::round(self.holding.cost.usd_per_h()),
-            "limits": self.range.limits.iter().take(LISTED).map(RemainingLimit::json).collect::<Vec<_>>(),
+            "limits": limits.map(RemainingLimit::json).collect::<Vec<_>>(),
             "range": range_json(&self.range),
             "launches": self.launches.iter().take(TOLD).map(launches_json).collect::<Vec<_>>(),
             "launched": {

@@ -131,7 +131,9 @@ async fn tell(cluster: ClusterName, mut lines: Lines<impl AsyncRead + Unpin>) {
                     told += 1;
                     if told <= ERROR_LINES {
                         let says = match line {
-                            ProgramLine::Whole(line) => text::bounded(&String::from_utf8_lossy(&line)),
+                            ProgramLine::Whole(line) => {
+                                text::bounded(&String::from_utf8_lossy(&line))
+                            }
                             ProgramLine::TooLong => "a line too long to be told".to_owned(),
                         };
                         tracing::info!(%cluster, says, "exec program");

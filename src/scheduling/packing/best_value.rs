@@ -4,9 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use foldhash::HashMap;
-
 use crate::scheduling::packing::fill_bin::{FillQueues, FillStrategy, IdenticalGroups, ItemCount};
+use crate::scheduling::packing::fill_cache::{AGAIN_MAX, Fill, FillCache};
 use crate::scheduling::packing::launch_options::Ledger;
 use crate::scheduling::packing::pod_cost::{fronts, scarce, worth_of};
 use crate::scheduling::packing::{PackedNode, Packing, PackingInput};
@@ -14,9 +13,6 @@ use crate::scheduling::packing::{PackedNode, Packing, PackingInput};
 /// Steps one draft may take, each a lot looked at for one host: some nanoseconds. Beyond, pods
 /// are left with `Effort`. 100,000 pods that all differ take half of it with 1,340 types.
 pub(crate) const STEPS_MAX: u64 = 200_000_000;
-
-/// A draft that takes more steps than this is not made again in other ways.
-const AGAIN_MAX: u64 = 250_000;
 
 /// Costs that differ by less than a quarter per cent are about the same: prices are not surer than
 /// that to last, and a node saved is one less to start, to patch and to drain.
@@ -52,56 +48,6 @@ struct TypeCandidate {
     /// The commit after which the score was last worked out.
     seen: usize,
     parts: Vec<ItemCount>,
-}
-
-/// What went into a host, and the steps it took to find out.
-#[derive(Default)]
-struct Fill {
-    parts: Vec<ItemCount>,
-    steps: u64,
-}
-
-/// How hosts were filled by earlier drafts: the first hosts of all are filled from the same pods.
-#[derive(Default)]
-struct FillCache {
-    /// What was left, by lot, and an ordinal for it.
-    states: BTreeMap<Vec<u64>, usize>,
-    /// By that, the row and the shape: what went into a host, the largest first.
-    by_size: HashMap<(usize, usize, usize), Fill>,
-    /// The same by what pods are worth.
-    by_worth: HashMap<(usize, usize, usize), Fill>,
-    /// Whether no draft will follow that asks for them.
-    is_last: bool,
-}
-
-impl FillCache {
-    fn state(&mut self, left: &[u64]) -> usize {
-        if self.is_last {
-            return 0;
-        }
-        let next = self.states.len();
-        match self.states.get(left) {
-            Some(own) => *own,
-            None => *self.states.entry(left.to_vec()).or_insert(next),
-        }
-    }
-
-    fn of(&mut self, way: FillStrategy) -> &mut HashMap<(usize, usize, usize), Fill> {
-        match way {
-            FillStrategy::Largest => &mut self.by_size,
-            FillStrategy::Worth => &mut self.by_worth,
-        }
-    }
-
-    /// A draft of so many steps is not made again: nothing is kept for others.
-    fn count(&mut self, steps: u64) {
-        if self.is_last || steps > AGAIN_MAX {
-            *self = Self {
-                is_last: true,
-                ..Self::default()
-            };
-        }
-    }
 }
 
 impl PackingInput<'_> {

@@ -11,7 +11,8 @@ use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::ItemGroup;
 use crate::scheduling::packing::launch_options::Ledgers;
 use crate::scheduling::problem::Problem;
-use crate::scheduling::supply::node_template::{LabelMatch, NodeTemplate};
+use crate::scheduling::supply::compatible::LabelMatch;
+use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::scheduling::topology::Topology;
 use crate::scheduling::topology::node_counters::NodeConstraintTable;
 

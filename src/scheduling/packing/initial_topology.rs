@@ -13,10 +13,9 @@ use crate::scheduling::packing::fill_bin::{ItemGroup, rows_in};
 use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::daemon_constraints::{DaemonOnType, Presence};
 use crate::scheduling::problem::pod_constraints::HOST;
+use crate::scheduling::supply::compatible::{CompatibleOfferings, LabelMatch};
 use crate::scheduling::supply::daemon_overhead::pick;
-use crate::scheduling::supply::node_template::{
-    CompatibleOfferings, LabelMatch, NodeTemplate, TypeOption,
-};
+use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption};
 use crate::scheduling::topology::node_counters::DaemonCounts;
 use crate::scheduling::topology::topology_state::{Locations, Match, TopologyState};
 use crate::scheduling::topology::{DomainCounter, NodeFilter, Topology};

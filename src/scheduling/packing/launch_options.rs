@@ -5,9 +5,10 @@ use crate::model::cluster::Scheduling;
 use crate::model::instance::{OfferingKey, Price};
 use crate::scheduling::packing::fill_bin::{ItemCount, ItemGroup};
 use crate::scheduling::problem::resource_vector::{fits, take, times};
+use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::limits::{Limit, LimitScope, shared};
 use crate::scheduling::supply::min_values::MinValues;
-use crate::scheduling::supply::node_template::{CompatibleOfferings, NodeTemplate};
+use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::state::snapshot::{Snapshot, Usage};
 
 /// What the limits on a pool's nodes leave, in the order of its shelf's limits.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::scheduling::packing::context::PackingContext;
 use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
 use crate::scheduling::problem::resource_vector::{fits, times};
-use crate::scheduling::supply::node_template::CompatibleOfferings;
+use crate::scheduling::supply::compatible::CompatibleOfferings;
 
 /// What of a row there is: of whom, from whom, which alternative, with which taints, where.
 pub(crate) type RowKey = (usize, usize, usize, bool, Option<usize>);

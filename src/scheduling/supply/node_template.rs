@@ -18,6 +18,7 @@ use crate::model::taint::{Effect, Taint, untolerated};
 use crate::scheduling::problem::daemon_constraints::{ConstrainedDaemons, DaemonOnType};
 use crate::scheduling::problem::resource_vector::{fits, most, most_so_far};
 use crate::scheduling::problem::{NodeRequirements, Problem, clash};
+use crate::scheduling::supply::compatible::{CompatibleOfferings, Incompatibility, LabelMatch};
 use crate::scheduling::supply::daemon_overhead::{
     DaemonOverhead, DaemonSelection, PoolDaemons, of_pool, pick,
 };
@@ -82,46 +83,6 @@ pub(crate) struct NodeTemplate<'a> {
     most_by_least: Vec<Vec<i64>>,
     /// The labels that some of these types define.
     keys: BTreeSet<&'a str>,
-}
-
-/// What pods of one kind may have of a shelf.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct CompatibleOfferings {
-    /// For each shape, the offers they may have, one bit each.
-    pub(crate) masks: Vec<u64>,
-    /// What they ask of labels that neither the pool nor the type decides. Pods that ask for
-    /// different values of one such label are not put together.
-    pub(crate) open: Vec<(String, Requirement)>,
-}
-
-/// Whether nodes of a type have labels as wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LabelMatch {
-    /// By the type and the pool.
-    pass: Match,
-    /// By how and where they are bought: the offers, one bit each.
-    offers: u64,
-}
-
-impl LabelMatch {
-    /// Those of these offers whose nodes pass so.
-    pub(crate) fn those(self, pass: Match, mask: u64) -> u64 {
-        match (pass == self.pass, pass) {
-            (true, Match::No) => mask,
-            (true, _) => mask & self.offers,
-            (false, Match::No) => mask & !self.offers,
-            (false, _) => 0,
-        }
-    }
-}
-
-/// Why a pool has nothing for a kind of pods, whatever they ask for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Incompatibility {
-    /// A taint is not tolerated.
-    Taint(Taint),
-    /// A label cannot be as wanted.
-    Label(Incompatible),
 }
 
 impl<'a> NodeTemplate<'a> {

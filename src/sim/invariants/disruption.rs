@@ -23,6 +23,10 @@ use crate::sim::event_queue::later;
 use crate::sim::invariants::{Checker, GroundTruth, Invariant, taints};
 use crate::sim::workload::{SimPdb, Workload};
 
+/// Longest time a node may be empty beyond what its pool allows in the end: budgets let nodes go
+/// one by one.
+const EMPTY_SLACK: SignedDuration = SignedDuration::from_mins(20);
+
 /// Reasons for which a node leaves only as far as budgets let it.
 const BUDGETED: [Reason; 4] = [
     Reason::Empty,
@@ -547,4 +551,17 @@ fn left_over(
         }
     }
     left
+}
+
+/// What is to be said of a node that has been empty for longer than its pool allows.
+pub(super) fn empty_for_long(node: &Node, scene: &GroundTruth, now: Timestamp) -> Option<String> {
+    let pool = scene.config.pool(node.pool()?.as_str())?;
+    let wait = pool.disruption.consolidate_after?;
+    if scene.occupying(node).count() > 0 || pool.replicas.is_some() {
+        return None;
+    }
+    let busy = scene.cluster.store().load(node.name.as_str())?.busy?;
+    let empty = now.duration_since(busy);
+    let late = empty > wait.saturating_add(EMPTY_SLACK);
+    late.then(|| format!("node {} has been empty for {empty:#}", node.name))
 }

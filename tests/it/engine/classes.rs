@@ -111,24 +111,13 @@ type Placed = (
 
 #[test]
 fn nodes_say_where_their_class_has_put_them() {
-    let parts = Some(PlacementGroupStrategy::Partition(3));
+    use PlacementGroupStrategy::{Cluster, Partition, Spread};
+    let parts = Some(Partition(3));
     let rows: [Placed; 8] = [
         (None, None, None, None, true),
-        (
-            Some(PlacementGroupStrategy::Cluster),
-            None,
-            None,
-            None,
-            true,
-        ),
-        (Some(PlacementGroupStrategy::Spread), None, None, None, true),
-        (
-            Some(PlacementGroupStrategy::Partition(1)),
-            None,
-            None,
-            Some("1"),
-            true,
-        ),
+        (Some(Cluster), None, None, None, true),
+        (Some(Spread), None, None, None, true),
+        (Some(Partition(1)), None, None, Some("1"), true),
         (parts, Some("3"), Some(3), Some("3"), true),
         (parts, None, Some(2), Some("2"), false),
         (parts, None, Some(3), Some("3"), false),

@@ -124,7 +124,8 @@ proptest! {
             stage.changed(NAMES[*of], claim, None);
         }
         for name in NAMES {
-            prop_assert_eq!(stage.ask(name, "all", cores(CORES)), CommandResult::Granted, "{}", denied);
+            let granted = stage.ask(name, "all", cores(CORES));
+            prop_assert_eq!(granted, CommandResult::Granted, "{}", denied);
             stage.changed(name, "all", None);
         }
     }

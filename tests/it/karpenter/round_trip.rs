@@ -36,7 +36,7 @@ proptest! {
         let back = imported(&out.text).expect("what was exported");
         // What stands in place of what is missing, and nothing else.
         let blank = |own: &&DroppedField| own.why.starts_with("it is yet to be filled in");
-        let (blank, lost): (Vec<&DroppedField>, Vec<&DroppedField>) = back.losses.iter().partition(blank);
+        let (blank, lost): (Vec<&DroppedField>, Vec<_>) = back.losses.iter().partition(blank);
         prop_assert!(lost.is_empty(), "{:?}\n{}", lost, out.text);
         prop_assert_eq!(blank.len(), missing.len(), "{:?}\n{}", blank, out.text);
         let again = loaded(&back.text());
