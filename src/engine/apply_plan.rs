@@ -235,10 +235,9 @@ impl Engine {
     /// When the window of the pods that wait now closes.
     fn batch_closes(&self, now: Timestamp) -> Closes {
         let idle = self.state.cluster.batching.idle;
-        let taken_back = |own: &NodeClaim| {
-            own.phase == ClaimPhase::Draining && own.leaving == Some(Reason::Interrupted)
-        };
-        if self.state.ledger.claims.values().any(taken_back) {
+        let mut claims = self.state.ledger.claims.iter();
+        if claims.any(|(id, own)| own.phase == ClaimPhase::Draining && self.is_taken_back(id, now))
+        {
             Closes::Soon
         } else if self.state.is_scheduler_behind(idle, now) {
             Closes::AtMax

@@ -66,12 +66,12 @@ pub(crate) fn shown(imported: &Imported) -> String {
 
 #[test]
 fn objects_become_hcl_that_validates_and_tells_what_is_lost() {
-    glob!("migrate/karpenter/import/*.{yaml,json}", |path| {
+    glob!("karpenter/import/*.{yaml,json}", |path| {
         let imported = imported(&read(path)).expect("objects of Karpenter's");
         let config = loaded(&imported.text());
         assert!(config.clusters[0].pools.iter().len() > 0, "{path:?}");
         with_settings!({
-            snapshot_path => "migrate/karpenter/import",
+            snapshot_path => "karpenter/import",
             prepend_module_to_snapshot => false,
             omit_expression => true,
             snapshot_suffix => name_of(path),
@@ -83,7 +83,7 @@ fn objects_become_hcl_that_validates_and_tells_what_is_lost() {
 
 #[test]
 fn every_loss_stands_beside_the_block_it_would_be_in() {
-    glob!("migrate/karpenter/import/*.{yaml,json}", |path| {
+    glob!("karpenter/import/*.{yaml,json}", |path| {
         let imported = imported(&read(path)).expect("objects of Karpenter's");
         let text = imported.text();
         for loss in &imported.losses {
@@ -104,7 +104,7 @@ fn every_loss_stands_beside_the_block_it_would_be_in() {
 
 #[test]
 fn a_configuration_becomes_objects_that_tell_what_they_cannot_say() {
-    glob!("migrate/karpenter/export/*.hcl", |path| {
+    glob!("karpenter/export/*.hcl", |path| {
         let files = [SourceFile::new("main.hcl", read(path))];
         let config = load(&files, &Inputs::default());
         let config = config.unwrap_or_else(|problems| panic!("{}", render_all(&problems)));
@@ -114,7 +114,7 @@ fn a_configuration_becomes_objects_that_tell_what_they_cannot_say() {
             assert!(exported.text.contains(&note), "{note}");
         }
         with_settings!({
-            snapshot_path => "migrate/karpenter/export",
+            snapshot_path => "karpenter/export",
             prepend_module_to_snapshot => false,
             omit_expression => true,
             snapshot_suffix => name_of(path),

@@ -44,8 +44,11 @@ CALLS = re.compile(r"\bApi::<|: Api<|core::Request\b|Request::new\(|apiserver_ve
 # Where no cluster's API is called by what is said so: tests, AWS, and who only connects; and the
 # doctor, which asks for the rights of others and goes on without one.
 ELSEWHERE = {
-    "aws/token.rs", "aws/eks.rs", "cloud_server.rs", "doctor/granted.rs", "doctor/around.rs",
+    "providers/aws/eks_token.rs", "providers/aws/eks.rs", "providers/simulated/server.rs",
+    "doctor/rbac_checks.rs", "doctor/cluster_checks.rs",
 }
+# The modules of the feature `daemon`: only they have a client of a cluster's API.
+DAEMON = ("outbound", "telemetry", "kubernetes", "providers", "runtime", "doctor")
 
 
 def listed(value):
@@ -224,26 +227,28 @@ def rbac(case, calls):
 
 def sources(calls, root):
     """Calls in the sources that the table does not have."""
-    shell = pathlib.Path(root) / "shell"
+    root = pathlib.Path(root)
+    files = [own for folder in DAEMON for own in (root / folder).rglob("*.rs")]
+    files += [root / f"{folder}.rs" for folder in DAEMON]
     found = set()
-    for path in sorted(shell.rglob("*.rs")):
-        own = path.relative_to(shell).as_posix()
+    for path in sorted(files):
+        own = path.relative_to(root).as_posix()
         if "cases" in own or "tests" in own or "conformance" in own or own in ELSEWHERE:
             continue
         text = path.read_text().split("#[cfg(test)]")[0]
         if CALLS.search(text):
-            found.add(f"src/runtime/{own}")
+            found.add(f"src/{own}")
     named = {own["file"] for own in calls}
     for path in sorted(found - named):
         yield f"{path} calls a cluster's API, and calls.tsv has nothing of it"
     for path in sorted(named - found):
         yield f"{path} calls no cluster's API, and calls.tsv says so"
-    text = (shell / "kube/act.rs").read_text()
+    text = (root / "kubernetes/commands.rs").read_text()
     arms = text[text.index("match command {") : text.index("Command::Launch(_)")]
     commands = {own["call"] for own in calls if own["file"] == "src/kubernetes/commands.rs"}
     for name in sorted(set(re.findall(r"Command::(\w+)", arms)) ^ commands):
         yield f"the command {name} is carried out or in calls.tsv, but not both"
-    text = (pathlib.Path(root) / "model/watched_object.rs").read_text()
+    text = (root / "model/watched_object.rs").read_text()
     plurals = re.findall(r'=> "([a-z]+)",', text[text.index("fn plural") :])
     watched = {
         resource

@@ -90,7 +90,7 @@ fn what_replaces_a_node_that_is_taken_back_does_not_wait_for_a_slow_scheduler() 
     stage.apply(WatchedObject::Pod(Box::new(untried)));
     stage.run(3, &[]);
     let before = stage.launches.len();
-    let notice = Event::Interrupted("i-0".into(), Interruption::Spot, stage.now);
+    let notice = Event::Interrupted("i-0".into(), Interruption::Stopping, stage.now);
     stage.event(notice);
     stage.run(3, &[]);
     assert_eq!(stage.launches.len(), before + 1, "{:?}", stage.seen);
