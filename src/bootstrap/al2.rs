@@ -3,11 +3,10 @@
 //!
 //! Source: spec/aws.md §3.2.
 
-use crate::bootstrap::BootstrapError;
-use crate::bootstrap::mime;
 use crate::bootstrap::mime::{MimePart, SHELL};
 use crate::bootstrap::node_config::NodeConfig;
 use crate::bootstrap::shell_quote::shell;
+use crate::bootstrap::{BootstrapError, mime};
 
 const FORMAT: &str = "Amazon Linux 2";
 

@@ -3,10 +3,9 @@
 //!
 //! Source: spec/aws.md §9.2 and §9.4.
 
-use crate::bootstrap::BootstrapError;
-use crate::bootstrap::mime;
 use crate::bootstrap::mime::{MimePart, SHELL};
 use crate::bootstrap::node_config::NodeConfig;
+use crate::bootstrap::{BootstrapError, mime};
 
 /// What stands in a file for the name of the node until the instance knows it.
 pub(super) const NODE_NAME: &str = "__NODE_NAME__";

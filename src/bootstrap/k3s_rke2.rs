@@ -5,11 +5,10 @@
 
 use serde_json::json;
 
-use crate::bootstrap::BootstrapError;
-use crate::bootstrap::join_script;
 use crate::bootstrap::join_script::{NODE_NAME, PROVIDER_ID};
 use crate::bootstrap::node_config::NodeConfig;
 use crate::bootstrap::shell_quote::shell;
+use crate::bootstrap::{BootstrapError, join_script};
 use crate::model::node_class::bootstrap::AgentBootstrap;
 use crate::text::yaml;
 

@@ -5,10 +5,9 @@
 
 use serde_json::{Value, json};
 
-use crate::bootstrap::join_script;
 use crate::bootstrap::join_script::{NODE_NAME, PROVIDER_ID};
 use crate::bootstrap::node_config::NodeConfig;
-use crate::bootstrap::{BootstrapError, ca_cert_hash};
+use crate::bootstrap::{BootstrapError, ca_cert_hash, join_script};
 use crate::text::yaml;
 
 const FORMAT: &str = "kubeadm";

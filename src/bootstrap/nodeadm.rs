@@ -5,10 +5,9 @@
 
 use serde_json::json;
 
-use crate::bootstrap::BootstrapError;
-use crate::bootstrap::mime;
 use crate::bootstrap::mime::{MimePart, SHELL};
 use crate::bootstrap::node_config::NodeConfig;
+use crate::bootstrap::{BootstrapError, mime};
 use crate::text::yaml;
 
 const FORMAT: &str = "Amazon Linux 2023";

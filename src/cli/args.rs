@@ -12,8 +12,7 @@ use crate::config::Config;
 #[cfg(not(feature = "daemon"))]
 use crate::config::ParameterState;
 use crate::config::diagnostic::Diagnostic;
-use crate::host::files;
-use crate::host::files::{ConfigSources, DEFAULT_CONFIG};
+use crate::host::files::{self, ConfigSources, DEFAULT_CONFIG};
 #[cfg(feature = "daemon")]
 use crate::runtime::config_source;
 #[cfg(feature = "daemon")]

@@ -10,13 +10,11 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use super::args::ConfigArguments;
-use super::diagnostics;
-use super::stdin;
+use super::{diagnostics, stdin};
 use crate::catalog::{self, Catalog};
-use crate::host::clock;
-use crate::host::files;
 #[cfg(feature = "daemon")]
 use crate::host::text::line;
+use crate::host::{clock, files};
 use crate::kubernetes_convert::offline_state;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::{FleetLimits, FleetView};

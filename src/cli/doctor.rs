@@ -9,8 +9,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use super::args::ConfigArguments;
-use crate::doctor;
-use crate::doctor::{DoctorRun, NoSuchCluster, TOPICS};
+use crate::doctor::{self, DoctorRun, NoSuchCluster, TOPICS};
 
 /// What the exit code says.
 const CODES: &str = "Exit codes: 0 all is well, 1 doctor could not run, 2 warnings, 3 something \

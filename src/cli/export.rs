@@ -1,11 +1,10 @@
 //! `outrigger export`: Karpenter's objects of a configuration.
 //! It must not know which of them say what.
 
-use std::fs;
 use std::io::{self, Write};
-use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::{fs, iter};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};

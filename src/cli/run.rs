@@ -6,16 +6,14 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use super::BAD_CONFIG;
 use super::args::ConfigArguments;
-use super::diagnostics;
+use super::{BAD_CONFIG, diagnostics};
 use crate::config::Config;
 use crate::config::diagnostic::Diagnostic;
 use crate::host::text;
 use crate::runtime::config_source::ConfigSource;
-use crate::runtime::daemon;
 use crate::runtime::daemon::{DesiredConfig, RunError, Signals};
-use crate::runtime::systemd;
+use crate::runtime::{daemon, systemd};
 use crate::telemetry::report_log;
 
 #[derive(Args, Debug)]

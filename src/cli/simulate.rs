@@ -5,22 +5,20 @@ mod campaign;
 mod chart;
 mod report;
 
-use std::fs;
 use std::io::{self, ErrorKind, IsTerminal, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 use anyhow::{Context, bail};
 use clap::Args;
 use jiff::Timestamp;
 
 use self::chart::Day;
-use super::args;
 use super::cluster_source::{chosen, read_catalog};
-use super::diagnostics;
+use super::{args, diagnostics};
 use crate::catalog::Catalog;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::{self, Config, Inputs, SourceFile};

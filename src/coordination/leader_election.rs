@@ -21,13 +21,13 @@ pub const ACTS: Duration = Duration::from_secs(10);
 /// How often a holder renews its Lease, and others look at it.
 pub const RETRY: Duration = Duration::from_secs(2);
 
-/// The longest span of anybody's Lease that counts: nobody is kept out for longer by one mistake.
+/// The longest lease duration that counts: one wrong value keeps other hosts out for no longer.
 const LASTS_MAX: Duration = Duration::from_mins(5);
 
 /// What a Lease says of who holds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseHolder {
-    /// Whoever holds it; empty where nobody does.
+    /// The host that holds it; empty if none does.
     pub holder: String,
     /// When it was renewed by the holder's clock: only whether it changes counts.
     pub renewed: String,
@@ -38,7 +38,7 @@ pub struct LeaseHolder {
 /// Whom a Lease belongs to at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseOwner {
-    /// To nobody: whoever comes may have it.
+    /// To no host: any may take it.
     Free,
     /// To this host.
     Mine,
@@ -71,7 +71,7 @@ impl LeaseObserver {
         now: Duration,
         has_died: impl Fn(&str) -> bool,
     ) -> LeaseOwner {
-        // Whoever removed it has not told the holder: that acts until it finds out.
+        // A deletion does not reach the holder, which acts until it reads the Lease again.
         let known = || self.seen.clone().map(|(known, _)| known);
         let hold = hold.or_else(known).unwrap_or_default();
         if hold.holder.is_empty() {
@@ -102,7 +102,7 @@ impl LeaseObserver {
 pub enum LeaseStatus {
     /// It has not been read yet.
     Unknown,
-    /// Its cluster does not answer, or lets nobody hold it.
+    /// Its cluster does not answer, or no host may hold its Lease.
     Unreachable,
     /// Nobody holds it.
     Free,
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(own.see(None, seconds(15), alive), LeaseOwner::Free);
         own.see(Some(hold("a", "2")), seconds(20), alive);
         let let_go = own.see(Some(hold("", "2")), seconds(21), alive);
-        assert_eq!(let_go, LeaseOwner::Free, "it was let go");
+        assert_eq!(let_go, LeaseOwner::Free, "the holder released it");
         assert_eq!(own.see(None, seconds(22), alive), LeaseOwner::Free);
     }
 

@@ -1,30 +1,31 @@
-//! Whether another autoscaler is at work, by the Lease that its leader holds.
+//! Decides whether another autoscaler is active, by the Lease that its leader holds.
 //! It must not know how a Lease is read, nor what is done about it.
 //!
-//! As with our own Lease, spans count and not what its times say: docs/decisions/031-adoption.md.
+//! As with our own Lease, only spans of time count, never the times in the Lease:
+//! docs/decisions/031-adoption.md.
 
 use std::time::Duration;
 
 use crate::coordination::leader_election::{LASTS, LeaseHolder, LeaseObserver, LeaseOwner};
 
-/// It is gone once its Lease was nobody's for so long: between two replicas, or while its one pod
-/// is made anew, it is nobody's for a moment.
+/// The other autoscaler is inactive once its Lease had no holder for this long. For a shorter time
+/// it has none when a replica takes over, or when its only pod is recreated.
 pub const FREE: Duration = Duration::from_secs(60);
 
-/// What is known of it.
+/// Whether the other autoscaler is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AutoscalerActivity {
-    /// Nothing yet: the next look tells.
+    /// Not known before the next reading.
     Unknown,
-    /// Nothing, since nobody answers.
+    /// Not known, since the API server does not answer.
     Unseen,
-    /// It is not at work.
+    /// It is inactive.
     Gone,
-    /// It is, or was a moment ago.
+    /// It is active, or was so within [`FREE`].
     Goes,
 }
 
-/// One Lease as it is looked at again and again. Times are spans since any one moment.
+/// One Lease over several readings. Times are spans since any one moment.
 #[derive(Clone, Debug)]
 pub struct Watched {
     candidate: LeaseObserver,
@@ -32,7 +33,7 @@ pub struct Watched {
     last: Option<LeaseHolder>,
     /// When it was last read.
     read: Option<Duration>,
-    /// Since when it is nobody's, where it was somebody's.
+    /// Since when it has had no holder, if it had one before.
     free: Option<Duration>,
     held: bool,
     work: AutoscalerActivity,
@@ -52,7 +53,7 @@ impl Default for Watched {
 }
 
 impl Watched {
-    /// Nobody has answered: for a moment it is as it was.
+    /// Takes note that the API server did not answer. The last answer counts for [`LASTS`].
     pub fn failed(&mut self, now: Duration) -> AutoscalerActivity {
         if self.read.is_none_or(|at| now.saturating_sub(at) > LASTS) {
             self.work = AutoscalerActivity::Unseen;
@@ -60,8 +61,8 @@ impl Watched {
         self.work
     }
 
-    /// What the Lease says, or that there is none; `old` where it says that it was renewed long
-    /// ago, which counts once two looks find it the same.
+    /// Takes note of the Lease, or that there is none. `old` means that it says it was renewed long
+    /// ago, which counts once two readings find it unchanged.
     pub fn look(
         &mut self,
         hold: Option<LeaseHolder>,
@@ -165,7 +166,7 @@ mod tests {
             own.look(hold("k", "1"), false, at(75)),
             AutoscalerActivity::Gone
         );
-        // Somebody removes the Lease of one that is at work.
+        // A user deletes the Lease of an active autoscaler.
         let mut own = Watched::default();
         own.look(hold("k", "1"), false, at(0));
         assert_eq!(own.look(None, false, at(2)), AutoscalerActivity::Goes);

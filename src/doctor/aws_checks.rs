@@ -13,12 +13,10 @@ use tokio::sync::{Mutex, OnceCell};
 
 use crate::catalog::region::Region;
 use crate::doctor::codes::DoctorCode;
-use crate::doctor::host_checks;
-use crate::doctor::instance_checks;
-use crate::doctor::node_class_checks;
 use crate::doctor::node_class_checks::{POLICY, RegionFindings};
 use crate::doctor::options::DoctorRun;
 use crate::doctor::report::Check;
+use crate::doctor::{host_checks, instance_checks, node_class_checks};
 use crate::ec2::errors::ErrorClass;
 use crate::ec2::resolve_node_class::RegionResources;
 use crate::host::text::quoted;

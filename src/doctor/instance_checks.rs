@@ -8,13 +8,11 @@ use kube::api::{Api, ListParams};
 
 use crate::coordination::lease_annotations::LeaseAnnotations;
 use crate::doctor::report::Check;
-use crate::host::clock;
-use crate::host::text;
+use crate::host::{clock, text};
 use crate::kubernetes::client::Connection;
 use crate::kubernetes::lease;
 use crate::model::cluster::Cluster;
-use crate::model::watched_object;
-use crate::model::watched_object::WatchedObject;
+use crate::model::watched_object::{self, WatchedObject};
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::instances::Lister;

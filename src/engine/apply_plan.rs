@@ -17,8 +17,7 @@ use crate::model::instance::{OfferingKey, Price};
 use crate::model::pod::{Pod, PodPhase};
 use crate::model::pool::Reason;
 use crate::model::template_hash::record_in;
-use crate::plan;
-use crate::plan::{Plan, PlannedTermination};
+use crate::plan::{self, Plan, PlannedTermination};
 use crate::scheduling::{NewNodeClaim, UnschedulablePod};
 use crate::state::node_claims::NodeClaim;
 use crate::state::nominations::NOMINATED;
@@ -235,9 +234,7 @@ impl Engine {
     /// When the window of the pods that wait now closes.
     fn batch_closes(&self, now: Timestamp) -> Closes {
         let idle = self.state.cluster.batching.idle;
-        let mut claims = self.state.ledger.claims.iter();
-        if claims.any(|(id, own)| own.phase == ClaimPhase::Draining && self.is_taken_back(id, now))
-        {
+        if self.drains_interrupted(now) {
             Closes::Soon
         } else if self.state.is_scheduler_behind(idle, now) {
             Closes::AtMax

@@ -134,6 +134,19 @@ impl Engine {
         })
     }
 
+    /// Whether a node is being drained whose instance the provider takes back.
+    pub(super) fn drains_interrupted(&self, now: Timestamp) -> bool {
+        let ledger = &self.state.ledger;
+        let mut noticed = self.interrupted.keys();
+        noticed.any(|instance| {
+            let id = ledger.by_instance(instance.as_str());
+            let claim = id.and_then(|id| ledger.claims.get(id));
+            claim.is_some_and(|own| {
+                own.phase == ClaimPhase::Draining && self.is_taken_back(&own.record.id, now)
+            })
+        })
+    }
+
     /// The provider takes instances back: their nodes leave at once, without any budget.
     pub(super) fn heed_interruptions(&mut self, now: Timestamp) {
         let ledger = &self.state.ledger;

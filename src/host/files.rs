@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::config;
 use crate::config::diagnostic::{Diagnostic, ProblemCode};
-use crate::config::{Config, Inputs, ParameterReader, ParameterState, SourceFile, VariableInput};
+use crate::config::{
+    self, Config, Inputs, ParameterReader, ParameterState, SourceFile, VariableInput,
+};
 use crate::host::text;
 
 /// Where the configuration is when nothing else is said.

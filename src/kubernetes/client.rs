@@ -24,16 +24,14 @@ use tower::util::option_layer;
 
 use crate::host::files::{self, FilesError};
 use crate::host::text;
-use crate::kubernetes::exec_credential;
-use crate::kubernetes::exec_credential::{Credentials, PluginError};
+use crate::kubernetes::exec_credential::{self, Credentials, PluginError};
 use crate::kubernetes::token_layer::{BearerToken, TokenLayer};
 use crate::kubernetes::watch_activity::WatchActivity;
 use crate::model::cluster::{ApiSettings, Kubeconfig};
 use crate::model::id::LeaseName;
 use crate::model::proxy::Proxy;
 use crate::outbound::clock_skew::SkewGauge;
-use crate::outbound::fence;
-use crate::outbound::fence::Fence;
+use crate::outbound::fence::{self, Fence};
 use crate::outbound::rate_limiter::Limiter;
 
 /// Time for a TCP connection.

@@ -22,13 +22,11 @@ use crate::engine::command::{
 use crate::host::text;
 use crate::kubernetes::capacity_buffers::{BUFFERS, GROUP};
 use crate::kubernetes::client::Connection;
-use crate::kubernetes::lease;
-use crate::kubernetes::lease::FIELD_MANAGER;
+use crate::kubernetes::lease::{self, FIELD_MANAGER};
 use crate::kubernetes::list::{ListError, list};
 use crate::kubernetes::watched_items::{ApiKind, Seen};
-use crate::kubernetes_convert;
 use crate::kubernetes_convert::api_types as json_object;
-use crate::kubernetes_convert::buffer;
+use crate::kubernetes_convert::{self, buffer};
 use crate::model::id::{NodeName, ObjectKey, PodKey};
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;

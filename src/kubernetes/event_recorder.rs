@@ -19,8 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::engine::views::kube_events::{InvolvedObject, KubeEvent};
-use crate::host::clock;
-use crate::host::text;
+use crate::host::{clock, text};
 use crate::kubernetes::client::Connection;
 use crate::model::id::ClusterName;
 use crate::outbound::rate_limiter::Limiter;

@@ -8,8 +8,7 @@ use jiff::SignedDuration;
 
 use crate::model::affinity::TopologySpread;
 use crate::model::buffer::Buffer;
-use crate::model::id::LeaseName;
-use crate::model::id::{ClusterName, NodeClassName};
+use crate::model::id::{ClusterName, LeaseName, NodeClassName};
 use crate::model::instance::Price;
 use crate::model::labels::Labels;
 use crate::model::node_class::NodeClass;

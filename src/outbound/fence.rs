@@ -52,7 +52,7 @@ const MORE: &str = "term/more";
 /// Whether changes may be sent.
 #[derive(Clone, Copy, Debug, Default)]
 enum Gate {
-    /// Always: by whoever does one thing that somebody asked for.
+    /// Always: a verb does one thing that a user asked for.
     #[default]
     Open,
     Closed,
@@ -157,7 +157,7 @@ impl Fence {
         }
     }
 
-    /// Whether changes might be sent until some time that has passed: nobody has closed it.
+    /// Whether the time until which changes might be sent has passed without a call that closed it.
     pub(crate) fn has_run_out(&self) -> bool {
         matches!(self.state.borrow().gate, Gate::Until(..)) && !self.is_open()
     }
@@ -212,7 +212,7 @@ async fn watched<T>(fences: Arc<[Fence]>, doing: impl Future<Output = T>) -> Res
 enum FenceScope {
     /// All of these.
     Behind(Arc<[Fence]>),
-    /// None: what it sends changes nothing for a cluster, or somebody asked for it.
+    /// None: what it sends changes nothing for a cluster, or a user asked for it.
     Free,
 }
 
@@ -231,8 +231,8 @@ pub(crate) async fn within<T>(
     watched(fences, doing).await
 }
 
-/// Has all that is sent meanwhile to AWS pass no fence: a trial that changes nothing, or one thing
-/// that somebody asked for.
+/// Runs a future whose requests to AWS pass no fence: a dry run, which changes nothing, or one
+/// thing that a user asked for.
 pub(crate) async fn without<T>(doing: impl Future<Output = T>) -> T {
     SCOPE.scope(FenceScope::Free, doing).await
 }

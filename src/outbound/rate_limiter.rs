@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::host::clock;
 
-/// Nobody waits longer for a turn: whoever asks has a limit for the whole call, and the slowest
-/// average that can be set, one request a second, must not use it up.
+/// The longest wait for a turn. Callers limit the whole call, and the slowest average that can be
+/// set, one request a second, must not use up that limit.
 const WAIT: Duration = Duration::from_secs(20);
 
 /// A token bucket, kept as the time at which the last token granted so far falls due.

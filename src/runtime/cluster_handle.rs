@@ -15,8 +15,7 @@ use crate::host::clock::Heartbeat;
 use crate::model::id::ClusterName;
 use crate::runtime::activity_log::{ActivityEntry as Entry, ActivityLog};
 use crate::telemetry;
-use crate::telemetry::cluster_collector;
-use crate::telemetry::cluster_collector::{MetricSample, Sync};
+use crate::telemetry::cluster_collector::{self, MetricSample, Sync};
 
 /// A cluster that has not been ready for this long is degraded: `run` counts as started without it.
 pub(crate) const PATIENCE: SignedDuration = SignedDuration::from_secs(60);

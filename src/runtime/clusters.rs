@@ -19,8 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::catalog::{self, Catalog};
 use crate::host::clock::Moment;
-use crate::host::files;
-use crate::host::text;
+use crate::host::{files, text};
 #[cfg(feature = "aws")]
 use crate::kubernetes::client::connect_issued;
 use crate::kubernetes::client::{Connection, connect};

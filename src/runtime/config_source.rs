@@ -19,9 +19,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::config::diagnostic::{Diagnostic, ProblemCode};
 use crate::config::settings::{Polled, SsmOutput};
 use crate::config::{Config, ParameterState};
-use crate::host::files;
 use crate::host::files::{ConfigSources, LoadedSources, ParameterUnavailable};
-use crate::host::{clock, text};
+use crate::host::{clock, files, text};
 
 /// Time for one parameter to be told.
 const LIMIT: Duration = Duration::from_secs(30);

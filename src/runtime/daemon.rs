@@ -22,17 +22,14 @@ use crate::runtime::cluster_handle::Clusters;
 use crate::runtime::clusters::{
     ALL, ApplyError, ClusterSet, FailedCluster, PrepareError, Prepared, STARTING,
 };
-use crate::runtime::control;
 use crate::runtime::control::Reload;
 use crate::runtime::cron::{Cron, CronError};
 use crate::runtime::holder_identity::HolderIdentity;
-use crate::runtime::http_server;
 use crate::runtime::http_server::AdminError;
-use crate::runtime::systemd;
 use crate::runtime::systemd::SdNotify;
+use crate::runtime::{control, http_server, systemd};
 use crate::telemetry::report_log::LogFilter;
-use crate::telemetry::report_metrics;
-use crate::telemetry::report_metrics::{MetricsError, MetricsRecorder};
+use crate::telemetry::report_metrics::{self, MetricsError, MetricsRecorder};
 
 /// Every engine is reminded this often, should an alarm have been lost.
 const REMINDER: &str = "0 * * * * *";

@@ -36,11 +36,9 @@ use crate::providers::Provider;
 use crate::runtime::cluster_handle::{
     ClusterHandle, ClusterHealth, EngineChannel, EngineQuery, PATIENCE,
 };
-use crate::runtime::fleet_task;
-use crate::runtime::fleet_task::FleetClient;
-use crate::telemetry;
+use crate::runtime::fleet_task::{self, FleetClient};
 use crate::telemetry::cluster_collector::Sync;
-use crate::telemetry::otlp;
+use crate::telemetry::{self, otlp};
 
 /// Events that wait for the engine; the watches wait when there are more.
 const INBOX: usize = 1024;

@@ -16,8 +16,7 @@ use crate::coordination::leader_election::{
 use crate::host::clock::Moment;
 use crate::host::{clock, text};
 use crate::kubernetes::client::Connection;
-use crate::kubernetes::lease;
-use crate::kubernetes::lease::LeaseState;
+use crate::kubernetes::lease::{self, LeaseState};
 use crate::model::id::ClusterName;
 use crate::runtime::autoscaler_watch::{AutoscalerWatch, OtherAutoscaler};
 use crate::runtime::holder_identity::HolderIdentity;

@@ -11,8 +11,7 @@ use futures::future::join_all;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::engine::Engine;
-use crate::host::clock;
-use crate::host::text;
+use crate::host::{clock, text};
 use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::fleet::FleetLimits;
 use crate::model::id::ClusterName;

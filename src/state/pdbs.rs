@@ -171,10 +171,9 @@ impl<'a> NamespacePdbs<'a> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::collection;
     use proptest::prelude::{Strategy, any, proptest};
     use proptest::sample::select;
-    use proptest::{prop_assert, prop_assert_eq};
+    use proptest::{collection, prop_assert, prop_assert_eq};
 
     use super::PdbIndex;
     use crate::model::id::{NodeName, ObjectKey};

@@ -5,13 +5,12 @@
 //! the fields behind them as well, as they stand in a file.
 
 use std::fmt::{Debug, Write as _};
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};

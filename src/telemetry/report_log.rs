@@ -18,11 +18,10 @@ use crate::scheduling::{PoolRejection, UnschedulablePod};
 use crate::state::candidates::NodeHealth;
 use crate::state::disruption_blockers::InvalidInput;
 use crate::state::drain_blockers::listed;
-use crate::telemetry::journal;
 use crate::telemetry::journal::Journal;
-use crate::telemetry::otlp;
 #[cfg(feature = "otlp")]
 use crate::telemetry::otlp::exporter::Sender;
+use crate::telemetry::{journal, otlp};
 
 /// Pods named in one line; a node may be planned for a thousand.
 const PODS: usize = 10;

@@ -18,8 +18,7 @@ use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClusterName, PoolName};
 use crate::model::pool::Reason;
 use crate::scheduling::static_pools::StaticDemand;
-use crate::telemetry::cluster_collector;
-use crate::telemetry::cluster_collector::{MetricSample, count};
+use crate::telemetry::cluster_collector::{self, MetricSample, count};
 use crate::telemetry::metric_definitions::{
     ALL, DECISIONS, LIFETIMES, MetricKind, NOTICES, PASSES, PLANS, UNHEALTHY, about,
 };

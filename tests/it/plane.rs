@@ -183,9 +183,8 @@ impl Drop for Plane {
 }
 
 mod tests {
-    use std::io;
     use std::net::{TcpListener, TcpStream};
-    use std::thread;
+    use std::{io, thread};
 
     use k8s_openapi::api::apps::v1::Deployment;
     use k8s_openapi::api::core::v1::{Node, Pod};

@@ -1,8 +1,7 @@
 //! The terminal of whoever watches: taken over, drawn on, listened to, and given back.
 //! It must not know what is drawn, nor what keys are for beyond their names.
 
-use std::io;
-use std::thread;
+use std::{io, thread};
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, read};

@@ -6,8 +6,7 @@ use std::fmt::Write as _;
 use hcl::{Number, Value};
 use serde_json::Value as Json;
 
-use super::yaml;
-use super::{Args, FunctionError, FunctionResult};
+use super::{Args, FunctionError, FunctionResult, yaml};
 use crate::config::value;
 
 pub(super) fn tostring(args: &Args<'_>) -> FunctionResult {

@@ -19,8 +19,7 @@ use crate::model::cluster::{
     ApiSettings, Binding, Cluster, Eks, Exec, InterruptionQueue, Kubeconfig, ManagementMode,
     PlacementHints, Rebalance, RemovedPools, Safeguards, Simulated, WatchList,
 };
-use crate::model::id::ClusterName;
-use crate::model::id::LeaseName;
+use crate::model::id::{ClusterName, LeaseName};
 use crate::model::proxy::Proxy;
 
 /// A cluster, and where it was written.

@@ -9,8 +9,7 @@ use thiserror::Error;
 use super::command_line::split;
 use crate::config::SourceFile;
 use crate::migrate::field_mapping::{take, text};
-use crate::migrate::manifests;
-use crate::migrate::manifests::{BYTES_MAX, DocumentError, Manifest};
+use crate::migrate::manifests::{self, BYTES_MAX, DocumentError, Manifest};
 
 /// What the program is called, and how the names of its images end.
 const PROGRAM: &str = "cluster-autoscaler";

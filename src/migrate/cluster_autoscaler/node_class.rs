@@ -7,9 +7,8 @@ use super::launch_source::{LaunchSource, TELL, image, user_data};
 use super::node_groups::NodeGroup;
 use super::unsupported_fields;
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping;
 use crate::migrate::field_mapping::FieldKind::{ByHand, Flag, Text, Whole};
-use crate::migrate::field_mapping::{FieldMapping, row, take, text};
+use crate::migrate::field_mapping::{self, FieldMapping, row, take, text};
 use crate::migrate::hcl::{HclBlock, HclBody};
 use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
 

@@ -6,8 +6,7 @@ use thiserror::Error;
 
 use crate::config::SourceFile;
 use crate::migrate::field_mapping::{take, text};
-use crate::migrate::manifests;
-use crate::migrate::manifests::BYTES_MAX;
+use crate::migrate::manifests::{self, BYTES_MAX};
 
 /// Groups and launch templates at most: an account has hundreds of them in a region.
 const GROUPS_MAX: usize = 5000;

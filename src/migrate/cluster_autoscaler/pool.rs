@@ -7,9 +7,8 @@ use serde_json::{Map, Value};
 
 use super::flags::FlagValues;
 use super::launch_source::LaunchSource;
-use super::node_class;
 use super::node_groups::{AUTOSCALER, LaunchTemplateVersion, NODE_TEMPLATE, NodeGroup};
-use super::{instance_requirements, scale_down, unsupported_fields};
+use super::{instance_requirements, node_class, scale_down, unsupported_fields};
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault};
 use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::text;

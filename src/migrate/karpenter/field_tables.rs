@@ -7,8 +7,7 @@ use crate::migrate::field_mapping::FieldKind::{
     Allowance, Block, Blocks, ByHand, Duration, Filled, Flag, Map, Number, Quantities, Seconds,
     Size, SomeOf, Text, Texts, Whole, Words,
 };
-use crate::migrate::field_mapping::FieldMapping;
-use crate::migrate::field_mapping::row;
+use crate::migrate::field_mapping::{FieldMapping, row};
 
 /// Where nodes may be consolidated.
 pub(super) const POLICIES: &[(&str, &str)] = &[

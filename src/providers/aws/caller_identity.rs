@@ -15,5 +15,5 @@ pub(crate) async fn arn(account: &AwsClients) -> Result<String, AwsError> {
     let answer = sts.get_caller_identity().send().await;
     let answer = answer.map_err(|error| AwsError::new("GetCallerIdentity", error))?;
     let arn = answer.arn().map(str::to_owned);
-    arn.ok_or_else(|| AwsError::silent("GetCallerIdentity", "the answer names nobody"))
+    arn.ok_or_else(|| AwsError::silent("GetCallerIdentity", "the answer has no ARN"))
 }

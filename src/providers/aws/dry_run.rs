@@ -15,8 +15,7 @@ use tokio::time::Instant;
 
 use crate::bootstrap::ClusterEndpoint;
 use crate::ec2::create_fleet::FleetRequest;
-use crate::ec2::dry_run;
-use crate::ec2::dry_run::DryRunResult;
+use crate::ec2::dry_run::{self, DryRunResult};
 use crate::ec2::subnet_capacity::Subnets;
 use crate::host::clock;
 use crate::model::cluster::Cluster;
@@ -25,11 +24,10 @@ use crate::model::node_class::NodeIdentity;
 use crate::model::node_class::resolved::{Cause, ConditionKind, NodeClassCondition};
 use crate::outbound::fence;
 use crate::providers::aws::clients::{AwsClients, once};
-use crate::providers::aws::create_fleet;
 use crate::providers::aws::error::AwsError;
-use crate::providers::aws::launch_templates;
 use crate::providers::aws::launch_templates::{Templates, specification};
 use crate::providers::aws::launchable_class::{LaunchableClass, STAND_IN};
+use crate::providers::aws::{create_fleet, launch_templates};
 
 /// What has passed is tried again after this long at the earliest: a right that is taken away
 /// later is told of by the first launch that lacks it.
@@ -315,8 +313,7 @@ mod tests {
     use crate::host::clock;
     use crate::providers::Provider;
     use crate::providers::aws::provider::Ec2;
-    use crate::providers::aws::tests::idle_calls;
-    use crate::providers::aws::tests::idle_calls::{Counts, Refused};
+    use crate::providers::aws::tests::idle_calls::{self, Counts, Refused};
 
     const LACKS: &str = "You are not authorized to perform this operation. User: u is not \
                          authorized to perform: iam:PassRole on resource: \

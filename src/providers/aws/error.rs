@@ -8,8 +8,7 @@ use aws_sdk_ec2::operation::RequestId;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use thiserror::Error;
 
-use crate::ec2::errors;
-use crate::ec2::errors::AwsFailure;
+use crate::ec2::errors::{self, AwsFailure};
 use crate::host::text;
 use crate::outbound::fence::NotLeader;
 

@@ -18,8 +18,7 @@ use crate::model::node_class::resolved::{Cause, Image, Variant};
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::network::filter;
-use crate::providers::aws::paginate;
-use crate::providers::aws::paginate::PAGE;
+use crate::providers::aws::paginate::{self, PAGE};
 
 /// How long a parameter of AWS' is believed that names a version: what it holds never changes.
 const PINNED: Duration = Duration::from_hours(24);

@@ -13,8 +13,7 @@ use aws_sdk_iam::types::Tag;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::ec2::resolve_node_class;
-use crate::ec2::resolve_node_class::{ListResult, ResolveError};
+use crate::ec2::resolve_node_class::{self, ListResult, ResolveError};
 use crate::host::clock;
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::cluster::Cluster;

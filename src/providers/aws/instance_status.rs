@@ -10,8 +10,7 @@ use crate::model::id::InstanceId;
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::network::{filter, time};
-use crate::providers::aws::paginate;
-use crate::providers::aws::paginate::PAGE;
+use crate::providers::aws::paginate::{self, PAGE};
 
 /// Everything that something is wrong with, in the whole account and region: what is well is not
 /// told.

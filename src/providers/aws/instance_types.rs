@@ -13,8 +13,7 @@ use crate::model::instance::Arch;
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::network::filter;
-use crate::providers::aws::paginate;
-use crate::providers::aws::paginate::PAGE;
+use crate::providers::aws::paginate::{self, PAGE};
 
 /// Types of a page, the most that EC2 gives.
 const TYPES: i32 = 100;

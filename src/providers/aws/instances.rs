@@ -9,8 +9,7 @@ use jiff::Timestamp;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use crate::ec2::purchase_option;
-use crate::ec2::purchase_option::Bought;
+use crate::ec2::purchase_option::{self, Bought};
 use crate::host::clock;
 use crate::model::claim::{TAG_CLUSTER, TAG_INSTALLATION};
 use crate::model::id::{ClusterName, InstanceId, ReservationId};
@@ -20,8 +19,7 @@ use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::launch_templates::tags;
 use crate::providers::aws::network::{filter, labels, time};
-use crate::providers::aws::paginate;
-use crate::providers::aws::paginate::PAGE;
+use crate::providers::aws::paginate::{self, PAGE};
 
 /// A listing that is no older serves a cluster that has not had it yet and has changed nothing
 /// since: clusters that are idle fall into step with each other.

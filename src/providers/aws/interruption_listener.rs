@@ -15,14 +15,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::ec2::interruption_message;
-use crate::ec2::interruption_message::{InterruptionMessage, Message};
+use crate::ec2::interruption_message::{self, InterruptionMessage, Message};
 use crate::engine::event::Event;
 use crate::host::clock;
 use crate::model::claim::TAG_CLUSTER;
 use crate::model::id::{ClusterName, InstanceId};
-use crate::outbound::fence;
-use crate::outbound::fence::Fence;
+use crate::outbound::fence::{self, Fence};
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::instances::Lister;

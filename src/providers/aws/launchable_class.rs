@@ -1,8 +1,7 @@
 //! A node class as it can be launched from, and whether user data can be made of it.
 //! It must not know who launches.
 
-use crate::bootstrap;
-use crate::bootstrap::{ClusterEndpoint, LaunchContext};
+use crate::bootstrap::{self, ClusterEndpoint, LaunchContext};
 use crate::catalog::node_class::NodeClassSupply;
 use crate::ec2::create_fleet::{FleetRequest, FleetRequestInput};
 use crate::ec2::launch_template::{RenderedUserData, TemplateTarget};

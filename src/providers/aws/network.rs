@@ -20,8 +20,7 @@ use crate::model::node_class::resolved::{
 use crate::model::reservation::{Reservation, ReservationKind};
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
-use crate::providers::aws::paginate;
-use crate::providers::aws::paginate::PAGE;
+use crate::providers::aws::paginate::{self, PAGE};
 
 /// Tags as ours.
 pub(crate) fn labels(tags: &[Tag]) -> Labels {

@@ -150,8 +150,7 @@ mod tests {
     use crate::kubernetes::client::Connection;
     use crate::providers::Provider;
     use crate::providers::aws::provider::Ec2;
-    use crate::providers::aws::tests::idle_calls;
-    use crate::providers::aws::tests::idle_calls::{Counts, Refused};
+    use crate::providers::aws::tests::idle_calls::{self, Counts, Refused};
 
     const MIB: i64 = 1 << 20;
 

@@ -8,10 +8,9 @@ use tokio::time::Instant;
 
 use crate::engine::command::{CommandResult, FailureKind};
 use crate::host::text;
-use crate::providers::exec::ProgramLimits;
 use crate::providers::exec::line_reader::ProgramLine;
-use crate::providers::exec::protocol;
 use crate::providers::exec::protocol::{ClusterScope, Expect, ProviderCall};
+use crate::providers::exec::{ProgramLimits, protocol};
 use crate::telemetry::report_metrics;
 
 /// A call on its way to the program.

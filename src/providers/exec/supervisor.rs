@@ -8,15 +8,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use crate::host::clock;
-use crate::host::text;
+use crate::host::{clock, text};
 use crate::model::cluster::Exec;
-use crate::providers::exec::ProgramLimits;
 use crate::providers::exec::line_reader::ProgramLine;
 use crate::providers::exec::pending_calls::{PendingCall, PendingCalls, unknown};
 use crate::providers::exec::process::Child;
-use crate::providers::exec::protocol;
 use crate::providers::exec::protocol::{ClusterScope, Hello, PROTOCOL, ProviderCall};
+use crate::providers::exec::{ProgramLimits, protocol};
 use crate::telemetry::report_metrics;
 
 /// Doublings of the wait after which it grows no more in any case.

@@ -12,9 +12,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::protocol;
 use super::protocol::{ClusterScope, Expect, LaunchCall, ProviderCall};
-use super::{ExecProvider, ProgramLimits};
+use super::{ExecProvider, ProgramLimits, protocol};
 use crate::engine::command::{Command, CommandResult, FailureKind, Launch};
 use crate::host::clock;
 use crate::model::claim::{ClaimOrigin, ClaimRecord};

@@ -2,13 +2,12 @@
 //! It must not know how the cloud works, nor who asks.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use std::{fs, io};
 
 use axum::extract::State;
 use axum::routing::{get, post};

@@ -11,15 +11,15 @@ use crate::scheduling::supply::limits::{Limit, LimitScope};
 use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, sells};
 use crate::state::unavailable_offerings::UnavailableOfferings;
 
-/// Zones and capacity types that are told of types which are not sold as wanted, and how many of
-/// the types are looked at for them.
+/// How many zones and capacity types a rejection lists for types that are not sold as required, and
+/// how many of the types it takes them from.
 const SOLD_TOLD: usize = 8;
 const SOLD_TYPES: usize = 16;
 
-/// Reservations that are told of one pod.
+/// How many reservations a rejection lists.
 const RESERVATIONS_TOLD: usize = 3;
 
-/// What of these types would be sold as wanted and is held down, if anything is.
+/// Returns the offerings of these types that match the labels and are unavailable, if any.
 pub(crate) fn held_down<'s>(
     (holds, shelf): (&UnavailableOfferings, &NodeTemplate<'_>),
     shapes: impl Iterator<Item = &'s TypeOption<'s>>,

@@ -7,10 +7,9 @@ use std::path::Path;
 use outrigger::config::diagnostic::{Diagnostic, render_all, report_json};
 use outrigger::config::{Config, Inputs, SourceFile, load};
 use proptest::collection::vec;
-use proptest::option;
 use proptest::prelude::any;
 use proptest::sample::{Index, select};
-use proptest::{prop_assert, proptest};
+use proptest::{option, prop_assert, proptest};
 
 use super::load_text;
 

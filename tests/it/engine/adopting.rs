@@ -4,8 +4,7 @@
 use outrigger::engine::command::{Command, CommandResult, FailureKind};
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;
-use outrigger::model::claim::ADOPTED;
-use outrigger::model::claim::{ClaimPhase, TAG_REASON};
+use outrigger::model::claim::{ADOPTED, ClaimPhase, TAG_REASON};
 use outrigger::model::cluster::ManagementMode;
 use outrigger::model::id::{ObjectKey, PoolName};
 use outrigger::model::labels::{

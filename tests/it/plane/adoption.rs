@@ -137,10 +137,12 @@ fn leavers(setup: &Setup) -> Vec<String> {
 /// Waits until one node would leave.
 async fn until_leaver(setup: &Setup, leaver: &str) {
     let asked = clock();
-    while leavers(setup) != [leaver] && asked.elapsed() < patience(20) {
+    let mut found = leavers(setup);
+    while found != [leaver] && asked.elapsed() < patience(20) {
         tokio::time::sleep(Duration::from_secs(1)).await;
+        found = leavers(setup);
     }
-    assert_eq!(leavers(setup), [leaver]);
+    assert_eq!(found, [leaver]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,14 +12,11 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::Plane;
-use super::bench::client;
+use super::bench::{client, patience};
 use crate::binary::run;
 
 /// More than a page of them.
 const POOLS: usize = 501;
-
-/// What it takes until an API serves a new kind.
-const PATIENCE: u32 = 400;
 
 fn imported(kubeconfig: &Path, more: &[&str]) -> (Option<i32>, String, String) {
     let path = kubeconfig.to_str().expect("a readable path");
@@ -42,7 +39,7 @@ async fn create(api: &Client, path: &str, object: &Value) {
 
 /// Waits until the API serves a kind that is new to it.
 pub(super) async fn until_served(api: &Client, path: &str) {
-    for _ in 0..PATIENCE {
+    for _ in 0..10 * patience(10).as_secs() {
         let request = http::Request::get(path).body(Vec::new());
         let listed = api.request::<Value>(request.expect("a request")).await;
         if listed.is_ok() {

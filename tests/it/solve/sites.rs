@@ -13,8 +13,9 @@ use outrigger::model::taint::Taint;
 use outrigger::scheduling::{NewNodeClaim, Solution};
 use outrigger::state::snapshot::{ExistingNode, NodeRef};
 
-use super::rules::{Check, Ports, allows, asked, clash, ensure, shortage};
-use super::rules::{all_hold, tolerates_all, wants};
+use super::rules::{
+    Check, Ports, all_hold, allows, asked, clash, ensure, shortage, tolerates_all, wants,
+};
 use super::world::{NOW, World};
 
 /// One thing a node may turn out to be.

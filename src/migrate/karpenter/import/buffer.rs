@@ -8,10 +8,9 @@ use serde_json::{Map, Value};
 use super::super::field_tables::BUFFER;
 use super::{ConvertedBlock, Object, fields};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping;
 use crate::migrate::field_mapping::{take, text};
-use crate::migrate::format_units;
 use crate::migrate::hcl::{HclBlock, HclBody, HclItem};
+use crate::migrate::{field_mapping, format_units};
 use crate::model::labels::POOL;
 use crate::model::quantity::Resources;
 

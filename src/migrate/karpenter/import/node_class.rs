@@ -7,8 +7,7 @@ use super::super::field_tables::{KUBELET, NODE_CLASS};
 use super::super::placeholders;
 use super::{ConvertedBlock, Object};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping;
-use crate::migrate::field_mapping::take;
+use crate::migrate::field_mapping::{self, take};
 use crate::migrate::hcl::{HclBody, HclItem};
 
 pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {

@@ -4,8 +4,7 @@
 use super::super::field_tables::OVERLAY;
 use super::super::requirements;
 use super::{ConvertedBlock, Object};
-use crate::migrate::field_mapping;
-use crate::migrate::field_mapping::take;
+use crate::migrate::field_mapping::{self, take};
 
 pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     let (mut body, mut losses) = object.start(clusters);

@@ -6,12 +6,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::super::field_tables::POOL;
-use super::super::placeholders;
-use super::super::requirements;
+use super::super::{placeholders, requirements};
 use super::{ConvertedBlock, Object, Objects};
 use crate::migrate::dropped::DroppedFields;
-use crate::migrate::field_mapping;
-use crate::migrate::field_mapping::{take, text};
+use crate::migrate::field_mapping::{self, take, text};
 use crate::migrate::hcl::{HclBody, HclItem};
 
 /// Where the reference to the node class is.

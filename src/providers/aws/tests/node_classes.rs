@@ -32,8 +32,7 @@ use crate::providers::aws::clients::{Accounts, AwsClients};
 use crate::providers::aws::launchable_class::validated;
 use crate::providers::aws::provider::Ec2;
 use crate::providers::aws::region::Regions;
-use crate::providers::aws::tests::idle_calls;
-use crate::providers::aws::tests::idle_calls::{api, node_class};
+use crate::providers::aws::tests::idle_calls::{self, api, node_class};
 use crate::providers::aws::{eks, zonal_shift};
 
 /// AWS with a little of everything, but for what the test says otherwise.
