@@ -44,10 +44,10 @@ fn row(nodes: usize, per_cent: u32) {
     let (mut views, mut plans) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
         let start = Instant::now();
-        let (roster, field) = (state.roster(NOW), state.field(NOW));
+        let (disruption_view, field) = (state.disruption_view(NOW), state.field(NOW));
         views.push(start.elapsed());
         let start = Instant::now();
-        let plan = plan::consolidate(&roster, &field, NOW);
+        let plan = plan::consolidate(&disruption_view, &field, NOW);
         plans.push(start.elapsed());
         assert!(!plan.retire.is_empty(), "there is something to be saved");
     }

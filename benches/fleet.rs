@@ -218,7 +218,11 @@ impl Fleet {
     /// The next move, of which nothing is carried out.
     pub fn plan(&self) -> Plan {
         let state = self.state();
-        plan::consolidate(&state.roster(self.now), &state.field(self.now), self.now)
+        plan::consolidate(
+            &state.disruption_view(self.now),
+            &state.field(self.now),
+            self.now,
+        )
     }
 
     /// Carries a move out. Returns how many pods have moved.

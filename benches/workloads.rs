@@ -105,7 +105,7 @@ impl Workload {
             namespaces: BTreeMap::new(),
             selectors: &self.selectors,
             pending,
-            movers: Vec::new(),
+            reschedulable: Vec::new(),
             daemon_sets: self.daemon_sets.iter().collect(),
             usage: self.usage.clone(),
             gangs: BTreeMap::new(),

@@ -1,8 +1,8 @@
-# An EKS cluster, managed. Outrigger runs anywhere with AWS credentials; the cluster is found by its
-# name in EKS, so there is no kubeconfig. Every argument and its default: docs/CONFIGURATION.md.
+# A managed EKS cluster. Outrigger runs on any host with AWS credentials. It finds the cluster by its
+# name in EKS and needs no kubeconfig. Every argument and its default: docs/CONFIGURATION.md.
 
 outrigger {
-  installation = "example" # the same on all hosts; only its instances are ever touched
+  installation = "example" # the same on all hosts; only its instances are managed
 }
 
 locals {
@@ -12,8 +12,8 @@ locals {
 cluster "prod" {
   region = "eu-central-1"
   mode   = "manage"
-  eks {}                               # endpoint and CA are asked for
-  interruption { queue = "outrigger" } # one for all clusters of the account and region
+  eks {}                               # endpoint and CA are read from EKS
+  interruption { queue = "outrigger" } # one queue for all clusters of the account and region
 }
 
 node_class "general" {

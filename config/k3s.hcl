@@ -1,8 +1,8 @@
-# A k3s cluster on EC2. Nodes join with a bootstrap token that Outrigger makes in the cluster for each
-# launch and that is of no use two hours later. Every argument and its default: docs/CONFIGURATION.md.
+# A k3s cluster on EC2. Nodes join with a bootstrap token that Outrigger creates in the cluster for each
+# launch. The token expires after two hours. Every argument and its default: docs/CONFIGURATION.md.
 
 outrigger {
-  installation = "example" # the same on all hosts; only its instances are ever touched
+  installation = "example" # the same on all hosts; only its instances are managed
 }
 
 cluster "lab" {

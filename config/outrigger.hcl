@@ -1,8 +1,8 @@
 # A configuration to start from. Every argument and its default: docs/CONFIGURATION.md.
-# `outrigger validate` checks it, `outrigger plan` shows what it would bring about.
+# `outrigger validate` checks it. `outrigger plan` shows the launches and disruptions it would cause.
 
 outrigger {
-  installation = "example" # the same on all hosts; only its instances are ever touched
+  installation = "example" # the same on all hosts; only its instances are managed
 }
 
 variable "region" {
@@ -14,7 +14,7 @@ locals {
   tags = { Environment = "prod", ManagedBy = "outrigger" }
 }
 
-# Without `mode = "manage"` a cluster is only observed: plans are made, nothing is touched.
+# Without `mode = "manage"`, Outrigger only observes a cluster: it plans, but changes nothing.
 cluster "demo" {
   region = var.region
   tags   = local.tags
@@ -39,7 +39,7 @@ schedule "office_hours" {
   timezone = "Europe/Berlin"
 }
 
-# What pools have that do not say otherwise.
+# Values of arguments that pools do not set.
 defaults "pool" {
   node_class               = node_class.general
   termination_grace_period = "24h"
@@ -55,7 +55,7 @@ pool "general" {
     consolidation     = "balanced"
     consolidate_after = "1m"
     budget { nodes = "10%" }
-    budget { # in office hours, only empty nodes leave
+    budget { # in office hours, only empty nodes are disrupted
       nodes   = 0
       reasons = ["underutilized", "drifted"]
       during  = schedule.office_hours

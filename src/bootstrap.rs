@@ -9,19 +9,33 @@
 //!
 //! Source: spec/aws.md §3 and §9; where it is done otherwise: docs/decisions/015-user-data.md.
 
+// Quoting for shells, PowerShell and flags.
 mod shell_quote;
+// MIME multipart archives for cloud-init and nodeadm.
 mod mime;
+// Kubelet settings as flags and as KubeletConfiguration.
 mod kubelet_config;
+// Labels, taints and kubelet settings of one node.
 mod node_config;
+// User data of Amazon Linux 2.
 mod al2;
+// User data of Amazon Linux 2023: NodeConfig.
 mod nodeadm;
+// User data of Bottlerocket: TOML settings.
 mod bottlerocket;
+// User data of Windows: PowerShell.
 mod windows;
+// CA public key hash for kubeadm discovery.
 mod ca_cert_hash;
+// Common parts of join scripts without EKS.
 mod join_script;
+// User data for `kubeadm join`.
 mod kubeadm;
+// User data for k3s and RKE2 agents.
 mod k3s_rke2;
+// User data of Talos: machine configuration.
 mod talos;
+// Placeholders `{{ name }}` in user templates.
 mod template;
 
 use core::fmt;

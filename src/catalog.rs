@@ -12,17 +12,29 @@ use crate::model::instance::{InstanceType, Offering, OfferingKey};
 use crate::model::requirement::Requirements;
 use crate::model::reservation::Reservation;
 
+// Raw facts of an EC2 instance type.
 pub mod instance_type_info;
+// Capacity and allocatable resources of an instance type.
 pub mod capacity;
+// Labels of an instance type, as requirements.
 pub mod type_labels;
+// Instance types with capacity, labels and offerings.
 pub mod instance_type;
+// Types, offerings and prices of one region, with their age.
 pub mod region;
+// Capacity reservations as offerings.
 pub mod reservations;
+// CSV reader for instance types.
 pub mod csv;
+// Reader for Karpenter's kwok `instance_types.json`.
 pub mod kwok;
+// Which image is used for which instance types.
 pub mod image_selection;
+// Memory reported by nodes, by type and image.
 pub mod discovered_memory;
+// Instance types as one node class can launch them.
 pub mod node_class;
+// The catalog of one pool, with overlays applied.
 pub mod overlay;
 #[cfg(test)]
 mod tests;

@@ -1,40 +1,65 @@
-//! The command line: which verb, with which arguments, and what its end means to the caller.
+//! The command line: parses the arguments, runs the verb and returns its exit code.
 //! It must not know how a verb works.
 
+// Verbs that this build lacks.
 mod features;
+// Output of configuration diagnostics.
 mod diagnostics;
+// Arguments that several verbs share.
 mod args;
+// Input from standard input.
 mod stdin;
+// Live clusters, or a state file.
 mod cluster_source;
+// `outrigger run`.
 #[cfg(feature = "daemon")]
 mod run;
+// `outrigger validate`.
 mod validate;
+// `outrigger fmt`.
 mod fmt;
+// `outrigger plan`.
 mod plan;
+// `outrigger explain`.
 mod explain;
+// `outrigger doctor`.
 #[cfg(feature = "daemon")]
 mod doctor;
+// `outrigger pause`.
 #[cfg(feature = "daemon")]
 mod pause;
+// `outrigger resume`.
 #[cfg(feature = "daemon")]
 mod resume;
+// `outrigger reload`.
 #[cfg(feature = "daemon")]
 mod reload;
+// `outrigger release`.
 #[cfg(feature = "daemon")]
 mod release;
+// `outrigger status`.
 #[cfg(feature = "daemon")]
 mod status;
+// `outrigger top`.
 #[cfg(feature = "daemon")]
 mod top;
+// `outrigger simulate`.
 mod simulate;
+// `outrigger simulated-cloud`.
 #[cfg(feature = "daemon")]
 mod simulated_cloud;
+// `outrigger token`.
 #[cfg(feature = "aws")]
 mod token;
+// `outrigger import`.
 mod import;
+// `outrigger export`.
 mod export;
+// `outrigger completions`.
 mod completions;
+// `outrigger man`.
 mod man;
+// `outrigger version`.
 mod version;
 
 use std::borrow::Cow;
@@ -54,12 +79,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::host::text;
 
-/// Scales the nodes of Kubernetes clusters from outside them.
+/// Scales the nodes of Kubernetes clusters from outside the clusters.
 #[derive(Debug, Parser)]
 #[command(name = "outrigger", version, arg_required_else_help = true)]
 #[command(after_help = Resettable::from(features::help().map(StyledStr::from)))]
 struct CommandLine {
-    /// Never colour anything
+    /// Disable coloured output
     #[arg(long, global = true)]
     no_color: bool,
     #[command(subcommand)]
@@ -68,51 +93,51 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Drive every cluster of a configuration: the daemon
+    /// Run the daemon that manages all clusters of a configuration
     #[cfg(feature = "daemon")]
     Run(run::RunArgs),
-    /// Check a configuration; nothing is contacted
+    /// Check a configuration without contacting any cluster or cloud
     Validate(validate::ValidateArgs),
-    /// Write files of configuration in their canonical form, as Terraform's `fmt` does
+    /// Rewrite configuration files in canonical format, like `terraform fmt`
     Fmt(fmt::FmtArgs),
-    /// Show what would be done about clusters now; nothing is done
+    /// Show which nodes would be launched and disrupted now, without changing anything
     Plan(plan::PlanArgs),
-    /// Explain why a pod has its place, or none, whether a node leaves, and what a pool can have
+    /// Explain where a pod fits, why a node is kept or disrupted, or what a pool can launch
     Explain(explain::ExplainArgs),
-    /// Say whether the daemon would work here, and what puts right what would not
+    /// Check that the daemon can run on this host and print fixes for what cannot work
     #[cfg(feature = "daemon")]
     Doctor(doctor::DoctorArgs),
-    /// Have nothing voluntary done in a cluster, or in one of its pools
+    /// Pause voluntary disruption in a cluster or pool
     #[cfg(feature = "daemon")]
     Pause(pause::PauseArgs),
-    /// End a pause
+    /// Resume voluntary disruption in a paused cluster or pool
     #[cfg(feature = "daemon")]
     Resume(resume::ResumeArgs),
-    /// Have the daemon read its configuration again, or accept one by which many nodes would leave
+    /// Reload the daemon's configuration, or approve a change that would disrupt many nodes
     #[cfg(feature = "daemon")]
     Reload(reload::ReloadArgs),
-    /// Show how the clusters are doing that the daemon of this host drives
+    /// Show the status of the clusters managed by the local daemon
     #[cfg(feature = "daemon")]
     Status(status::StatusArgs),
-    /// Watch clusters, nodes, pending pods and what is done about them on a full screen
+    /// Watch clusters, nodes, pending pods and recent activity in a full-screen view
     #[cfg(feature = "daemon")]
     Top(top::TopArgs),
-    /// Take our finalizers and taints off the nodes of a cluster, and leave them as they are
+    /// Remove Outrigger's finalizers and taints from the nodes of a cluster; the nodes keep running
     #[cfg(feature = "daemon")]
     Release(release::ReleaseArgs),
-    /// Run a scenario in a simulated world, and show it
+    /// Run a scenario in a simulated cluster and print its timeline
     Simulate(simulate::SimulateArgs),
     /// Serve a simulated EC2 on loopback, for `simulated { address = … }`
     #[cfg(feature = "daemon")]
     SimulatedCloud(simulated_cloud::SimulatedCloudArgs),
-    /// Print a token for the API of an EKS cluster, as an exec plugin of kubectl does
+    /// Print a token for the API of an EKS cluster, for use as a kubectl exec plugin
     #[cfg(feature = "aws")]
     Token(token::TokenArgs),
-    /// Make HCL of Karpenter's objects, in files or in a cluster, or of Cluster Autoscaler
+    /// Convert Karpenter objects or a Cluster Autoscaler deployment to HCL
     Import(import::ImportArgs),
-    /// Make Karpenter's objects of a configuration
+    /// Convert a configuration to Karpenter objects
     Export(export::ExportArgs),
-    /// Print what completes the command line in a shell
+    /// Print the completion script for a shell
     Completions(completions::CompletionsArgs),
     /// Write the manual pages
     Man(man::ManArgs),
@@ -120,7 +145,7 @@ enum Verb {
     Version(version::VersionArgs),
 }
 
-/// Does what the arguments, the program's name first, ask for.
+/// Runs the verb that the arguments name. The first argument is the program's name.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut command = CommandLine::command();
     command.build();
@@ -134,7 +159,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             let Some(code) = code_of_usage(&arguments).filter(|_| error.use_stderr()) else {
                 error.exit()
             };
-            // There is nowhere left to say that stderr is gone.
+            // A failed write to stderr cannot be reported.
             error.print().unwrap_or_default();
             return ExitCode::from(code);
         }
@@ -175,26 +200,26 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     end.unwrap_or_else(|error| failed(&error))
 }
 
-/// What a verb ends with that could not do what was asked.
+/// The exit code of a verb that failed.
 const FAILED: u8 = 1;
 
-/// The configuration or the arguments are to blame: a restart would not help. systemd knows it by
-/// `RestartPreventExitStatus=78`, sysexits.h as EX_CONFIG.
+/// The configuration or the arguments are invalid: a restart would not help. The systemd unit has
+/// `RestartPreventExitStatus=78`; sysexits.h calls this code EX_CONFIG.
 const BAD_CONFIG: u8 = 78;
-/// What wrong arguments end a verb with that has no code of its own for them.
+/// The exit code for wrong arguments, unless the verb has its own.
 const USAGE: u8 = 2;
 
-/// What wrong arguments end with, where that is not as everywhere.
+/// Returns the verb's own exit code for wrong arguments, if it has one.
 fn code_of_usage(arguments: &[OsString]) -> Option<u8> {
     match &*verb_of(arguments)? {
         "run" => Some(BAD_CONFIG),
-        // Their 2 says what was found.
+        // These verbs use 2 for what they found.
         "doctor" | "import" | "plan" | "status" | "explain" | "export" | "top" => Some(FAILED),
         _ => None,
     }
 }
 
-/// The verb that the arguments begin with, or ask for help about.
+/// Returns the verb at the start of the arguments, or the verb after `help`.
 fn verb_of(arguments: &[OsString]) -> Option<Cow<'_, str>> {
     let words = arguments.iter().skip(1).map(|it| it.to_string_lossy());
     let mut words = words.filter(|it| !it.starts_with('-'));
@@ -204,19 +229,19 @@ fn verb_of(arguments: &[OsString]) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Says which build has the verb, where this one leaves it out.
+/// Prints which build has the verb if this build does not include it.
 fn refuse_missing(arguments: &[OsString]) -> Option<ExitCode> {
     let verb = verb_of(arguments)?;
     let feature = features::missing(&verb)?;
     say(&format!(
-        "Error: this build has no verb {verb:?}: it was compiled without the feature \
+        "Error: this build does not include the verb {verb:?}: it was compiled without the feature \
          {feature:?}\n  = help: {}",
         features::EVERY_VERB
     ));
     Some(ExitCode::from(code_of_usage(arguments).unwrap_or(USAGE)))
 }
 
-/// Says what went wrong. Nobody reads the rest of a closed pipe, so that is no failure.
+/// Prints an error. A closed pipe is not a failure: the reader does not want the rest.
 fn failed(error: &anyhow::Error) -> ExitCode {
     let closed = error
         .downcast_ref::<io::Error>()
@@ -228,24 +253,24 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// An error and its causes, one a line.
+/// Formats an error and its causes, one per line.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = text::causes(error);
     let lines: Vec<&str> = causes.iter().map(|it| it.trim_end()).collect();
     lines.join("\n  because: ")
 }
 
-/// Says something on stderr. There is nowhere left to say that stderr is gone.
+/// Prints a line on stderr. A failed write cannot be reported.
 fn say(text: &str) {
     let line = format!("{text}\n");
     io::stderr().write_all(line.as_bytes()).unwrap_or_default();
 }
 
-/// Time for what still runs to be dropped.
+/// Time limit for background tasks when the runtime shuts down.
 #[cfg(feature = "daemon")]
 const ENDING: Duration = Duration::from_secs(1);
 
-/// What comes of something async.
+/// Runs a future to completion on a new runtime.
 #[cfg(feature = "daemon")]
 fn wait_for<T>(doing: impl Future<Output = T>) -> anyhow::Result<T> {
     let runtime = runtime()?;
@@ -254,17 +279,18 @@ fn wait_for<T>(doing: impl Future<Output = T>) -> anyhow::Result<T> {
     Ok(done)
 }
 
-/// Ends what still runs, programs such as plugins included. What cannot be ended, such as the
-/// lookup of a name, is not waited for.
+/// Stops the tasks that still run, including child processes such as plugins. Does not wait for
+/// tasks that cannot be stopped, such as DNS lookups.
 #[cfg(feature = "daemon")]
 fn end(runtime: Runtime) {
     runtime.shutdown_timeout(ENDING);
 }
 
-/// The async runtime. Two threads carry all clusters' calls; deciding has threads of its own.
+/// Creates the async runtime. Two threads handle the calls of all clusters. Engines run on their
+/// own threads.
 #[cfg(feature = "daemon")]
 fn runtime() -> anyhow::Result<Runtime> {
-    // One provider of cryptography for all clients; only tests find one in place already.
+    // All clients share one crypto provider. Only in tests is one installed already.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     Builder::new_multi_thread()
         .worker_threads(2)

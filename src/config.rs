@@ -1,38 +1,61 @@
-//! Turns texts in HCL into clusters with all that is decided about them, or says what is wrong.
-//! It must not know where the texts come from: files, the environment and secrets are arguments.
+//! Converts HCL files to the settings of clusters, or returns diagnostics. It must not know where
+//! the files come from: files, the environment and secrets are arguments.
 //!
 //! ```text
 //! SourceFile ─ source, native | json ─▶ tree ─ read (schema, eval) ─▶ sections ─ lower ─▶ Config
 //!                                         └──────────── report ────────────┴──▶ Vec<Problem>
 //! ```
 //!
-//! All files make one module, as in Terraform: none overrides another, and the same label twice is
-//! an error that names both places. Everything wrong is reported at once.
+//! All files form one module, as in Terraform: no file overrides another, and a duplicate label is
+//! an error that shows both places. All errors are reported in one run.
 
 // The order is the architecture: a module names only those above it.
 
+// Diagnostics: code, message, source span, hint.
 pub mod diagnostic;
+// Source files, with lines and columns of spans.
 pub mod source;
+// Differences between two configurations, by argument.
 pub mod config_diff;
+// The result: settings of clusters and of the daemon.
 pub mod settings;
+// Formats of external ids, such as AWS resource ids.
 pub mod id_format;
+// Blocks and arguments, with types and defaults.
 pub mod schema;
+// Syntax tree of HCL and JSON files.
 mod syntax;
+// Values of expressions: types, conversions, sizes.
 pub(crate) mod value;
+// Redaction of sensitive values in diagnostics.
 mod secrets;
+// Functions of the expression language.
 mod functions;
+// Evaluation of expressions.
 mod eval;
+// Collector of diagnostics.
 mod report;
+// Hints for common syntax errors.
 mod syntax_hints;
+// Canonical format of HCL, as `terraform fmt`.
 pub mod format;
+// Syntax of Kubernetes label keys, values and names.
 pub(crate) mod kubernetes_names;
+// Conversion of values to argument types.
 mod convert;
+// Decoded blocks, argument by argument.
 mod decoded_block;
+// Decoder of blocks against the schema.
 mod decode;
+// Type expressions of variables.
 mod types;
+// Input variables: sources, types, validation.
 mod variables;
+// Local values, in dependency order.
 mod locals;
+// Terraform outputs as data sources.
 mod terraform_output;
+// Decoded blocks to model types.
 mod lower;
 
 use std::cell::RefCell;
@@ -61,26 +84,27 @@ use crate::config::variables::{GivenSource, ResolvedVariable, Strictness, Variab
 pub struct VariableInput {
     /// Name of the variable.
     pub name: String,
-    /// Its value: the text itself or, by the variable's type, an expression.
+    /// Its value: a string or, depending on the type of the variable, an expression.
     pub value: String,
 }
 
-/// Everything a configuration may depend on besides its own files.
+/// All inputs of a configuration other than its files.
 #[derive(Clone)]
 pub struct Inputs<'a> {
-    /// Values from the command line; they win over files, the last one over the others.
+    /// Values from the command line. They take precedence over files; the last value takes
+    /// precedence.
     pub vars: Vec<VariableInput>,
-    /// Files of values (`name = value`), `*.auto.vars.hcl` first; the last one wins.
+    /// Variable files (`name = value`), `*.auto.vars.hcl` first. The last value takes precedence.
     pub var_files: Vec<SourceFile>,
     /// The environment: for `env(…)`, and `OUTRIGGER_VAR_x` for the variable `x`.
     pub env: BTreeMap<String, String>,
     /// Secrets by name, for `secret(…)`.
     pub secrets: BTreeMap<String, String>,
-    /// Folder of the configuration: `path.config`, and where relative paths start.
+    /// Folder of the configuration: `path.config`, and the base of relative paths.
     pub dir: PathBuf,
     /// Reads a file for `file(…)`, `templatefile(…)` and `fileexists(…)`.
     pub read: &'a FileReader<'a>,
-    /// Tells what a parameter holds, for `data "terraform_output"`.
+    /// Reads a parameter, for `data "terraform_output"`.
     pub parameter: &'a ParameterReader<'a>,
 }
 
@@ -105,7 +129,7 @@ fn no_files(_: &Path) -> Result<String, String> {
 /// Environment variables with this prefix are values of variables.
 const VAR_PREFIX: &str = "OUTRIGGER_VAR_";
 
-/// Reads a configuration: all of it, or everything that is wrong with it, warnings included.
+/// Loads a configuration, or returns all diagnostics, warnings included.
 pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Diagnostic>> {
     let mut sources = ConfigFiles::default();
     let (parsed, syntax) = parse_all(&mut sources, files, schema::blocks::root());
@@ -123,7 +147,7 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Dia
     }
     body.blocks.iter_mut().for_each(Block::settle_type);
     check_names(&reporter, &body, schema::blocks::root(), "");
-    // Half a module would only tell of what stands in the other half.
+    // Other checks of an incomplete module would report errors that do not exist.
     if broken {
         return Err(reporter.into_problems());
     }
@@ -137,7 +161,7 @@ pub fn load(files: &[SourceFile], inputs: &Inputs<'_>) -> Result<Config, Vec<Dia
     let all: Vec<&Block> = body.blocks.iter().collect();
     let config = evaluate(&reporter, &evaluator, &Blocks { all: &all }, &given);
     let failed = reporter.failed();
-    // What a typing error names is not unused.
+    // After an error, an object may only seem unused.
     if !failed {
         warn_unused(&reporter, &body);
     }
@@ -200,7 +224,7 @@ fn evaluate(
     let data = [(terraform_output::TYPE.to_owned(), outputs)];
     scope.roots.insert("data", data.into_iter().collect());
 
-    // A block's name stands for its address, which the argument that takes it understands.
+    // The value of a block's name is its address, which reference arguments parse.
     for kind in ["node_class", "pool", "schedule"] {
         let names = blocks.of(kind).filter_map(|block| block.labels.first());
         let addresses = names.map(|(name, _)| {
@@ -219,7 +243,7 @@ fn evaluate(
     }
 }
 
-/// The trees of all files, and what keeps some from being one.
+/// The trees of all files, and their syntax errors.
 fn parse_all(
     sources: &mut ConfigFiles,
     files: &[SourceFile],
@@ -252,7 +276,7 @@ fn parse_all(
     (bodies, findings)
 }
 
-/// A file of values takes any name.
+/// A variable file may contain any names.
 static VALUES: BlockType = BlockType {
     name: "vars",
     label: None,
@@ -263,7 +287,7 @@ static VALUES: BlockType = BlockType {
     open: true,
 };
 
-/// All values from outside, the ones that win last.
+/// All values for variables, in ascending order of precedence.
 fn given_values(
     sources: &mut ConfigFiles,
     inputs: &Inputs<'_>,
@@ -295,7 +319,7 @@ fn given_values(
         });
     }
     for block in bodies.iter().flat_map(|body| &body.blocks) {
-        let detail = "A file of values has only arguments.";
+        let detail = "A variable file must contain only arguments.";
         findings.push(SpannedDiagnostic::error(
             ProblemCode::UnknownBlock,
             block.header(),
@@ -318,14 +342,14 @@ fn given_values(
     (given, findings)
 }
 
-/// Warns of what is declared and never named.
+/// Warns about objects that are declared but not used.
 fn warn_unused(reporter: &Reporter, body: &Body) {
     let mut used: BTreeSet<(&str, &str)> = BTreeSet::new();
     for block in &body.blocks {
         visit(block, &mut |attr_block, expr| {
             let own = block.labels.first().map(|(label, _)| label.as_str());
             for (root, name) in locals::named(expr) {
-                // A variable's own rules are no use of it.
+                // The validation rules of a variable do not count as a use.
                 if !(root == "var" && attr_block == "variable" && own == Some(name)) {
                     used.insert((root, name));
                 }
@@ -334,7 +358,7 @@ fn warn_unused(reporter: &Reporter, body: &Body) {
     }
     let warn = |root: &str, name: &str, span: Span, title: &str| {
         if !used.contains(&(root, name)) {
-            let detail = format!("Nothing uses {root}.{name}.");
+            let detail = format!("{root}.{name} is not used.");
             let finding = SpannedDiagnostic::warning(ProblemCode::Unused, span, detail);
             reporter.add(finding.within(title));
         }
@@ -356,7 +380,7 @@ fn warn_unused(reporter: &Reporter, body: &Body) {
     }
 }
 
-/// Calls `see` with every expression of a block, and the type of the outermost block.
+/// Calls `see` with every expression of a block, and the type of the top-level block.
 fn visit<'a>(block: &'a Block, see: &mut dyn FnMut(&str, &'a Expr)) {
     fn inner<'a>(kind: &str, body: &'a Body, see: &mut dyn FnMut(&str, &'a Expr)) {
         for attr in &body.attrs {
@@ -369,7 +393,7 @@ fn visit<'a>(block: &'a Block, see: &mut dyn FnMut(&str, &'a Expr)) {
     inner(&block.kind, &block.body, see);
 }
 
-/// Whether a list of problems holds an error.
+/// Reports if a list of diagnostics contains an error.
 pub fn has_errors(problems: &[Diagnostic]) -> bool {
     problems
         .iter()

@@ -1,5 +1,8 @@
-//! What hosts and other autoscalers tell each other on the Lease of a cluster.
+//! Coordination between hosts and with other autoscalers by Leases and their annotations.
 
+// Lease annotations: pauses, rate records, approvals.
 pub mod lease_annotations;
+// Leader election by the cluster's Lease.
 pub mod leader_election;
+// Detection of another active autoscaler.
 pub mod other_autoscaler;

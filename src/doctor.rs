@@ -1,27 +1,37 @@
-//! Looks at everything that the daemon would need, and says what is wrong and what puts it right.
-//! Nothing is written anywhere. It must not know who asks, nor how the answer is shown.
+//! Checks everything that the daemon needs, and reports what is wrong with a fix for each finding.
+//! The checks write nothing.
 //!
 //! ```text
 //! configuration                      files -> clusters
-//! host                               the service manager, homes, files that are named
-//! cluster NAME                       (several at once)
-//!   kubeconfig -> api -> version     each needs the one before it
-//!                     -> clock, rights, lease, autoscalers, priority       (at once)
+//! host                               systemd, home directories, referenced files
+//! cluster NAME                       (several in parallel)
+//!   kubeconfig -> api -> version     each needs the previous one
+//!                     -> clock, rights, lease, autoscalers, priority       (in parallel)
 //!   pools
-//!   aws -> identity, types, network, reads, queue, instances, node classes (beside the API)
+//!   aws -> identity, types, network, reads, queue, instances, node classes (parallel to the API)
 //! ```
 
+// The tree of check results, as text and JSON.
 pub(crate) mod report;
+// Diagnostic codes of checks.
 mod codes;
+// Selection and time limits of checks.
 mod options;
+// Configuration, files and systemd unit.
 mod host_checks;
+// Connection to the API server.
 mod api_checks;
+// RBAC permissions.
 mod rbac_checks;
+// Lease, other autoscalers, API priority.
 mod cluster_checks;
+// Instances launched for a different API server.
 #[cfg(feature = "aws")]
 mod instance_checks;
+// Node classes: resolution and dry runs.
 #[cfg(feature = "aws")]
 mod node_class_checks;
+// AWS identity, permissions and queue.
 #[cfg(feature = "aws")]
 mod aws_checks;
 
@@ -35,17 +45,16 @@ use crate::model::cluster::{Cluster, ManagementMode};
 use crate::runtime::clusters::ClusterSet;
 use crate::runtime::config_source;
 
-/// Clusters that are looked at at once: as many calls wait at most, and each spends its time
-/// waiting.
+/// Clusters that are checked in parallel. Most of the time is spent waiting.
 const AT_ONCE: usize = 8;
 
-/// Why nothing was looked at.
+/// The requested cluster does not exist.
 pub(crate) struct NoSuchCluster {
-    /// Those there are.
+    /// The existing clusters.
     pub(crate) known: Vec<String>,
 }
 
-/// Looks at a configuration, this host, and all clusters or one.
+/// Checks a configuration, this host, and all clusters or one.
 pub(crate) async fn examine(
     wanted: &ConfigSources,
     only: Option<&str>,
@@ -78,7 +87,7 @@ pub(crate) async fn examine(
     Ok(DoctorReport(checks))
 }
 
-/// What clusters are looked at with.
+/// Clients that the checks share.
 struct Tools {
     drivers: ClusterSet,
     #[cfg(feature = "aws")]
@@ -132,11 +141,11 @@ impl Tools {
     }
 }
 
-/// Which pools a cluster has, and the node classes that they use.
+/// Lists the pools of a cluster and their node classes.
 fn pools(cluster: &Cluster) -> Check {
     if cluster.pools.is_empty() {
-        let why = "no pool is for this cluster, so that it never gets a node";
-        let fix = "write pool \"general\" {}, or name the cluster in the `clusters` of a pool";
+        let why = "no pool applies to this cluster, so it never gets a node";
+        let fix = "add pool \"general\" {}, or list the cluster in the `clusters` of a pool";
         return Check::warning(("pools", DoctorCode::NoPool.code()), why, fix);
     }
     let names = |all: Vec<&str>| all.join(", ");
@@ -144,7 +153,7 @@ fn pools(cluster: &Cluster) -> Check {
     let classes = cluster.node_classes.iter();
     let said = match names(classes.map(|own| own.name.as_str()).collect()).as_str() {
         "" => pools,
-        classes => format!("{pools}; node classes that they use: {classes}"),
+        classes => format!("{pools}; node classes: {classes}"),
     };
     Check::ok("pools", &said)
 }

@@ -1,21 +1,34 @@
-//! EC2's rules as values: what is asked of it, and what its answers mean.
-//! It must not know how a request is sent, nor the clock, nor what a claim is for.
+//! The rules of EC2 as values: requests, and the meaning of responses. It must not know how a
+//! request is sent, nor the clock, nor what a claim is for.
 //!
 //! ```text
 //! Launch, node class, what AWS found ─► fleet ─► requests ─► the shell ─► answers ─► refusal
 //!                                         └─ template, subnets
 //! ```
 
+// Launch templates, named by content hash.
 pub mod launch_template;
+// Known launch templates, and which are unused.
 pub mod launch_template_cache;
+// Free IP addresses of subnets.
 pub mod subnet_capacity;
+// The CreateFleet request of a claim.
 pub mod create_fleet;
+// IAM actions and their policy statements.
 pub mod iam_policy;
+// Classification of EC2 errors.
 pub mod errors;
+// The dry run of a node class and its result.
 pub mod dry_run;
+// EventBridge messages about instances.
 pub mod interruption_message;
+// Health of instances from DescribeInstanceStatus.
 pub mod instance_status;
+// AMI aliases and their SSM parameters.
 pub mod ami_alias;
+// Purchase option of a listed instance.
 pub mod purchase_option;
+// Resources that node class terms select.
 pub mod resolve_node_class;
+// Adoption of instances by their tags.
 pub mod adoption;

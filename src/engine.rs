@@ -8,39 +8,73 @@
 //! pass: look ─► join ─► lifecycle ─► sweep ─► provision ─► consolidate
 //! ```
 
+// Exponential back-off with seeded jitter.
 pub mod backoff;
+// Batch window for pending pods.
 pub mod batcher;
+// Planning passes for static pools and buffers.
 mod static_pools;
+// Commands and their results.
 pub mod command;
+// Events that an engine receives.
 pub mod event;
+// Reports of decisions, for logs and metrics.
 pub mod report;
+// In-flight commands and claim progress.
 mod in_flight;
+// Replacement pods matched with planned placements.
 mod replacement_pods;
+// Planned placements of reschedulable pods.
 mod placements;
+// Savings lost to unplanned replacement nodes.
 mod consolidation_feedback;
+// Whether cluster state is in sync.
 mod sync;
+// Reads and writes of Lease annotations.
 mod lease_annotations;
+// Drains: taint, evict, verify, terminate.
 mod drain;
+// Handling of command results.
 mod command_results;
+// Nominated pods and the removal of the startup taint.
 mod nomination;
+// Pods bound before the kubelet registers.
 mod early_binding;
+// Registration and initialization of nodes.
 mod registration;
+// Requests and accounts to the fleet.
 mod fleet_sync;
+// Interruption notices from the provider.
 mod interruption;
+// Memory reported by nodes.
 mod discovered_capacity;
+// In-place updates of labels, taints and tags.
 mod in_place_update;
+// Adoption of nodes launched by Karpenter.
 mod adoption;
+// Safeguards: cluster health, approval of large changes.
 mod safeguards;
+// Mismatch of API server, instances and configuration.
 mod cluster_identity;
+// Limit on terminations without a drain.
 mod undrained_terminations;
+// Launch back-off when nodes do not register.
 mod registration_backoff;
+// Status of CapacityBuffers.
 mod buffer_status;
+// One trial launch per unavailable offering.
 mod offering_probe;
+// Claim phases, timeouts and next steps.
 mod lifecycle;
+// Nodes without a claim.
 mod garbage_collection;
+// Removal of finalizers and taints from released nodes.
 pub mod release;
+// Passes: plans to claims and drains.
 mod apply_plan;
+// When consolidation runs, and how moves start.
 mod consolidation;
+// Status, inventory and Kubernetes Events.
 pub mod views;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -113,7 +147,7 @@ pub struct Engine {
     batch: PodBatcher,
     places: Placements,
     moves: SavingsTracker,
-    heirs: ReplacementPods,
+    replacements: ReplacementPods,
     waves: Waves,
     numbers: StaticSchedule,
     wake: Option<(Timestamp, &'static str)>,
@@ -153,7 +187,7 @@ pub struct Engine {
     sharing: FleetSync,
     noting: LeaseSync,
     weighing: ConsolidationSchedule,
-    brake: SafeguardState,
+    safeguard: SafeguardState,
     undrained: Undrained,
     /// Instances of more than one Node, as last told.
     same_instances: SameInstances,
@@ -176,7 +210,7 @@ impl Engine {
             batch: PodBatcher::default(),
             places: Placements::default(),
             moves: SavingsTracker::default(),
-            heirs: ReplacementPods::default(),
+            replacements: ReplacementPods::default(),
             waves: Waves::default(),
             numbers: StaticSchedule::default(),
             wake: None,
@@ -204,7 +238,7 @@ impl Engine {
             sharing: FleetSync::default(),
             noting: LeaseSync::default(),
             weighing: ConsolidationSchedule::default(),
-            brake: SafeguardState::default(),
+            safeguard: SafeguardState::default(),
             undrained: Undrained::default(),
             same_instances: SameInstances::new(),
             adopting: AdoptionController::default(),
@@ -263,7 +297,7 @@ impl Engine {
                     if self.is_ready() && known.says_as(&self.state.notes) {
                         return;
                     }
-                    self.weighing.stir(now);
+                    self.weighing.mark_changed(now);
                 }
                 // Most listings say what is known.
                 if listing && !self.looking.listing_news && self.is_ready() {
@@ -326,7 +360,7 @@ impl Engine {
             }
         } else if !self.gives_hints() {
             let why = "pods are not told of their nodes any more";
-            self.withdraw(why, |own| matches!(own, Command::Hint { .. }), now);
+            self.withdraw(why, |own| matches!(own, Command::Nominate { .. }), now);
         }
         self.early_configured(now);
     }
@@ -437,7 +471,7 @@ impl Engine {
         let looked = std::mem::replace(&mut self.wake, before);
         if self.looking.mismatch.is_some() {
             // Others count on hearing what this cluster has.
-            self.muster(now);
+            self.report_disruptions(now);
             self.account(now);
             self.wake_for_look(looked, now);
             return;
@@ -450,7 +484,7 @@ impl Engine {
             if self.is_ready() {
                 self.tell_pods(now);
             }
-            self.surge(now);
+            self.start_next_wave(now);
             self.heed_losses_since(now);
             self.advance_claims(now);
         }
@@ -466,7 +500,7 @@ impl Engine {
             self.write_buffer_statuses(now);
             self.learn(now);
             self.note_let_go(now);
-            self.muster(now);
+            self.report_disruptions(now);
             self.tell_held_ends(now);
             self.tell_same_instances();
         }
@@ -492,7 +526,7 @@ impl Engine {
         self.observed_pods.retain(is_known);
         self.observed_leaving.retain(|id| claims.contains_key(id));
         self.unbinding.retain(|key, _| pods.contains_key(key));
-        self.heirs.expire(now);
+        self.replacements.expire(now);
         self.moves.retain(|id| claims.contains_key(id));
 
         let unknown: BTreeSet<&NodeName> = self.state.objects.unknown_nodes().collect();
@@ -551,7 +585,7 @@ impl Engine {
         );
         // Pods are told of their nodes when nothing else is to be done: there may be thousands.
         let at = match command {
-            Command::Hint { .. } => self.commands.len(),
+            Command::Nominate { .. } => self.commands.len(),
             Command::CreateNode(_) | Command::Bind { .. } => {
                 let first = |own: &IssuedCommand| own.command.binds_early();
                 self.commands.partition_point(first)
@@ -564,7 +598,7 @@ impl Engine {
 
     /// How many pods are about to be told of their nodes; these commands are the last of all.
     fn untold(&self) -> usize {
-        let other = |own: &IssuedCommand| !matches!(own.command, Command::Hint { .. });
+        let other = |own: &IssuedCommand| !matches!(own.command, Command::Nominate { .. });
         self.commands.len() - self.commands.partition_point(other)
     }
 

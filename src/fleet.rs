@@ -1,13 +1,14 @@
-//! What clusters share: the limits on all of them together, capacity reservations, and what was
-//! refused to one of them. It must not know the clock, the network, nor what a claim is for.
+//! State that clusters share: common limits, capacity reservations, and unavailable offerings. It
+//! must not know the clock, the network, nor what a claim is for.
 //!
 //! ```text
 //! engine ─► Ask, Account, HoldDown ─► handle ─► Granted, Denied ─► the same engine
 //!                                       └─────► FleetChanged, HeldDown ─► the others
 //! ```
 //!
-//! Why it is done so: docs/decisions/010-what-clusters-share.md.
+//! Why: docs/decisions/010-what-clusters-share.md.
 
+// One cluster of the fleet: its usage and source.
 mod member;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,32 +28,32 @@ use crate::model::instance::UnavailableKey;
 use crate::model::pool::{Budget, Limits, Reason, names};
 use crate::model::quantity::{Resources, display_amount};
 
-/// A managed cluster that has never said what it has keeps the others waiting for this long. An
-/// engine says it once two listings of instances agree, which takes seconds; five minutes are also
-/// what a launch may take by default.
+/// How long the other clusters wait for a managed cluster that has never reported its usage. An
+/// engine reports once two listings of instances agree, which takes seconds. Five minutes are also
+/// the default launch timeout.
 pub const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 
-/// Clusters are told of each other's changes at most this often. Who is denied is told at once.
+/// Minimum interval of change notifications to clusters. A denied cluster is notified immediately.
 const VIEWS_APART: SignedDuration = SignedDuration::from_secs(1);
 
-/// The clusters of one configuration, and what each has of what they share.
+/// The clusters of one configuration, and their usage of shared limits.
 #[derive(Debug, Default)]
 pub struct Fleet {
     limits: FleetLimits,
     members: BTreeMap<ClusterName, Member>,
-    /// What was refused lately, by who sells it.
+    /// Unavailable offerings, by provider account.
     holds: BTreeMap<CapacityScope, BTreeMap<UnavailableKey, Timestamp>>,
-    /// When clusters are to be told what has changed.
+    /// When clusters are notified of changes.
     views_due: Option<Timestamp>,
     views_told: Option<Timestamp>,
-    /// How many views were made up to now, for their numbers.
+    /// Number of views so far, used as version.
     views: u64,
     events: VecDeque<(ClusterName, Event)>,
 }
 
 impl Fleet {
-    /// Puts other limits or other clusters in force. Clusters that are not there any more have
-    /// nothing; those that are new have to say what they have.
+    /// Sets limits and clusters. Removed clusters count as empty. New clusters must report their
+    /// usage.
     pub fn configure(&mut self, limits: FleetLimits, clusters: &[Arc<Cluster>], now: Timestamp) {
         let goes_on = |name: &ClusterName| clusters.iter().any(|own| own.name == *name);
         self.members.retain(|name, _| goes_on(name));
@@ -71,8 +72,8 @@ impl Fleet {
         self.tell_all(now);
     }
 
-    /// A new engine drives a cluster: it knows nothing, and gets nothing before it has said what
-    /// there is. What the one before it had counts until then.
+    /// A new engine starts for a cluster. It gets no grants before it has reported its usage. The
+    /// usage of the previous engine counts until then.
     pub fn rejoin(&mut self, cluster: &ClusterName, now: Timestamp) {
         if let Some(member) = self.members.get_mut(cluster) {
             (member.speaks, member.view) = (false, None);
@@ -80,7 +81,7 @@ impl Fleet {
         }
     }
 
-    /// An event that was meant for a cluster has not reached it: it is told again.
+    /// An event did not reach its cluster and is sent again.
     pub fn missed(&mut self, cluster: &ClusterName, now: Timestamp) {
         if let Some(member) = self.members.get_mut(cluster) {
             member.view = None;
@@ -88,52 +89,54 @@ impl Fleet {
         }
     }
 
-    /// What a cluster knows, for an engine that is about to start.
+    /// The view of a cluster, for an engine that starts.
     pub fn view_of(&self, cluster: &ClusterName, now: Timestamp) -> Option<Arc<FleetView>> {
         let view = self.members.get(cluster).and_then(|own| own.view.clone());
         view.or_else(|| self.view(cluster, now).map(Arc::new))
     }
 
-    /// Takes a command of a cluster's engine; the answer is among the events.
+    /// Processes a command of an engine. The result is one of the events.
     pub fn handle(&mut self, cluster: &ClusterName, issued: IssuedCommand, now: Timestamp) {
         self.ring(now);
         let answer = match issued.command {
-            Command::Ask(ask) => self.ask(cluster, *ask, now),
-            Command::AskLeave { claim, reason } => self.ask_leave(cluster, claim, reason, now),
-            Command::Muster(muster) => {
+            Command::RequestGrant(ask) => self.ask(cluster, *ask, now),
+            Command::RequestDisruption { claim, reason } => {
+                self.ask_leave(cluster, claim, reason, now)
+            }
+            Command::ReportDisruptions(disruption_usage) => {
                 if let Some(member) = self.members.get_mut(cluster) {
-                    member.muster = Some(*muster);
+                    member.disruption_usage = Some(*disruption_usage);
                 }
                 self.tell_soon(now);
                 CommandResult::Done
             }
-            Command::Account { whole, claims } => self.account(cluster, whole, claims, now),
-            Command::HoldDown { what, until } => {
+            Command::ReportUsage { whole, claims } => self.account(cluster, whole, claims, now),
+            Command::MarkUnavailable { what, until } => {
                 self.hold_down(cluster, &what, until, now);
                 CommandResult::Done
             }
             other => CommandResult::Failed {
                 kind: FailureKind::Invalid,
-                text: format!("{} is no command for the fleet", other.name()),
+                text: format!("{} is not a fleet command", other.name()),
             },
         };
         let event = Event::Answered(issued.id, answer);
         self.events.push_back((cluster.clone(), event));
     }
 
-    /// The next event, and whose engine it is for.
+    /// The next event, and the cluster that receives it.
     pub fn next_event(&mut self) -> Option<(ClusterName, Event)> {
         self.events.pop_front()
     }
 
-    /// When [`ring`](Self::ring) has something to do.
+    /// When [`ring`](Self::ring) must be called.
     pub fn poll_timeout(&self, now: Timestamp) -> Option<Timestamp> {
         let waited = self.members.values().filter_map(|own| own.awaited_until());
         let patience = waited.filter(|until| *until > now);
         patience.chain(self.views_due).min()
     }
 
-    /// Tells clusters what has changed, once that is due.
+    /// Notifies clusters of changes when due.
     pub fn ring(&mut self, now: Timestamp) {
         let mut until = self.members.values().filter_map(|own| own.awaited_until());
         let patient = self.views_told.unwrap_or(now);
@@ -145,7 +148,7 @@ impl Fleet {
         }
     }
 
-    /// What a cluster has of everything, in capacity and nodes.
+    /// Total capacity and nodes of a cluster.
     pub fn held(&self, cluster: &ClusterName) -> (Resources, usize) {
         let member = self.members.get(cluster);
         member.map(|own| own.sum.clone()).unwrap_or_default()
@@ -178,7 +181,7 @@ impl Fleet {
         CommandResult::Denied { why, used_up, view }
     }
 
-    /// Whether a node may leave. Who asks again for the same node counts once.
+    /// Grants or denies the disruption of a node. Repeated requests for the same node count once.
     fn ask_leave(
         &mut self,
         cluster: &ClusterName,
@@ -190,15 +193,15 @@ impl Fleet {
             return self.denied(cluster, (why, false), now);
         }
         let member = self.members.get_mut(cluster);
-        if let Some(muster) = member.and_then(|own| own.muster.as_mut()) {
-            muster.leaving.insert(claim.clone());
-            muster.let_go.insert(claim, (now, reason));
+        if let Some(disruption_usage) = member.and_then(|own| own.disruption_usage.as_mut()) {
+            disruption_usage.leaving.insert(claim.clone());
+            disruption_usage.let_go.insert(claim, (now, reason));
         }
         self.tell_soon(now);
         CommandResult::Granted
     }
 
-    /// Why a node has to stay.
+    /// Why the disruption of a node is denied.
     fn keeps(
         &self,
         cluster: &ClusterName,
@@ -209,34 +212,34 @@ impl Fleet {
         if self
             .members
             .get(cluster)
-            .is_none_or(|own| own.muster.is_none())
+            .is_none_or(|own| own.disruption_usage.is_none())
         {
-            return Some("the cluster has not said yet which nodes it has".to_owned());
+            return Some("the cluster has not reported its nodes yet".to_owned());
         }
         let silent = |own: &Member| own.muster_until().is_some_and(|until| until > now);
         if let Some((name, _)) = self.members.iter().find(|(_, own)| silent(own)) {
             return Some(format!(
-                "the budgets of the fleet leave nothing yet: cluster {name} has not said which \
-                 nodes it has"
+                "the budgets of the fleet are not known yet: cluster {name} has not reported its \
+                 nodes"
             ));
         }
         let mut all = OtherClusters::default();
         for (name, member) in &self.members {
-            let mut muster = member.muster.clone().unwrap_or_default();
+            let mut disruption_usage = member.disruption_usage.clone().unwrap_or_default();
             if name == cluster {
-                muster.leaving.remove(claim);
-                muster.let_go.remove(claim);
+                disruption_usage.leaving.remove(claim);
+                disruption_usage.let_go.remove(claim);
             }
-            all.add(&muster);
+            all.add(&disruption_usage);
         }
         let mut budgets = self.limits.budgets.iter();
         budgets.find_map(|budget| shut(budget, &all, reason, now))
     }
 
-    /// Why a claim does not get what it asks for.
+    /// Why a claim is denied.
     fn refusal(&self, cluster: &ClusterName, ask: &GrantRequest, now: Timestamp) -> Option<String> {
         if !self.members.get(cluster).is_some_and(|own| own.speaks) {
-            return Some("the cluster has not said yet what it has".to_owned());
+            return Some("the cluster has not reported its resources yet".to_owned());
         }
         if let Some(closed) = self.closed(now) {
             return Some(closed);
@@ -247,7 +250,7 @@ impl Fleet {
             used.add(&capacity);
             nodes = nodes.saturating_add(count);
         }
-        // What the claim has already, should it ask twice, is not counted twice.
+        // The existing grant of the claim is not counted again.
         let before = self
             .members
             .get(cluster)
@@ -264,7 +267,7 @@ impl Fleet {
                 let (left, most) = (most.saturating_sub(used), amount(*most));
                 let (left, wanted) = (amount(left), amount(wanted));
                 return Some(format!(
-                    "{name} limit {most} of the fleet leaves {left}, the claim may take {wanted}"
+                    "{name} limit {most} of the fleet leaves {left}, the claim needs up to {wanted}"
                 ));
             }
         }
@@ -274,7 +277,8 @@ impl Fleet {
         None
     }
 
-    /// Why a claim's reservation has nothing for it, all that launch in the same place counted.
+    /// Why the capacity reservation of a claim has no free instance, counting all clusters of the
+    /// same account.
     fn used_up(&self, cluster: &ClusterName, ask: &GrantRequest) -> Option<String> {
         let reservation = ask.holding.reservation.as_ref()?;
         let id = reservation.id.as_str();
@@ -289,16 +293,17 @@ impl Fleet {
         let taken = taken.sum::<usize>() - usize::from(own.is_some_and(|own| own.id == id));
         let count = reservation.count;
         (taken >= count as usize)
-            .then(|| format!("all {count} instances of capacity reservation {id} are taken"))
+            .then(|| format!("all {count} instances of capacity reservation {id} are in use"))
     }
 
-    /// Why nobody gets anything now: someone may have more than is known.
+    /// Why all requests are denied now: the usage of a cluster is not known.
     fn closed(&self, now: Timestamp) -> Option<String> {
         let awaited = |own: &Member| own.awaited_until().is_some_and(|until| until > now);
         let mut members = self.members.iter();
         let (name, _) = members.find(|(_, member)| awaited(member))?;
         Some(format!(
-            "the limits of the fleet leave nothing yet: cluster {name} has not said what it has"
+            "the limits of the fleet are not known yet: cluster {name} has not reported its \
+             resources"
         ))
     }
 
@@ -309,12 +314,12 @@ impl Fleet {
         claims: Vec<(ClaimId, Option<ClaimUsage>)>,
         now: Timestamp,
     ) -> CommandResult {
-        // What changed tells nothing before all was told.
+        // Changes do not count before the full usage was reported.
         let member = self.members.get_mut(cluster);
         let Some(member) = member.filter(|own| whole || own.speaks) else {
             return CommandResult::Failed {
                 kind: FailureKind::Conflict,
-                text: "the fleet was not told of all claims".to_owned(),
+                text: "the fleet does not know all claims".to_owned(),
             };
         };
         if whole {
@@ -361,7 +366,7 @@ impl Fleet {
         }
     }
 
-    /// Tells a cluster that has just come what was refused before.
+    /// Sends known unavailable offerings to a new cluster.
     fn tell_holds(&mut self, cluster: &ClusterName, market: &CapacityScope, now: Timestamp) {
         let mut by_end: BTreeMap<Timestamp, Vec<UnavailableKey>> = BTreeMap::new();
         let known = self.holds.get(market).into_iter().flatten();
@@ -374,7 +379,7 @@ impl Fleet {
         }
     }
 
-    /// What a cluster is told of the fleet; none where it shares nothing with others.
+    /// The view for a cluster. `None` if it shares nothing with other clusters.
     fn view(&self, cluster: &ClusterName, now: Timestamp) -> Option<FleetView> {
         let own = self.members.get(cluster)?;
         let mut others = self.members.iter().filter(|(name, _)| *name != cluster);
@@ -384,9 +389,11 @@ impl Fleet {
             return None;
         }
         let others = self.members.iter().filter(|(name, _)| *name != cluster);
-        let mut mustered = OtherClusters::default();
-        let all = others.clone().filter_map(|(_, own)| own.muster.as_ref());
-        all.for_each(|own| mustered.add(own));
+        let mut on_disruptions_reported = OtherClusters::default();
+        let all = others
+            .clone()
+            .filter_map(|(_, own)| own.disruption_usage.as_ref());
+        all.for_each(|own| on_disruptions_reported.add(own));
         let others: Vec<_> = others.map(|(_, other)| other.counted()).collect();
         Some(FleetView {
             number: self.views,
@@ -396,7 +403,7 @@ impl Fleet {
                 .share(others.iter().map(|(used, nodes)| (&**used, *nodes))),
             closed: self.closed(now),
             budgets: self.limits.budgets.clone(),
-            others: mustered,
+            others: on_disruptions_reported,
         })
     }
 
@@ -406,7 +413,7 @@ impl Fleet {
         self.views_due = Some(self.views_due.map_or(due, |own| own.min(due)));
     }
 
-    /// Tells every cluster what has changed for it.
+    /// Notifies every cluster of its changes.
     fn tell_all(&mut self, now: Timestamp) {
         (self.views_due, self.views_told) = (None, Some(now));
         self.views += 1;
@@ -428,12 +435,12 @@ impl Fleet {
     }
 }
 
-/// Why a budget lets none more go, if it does not.
+/// Why a budget allows no further disruption, if so.
 fn shut(budget: &Budget, all: &OtherClusters, reason: Reason, now: Timestamp) -> Option<String> {
     let allowed = budget.allowed(reason, all.nodes, now)?;
     if all.disrupted >= allowed {
         return Some(format!(
-            "the budgets of the fleet allow {allowed} nodes to leave at once now"
+            "the disruption budget of the fleet allows {allowed} node(s) at a time"
         ));
     }
     let rate = budget.rate?;
@@ -441,6 +448,6 @@ fn shut(budget: &Budget, all: &OtherClusters, reason: Reason, now: Timestamp) ->
     let gone: Vec<Timestamp> = all.let_go.iter().filter(counts).map(|own| own.0).collect();
     let until = rate_shut(rate, &gone, now)?;
     Some(format!(
-        "the budgets of the fleet let {rate} nodes go, and have, until {until}"
+        "the disruption budget of the fleet is used up ({rate}), until {until}"
     ))
 }

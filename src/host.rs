@@ -1,6 +1,9 @@
-//! What every verb needs of the host: its clock and its files, and text that is fit to be shown.
-//! It must not know any network, nor what a verb does.
+//! Clock and files of the host, and sanitized text. It must not know any network, nor what a verb
+//! does.
 
+// Wall clock, monotonic clock, entropy.
 pub(crate) mod clock;
+// Sanitized strings from external sources.
 pub(crate) mod text;
+// Configuration files, directories, variables.
 pub(crate) mod files;

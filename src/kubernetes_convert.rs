@@ -1,15 +1,24 @@
 //! Turns Kubernetes objects into the nouns that decisions are made of.
 //! It must not know where the objects come from nor what is decided about them.
 
+// Resource quantities.
 pub(crate) mod quantity;
+// JSON types with the fields that are read.
 pub(crate) mod api_types;
+// Effective resource requests of a pod.
 mod requests;
+// Node and label selectors.
 mod selector;
+// Scheduling constraints of a pod.
 mod place;
+// Pods.
 mod pod;
+// PodDisruptionBudgets.
 mod pdb;
+// CapacityBuffers and their status.
 #[cfg(feature = "daemon")]
 pub(crate) mod buffer;
+// State files from `kubectl get -o json`.
 pub mod offline_state;
 
 use std::ops::RangeInclusive;

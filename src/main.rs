@@ -1,9 +1,9 @@
-//! Hands the arguments to the command line, and its exit code to the caller.
+//! The entry point: passes the arguments to [`outrigger::cli::main`].
 //! It must not know what any verb does.
 
 use std::process::ExitCode;
 
-/// Plans and simulations are made of many small values: both take a tenth less time with it.
+/// Plans and simulations allocate many small values. With mimalloc they take 10% less time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -18,31 +18,59 @@
 // The order is the architecture: a module names only those above it. Blank lines keep rustfmt
 // from sorting.
 
+// Newtypes for names and ids.
 pub mod id;
+// Well-known labels, annotations, taints and tags.
 pub mod labels;
+// Quantities and resource lists.
 pub mod quantity;
+// Label requirements and their intersection.
 pub mod requirement;
+// Label selectors.
 pub mod selector;
+// Pod affinity, anti-affinity and topology spread.
 pub mod affinity;
+// Taints and tolerations.
 pub mod taint;
+// Durations in Go syntax.
 pub mod duration;
+// Pods.
 pub mod pod;
+// Eviction annotations and deletion cost.
 pub mod eviction;
+// PodDisruptionBudgets.
 pub mod pdb;
+// Nodes.
 pub mod node;
+// All watched object types.
 pub mod watched_object;
+// Capacity reservations and Capacity Blocks.
 pub mod reservation;
+// Instance types, offerings, instances.
 pub mod instance;
+// Cron time windows.
 pub mod window;
+// Pools.
 pub mod pool;
+// Clock skew and its limit.
 pub mod clock_skew;
+// Price and capacity overlays.
 pub mod overlay;
+// Buffers.
 pub mod buffer;
+// CapacityBuffer objects and their status.
 pub mod buffer_object;
+// Fleet limits and usage.
 pub mod fleet;
+// Node classes.
 pub mod node_class;
+// Claims, their phases and tags.
 pub mod claim;
+// Proxy to a cluster's API.
 pub mod proxy;
+// Cluster settings.
 pub mod cluster;
+// Account and region in which capacity is shared.
 pub mod capacity_scope;
+// Hashes for drift and in-place updates.
 pub mod template_hash;

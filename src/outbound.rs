@@ -1,10 +1,14 @@
-//! What every request that leaves the process passes: the fence, rate limits, the clock skew of
-//! its answer.
+//! Layers that every outgoing request passes: the fence, rate limits, and measurement of clock
+//! skew.
 
+// Rate limiter with burst.
 pub(crate) mod rate_limiter;
 
+// Fence against changes without leadership.
 pub(crate) mod fence;
 
+// Clock skew from `Date` headers.
 pub(crate) mod clock_skew;
 
+// Process groups of child programs.
 pub(crate) mod process_group;

@@ -1,15 +1,25 @@
-//! Decisions as actions: what to launch and what to retire, with a report of all that stays.
-//! It must not know how an action is carried out; nothing is left to decide there.
+//! Decides what to launch and what to disrupt, and reports why every other node is kept. The
+//! executor of a plan decides nothing and this module executes nothing.
 
+// Snapshot with planned claims included.
 mod projection;
+// Alternative plan that separates spread pods.
 mod separate_spread;
+// Headroom of buffers.
 mod buffers;
+// New placements for pods blocked by terminating pods.
 mod blocked_by_terminating;
+// Checks of a plan before it is applied.
 pub mod audit;
+// Rejections as text and JSON.
 pub mod render_rejections;
+// Plans as text and JSON.
 pub mod render;
+// `explain pod`.
 pub mod explain_pod;
+// `explain node`.
 pub mod explain_node;
+// `explain pool`.
 pub mod explain_pool;
 
 use std::borrow::Cow;
@@ -46,7 +56,7 @@ use crate::state::candidates::{Candidate, DisruptionView, NodeHealth};
 use crate::state::snapshot::{NodeRef, Snapshot};
 use crate::state::what_if::WhatIf;
 
-/// A node that shall leave.
+/// A node to disrupt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedTermination {
     /// Its claim; none in an offline plan.
@@ -57,11 +67,11 @@ pub struct PlannedTermination {
     pub pool: PoolName,
     /// Why.
     pub reason: Reason,
-    /// What it costs, if the catalog knows it.
+    /// Its price, if the catalog contains it.
     pub price: Option<Price>,
-    /// In what it has drifted, in Karpenter's spelling.
+    /// The cause of drift, with Karpenter's name.
     pub cause: Option<&'static str>,
-    /// Pods on it that need another place.
+    /// Number of its pods that must be rescheduled.
     pub pods: usize,
 }
 
@@ -78,53 +88,52 @@ impl PlannedTermination {
         }
     }
 
-    /// Whether what it costs is paid for another in its place.
+    /// Returns whether a replacement of the same price is expected.
     pub fn is_replaced(&self) -> bool {
         self.pods > 0 && matches!(self.reason, Reason::Drifted | Reason::Expired)
     }
 }
 
-/// What shall be done about one cluster now, and why nothing else.
+/// The actions for one cluster now, and the reasons against all others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a plan does nothing unless it is carried out"]
 pub struct Plan {
-    /// Nodes to be made; those for buffers have virtual pods. Their offerings stand in the order of
-    /// planning, cheapest first as overlays have it, with the prices that are paid.
+    /// Nodes to launch. Nodes for buffers have virtual pods. Offerings are in planning order,
+    /// cheapest first after price overlays, with list prices.
     pub launches: Vec<NewNodeClaim>,
-    /// Pods that existing hosts will take.
+    /// Pods that fit on existing and in-flight nodes.
     pub placed: Vec<(NodeRef, Vec<PodKey>)>,
     /// Pods with no answer, and why.
     pub unplaced: Vec<UnschedulablePod>,
-    /// Nodes that shall leave.
+    /// Nodes to disrupt.
     pub retire: Vec<PlannedTermination>,
-    /// What nodes save that leave since their pods can be had for less, overlays and the price of
-    /// a node counted.
+    /// Savings of consolidation, with price overlays and per-node cost.
     pub saves: Price,
-    /// Claims of static pools that need no node any more; none of them has one.
+    /// Claims of static pools to cancel. None of them has a node.
     pub cancel: Vec<ClaimId>,
-    /// Nodes that stay, and why.
+    /// Kept nodes with their verdicts.
     pub kept: Vec<RetainedNode>,
-    /// When a node next takes pods of others that is left alone until then.
+    /// When the next node accepts moved pods again.
     pub takes_again: Option<Timestamp>,
-    /// What shall be there whatever pods ask for, and cannot be had.
+    /// Nodes of static pools and capacity of buffers that cannot be launched.
     pub short: Vec<Shortfall>,
-    /// Nodes whose room a buffer needs, with the buffer's name.
+    /// Nodes whose capacity a buffer uses, with the name of the buffer.
     pub held: BTreeMap<NodeName, String>,
-    /// Where each buffer has its room.
+    /// Where the capacity of each buffer is.
     pub room: BufferRooms,
-    /// What the audit found wrong with the plan; such actions are left out of it.
+    /// Findings of the audit. The actions concerned are removed from the plan.
     pub findings: Vec<String>,
-    /// How many nodes are not ready, where these are too many for any to leave on purpose.
+    /// The number of nodes that are not ready, if it suspends voluntary disruption.
     pub ailing: Option<NodeHealth>,
 }
 
 impl Plan {
-    /// Whether there is nothing to do.
+    /// Returns whether the plan has no actions.
     pub fn is_empty(&self) -> bool {
         self.launches.is_empty() && self.retire.is_empty() && self.cancel.is_empty()
     }
 
-    /// The pods that have a place in it.
+    /// Returns the pods that the plan schedules.
     pub fn pods(&self) -> HashSet<&PodKey> {
         let placed = self.placed.iter().flat_map(|(_, pods)| pods);
         placed
@@ -132,8 +141,8 @@ impl Plan {
             .collect()
     }
 
-    /// How many nodes may leave for a reason as far as they are concerned, whether they do or are
-    /// kept for the sake of others, or for now.
+    /// Returns how many nodes are eligible for a reason, including those kept because of other
+    /// nodes or for a limited time.
     pub fn eligible(&self, reason: Reason) -> usize {
         let leave = self.retire.iter().filter(|own| own.reason == reason);
         let kept = self.kept.iter().filter(|own| own.reason == reason);
@@ -141,7 +150,7 @@ impl Plan {
     }
 }
 
-/// Capacity for the numbers of static pools, then for the pods that wait, then for buffers.
+/// Plans capacity for static pools first, then for pending pods, then for buffers.
 pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
     let (mut launches, mut short) = replicas(snapshot, now);
     let coming = ahead(snapshot, &launches);
@@ -164,8 +173,7 @@ pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
     audit::audit(listed(plan, snapshot), snapshot)
 }
 
-/// The plan at the prices that are paid: overlays count where nodes are planned, not in what is
-/// said of their cost.
+/// Replaces overlay prices by list prices: overlays affect planning, not reported cost.
 fn listed(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
     for (offering, price) in plan.launches.iter_mut().flat_map(|own| &mut own.offerings) {
         if let Some(listed) = snapshot.catalog.offering(offering) {
@@ -175,23 +183,23 @@ fn listed(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
     plan
 }
 
-/// Nodes that shall leave because they are broken, empty, more than their static pool wants, not
-/// what it would make by now, or too old: each for the first of these reasons. Source of the order:
-/// spec/disruption.md §1.8. Where the cluster is not well, none does.
-pub fn sweep(roster: &DisruptionView<'_>, now: Timestamp) -> Plan {
-    let mut budgets = Budgets::new(roster, now);
-    let (broken, mut kept) = broken(roster, &mut budgets, now);
-    let (empty, more) = empty_nodes(roster, &mut budgets, now);
+/// Selects unhealthy, empty, surplus, drifted and expired nodes, each for the first applicable
+/// reason. Source of the order: spec/disruption.md §1.8. Selects none if too many nodes are not
+/// ready.
+pub fn sweep(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Plan {
+    let mut budgets = Budgets::new(disruption_view, now);
+    let (broken, mut kept) = broken(disruption_view, &mut budgets, now);
+    let (empty, more) = empty_nodes(disruption_view, &mut budgets, now);
     kept.extend(more);
-    let (mut surplus, cancel) = surplus(roster);
-    if let Some(unaccepted) = roster.unaccepted {
+    let (mut surplus, cancel) = surplus(disruption_view);
+    if let Some(unaccepted) = disruption_view.unaccepted {
         let held = |own| RetainedNode::new(own, Reason::Surplus, Verdict::held(unaccepted));
         kept.extend(surplus.drain(..).map(held));
     }
     surplus.iter().for_each(|own| budgets.let_go(own));
-    let (drifted, more) = drifted(roster, &mut budgets, now);
+    let (drifted, more) = drifted(disruption_view, &mut budgets, now);
     kept.extend(more);
-    let (expired, more) = expired(roster, &mut budgets, now);
+    let (expired, more) = expired(disruption_view, &mut budgets, now);
     kept.extend(more);
     let mut retire: Vec<PlannedTermination> = Vec::new();
     for (reason, nodes) in [
@@ -213,7 +221,7 @@ pub fn sweep(roster: &DisruptionView<'_>, now: Timestamp) -> Plan {
     let mut gone = BTreeSet::new();
     retire.retain(|own| gone.insert(own.node.clone()));
     kept.retain(|own| !gone.contains(&own.node));
-    let ailing = ailing(roster);
+    let ailing = ailing(disruption_view);
     if let Some(health) = ailing {
         kept.extend(retire.drain(..).map(|own| RetainedNode {
             node: own.node,
@@ -231,11 +239,15 @@ pub fn sweep(roster: &DisruptionView<'_>, now: Timestamp) -> Plan {
     }
 }
 
-/// Nodes that shall leave together since their pods can be had for less, and what comes in their
-/// place. Where the cluster is not well, none does.
-pub fn consolidate(roster: &DisruptionView<'_>, field: &WhatIf<'_>, now: Timestamp) -> Plan {
-    if let Some(health) = ailing(roster) {
-        let candidates = roster.candidates.iter();
+/// Selects nodes for consolidation, with their replacements. Selects none if too many nodes are not
+/// ready.
+pub fn consolidate(
+    disruption_view: &DisruptionView<'_>,
+    field: &WhatIf<'_>,
+    now: Timestamp,
+) -> Plan {
+    if let Some(health) = ailing(disruption_view) {
+        let candidates = disruption_view.candidates.iter();
         let kept = candidates
             .map(|own| RetainedNode::new(own, Reason::Underutilized, Verdict::Health(health)));
         return Plan {
@@ -244,11 +256,11 @@ pub fn consolidate(roster: &DisruptionView<'_>, field: &WhatIf<'_>, now: Timesta
             ..Plan::default()
         };
     }
-    let mut budgets = Budgets::new(roster, now);
-    let (found, kept) = consolidation::consolidate(roster, field, &mut budgets, now);
+    let mut budgets = Budgets::new(disruption_view, now);
+    let (found, kept) = consolidation::consolidate(disruption_view, field, &mut budgets, now);
     let found = found.unwrap_or_default();
     let leaves = |own: &&Candidate<'_>| found.nodes.contains(&own.node.name);
-    let leaving = roster.candidates.iter().filter(leaves);
+    let leaving = disruption_view.candidates.iter().filter(leaves);
     let retire = |own| PlannedTermination::new(own, Reason::Underutilized);
     let plan = Plan {
         retire: leaving.map(retire).collect(),
@@ -256,25 +268,25 @@ pub fn consolidate(roster: &DisruptionView<'_>, field: &WhatIf<'_>, now: Timesta
         placed: found.placed,
         saves: Price::new(found.saves).unwrap_or_default(),
         kept,
-        takes_again: takes_again(roster, now),
+        takes_again: takes_again(disruption_view, now),
         ..Plan::default()
     };
     listed(plan, &field.snapshot)
 }
 
-/// The whole, and then the nodes whose pods can be had for less, for a plan that is shown. Who
-/// leaves by the rest of it takes no pods, and who takes pods by it stays.
+/// The full plan including consolidation, for display. Nodes disrupted for other reasons accept no
+/// pods, and nodes that accept pods are not consolidated.
 pub fn foreseen(state: &State, now: Timestamp) -> Plan {
-    let mut roster = state.roster(now);
+    let mut disruption_view = state.disruption_view(now);
     let snapshot = state.snapshot(now);
-    let mut plan = whole(&snapshot, &roster, now);
+    let mut plan = whole(&snapshot, &disruption_view, now);
     let leaving: BTreeSet<NodeName> = plan.retire.iter().map(|own| own.node.clone()).collect();
     let taking: BTreeSet<NodeRef> = plan.placed.iter().map(|own| own.0.clone()).collect();
     let takes = |node: &NodeName| taking.contains(&NodeRef::Node(node.clone()));
     let initialized = |own: &&Candidate<'_>| own.initialized.is_some();
-    let gone = roster.candidates.iter().filter(initialized);
+    let gone = disruption_view.candidates.iter().filter(initialized);
     for own in gone.filter(|own| leaving.contains(&own.node.name)) {
-        *roster.leaving.entry(own.pool.clone()).or_default() += 1;
+        *disruption_view.leaving.entry(own.pool.clone()).or_default() += 1;
     }
     for own in &plan.retire {
         if let Some(claim) = own.claim.clone() {
@@ -284,21 +296,21 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
                 reason,
                 at: now,
             };
-            roster.let_go.insert(claim, let_go);
+            disruption_view.let_go.insert(claim, let_go);
         }
     }
     let stays = |own: &Candidate<'_>| !leaving.contains(&own.node.name);
-    roster.candidates.retain(stays);
-    for own in &mut roster.candidates {
+    disruption_view.candidates.retain(stays);
+    for own in &mut disruption_view.candidates {
         own.nominated |= takes(&own.node.name);
     }
-    roster.held.clone_from(&plan.held);
+    disruption_view.held.clone_from(&plan.held);
     let mut field = state.field(now);
     for room in &mut field.snapshot.rooms {
         let leaves = matches!(&room.host, NodeRef::Node(node) if leaving.contains(node));
         room.open &= !leaves && !taking.contains(&room.host);
     }
-    let weighed = consolidate(&roster, &field, now);
+    let weighed = consolidate(&disruption_view, &field, now);
     plan.kept.extend(weighed.kept);
     let moves: BTreeSet<NodeName> = weighed.retire.iter().map(|own| own.node.clone()).collect();
     plan.kept.retain(|own| !moves.contains(&own.node));
@@ -306,7 +318,8 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
     plan.launches.extend(weighed.launches);
     let both = audit::audit(plan.clone(), &snapshot);
     if both.findings.len() > plan.findings.len() {
-        // Both together are beyond what may be had: it is weighed again once the first is there.
+        // Both together exceed limits. Consolidation is evaluated again once the first part is
+        // done.
         plan.launches.truncate(planned);
         return plan;
     }
@@ -316,8 +329,8 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
     plan
 }
 
-/// The same where all that may leave may do so at once: what it comes to while budgets let one node
-/// go after another, or more, since what is left is weighed anew each time.
+/// The full plan without budgets. It shows the total savings that are reached step by step while
+/// budgets limit each pass.
 pub fn unbudgeted(state: &State, now: Timestamp) -> Plan {
     let mut state = state.clone();
     let cluster = Arc::make_mut(&mut state.cluster);
@@ -331,16 +344,20 @@ pub fn unbudgeted(state: &State, now: Timestamp) -> Plan {
     foreseen(&state, now)
 }
 
-/// What these claims cost at least.
+/// Returns the lowest total price of these claims.
 pub fn cost(claims: &[NewNodeClaim]) -> Price {
     let first = |own: &NewNodeClaim| own.offerings.first().map(|(_, price)| *price);
     claims.iter().filter_map(first).sum()
 }
 
-/// Both at once, for a plan that is shown and not carried out. A node that pending pods will use is
-/// not retired for being empty by the same plan, and one that is surplus takes none.
-pub fn whole(snapshot: &Snapshot<'_>, roster: &DisruptionView<'_>, now: Timestamp) -> Plan {
-    let (surplus, _) = surplus(roster);
+/// Provisioning and disruption without consolidation, for display. Nodes that pending pods will use
+/// are not disrupted as empty, and surplus nodes accept no pods.
+pub fn whole(
+    snapshot: &Snapshot<'_>,
+    disruption_view: &DisruptionView<'_>,
+    now: Timestamp,
+) -> Plan {
+    let (surplus, _) = surplus(disruption_view);
     let hosts = surplus.into_iter();
     let hosts = hosts.map(|own| NodeRef::Node(own.node.name.clone()));
     let leaving: BTreeSet<NodeRef> = hosts.collect();
@@ -351,9 +368,9 @@ pub fn whole(snapshot: &Snapshot<'_>, roster: &DisruptionView<'_>, now: Timestam
         rooms.for_each(|room| room.open = false);
     }
     let plan = provision(&snapshot, now);
-    let roster = DisruptionView {
+    let disruption_view = DisruptionView {
         held: plan.held.clone(),
-        ..roster.clone()
+        ..disruption_view.clone()
     };
     let Plan {
         mut retire,
@@ -361,7 +378,7 @@ pub fn whole(snapshot: &Snapshot<'_>, roster: &DisruptionView<'_>, now: Timestam
         kept,
         ailing,
         ..
-    } = sweep(&roster, now);
+    } = sweep(&disruption_view, now);
     retire.retain(|own| {
         let host = NodeRef::Node(own.node.clone());
         !plan.placed.iter().any(|(placed, _)| *placed == host)

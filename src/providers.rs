@@ -1,11 +1,15 @@
-//! What makes instances: the plug for providers.
-//! It must not know which provider is plugged in.
+//! The interface of providers, which launch instances. It must not know which provider is used.
 
+// JSON between daemon and external clouds.
 pub(crate) mod wire_format;
+// The simulated EC2.
 pub(crate) mod simulated;
+// Providers that are external programs.
 pub(crate) mod exec;
+// Amazon EC2.
 #[cfg(feature = "aws")]
 pub(crate) mod aws;
+// Conformance tests of providers.
 #[cfg(test)]
 pub(crate) mod conformance;
 
@@ -20,32 +24,31 @@ use crate::engine::command::{Command, CommandResult, FailureKind};
 use crate::engine::event::Event;
 use crate::model::cluster::Cluster;
 
-/// Someone who launches, ends and lists instances of one cluster. `providers/conformance.rs` holds
-/// every provider to what stands here.
+/// Launches, terminates and lists the instances of one cluster. `providers/conformance.rs` tests
+/// every provider for the rules below.
 ///
-/// - A command is answered once, whatever happens, in less than the 90 s after which the driver
-///   gives it up. Where nobody knows what has happened, `FailureKind::Unknown` says so, and the
-///   command comes again. What is no matter of a provider's is `FailureKind::Invalid`.
-/// - `Launch` makes one instance for a claim, however often and by however many it is asked: the
-///   claim's id is the token. The same claim with other parameters is `Invalid`, and so is one
-///   whose instance has ended: it never gets another. All tags are on the instance from its first
-///   moment on, and nothing else remembers the claim.
-/// - `LaunchRefused` says that nothing was made, and why not: each offering that was tried, with a
-///   typed reason. Of several offerings one that can be had is launched in the same call.
-/// - `ListInstances` shows all instances with the tags of this installation and cluster and no
-///   others, ended ones for a while too. It may lag for seconds.
-/// - `Adopt` gives an instance the tags of a claim that was launched by another for the same
-///   cluster and pool: whoever cannot tell that takes none over.
-/// - `Terminate` ends one instance of this cluster; ending it again is no fault. `Gone` is said
-///   only where it is certain that there is no such instance any more.
+/// - Each command has exactly one result, in less than the 90 s after which the engine loop cancels
+///   it. If the outcome is not known, the result is `FailureKind::Unknown`, and the command is
+///   retried. A command that is not for providers returns `FailureKind::Invalid`.
+/// - `Launch` is idempotent: it creates one instance per claim, also with concurrent calls. The
+///   claim id is the token. The same claim with different parameters is `Invalid`, and so is a
+///   claim whose instance has terminated: it never gets a second instance. The instance has all
+///   tags from its creation, and no other storage records the claim.
+/// - `LaunchRefused` means that no instance was created. It contains a typed reason for each tried
+///   offering. If one of several offerings has capacity, the same call launches it.
+/// - `ListInstances` returns exactly the instances with the tags of this installation and cluster,
+///   including terminated instances for a while. It may lag for seconds.
+/// - `Adopt` sets the tags of a claim on an instance that another autoscaler launched for the same
+///   cluster and pool. A provider that cannot verify this adopts nothing.
+/// - `Terminate` terminates one instance of this cluster and is idempotent. `Gone` is returned only
+///   if the instance certainly does not exist.
 pub(crate) trait Provider: Send + Sync {
-    /// Carries a command out.
+    /// Executes a command.
     fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult>;
 
-    /// The cluster is looked after, or is configured otherwise than it was. From here on the engine
-    /// hears by `events` what there is to be launched, and what becomes of instances; there is none
-    /// while another host leads the cluster. A provider that knows nothing beyond its answers has
-    /// nothing to tell.
+    /// Registers the cluster, or its changed configuration. The provider sends available offerings
+    /// and instance events to `events`, which is `None` while another host is the leader. A
+    /// provider without such data sends nothing.
     fn attend(
         &self,
         _cluster: Arc<Cluster>,
@@ -54,28 +57,28 @@ pub(crate) trait Provider: Send + Sync {
         std::future::ready(()).boxed()
     }
 
-    /// Whether it goes on by itself. Where what answers for it has panicked nothing would ever come
-    /// of it: its cluster is begun anew, with another.
+    /// Returns whether the provider works. If its task has panicked, it never responds again, and
+    /// its cluster is restarted with a new provider.
     fn is_well(&self) -> bool {
         true
     }
 
-    /// By how much the clock of this host is ahead of the provider's; none where its answers do not
-    /// tell.
+    /// By how much the clock of this host is ahead of the provider's clock. `None` if its responses
+    /// do not show it.
     fn clock_ahead(&self) -> Option<SignedDuration> {
         None
     }
 }
 
-/// The answer to a command that no provider can carry out.
+/// The result of a command that is not for providers.
 pub(crate) fn not_ours(command: &Command) -> CommandResult {
     CommandResult::Failed {
         kind: FailureKind::Invalid,
-        text: format!("{} is no command for a provider", command.name()),
+        text: format!("{} is not a provider command", command.name()),
     }
 }
 
-/// The provider of a cluster that is only observed: it has no instances and makes none.
+/// The provider of a cluster in observe mode without instances.
 pub(crate) struct NoProvider;
 
 impl Provider for NoProvider {

@@ -1,5 +1,5 @@
-//! Which pods go where, on what capacity: the first answer that satisfies every rule it weighs.
-//! It must not know the clock beyond `now`, who asks, or how a claim is launched.
+//! Schedules pending pods onto existing nodes and new NodeClaims, and returns the first solution
+//! that satisfies every rule. This module reads no clock except `now` and launches nothing.
 
 /// Why a pod does not fit, in numbers, and as text.
 pub mod rejection;
@@ -68,24 +68,24 @@ use crate::scheduling::topology::Topology;
 use crate::scheduling::topology::node_counters::{DaemonCounts, NodeConstraintTable};
 use crate::state::snapshot::{ExistingNode, NodeRef, Snapshot};
 
-/// A node to be made, with the pods it is made for.
+/// A new node and the pods it is launched for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewNodeClaim {
     /// The pool.
     pub pool: PoolName,
-    /// What may be launched for it, cheapest first; never empty. All of one reservation, or none in
-    /// any: a claim holds one of exactly what it was counted against.
+    /// Its offerings, cheapest first; never empty. All belong to the same reservation, or none
+    /// does: a claim uses exactly the reservation it was counted against.
     pub offerings: Vec<(OfferingKey, Price)>,
-    /// Labels its node must get beyond those of its pool and type, so that its pods agree.
+    /// Labels of its node in addition to those of its pool and type, as required by its pods.
     pub labels: Labels,
-    /// Sum of what its pods and daemons ask for.
+    /// Total requests of its pods and DaemonSets.
     pub requests: Resources,
     /// The pods, sorted by key.
     pub pods: Vec<PodKey>,
 }
 
 impl NewNodeClaim {
-    /// The reservation it holds one of.
+    /// Returns the reservation it uses.
     pub fn reservation(&self) -> Option<&ReservationId> {
         self.offerings.first()?.0.reservation.as_deref()
     }
@@ -95,56 +95,55 @@ impl NewNodeClaim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RejectionCode {
     /// The pod itself cannot be understood.
-    Malformed,
+    InvalidPod,
     /// It has resource claims, which are not weighed.
     ResourceClaims,
     /// Its volumes cannot be used anywhere now.
     Volumes,
-    /// Too few of the pods that are of use only with it have a place.
+    /// Too few pods of its gang can be scheduled.
     Gang,
-    /// Its priority is too low to cause nodes to be made.
+    /// Its priority is too low to launch nodes.
     Priority,
-    /// It asks for a label that must not be asked for.
-    Restricted,
+    /// It requires a label that pods must not require.
+    RestrictedLabel,
     /// There is no pool.
     NoPool,
     /// It does not tolerate a taint of the pool.
     Taint,
     /// Its node selector or affinity disagrees with the pool.
     Requirements,
-    /// No node can be made of the pool's node class now.
+    /// The node class of the pool is not ready.
     NodeClass,
-    /// No instance type has what it asks for.
+    /// No instance type has enough resources.
     Resources,
-    /// Types would fit, but none is offered where and how the pod and the pool want it.
+    /// Types fit, but none has a suitable offering.
     Offering,
-    /// The types that it fits do not have as many values of a label as the pool wants.
+    /// The types that fit do not satisfy the `min_values` of the pool.
     MinValues,
-    /// Where its rules about other pods allow it, there is no place for it, and elsewhere they
-    /// keep it away.
+    /// No new node satisfies its rules about other pods.
     Topology,
-    /// The same, but they may allow it a place once it is known where others are.
-    Unsettled,
-    /// Every offering that would do is held down after a refusal.
-    HeldDown,
-    /// The reservations that would do have nothing left.
+    /// Its rules about other pods depend on the location of in-flight nodes.
+    WaitingForInFlightNodes,
+    /// All matching offerings are unavailable.
+    OfferingsUnavailable,
+    /// All matching reservations are used up.
     Reservation,
-    /// The pool's limits leave no room.
+    /// The limits of the pool are reached.
     Limit,
-    /// The step limit of one solve was reached.
-    Effort,
+    /// The step limit of one pass was reached.
+    SearchLimit,
 }
 
 impl RejectionCode {
     /// The spelling in JSON, logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Malformed => "malformed",
+            Self::InvalidPod => "invalid_pod",
             Self::ResourceClaims => "resource_claims",
             Self::Volumes => "volumes",
             Self::Gang => "gang",
             Self::Priority => "priority",
-            Self::Restricted => "restricted",
+            Self::RestrictedLabel => "restricted_label",
             Self::NoPool => "no_pool",
             Self::Taint => "taint",
             Self::Requirements => "requirements",
@@ -153,23 +152,23 @@ impl RejectionCode {
             Self::Offering => "offering",
             Self::MinValues => "min_values",
             Self::Topology => "topology",
-            Self::Unsettled => "unsettled",
-            Self::HeldDown => "held_down",
+            Self::WaitingForInFlightNodes => "waiting_for_in_flight_nodes",
+            Self::OfferingsUnavailable => "offerings_unavailable",
             Self::Reservation => "reservation",
             Self::Limit => "limit",
-            Self::Effort => "effort",
+            Self::SearchLimit => "search_limit",
         }
     }
 }
 
-/// One reason, of one pool or of the pod itself.
+/// A rejection by one pool, or independent of pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolRejection {
-    /// The pool that says no; none where no pool was asked.
+    /// The rejecting pool, or `None` if no pool was evaluated.
     pub pool: Option<PoolName>,
-    /// What kind of no it is.
+    /// The code of the rejection.
     pub code: RejectionCode,
-    /// What it was that stopped the pod, and by how much it missed.
+    /// The details of the rejection.
     pub miss: RejectionDetail,
 }
 
@@ -180,32 +179,32 @@ impl PoolRejection {
     }
 }
 
-/// A pod with no answer, and why: one reason a pool, or one of its own.
+/// An unschedulable pod with one rejection per pool, or a single one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnschedulablePod {
     /// The pod.
     pub pod: PodKey,
-    /// Why, never empty. Pods that are alike share them.
+    /// The rejections, never empty. Identical pods share them.
     pub reasons: Arc<[PoolRejection]>,
 }
 
-/// An answer to every pending pod: each is placed on a host, part of a new claim, or unplaced.
+/// The result for every pending pod: placed on a node, part of a new claim, or unschedulable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a solution does nothing unless it is planned"]
 pub struct Solution {
-    /// Nodes to be made.
+    /// New nodes.
     pub claims: Vec<NewNodeClaim>,
-    /// Pods that existing hosts will take, by host.
+    /// Pods placed on existing and in-flight nodes.
     pub placed: Vec<(NodeRef, Vec<PodKey>)>,
     /// Pods with no answer, by key.
     pub unplaced: Vec<UnschedulablePod>,
-    /// All pods that have a place, in an order in which the scheduler can bind them, every planned
-    /// node being there from the start.
+    /// All scheduled pods, in an order in which kube-scheduler can bind them if every planned node
+    /// exists.
     pub order: Vec<PodKey>,
 }
 
 impl Solution {
-    /// The same with more pods that have no answer.
+    /// Adds unschedulable pods.
     fn with(mut self, unplaced: Vec<UnschedulablePod>) -> Self {
         self.unplaced.extend(unplaced);
         self.unplaced.sort_by(|one, other| one.pod.cmp(&other.pod));
@@ -213,15 +212,16 @@ impl Solution {
     }
 }
 
-/// Times that gangs are left out for want of places for all of them.
+/// Rounds in which incomplete gangs are removed.
 const GANG_ROUNDS_MAX: usize = 8;
 
-/// Places every pending pod of the snapshot. Total: whatever the input, it answers; the same input
-/// in any order gives the same answer.
+/// Schedules every pending pod of the snapshot. It returns a solution for any input, independent of
+/// the input order.
 pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     let (mut sound, mut unplaced) = sound(snapshot);
     let mut solution = placed(&sound, snapshot, now);
-    // All or none: without the gangs that fall short the others may have more room.
+    // Gangs are scheduled completely or not at all. Without incomplete gangs, others may have more
+    // capacity.
     for round in 0..=GANG_ROUNDS_MAX {
         let mut short = gangs::short(snapshot, &sound, &solution);
         if short.is_empty() {
@@ -229,10 +229,10 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
         }
         if round == GANG_ROUNDS_MAX {
             let gangs = sound.iter().filter_map(|pod| pod.gang_key());
-            let text = "too many gangs fall short of places to try which of them can be had";
+            let text = "not analyzed: too many gangs cannot be scheduled completely";
             short.extend(gangs.map(|gang| (gang, RejectionDetail::told(text))));
         }
-        // Those of the gang that had no place themselves are told why, too.
+        // Pods of the gang that were unschedulable themselves keep their own reasons, too.
         let had = |own: &UnschedulablePod| (own.pod.clone(), own.reasons.clone());
         let had: BTreeMap<PodKey, Arc<[PoolRejection]>> =
             solution.unplaced.iter().map(had).collect();
@@ -251,8 +251,8 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     solution.with(unplaced)
 }
 
-/// What the solution comes to and, where that is wanted, the solution itself, the same that
-/// [`solve`] gives. To know only what it comes to is cheaper.
+/// Returns the cost of the solution and, if requested, the same solution as [`solve`]. Computing
+/// only the cost is cheaper.
 pub fn weigh(
     snapshot: &Snapshot<'_>,
     now: Timestamp,
@@ -276,7 +276,7 @@ pub fn weigh(
     (weight, solution.map(|own| own.with(unplaced)))
 }
 
-/// The pods that can be looked at, and why the others cannot.
+/// Splits pods into valid ones and rejected ones.
 fn sound<'a>(snapshot: &Snapshot<'a>) -> (Vec<&'a Pod>, Vec<UnschedulablePod>) {
     let mut unplaced = Vec::new();
     let mut sound = Vec::with_capacity(snapshot.pending.len());
@@ -310,7 +310,7 @@ fn placed(pods: &[&Pod], snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     place(pods, snapshot, now, &mut |_, _| true).unwrap_or_default()
 }
 
-/// Places pods, and deals them out if that is wanted when it is known what it comes to.
+/// Schedules pods, and assigns them to nodes if `is_wanted` accepts the cost.
 fn place(
     pods: &[&Pod],
     snapshot: &Snapshot<'_>,
@@ -325,33 +325,33 @@ fn place(
         &packing::initial_topology::standing(&problem, snapshot),
     );
     let board = packing::initial_topology::board(&problem, &topology, &rooms, snapshot);
-    let shelves = scheduler::shelves(&problem, snapshot, now);
+    let templates = scheduler::templates(&problem, snapshot, now);
     let hosts = NodeConstraintTable::new(&problem, &topology, &board, &DaemonCounts::new());
     let keys = topology.pinned_keys().into_iter();
     let keys = keys.map(|key| problem.groups.keys[key].clone());
-    let cells = DomainSet::new(keys.collect(), &shelves);
+    let cells = DomainSet::new(keys.collect(), &templates);
     let ground = PackingContext {
         problem: &problem,
         topology: &topology,
         hosts: &hosts,
         cells: &cells,
-        shelves: &shelves,
+        templates: &templates,
         scheduling: &snapshot.cluster.scheduling,
         passing: vec![OnceCell::new(); topology.filters.len()],
-        crews: vec![OnceCell::new(); cells.all.len()],
+        daemon_overheads: vec![OnceCell::new(); cells.all.len()],
     };
     let (less, manned);
     let packer = scheduler::pack(&ground, &rooms, snapshot, board.clone());
     let mut best = settled(packer, &board);
-    // Hosts with daemons may be no further ahead of the emptiest than others: there is less room
-    // on them where that has none.
-    let crews = packing::initial_topology::crew_counts(&topology, &shelves);
-    if best.left() > 0 && !crews.is_empty() {
-        less = NodeConstraintTable::new(&problem, &topology, &board, &crews);
+    // Hosts with matching DaemonSet pods may not exceed the skew either, so they take fewer pods if
+    // the emptiest host has no such pods.
+    let daemon_overheads = packing::initial_topology::daemon_counts(&topology, &templates);
+    if best.left() > 0 && !daemon_overheads.is_empty() {
+        less = NodeConstraintTable::new(&problem, &topology, &board, &daemon_overheads);
         manned = PackingContext {
             hosts: &less,
             passing: ground.passing.clone(),
-            crews: ground.crews.clone(),
+            daemon_overheads: ground.daemon_overheads.clone(),
             ..ground
         };
         let packer = scheduler::pack(&manned, &rooms, snapshot, board.clone());
@@ -395,13 +395,13 @@ fn keys(pods: &[&Pod]) -> Vec<PodKey> {
     keys
 }
 
-/// Why a pod is not even looked at, if so.
+/// Returns why a pod is rejected before scheduling.
 fn unsound(pod: &Pod, snapshot: &Snapshot<'_>) -> Option<(RejectionCode, String)> {
     if !pod.defects.is_empty() {
-        return Some((RejectionCode::Malformed, pod.defects.join("; ")));
+        return Some((RejectionCode::InvalidPod, pod.defects.join("; ")));
     }
     if pod.has_resource_claims {
-        let text = "has resource claims (dynamic resource allocation), which are not weighed";
+        let text = "has resource claims (dynamic resource allocation), which are not supported";
         return Some((RejectionCode::ResourceClaims, text.to_owned()));
     }
     let mounts = snapshot.mounts.get(&pod.key)?;
@@ -409,15 +409,15 @@ fn unsound(pod: &Pod, snapshot: &Snapshot<'_>) -> Option<(RejectionCode, String)
     Some((RejectionCode::Volumes, fault))
 }
 
-/// The pods of a class in the order in which the scheduler will most likely look at them, so that
-/// it finds those bound that have to be bound before; else by key.
+/// Returns the pods of a class in the likely order of kube-scheduler, so that pods that must be
+/// bound first are bound first; otherwise by key.
 fn queue<'a>(class: &PodClass<'a>) -> Vec<&'a Pod> {
     let mut pods = class.pods.clone();
     pods.sort_by_key(|pod| pod.version);
     pods
 }
 
-/// Deals the pods of each class out.
+/// Assigns the pods of each class to nodes.
 struct PodAssigner<'d> {
     rows: &'d [CompatibleOfferings],
     scheduling: &'d Scheduling,
@@ -433,7 +433,7 @@ impl<'d> PodAssigner<'d> {
         all[..count].to_vec()
     }
 
-    /// Gives every turn its pods.
+    /// Assigns pods to every placement step.
     fn all(
         &mut self,
         packed: &PackingState<'_, '_>,
@@ -506,7 +506,7 @@ impl<'d> PodAssigner<'d> {
     }
 }
 
-/// A claim, or why it cannot be had after all.
+/// Returns a claim, or why it cannot be launched after all.
 fn claim(
     (packed, rows): (&PackingState<'_, '_>, &[CompatibleOfferings]),
     opened: &OpenedNode,
@@ -516,39 +516,39 @@ fn claim(
         packing::launch_options::Scratch,
     ),
 ) -> Result<NewNodeClaim, RejectionDetail> {
-    let shelf = &packed.shelves[opened.shelf];
-    let variety = MinValues::of(shelf, scheduling.min_values);
+    let template = &packed.templates[opened.template];
+    let variety = MinValues::of(template, scheduling.min_values);
     let parts: &[ItemCount] = &opened.claim.parts;
     let own = rows_in(&packed.lots, parts).into_iter();
     let rows: Vec<&CompatibleOfferings> = own.map(|row| &rows[row]).collect();
     let whole = packing::launch_options::sum(&packed.lots, parts);
-    let mut ledger = ledgers.of(opened.shelf);
+    let mut ledger = ledgers.of(opened.template);
     let (offerings, types) = packing::launch_options::offerings(
-        (shelf, &variety),
+        (template, &variety),
         (opened.claim.shape, opened.claim.price),
         &rows,
         (&whole, scheduling),
         (&mut ledger, scratch),
     );
     assert!(!offerings.is_empty(), "a claim can be launched: {opened:?}");
-    let planned = &shelf.shapes[opened.claim.shape];
-    let short = variety.shortage(shelf, types.iter().copied());
-    // Others may have taken what the limits left when this one was planned. What is reserved needs
-    // no variety.
+    let planned = &template.shapes[opened.claim.shape];
+    let short = variety.shortage(template, types.iter().copied());
+    // Other claims may have used the limits that remained when this one was planned. Reservations
+    // need not satisfy `min_values`.
     if let Some((key, least, count)) = short.filter(|_| planned.reservation.is_none()) {
         let key = key.to_owned();
         return Err(RejectionDetail::Values { key, least, count });
     }
-    ledgers.put(opened.shelf, ledger);
-    let mut requests = daemons(shelf, &types);
+    ledgers.put(opened.template, ledger);
+    let mut requests = daemons(template, &types);
     for pod in pods {
         requests.add(&floored(&pod.requests));
     }
-    let mut labels = shelf.labels(&rows);
-    let reservation = planned.reservation.map(|own| &shelf.reservations[own]);
+    let mut labels = template.labels(&rows);
+    let reservation = planned.reservation.map(|own| &template.reservations[own]);
     labels.extend(reservation.map(Reservation::labels).into_iter().flatten());
     Ok(NewNodeClaim {
-        pool: shelf.pool.name.clone(),
+        pool: template.pool.name.clone(),
         offerings,
         labels,
         requests,
@@ -556,9 +556,11 @@ fn claim(
     })
 }
 
-/// What the daemons of every one of these types ask for at least. Source: spec/scheduling.md §2.9.
-fn daemons(shelf: &NodeTemplate<'_>, types: &[usize]) -> Resources {
-    let mut all = types.iter().map(|at| &shelf.shapes[*at].crew.requests);
+/// Returns the lowest DaemonSet requests over these types. Source: spec/scheduling.md §2.9.
+fn daemons(template: &NodeTemplate<'_>, types: &[usize]) -> Resources {
+    let mut all = types
+        .iter()
+        .map(|at| &template.shapes[*at].overhead.requests);
     let mut least = all.next().cloned().unwrap_or_default();
     for other in all {
         least.cpu_milli = least.cpu_milli.min(other.cpu_milli);

@@ -7,24 +7,43 @@
 //!     engine ──► commands, late or lost ──► checked against the truth ──► cloud
 //! ```
 
+// Seeded random streams.
 pub mod rng;
+// Time-ordered event queue.
 pub mod event_queue;
+// Workloads and their changes over time.
 pub mod workload;
+// Scenarios in HCL.
 pub mod scenario;
+// Timeline of a run, as text and JSON.
 pub mod timeline;
+// The simulated EC2.
 pub mod cloud;
+// The simulated Kubernetes cluster.
 pub mod cluster;
+// The fault schedule of a seed.
 pub mod faults;
+// Watches with delays, gaps and faults.
 pub mod watches;
+// Taints removed by other actors.
 pub mod external_changes;
+// Invariants checked after every step.
 pub mod invariants;
+// Totals of a run.
 pub mod summary;
+// Samples by the minute.
 pub mod samples;
+// Delivery, check and execution of commands.
 mod command_delivery;
+// Injection of each fault.
 mod fault_injection;
+// Event routing between engine, cluster and cloud.
 mod dispatch;
+// Instances and nodes that are not managed.
 mod foreign_resources;
+// Several clusters that share a fleet.
 pub mod multi_cluster;
+// Random scenarios from a seed.
 pub mod random_scenario;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -215,7 +234,7 @@ impl World {
             picks: stream(seed, "world/picks"),
         };
         world.foresee(&scenario);
-        world.settle_strangers();
+        world.settle_foreign();
         world
     }
 
@@ -245,7 +264,7 @@ impl World {
         for (index, (at, _)) in self.setup.reloads.iter().enumerate() {
             self.timers.at(*at, ScheduledEvent::Reload(index));
         }
-        for (at, mishap) in self.faults.mishaps() {
+        for (at, mishap) in self.faults.scheduled_faults() {
             self.timers.at(*at, ScheduledEvent::Happen(*mishap));
         }
     }
@@ -333,7 +352,7 @@ impl World {
         self.run();
         let acts = self.checker.acts() - acts;
         self.checker.settled(&self.scene, acts, self.now);
-        self.check_strangers();
+        self.check_foreign();
         self.checker.violations()
     }
 

@@ -1,31 +1,57 @@
-//! Ground truth of one cluster, built from events: plain structs, no locks.
-//! It must not know what is decided from it.
+//! State of one cluster, built from watch events and instance listings: plain structs, no locks.
+//! This module makes no decisions.
 
+// Offerings unavailable after a refusal (ICE).
 pub mod unavailable_offerings;
+// Selectors of Services and controllers.
 pub mod selectors;
+// The read-only input of decisions.
 pub mod snapshot;
+// Bound pods, by what matters to topology.
 mod bound_pods;
+// Requests of the pods of a node.
 mod node_usage;
+// Disruption cost of the pods of a node.
 mod disruption_cost;
+// Hash map with sorted iteration.
 pub mod sorted_map;
+// Nodes that share a providerID.
 pub mod node_instances;
+// Objects from watches, with the pods of each node.
 pub mod object_cache;
+// PDB index: which budgets block which pods.
 mod pdbs;
+// Volume constraints and attach limits.
 pub mod volume_topology;
+// Whether watches are synced, recent and complete.
 pub mod watch_health;
+// Claims joined with instances and Nodes.
 pub mod node_claims;
+// Identity of API server and instances.
 pub mod cluster_identity;
+// Pods of nodes that are being disrupted.
 mod reschedulable_pods;
+// Free capacity of existing and in-flight nodes.
 pub mod node_capacity;
+// State to snapshot.
 pub mod snapshot_builder;
+// Pods expected on in-flight nodes.
 pub mod nominations;
+// Snapshot without some nodes.
 pub mod what_if;
+// Pods eligible for early binding.
 pub mod early_binding;
+// Annotations and pods that block disruption.
 pub mod disruption_blockers;
+// Candidates for disruption.
 pub mod candidates;
+// What blocks a drain.
 pub mod drain_blockers;
+// Totals for status and metrics.
 pub mod stats;
+// Why a pod is or is not pending.
 pub mod pod_status;
+// Fixtures for tests of the state.
 #[cfg(test)]
 pub(crate) mod fixtures;
 
@@ -51,54 +77,53 @@ use crate::state::object_cache::ObjectCache;
 use crate::state::unavailable_offerings::UnavailableOfferings;
 use crate::state::watch_health::WatchHealth;
 
-/// Everything known of one cluster; mutable only by its engine.
+/// State of one cluster. Only its engine modifies it.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     /// The configuration in force; overlays count once [`configure`](Self::configure) sets it.
     pub cluster: Arc<Cluster>,
-    /// Instance types and prices, as the provider has them, with all that is reserved for any node
-    /// class; set by [`stock`](Self::stock).
+    /// Instance types and prices of the provider, including reserved capacity of all node classes;
+    /// set by [`stock`](Self::stock).
     pub catalog: Arc<Catalog>,
-    /// Offerings not to ask for.
+    /// Unavailable offerings.
     pub holds: UnavailableOfferings,
-    /// What the watches report.
+    /// Objects reported by watches.
     pub objects: ObjectCache,
-    /// How far the watches can be believed.
+    /// Health of the watches.
     pub views: WatchHealth,
     /// Claims, instances and nodes.
     pub ledger: NodeClaims,
-    /// What is known of the fleet; none where the cluster shares nothing with others.
+    /// The fleet view, or `None` if the cluster shares nothing.
     pub fleet: Option<Arc<FleetView>>,
-    /// What is remembered of the cluster on its Lease.
+    /// Annotations of the Lease.
     pub notes: LeaseAnnotations,
-    /// What was done in the cluster lately, beside launches that instances tell of.
+    /// Recent actions in the cluster, except launches, which instances record.
     pub recent: RecentActions,
-    /// When this process first saw the cluster whole; what happened before is not known.
+    /// When the view was first complete. Earlier events are unknown.
     pub started: Option<Timestamp>,
-    /// CapacityBuffers of the cluster, by name; none before they were read.
+    /// CapacityBuffer objects, by name. `None` before the first listing.
     pub declared: Option<Vec<BufferObject>>,
-    /// Nodes whose room a buffer needs, with the buffer's name, as last planned.
+    /// Nodes whose capacity a buffer uses, with the name of the buffer, as last planned.
     pub held: BTreeMap<NodeName, String>,
-    /// Pools of which nothing is moved to save something, since that came to nothing, and until
-    /// when.
+    /// Pools in consolidation back-off, with its end.
     pub resting: BTreeMap<PoolName, Timestamp>,
-    /// Nodes that were only just made to save something, and until when they are left alone.
+    /// Nodes recently launched to save cost, with the end of their protection.
     pub fresh: BTreeMap<NodeName, Timestamp>,
-    /// What another configuration has made due to leave and nobody has accepted yet.
+    /// Disruptions by a changed configuration that wait for approval.
     pub unaccepted: Option<PendingApproval>,
-    /// The catalog without what is reserved for node classes; none where nothing is.
+    /// The catalog without reserved capacity of node classes. `None` if there is none.
     plain: Option<Arc<Catalog>>,
     classes: Classes,
-    /// What node classes and overlays make of the catalog: kept, since views are made far more
-    /// often than any of them changes.
+    /// Catalogs of pools with node classes and price overlays. They are cached, because snapshots
+    /// are built far more often than these change.
     overlaid: PoolCatalogs,
     nominated: BTreeMap<NodeName, Timestamp>,
-    /// Whether nodes count as claims by their labels, since no instances can be listed.
+    /// Whether nodes count as claims by their labels, because instances cannot be listed.
     offline: bool,
 }
 
 impl State {
-    /// The state of a cluster that is not watched but given at once, for offline plans.
+    /// Creates the state of a cluster for offline plans, with all objects loaded together.
     pub fn offline(
         cluster: Arc<Cluster>,
         catalog: Arc<Catalog>,
@@ -119,52 +144,51 @@ impl State {
         state
     }
 
-    /// Takes all that was there when it was first watched to have been there for long, as a plan
-    /// that is shown does.
+    /// Treats all initial objects as old, as a displayed plan does.
     pub fn settle(&mut self) {
         self.objects.forget_changes();
         self.started = None;
     }
 
-    /// Counts nodes as claims by their labels from here on, where instances cannot be listed.
+    /// From now on, counts nodes as claims by their labels, because instances cannot be listed.
     pub fn count_by_labels(&mut self) {
         self.offline = true;
     }
 
-    /// Puts another configuration in force.
+    /// Applies a changed configuration.
     pub fn configure(&mut self, cluster: Arc<Cluster>) {
         self.cluster = cluster;
         self.held.clear();
         self.see();
     }
 
-    /// All buffers: those of the configuration, then those that objects declare.
+    /// Returns all buffers: of the configuration, then of CapacityBuffer objects.
     pub fn buffers(&self) -> impl Iterator<Item = &Buffer> {
         let declared = self.declared.iter().flatten();
         let declared = declared.filter_map(BufferObject::wanted);
         self.cluster.buffers.iter().chain(declared)
     }
 
-    /// Takes in other instance types and prices.
+    /// Updates instance types and prices.
     pub fn stock(&mut self, catalog: Arc<Catalog>) {
         self.plain = None;
         self.catalog = catalog;
         self.reserve();
     }
 
-    /// Takes in what the provider says of all node classes: pools of a class plan with what that
-    /// has, and those of one that is not ready, or that the provider does not know, plan nothing.
+    /// Updates the supply of node classes. Pools of a class plan with its supply. Pools of a class
+    /// that is not ready or unknown to the provider plan nothing.
     pub fn supply(&mut self, classes: Arc<ClassSupplies>) {
         self.classes.tell(classes);
         self.reserve();
     }
 
-    /// Whether the provider has yet to be asked what node classes have.
+    /// Returns whether the provider has not resolved the node classes yet.
     pub fn awaits_classes(&self) -> bool {
         self.classes.awaits()
     }
 
-    /// What is paid is known of what is reserved for any class, too.
+    /// Adds reserved capacity of all node classes to the catalog, so that its prices are known.
     fn reserve(&mut self) {
         let plain = self.plain.take().unwrap_or_else(|| self.catalog.clone());
         let mut reserved = self.classes.reservations();
@@ -184,12 +208,12 @@ impl State {
         self.overlaid = PoolCatalogs::of_classes(both, &self.cluster, &self.classes);
     }
 
-    /// The instance types as a pool is to plan with them. What is paid stands in `catalog`.
+    /// Returns the catalog of a pool for planning. List prices are in `catalog`.
     pub fn catalog_of(&self, pool: &PoolName) -> &Catalog {
         self.overlaid.get(pool.as_str()).unwrap_or(&self.catalog)
     }
 
-    /// Whether overlays make another catalog for a pool.
+    /// Returns whether a pool has its own catalog.
     pub fn is_overlaid(&self, pool: &PoolName) -> bool {
         self.overlaid.get(pool.as_str()).is_some()
     }
@@ -205,7 +229,7 @@ impl State {
         self.nominated.get(node).copied()
     }
 
-    /// When something is next held down no longer, or a node is free of pods that were expected.
+    /// Returns when the next offering becomes available again, or the next nomination period ends.
     pub fn next_back(&self, now: Timestamp) -> Option<Timestamp> {
         let nominated = self.nominated.values().copied();
         let expected = nominated.filter(|until| *until > now).min();
@@ -213,12 +237,12 @@ impl State {
         back.into_iter().flatten().min()
     }
 
-    /// Forgets what is over or belongs to nodes that are gone.
+    /// Removes expired entries and data of deleted nodes.
     pub fn expire(&mut self, now: Timestamp) {
         self.holds.expire(now);
         self.nominated.retain(|_, until| *until > now);
         self.objects.forget_gone_nodes();
-        // Those that have to move come once all of their node have a place.
+        // Reschedulable pods are bound once all pods of their node are scheduled.
         let claims = self.ledger.claims.values();
         let over = claims.filter(|own| !own.pods.is_empty() && is_over(own, now));
         let over: Vec<(ClaimId, BTreeSet<PodKey>)> = over

@@ -1,11 +1,16 @@
-//! Log lines and metrics: one line a decision, one counter a fact.
-//! It must not know why anything was decided.
+//! Log lines and metrics of reports. It must not know why a decision was made.
 
+// Structured fields in the systemd journal.
 pub(crate) mod journal;
+// Traces over OTLP.
 pub(crate) mod otlp;
+// Reports as log lines.
 pub(crate) mod report_log;
+// All metrics: names, labels, help.
 pub(crate) mod metric_definitions;
+// Gauges of cluster state.
 pub(crate) mod cluster_collector;
+// Counters from reports.
 pub(crate) mod report_metrics;
 
 use std::time::Duration;
@@ -16,13 +21,13 @@ use crate::engine::report::Report;
 use crate::model::id::ClusterName;
 use crate::telemetry::cluster_collector::MetricSample;
 
-/// Logs and counts what an engine decided or saw.
+/// Logs and counts a report of an engine.
 pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
     report_log::report(cluster, managed, report);
     report_metrics::report(cluster, managed, report);
 }
 
-/// Counts a command that was carried out, or not: what came of it, in a word.
+/// Records a command and its outcome.
 pub(crate) fn command(
     cluster: &ClusterName,
     name: &'static str,
@@ -35,27 +40,27 @@ pub(crate) fn command(
     outcome
 }
 
-/// Shows whether decisions are made.
+/// Sets whether decisions are made for a cluster.
 pub(crate) fn status(cluster: &ClusterName, ready: bool) {
     report_metrics::status(cluster, ready);
 }
 
-/// Shows whether this host leads a cluster.
+/// Sets whether this host is the leader of a cluster.
 pub(crate) fn leads(cluster: &ClusterName, leads: bool) {
     report_metrics::leads(cluster, leads);
 }
 
-/// Counts a look of an engine at what is due.
+/// Records an engine pass.
 pub(crate) fn pass(cluster: &ClusterName, took: Duration) {
     report_metrics::pass(cluster, took);
 }
 
-/// Counts a pass in which pods were planned for.
+/// Records a pass that planned pods.
 pub(crate) fn planned(cluster: &ClusterName, took: Duration) {
     report_metrics::planned(cluster, took);
 }
 
-/// What a cluster holds now, and what stays in it that would leave, where that is done.
+/// Samples of the cluster state, and the blocked disruptions of managed clusters.
 pub(crate) fn samples(cluster: &ClusterName, engine: &Engine, managed: bool) -> Vec<MetricSample> {
     let held = engine.held_back().filter(|_| managed);
     cluster_collector::samples(cluster, engine.state(), held, report_metrics::per_node())

@@ -1,4 +1,6 @@
 //! Rules for text that leaves the program: control characters and YAML scalars.
 
+// Control characters and length limits.
 pub mod sanitize;
+// YAML scalars in block style.
 pub(crate) mod yaml;

@@ -1,13 +1,14 @@
-## Which clusters Outrigger looks after, and with what. All files of this folder are read together.
+## The clusters of Outrigger, with their pools. Outrigger reads all *.hcl files in this directory.
 ##
-## Nothing here is in force: take one `#` away from the lines that are wanted, and change what they
-## say. More is in /usr/share/doc/outrigger/examples, and every argument in docs/CONFIGURATION.md
-## beside it. Then: `outrigger validate /etc/outrigger.d`, and `systemctl start outrigger`.
+## Every line here is commented out: remove one `#` from the lines that you need, and change their
+## values. /usr/share/doc/outrigger/examples has further examples, and docs/CONFIGURATION.md in
+## /usr/share/doc/outrigger describes every argument. Then run `outrigger validate /etc/outrigger.d` and
+## `systemctl start outrigger`.
 
-## The same on all hosts; only its instances are ever touched.
+## The name must be the same on all hosts. Outrigger changes only instances with this name.
 #outrigger { installation = "example" }
 
-## Without `mode = "manage"` a cluster is only observed: plans are made, nothing is touched.
+## Without `mode = "manage"` Outrigger only observes the cluster: it plans and changes nothing.
 #cluster "prod" {
 #  region = "eu-central-1"
 #  eks {}

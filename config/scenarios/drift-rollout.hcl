@@ -1,10 +1,10 @@
-# A pool is to have nodes of another family: all are replaced within its budget, while the pods of a
-# workload that may lose few at once go on, and one that must not be disrupted ends in its own time.
+# The instance family of a pool changes, and all its nodes are replaced within its budget. One workload
+# allows few unavailable pods and stays available. A pod that must not be disrupted runs to its end.
 #
 #   outrigger simulate config/scenarios/drift-rollout.hcl
 
 scenario {
-  title    = "a rollout of other nodes"
+  title    = "a rollout of a new instance family"
   start    = "2026-03-03T10:00:00Z"
   duration = "4h"
   settle   = "30m"
@@ -58,8 +58,8 @@ pool "general" {
   }
 }
 
-# What is drifted by this is most of the cluster, so that somebody would have to accept it were
-# `max_retired` set.
+# This reload drifts most nodes of the cluster. With `max_disrupted_per_reload`, a user would have to
+# accept it first.
 reload "10:30" {
   pool "general" {
     require "karpenter.sh/capacity-type" { in = ["on-demand"] }

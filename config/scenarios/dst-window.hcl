@@ -1,6 +1,5 @@
-# Nodes that have had their time may leave at night only, from one to five o'clock in Berlin. In
-# this night the clocks go from two to three: the window is an hour shorter, and closes at five all
-# the same.
+# Expired nodes are disrupted only at night, from one to five o'clock in Berlin. In this night, the
+# clocks change from two to three. The window is an hour shorter and still ends at five.
 #
 #   outrigger simulate config/scenarios/dst-window.hcl
 

@@ -1,5 +1,5 @@
-# Five hundred nodes of one minute have all had their time while a budget kept them. At seven the
-# budget opens, and all of them are due in the same minute.
+# Five hundred nodes were launched in the same minute, and all expire while a budget blocks their
+# disruption. At seven, the budget permits it, and all nodes are due in the same minute.
 #
 #   outrigger simulate config/scenarios/expiry-herd.hcl
 

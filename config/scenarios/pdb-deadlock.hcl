@@ -1,10 +1,10 @@
-# Pods that must never be away keep nodes that have had their time; all other nodes are replaced.
-# Somebody scales one of the workloads to nothing in the end, and its node leaves.
+# PodDisruptionBudgets that allow no disruption keep some expired nodes. All other nodes are replaced.
+# In the end, a user scales one of the workloads to zero, and its node is disrupted.
 #
 #   outrigger simulate config/scenarios/pdb-deadlock.hcl
 
 scenario {
-  title    = "disruption budgets that let nothing go"
+  title    = "disruption budgets that block all disruption"
   start    = "2026-03-03T10:00:00Z"
   duration = "5h"
   settle   = "30m"

@@ -1,4 +1,4 @@
-# Two of five nodes of a fleet on spot are taken back within two minutes.
+# EC2 interrupts two of every five nodes of a spot fleet within two minutes.
 #
 #   outrigger simulate config/scenarios/spot-storm.hcl
 

@@ -1,8 +1,8 @@
-# A working day: services grow in the morning and shrink in the evening, batches come in waves, a
-# zone runs out of what is wanted most, and spot instances are taken back at noon.
+# A working day: services scale up in the morning and down in the evening, and batch jobs run in
+# waves. A zone has no capacity for the preferred type, and EC2 interrupts spot instances at noon.
 #
-#   outrigger simulate                 this very scenario is built in
-#   outrigger simulate FILE            any other one
+#   outrigger simulate                 this scenario, which is built in
+#   outrigger simulate FILE            any other scenario
 
 scenario {
   title    = "a working day"
@@ -11,7 +11,7 @@ scenario {
   boot     = "45s"
 }
 
-# What runs.
+# Workloads.
 
 workload "node-agent" {
   kind     = "daemonset"
@@ -94,7 +94,7 @@ workload "encode" {
   }
 }
 
-# What runs short: one zone has none of the type that the batch wants, the other has a single one.
+# Unavailable capacity: one zone has none of the type that the batch jobs need, the other has one.
 
 capacity {
   type          = "c6g.16xlarge"
@@ -114,14 +114,14 @@ capacity {
   until         = "12:30"
 }
 
-# What is taken back.
+# Spot interruptions.
 
 interruption {
   at    = "13:00"
   count = 2
 }
 
-# The rest is a configuration as `outrigger run` reads it.
+# All other blocks are a configuration, as `outrigger run` reads it.
 
 outrigger {
   installation = "simulation"

@@ -1,4 +1,4 @@
-# A zone is lost with all that runs in it, for an hour. Nothing can be launched there meanwhile.
+# A zone fails for an hour, with all instances in it. No instance can be launched there in this time.
 #
 #   outrigger simulate config/scenarios/zone-loss.hcl
 

@@ -1,4 +1,4 @@
-//! Arguments that several verbs share, and Terraform's spelling of them.
+//! Arguments that several verbs share, and Terraform's single-dash spelling of long options.
 //! It must not know what a verb does with them.
 
 use std::collections::BTreeSet;
@@ -18,11 +18,11 @@ use crate::runtime::config_source;
 #[cfg(feature = "daemon")]
 use crate::runtime::control::DEFAULT_SOCKET;
 
-/// Where the daemon answers.
+/// The control socket of the daemon.
 #[cfg(feature = "daemon")]
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SocketArguments {
-    /// The socket of the daemon
+    /// The daemon's control socket
     #[arg(
         long,
         value_name = "PATH",
@@ -32,10 +32,10 @@ pub(crate) struct SocketArguments {
     pub(crate) socket: PathBuf,
 }
 
-/// Which configuration, with which variables.
+/// The configuration files and the values of their variables.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ConfigArguments {
-    /// A file or directory of configuration; may be given several times
+    /// A configuration file or directory; can be given several times
     #[arg(
         long = "config",
         value_name = "PATH",
@@ -53,7 +53,8 @@ impl ConfigArguments {
         self.variables.wanted(self.paths.clone())
     }
 
-    /// The configuration, as the daemon has it. None where there is none, which is told then.
+    /// Reads the configuration in the same way as the daemon. Returns `None` after printing the
+    /// problems of an invalid configuration.
     #[cfg(feature = "daemon")]
     pub(crate) fn read(&self, colour: bool) -> anyhow::Result<Option<Config>> {
         let read = super::wait_for(config_source::load(&self.wanted()))?;
@@ -64,12 +65,14 @@ impl ConfigArguments {
     /// Returns `None` after printing the problems of an invalid configuration.
     #[cfg(not(feature = "daemon"))]
     pub(crate) fn read(&self, colour: bool) -> anyhow::Result<Option<Config>> {
-        let unreadable = |_: &_| ParameterState::Unreadable("this build cannot ask AWS".to_owned());
+        let unreadable = |_: &_| {
+            ParameterState::Unreadable("this build was compiled without AWS support".to_owned())
+        };
         let read = files::read(&self.wanted()).config(&unreadable);
         Ok(told(read, colour))
     }
 
-    /// The same where nobody is asked.
+    /// Reads the configuration without calling AWS.
     pub(crate) fn read_offline(&self, colour: bool) -> Option<Config> {
         told(files::load(&self.wanted()), colour)
     }
@@ -80,19 +83,20 @@ fn told(read: Result<Config, Vec<Diagnostic>>, colour: bool) -> Option<Config> {
         .ok()
 }
 
-/// Variables from outside. Later ones win; `--var` wins over files, files over the environment.
+/// Values of variables. Later values override earlier ones. `--var` overrides `--var-file`, and
+/// `--var-file` overrides the environment.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct VariableArguments {
-    /// Set a variable of the configuration (also OUTRIGGER_VAR_NAME=VALUE)
+    /// Set a variable of the configuration (also as OUTRIGGER_VAR_NAME=VALUE in the environment)
     #[arg(long = "var", value_name = "NAME=VALUE", value_parser = assignment)]
     pub(crate) set: Vec<(String, String)>,
-    /// Set the variables that a file names
+    /// Set variables of the configuration from a file
     #[arg(long = "var-file", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 }
 
 impl VariableArguments {
-    /// These variables for the configuration in these paths.
+    /// Combines these variables with the paths of a configuration.
     pub(crate) fn wanted(&self, paths: Vec<PathBuf>) -> ConfigSources {
         ConfigSources {
             paths,
@@ -109,17 +113,17 @@ fn assignment(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.to_owned()))
 }
 
-/// Whether the environment asks for plain text: <https://no-color.org>.
+/// Returns whether `NO_COLOR` is set: <https://no-color.org>.
 #[expect(
     clippy::disallowed_methods,
-    reason = "NO_COLOR is how users say this to every program"
+    reason = "NO_COLOR is the convention of all programs"
 )]
 pub(crate) fn is_colour_unwanted() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
-/// The long options of all verbs, which Terraform's users write with one dash. No verb has short
-/// options of several letters.
+/// Returns the long options of all verbs, which Terraform users write with one dash. This is
+/// unambiguous because no verb has short options of several letters.
 pub(crate) fn long_options(command: &Command) -> BTreeSet<String> {
     let own = command.get_arguments().filter_map(|it| it.get_long());
     let own = own.map(str::to_owned);
@@ -127,7 +131,7 @@ pub(crate) fn long_options(command: &Command) -> BTreeSet<String> {
         .collect()
 }
 
-/// The same arguments with two dashes where Terraform has one.
+/// Adds the second dash to long options that are written with one.
 pub(crate) fn with_two_dashes(
     arguments: impl Iterator<Item = OsString>,
     long: &BTreeSet<String>,

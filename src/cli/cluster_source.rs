@@ -1,5 +1,5 @@
-//! The clusters that a verb only looks at: live ones, or one whose state is in a file.
-//! It must not know what a verb makes of them, nor write anything.
+//! The clusters that read-only verbs use: live clusters, or a cluster whose state is in a file.
+//! It must not know what a verb does with them, nor write anything.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,25 +24,25 @@ use crate::model::pool::Limits;
 use crate::runtime::observe::{ObservedCluster, visit};
 use crate::state::State;
 
-const NO_CLUSTER: &str = "the configuration names no cluster; write cluster \"NAME\" { … }";
+const NO_CLUSTER: &str = "the configuration has no cluster; add a block cluster \"NAME\" { … }";
 
-/// Which clusters, and how they are seen.
+/// The clusters to read, and where to read their state.
 #[derive(Args, Debug)]
 pub(crate) struct ClusterSource {
     #[command(flatten)]
     config: ConfigArguments,
-    /// Ask nobody: read the state of the cluster from a file that `kubectl get pods,nodes,… -A -o
-    /// json` has printed; `-` reads stdin
+    /// Work offline: read the state of the cluster from the output of `kubectl get pods,nodes,… -A
+    /// -o json` in this file; `-` reads stdin
     #[arg(long, value_name = "FILE")]
     cluster_state: Option<PathBuf>,
-    /// The cluster, where the configuration has several
+    /// The cluster to use if the configuration has several
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// Instance types of such a state: a table in the shipped format, or JSON as Karpenter's kwok
-    /// provider has it
+    /// Instance types for --cluster-state: a table in the format of the built-in catalog, or the
+    /// JSON of Karpenter's kwok provider
     #[arg(long, value_name = "FILE", requires = "cluster_state")]
     catalog: Option<PathBuf>,
-    /// Seconds to wait until all is known of a live cluster
+    /// Seconds to wait until the state of a live cluster is in sync
     #[arg(
         long,
         value_name = "SECONDS",
@@ -52,29 +52,29 @@ pub(crate) struct ClusterSource {
     timeout: u64,
 }
 
-/// Clusters as they are.
+/// The clusters with their current state.
 pub(crate) struct LoadedClusters {
-    /// Those that something can be said of, with what is not known of each.
+    /// The clusters whose state was read, each with what is missing from it.
     pub(crate) states: Vec<(State, Option<String>)>,
-    /// Those of which nothing is known, and why, which is told already.
+    /// The clusters whose state could not be read, with the cause. Already printed.
     pub(crate) unseen: Vec<(ClusterName, String)>,
-    /// Whether anything is not known of these or others, which is told already.
+    /// Whether the state of any cluster is missing or incomplete. Already printed.
     pub(crate) failed: bool,
 }
 
 impl ClusterSource {
-    /// Whether one cluster was asked for, rather than all there are.
+    /// Returns whether the arguments choose one cluster instead of all.
     pub(crate) fn is_one(&self) -> bool {
         self.cluster_state.is_some() || self.cluster.is_some()
     }
 
-    /// The clusters. None where the configuration is bad, which is told then.
+    /// Reads the clusters. Returns `None` after printing the problems of an invalid configuration.
     pub(crate) fn all(&self, colour: bool) -> anyhow::Result<Option<LoadedClusters>> {
         self.seen(self.is_one(), colour)
     }
 
-    /// The cluster that was asked for, else the only one there is; none where nothing can be said
-    /// of it, which is told then.
+    /// Reads the chosen cluster, or the only one of the configuration. Returns `None` after
+    /// printing why its state could not be read.
     pub(crate) fn one(&self, colour: bool) -> anyhow::Result<Option<State>> {
         let seen = self.seen(true, colour)?;
         let first = seen.and_then(|own| own.states.into_iter().next());
@@ -110,7 +110,7 @@ impl ClusterSource {
         self.live(clusters, config.fleet).map(Some)
     }
 
-    /// Live clusters, each asked within the time there is.
+    /// Reads the state of live clusters within `--timeout`.
     #[cfg(feature = "daemon")]
     fn live(&self, clusters: Vec<Cluster>, limits: FleetLimits) -> anyhow::Result<LoadedClusters> {
         let patience = Duration::from_secs(self.timeout);
@@ -118,17 +118,17 @@ impl ClusterSource {
         Ok(told(sights))
     }
 
-    /// Live clusters, which this build cannot ask.
+    /// Fails: this build cannot connect to clusters.
     #[cfg(not(feature = "daemon"))]
     fn live(&self, _: Vec<Cluster>, _: FleetLimits) -> anyhow::Result<LoadedClusters> {
         Err(super::features::refused(
-            "look at a live cluster",
-            "name a file with --cluster-state",
+            "cannot read a live cluster",
+            "give a file with --cluster-state",
         ))
     }
 
-    /// A cluster whose state is in a file. Nothing is known of others: they are taken to have
-    /// nothing.
+    /// Reads the state of a cluster from a file. The usage of other clusters is unknown and counts
+    /// as zero.
     fn of_file(&self, cluster: Cluster, limits: Limits, path: &Path) -> anyhow::Result<State> {
         let catalog = read_catalog(&cluster, self.catalog.as_deref())?;
         let text = match path == Path::new("-") {
@@ -148,7 +148,7 @@ impl ClusterSource {
     }
 }
 
-/// Says on stderr what is not known.
+/// Prints what is missing on stderr.
 #[cfg(feature = "daemon")]
 fn told(sights: Vec<ObservedCluster>) -> LoadedClusters {
     let mut all = LoadedClusters {
@@ -164,7 +164,7 @@ fn told(sights: Vec<ObservedCluster>) -> LoadedClusters {
                 if let Some(missing) = &missing {
                     all.failed = true;
                     super::say(&format!(
-                        "Warning: cluster \"{cluster}\": this is not known: {missing}"
+                        "Warning: cluster \"{cluster}\": state is incomplete: {missing}"
                     ));
                 }
                 all.states.push((*state, missing));
@@ -173,8 +173,8 @@ fn told(sights: Vec<ObservedCluster>) -> LoadedClusters {
                 all.failed = true;
                 let why = line(&why);
                 super::say(&format!(
-                    "Error: cluster \"{cluster}\": it cannot be seen\n  because: {why}\n\n  \
-                     = help: outrigger doctor --cluster {cluster} says what is wrong"
+                    "Error: cluster \"{cluster}\": cannot read its state\n  because: {why}\n\n  \
+                     = help: run outrigger doctor --cluster {cluster} to find the cause"
                 ));
                 all.unseen.push((cluster, why));
             }
@@ -183,7 +183,7 @@ fn told(sights: Vec<ObservedCluster>) -> LoadedClusters {
     all
 }
 
-/// The cluster of this name, or the only one.
+/// Returns the cluster of this name, or the only cluster if there is no name.
 pub(crate) fn chosen(clusters: Vec<Cluster>, name: Option<&str>) -> anyhow::Result<Cluster> {
     let names: Vec<String> = clusters.iter().map(|it| it.name.to_string()).collect();
     let mut found = clusters
@@ -193,20 +193,21 @@ pub(crate) fn chosen(clusters: Vec<Cluster>, name: Option<&str>) -> anyhow::Resu
         (Some(cluster), None) => Ok(cluster),
         (None, _) if names.is_empty() => bail!("{NO_CLUSTER}"),
         (None, _) => bail!(
-            "there is no cluster {:?}; the configuration has {}",
+            "the configuration has no cluster {:?}; it has {}",
             name.unwrap_or_default(),
             names.join(", ")
         ),
         (Some(_), Some(_)) => {
             bail!(
-                "the configuration has several clusters: name one of {} with --cluster",
+                "the configuration has several clusters: choose one of {} with --cluster",
                 { names.join(", ") }
             )
         }
     }
 }
 
-/// The instance types of a file, else those configured for the cluster, else those shipped.
+/// Returns the instance types of a file, else of the cluster's catalog, else of the built-in
+/// catalog.
 pub(crate) fn read_catalog(cluster: &Cluster, file: Option<&Path>) -> anyhow::Result<Catalog> {
     let simulated = cluster.simulated.as_ref().map(|it| &it.catalog);
     let exec = cluster.exec.as_ref().map(|it| &it.catalog);

@@ -1,5 +1,5 @@
-//! `outrigger completions`: what completes the command line in a shell.
-//! It must not know the verbs: they are read off the command line itself.
+//! `outrigger completions`: prints the completion script for a shell.
+//! It must not know the verbs: they come from the definition of the command line.
 
 use std::io;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use clap_complete::{Shell, generate};
 
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsArgs {
-    /// The shell
+    /// The shell to print the script for
     shell: Shell,
 }
 

@@ -1,5 +1,5 @@
-//! Shows what is wrong with a configuration, on stderr for people or on stdout as JSON.
-//! It must not know what was to be done with the configuration.
+//! Prints the problems of a configuration on stderr.
+//! It must not know what the configuration is used for.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -10,7 +10,7 @@ use crate::config::diagnostic::Severity;
 use crate::config::diagnostic::{Diagnostic, render_all};
 use crate::host::text;
 
-/// What it takes to colour a line for a terminal, and what ends it.
+/// Terminal escape sequences that start and end a coloured line.
 const RED: &str = "\u{1b}[1;31m";
 const YELLOW: &str = "\u{1b}[1;33m";
 const PLAIN: &str = "\u{1b}[0m";
@@ -21,14 +21,14 @@ pub(crate) fn show(problems: &[Diagnostic], colour: bool) {
     if colour && io::stderr().is_terminal() {
         text = coloured(&text);
     }
-    // There is nowhere left to say that stderr is gone.
+    // A failed write to stderr cannot be reported.
     io::stderr().write_all(text.as_bytes()).unwrap_or_default();
 }
 
-/// Something could not be carried over.
+/// The exit code if `import` or `export` dropped something.
 const DROPPED: u8 = 2;
 
-/// Says on stderr what could not be carried over and what else there is to say, and ends so.
+/// Prints the dropped fields and the notes on stderr, and returns the exit code.
 pub(crate) fn carried(losses: &[impl Display], more: impl Iterator<Item = String>) -> ExitCode {
     let lines = losses.iter().map(ToString::to_string).chain(more);
     let text: String = lines.map(|line| text::line(&line) + "\n").collect();
@@ -52,12 +52,12 @@ fn coloured(text: &str) -> String {
         .collect()
 }
 
-/// Why there is no configuration, in one line, for the log.
+/// Formats the first error of a configuration as one line for the log.
 #[cfg(feature = "daemon")]
 pub(crate) fn line(problems: &[Diagnostic]) -> String {
     let mut errors = problems.iter().filter(|it| it.severity == Severity::Error);
     let Some(first) = errors.next() else {
-        return "the configuration has faults".to_owned();
+        return "the configuration is invalid".to_owned();
     };
     let place = first.ranges.first().map_or(String::new(), |range| {
         format!("{}:{}: ", range.file, range.start.line)

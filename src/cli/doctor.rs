@@ -1,5 +1,5 @@
-//! `outrigger doctor`: whether the daemon would work here, check by check, with what puts it right.
-//! It must not know what is looked at, nor write anything.
+//! `outrigger doctor`: checks that the daemon can run on this host, and prints fixes.
+//! It must not know the checks, nor write anything.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -11,21 +11,21 @@ use clap::builder::PossibleValuesParser;
 use super::args::ConfigArguments;
 use crate::doctor::{self, DoctorRun, NoSuchCluster, TOPICS};
 
-/// What the exit code says.
-const CODES: &str = "Exit codes: 0 all is well, 1 doctor could not run, 2 warnings, 3 something \
-                     could not be looked at, 4 something does not work; of several the worst \
-                     counts: 4, then 2, then 3. What --skip leaves out does not count. Nothing is \
-                     written, in no cluster and not in AWS.";
+/// The meaning of the exit codes.
+const CODES: &str = "Exit codes: 0 all checks passed, 1 doctor could not run, 2 warnings, 3 some \
+                     checks could not run, 4 errors. If several apply, the order is 4, 2, 3. \
+                     Checks left out with --skip do not count. doctor writes nothing, neither to \
+                     a cluster nor to AWS.";
 
 #[derive(Args, Debug)]
 #[command(after_help = CODES)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     config: ConfigArguments,
-    /// One cluster; all if missing
+    /// The cluster to check; default: all clusters
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// Leave out a check; may be given several times
+    /// Skip a check; can be given several times
     #[arg(long, value_name = "CHECK", value_parser = PossibleValuesParser::new(TOPICS))]
     skip: Vec<String>,
     /// Print one JSON object
@@ -42,7 +42,7 @@ pub(crate) fn execute(arguments: &DoctorArgs, colour: bool) -> anyhow::Result<Ex
     let report = match report {
         Ok(report) => report,
         Err(NoSuchCluster { known }) => bail!(
-            "there is no cluster {:?}; the configuration has {}",
+            "the configuration has no cluster {:?}; it has {}",
             arguments.cluster.as_deref().unwrap_or_default(),
             known.join(", ")
         ),

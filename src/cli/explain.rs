@@ -1,6 +1,6 @@
-//! `outrigger explain`: why one pod of a cluster has its place, or none, whether one of its nodes
-//! leaves, and what one of its pools can have. Nothing is written.
-//! It must not know how that is found out, nor how the cluster is seen.
+//! `outrigger explain`: explains the placement of a pod, the disruption of a node or the launches
+//! of a pool. It writes nothing.
+//! It must not know how the explanation is computed, nor how the cluster state is read.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use crate::plan::explain_node::{explain_node, similar_nodes};
 use crate::plan::explain_pod::{explain, similar};
 use crate::plan::explain_pool::{explain_pool, similar_pools};
 
-/// The exit code where nothing is done for what is explained, or can be.
+/// The exit code for a pod that gets no node, and for a pool that can have no node.
 const BLOCKED: u8 = 2;
 
 #[derive(Args, Debug)]
@@ -28,18 +28,20 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Explain a pod: what it asks for, and where it goes or what stops it in each pool
+    /// Explain a pod: its requirements, its node, or why each pool rejects it; exits with status 2
+    /// if the pod gets no node
     Pod(PodArguments),
-    /// Explain a node: for each reason whether it leaves, and what keeps it, pod by pod
+    /// Explain a node: whether it would be disrupted for each reason, and what blocks disruption,
+    /// pod by pod
     Node(NodeArguments),
-    /// Explain a pool: what it can have, what would be made in it now or is not, and what keeps
-    /// its nodes; ends with 2 where it can have no node at all
+    /// Explain a pool: its instance types, what it would launch now, and what keeps its nodes;
+    /// exits with status 2 if the pool can have no node
     Pool(PoolArguments),
 }
 
 #[derive(Args, Debug)]
 struct PodArguments {
-    /// Its namespace and name; without a namespace, `default`
+    /// Pod to explain, as NAMESPACE/NAME; the namespace defaults to `default`
     #[arg(value_name = "NS/NAME", value_parser = key)]
     pod: PodKey,
     #[command(flatten)]
@@ -50,7 +52,7 @@ struct PodArguments {
 
 #[derive(Args, Debug)]
 struct NodeArguments {
-    /// Its name
+    /// Name of the node to explain
     #[arg(value_name = "NAME")]
     node: String,
     #[command(flatten)]
@@ -61,7 +63,7 @@ struct NodeArguments {
 
 #[derive(Args, Debug)]
 struct PoolArguments {
-    /// Its name
+    /// Name of the pool to explain
     #[arg(value_name = "NAME")]
     pool: String,
     #[command(flatten)]
@@ -72,10 +74,10 @@ struct PoolArguments {
 
 #[derive(Args, Debug)]
 struct Form {
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
-    /// Print one JSON object, as `--output json` does
+    /// Print one JSON object, like `--output json`
     #[arg(long, conflicts_with = "output")]
     json: bool,
 }
@@ -105,7 +107,7 @@ fn key(text: &str) -> Result<PodKey, String> {
     Ok(PodKey::new(namespace, name))
 }
 
-/// What may have been meant instead.
+/// Formats a suggestion of similar names.
 fn meant(near: &[String]) -> String {
     match near {
         [] => String::new(),
@@ -130,7 +132,7 @@ fn pod(arguments: &PodArguments, colour: bool) -> anyhow::Result<ExitCode> {
     let Some(explained) = explain(&state, key, now) else {
         let near = meant(&similar(&state, key));
         let key = bounded(&key.to_string());
-        bail!("there is no pod {key} in the state of the cluster{near}");
+        bail!("the state of the cluster has no pod {key}{near}");
     };
     let form = &arguments.form;
     form.print(|| explained.text(), || explained.json())?;
@@ -149,7 +151,7 @@ fn node(arguments: &NodeArguments, colour: bool) -> anyhow::Result<ExitCode> {
     let Some(explained) = explain_node(&state, name, now) else {
         let near = meant(&similar_nodes(&state, name));
         let name = bounded(name);
-        bail!("there is no node {name} in the state of the cluster{near}");
+        bail!("the state of the cluster has no node {name}{near}");
     };
     let form = &arguments.form;
     form.print(|| explained.text(), || explained.json())?;
@@ -165,7 +167,7 @@ fn pool(arguments: &PoolArguments, colour: bool) -> anyhow::Result<ExitCode> {
     let Some(explained) = explain_pool(&state, name, now) else {
         let near = meant(&similar_pools(&state, name));
         let name = bounded(name);
-        bail!("there is no pool {name} in the configuration of the cluster{near}");
+        bail!("the configuration of the cluster has no pool {name}{near}");
     };
     let form = &arguments.form;
     form.print(|| explained.text(), || explained.json())?;

@@ -1,5 +1,5 @@
-//! `outrigger export`: Karpenter's objects of a configuration.
-//! It must not know which of them say what.
+//! `outrigger export`: converts a configuration to Karpenter objects.
+//! It must not know how they are converted.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use super::args::ConfigArguments;
 use super::diagnostics;
 use crate::migrate::karpenter::export::export;
 
-/// Whose objects are made.
+/// The format of the exported objects.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
-    /// NodePools and EC2NodeClasses of v1, NodeOverlays, CapacityBuffers
+    /// NodePool and EC2NodeClass v1, NodeOverlay and CapacityBuffer objects
     Karpenter,
 }
 
@@ -24,13 +24,13 @@ enum Format {
 pub(crate) struct ExportArgs {
     #[command(flatten)]
     config: ConfigArguments,
-    /// What is made
+    /// Output format
     #[arg(long, value_enum, default_value = "karpenter")]
     format: Format,
-    /// Which cluster's, where there are several
+    /// The cluster to export if the configuration has several
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// Write into this file in place of standard output
+    /// Write to this file instead of standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     file: Option<PathBuf>,
 }

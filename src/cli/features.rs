@@ -1,4 +1,4 @@
-//! What this build leaves out, and which build has it.
+//! The verbs that this build does not include, and the Cargo features that add them.
 //! It must not know how a verb works.
 
 /// The features that this build was compiled with.
@@ -13,10 +13,10 @@ pub(super) const COMPILED: &[&str] = &[
 ];
 
 /// The build that has every verb.
-pub(super) const EVERY_VERB: &str = "cargo build --release --features aws makes a build with every \
-                                     verb; the packages of docs/INSTALL.md hold one";
+pub(super) const EVERY_VERB: &str = "cargo build --release --features aws builds all verbs; the \
+                                     packages in docs/INSTALL.md contain such a build";
 
-/// Verbs that the feature `daemon` brings.
+/// Verbs that need the feature `daemon`.
 const OF_THE_DAEMON: [&str; 9] = [
     "doctor",
     "pause",
@@ -29,10 +29,10 @@ const OF_THE_DAEMON: [&str; 9] = [
     "top",
 ];
 
-/// Verbs that the feature `aws` brings.
+/// Verbs that need the feature `aws`.
 const OF_AWS: [&str; 1] = ["token"];
 
-/// Verbs that this build leaves out, and the feature that has them.
+/// Returns the verbs that this build does not include, each with the feature that adds it.
 fn left_out() -> impl Iterator<Item = (&'static str, &'static str)> {
     let daemon = OF_THE_DAEMON.map(|verb| (verb, "daemon"));
     let aws = OF_AWS.map(|verb| (verb, "aws"));
@@ -41,19 +41,19 @@ fn left_out() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// Returns the Cargo feature that would add the verb to this build. Returns `None` for a verb that
-/// this build has, and for a word that is no verb.
+/// this build includes, and for a word that is not a verb.
 pub(super) fn missing(verb: &str) -> Option<&'static str> {
     left_out().find_map(|(own, feature)| (own == verb).then_some(feature))
 }
 
-/// What `--help` ends with: the verbs that are left out.
+/// The last lines of `--help`: the verbs that this build does not include.
 pub(super) fn help() -> Option<String> {
     let verbs: Vec<&str> = left_out().map(|(verb, _)| verb).collect();
     let verbs = verbs.join(", ");
     (!verbs.is_empty()).then(|| format!("Not in this build: {verbs}.\n{EVERY_VERB}."))
 }
 
-/// The refusal of something that a verb could do in another build.
+/// The error for an operation that this build does not include.
 #[cfg(not(feature = "daemon"))]
 pub(super) fn refused(what: &str, instead: &str) -> anyhow::Error {
     anyhow::anyhow!(

@@ -1,5 +1,5 @@
-//! `outrigger fmt`: files of configuration in their canonical form, with `terraform fmt`'s options.
-//! It must not know what that form is.
+//! `outrigger fmt`: rewrites configuration files in canonical format, with the options of
+//! `terraform fmt`. It must not know the format.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -19,17 +19,16 @@ use crate::config::diagnostic::Diagnostic;
 use crate::config::format::format;
 use crate::host::files::{self, FilesError};
 
-/// Something would be changed, with `--check`; something cannot be read, or is no HCL. The numbers
-/// are Terraform's.
+/// Exit codes, as in Terraform: `--check` found files to change; a file is unreadable or not HCL.
 const CHANGES: u8 = 3;
 const BROKEN: u8 = 2;
 
 #[derive(Args, Debug)]
 pub(crate) struct FmtArgs {
-    /// Files and directories; `-` is standard input
+    /// Files and directories to format; `-` reads standard input
     #[arg(value_name = "PATH", default_value = ".")]
     paths: Vec<PathBuf>,
-    /// Write nothing, and end with 3 where something would be changed
+    /// Write nothing, and exit with status 3 if any file needs formatting
     #[arg(
         long,
         value_name = "BOOL",
@@ -39,7 +38,7 @@ pub(crate) struct FmtArgs {
     #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     #[arg(value_parser = BoolishValueParser::new())]
     check: bool,
-    /// Show what changes
+    /// Show the changes as a diff
     #[arg(
         long,
         value_name = "BOOL",
@@ -49,7 +48,7 @@ pub(crate) struct FmtArgs {
     #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     #[arg(value_parser = BoolishValueParser::new())]
     diff: bool,
-    /// Directories within directories as well
+    /// Also format files in subdirectories
     #[arg(
         long,
         value_name = "BOOL",
@@ -59,7 +58,7 @@ pub(crate) struct FmtArgs {
     #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     #[arg(value_parser = BoolishValueParser::new())]
     recursive: bool,
-    /// Name the files that change
+    /// List the files that change
     #[arg(
         long,
         value_name = "BOOL",
@@ -69,7 +68,7 @@ pub(crate) struct FmtArgs {
     #[arg(num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     #[arg(value_parser = BoolishValueParser::new())]
     list: bool,
-    /// Write the files
+    /// Write the formatted files
     #[arg(
         long,
         value_name = "BOOL",
@@ -84,7 +83,7 @@ pub(crate) struct FmtArgs {
 pub(crate) fn execute(arguments: &FmtArgs, colour: bool) -> anyhow::Result<ExitCode> {
     let stdin = arguments.paths.iter().any(|path| path == Path::new("-"));
     if stdin && arguments.paths.len() > 1 {
-        bail!("name either files or -, which is standard input");
+        bail!("give either files or -, which reads standard input");
     }
     let mut run = Run {
         list: (arguments.list || arguments.check) && !stdin,
@@ -111,7 +110,7 @@ pub(crate) fn execute(arguments: &FmtArgs, colour: bool) -> anyhow::Result<ExitC
             }
         }
     }
-    // Only now: nobody may listen any more, and the files are written all the same.
+    // Printed last: a closed pipe must not prevent the files from being written.
     if !arguments.check || (arguments.list && !stdin) {
         io::stdout().write_all(run.said.as_bytes())?;
     }
@@ -122,7 +121,7 @@ pub(crate) fn execute(arguments: &FmtArgs, colour: bool) -> anyhow::Result<ExitC
     })
 }
 
-/// What is done with each file, and what has become of them so far.
+/// The options of a run and its results so far.
 struct Run {
     list: bool,
     write: bool,
@@ -139,7 +138,7 @@ impl Run {
         diagnostics::show(problems, self.colour);
     }
 
-    /// One text, of a file or of standard input.
+    /// Formats one file, or standard input.
     fn take(&mut self, path: Option<&Path>, text: &str) -> anyhow::Result<()> {
         let name = path.map(|path| path.strip_prefix(".").unwrap_or(path));
         let name = name.map_or("<stdin>".into(), |path| path.display().to_string());
@@ -174,8 +173,8 @@ impl Run {
     }
 }
 
-/// Writes in place, as Terraform does: owner, mode and links stay what they are. The file is not
-/// cut before it is written: where the new text has no room, the old one still has.
+/// Writes in place, like Terraform, to keep owner, mode and links. The file is truncated only after
+/// the write, so that a full disk does not lose the old content.
 fn rewrite(path: &Path, old: &str, new: &str) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     let fill = |text: &str| {
@@ -185,7 +184,7 @@ fn rewrite(path: &Path, old: &str, new: &str) -> io::Result<()> {
     fill(new).map_err(|error| match fill(old) {
         Ok(()) => error,
         Err(again) => {
-            let why = format!("{error}; what was there before is lost: {again}");
+            let why = format!("{error}; the previous content is lost: {again}");
             io::Error::new(error.kind(), why)
         }
     })

@@ -1,5 +1,5 @@
-//! `outrigger import`: HCL of Karpenter's objects, in files or a cluster, or of Cluster Autoscaler.
-//! It must not know what becomes of them.
+//! `outrigger import`: converts Karpenter objects, from files or a cluster, or a Cluster Autoscaler
+//! deployment to HCL. It must not know how they are converted.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -21,50 +21,50 @@ use crate::migrate::karpenter::import::{
 };
 use crate::model::cluster::Kubeconfig;
 
-/// Where a kubeconfig is that nobody names, from a user's home.
+/// The default kubeconfig, relative to the user's home directory.
 const KUBECONFIG: &str = ".kube/config";
 
-/// Who may read a file that seems to hold a secret, and who any other, if the umask lets them.
+/// Modes of files that seem to contain a secret, and of all other files (before the umask).
 const PRIVATE: u32 = 0o600;
 const PUBLIC: u32 = 0o666;
 
-/// What the exit code says.
-const CODES: &str = "Exit codes: 0 everything was carried over, 2 something was dropped or is \
-                     missing, 1 nothing could be imported. What was dropped is told, and stands as \
-                     a comment beside the block that it would be in.";
+/// The meaning of the exit codes.
+const CODES: &str = "Exit codes: 0 everything was imported, 2 something was dropped or is missing, \
+                     1 nothing could be imported. Dropped fields are printed on stderr and written \
+                     as comments next to the block they belong to.";
 
 #[derive(Args, Debug)]
 #[command(after_help = CODES)]
 pub(crate) struct ImportArgs {
-    /// A file, or a directory of files that end in .yaml, .yml or .json; `-` is standard input
+    /// A file, or a directory with .yaml, .yml and .json files; `-` reads standard input
     #[arg(short = 'f', long = "file", value_name = "FILE", default_value = "-")]
     files: Vec<PathBuf>,
-    /// Import from Cluster Autoscaler: its Deployment, alone or among other objects, or a text of
-    /// its flags; `-` is standard input
+    /// Import from Cluster Autoscaler: a file with its Deployment, alone or among other objects, or
+    /// with its flags; `-` reads standard input
     #[arg(
         long = "cluster-autoscaler",
         value_name = "FILE",
         conflicts_with = "files"
     )]
     autoscaler: Option<PathBuf>,
-    /// What AWS says of its groups: the answer of `aws autoscaling describe-auto-scaling-groups`,
-    /// of `aws ec2 describe-launch-template-versions` or of `aws eks describe-nodegroup`; may be
-    /// given several times
+    /// The node groups in AWS: the output of `aws autoscaling describe-auto-scaling-groups`, `aws
+    /// ec2 describe-launch-template-versions` or `aws eks describe-nodegroup`; can be given several
+    /// times
     #[arg(long = "asg", value_name = "FILE", requires = "autoscaler")]
     groups: Vec<PathBuf>,
-    /// Read Karpenter's objects from a cluster; nothing is written there
+    /// Read the Karpenter objects of a cluster, without writing to it
     #[arg(long, conflicts_with_all = ["files", "autoscaler"])]
     from_cluster: bool,
-    /// Kubeconfig of the cluster; $KUBECONFIG or ~/.kube/config if missing
+    /// Kubeconfig of the cluster; default: $KUBECONFIG, else ~/.kube/config
     #[arg(long, value_name = "FILE", requires = "from_cluster")]
     kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; its current one if missing
+    /// Context of the kubeconfig; default: its current context
     #[arg(long, value_name = "NAME", requires = "from_cluster")]
     context: Option<String>,
-    /// Write files into this directory, none that is there already, in place of standard output
+    /// Write files to this directory instead of standard output; existing files are not overwritten
     #[arg(short = 'o', long = "output", value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// Clusters it is for, by name or pattern; all if missing
+    /// Clusters that the imported pools are for, as names or patterns; default: all clusters
     #[arg(long = "cluster", value_name = "GLOB", num_args = 1.., value_delimiter = ',')]
     clusters: Vec<String>,
 }
@@ -76,9 +76,9 @@ pub(crate) fn execute(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
     let (imported, whose) = match &arguments.autoscaler {
         Some(path) => (
             of_autoscaler(path, arguments, &options)?,
-            "Cluster Autoscaler's",
+            "Cluster Autoscaler",
         ),
-        None => (import(&karpenters(arguments)?, &options)?, "Karpenter's"),
+        None => (import(&karpenters(arguments)?, &options)?, "Karpenter"),
     };
     match &arguments.directory {
         Some(directory) => write(directory, &imported)?,
@@ -86,7 +86,7 @@ pub(crate) fn execute(arguments: &ImportArgs) -> anyhow::Result<ExitCode> {
     }
     let skipped = imported.skipped.iter();
     let skipped =
-        skipped.map(|(kind, count)| format!("skipped {kind} ({count}): nothing of {whose}"));
+        skipped.map(|(kind, count)| format!("skipped {kind} ({count}): not an object of {whose}"));
     let more = imported.notes.iter().cloned().chain(skipped);
     Ok(diagnostics::carried(&imported.losses, more))
 }
@@ -98,23 +98,26 @@ fn of_autoscaler(
 ) -> anyhow::Result<Imported> {
     let groups = &arguments.groups;
     if path == Path::new("-") && groups.iter().any(|own| own == Path::new("-")) {
-        bail!("read standard input for --cluster-autoscaler and for --asg: write one into a file");
+        bail!("--cluster-autoscaler and --asg cannot both read standard input: use a file for one");
     }
     let mut answers = Vec::new();
     for path in groups {
         answers.extend(read(path)?);
     }
-    // One of a directory's files would be as good as the other.
+    // A directory does not determine which of its files is meant.
     if path.is_dir() {
-        bail!("read {}: it is a directory; name the file", path.display());
+        bail!(
+            "cannot read {}: it is a directory; give the file",
+            path.display()
+        );
     }
-    let file = read(path)?.pop().context("read the autoscaler")?;
+    let file = read(path)?.pop().context("cannot read the autoscaler")?;
     Ok(cluster_autoscaler::import::import(
         &file, &answers, options,
     )?)
 }
 
-/// Karpenter's objects, from files or from a cluster.
+/// Reads Karpenter objects from files or from a cluster.
 fn karpenters(arguments: &ImportArgs) -> anyhow::Result<Vec<SourceFile>> {
     if !arguments.from_cluster {
         let mut sources = Vec::new();
@@ -130,25 +133,25 @@ fn karpenters(arguments: &ImportArgs) -> anyhow::Result<Vec<SourceFile>> {
     of_cluster(&kubeconfig)
 }
 
-/// Karpenter's objects of a live cluster.
+/// Reads the Karpenter objects of a live cluster.
 #[cfg(feature = "daemon")]
 fn of_cluster(kubeconfig: &Kubeconfig) -> anyhow::Result<Vec<SourceFile>> {
     Ok(super::wait_for(karpenter_objects::read(kubeconfig))??)
 }
 
-/// Karpenter's objects of a live cluster, which this build cannot ask.
+/// Fails: this build cannot connect to clusters.
 #[cfg(not(feature = "daemon"))]
 fn of_cluster(kubeconfig: &Kubeconfig) -> anyhow::Result<Vec<SourceFile>> {
     Err(super::features::refused(
-        &format!("read the cluster of {}", kubeconfig.path.display()),
-        "print its objects with kubectl -o yaml and name the file with -f",
+        &format!("cannot read the cluster of {}", kubeconfig.path.display()),
+        "write its objects to a file with kubectl get -o yaml and give the file with -f",
     ))
 }
 
-/// The kubeconfig that is meant, as kubectl finds it.
+/// Finds the kubeconfig in the same way as kubectl.
 #[expect(
     clippy::disallowed_methods,
-    reason = "KUBECONFIG is how users say this to every program"
+    reason = "KUBECONFIG is the convention of all Kubernetes clients"
 )]
 fn kubeconfig(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(path) = given {
@@ -158,10 +161,10 @@ fn kubeconfig(given: Option<&Path>) -> anyhow::Result<PathBuf> {
         let mut paths = std::env::split_paths(&all).filter(|own| !own.as_os_str().is_empty());
         return match (paths.next(), paths.next()) {
             (Some(path), None) => Ok(path),
-            _ => bail!("find the kubeconfig: KUBECONFIG names several; give one with --kubeconfig"),
+            _ => bail!("KUBECONFIG names several files: choose one with --kubeconfig"),
         };
     }
-    let home = std::env::home_dir().context("find the kubeconfig: give it with --kubeconfig")?;
+    let home = std::env::home_dir().context("cannot find the kubeconfig: give --kubeconfig")?;
     Ok(home.join(KUBECONFIG))
 }
 
@@ -175,10 +178,11 @@ fn read(path: &Path) -> anyhow::Result<Vec<SourceFile>> {
             let end = path.extension().unwrap_or_default();
             ["yaml", "yml", "json"].iter().any(|own| end == *own) && path.is_file()
         };
-        let entries = fs::read_dir(path).with_context(|| format!("read {}", path.display()))?;
+        let entries =
+            fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
         let entries = entries.map(|entry| entry.map(|entry| entry.path()));
         let all: io::Result<Vec<PathBuf>> = entries.collect();
-        paths = all.with_context(|| format!("read {}", path.display()))?;
+        paths = all.with_context(|| format!("cannot read {}", path.display()))?;
         paths.retain(named);
         paths.sort();
     }
@@ -189,12 +193,13 @@ fn read(path: &Path) -> anyhow::Result<Vec<SourceFile>> {
     paths.iter().map(text).collect()
 }
 
-/// Writes each kind of blocks into a file, and a cluster to start from where no other file is.
+/// Writes one file for each type of block. Adds an example cluster if nothing defines one.
 fn write(directory: &Path, imported: &Imported) -> anyhow::Result<()> {
-    fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
+    fs::create_dir_all(directory)
+        .with_context(|| format!("cannot create {}", directory.display()))?;
     let mut files: Vec<(&str, &str)> = Vec::new();
     let entries = fs::read_dir(directory);
-    let mut entries = entries.with_context(|| format!("read {}", directory.display()))?;
+    let mut entries = entries.with_context(|| format!("cannot read {}", directory.display()))?;
     let is_hcl = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|end| end == "hcl");
     if !imported.has_cluster() && !entries.any(|entry| entry.as_ref().is_ok_and(is_hcl)) {
         files.push((CLUSTERS, CLUSTER_EXAMPLE));
@@ -205,10 +210,10 @@ fn write(directory: &Path, imported: &Imported) -> anyhow::Result<()> {
             .iter()
             .map(|part| (part.file, part.text.as_str())),
     );
-    // All or nothing, as far as can be seen beforehand.
+    // Checked before any file is written.
     let mut paths = files.iter().map(|(name, _)| directory.join(name));
     if let Some(path) = paths.find(|path| path.exists()) {
-        bail!("write {}: it is there already", path.display());
+        bail!("cannot write {}: the file exists", path.display());
     }
     for (name, text) in files {
         let path = directory.join(name);
@@ -218,9 +223,9 @@ fn write(directory: &Path, imported: &Imported) -> anyhow::Result<()> {
         };
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(mode).open(&path);
-        let mut file = file.with_context(|| format!("write {}", path.display()))?;
+        let mut file = file.with_context(|| format!("cannot write {}", path.display()))?;
         let written = file.write_all(text.as_bytes());
-        written.with_context(|| format!("write {}", path.display()))?;
+        written.with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! `outrigger man`: the manual pages, one of the program and one of each verb.
-//! It must not know the verbs: they are read off the command line itself.
+//! `outrigger man`: writes the manual pages, one for the program and one for each verb.
+//! It must not know the verbs: they come from the definition of the command line.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use clap_mangen::generate_to;
 
 #[derive(Args, Debug)]
 pub(crate) struct ManArgs {
-    /// The directory to write them into, which is made if it is not there
+    /// The directory for the manual pages; created if it does not exist
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
 }
@@ -22,6 +22,6 @@ pub(crate) fn execute(arguments: &ManArgs) -> anyhow::Result<ExitCode> {
         fs::create_dir_all(into)?;
         generate_to(super::CommandLine::command(), into)
     };
-    write().with_context(|| format!("write manual pages into {}", into.display()))?;
+    write().with_context(|| format!("cannot write manual pages to {}", into.display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,5 @@
-//! `outrigger pause`: nothing voluntary is done in a cluster, or in one of its pools, for a while.
-//! It must not know what is done otherwise, nor who does it: the cluster's Lease tells them.
+//! `outrigger pause`: pauses voluntary disruption in a cluster or in one of its pools.
+//! It must not know who disrupts nodes: the pause is an annotation on the cluster's Lease.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -20,27 +20,27 @@ use crate::model::cluster::Cluster;
 use crate::model::id::PoolName;
 use crate::runtime::clusters::ClusterSet;
 
-/// Longest pause with an end: a year.
+/// The longest duration of a pause: 366 days.
 const LONGEST: SignedDuration = SignedDuration::from_hours(24 * 366);
 
-/// Time for all that is asked of the cluster.
+/// Time limit for all requests to the cluster.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Others may write the Lease at the same moment: it is tried so often.
+/// Attempts to write the Lease if other clients change it at the same time.
 const TRIES: u32 = 5;
 
-/// A cluster, or one of its pools.
+/// A cluster, or one of its pools, with the options to change it.
 #[derive(Args, Debug)]
 pub(super) struct PauseTarget {
     #[command(flatten)]
     config: ConfigArguments,
-    /// The cluster
+    /// The name of the cluster
     #[arg(value_name = "CLUSTER")]
     cluster: String,
-    /// One pool of it; all if missing
+    /// One pool of the cluster; default: the whole cluster
     #[arg(long, value_name = "NAME")]
     pool: Option<String>,
-    /// Say what would be written, and write nothing
+    /// Print what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -49,10 +49,10 @@ pub(super) struct PauseTarget {
 pub(crate) struct PauseArgs {
     #[command(flatten)]
     target: PauseTarget,
-    /// For how long, such as 2h or 90m; until it is resumed if missing
+    /// Duration of the pause, such as 2h or 90m; default: until `outrigger resume`
     #[arg(long = "for", value_name = "DURATION", value_parser = span)]
     span: Option<SignedDuration>,
-    /// Why, for those who will wonder
+    /// Reason for the pause, shown in status and logs
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: String,
 }
@@ -60,7 +60,7 @@ pub(crate) struct PauseArgs {
 fn span(text: &str) -> Result<SignedDuration, String> {
     let span: SignedDuration = text.parse().map_err(|_| "write it like 2h or 90m")?;
     if span <= SignedDuration::ZERO || span > LONGEST {
-        return Err("a pause lasts from a moment to a year".to_owned());
+        return Err("the duration must be greater than 0 and at most 8784h".to_owned());
     }
     Ok(span)
 }
@@ -69,7 +69,7 @@ fn reason(text: &str) -> Result<String, String> {
     let text = text.trim();
     if text.is_empty() || text.chars().count() > REASON_MAX || text.contains(char::is_control) {
         return Err(format!(
-            "a reason has one line of 1 to {REASON_MAX} characters"
+            "the reason must be one line of 1 to {REASON_MAX} characters"
         ));
     }
     Ok(text.to_owned())
@@ -82,7 +82,7 @@ pub(crate) fn execute(arguments: &PauseArgs, colour: bool) -> anyhow::Result<Exi
     };
     target.find_pool(&cluster)?;
     let until = arguments.span.map(|span| clock::now() + span);
-    // Nobody needs fractions of a second.
+    // The end of a pause is a whole second.
     let until = until.map(|at| Timestamp::from_second(at.as_second()));
     let pause = Pause {
         until: until.transpose()?,
@@ -100,7 +100,8 @@ pub(crate) fn execute(arguments: &PauseArgs, colour: bool) -> anyhow::Result<Exi
 }
 
 impl PauseTarget {
-    /// The cluster as it is configured. None where the configuration is bad, which is said then.
+    /// Reads the cluster's configuration. Returns `None` after printing the problems of an invalid
+    /// configuration.
     pub(super) fn read(&self, colour: bool) -> anyhow::Result<Option<Cluster>> {
         let Some(config) = self.config.read(colour)? else {
             return Ok(None);
@@ -108,7 +109,7 @@ impl PauseTarget {
         chosen(config.clusters, Some(&self.cluster)).map(Some)
     }
 
-    /// What is paused or resumed, in words.
+    /// Describes what is paused or resumed.
     pub(super) fn what(&self) -> String {
         match &self.pool {
             Some(pool) => format!("pool {pool} of cluster {}", self.cluster),
@@ -116,13 +117,13 @@ impl PauseTarget {
         }
     }
 
-    /// Fails where it is a pool that the cluster does not have.
+    /// Fails if the pool is not a pool of the cluster.
     pub(super) fn find_pool(&self, cluster: &Cluster) -> anyhow::Result<()> {
         let pool = self.pool.as_deref();
         if let Some(pool) = pool.filter(|name| cluster.pool(name).is_none()) {
             let names: Vec<&str> = cluster.pools.iter().map(|own| own.name.as_str()).collect();
             let (name, names) = (&cluster.name, names.join(", "));
-            bail!("there is no pool {pool:?} in cluster {name}; it has {names}");
+            bail!("cluster {name} has no pool {pool:?}; it has {names}");
         }
         Ok(())
     }
@@ -131,16 +132,16 @@ impl PauseTarget {
         self.dry_run
     }
 
-    /// Has the Lease of the cluster say this, or no more. Returns whether it says something else
-    /// now, or would.
+    /// Sets or removes the pause annotation on the cluster's Lease. Returns whether the annotation
+    /// changed, or would change.
     pub(super) fn write(&self, cluster: &Cluster, value: Option<String>) -> anyhow::Result<bool> {
         let key = pause_key(self.pool.as_deref().map(PoolName::from).as_ref());
         annotate(cluster, &key, |_| value.clone(), self.dry_run)
     }
 }
 
-/// Has the Lease of a cluster say something by an annotation, which depends on what it says before,
-/// or nothing. Returns whether it says something else now, or would.
+/// Sets or removes an annotation on a cluster's Lease. `value` computes the new value from the
+/// current one. Returns whether the annotation changed, or would change.
 pub(super) fn annotate(
     cluster: &Cluster,
     key: &str,
@@ -149,11 +150,11 @@ pub(super) fn annotate(
 ) -> anyhow::Result<bool> {
     let writing = async {
         let written = timeout(PATIENCE, written(cluster, key, value, dry_run)).await;
-        let late = || format!("no answer within {} s", PATIENCE.as_secs());
+        let late = || format!("no response within {} s", PATIENCE.as_secs());
         written.with_context(late)?
     };
     super::wait_for(writing)?
-        .with_context(|| format!("change the Lease of cluster {}", cluster.name))
+        .with_context(|| format!("cannot update the Lease of cluster {}", cluster.name))
 }
 
 async fn written(
@@ -176,10 +177,10 @@ async fn written(
         };
         match lease::write(&connection, &patch).await {
             Ok(_) => return Ok(true),
-            // Somebody else has written, made or deleted it.
+            // Another client has changed, created or deleted it.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    bail!("others have written it {TRIES} times meanwhile")
+    bail!("another client changed the Lease during each of {TRIES} attempts")
 }

@@ -1,5 +1,5 @@
-//! `outrigger plan`: what would be done about clusters now. Nothing is written in any of them.
-//! It must not know how a plan is made, nor how a cluster is seen.
+//! `outrigger plan`: prints what would be launched and disrupted now. It writes nothing.
+//! It must not know how a plan is computed, nor how the cluster state is read.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -12,27 +12,27 @@ use crate::host::clock::{self, Stopwatch};
 use crate::plan;
 use crate::plan::render::{FORMAT_VERSION, RenderedPlan};
 
-/// The exit code where there is something to do, if it was asked for.
+/// The exit code of `--detailed-exitcode` if the plan would launch or disrupt nodes.
 const WORK: u8 = 2;
 
-/// The exit code where the verb could not run, wrong arguments among the reasons: 2 says something
-/// else.
+/// The exit code if the verb could not run, also because of wrong arguments.
 const COULD_NOT_RUN: u8 = 1;
 
-/// What the exit code says.
-const CODES: &str = "Exit codes: 0 all is told, 1 something of a cluster is not known; with \
-                     --detailed-exitcode also 2: all is known, and something would be launched or \
-                     retired. Nothing is written, in no cluster and not in AWS.";
+/// The meaning of the exit codes.
+const CODES: &str = "Exit codes: 0 the plan is complete, 1 plan could not run or the state of a \
+                     cluster is incomplete. With --detailed-exitcode also 2: the plan is complete \
+                     and would launch or disrupt nodes. plan writes nothing, neither to a cluster \
+                     nor to AWS.";
 
 #[derive(Args, Debug)]
 #[command(after_help = CODES)]
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     given: ClusterSource,
-    /// Print one JSON object; of all clusters, where none was asked for by name
+    /// Print one JSON object, with a list of all clusters unless one is chosen
     #[arg(long)]
     json: bool,
-    /// End with 2 where there is something to do
+    /// Exit with status 2 if nodes would be launched or disrupted
     #[arg(long)]
     detailed_exitcode: bool,
 }

@@ -1,5 +1,5 @@
-//! `outrigger release`: takes our finalizers and taints off a cluster's Nodes, and leaves them.
-//! It must not know how, nor what else could be done with them.
+//! `outrigger release`: removes Outrigger's finalizers and taints from the Nodes of a cluster.
+//! It must not know how they are removed.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -18,10 +18,10 @@ use crate::runtime::clusters::ClusterSet;
 pub(crate) struct ReleaseArgs {
     #[command(flatten)]
     config: ConfigArguments,
-    /// The cluster
+    /// The name of the cluster
     #[arg(long, value_name = "NAME")]
     cluster: String,
-    /// Only say what would be taken off which node
+    /// Print what would be removed from each node, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -34,7 +34,7 @@ pub(crate) fn execute(arguments: &ReleaseArgs, colour: bool) -> anyhow::Result<E
     let cluster = chosen(config.clusters, Some(&arguments.cluster))?;
     if cluster.mode == ManagementMode::Manage && !arguments.dry_run {
         super::say(&format!(
-            "The configuration still manages {}: a daemon that runs with it goes on as before.",
+            "Warning: {} still has mode = \"manage\": a running daemon continues to manage it.",
             cluster.name
         ));
     }
@@ -42,23 +42,23 @@ pub(crate) fn execute(arguments: &ReleaseArgs, colour: bool) -> anyhow::Result<E
     let released = super::wait_for(async {
         let connection = ClusterSet::start().connect(&cluster).await?;
         let released = release_all(&connection, &cluster.installation, dry_run).await;
-        released.context("list the nodes")
+        released.context("cannot list the nodes")
     })??;
     let mut out = io::stdout().lock();
-    let verb = if dry_run { "would lose" } else { "has lost" };
+    let verb = if dry_run { "would remove" } else { "removed" };
     for own in &released {
         let what = match (own.finalizer, own.taints) {
-            (true, true) => "our finalizer and marks",
-            (true, false) => "our finalizer",
-            _ => "our marks",
+            (true, true) => "Outrigger's finalizer and taints",
+            (true, false) => "Outrigger's finalizer",
+            _ => "Outrigger's taints",
         };
         match &own.fault {
-            None => writeln!(out, "node {} {verb} {what}", own.node)?,
-            Some(why) => writeln!(out, "node {} still has {what}: {why}", own.node)?,
+            None => writeln!(out, "node {}: {verb} {what}", own.node)?,
+            Some(why) => writeln!(out, "node {}: cannot remove {what}: {why}", own.node)?,
         }
     }
     if released.is_empty() {
-        writeln!(out, "no node has anything of ours that it would wait for")?;
+        writeln!(out, "no node has a finalizer or taint of Outrigger")?;
     }
     Ok(match released.iter().any(|own| own.fault.is_some()) {
         true => ExitCode::FAILURE,

@@ -1,6 +1,6 @@
-//! `outrigger reload`: the daemon of this host reads its configuration again, or nodes may leave by
-//! a configuration by which many would.
-//! It must not know which nodes these are, nor who has loaded it: the cluster's Lease tells them.
+//! `outrigger reload`: reloads the configuration of the local daemon, or approves a change that
+//! the daemon holds back.
+//! It must not know which host holds the change back: the approval is an annotation on the Lease.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use crate::model::template_hash::{accepted_cluster, change_id};
 use crate::runtime::control::RELOAD;
 use crate::runtime::control::client::ask;
 
-/// Time for the daemon to read its configuration: clouds are asked what they have.
+/// Time limit for the daemon to load its configuration, which can include calls to AWS.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[derive(Args, Debug)]
@@ -28,14 +28,14 @@ pub(crate) struct ReloadArgs {
     config: ConfigArguments,
     #[command(flatten)]
     socket: SocketArguments,
-    /// Wait until it is in force, or is not put into force, as is done in any case
+    /// Wait until the daemon has applied or rejected the configuration; this is the default
     #[arg(long, conflicts_with = "accept")]
     wait: bool,
-    /// Reload nothing, but accept what the daemon holds back under this id: nodes that leave by a
-    /// configuration, instances that end without a drain, or a cluster that was built anew
+    /// Do not reload; approve what the daemon holds back under this id: nodes that a configuration
+    /// change disrupts, instances to terminate without a drain, or a recreated cluster
     #[arg(long, value_name = "ID")]
     accept: Option<String>,
-    /// Say what would be written, and write nothing
+    /// Print what would be approved, and approve nothing
     #[arg(long, requires = "accept")]
     dry_run: bool,
 }
@@ -47,17 +47,17 @@ pub(crate) fn execute(arguments: &ReloadArgs, colour: bool) -> anyhow::Result<Ex
     }
 }
 
-/// Waits until the configuration is in force, or is not put into force.
+/// Waits until the daemon has applied or rejected the configuration.
 fn reload(arguments: &ReloadArgs) -> anyhow::Result<ExitCode> {
     let asking = ask(&arguments.socket.socket, Method::POST, RELOAD, PATIENCE);
     let (status, body) = super::wait_for(asking)??;
     if status != StatusCode::OK {
         let why = anyhow!("{}", line(&String::from_utf8_lossy(&body)));
-        return Err(why.context("reload the configuration"));
+        return Err(why.context("cannot reload the configuration"));
     }
     let mut out = io::stdout().lock();
     writeln!(out, "the daemon has reloaded its configuration")?;
-    // What of it waits for somebody.
+    // Changes that wait for approval.
     for held in String::from_utf8_lossy(&body).lines() {
         writeln!(out, "{}", line(held))?;
     }
@@ -76,19 +76,19 @@ fn accept(arguments: &ReloadArgs, id: &str, colour: bool) -> anyhow::Result<Exit
     };
     let Some(cluster) = clusters.find(is_of) else {
         if let Some(name) = held {
-            bail!("no cluster {name:?} is configured");
+            bail!("the configuration has no cluster {name:?}");
         }
         let known = |own: &Cluster| format!("{} of cluster {}", change_id(own), own.name);
         let known: Vec<String> = config.clusters.iter().map(known).collect();
         let known = known.join(", ");
-        bail!("this configuration is not {id:?}; it is {known}");
+        bail!("the id of this configuration is not {id:?}; it is {known}");
     };
     let with = |said: Option<&str>| Some(accepted_with(said, id));
     let news = annotate(cluster, ACCEPTED, with, arguments.dry_run)?;
     let end = match (news, arguments.dry_run) {
-        (false, _) => "was accepted before",
-        (true, true) => "would be accepted",
-        (true, false) => "is accepted",
+        (false, _) => "is already approved",
+        (true, true) => "would be approved",
+        (true, false) => "is approved",
     };
     let name = &cluster.name;
     writeln!(

@@ -1,5 +1,5 @@
-//! `outrigger resume`: a pause of a cluster, or of one of its pools, is over.
-//! It must not know what is done then.
+//! `outrigger resume`: ends the pause of a cluster or of one of its pools.
+//! It must not know what happens after the pause.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -21,13 +21,13 @@ pub(crate) fn execute(arguments: &ResumeArgs, colour: bool) -> anyhow::Result<Ex
     };
     let said = target.write(&cluster, None)?;
     if !said {
-        // One that is not configured any more may still be paused.
+        // A pool that is no longer configured can still be paused.
         target.find_pool(&cluster)?;
     }
     let end = match (said, target.is_dry_run()) {
         (false, _) => "is not paused",
-        (true, true) => "would be paused no more",
-        (true, false) => "is paused no more",
+        (true, true) => "would no longer be paused",
+        (true, false) => "is no longer paused",
     };
     writeln!(io::stdout().lock(), "{} {end}", target.what())?;
     Ok(ExitCode::SUCCESS)

@@ -1,5 +1,5 @@
-//! `outrigger run`: the daemon.
-//! It must not know how clusters are driven.
+//! `outrigger run`: runs the daemon.
+//! It must not know how clusters are managed.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ pub(crate) struct RunArgs {
 }
 
 pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitCode> {
-    // Each engine's thread has memory of its own, little of it used: of huge pages, a hundred idle
-    // clusters take twice what they need. Without leave for it nothing is lost but memory.
+    // Each engine thread has its own memory and uses little of it. With huge pages, a hundred idle
+    // clusters would take twice the memory. If the call fails, only memory is wasted.
     rustix::thread::disable_transparent_huge_pages(true).unwrap_or_default();
     let runtime = super::runtime()?;
     let directory = systemd::directory("STATE_DIRECTORY");
     let mut origin = ConfigSource::new(arguments.config.wanted(), directory.as_deref());
     let read = runtime.block_on(async {
         let mut signals = Signals::listen()?;
-        // Whoever is asked for what the configuration says may take his time.
+        // Reading the configuration can take long, for example to call AWS.
         tokio::select! {
             read = origin.read() => Ok(Some((read, signals))),
             () = signals.stop.called() => Ok::<_, RunError>(None),
@@ -52,10 +52,10 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
         }
     };
     if config.clusters.is_empty() {
-        super::say("Error: the configuration names no cluster; write cluster \"NAME\" { … }");
+        super::say("Error: the configuration has no cluster; add a block cluster \"NAME\" { … }");
         return Ok(match config.polled.is_empty() {
             true => ExitCode::from(BAD_CONFIG),
-            // Terraform may still have to make the first.
+            // Terraform may still have to create the first cluster.
             false => ExitCode::FAILURE,
         });
     }
@@ -65,7 +65,7 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
     let (level, traces) = report_log::init(telemetry.log_format, telemetry.log_level, endpoint);
     drop(entered);
     let ran = {
-        // What is left of them is sent while there is a runtime.
+        // Dropping it sends the remaining traces, which needs the runtime.
         let _traces = traces;
         runtime.block_on(daemon::run(driven(config), level, Driven(origin), signals))
     };
@@ -84,7 +84,7 @@ pub(crate) fn execute(arguments: &RunArgs, colour: bool) -> anyhow::Result<ExitC
     }
 }
 
-/// The configuration as what is to be driven.
+/// The configuration source of the daemon.
 struct Driven(ConfigSource);
 
 impl daemon::ConfigOrigin for Driven {
@@ -108,13 +108,13 @@ impl Driven {
         let config = read.map_err(|problems| diagnostics::line(&problems))?;
         if config.clusters.is_empty() {
             self.0.refused();
-            return Err("it names no cluster any more [no-cluster]".to_owned());
+            return Err("the new configuration has no cluster [no-cluster]".to_owned());
         }
         Ok(driven(config))
     }
 }
 
-/// What a configuration wants driven; what is odd about it goes to the log.
+/// Converts a configuration for the daemon, and logs its warnings.
 fn driven(config: Config) -> DesiredConfig {
     for warning in &config.warnings {
         let place = warning

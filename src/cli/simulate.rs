@@ -1,8 +1,11 @@
-//! `outrigger simulate`: a scenario with its timeline and its summary, on nothing but this process.
-//! It must not know how the world in it works.
+//! `outrigger simulate`: runs a scenario within this process, and prints its timeline and summary.
+//! It must not know how the simulation works.
 
+// Simulations of many seeds.
 mod campaign;
+// SVG chart of a run.
 mod chart;
+// HTML page, CSV table and terminal summary of a run.
 mod report;
 
 use std::io::{self, ErrorKind, IsTerminal, StdoutLock, Write};
@@ -31,57 +34,57 @@ use crate::sim::scenario::{Scenario, WORKING_DAY};
 use crate::sim::timeline::{TimelineEntry, TimelineFact};
 use crate::sim::{Setup, World};
 
-/// How fast a scenario runs on a terminal unless told otherwise: a day takes about a minute.
+/// The default speed on a terminal: a day takes about a minute.
 const TERMINAL_SPEED: f64 = 1200.0;
-/// The status line is written at most this often.
+/// The shortest time between two updates of the status line.
 const STATUS: Duration = Duration::from_millis(80);
-/// Violations shown of one seed: more say nothing new.
+/// Violations printed for each seed.
 const VIOLATIONS: usize = 5;
 /// Clears the line the cursor is on.
 const CLEAR: &str = "\r\u{1b}[2K";
 
 #[derive(Args, Debug)]
 pub(crate) struct SimulateArgs {
-    /// A scenario in HCL; a working day if missing
+    /// A scenario in HCL; default: the built-in working day
     #[arg(value_name = "SCENARIO")]
     scenario: Option<PathBuf>,
-    /// Decides everything that is left to chance: the same seed gives the same output
+    /// Seed of all random decisions: the same seed gives the same output
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// How many times faster than life, or `max` [default: 1200 on a terminal, else max]
+    /// Speed as a multiple of real time, or `max` [default: 1200 on a terminal, else max]
     #[arg(long, value_name = "X", value_parser = speed)]
     speed: Option<Speed>,
-    /// Also draw faults from the seed: refusals, delays, stale listings, restarts
+    /// Inject random faults: rejected launches, delays, stale listings, restarts
     #[arg(long)]
     faults: bool,
-    /// Run this many seeds from --seed on, to rest, and show only what does not hold
+    /// Run this many seeds, starting with --seed, and print only violated invariants
     #[arg(long, value_name = "N", conflicts_with_all = ["json", "speed"])]
     seeds: Option<u64>,
-    /// Draw a fleet from each seed in place of a scenario: two days, and a day of rest after them
+    /// Generate a random scenario from each seed: two days, followed by a day without changes
     #[arg(long, conflicts_with_all = ["scenario", "config", "cluster"])]
     fleets: bool,
-    /// Use this configuration instead of the scenario's; may be given several times
+    /// Use this configuration instead of the scenario's; can be given several times
     #[arg(long = "config", value_name = "PATH")]
     config: Vec<PathBuf>,
-    /// The cluster, where the configuration has several
+    /// The cluster to use if the configuration has several
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
     #[command(flatten)]
     variables: args::VariableArguments,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
-    /// Write a page with the picture of the run and its decisions, which needs nothing else to be
-    /// read; the picture alone, as SVG, where the name ends in .svg
+    /// Write a self-contained HTML page with the charts and the decisions of the run; if the name
+    /// ends in .svg, write only the charts
     #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
     report: Option<PathBuf>,
-    /// Write what the picture shows minute by minute, as comma-separated values
+    /// Write the data of the charts, minute by minute, as comma-separated values
     #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
     csv: Option<PathBuf>,
 }
 
 impl SimulateArgs {
-    /// The command that shows one seed of these.
+    /// Returns the command that repeats one seed of this run.
     fn command(&self, seed: u64) -> String {
         let mut words = vec!["outrigger simulate".to_owned()];
         let path = |path: &PathBuf| path.display().to_string();
@@ -134,7 +137,8 @@ pub(crate) fn execute(arguments: &SimulateArgs, colour: bool) -> anyhow::Result<
     }
 }
 
-/// The scenario with its configuration; none where that has problems, which are shown.
+/// Reads the scenario and its configuration. Returns `None` after printing the problems of an
+/// invalid configuration.
 fn read(arguments: &SimulateArgs, colour: bool) -> anyhow::Result<Option<Setup>> {
     let (name, text) = match &arguments.scenario {
         None => ("the built-in scenario".to_owned(), WORKING_DAY.to_owned()),
@@ -144,7 +148,7 @@ fn read(arguments: &SimulateArgs, colour: bool) -> anyhow::Result<Option<Setup>>
         Ok(scenario) => scenario,
         Err(mistakes) => {
             let lines: Vec<String> = mistakes.iter().map(|it| format!("{name}:{it}")).collect();
-            bail!("read the scenario\n{}", lines.join("\n"));
+            bail!("the scenario is invalid\n{}", lines.join("\n"));
         }
     };
     let mut texts = vec![scenario.config.as_str()];
@@ -168,7 +172,7 @@ fn read(arguments: &SimulateArgs, colour: bool) -> anyhow::Result<Option<Setup>>
     if cluster.mode == ManagementMode::Observe && !arguments.config.is_empty() {
         cluster.mode = ManagementMode::Manage;
         super::say(
-            "The simulated cluster is managed, though mode is \"observe\": nothing is real.",
+            "Note: the simulation ignores mode = \"observe\" and manages the simulated cluster.",
         );
     }
     let catalog = read_catalog(&cluster, None)?;
@@ -178,7 +182,7 @@ fn read(arguments: &SimulateArgs, colour: bool) -> anyhow::Result<Option<Setup>>
     Ok(Some(Setup { reloads, ..setup }))
 }
 
-/// Plays one seed with its timeline, or many.
+/// Runs one seed and prints its timeline, or runs many seeds.
 fn play(
     setup_of: &(dyn Fn(u64) -> Setup + Sync),
     arguments: &SimulateArgs,
@@ -197,14 +201,14 @@ fn play(
         && one == other
     {
         bail!(
-            "write {}: --report and --csv name the same file",
+            "cannot write {}: --report and --csv name the same file",
             one.display()
         );
     }
-    // Whether they can be written is better known before a long run than after it.
+    // Fails before a long run, not after it, if a file cannot be written.
     for path in &files {
         let opened = fs::OpenOptions::new().append(true).create(true).open(path);
-        opened.with_context(|| format!("write {}", path.display()))?;
+        opened.with_context(|| format!("cannot write {}", path.display()))?;
     }
     let mut world = World::new(setup, arguments.seed, arguments.faults);
     let mut stage = Stage::new(arguments, start, colour);
@@ -231,13 +235,16 @@ fn play(
         lines: &lines,
     };
     write(&day, &world, arguments)?;
-    // The day is shown; whether all came to rest after it is looked at as well.
+    // After the printed part, the simulation continues to check the invariants of its end state.
     let violations = world.finish();
     for violation in violations.iter().take(VIOLATIONS) {
         super::say(&format!("Error: {violation}"));
     }
     if violations.len() > VIOLATIONS {
-        super::say(&format!("and {} more", violations.len() - VIOLATIONS));
+        super::say(&format!(
+            "and {} more errors",
+            violations.len() - VIOLATIONS
+        ));
     }
     Ok(if violations.is_empty() {
         ExitCode::SUCCESS
@@ -246,7 +253,7 @@ fn play(
     })
 }
 
-/// Writes the files that were asked for.
+/// Writes the files of `--report` and `--csv`.
 fn write(day: &Day<'_>, world: &World, arguments: &SimulateArgs) -> anyhow::Result<()> {
     let mut named = None;
     if let Some(path) = &arguments.report {
@@ -266,12 +273,12 @@ fn write(day: &Day<'_>, world: &World, arguments: &SimulateArgs) -> anyhow::Resu
     Ok(())
 }
 
-/// Writes a file. If that fails, the file of an earlier run is still whole.
+/// Replaces a file. If that fails, the file of an earlier run is unchanged.
 fn put(path: &Path, text: &str) -> anyhow::Result<()> {
-    files::replace(path, text).with_context(|| format!("write {}", path.display()))
+    files::replace(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// A configuration of the scenario, or the one that is named instead.
+/// Loads a configuration of the scenario, or the configuration of `--config`.
 fn load(arguments: &SimulateArgs, name: &str, text: &str) -> Result<Config, Vec<Diagnostic>> {
     if !arguments.config.is_empty() {
         return files::load(&arguments.variables.wanted(arguments.config.clone()));
@@ -291,11 +298,11 @@ fn load(arguments: &SimulateArgs, name: &str, text: &str) -> Result<Config, Vec<
     config::load(&[inside], &inputs)
 }
 
-/// Where the timeline is shown, and how fast.
+/// Prints the timeline at the chosen speed.
 struct Stage {
     out: StdoutLock<'static>,
     json: bool,
-    /// Whether a status line is kept below the timeline.
+    /// Whether a status line is shown below the timeline.
     live: bool,
     colour: bool,
     start: Timestamp,
@@ -327,7 +334,7 @@ impl Stage {
         }
     }
 
-    /// Waits until it is time for what happens at `now`.
+    /// Sleeps until the simulated time `now` is due at the chosen speed.
     fn wait(&self, now: Timestamp) {
         let Speed::Times(times) = self.speed else {
             return;
@@ -361,7 +368,7 @@ impl Stage {
         }
     }
 
-    /// Keeps the status below the timeline up to date.
+    /// Updates the status line below the timeline.
     fn status(&mut self, world: &World, news: bool) -> io::Result<()> {
         let elapsed = self.watch.elapsed();
         if !self.live || (!news && elapsed.saturating_sub(self.status_at) < STATUS) {
@@ -372,7 +379,7 @@ impl Stage {
         let time = sample.at.strftime("%a %H:%M");
         write!(
             self.out,
-            "{CLEAR}{time}  {} pods pending  {} instances  {} nodes  {:.2} $/h",
+            "{CLEAR}{time}  {} pods pending  {} instances  {} nodes  ${:.2}/h",
             sample.pending,
             sample.live(),
             sample.nodes,
@@ -381,7 +388,7 @@ impl Stage {
         self.out.flush()
     }
 
-    /// The closing summary, with the day at a glance.
+    /// Prints the summary with sparklines.
     fn end(&mut self, world: &World, samples: &[WorldSample]) -> io::Result<()> {
         let summary = world.summary();
         let shown = if self.json {
@@ -395,7 +402,8 @@ impl Stage {
     }
 }
 
-/// Green for what comes, red for what goes wrong, yellow for what leaves, as in Terraform's plans.
+/// Returns the terminal colour: green for new nodes, yellow for disrupted nodes and red for
+/// failures, as in Terraform plans.
 fn colour_of(fact: &TimelineFact) -> Option<u8> {
     match fact {
         TimelineFact::Launched { .. } | TimelineFact::Ready { .. } => Some(32),

@@ -1,5 +1,5 @@
-//! `outrigger simulated-cloud`: the simulated EC2 in a process of its own.
-//! It must not know who launches with it.
+//! `outrigger simulated-cloud`: runs the simulated EC2 as a separate process.
+//! It must not know its clients.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,13 +20,14 @@ use crate::telemetry::report_log;
 
 #[derive(Args, Debug)]
 pub(crate) struct SimulatedCloudArgs {
-    /// Loopback address to listen on; port 0 takes a free one
+    /// Loopback address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
-    /// Instance types: a table in the shipped format, or JSON as Karpenter's kwok provider has it
+    /// Instance types: a table in the format of the built-in catalog, or the JSON of Karpenter's
+    /// kwok provider
     #[arg(long, value_name = "FILE")]
     catalog: Option<PathBuf>,
-    /// Time from a launch until the instance's Node registers
+    /// Time from the launch of an instance until its Node registers
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     boot: SignedDuration,
 }
@@ -39,7 +40,7 @@ fn duration(text: &str) -> Result<SignedDuration, String> {
 }
 
 pub(crate) fn execute(arguments: SimulatedCloudArgs) -> anyhow::Result<ExitCode> {
-    // Nothing changes its level.
+    // The log level never changes.
     drop(report_log::init(LogFormat::Text, LogLevel::Info, None));
     let catalog = match &arguments.catalog {
         None => Catalog::shipped(),
@@ -50,12 +51,12 @@ pub(crate) fn execute(arguments: SimulatedCloudArgs) -> anyhow::Result<ExitCode>
         let listener = listen(arguments.listen).await?;
         let address = listener
             .local_addr()
-            .context("find the address listened on")?;
-        // Whoever started this waits for the line, and reads the port from it.
+            .context("cannot read the listen address")?;
+        // The parent process waits for this line and reads the port from it.
         println!("simulated cloud listens on {address}");
         let cloud = CloudHandle::start(Arc::new(catalog), arguments.boot);
-        let mut terminate = signal(SignalKind::terminate()).context("listen to signals")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("listen to signals")?;
+        let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
         let shutdown = async move {
             tokio::select! {
                 _ = terminate.recv() => {}

@@ -1,5 +1,5 @@
-//! `outrigger status`: how the clusters are doing that the daemon of this host drives.
-//! It must not know how that is found out: the daemon tells it.
+//! `outrigger status`: prints the status of the clusters that the local daemon manages.
+//! It must not know how the status is determined: the daemon sends it.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -20,17 +20,17 @@ use crate::host::text::bounded;
 use crate::runtime::control::client::ask;
 use crate::runtime::control::{ClusterStatusResponse, STATUS, StatusResponse};
 
-/// The exit code where a cluster is not well.
+/// The exit code if a cluster is unhealthy or the last reload failed.
 const UNWELL: u8 = 2;
 
-/// Time for the daemon to answer: it waits for its engines for less.
+/// Time limit for the daemon's response; the daemon waits less for its engines.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     socket: SocketArguments,
-    /// One cluster; all if missing
+    /// The cluster to show; default: all clusters
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
     /// Print one JSON object
@@ -45,7 +45,7 @@ pub(crate) fn execute(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
         told.clusters.retain(|own| own.name == *name);
         if told.clusters.is_empty() {
             bail!(
-                "the daemon drives no cluster {name:?}; it drives {}",
+                "the daemon has no cluster {name:?}; it has {}",
                 names.join(", ")
             );
         }
@@ -69,15 +69,15 @@ fn told(arguments: &StatusArgs) -> anyhow::Result<StatusResponse> {
     let (status, body) = super::wait_for(asking)??;
     if status != StatusCode::OK {
         bail!(
-            "the daemon answers {status}: {}",
+            "the daemon returned {status}: {}",
             bounded(&String::from_utf8_lossy(&body))
         );
     }
     serde_json::from_slice(&body)
-        .context("read the answer of the daemon, which is of another version")
+        .context("cannot read the daemon's response: the daemon has a different version")
 }
 
-/// The whole as text.
+/// Formats the status as text.
 fn shown(told: &StatusResponse, now: Timestamp) -> String {
     let mut out = String::new();
     if let Some(why) = &told.reload_fault {
@@ -93,7 +93,7 @@ fn shown(told: &StatusResponse, now: Timestamp) -> String {
     let (all, version) = (told.clusters.len(), &told.outrigger);
     let _ = writeln!(
         out,
-        "Clusters: {all}, {unwell} not well. Cost: ${cost:.2}/h. Outrigger {version}."
+        "Clusters: {all}, {unwell} unhealthy. Cost: ${cost:.2}/h. Outrigger {version}."
     );
     out
 }
@@ -123,16 +123,19 @@ fn show(out: &mut String, cluster: &ClusterStatusResponse, now: Timestamp) {
         let _ = writeln!(out, "  {text}");
     };
     if let Some(why) = &status.held_by {
-        note(format!("nothing voluntary is done: {}", bounded(why)));
+        note(format!(
+            "voluntary disruption is suspended: {}",
+            bounded(why)
+        ));
     }
     status.undone.iter().for_each(|own| note(bounded(own)));
     if status.unready_nodes > 0 {
-        note(format!("{} nodes are not ready", status.unready_nodes));
+        note(format!("nodes not ready: {}", status.unready_nodes));
     }
     if status.waiting_pods > 0 {
         let (waiting, unplaced) = (status.waiting_pods, status.unplaced_pods);
         note(format!(
-            "{waiting} pods wait for capacity, {unplaced} of them find none"
+            "pending pods: {waiting}, of which unschedulable: {unplaced}"
         ));
     }
     if let Some(pause) = &status.paused {
@@ -141,14 +144,14 @@ fn show(out: &mut String, cluster: &ClusterStatusResponse, now: Timestamp) {
     if let Some(own) = &status.unaccepted {
         let (nodes, total, id) = (own.nodes, own.total, &own.id);
         note(format!(
-            "{nodes} of {total} nodes would leave by the configuration: \
+            "the new configuration would disrupt {nodes} of {total} nodes; to approve: \
              outrigger reload --accept {id}"
         ));
     }
     if let Some(own) = &status.held_ends {
         let (instances, total, id) = (own.nodes, own.total, &own.id);
         note(format!(
-            "{instances} of {total} instances would end without a drain: \
+            "{instances} of {total} instances would be terminated without a drain; to approve: \
              outrigger reload --accept {id}"
         ));
     }
@@ -183,7 +186,7 @@ fn table(pools: &[PoolStatus]) -> Table {
         "READY",
         "NOT READY",
         "STARTING",
-        "LEAVING",
+        "DRAINING",
         "LIMIT",
         "$/H",
     ]);

@@ -1,5 +1,5 @@
-//! `outrigger token`: a token for the API of an EKS cluster, as kubectl's exec plugins print one.
-//! It must not know how the token is made.
+//! `outrigger token`: prints a token for the API of an EKS cluster, as a kubectl exec plugin.
+//! It must not know how the token is created.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -13,13 +13,13 @@ use crate::providers::aws::eks_token;
 
 #[derive(Args, Debug)]
 pub(crate) struct TokenArgs {
-    /// The cluster's name in EKS
+    /// Name of the EKS cluster
     #[arg(long)]
     cluster_name: String,
-    /// Its region
+    /// AWS region of the cluster
     #[arg(long)]
     region: String,
-    /// Role to assume
+    /// ARN of an IAM role to assume
     #[arg(long)]
     role_arn: Option<String>,
 }
@@ -33,8 +33,8 @@ pub(crate) fn execute(arguments: TokenArgs) -> anyhow::Result<ExitCode> {
         let account = Accounts::default().get(&key).await;
         eks_token::token(&account.config, &key.region, &arguments.cluster_name).await
     });
-    let own = own?.context("make a token")?;
-    // Kubernetes wants whole seconds.
+    let own = own?.context("cannot create a token")?;
+    // Kubernetes requires whole seconds.
     let until = own.until.map(|own| format!("{own:.0}"));
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1",

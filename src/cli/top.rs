@@ -1,16 +1,27 @@
-//! `outrigger top`: the clusters of this host's daemon on a full screen, while they change.
-//! It must not know how anything is found out: the daemon tells it.
+//! `outrigger top`: a full-screen live view of the clusters of the local daemon.
+//! It must not know how its data is determined: the daemon sends it.
 
+// Durations, quantities and percentages as short strings.
 mod format;
+// Tables without widths: columns, rows, sort order.
 mod table;
+// Column widths for a given screen width.
 mod column_layout;
+// Data received from the daemon, with its age.
 mod daemon_data;
+// View of all clusters.
 mod fleet_view;
+// View of the nodes of a cluster.
 mod nodes_view;
+// View of pending pods.
 mod pods_view;
+// View of recent activity.
 mod activity_view;
+// State of the screen and key bindings.
 mod app;
+// Rendering of a screen at any size.
 mod render;
+// Raw mode, input and output of the terminal.
 mod terminal;
 #[cfg(test)]
 mod tests;
@@ -41,19 +52,19 @@ use app::{Action, App, Settings};
 use daemon_data::{DaemonRequest, DaemonResponse};
 use terminal::{Session, TerminalInput, listen};
 
-/// Time for the daemon to answer: it waits for its engines for less.
+/// Time limit for the daemon's response; the daemon waits less for its engines.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What is shown grows old, and says so, this often.
+/// The interval at which the screen is redrawn to update ages.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The daemon is not asked more often than the first, nor less often than the other.
+/// The shortest and the longest value of `--interval`.
 const INTERVALS: (SignedDuration, SignedDuration) = (
     SignedDuration::from_millis(200),
     SignedDuration::from_hours(1),
 );
 
-/// Other words of other tools for what nodes are sorted by.
+/// Sort keys of other tools, with their names here.
 const ALIASES: [(&str, &str); 3] = [
     ("creation", "age"),
     ("instance-type", "type"),
@@ -61,29 +72,30 @@ const ALIASES: [(&str, &str); 3] = [
 ];
 
 const KEYS: &str = "Keys: tab and 1 to 4 change the view; arrows, j, k, page up and page down \
-                    scroll, left and right by pages; enter opens a cluster, [ and ] go to others; \
-                    s sorts by the next column, r turns the order; p pauses; q, esc and ctrl-c \
-                    quit.\n\nIt wants a terminal, and may ask what `outrigger status` may.";
+                    scroll, left and right scroll by pages; enter opens a cluster, [ and ] switch \
+                    clusters; s sorts by the next column, r reverses the order; p pauses; q, esc \
+                    and ctrl-c quit.\n\ntop requires a terminal, and the same permissions as \
+                    `outrigger status`.";
 
 #[derive(Args, Debug)]
 #[command(after_help = KEYS)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
     socket: SocketArguments,
-    /// One cluster; all if missing
+    /// The cluster to show; default: all clusters
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// How often the daemon is asked
+    /// Refresh interval
     #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "2s")]
     interval: SignedDuration,
-    /// By what nodes are sorted: name, pool, type, zone, capacity, pods, age, price, state, a
-    /// resource or a label that is shown; with =asc or =dsc
+    /// Sort key of the nodes: name, pool, type, zone, capacity, pods, age, price, state, or a
+    /// displayed resource or label; append =asc or =dsc for the order
     #[arg(long, value_name = "KEY")]
     node_sort: Option<String>,
-    /// Labels of nodes that have columns of their own, with commas between them
+    /// Comma-separated node labels to show as columns
     #[arg(long, value_name = "LABELS", value_delimiter = ',')]
     extra_labels: Vec<String>,
-    /// Resources of which is shown how much is taken, with commas between them
+    /// Comma-separated resources to show the usage of
     #[arg(
         long,
         value_name = "NAMES",
@@ -97,13 +109,15 @@ fn interval(text: &str) -> Result<SignedDuration, String> {
     let own: SignedDuration = text.parse().map_err(|_| "write it like 2s or 500ms")?;
     let (least, most) = INTERVALS;
     if own < least || own > most {
-        return Err(format!("an interval is from {least:#} to {most:#}"));
+        return Err(format!(
+            "the interval must be between {least:#} and {most:#}"
+        ));
     }
     Ok(own)
 }
 
 impl TopArgs {
-    /// What is asked for, or why that makes no sense.
+    /// Validates the arguments and converts them to settings.
     fn settings(&self, has_colour: bool) -> anyhow::Result<Settings> {
         let names = |all: &[String]| -> Vec<String> {
             let all = all.iter().map(|own| own.trim().to_owned());
@@ -131,21 +145,21 @@ impl TopArgs {
             ..InventoryRequest::default()
         };
         if question.wanted().is_none() {
-            bail!("fewer labels and resources have to be asked for: no screen has room for them");
+            bail!("too many columns: reduce --extra-labels and --resources");
         }
         Ok(settings)
     }
 }
 
-/// By which of these keys, and whether the greatest come first. Of ages the greatest are those of
-/// what was created first.
+/// Parses a sort key. Returns the key and whether the order is descending. The oldest nodes have
+/// the greatest age.
 fn node_sort(text: &str, keys: &[String]) -> anyhow::Result<(String, bool)> {
     let (name, order) = text.rsplit_once('=').unwrap_or((text, "asc"));
     let is_descending = match order {
         "asc" => false,
         "dsc" | "desc" => true,
         _ => bail!(
-            "nodes are sorted =asc or =dsc, and not {:?}",
+            "the sort order must be asc or dsc, not {:?}",
             bounded(order)
         ),
     };
@@ -153,12 +167,12 @@ fn node_sort(text: &str, keys: &[String]) -> anyhow::Result<(String, bool)> {
     let key = alias.map_or(name, |(_, own)| own);
     if !keys.iter().any(|own| own == key) {
         bail!(
-            "nodes are not sorted by {:?}, but by one of {}",
+            "cannot sort nodes by {:?}; use one of {}",
             bounded(name),
             keys.join(", ")
         );
     }
-    // Whoever was created first is the oldest.
+    // Ascending creation time is descending age.
     let is_turned = name == "creation";
     Ok((key.to_owned(), is_descending != is_turned))
 }
@@ -166,20 +180,20 @@ fn node_sort(text: &str, keys: &[String]) -> anyhow::Result<(String, bool)> {
 pub(crate) fn execute(arguments: &TopArgs, has_colour: bool) -> anyhow::Result<ExitCode> {
     let mut screen = App::new(arguments.settings(has_colour)?);
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        bail!("this is no terminal to draw on: outrigger status says how the clusters are doing");
+        bail!("top requires a terminal; use outrigger status instead");
     }
     let socket = &arguments.socket.socket;
     super::wait_for(async {
         greet(&mut screen, socket).await?;
-        // A signal that comes from here on leaves the terminal as it was.
+        // From here on a signal ends the loop, so that the terminal is restored.
         let mut watch = Watch::new(socket.clone())?;
-        let mut session = Session::open().context("take over the terminal")?;
+        let mut session = Session::open().context("cannot open the terminal")?;
         watch.run(&mut session, &mut screen).await
     })??;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks once before anything is drawn: whoever cannot be asked is told of in plain text.
+/// Sends a first request before drawing, so that a connection error is printed as plain text.
 async fn greet(screen: &mut App, socket: &Path) -> anyhow::Result<()> {
     let answer = answer(socket, &DaemonRequest::Fleet).await;
     let answer = answer.map_err(|why| anyhow!(why))?;
@@ -189,14 +203,14 @@ async fn greet(screen: &mut App, socket: &Path) -> anyhow::Result<()> {
         let all = screen.heard.clusters(None).into_iter();
         let names: Vec<String> = all.map(|own| bounded(&own.name)).collect();
         bail!(
-            "the daemon drives no cluster {name:?}; it drives {}",
+            "the daemon has no cluster {name:?}; it has {}",
             names.join(", ")
         );
     }
     Ok(())
 }
 
-/// What the daemon says, or why it says nothing.
+/// Sends a request to the daemon and returns its response, or the cause of a failure.
 async fn answer(socket: &Path, asking: &DaemonRequest) -> Result<DaemonResponse, String> {
     let said = match asking {
         DaemonRequest::Fleet => ask(socket, Method::GET, STATUS, PATIENCE).await,
@@ -215,37 +229,37 @@ async fn answer(socket: &Path, asking: &DaemonRequest) -> Result<DaemonResponse,
 }
 
 fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, String> {
-    let version = || "the daemon is of another version".to_owned();
+    let version = || "the daemon has a different version".to_owned();
     match (status, body) {
         (StatusCode::OK, body) => serde_json::from_slice(body).map_err(|_| version()),
-        // It knows no such path.
+        // The daemon does not have this path.
         (StatusCode::NOT_FOUND, []) => Err(version()),
         (_, body) => Err(format!(
-            "the daemon answers {status}: {}",
+            "the daemon returned {status}: {}",
             bounded(&String::from_utf8_lossy(body))
         )),
     }
 }
 
-/// The daemon is being asked.
+/// A request to the daemon without a response yet.
 type PendingRequest = JoinHandle<Result<DaemonResponse, String>>;
 
-/// Asks, draws and listens until it is told to quit.
+/// Requests data, draws the screen and handles keys until the user quits.
 struct Watch {
     socket: PathBuf,
     inputs: mpsc::Receiver<TerminalInput>,
     ends: [Signal; 4],
     asked: Option<PendingRequest>,
-    /// When the daemon is asked next.
+    /// When the next request is due.
     due: Instant,
 }
 
 impl Watch {
     fn new(socket: PathBuf) -> anyhow::Result<Self> {
-        let catch = |kind| signal(kind).context("listen for signals");
+        let catch = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self {
             socket,
-            inputs: listen().context("listen for keys")?,
+            inputs: listen().context("cannot read keys")?,
             ends: [
                 catch(SignalKind::terminate())?,
                 catch(SignalKind::hangup())?,
@@ -259,12 +273,14 @@ impl Watch {
 
     async fn run(&mut self, session: &mut Session, screen: &mut App) -> anyhow::Result<()> {
         loop {
-            session.draw(screen).context("draw on the terminal")?;
+            session
+                .draw(screen)
+                .context("cannot draw on the terminal")?;
             self.ask(screen);
             let act = tokio::select! {
                 input = self.inputs.recv() => match input {
                     Some(input) => self.heed(input, screen),
-                    // The terminal is gone, and with it whoever would read why.
+                    // The terminal is closed.
                     None => Action::Quit,
                 },
                 said = joined(&mut self.asked) => {
@@ -283,7 +299,7 @@ impl Watch {
         }
     }
 
-    /// Asks where it is time to.
+    /// Sends a request if one is due.
     fn ask(&mut self, screen: &App) {
         if self.asked.is_some() || screen.is_paused || self.due > clock::monotonic() {
             return;
@@ -293,7 +309,7 @@ impl Watch {
         self.asked = Some(tokio::spawn(said));
     }
 
-    /// Does what keys are for: all that were pressed meanwhile, before anything is drawn.
+    /// Handles all pending input before the next draw.
     fn heed(&mut self, first: TerminalInput, screen: &mut App) -> Action {
         let mut input = Some(first);
         while let Some(own) = input {
@@ -303,7 +319,7 @@ impl Watch {
             };
             match act {
                 Action::Quit => return Action::Quit,
-                // What is under way is of no use any more.
+                // The response to the current request is no longer needed.
                 Action::Ask => {
                     self.forget();
                     self.due = clock::monotonic();
@@ -335,7 +351,7 @@ async fn any(signals: &mut [Signal]) {
     select_all(heard).await;
 }
 
-/// Waits for what is under way; for ever where nothing is.
+/// Waits for the current request. Waits forever if there is none.
 async fn joined(asked: &mut Option<PendingRequest>) -> Result<DaemonResponse, String> {
     match asked {
         Some(asked) => match asked.await {

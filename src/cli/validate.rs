@@ -1,4 +1,4 @@
-//! `outrigger validate`: whether a configuration can be used, without using it.
+//! `outrigger validate`: checks a configuration without applying it.
 //! It must not know what a configuration is used for.
 
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use crate::host::files::{self, DEFAULT_CONFIG};
 
 #[derive(Args, Debug)]
 pub(crate) struct ValidateArgs {
-    /// Files and directories that make one configuration
+    /// Files and directories of one configuration
     #[arg(
         value_name = "PATH",
         env = "OUTRIGGER_CONFIG",
@@ -24,10 +24,10 @@ pub(crate) struct ValidateArgs {
     paths: Vec<PathBuf>,
     #[command(flatten)]
     variables: VariableArguments,
-    /// Print one JSON object, as `terraform validate -json` does
+    /// Print one JSON object, in the format of `terraform validate -json`
     #[arg(long)]
     json: bool,
-    /// Print problems only
+    /// Print only errors and warnings
     #[arg(long)]
     quiet: bool,
 }

@@ -1,5 +1,5 @@
-//! `outrigger version`: what this binary is.
-//! It must not know what it can do.
+//! `outrigger version`: prints the version, the Cargo features and the supported Kubernetes
+//! versions of this binary.
 
 use std::env::consts;
 use std::io::{self, Write};

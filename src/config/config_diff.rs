@@ -1,5 +1,5 @@
-//! What a configuration says, argument by argument, as it may be shown; what differs between two.
-//! It must not know what any argument is for.
+//! The arguments of a configuration in a form that may be shown, and the differences between two
+//! configurations. It must not know what any argument is for.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -8,14 +8,14 @@ use hcl::Value;
 
 use crate::model::template_hash::fnv1a;
 
-/// Characters of a value that are shown.
+/// Maximum number of characters shown of a value.
 const SHOWN_MAX: usize = 100;
 
-/// Every block that was read, with every argument that it sets.
+/// Every decoded block with every argument it sets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ConfigValues(BTreeMap<String, BTreeMap<&'static str, ConfigEntry>>);
 
-/// A value: what is shown of it, and what tells it from others of which the same is shown.
+/// A value: the text that may be shown, and a hash of the complete value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ConfigEntry {
     shown: String,
@@ -23,7 +23,7 @@ struct ConfigEntry {
 }
 
 impl ConfigValues {
-    /// What tells it from another, the same on every host, whichever compiler made its daemon.
+    /// Hash of the configuration. It is the same on every host and for every build.
     pub fn print(&self) -> u32 {
         let mut all = String::new();
         for (place, arguments) in &self.0 {
@@ -36,12 +36,12 @@ impl ConfigValues {
         u32::try_from(fnv1a(&all) >> 32).unwrap_or(u32::MAX)
     }
 
-    /// A block is there, be it one that sets nothing.
+    /// Adds a block, which may be empty.
     pub(super) fn block(&mut self, place: &str) {
         self.0.entry(place.to_owned()).or_default();
     }
 
-    /// An argument of a block is set. Of what is sensitive nothing is kept that could be shown.
+    /// Adds an argument of a block. A sensitive value is stored only as a hash.
     pub(super) fn argument(
         &mut self,
         place: &str,
@@ -60,8 +60,8 @@ impl ConfigValues {
         arguments.insert(name, ConfigEntry { shown, print });
     }
 
-    /// What another configuration says differently, block by block in order: `+` for what is new,
-    /// `-` for what is gone, `~` for what has another value.
+    /// The changes from this configuration to `new`, block by block in order: `+` for added, `-`
+    /// for removed, `~` for changed.
     pub fn changes(&self, new: &Self) -> Vec<String> {
         let none = BTreeMap::new();
         let (mut changes, mut gone) = (Vec::new(), None);
@@ -70,7 +70,7 @@ impl ConfigValues {
             match (old_block, new_block) {
                 (None, Some(_)) => changes.push(format!("+ {place}")),
                 (Some(_), None) => {
-                    // What stands in a block goes with it.
+                    // Blocks within a removed block are not listed.
                     let around = gone.as_ref();
                     if around.is_none_or(|around: &String| !place.starts_with(around)) {
                         changes.push(format!("- {place}"));

@@ -1,5 +1,5 @@
-//! Turns the value of an expression into what an argument of the schema takes.
-//! It must not know which argument that is.
+//! Converts the value of an expression to the type of an argument. It must not know which argument
+//! that is.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,14 @@ use crate::model::overlay::{AdjustmentError, PriceAdjustment};
 use crate::model::pool::{BudgetNodes, Rate};
 use crate::model::quantity::parse_whole;
 
+// Kubelet eviction thresholds.
 mod threshold;
+// Known fields of KubeletConfiguration.
 mod kubelet_config;
+// Conversion of maps.
 mod map;
 
-/// What an argument holds.
+/// The converted value of an argument.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ParsedArgument {
     Text(String),
@@ -30,23 +33,23 @@ pub(super) enum ParsedArgument {
     Whole(i64),
     Number(f64),
     PriceAdjustment(PriceAdjustment),
-    /// None is `"never"`.
+    /// `None` is `"never"`.
     Duration(Option<SignedDuration>),
     Allowance(BudgetNodes),
     Rate(Rate),
     Texts(Vec<String>),
     Map(Vec<(String, String)>),
-    /// `cpu` in thousandths.
+    /// `cpu` is in thousandths.
     Quantities(Vec<(String, i64)>),
     Reserved(BTreeMap<String, Reserved>),
     Thresholds(BTreeMap<Signal, Threshold>),
     Periods(BTreeMap<Signal, SignedDuration>),
     Fields(BTreeMap<String, Json>),
-    /// The name behind the dot.
+    /// The name after the dot.
     Reference(String),
 }
 
-/// What is wrong with a value, or with a part of it.
+/// An error in a value or in a part of it.
 #[derive(Clone, Debug)]
 pub(super) struct ConversionError {
     pub(super) path: Vec<PathStep>,
@@ -55,7 +58,8 @@ pub(super) struct ConversionError {
     pub(super) help: Option<String>,
 }
 
-/// The value as `kind`, or everything that is wrong with it. `name` is how messages call it.
+/// Converts the value to `kind`, or returns all errors in it. Messages refer to the value as
+/// `name`.
 pub(super) fn convert(
     kind: ArgumentType,
     name: &str,
@@ -89,7 +93,7 @@ impl Converter<'_> {
             path: Vec::new(),
             code,
             detail: format!(
-                "The argument {name:?} wants {wants}, and got {}.",
+                "The argument {name:?} must be {wants}, not {}.",
                 quote(value)
             ),
             help: None,
@@ -210,12 +214,14 @@ impl Converter<'_> {
             let mut fault = self.fault(ProblemCode::InvalidValue, value);
             fault.help = Some(match why {
                 AdjustmentError::Unsigned(_) => {
-                    format!("write \"+{text}\" or \"-{text}\"; a price is written price = {text}")
+                    format!(
+                        "write \"+{text}\" or \"-{text}\"; to set a price, write price = {text}"
+                    )
                 }
-                AdjustmentError::BelowNothing(_) => "\"-100%\" leaves nothing".to_owned(),
+                AdjustmentError::BelowNothing(_) => "the lowest adjustment is \"-100%\"".to_owned(),
                 AdjustmentError::Malformed(_) => {
-                    "write a sign and a number; dollars have up to five digits and six decimals, \
-                     percentages up to five digits and four decimals"
+                    "write a sign and a number of up to five digits; dollars have up to six \
+                     decimals, percentages up to four"
                         .to_owned()
                 }
             });
@@ -248,7 +254,7 @@ impl Converter<'_> {
                 let number = number_text(number);
                 let mut fault = invalid();
                 fault.help = Some(format!(
-                    "give it a unit: \"{number}s\", \"{number}m\" or \"{number}h\""
+                    "add a unit: \"{number}s\", \"{number}m\" or \"{number}h\""
                 ));
                 return Err(fault);
             }
@@ -276,7 +282,7 @@ impl Converter<'_> {
             let mut fault = self.fault(ProblemCode::OutOfRange, value);
             let (min, max) = (duration_text(min), duration_text(max));
             fault.detail = format!(
-                "The argument {:?} takes durations from {min} to {max}, and got {}.",
+                "The argument {:?} must be a duration from {min} to {max}, not {}.",
                 self.name,
                 quote(value)
             );
@@ -298,7 +304,7 @@ impl Converter<'_> {
                     let mut fault = out_of_range();
                     let (name, got) = (self.name, quote(value));
                     fault.detail = format!(
-                        "The argument {name:?} takes percentages from 0% to 100%, and got {got}."
+                        "The argument {name:?} must be a percentage from 0% to 100%, not {got}."
                     );
                     Err(fault)
                 }
@@ -348,7 +354,7 @@ impl Converter<'_> {
                         _ => ArgumentType::Text.wants(),
                     };
                     let (name, got) = (self.name, quote(item));
-                    fault.detail = format!("An element of {name:?} is {wants}, and not {got}.");
+                    fault.detail = format!("Each element of {name:?} must be {wants}, not {got}.");
                     fault.path = vec![PathStep::Index(index)];
                     faults.push(fault);
                 }
@@ -363,12 +369,12 @@ impl Converter<'_> {
 
     fn quantity_fault(&self, why: &str) -> ConversionError {
         let mut fault = self.fault(ProblemCode::InvalidQuantity, &Value::Null);
-        fault.detail = format!("In {:?}, {why}.", self.name);
+        fault.detail = format!("Invalid quantity in {:?}: {why}.", self.name);
         fault
     }
 }
 
-/// A duration: integers, each with one of the units ms, s, m and h.
+/// Parses a duration: integers, each with one of the units ms, s, m and h.
 pub(super) fn parse_duration(text: &str) -> Option<SignedDuration> {
     let mut sum = SignedDuration::ZERO;
     let mut rest = text;

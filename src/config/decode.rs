@@ -1,5 +1,5 @@
-//! The typed reader: checks blocks against the schema and reads every argument, recording all that
-//! is wrong and stopping at none of it. It must not know what the blocks mean.
+//! Decodes blocks against the schema and collects all errors. It must not know what the blocks
+//! mean.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,19 +17,20 @@ use crate::config::source::Span;
 use crate::config::syntax::{Attr, Block, Body, Expr, ExprKind as SyntaxKind};
 use crate::config::value::{article, nearest};
 
-/// Arguments that are not shown, wherever their values come from.
+/// Arguments whose values are never shown.
 const HIDDEN: [&str; 1] = ["password"];
 
-/// Reads blocks with everything that is known to them.
+/// Decodes blocks in a scope of named values.
 pub(super) struct Decoder<'a> {
     pub(super) reporter: &'a Reporter,
     pub(super) evaluator: &'a Evaluator<'a>,
     pub(super) scope: &'a EvalScope,
-    /// What was read, for whoever asks what a configuration says.
+    /// The arguments decoded so far, in a form that may be shown.
     pub(super) written: &'a RefCell<ConfigValues>,
 }
 
-/// The blocks around one: as messages have them, and told apart by the elements of `for_each`.
+/// The path of a block: `title` is used in messages, `place` is unique for each element of
+/// `for_each`.
 #[derive(Clone, Copy)]
 pub(super) struct BlockPath<'a> {
     title: &'a str,
@@ -37,7 +38,7 @@ pub(super) struct BlockPath<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// The same with what is known by now.
+    /// A copy with a different scope.
     pub(super) fn seeing<'b>(&self, scope: &'b EvalScope) -> Decoder<'b>
     where
         'a: 'b,
@@ -45,7 +46,7 @@ impl<'a> Decoder<'a> {
         Decoder { scope, ..*self }
     }
 
-    /// Reads a block that stands in no other, and all within it.
+    /// Decodes a top-level block and all blocks within it.
     pub(super) fn read(
         &self,
         block: &Block,
@@ -65,7 +66,7 @@ impl<'a> Decoder<'a> {
         self.read_within(block, schema, frame, around)
     }
 
-    /// Reads a block with this title and place, and all within it.
+    /// Decodes a block with this title and place, and all blocks within it.
     fn read_within(
         &self,
         block: &Block,
@@ -131,13 +132,14 @@ impl<'a> Decoder<'a> {
                 return;
             }
         };
-        // As in Terraform, null is the same as nothing.
+        // As in Terraform, null means that the argument is not set.
         if known.value.is_null() {
             return;
         }
         if known.sensitive && argument.kind == ArgumentType::Tags {
             section.faulty.push(argument.name);
-            let detail = "What is sensitive cannot be a tag: whoever may list instances reads it.";
+            let detail = "A tag must not be sensitive: every user who can list instances can read \
+                          its tags.";
             let finding =
                 SpannedDiagnostic::error(ProblemCode::RestrictedTag, attr.expr.span, detail);
             self.reporter.add(finding.within(&section.title));
@@ -145,17 +147,17 @@ impl<'a> Decoder<'a> {
         }
         match convert(argument.kind, argument.name, &known.value) {
             Ok(value) => {
-                // To the evaluator a reference in quotes, as all are in JSON, is only a text.
+                // The evaluator treats a quoted reference, such as every reference in JSON, as a
+                // string.
                 if let (ArgumentType::Reference(kind), ParsedArgument::Reference(name)) =
                     (argument.kind, &value)
                     && let Err(fault) = self.scope.check(kind, name, attr.expr.span)
                 {
                     section.faulty.push(argument.name);
-                    let hidden = || {
-                        let detail = format!("There is no such {kind}; its name is sensitive.");
-                        EvalError::new(fault.span, fault.code, detail)
+                    let fault = match known.sensitive {
+                        true => without_name(kind, &fault),
+                        false => fault,
                     };
-                    let fault = if known.sensitive { hidden() } else { fault };
                     self.reporter.add_fault(*fault, &section.title);
                     return;
                 }
@@ -176,7 +178,7 @@ impl<'a> Decoder<'a> {
                     let detail = match known.sensitive {
                         false => fault.detail,
                         true => format!(
-                            "The argument {:?} wants {}. What it got is sensitive and not shown.",
+                            "The argument {:?} must be {}. Its value is sensitive and not shown.",
                             argument.name,
                             argument.kind.wants()
                         ),
@@ -191,7 +193,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Reports every part of a list or map that has no value: the first is not the only one.
+    /// Reports the errors of every part of a list or map, not only the first.
     fn report_parts(&self, expr: &Expr, frame: Option<&Frame<'_>>, title: &str) {
         let parts: Vec<&Expr> = match &expr.kind {
             SyntaxKind::List(items) => items.iter().collect(),
@@ -211,7 +213,7 @@ impl<'a> Decoder<'a> {
             if !there {
                 let (kind, name) = (schema.name, argument.name);
                 let a = article(kind);
-                let detail = format!("The argument {name:?} is missing in {a} {kind} block.");
+                let detail = format!("The argument {name:?} is required in {a} {kind} block.");
                 let code = ProblemCode::MissingArgument;
                 let finding = SpannedDiagnostic::error(code, section.header, detail)
                     .label(format!("{name} is missing"))
@@ -223,7 +225,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Checks that a body, and all within it, has only what the schema has, each as often as it may.
+/// Checks the names and the number of arguments and blocks in a body, recursively.
 pub(super) fn check_names(
     reporter: &Reporter,
     body: &Body,
@@ -233,11 +235,11 @@ pub(super) fn check_names(
     let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
     for attr in &body.attrs {
         if let Some(before) = seen.insert(&attr.name, attr.name_span) {
-            let detail = format!("The argument {:?} is there twice.", attr.name);
+            let detail = format!("The argument {:?} is set twice.", attr.name);
             let finding =
                 SpannedDiagnostic::error(ProblemCode::DuplicateArgument, attr.name_span, detail)
-                    .label("again here")
-                    .also(before, "first here")
+                    .label("second definition")
+                    .also(before, "first definition")
                     .within(title);
             reporter.add(finding);
         }
@@ -271,13 +273,13 @@ pub(super) fn check_names(
 
 fn duplicate(block: &Block, schema: &BlockType, before: Span) -> SpannedDiagnostic {
     let detail = match schema.repeat {
-        Occurrence::Once => format!("There is at most one {} block here.", block.kind),
-        _ => format!("There are two blocks {}.", block.title()),
+        Occurrence::Once => format!("At most one {} block is allowed here.", block.kind),
+        _ => format!("The block {} is defined twice.", block.title()),
     };
     SpannedDiagnostic::error(ProblemCode::DuplicateBlock, block.header(), detail)
-        .label("again here")
-        .also(before, "first here")
-        .help("blocks are never merged, not even from different files; join them, or rename one")
+        .label("second definition")
+        .also(before, "first definition")
+        .help("blocks are not merged, even across files; combine them, or rename one")
 }
 
 fn check_labels(reporter: &Reporter, block: &Block, schema: &BlockType, title: &str) {
@@ -288,13 +290,13 @@ fn check_labels(reporter: &Reporter, block: &Block, schema: &BlockType, title: &
             let count = if wanted == 0 { "no label" } else { "one label" };
             (
                 *extra,
-                format!("Blocks of type {} have {count}.", block.kind),
+                format!("Blocks of type {} must have {count}.", block.kind),
             )
         }
-        (None, Some((_, empty))) => (*empty, "A label is not empty.".to_owned()),
+        (None, Some((_, empty))) => (*empty, "A label must not be empty.".to_owned()),
         (None, None) if block.labels.len() < wanted => (
             block.kind_span,
-            format!("Blocks of type {} have a label.", block.kind),
+            format!("Blocks of type {} must have a label.", block.kind),
         ),
         _ => return,
     };
@@ -305,6 +307,12 @@ fn check_labels(reporter: &Reporter, block: &Block, schema: &BlockType, title: &
         None => finding.help(format!("write {} {{ … }}", block.kind)),
     };
     reporter.add(finding);
+}
+
+/// Returns the error of a missing reference without the name, which is sensitive.
+fn without_name(kind: &str, fault: &EvalError) -> Box<EvalError> {
+    let detail = format!("The {kind} does not exist. Its name is sensitive and not shown.");
+    EvalError::new(fault.span, fault.code, detail)
 }
 
 fn unknown_argument(attr: &Attr, schema: &'static BlockType) -> SpannedDiagnostic {
@@ -327,6 +335,10 @@ fn unknown_argument(attr: &Attr, schema: &'static BlockType) -> SpannedDiagnosti
     };
     let finding = SpannedDiagnostic::error(ProblemCode::UnknownArgument, attr.name_span, detail)
         .label("not expected here");
+    let renamed = RENAMED_ARGUMENTS.iter().find(|(old, _)| *old == name);
+    if let Some((_, new)) = renamed.filter(|(_, new)| schema.argument(new).is_some()) {
+        return finding.help(format!("{name:?} has been renamed to {new:?}"));
+    }
     let names = schema.arguments.iter().map(|argument| argument.name);
     let blocks = schema.blocks.iter().map(|block| block.name);
     if let Some(deeper) = deeper(schema, &|inner| inner.argument(name).is_some()) {
@@ -337,12 +349,22 @@ fn unknown_argument(attr: &Attr, schema: &'static BlockType) -> SpannedDiagnosti
         None if schema.arguments.is_empty() => finding,
         None => {
             let list: Vec<&str> = names.collect();
-            finding.help(format!("there are: {}", list.join(", ")))
+            finding.help(format!("expected one of: {}", list.join(", ")))
         }
     }
 }
 
-/// Karpenter's words, and what they are here.
+/// Arguments of earlier versions, each with its present name.
+const RENAMED_ARGUMENTS: [(&str, &str); 6] = [
+    ("alternatives", "max_launch_options"),
+    ("max_retired", "max_disrupted_per_reload"),
+    ("node_price", "node_overhead_price"),
+    ("spot_to_spot_types", "spot_to_spot_min_types"),
+    ("unready_max", "max_unready"),
+    ("view_max_age", "watch_timeout"),
+];
+
+/// Karpenter's names, and the names of this schema.
 const KARPENTER: [(&str, &str); 11] = [
     ("nodepool", "pool"),
     ("node_pool", "pool"),
@@ -357,7 +379,7 @@ const KARPENTER: [(&str, &str); 11] = [
     ("budgets", "budget"),
 ];
 
-/// A type of block in quotes, unless it has some of its own.
+/// A block type in quotes, unless it already contains quotes.
 fn named(kind: &str) -> String {
     match kind.contains('"') {
         true => kind.to_owned(),
@@ -374,7 +396,7 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic
     }
     let own = named(name);
     let detail = match schema.name {
-        "file" => format!("There are no {own} blocks."),
+        "file" => format!("There is no block type {own}."),
         kind => {
             let a = article(kind);
             format!("A block named {own} is not expected in {a} {kind} block.")
@@ -398,12 +420,12 @@ fn unknown_block(block: &Block, schema: &'static BlockType) -> SpannedDiagnostic
         None if schema.blocks.is_empty() => finding,
         None => {
             let list: Vec<&str> = names.collect();
-            finding.help(format!("there are: {}", list.join(", ")))
+            finding.help(format!("expected one of: {}", list.join(", ")))
         }
     }
 }
 
-/// The block within this one that `fits`.
+/// The name of the first inner block for which `fits` holds.
 fn deeper(
     schema: &'static BlockType,
     fits: &dyn Fn(&'static BlockType) -> bool,

@@ -1,5 +1,4 @@
-//! Sections: blocks that have been read, argument by argument.
-//! They must not know what was wrong with them.
+//! Decoded blocks, argument by argument. They must not know which errors were reported.
 
 use std::collections::BTreeMap;
 
@@ -14,26 +13,26 @@ use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use crate::model::overlay::PriceAdjustment;
 use crate::model::pool::{BudgetNodes, Rate};
 
-/// An argument that has been read.
+/// A decoded argument.
 #[derive(Clone, Debug)]
 pub(super) struct DecodedArgument {
     pub(super) value: ParsedArgument,
     pub(super) name_span: Span,
     pub(super) expr: Expr,
-    /// Whether it is made of anything that must not be shown.
+    /// True if the value depends on a sensitive value.
     pub(super) sensitive: bool,
 }
 
-/// A block that has been read. Arguments that are missing, null or wrong are not in it.
+/// A decoded block. Missing, null and invalid arguments are omitted.
 #[derive(Clone, Debug)]
 pub(super) struct DecodedBlock {
     pub(super) title: String,
     pub(super) header: Span,
     pub(super) label: Option<(String, Span)>,
     pub(super) arguments: BTreeMap<&'static str, DecodedArgument>,
-    /// Arguments the block evaluates itself.
+    /// Arguments that the block evaluates itself.
     pub(super) exprs: BTreeMap<&'static str, Expr>,
-    /// Arguments that are there, but wrong: they are not to be missed as well.
+    /// Invalid arguments. They are not reported as missing.
     pub(super) faulty: Vec<&'static str>,
     pub(super) blocks: Vec<(&'static str, DecodedBlock)>,
 }
@@ -43,7 +42,7 @@ impl DecodedBlock {
         self.label.as_ref().map_or("", |(label, _)| label)
     }
 
-    /// Where the label is, or the block's name if it has none.
+    /// The span of the label, or of the block type if it has no label.
     pub(super) fn label_span(&self) -> Span {
         self.label.as_ref().map_or(self.header, |(_, span)| *span)
     }
@@ -52,17 +51,17 @@ impl DecodedBlock {
         self.arguments.get(name)
     }
 
-    /// Whether the argument was written at all.
+    /// Reports if the argument is set, even to an invalid value.
     pub(super) fn has(&self, name: &str) -> bool {
         self.arguments.contains_key(name) || self.faulty.contains(&name)
     }
 
-    /// Where an argument's value is, or the block's first line.
+    /// The span of an argument's value, or of the block header.
     pub(super) fn span(&self, name: &str) -> Span {
         self.get(name).map_or(self.header, |read| read.expr.span)
     }
 
-    /// Where a part of an argument's value is.
+    /// The span of a part of an argument's value.
     pub(super) fn inner_span(&self, name: &str, step: PathStep) -> Span {
         self.get(name)
             .map_or(self.header, |read| read.expr.inner_span(&[step]))
@@ -109,7 +108,7 @@ impl DecodedBlock {
         }
     }
 
-    /// An integer that the schema keeps small.
+    /// An integer that the schema limits to `u32`.
     pub(super) fn count(&self, name: &str) -> Option<u32> {
         u32::try_from(self.whole(name)?).ok()
     }
@@ -128,7 +127,7 @@ impl DecodedBlock {
         }
     }
 
-    /// A duration; the inner none is `never`.
+    /// A duration. An inner `None` is `never`.
     pub(super) fn duration_or_never(&self, name: &str) -> Option<Option<SignedDuration>> {
         match self.get(name)?.value {
             ParsedArgument::Duration(duration) => Some(duration),

@@ -1,30 +1,30 @@
-//! Problems: what is wrong with a configuration, where, and what would put it right.
-//! It must not know how a problem is found, nor where it is shown.
+//! Diagnostics of a configuration: code, message, source ranges and a hint. They must not know how
+//! an error is found, nor where it is shown.
 
 use std::fmt::Write as _;
 use std::ops::Range;
 
 use serde_json::{Value as Json, json};
 
-/// Whether a configuration with this problem can be used.
+/// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It cannot.
+    /// The configuration cannot be used.
     Error,
-    /// It can, but hardly means what its author meant.
+    /// The configuration can be used, but probably contains a mistake.
     Warning,
 }
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident, $code:literal, $summary:literal;)*) => {
-        /// The kinds of fault a configuration may have. The codes are stable.
+        /// Diagnostic codes of a configuration. The codes are stable.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum ProblemCode {
             $($(#[$doc])* $name,)*
         }
 
         impl ProblemCode {
-            /// Every code there is.
+            /// All codes.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// The stable name, in kebab case.
@@ -34,7 +34,7 @@ macro_rules! codes {
                 }
             }
 
-            /// The fault in a few words, as a title.
+            /// A short title.
             pub fn summary(self) -> &'static str {
                 match self {
                     $(Self::$name => $summary,)*
@@ -45,23 +45,23 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The text is neither HCL nor, in a `.json` file, JSON.
+    /// The file is not valid HCL, or not valid JSON if it is a `.json` file.
     Syntax, "syntax", "Syntax error";
-    /// A block type that is not expected where it stands.
+    /// A block type that is not supported in this place.
     UnknownBlock, "unknown-block", "Unsupported block";
-    /// An argument that is not expected where it stands.
+    /// An argument that is not supported in this place.
     UnknownArgument, "unknown-argument", "Unsupported argument";
-    /// A block that must be there is not.
+    /// A required block is missing.
     MissingBlock, "missing-block", "Missing block";
-    /// An argument that must be there is not.
+    /// A required argument is missing.
     MissingArgument, "missing-argument", "Missing argument";
-    /// Two blocks where one may be, or two with the same label.
+    /// Two blocks where only one is allowed, or two with the same label.
     DuplicateBlock, "duplicate-block", "Duplicate block";
-    /// The same argument twice.
+    /// The same argument is set twice.
     DuplicateArgument, "duplicate-argument", "Duplicate argument";
-    /// Two things of one name.
+    /// Two objects with the same name.
     DuplicateName, "duplicate-name", "Duplicate name";
-    /// A block with too many or too few labels, or a label that cannot be one.
+    /// A block with too many or too few labels, or with an invalid label.
     BlockLabel, "block-label", "Invalid block label";
     /// `name { … }` where `name = …` is meant.
     ArgumentExpected, "argument-expected", "Argument written as a block";
@@ -69,60 +69,60 @@ codes! {
     BlockExpected, "block-expected", "Block written as an argument";
     /// A value of the wrong type.
     WrongType, "wrong-type", "Wrong type";
-    /// A value that is not one of those possible.
+    /// A value that is not supported.
     InvalidValue, "invalid-value", "Invalid value";
     /// A number, duration or percentage outside its range.
     OutOfRange, "out-of-range", "Value out of range";
-    /// A text that is not a duration.
+    /// A string that is not a duration.
     InvalidDuration, "invalid-duration", "Invalid duration";
-    /// A text that is not a Kubernetes quantity.
+    /// A string that is not a Kubernetes quantity.
     InvalidQuantity, "invalid-quantity", "Invalid quantity";
-    /// A schedule that cannot be one.
+    /// An invalid schedule.
     InvalidSchedule, "invalid-schedule", "Invalid schedule";
-    /// A text that Kubernetes would not take as a label, a label's key or a resource's name.
+    /// A string that is not a valid Kubernetes label value, label key or resource name.
     InvalidLabel, "invalid-label", "Invalid label";
-    /// A label that only Kubernetes or the daemon itself may set.
+    /// A label that only Kubernetes or the daemon may set.
     RestrictedLabel, "restricted-label", "Restricted label";
-    /// A tag that only AWS or a launch itself may set, or that would give a secret away.
+    /// A tag that only AWS or a launch may set, or that would expose a secret.
     RestrictedTag, "restricted-tag", "Restricted tag";
     /// Arguments that exclude each other.
     Conflict, "conflict", "Conflicting arguments";
     /// Requirements that no node can meet.
-    Impossible, "impossible-requirement", "Requirement that nothing can meet";
-    /// A name that stands for nothing: a block, cluster, pool, variable or local value.
-    UnknownReference, "unknown-reference", "Reference to something that is not there";
-    /// A reference that means more than one thing.
+    Impossible, "impossible-requirement", "Requirements that no node can meet";
+    /// A name that refers to no block, cluster, pool, variable or local value.
+    UnknownReference, "unknown-reference", "Unknown reference";
+    /// A reference that matches more than one object.
     AmbiguousReference, "ambiguous-reference", "Ambiguous reference";
-    /// Values that need each other.
-    Cycle, "cycle", "Values that depend on each other";
-    /// An expression that has no value.
-    Evaluation, "evaluation", "Expression without a value";
-    /// A function that is not there.
+    /// Values that depend on each other.
+    Cycle, "cycle", "Dependency cycle";
+    /// An expression that cannot be evaluated.
+    Evaluation, "evaluation", "Expression cannot be evaluated";
+    /// A function that does not exist.
     UnknownFunction, "unknown-function", "Unknown function";
-    /// A function that refused its arguments.
+    /// A function that rejected its arguments.
     FunctionCall, "function-call", "Function call failed";
-    /// A configuration whose evaluation takes too much time or space.
+    /// A configuration whose evaluation takes too much time or memory.
     LimitExceeded, "limit-exceeded", "Configuration too large";
-    /// `for_each` over something that is neither a map nor a list of texts.
+    /// `for_each` over a value that is neither a map nor a list of strings.
     InvalidForEach, "invalid-for-each", "Invalid for_each";
-    /// A type that is none.
+    /// An invalid type expression.
     InvalidType, "invalid-type", "Invalid type";
     /// A variable without a value.
-    MissingVariable, "missing-variable", "Variable without a value";
+    MissingVariable, "missing-variable", "No value for a variable";
     /// A value for a variable that is not declared.
     UndeclaredVariable, "undeclared-variable", "Value for an undeclared variable";
-    /// A variable's value that one of its rules refuses.
+    /// A variable's value that a validation rule rejects.
     ValidationFailed, "validation-failed", "Invalid value for a variable";
-    /// A configuration for another version of Outrigger.
+    /// A configuration that requires a different version of Outrigger.
     UnsupportedVersion, "unsupported-version", "Unsupported Outrigger version";
-    /// A file that cannot be read, or should not be.
+    /// A file or parameter that cannot be read, or a file that is not accepted.
     Unreadable, "unreadable", "Unreadable file";
     /// An address that other hosts can reach.
-    Exposed, "exposed", "Reachable from other hosts";
-    /// Something is declared and never used.
-    Unused, "unused", "Declared, but never used";
+    Exposed, "exposed", "Address reachable from other hosts";
+    /// An object that is declared but not used.
+    Unused, "unused", "Declared but not used";
     /// A pattern that matches nothing.
-    MatchesNothing, "matches-nothing", "Pattern that matches nothing";
+    MatchesNothing, "matches-nothing", "Pattern matches nothing";
 }
 
 /// A place in a file.
@@ -136,20 +136,20 @@ pub struct Position {
     pub byte: usize,
 }
 
-/// A part of a file that a problem points at, with enough of its text to be shown alone.
+/// A range in a source file, with the line to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceRange {
-    /// Name of the file.
+    /// The name of the file.
     pub file: String,
-    /// Where it starts.
+    /// The start.
     pub start: Position,
-    /// Where it ends: the place after its last character.
+    /// The end: the position after the last character.
     pub end: Position,
-    /// What is the matter here; may be empty.
+    /// A label for this range; may be empty.
     pub label: String,
     /// The block around it (`pool "general"`).
     pub context: Option<String>,
-    /// The line on which it starts; none where showing it could betray a sensitive value.
+    /// The line on which it starts. `None` if the line may contain a sensitive value.
     pub code: Option<String>,
 }
 
@@ -160,27 +160,27 @@ impl SourceRange {
     }
 }
 
-/// What is wrong with a configuration, where, and what would put it right.
+/// A diagnostic of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Whether the configuration can be used all the same.
+    /// The severity.
     pub severity: Severity,
-    /// The kind of fault.
+    /// The code.
     pub code: ProblemCode,
-    /// The fault in a few words.
+    /// A short title.
     pub summary: String,
-    /// The fault in full sentences.
+    /// The message, in full sentences.
     pub detail: String,
-    /// The place, then every other place that matters. Empty where no file is to blame.
+    /// The main range, then related ranges. Empty if the diagnostic is not about a file.
     pub ranges: Vec<SourceRange>,
-    /// What would put it right.
+    /// A hint how to fix it.
     pub help: Option<String>,
-    /// Names in the expression at fault and what they stand for (`each.key`, `is "demo"`).
+    /// Names in the expression and their values (`each.key`, `is "demo"`).
     pub values: Vec<(String, String)>,
 }
 
 impl Diagnostic {
-    /// An error without a place.
+    /// An error without a range.
     pub fn error(code: ProblemCode, detail: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
@@ -193,7 +193,7 @@ impl Diagnostic {
         }
     }
 
-    /// A warning without a place.
+    /// A warning without a range.
     pub fn warning(code: ProblemCode, detail: impl Into<String>) -> Self {
         Self {
             severity: Severity::Warning,
@@ -201,21 +201,21 @@ impl Diagnostic {
         }
     }
 
-    /// The same at one more place.
+    /// Adds a range.
     #[must_use]
     pub fn at(mut self, range: SourceRange) -> Self {
         self.ranges.push(range);
         self
     }
 
-    /// The same with advice.
+    /// Adds a hint.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// The problem as text, in the manner of Terraform: place, snippet, what is wrong, what to do.
+    /// The diagnostic as text, as Terraform renders it: range, snippet, message, hint.
     pub fn render(&self) -> String {
         let mut out = String::new();
         let severity = match self.severity {
@@ -240,8 +240,8 @@ impl Diagnostic {
         out
     }
 
-    /// The problem as a diagnostic of `terraform validate -json`. What Terraform does not have is
-    /// added under names of our own: `code`, `help` and `related`.
+    /// The diagnostic in the format of `terraform validate -json`, with the additional fields
+    /// `code`, `help` and `related`.
     pub fn to_json(&self) -> Json {
         let severity = match self.severity {
             Severity::Error => "error",
@@ -273,7 +273,7 @@ impl Diagnostic {
     }
 }
 
-/// All problems as the document that `terraform validate -json` prints.
+/// All diagnostics in the format of `terraform validate -json`.
 pub fn report_json(problems: &[Diagnostic]) -> Json {
     let errors = problems
         .iter()
@@ -288,7 +288,7 @@ pub fn report_json(problems: &[Diagnostic]) -> Json {
     })
 }
 
-/// All problems as text, one after the other, with a count at the end.
+/// All diagnostics as text, with their count at the end.
 pub fn render_all(problems: &[Diagnostic]) -> String {
     let mut out = String::new();
     for problem in problems {
@@ -319,7 +319,7 @@ pub fn render_all(problems: &[Diagnostic]) -> String {
     out
 }
 
-/// The text in lines of a width that a terminal has, each after the first indented.
+/// Wraps the text for a terminal and indents each line after the first.
 fn wrapped(text: &str, indent: &str) -> String {
     const COLUMNS: usize = 88;
     let mut out = String::new();
@@ -343,7 +343,7 @@ fn wrapped(text: &str, indent: &str) -> String {
     out
 }
 
-/// Characters of a line that are shown at most, and how many of them before the fault.
+/// Maximum number of characters shown of a line, and how many of them before the range.
 const SHOWN_MAX: usize = 110;
 const BEFORE_MAX: usize = 60;
 
@@ -360,7 +360,7 @@ fn render_range(out: &mut String, range: &SourceRange, word: &str) {
     let Some(code) = &range.code else {
         let _ = writeln!(
             out,
-            "  {number} | (not shown: it may hold a sensitive value)"
+            "  {number} | (not shown: it may contain a sensitive value)"
         );
         if !range.label.is_empty() {
             let _ = writeln!(out, "  {margin} | {}", range.label);
@@ -403,7 +403,7 @@ fn render_range(out: &mut String, range: &SourceRange, word: &str) {
     );
 }
 
-/// Control characters would move the underline, or the terminal.
+/// Replaces control characters, which would move the underline or the cursor.
 fn printable(c: char) -> char {
     match c {
         '\t' => ' ',

@@ -1,8 +1,8 @@
-//! Evaluates expressions, one node at a time, so that a fault lies at the smallest expression that
-//! has no value. It must not know which blocks there are.
+//! Evaluates expressions, one node at a time, so that an error points at the smallest invalid
+//! expression. It must not know which blocks there are.
 //!
-//! hcl-rs has an evaluator of its own. It gives no spans, evaluates the arguments of `try` before
-//! the call, and its arithmetic panics on overflow; this one does not.
+//! The evaluator of hcl-rs is not used: it has no spans, evaluates the arguments of `try` before
+//! the call, and its arithmetic panics on overflow.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,11 +16,14 @@ use crate::config::source::Span;
 use crate::config::syntax::{Expr, ExprKind, For, ForPart, TemplatePart};
 use crate::config::value::{self, elements, quote, type_name};
 
+// Binary operators.
 mod operator;
+// References, attribute and index access.
 mod path;
+// Function calls, `try` and `can`.
 mod call;
 
-/// Why an expression has no value, and where.
+/// An evaluation error, with its span.
 #[derive(Clone, Debug)]
 pub(super) struct EvalError {
     pub(super) span: Span,
@@ -28,11 +31,11 @@ pub(super) struct EvalError {
     pub(super) detail: String,
     pub(super) label: String,
     pub(super) help: Option<String>,
-    /// Names in the expression and what they stand for.
+    /// Names in the expression and their values.
     pub(super) values: Vec<(String, String)>,
-    /// Whether another problem says it already.
+    /// True if a different diagnostic already reports the cause.
     pub(super) silent: bool,
-    /// Whether `values` has been filled in.
+    /// True if `values` is complete.
     pub(super) noted: bool,
 }
 
@@ -50,7 +53,7 @@ impl EvalError {
         })
     }
 
-    /// The consequence of a fault that is reported elsewhere.
+    /// An error that follows from an error reported elsewhere.
     fn silent(span: Span) -> Box<Self> {
         let mut fault = Self::new(span, ProblemCode::Evaluation, "");
         fault.silent = true;
@@ -78,14 +81,14 @@ pub(super) struct NamedValue {
 }
 
 /// The named values an expression may use: for each first name (`var`), each second name with its
-/// value, or none where that has a fault of its own.
+/// value. The value is `None` if it has an error itself.
 #[derive(Debug, Default)]
 pub(super) struct EvalScope {
     pub(super) roots: BTreeMap<&'static str, BTreeMap<String, Option<NamedValue>>>,
 }
 
 impl EvalScope {
-    /// Whether `root.name` stands for anything.
+    /// Reports if `root.name` is declared.
     pub(super) fn check(&self, root: &str, name: &str, span: Span) -> Result<(), Box<EvalError>> {
         match self.roots.get(root) {
             Some(names) if !names.contains_key(name) => {
@@ -96,7 +99,7 @@ impl EvalScope {
     }
 }
 
-/// A name given by a `for`, by `each` or by `templatefile`, and those around it.
+/// A name defined by a `for`, by `each` or by `templatefile`, linked to the outer ones.
 #[derive(Clone, Copy)]
 pub(super) struct Frame<'a> {
     pub(super) name: &'a str,
@@ -105,19 +108,19 @@ pub(super) struct Frame<'a> {
     pub(super) outer: Option<&'a Frame<'a>>,
 }
 
-/// What the evaluation of a configuration may cost: a step for each node, and for each value made
-/// or copied its size. The largest fleets known take some hundred thousand.
+/// Step limit of the evaluation of a configuration: one step for each node, plus the size of each
+/// value created or copied. The largest test fleets take a few hundred thousand.
 const STEPS_MAX: u64 = 4_000_000;
-/// How many lists and maps may lie in one another in the value of a name.
+/// Maximum nesting of lists and maps in a named value.
 pub(super) const DEPTH_MAX: usize = 64;
 
 /// Evaluates the expressions of one configuration.
 pub(super) struct Evaluator<'a> {
     pub(super) environment: Environment<'a>,
-    /// What has turned out to be sensitive.
+    /// The sensitive values found so far.
     pub(super) secrets: SecretTexts,
     steps: Cell<u64>,
-    /// Outputs of Terraform that are left out, being sensitive: whoever asks for one is told.
+    /// Names of sensitive Terraform outputs, which are omitted. A reference to one gets a hint.
     left_out: RefCell<BTreeSet<String>>,
 }
 
@@ -131,12 +134,12 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// These outputs are left out.
+    /// Adds names of omitted outputs.
     pub(super) fn leave_out(&self, names: impl IntoIterator<Item = String>) {
         self.left_out.borrow_mut().extend(names);
     }
 
-    /// The value of an expression, and whether it is sensitive.
+    /// Evaluates an expression and reports if the value is sensitive.
     pub(super) fn evaluate(
         &self,
         expr: &Expr,
@@ -169,8 +172,8 @@ impl<'a> Evaluator<'a> {
                         fault.code,
                         ProblemCode::Evaluation | ProblemCode::FunctionCall
                     ) {
-                        fault.detail = "The expression has no value. Why is not shown, because \
-                                        it holds a sensitive value."
+                        fault.detail = "The expression cannot be evaluated. The cause is not \
+                                        shown, because it contains a sensitive value."
                             .to_owned();
                         fault.label = String::new();
                         fault.help = None;
@@ -186,11 +189,11 @@ impl<'a> Evaluator<'a> {
 struct Evaluation<'a> {
     evaluator: &'a Evaluator<'a>,
     scope: &'a EvalScope,
-    /// Whether a sensitive value has been read.
+    /// True if a sensitive value has been read.
     sensitive: Cell<bool>,
-    /// Whether faults need no values beside them.
+    /// True if errors do not need the values of names.
     quiet: bool,
-    /// How many templates of files are being rendered.
+    /// Number of template files being rendered.
     templates: usize,
 }
 
@@ -202,21 +205,21 @@ impl Evaluation<'_> {
         if sum <= STEPS_MAX {
             return Ok(());
         }
-        // Everything after the first expression that is too much is a consequence of it.
+        // Errors after the first one over the limit are consequences of it.
         if steps > STEPS_MAX {
             return Err(EvalError::silent(span));
         }
         let detail = format!("Evaluating the configuration takes more than {STEPS_MAX} steps.");
         Err(EvalError::new(span, ProblemCode::LimitExceeded, detail)
             .label("the limit is reached here")
-            .help("look for nested `for` expressions, or a value that doubles again and again"))
+            .help("look for nested `for` expressions, or a value that doubles repeatedly"))
     }
 
     fn eval(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> EvalResult {
         self.charge(expr.span, 1)?;
         let before = self.sensitive.replace(false);
         let outcome = self.node(expr, frame);
-        // Lists and maps have parts of their own, not all of them sensitive.
+        // Parts of lists and maps are checked one by one: not all of them are sensitive.
         if self.sensitive.get()
             && !matches!(expr.kind, ExprKind::List(_) | ExprKind::Object(_))
             && let Ok(value) = &outcome
@@ -280,7 +283,7 @@ impl Evaluation<'_> {
 
     fn key(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Result<String, Box<EvalError>> {
         let got = self.eval(expr, frame)?;
-        value::to_text(&got).ok_or_else(|| wrong(expr, "a text as key", &got))
+        value::to_text(&got).ok_or_else(|| wrong(expr, "a string as key", &got))
     }
 
     fn object(&self, items: &[(Expr, Expr)], frame: Option<&Frame<'_>>) -> EvalResult {
@@ -288,7 +291,7 @@ impl Evaluation<'_> {
         for (key, item) in items {
             let name = self.key(key, frame)?;
             if map.insert(name.clone(), self.eval(item, frame)?).is_some() {
-                let detail = format!("The key {name:?} is in the map twice.");
+                let detail = format!("The map has the key {name:?} twice.");
                 return Err(EvalError::new(key.span, ProblemCode::Evaluation, detail));
             }
         }
@@ -311,7 +314,7 @@ impl Evaluation<'_> {
                 TemplatePart::Value(expr) => {
                     let got = self.eval(expr, frame)?;
                     let Some(text) = value::to_text(&got) else {
-                        return Err(wrong(expr, "a text, number or bool", &got));
+                        return Err(wrong(expr, "a string, number or bool", &got));
                     };
                     out.push_str(&text);
                 }
@@ -340,7 +343,7 @@ impl Evaluation<'_> {
         let Some(elements) = elements(&collection) else {
             return Err(wrong(
                 &each.collection,
-                "a list or a map to go through",
+                "a list or a map to iterate over",
                 &collection,
             ));
         };
@@ -353,7 +356,7 @@ impl Evaluation<'_> {
         Ok(())
     }
 
-    /// Calls `body` with the names of a `for` in place.
+    /// Calls `body` with the names of a `for` in scope.
     fn within<T>(
         &self,
         names: (Option<&str>, &str),
@@ -387,7 +390,7 @@ impl Evaluation<'_> {
         let Some(elements) = elements(&collection) else {
             return Err(wrong(
                 &each.collection,
-                "a list or a map to go through",
+                "a list or a map to iterate over",
                 &collection,
             ));
         };
@@ -438,7 +441,7 @@ fn put(
         return Ok(());
     }
     if map.contains_key(&name) {
-        let detail = format!("Two elements give the key {name:?}.");
+        let detail = format!("Two elements have the key {name:?}.");
         let fault = EvalError::new(span, ProblemCode::Evaluation, detail);
         return Err(fault.help("write ... after the value to collect all values of a key"));
     }
@@ -449,9 +452,9 @@ fn put(
 fn wrong(expr: &Expr, wants: &str, got: &Value) -> Box<EvalError> {
     let detail = match got {
         Value::Array(_) | Value::Object(_) => {
-            format!("This should be {wants}, and is {}.", type_name(got))
+            format!("This must be {wants}, not {}.", type_name(got))
         }
-        _ => format!("This should be {wants}, and is {}.", quote(got)),
+        _ => format!("This must be {wants}, not {}.", quote(got)),
     };
     EvalError::new(expr.span, ProblemCode::Evaluation, detail)
 }

@@ -1,10 +1,12 @@
-//! The canonical form of a text in HCL: what `terraform fmt` makes of it.
-//! It must not know which blocks and arguments there are, but for what Terraform knows of them.
+//! The canonical format of HCL, as `terraform fmt` writes it. It must not know which blocks and
+//! arguments there are, except those that Terraform treats specially.
 //!
-//! Only blanks change, and a few spellings: labels are quoted, `"${x}"` is `x`, and the type of a
-//! variable is no text. Behaviour: `terraform fmt` 1.11, which the tests ask.
+//! Only whitespace and a few spellings change: labels are quoted, `"${x}"` becomes `x`, and the
+//! type of a variable is unquoted. Reference: `terraform fmt` 1.11, which the tests run.
 
+// Lossless lexer for HCL.
 mod tokens;
+// Spaces between two tokens of a line.
 mod spacing;
 
 use std::iter::Peekable;
@@ -21,28 +23,27 @@ use crate::config::report::Reporter;
 use crate::config::schema::blocks;
 use crate::config::source::{ConfigFiles, SourceFile};
 
-/// Blanks by which each level of brackets is indented.
+/// Number of spaces for each level of indentation.
 const INDENT: usize = 2;
 
-/// The canonical form of a file.
+/// Formats a file.
 ///
 /// # Errors
 ///
-/// What is no HCL, with its place and a fix.
+/// Returns a syntax error with its range and a hint.
 pub fn format(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
     let text = checked(file)?;
     let mut respelled = Vec::new();
     let mut rest = tokens(&text).into_iter().peekable();
     body(&mut rest, &mut respelled, Place::File);
-    // What no body takes is no HCL, and stays.
+    // Tokens after the body are not HCL and remain unchanged.
     respelled.extend(rest);
     let formatted = laid_out(&mut respelled);
-    // A file is somebody's work: whatever comes of it must say the same.
+    // The result must have the same meaning as the input.
     let again = tokens(&formatted);
     let same = |(one, other): (&Token, &Token)| one.text == other.text;
     if again.len() != respelled.len() || !again.iter().zip(&respelled).all(same) {
-        let detail =
-            "This file cannot be laid out without changing what it says, and stays as it is.";
+        let detail = "Formatting would change the meaning of this file, so it is not formatted.";
         return Err(vec![Diagnostic::error(
             ProblemCode::Syntax,
             detail.to_owned(),
@@ -51,7 +52,7 @@ pub fn format(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
     checked(&SourceFile::new(&*file.name, formatted))
 }
 
-/// The text of a file, if it is HCL.
+/// The parsed body of a file, if it is HCL.
 fn checked(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
     let mut sources = ConfigFiles::default();
     let (_, findings) = parse_all(&mut sources, from_ref(file), blocks::root());
@@ -63,7 +64,7 @@ fn checked(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
     Err(reporter.into_problems())
 }
 
-/// Where a body stands.
+/// The kind of block a body belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     File,
@@ -73,7 +74,7 @@ enum Place {
 
 type Rest = Peekable<IntoIter<Token>>;
 
-/// Takes the arguments and blocks of a body, up to the brace that ends it.
+/// Formats the arguments and blocks of a body, up to the closing brace.
 fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
     while let Some(token) = rest.next_if(|own| own.kind != TokenKind::Close('}')) {
         let is_name = token.kind == TokenKind::Ident;
@@ -118,8 +119,8 @@ fn body(rest: &mut Rest, out: &mut Vec<Token>, place: Place) {
     }
 }
 
-/// The labels of a block, each in quotes. What is said among them, or was before, is lost as it is
-/// with Terraform; what is said after them stays.
+/// The labels of a block, each in quotes. As with Terraform, comments between the labels are
+/// dropped, and comments after them are kept.
 fn labels(rest: &mut Rest, mut said: Vec<Token>, out: &mut Vec<Token>) {
     let quoted = [TokenKind::Quote, TokenKind::Text, TokenKind::Unquote];
     while let Some(token) = rest.next_if(|own| {
@@ -141,7 +142,7 @@ fn labels(rest: &mut Rest, mut said: Vec<Token>, out: &mut Vec<Token>) {
     out.append(&mut said);
 }
 
-/// The tokens of a value, up to the end of its line or of the block that it stands in.
+/// The tokens of a value, up to the end of its line or of its block.
 fn expression(rest: &mut Rest) -> Vec<Token> {
     let mut own: Vec<Token> = Vec::new();
     let mut depth = 0;
@@ -154,7 +155,7 @@ fn expression(rest: &mut Rest) -> Vec<Token> {
     own
 }
 
-/// A text that is nothing but one value is that value, in parentheses where it has several lines.
+/// Unwraps a string that is a single interpolation, with parentheses if it spans several lines.
 fn unwrapped(value: Vec<Token>) -> Vec<Token> {
     let [quote, interp, inner @ .., end, unquote] = value.as_slice() else {
         return value;
@@ -198,7 +199,7 @@ fn unwrapped(value: Vec<Token>) -> Vec<Token> {
     inner.to_vec()
 }
 
-/// The type of a variable: no text, and of what a collection is.
+/// The type of a variable, unquoted, with the element type of a collection.
 fn type_of(value: Vec<Token>) -> Vec<Token> {
     let name = |text: &str| Token::new(TokenKind::Ident, text);
     let of = |kind: &str, inner: &str| {
@@ -223,10 +224,10 @@ fn type_of(value: Vec<Token>) -> Vec<Token> {
     }
 }
 
-/// One line: what it begins with, what is assigned to that, and what is said of both. The last two
-/// are aligned with those of the lines beside it.
+/// One line: its start, its assignment and its comment. The last two are aligned with those of the
+/// adjacent lines.
 struct FormattedLine {
-    /// Where in the tokens it begins, its assignment, its comment, and where it ends.
+    /// Token indices of its start, its assignment, its comment and its end.
     bounds: [usize; 4],
 }
 
@@ -243,7 +244,7 @@ impl FormattedLine {
             .skip(1)
             .position(|own| own.kind == TokenKind::Equal);
         let assign = equal.map(|at| begins + at + 1);
-        // A value that goes on in the next line is aligned with nothing.
+        // A value that continues on the next line is not aligned.
         let whole = |from: &usize| all[*from..comment].iter().map(Token::opens).sum::<i32>() == 0;
         let assign = assign.filter(whole).unwrap_or(comment);
         Self {
@@ -251,7 +252,7 @@ impl FormattedLine {
         }
     }
 
-    /// Its first, second or third part.
+    /// The tokens of its first, second or third part.
     fn part<'a>(&self, number: usize, all: &'a mut [Token]) -> &'a mut [Token] {
         &mut all[self.bounds[number]..self.bounds[number + 1]]
     }
@@ -283,7 +284,8 @@ fn laid_out(all: &mut [Token]) -> String {
     text
 }
 
-/// Each line is indented by the lines that are open: brackets of one line count once.
+/// Indents each line by the number of lines with open brackets. The brackets of one line count
+/// once.
 fn indent(lines: &[FormattedLine], all: &mut [Token]) {
     let mut open: Vec<i32> = Vec::new();
     for line in lines {
@@ -291,7 +293,7 @@ fn indent(lines: &[FormattedLine], all: &mut [Token]) {
         if all[begins].kind == TokenKind::Newline {
             continue;
         }
-        // What a heredoc holds is no structure of the file.
+        // The content of a heredoc does not affect the indentation.
         let lead = all[begins..assign].iter();
         let counted = lead.take_while(|own| own.kind != TokenKind::Heredoc);
         let mut net: i32 = counted.map(Token::opens).sum();
@@ -313,7 +315,7 @@ fn indent(lines: &[FormattedLine], all: &mut [Token]) {
     }
 }
 
-/// Blanks between the tokens of a part of a line.
+/// Sets the spaces between the tokens of a part of a line.
 fn space(part: &mut [Token]) {
     for at in 1..part.len() {
         let before = at.checked_sub(2).map(|at| &part[at]);
@@ -321,7 +323,7 @@ fn space(part: &mut [Token]) {
     }
 }
 
-/// Parts of lines that follow each other begin in one column.
+/// Aligns the parts of consecutive lines in one column.
 fn align(lines: &[FormattedLine], number: usize, all: &mut [Token]) {
     let has = |line: &FormattedLine| line.bounds[number] < line.bounds[number + 1];
     for chain in lines.chunk_by(|one, other| has(one) == has(other)) {
@@ -339,7 +341,7 @@ fn align(lines: &[FormattedLine], number: usize, all: &mut [Token]) {
     }
 }
 
-/// How many columns tokens take, with the blanks before them.
+/// The width of tokens in columns, with the spaces before them.
 fn width(tokens: &[Token]) -> usize {
     let columns = |own: &Token| own.blanks + own.text.graphemes(true).count();
     tokens.iter().map(columns).sum()

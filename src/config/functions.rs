@@ -1,7 +1,7 @@
-//! The functions an expression may call: their names, how many arguments each takes, what it does.
-//! Names and meanings are Terraform's. They must not know the expression that calls them.
+//! The functions an expression may call, with their numbers of arguments. Names and meanings are
+//! Terraform's. They must not know the expression that calls them.
 //!
-//! Nothing here differs from one evaluation to the next: no clock, no entropy, no commands.
+//! All functions are deterministic: no clock, no random values, no commands.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,21 @@ use hcl::{Map, Number, Value};
 use crate::config::settings::SsmOutput;
 use crate::config::value;
 
+// `yamldecode`.
 mod yaml;
+// Encoding functions, files, secrets, environment.
 pub(super) mod encoding;
+// String functions.
 mod string;
+// List, set and map functions.
 mod collection;
+// Number functions.
 mod number;
 
-/// Reads a file, or says why it cannot be read.
+/// Reads a file, or returns the reason why it cannot be read.
 pub type FileReader<'a> = dyn Fn(&Path) -> Result<String, String> + 'a;
 
-/// What functions can get at besides their arguments.
+/// The inputs of functions other than their arguments.
 pub(super) struct Environment<'a> {
     pub(super) dir: &'a Path,
     pub(super) read: &'a FileReader<'a>,
@@ -29,33 +34,33 @@ pub(super) struct Environment<'a> {
     pub(super) parameter: &'a ParameterReader<'a>,
 }
 
-/// What is known of a parameter.
+/// The state of a parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParameterState {
-    /// It holds this.
+    /// Its value.
     Text(String),
-    /// It cannot be had: why, without a full stop.
+    /// It cannot be read: the reason, without a full stop.
     Unreadable(String),
-    /// Nobody is asked: what the configuration has in its place is taken.
+    /// Parameters are not read: the mock value is used.
     Unasked,
 }
 
-/// Tells what a parameter holds.
+/// Returns the state of a parameter.
 pub type ParameterReader<'a> = dyn Fn(&SsmOutput) -> ParameterState + 'a;
 
 impl Environment<'_> {
-    /// A path as the configuration means it: from its own folder.
+    /// Resolves a path relative to the folder of the configuration.
     pub(super) fn resolve(&self, path: &str) -> PathBuf {
         self.dir.join(path)
     }
 }
 
-/// Why a function does not answer.
+/// An error of a function.
 #[derive(Debug)]
 pub(super) struct FunctionError {
-    /// The argument at fault, if it is a single one.
+    /// The invalid argument, if it is a single one.
     pub(super) arg: Option<usize>,
-    /// What is the matter, as a sentence without its full stop.
+    /// The message, without a full stop.
     pub(super) text: String,
 }
 
@@ -103,7 +108,7 @@ const fn function(
     }
 }
 
-/// Functions the evaluator itself answers, because they need more than values.
+/// Functions that the evaluator implements, because they need unevaluated arguments.
 pub(super) const SPECIAL: [&str; 3] = ["can", "templatefile", "try"];
 
 /// Every other function, by name.
@@ -174,7 +179,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("zipmap", 2, 2, collection::zipmap),
 ];
 
-/// The function of this name.
+/// The function with this name.
 pub(super) fn find(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().find(|function| function.name == name)
 }
@@ -191,14 +196,14 @@ impl Args<'_> {
         };
         Err(FunctionError {
             arg: Some(arg),
-            text: format!("argument {} wants {wants}, and got {got}", arg + 1),
+            text: format!("argument {} must be {wants}, not {got}", arg + 1),
         })
     }
 
     fn text(&self, arg: usize) -> Result<String, FunctionError> {
         match value::to_text(self.value(arg)) {
             Some(text) => Ok(text),
-            None => self.refuse(arg, "a text"),
+            None => self.refuse(arg, "a string"),
         }
     }
 
@@ -238,7 +243,7 @@ impl Args<'_> {
         let texts: Option<Vec<String>> = self.list(arg)?.iter().map(value::to_text).collect();
         match texts {
             Some(texts) => Ok(texts),
-            None => self.refuse(arg, "a list of texts"),
+            None => self.refuse(arg, "a list of strings"),
         }
     }
 }

@@ -1,17 +1,17 @@
-//! Forms: what texts that name something outside of the configuration look like.
-//! It must not know which argument takes which.
+//! Formats of strings that identify external objects. It must not know which argument has which
+//! format.
 //!
-//! Source: spec/aws.md §1.1. Forms are of the whole text; Karpenter looks for most of them within
-//! it, so that `my-ami-1` passes there as the id of an image.
+//! Source: spec/aws.md §1.1. A format must match the whole string. Karpenter searches for most
+//! formats within the string, so it accepts `my-ami-1` as an image id.
 
 use core::net::IpAddr;
 
 use crate::model::node_class::image::AmiFamily;
 
-/// A form of texts.
+/// A format of strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdFormat {
-    /// Anything that is not empty.
+    /// Any string that is not empty.
     Filled,
     /// Family and version of images.
     Alias,
@@ -41,37 +41,37 @@ pub enum IdFormat {
     Queue,
     /// Name of a cluster in EKS.
     EksName,
-    /// URL of something that is reached by HTTPS.
+    /// An HTTPS URL.
     Https,
     /// URL of a proxy.
     Proxy,
-    /// URL of a service of the user's own, encrypted or not.
+    /// An HTTP or HTTPS URL of a service.
     Endpoint,
-    /// Base64.
+    /// Base64 data.
     Base64,
     /// A range of addresses.
     Cidr,
-    /// A version as distributions of Kubernetes write it.
+    /// A version as Kubernetes distributions write it.
     Version,
     /// Namespace and name of an object.
     ObjectName,
 }
 
-/// Characters of the names of IAM roles and of instance profiles at most. Source: IAM quotas.
+/// Maximum length of the names of IAM roles and instance profiles. Source: IAM quotas.
 const ROLE_MAX: usize = 64;
 const PROFILE_MAX: usize = 128;
-/// Characters of a queue's name at most. Source: `CreateQueue` of SQS.
+/// Maximum length of a queue name. Source: `CreateQueue` of SQS.
 const QUEUE_MAX: usize = 80;
-/// Characters of a cluster's name at most. Source: `CreateCluster` of EKS.
+/// Maximum length of a cluster name. Source: `CreateCluster` of EKS.
 const EKS_NAME_MAX: usize = 100;
-/// Characters of an alias at most.
+/// Maximum length of an alias.
 const ALIAS_MAX: usize = 30;
 
 impl IdFormat {
-    /// What it is, in a few words that complete "wants …".
+    /// A description that completes "must be …".
     pub fn wants(self) -> &'static str {
         match self {
-            Self::Filled => "a text that is not empty",
+            Self::Filled => "a string that is not empty",
             Self::Alias => "a family and a version such as \"al2023@latest\"",
             Self::ImageId => "an id such as \"ami-0123456789abcdef0\"",
             Self::SubnetId => "an id such as \"subnet-0123456789abcdef0\"",
@@ -87,19 +87,19 @@ impl IdFormat {
             Self::Queue => "the name or the https URL of an SQS queue",
             Self::EksName => "the name of a cluster in EKS",
             Self::Https => "a URL such as \"https://10.0.0.1:6443\"",
-            Self::Proxy => "a URL such as \"http://10.0.0.1:3128\", without a name",
+            Self::Proxy => "a URL such as \"http://10.0.0.1:3128\", without a user name",
             Self::Endpoint => "a URL such as \"http://127.0.0.1:4317\"",
-            Self::Base64 => "a text in base64",
+            Self::Base64 => "a base64 string",
             Self::Cidr => "a range of addresses such as \"10.100.0.0/16\"",
             Self::Version => "a version such as \"v1.33.4+k3s1\"",
             Self::ObjectName => "a namespace and a name such as \"kube-system/outrigger\"",
         }
     }
 
-    /// What it is for the reference table.
+    /// A description for the reference table.
     pub fn describe(self) -> &'static str {
         match self {
-            Self::Filled => "text, not empty",
+            Self::Filled => "string, not empty",
             Self::Alias => "`family@version`",
             Self::ImageId => "`ami-…`",
             Self::SubnetId => "`subnet-…`",
@@ -123,7 +123,7 @@ impl IdFormat {
         }
     }
 
-    /// Whether a text has it.
+    /// Reports if a string has this format.
     pub fn fits(self, text: &str) -> bool {
         match self {
             Self::Filled => !text.trim().is_empty(),
@@ -154,7 +154,7 @@ impl IdFormat {
                     && consists_of(digits, usize::MAX, "+/")
             }
             Self::Cidr => is_cidr(text),
-            // It stands in a script.
+            // The version is inserted into a script.
             Self::Version => consists_of(text, 64, "+.-_"),
             Self::ObjectName => text.split_once('/').is_some_and(|(namespace, name)| {
                 is_dns(namespace, 63, "-") && is_dns(name, 253, "-.")
@@ -162,29 +162,32 @@ impl IdFormat {
         }
     }
 
-    /// What would put a text right that does not have it.
+    /// A hint for a string that does not have this format.
     pub fn advice(self, text: &str) -> Option<String> {
         match self {
             Self::Alias => match text.split_once('@') {
                 Some((family, _)) if is_windows(family) => {
-                    Some(format!("of Windows there is only \"{family}@latest\""))
+                    Some(format!("the only Windows version is \"{family}@latest\""))
                 }
-                Some(_) => Some(format!("families are {}", alias_families().join(", "))),
+                Some(_) => Some(format!(
+                    "supported families: {}",
+                    alias_families().join(", ")
+                )),
                 None => None,
             },
-            // IAM's names are unique whatever the path. Karpenter makes an instance profile anew
-            // each quarter of an hour for a role with a path (spec §10, 82).
+            // IAM names are unique, whatever their path. Karpenter recreates an instance profile
+            // every 15 minutes for a role with a path (spec §10, 82).
             Self::RoleName | Self::ProfileName => {
                 let (_, name) = text.rsplit_once('/')?;
                 self.fits(name)
-                    .then(|| format!("write {name:?}: IAM's names are unique whatever their paths"))
+                    .then(|| format!("write {name:?}: IAM names are unique, whatever their path"))
             }
             _ => None,
         }
     }
 }
 
-/// The families that an alias may name.
+/// The families that an alias supports.
 pub(super) fn alias_families() -> Vec<&'static str> {
     let custom = AmiFamily::Custom.as_str();
     let names = AmiFamily::NAMES.iter().copied();
@@ -204,13 +207,13 @@ pub(super) fn alias(text: &str) -> Option<(AmiFamily, &str)> {
     (fine && (latest || family.windows_build().is_none())).then_some((family, version))
 }
 
-/// Whether a text consists of letters, digits and these, and has at least one and at most so many.
+/// Reports if a string has 1 to `max` characters, each a letter, a digit or one of `others`.
 fn consists_of(text: &str, max: usize, others: &str) -> bool {
     let fine = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
     !text.is_empty() && text.len() <= max && text.chars().all(fine)
 }
 
-/// Whether a text is a name that Kubernetes takes. Source: Kubernetes, object names and ids.
+/// Reports if a string is a valid Kubernetes name. Source: Kubernetes, object names and ids.
 fn is_dns(text: &str, max: usize, others: &str) -> bool {
     let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     consists_of(text, max, others)
@@ -254,7 +257,7 @@ fn is_https(text: &str) -> bool {
     !host.is_empty() && !host.contains('@') && rest.chars().all(fine)
 }
 
-/// Whether it is a URL of one of these schemes with a host and a port.
+/// Reports if a string is a URL with one of these schemes, a host and a port.
 fn is_service(text: &str, schemes: &[&str]) -> bool {
     let rest = schemes.iter().find_map(|own| text.strip_prefix(own));
     rest.is_some_and(|rest| is_https(&format!("https://{rest}")) && has_port(rest))
@@ -282,7 +285,7 @@ fn is_cidr(text: &str) -> bool {
 mod tests {
     use super::IdFormat;
 
-    /// Each form with texts that have it, and texts that do not.
+    /// Each format with strings that have it, and strings that do not.
     const CASES: [(IdFormat, &str, &str); 15] = [
         (
             IdFormat::Alias,
@@ -361,12 +364,12 @@ mod tests {
         let advice = IdFormat::RoleName.advice("arn:aws:iam::123456789012:role/a/b");
         assert_eq!(
             advice.as_deref(),
-            Some("write \"b\": IAM's names are unique whatever their paths")
+            Some("write \"b\": IAM names are unique, whatever their path")
         );
         let advice = IdFormat::Alias.advice("windows2022@1");
         assert_eq!(
             advice.as_deref(),
-            Some("of Windows there is only \"windows2022@latest\"")
+            Some("the only Windows version is \"windows2022@latest\"")
         );
     }
 }

@@ -1,38 +1,38 @@
-//! What Kubernetes takes as the key of a label, as its value, as a resource's name.
-//! It must not know which labels there are.
+//! The syntax of Kubernetes label keys, label values and resource names. It must not know which
+//! labels there are.
 
-/// Characters of a label's value, or of the name in its key, at most.
+/// Maximum length of a label value, or of the name in a label key.
 const NAME_MAX: usize = 63;
-/// Characters of the domain in a label's key at most.
+/// Maximum length of the prefix of a label key.
 const DOMAIN_MAX: usize = 253;
 
-/// Why a text cannot be a label's value, as a sentence.
+/// Why a string is not a valid label value, as a sentence. `None` if it is valid.
 pub(crate) fn label_value_fault(text: &str) -> Option<String> {
     if text.is_empty() {
         return None;
     }
-    part_fault(text, "A label's value")
+    part_fault(text, "A label value")
 }
 
-/// Why a text cannot be a name: a label's value that is not empty.
+/// Why a string is not a valid name: a label value that is not empty.
 pub(crate) fn name_fault(text: &str) -> Option<String> {
     if text.is_empty() {
-        return Some("A name is not empty.".to_owned());
+        return Some("A name must not be empty.".to_owned());
     }
     part_fault(text, "A name")
 }
 
-/// Why a text cannot be a label's key, as a sentence.
+/// Why a string is not a valid label key, as a sentence. `None` if it is valid.
 pub(crate) fn label_key_fault(text: &str) -> Option<String> {
     let (domain, name) = match text.split_once('/') {
         Some((domain, name)) => (Some(domain), name),
         None => (None, text),
     };
     if name.is_empty() {
-        return Some("A label's key is not empty.".to_owned());
+        return Some("A label key must not be empty.".to_owned());
     }
     if name.contains('/') {
-        return Some("A label's key has at most one slash.".to_owned());
+        return Some("A label key must have at most one slash.".to_owned());
     }
     let domain_fault = domain.and_then(|domain| {
         let label = |part: &str| {
@@ -43,29 +43,27 @@ pub(crate) fn label_key_fault(text: &str) -> Option<String> {
                 && !part.ends_with('-')
         };
         let fine = domain.len() <= DOMAIN_MAX && domain.split('.').all(label);
-        (!fine).then(|| {
-            "What stands before the slash of a label's key is a domain in lower case.".to_owned()
-        })
+        (!fine).then(|| "The prefix of a label key must be a DNS name in lower case.".to_owned())
     });
-    domain_fault.or_else(|| part_fault(name, "The name in a label's key"))
+    domain_fault.or_else(|| part_fault(name, "The name in a label key"))
 }
 
 fn part_fault(text: &str, what: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     if text.chars().count() > NAME_MAX {
-        return Some(format!("{what} has at most {NAME_MAX} characters."));
+        return Some(format!("{what} must have at most {NAME_MAX} characters."));
     }
     let fine = text.chars().all(plain) && edge(text.chars().next()) && edge(text.chars().last());
     (!fine).then(|| {
         format!(
-            "{what} consists of letters, digits, '-', '_' and '.', and starts and ends with a \
+            "{what} must consist of letters, digits, '-', '_' and '.', and start and end with a \
              letter or digit."
         )
     })
 }
 
-/// Whether a text is `host:port`.
+/// Reports if a string is `host:port`.
 pub(super) fn is_address(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else {
         return false;
@@ -83,7 +81,7 @@ pub(super) fn is_address(text: &str) -> bool {
     host_fine && port.chars().all(|c| c.is_ascii_digit()) && port.parse::<u16>().is_ok()
 }
 
-/// Whether a name fits a pattern, in which `*` is any number of characters.
+/// Reports if a name matches a pattern, in which `*` is any number of characters.
 pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = name.strip_prefix(parts.next().unwrap_or_default()) else {

@@ -1,5 +1,4 @@
-//! Local values: evaluated in the order in which they need each other.
-//! It must not know what they are used for.
+//! Evaluates local values in dependency order. It must not know what they are used for.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +7,7 @@ use crate::config::eval::{EvalScope, Evaluator, NamedValue};
 use crate::config::report::{Reporter, SpannedDiagnostic};
 use crate::config::syntax::{Attr, Block, Expr, ExprKind, StepKind};
 
-/// How messages call the block around a local value.
+/// The name of the block in messages.
 const TITLE: &str = "locals";
 
 /// Evaluates all local values into the scope.
@@ -23,16 +22,16 @@ pub(super) fn resolve(
         if let Some(before) = attrs.insert(&attr.name, attr)
             && before.name_span != attr.name_span
         {
-            let detail = format!("There are two local values {:?}.", attr.name);
+            let detail = format!("The local value {:?} is defined twice.", attr.name);
             let finding =
                 SpannedDiagnostic::error(ProblemCode::DuplicateName, attr.name_span, detail)
-                    .label("again here")
-                    .also(before.name_span, "first here")
+                    .label("second definition")
+                    .also(before.name_span, "first definition")
                     .within(TITLE);
             reporter.add(finding);
         }
     }
-    // Every name is in the scope from the start: one that has no value yet is not unknown.
+    // Every name is in scope from the start: a name without a value so far is not unknown.
     let names = attrs.keys().map(|name| ((*name).to_owned(), None));
     scope.roots.insert("local", names.collect());
     for name in order(reporter, &attrs) {
@@ -54,7 +53,7 @@ fn put(scope: &mut EvalScope, name: &str, known: Option<NamedValue>) {
     }
 }
 
-/// The local values an expression names.
+/// The local values that an expression refers to.
 pub(super) fn named_locals(expr: &Expr) -> Vec<&str> {
     named(expr)
         .into_iter()
@@ -84,15 +83,15 @@ pub(super) fn named(expr: &Expr) -> Vec<(&str, &str)> {
     names
 }
 
-/// How far a local value has come.
+/// The progress of a local value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LocalState {
     Open,
     Done,
 }
 
-/// The names, each after those it needs. Those that need themselves are reported and left out.
-/// A stack of its own keeps a long chain from overflowing the real one.
+/// The names in dependency order. Cycles are reported and omitted. An explicit stack keeps a long
+/// chain from overflowing the call stack.
 fn order<'a>(reporter: &Reporter, attrs: &BTreeMap<&'a str, &'a Attr>) -> Vec<&'a str> {
     let mut visits: BTreeMap<&str, LocalState> = BTreeMap::new();
     let mut sorted = Vec::new();
@@ -126,7 +125,7 @@ fn order<'a>(reporter: &Reporter, attrs: &BTreeMap<&'a str, &'a Attr>) -> Vec<&'
             }
         }
     }
-    // A name may stand in several maps at once only as the same name in `attrs`.
+    // A name is in several maps only as the same name in `attrs`.
     sorted
         .iter()
         .filter_map(|name| attrs.get_key_value(name))
@@ -135,9 +134,9 @@ fn order<'a>(reporter: &Reporter, attrs: &BTreeMap<&'a str, &'a Attr>) -> Vec<&'
 }
 
 fn report_cycle(reporter: &Reporter, attrs: &BTreeMap<&str, &Attr>, chain: &[&str]) {
-    // Links of the chain that are shown with their place.
+    // Number of links of the cycle that are shown with their range.
     const PLACES_MAX: usize = 5;
-    // The same cycle is found from each of its members: it always starts at the first by name.
+    // The same cycle is found from each of its members, so it always starts at the first by name.
     let first = chain.iter().enumerate().min_by_key(|(_, name)| **name);
     let mut chain = chain.to_vec();
     chain.rotate_left(first.map_or(0, |(index, _)| index));
@@ -150,16 +149,16 @@ fn report_cycle(reporter: &Reporter, attrs: &BTreeMap<&str, &Attr>, chain: &[&st
     };
     let mut links: Vec<String> = chain.iter().map(|name| format!("local.{name}")).collect();
     links.push(format!("local.{}", start.name));
-    let detail = format!("None of these has a value: {}.", links.join(" → "));
+    let detail = format!("These values depend on each other: {}.", links.join(" → "));
     let mut finding = SpannedDiagnostic::error(ProblemCode::Cycle, start.name_span, detail)
         .label(format!(
-            "needs {}",
+            "depends on {}",
             links.get(1).map_or("itself", String::as_str)
         ))
         .within(TITLE);
     for (index, attr) in rest.iter().enumerate().take(PLACES_MAX - 1) {
         let needs = links.get(index + 2).map_or("", String::as_str);
-        finding = finding.also(attr.name_span, format!("needs {needs}"));
+        finding = finding.also(attr.name_span, format!("depends on {needs}"));
     }
     reporter.add(finding);
 }

@@ -1,5 +1,5 @@
-//! Lowers blocks to the model: references resolved, rules that span several arguments checked.
-//! It must not know the text the blocks were written in, beyond pointing at it.
+//! Converts decoded blocks to model types: resolves references and checks rules across arguments.
+//! It must not know the syntax of the blocks, except their spans.
 
 use std::collections::BTreeMap;
 
@@ -21,18 +21,31 @@ use crate::model::cluster::Cluster;
 use crate::model::id::NodeClassName;
 use crate::model::pool::Pool;
 
+// Maps of resource quantities.
 mod quantities;
+// Cron schedules and time windows.
 mod schedule;
+// Budgets, maintenance windows, cooldowns.
 mod disruption;
+// Installation, fleet and telemetry blocks.
 mod installation;
+// Scheduler block: batching and planning.
 mod scheduler;
+// `require` blocks.
 mod requirement;
+// Pools, with `defaults "pool"`.
 mod pool;
+// Overlays, with conflict checks.
 mod overlay;
+// Buffers.
 mod buffer;
+// Node classes.
 mod node_class;
+// Clusters, without their pools.
 mod cluster;
+// Required arguments of node classes for EC2.
 mod required;
+// Checks that user data can be generated.
 mod user_data;
 
 /// All blocks of a configuration by type.
@@ -50,7 +63,7 @@ impl<'a> Blocks<'a> {
 }
 
 impl Decoder<'_> {
-    /// Reads all blocks of a type that has no `for_each`.
+    /// Decodes all blocks of a type that has no `for_each`.
     pub(super) fn sections(&self, blocks: &Blocks<'_>, kind: &'static str) -> Vec<DecodedBlock> {
         let Some(schema) = root().block(kind) else {
             return Vec::new();
@@ -61,7 +74,7 @@ impl Decoder<'_> {
             .collect()
     }
 
-    /// Reads a block that stands in no other.
+    /// Decodes a top-level block.
     fn outermost(
         &self,
         block: &Block,
@@ -71,8 +84,8 @@ impl Decoder<'_> {
         self.read(block, schema, frame)
     }
 
-    /// Reads all blocks of a type, once for each element of their `for_each`; beside each stands
-    /// the element's key. The flag says whether any `for_each` had no value.
+    /// Decodes all blocks of a type, once for each element of their `for_each`, with the key of the
+    /// element. The flag is false if a `for_each` could not be evaluated.
     fn instances(&self, blocks: &Blocks<'_>, kind: &'static str) -> (Vec<BlockInstance>, bool) {
         let mut instances = Vec::new();
         let mut complete = true;
@@ -126,7 +139,7 @@ impl Decoder<'_> {
     }
 }
 
-/// A block, or what one element of its `for_each` makes of it.
+/// A block, or its instance for one element of its `for_each`.
 struct BlockInstance {
     section: DecodedBlock,
     key: Option<String>,
@@ -135,19 +148,17 @@ struct BlockInstance {
 fn for_each_fault(value: &Value, sensitive: bool, span: Span) -> Option<SpannedDiagnostic> {
     let texts = |items: &[Value]| items.iter().all(Value::is_string);
     let detail = match value {
-        _ if sensitive => {
-            "for_each names what it makes by its keys, and so cannot be sensitive.".to_owned()
-        }
+        _ if sensitive => "for_each must not be sensitive: its keys become names.".to_owned(),
         Value::Object(_) => return None,
         Value::Array(items) if texts(items) => return None,
-        Value::Array(_) => "for_each takes a list only of texts.".to_owned(),
+        Value::Array(_) => "A list in for_each must contain only strings.".to_owned(),
         other => format!(
-            "for_each takes a map or a list of texts, and not {}.",
+            "for_each must be a map or a list of strings, not {}.",
             type_name(other)
         ),
     };
     let finding = SpannedDiagnostic::error(ProblemCode::InvalidForEach, span, detail);
-    Some(finding.help("write for_each = { for … : key => value }, or a list of texts"))
+    Some(finding.help("write for_each = { for … : key => value }, or a list of strings"))
 }
 
 /// Lowers all blocks.
@@ -156,7 +167,7 @@ pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config {
     let (batching, scheduling) = scheduler::lower(reader, blocks);
     let telemetry = installation::lower_telemetry(reader, blocks);
     let schedules = schedule::lower(reader, blocks);
-    let (fleet, max_retired) = installation::lower_fleet(reader, blocks, &schedules);
+    let (fleet, max_disrupted_per_reload) = installation::lower_fleet(reader, blocks, &schedules);
     let (mut clusters, complete) = cluster::lower(reader, blocks, &installation, &schedules);
     let classes = node_class::lower(reader, blocks);
     let pools = pool::lower(reader, blocks, &schedules);
@@ -167,7 +178,7 @@ pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config {
         let managed = draft.managed;
         let cluster = &mut draft.cluster;
         cluster.batching = batching;
-        cluster.brakes.max_retired = max_retired;
+        cluster.safeguards.max_disrupted_per_reload = max_disrupted_per_reload;
         cluster.scheduling = scheduling.clone();
         let used = give_pools(reader, cluster, &pools, &classes);
         if managed && made_by_ec2(cluster) {
@@ -191,7 +202,7 @@ pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config {
         overlay::check_conflicts(reader, &overlays, &known);
         buffer::check_clusters(reader, &buffers, &known);
     }
-    // What is wrong already is said better where it was found.
+    // Errors so far are reported more precisely elsewhere.
     if !reader.reporter.failed() {
         let known = clusters.iter().map(|draft| &draft.cluster).zip(&all_used);
         for (cluster, used) in known.filter(|(cluster, _)| made_by_ec2(cluster)) {
@@ -208,12 +219,12 @@ pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Config {
     }
 }
 
-/// Whether EC2 itself makes a cluster's nodes.
+/// Reports if EC2 launches the nodes of a cluster.
 fn made_by_ec2(cluster: &Cluster) -> bool {
     cluster.simulated.is_none() && cluster.exec.is_none()
 }
 
-/// Gives a cluster its pools, and the node classes they use, which it returns.
+/// Sets the pools of a cluster and the node classes they use. Returns these node classes.
 fn give_pools<'a>(
     reader: &Decoder<'_>,
     cluster: &mut Cluster,
@@ -240,9 +251,9 @@ fn give_pools<'a>(
     used
 }
 
-/// The clusters a block is for, all where it does not say.
+/// The clusters of a block: all clusters if `clusters` is not set.
 fn cluster_patterns(section: &DecodedBlock) -> Vec<String> {
-    // Clusters that are wrong are no clusters, and not all of them.
+    // An invalid `clusters` means no clusters, not all clusters.
     let everywhere = if section.has("clusters") {
         Vec::new()
     } else {
@@ -258,7 +269,7 @@ fn covers(patterns: &[String], cluster: &Cluster) -> bool {
         .any(|pattern| matches_pattern(pattern, cluster.name.as_str()))
 }
 
-/// Clusters a block is for that are not there.
+/// Reports clusters of a block that do not exist.
 fn check_clusters(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
@@ -275,17 +286,17 @@ fn check_clusters(
         let span = section.inner_span("clusters", PathStep::Index(index));
         let known = names.iter().map(String::as_str);
         let finding = if pattern.contains('*') {
-            let detail = format!("No cluster fits the pattern {pattern:?}.");
+            let detail = format!("No cluster matches the pattern {pattern:?}.");
             SpannedDiagnostic::warning(ProblemCode::MatchesNothing, span, detail)
         } else {
-            let detail = format!("There is no cluster {pattern:?}.");
+            let detail = format!("There is no cluster named {pattern:?}.");
             SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail)
         };
         let help = match nearest(pattern, known.clone()) {
             Some(near) => Some(format!("did you mean {near:?}?")),
             None if names.is_empty() => None,
             None => Some(format!(
-                "there are: {}",
+                "expected one of: {}",
                 known.take(8).collect::<Vec<_>>().join(", ")
             )),
         };
@@ -307,7 +318,8 @@ fn class_of<'a>(
     let Some((name, span)) = &pool.node_class else {
         if ec2 && !pool.section.has("node_class") {
             let detail = format!(
-                "The pool is for the cluster {:?}, whose nodes EC2 makes, and has no node_class.",
+                "The pool is for the cluster {:?}, whose nodes EC2 launches, so it requires a \
+                 node_class.",
                 cluster.name.as_str()
             );
             let finding =
@@ -333,12 +345,12 @@ fn class_of<'a>(
         [] if !ec2 || named.is_empty() => None,
         [] => {
             let detail = format!(
-                "The node class {name:?} is not for the cluster {:?}, but the pool is.",
+                "The pool is for the cluster {:?}, but its node class {name:?} is not.",
                 cluster.name.as_str()
             );
             let class = &named[0].section;
             let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, *span, detail)
-                .also(class.span("clusters"), "the clusters it is for")
+                .also(class.span("clusters"), "the clusters of the node class")
                 .within(title)
                 .once();
             reader.reporter.add(finding);
@@ -346,14 +358,14 @@ fn class_of<'a>(
         }
         [first, ..] => {
             let detail = format!(
-                "{} node classes {name:?} are for the cluster {:?}.",
+                "{} node classes named {name:?} are for the cluster {:?}.",
                 fitting.len(),
                 cluster.name.as_str()
             );
             let finding = SpannedDiagnostic::error(ProblemCode::AmbiguousReference, *span, detail)
                 .also(
                     first.section.span("clusters"),
-                    "each element of for_each is for it",
+                    "every element of for_each is for this cluster",
                 )
                 .help("write clusters = [each.key] in the node class")
                 .within(title)

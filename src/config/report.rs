@@ -1,5 +1,5 @@
-//! Collects what is found wrong, with places in the sources, and says each thing once.
-//! It must not know what is being looked for.
+//! Collects diagnostics with source ranges, and removes duplicates. It must not know what is
+//! checked.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -8,19 +8,19 @@ use crate::config::diagnostic::{Diagnostic, ProblemCode, Severity, SourceRange};
 use crate::config::eval::EvalError;
 use crate::config::source::{ConfigFiles, Span};
 
-/// A problem whose places are spans.
+/// A diagnostic whose ranges are spans.
 #[derive(Debug)]
 pub(super) struct SpannedDiagnostic {
     pub(super) severity: Severity,
     pub(super) code: ProblemCode,
     pub(super) detail: String,
-    /// Each place with a label.
+    /// Each span with a label.
     pub(super) places: Vec<(Span, String)>,
-    /// The block around the first place.
+    /// The block around the first span.
     pub(super) context: Option<String>,
     pub(super) help: Option<String>,
     pub(super) values: Vec<(String, String)>,
-    /// Whether one of its kind is enough at its place, whatever the details.
+    /// True to report only the first diagnostic of this code at its span, whatever the message.
     pub(super) once: bool,
 }
 
@@ -45,7 +45,7 @@ impl SpannedDiagnostic {
         }
     }
 
-    /// The same with a label at its last place.
+    /// Sets the label of the last span.
     pub(super) fn label(mut self, label: impl Into<String>) -> Self {
         if let Some(last) = self.places.last_mut() {
             last.1 = label.into();
@@ -53,7 +53,7 @@ impl SpannedDiagnostic {
         self
     }
 
-    /// The same with one more place.
+    /// Adds a span.
     pub(super) fn also(mut self, span: Span, label: impl Into<String>) -> Self {
         self.places.push((span, label.into()));
         self
@@ -64,7 +64,7 @@ impl SpannedDiagnostic {
         self
     }
 
-    /// The same with advice, if there is any.
+    /// Sets the hint, if there is one.
     pub(super) fn maybe_help(mut self, help: Option<String>) -> Self {
         self.help = help.or(self.help);
         self
@@ -81,17 +81,16 @@ impl SpannedDiagnostic {
     }
 }
 
-/// Everything found wrong so far.
+/// The diagnostics found so far.
 pub(super) struct Reporter {
     pub(super) sources: ConfigFiles,
-    /// What must not be shown: the texts of sensitive values.
+    /// Spans of sensitive values, which must not be shown.
     hidden: RefCell<Vec<Span>>,
     found: RefCell<Vec<(Span, Diagnostic)>>,
     seen: RefCell<BTreeSet<(ProblemCode, Span, String)>>,
 }
 
-/// Problems of one severity that are reported at most: no number of warnings hides an error.
-/// Whoever has this many reads the first ones.
+/// Maximum number of diagnostics of each severity. Warnings cannot hide an error.
 const FOUND_MAX: usize = 200;
 
 impl Reporter {
@@ -104,18 +103,18 @@ impl Reporter {
         }
     }
 
-    /// Keeps a part of the sources out of every message.
+    /// Hides a part of the sources in all messages.
     pub(super) fn hide(&self, span: Span) {
         self.hidden.borrow_mut().push(span);
     }
 
-    /// Takes in a finding, unless the same was found at the same place.
+    /// Adds a diagnostic, unless the same was found at the same span.
     pub(super) fn add(&self, finding: SpannedDiagnostic) {
         let Some(first) = finding.places.first().map(|(span, _)| *span) else {
             return;
         };
         let mut found = self.found.borrow_mut();
-        // With for_each the same text is read several times; the first time says enough.
+        // With for_each the same block is decoded several times; the first diagnostic is enough.
         let once = finding.once || !finding.values.is_empty();
         let detail = if once {
             String::new()
@@ -143,7 +142,7 @@ impl Reporter {
         found.push((first, problem));
     }
 
-    /// Takes in what the evaluator found.
+    /// Adds an error of the evaluator.
     pub(super) fn add_fault(&self, fault: EvalError, title: &str) {
         if fault.silent {
             return;
@@ -170,7 +169,7 @@ impl Reporter {
         range
     }
 
-    /// Whether any error was found.
+    /// Reports if any error was found.
     pub(super) fn failed(&self) -> bool {
         let found = self.found.borrow();
         found
@@ -178,7 +177,7 @@ impl Reporter {
             .any(|(_, problem)| problem.severity == Severity::Error)
     }
 
-    /// Everything found, in the order of the sources.
+    /// All diagnostics, in source order.
     pub(super) fn into_problems(self) -> Vec<Diagnostic> {
         let mut found = self.found.into_inner();
         found.sort_by_key(|(span, _)| *span);

@@ -1,14 +1,16 @@
-//! The schema: which blocks and arguments there are, of which type, with which default.
-//! It must not know what any of them brings about.
+//! Types of the schema: blocks and arguments with their types and defaults.
+//! It must not depend on the effect of any argument.
 //!
-//! The reader checks against these tables, and docs/CONFIGURATION.md is written from them.
+//! The decoder checks the configuration against these tables. The reference in
+//! docs/CONFIGURATION.md is generated from them.
 
+// Schema tables of all blocks.
 pub mod blocks;
 
 use crate::config::id_format::IdFormat;
 use crate::model::pool::Rate;
 
-/// How often a block may stand in its place.
+/// How often a block may occur in its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occurrence {
     /// Once.
@@ -19,18 +21,18 @@ pub enum Occurrence {
     PerLabel,
 }
 
-/// What an argument takes.
+/// Type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArgumentType {
-    /// Any text.
+    /// Any string.
     Text,
-    /// A name as Kubernetes takes it for a label's value.
+    /// A name that is a valid value of a Kubernetes label.
     Name,
-    /// The path of a file; a relative one is read from the folder of the configuration.
+    /// The path of a file. A relative path starts at the configuration folder.
     Path,
     /// `host:port`.
     Address,
-    /// One of these texts.
+    /// One of these strings.
     OneOf(&'static [&'static str]),
     /// `true` or `false`.
     Flag,
@@ -38,7 +40,7 @@ pub enum ArgumentType {
     Whole(i64, i64),
     /// A number within these bounds.
     Number(i64, i64),
-    /// What a price becomes: a signed number of US dollars per hour, or of per cent.
+    /// Change of a price: a signed number of US dollars per hour, or a percentage.
     PriceAdjustment,
     /// A duration within these bounds in milliseconds, or `"never"`.
     Duration {
@@ -46,32 +48,32 @@ pub enum ArgumentType {
         min_ms: i64,
         /// Longest.
         max_ms: i64,
-        /// Whether `"never"` is one, too.
+        /// Accepts `"never"`.
         never: bool,
     },
-    /// A text of a certain form.
+    /// A string of this format.
     Form(IdFormat),
     /// A Kubernetes quantity of bytes within these bounds.
     Size(i64, i64),
     /// A count, or a percentage of nodes.
     Allowance,
-    /// A number of nodes within a time.
+    /// A number of nodes within a period.
     Rate,
-    /// A list of texts.
+    /// A list of strings.
     Texts,
-    /// A list of some of these texts.
+    /// A list of some of these strings.
     SomeOf(&'static [&'static str]),
-    /// Tags that launches write.
+    /// Tags that a launch creates.
     Tags,
-    /// Tags that something has which is looked for.
+    /// Tags that a resource must have to be selected.
     Searched,
     /// A map from label keys to label values.
     Labels,
-    /// A map from label keys to texts.
+    /// A map from annotation keys to strings.
     Annotations,
     /// A map from resource names to quantities.
     Quantities,
-    /// A map from what a kubelet can keep from pods to quantities.
+    /// A map from resources that a kubelet can reserve to quantities.
     Reserved,
     /// A map from signals to thresholds.
     Thresholds,
@@ -81,7 +83,7 @@ pub enum ArgumentType {
     KubeletFields,
     /// A reference to a block of this type.
     Reference(&'static str),
-    /// An expression that the block itself gives a meaning to.
+    /// An expression that is evaluated by the code of the block.
     Expression,
 }
 
@@ -90,13 +92,13 @@ pub enum ArgumentType {
 pub struct Argument {
     /// Name.
     pub name: &'static str,
-    /// What it takes.
+    /// Type.
     pub kind: ArgumentType,
-    /// Its value where it is missing, as HCL; empty where it then has none.
+    /// Default as HCL. Empty if there is none.
     pub default: &'static str,
-    /// Whether it must be there.
+    /// Whether the argument is required.
     pub required: bool,
-    /// What it is for.
+    /// Description.
     pub about: &'static str,
 }
 
@@ -105,34 +107,34 @@ pub struct Argument {
 pub struct BlockType {
     /// Name.
     pub name: &'static str,
-    /// What its label says, in capitals; none where it has no label.
+    /// Placeholder of its label, in capitals. `None` if it has no label.
     pub label: Option<&'static str>,
-    /// How often it may stand in its place.
+    /// How often it may occur in its parent.
     pub repeat: Occurrence,
-    /// What it is for.
+    /// Description.
     pub about: &'static str,
-    /// Its arguments.
+    /// Arguments.
     pub arguments: &'static [Argument],
-    /// The blocks within it.
+    /// Nested blocks.
     pub blocks: &'static [&'static BlockType],
-    /// Whether it takes any argument at all.
+    /// Accepts arguments of any name.
     pub open: bool,
 }
 
 impl BlockType {
-    /// The argument of this name.
+    /// Returns the argument with this name.
     pub fn argument(&self, name: &str) -> Option<&'static Argument> {
         self.arguments.iter().find(|argument| argument.name == name)
     }
 
-    /// The block of this name within it.
+    /// Returns the nested block with this name.
     pub fn block(&self, name: &str) -> Option<&'static BlockType> {
         self.blocks.iter().find(|block| block.name == name).copied()
     }
 }
 
 impl ArgumentType {
-    /// What it takes, in a few words that complete "wants …".
+    /// Returns a phrase that completes "must be …" in a diagnostic.
     pub fn wants(&self) -> String {
         let list = |names: &[&str]| {
             let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
@@ -144,7 +146,7 @@ impl ArgumentType {
             }
         };
         match self {
-            Self::Text => "a text".to_owned(),
+            Self::Text => "a string".to_owned(),
             Self::Name => "a name".to_owned(),
             Self::Path => "a path".to_owned(),
             Self::Address => "an address such as \"127.0.0.1:9464\"".to_owned(),
@@ -167,9 +169,9 @@ impl ArgumentType {
                 "a rate such as \"20/h\": 1 to {} a minute (m), hour (h) or day (d)",
                 Rate::NODES_MAX
             ),
-            Self::Texts => "a list of texts".to_owned(),
+            Self::Texts => "a list of strings".to_owned(),
             Self::SomeOf(names) => format!("a list of {}", list(names)),
-            Self::Tags | Self::Searched => "a map of texts".to_owned(),
+            Self::Tags | Self::Searched => "a map of strings".to_owned(),
             Self::Labels => "a map of labels".to_owned(),
             Self::Annotations => "a map of annotations".to_owned(),
             Self::Quantities | Self::Reserved => "a map of quantities".to_owned(),
@@ -181,13 +183,13 @@ impl ArgumentType {
         }
     }
 
-    /// Its type, unit and range for the reference table.
+    /// Returns type, unit and range for the reference table.
     pub fn describe(&self) -> String {
         match self {
             Self::Path => "path".to_owned(),
             Self::Address => "`host:port`".to_owned(),
             Self::Flag => "bool".to_owned(),
-            Self::Text => "text".to_owned(),
+            Self::Text => "string".to_owned(),
             Self::Name => "name".to_owned(),
             Self::OneOf(names) => code_list(names, " \\| "),
             Self::SomeOf(names) => format!("list of {}", code_list(names, ", ")),
@@ -215,8 +217,8 @@ impl ArgumentType {
             Self::Size(min, max) => format!("quantity, {} to {}", size_text(*min), size_text(*max)),
             Self::Allowance => "count, or percentage 0 to 100".to_owned(),
             Self::Rate => format!("count, 1 to {}, with `/m`, `/h` or `/d`", Rate::NODES_MAX),
-            Self::Texts => "list of texts".to_owned(),
-            Self::Tags | Self::Searched => "map of texts".to_owned(),
+            Self::Texts => "list of strings".to_owned(),
+            Self::Tags | Self::Searched => "map of strings".to_owned(),
             Self::Labels => "map of labels".to_owned(),
             Self::Annotations => "map of annotations".to_owned(),
             Self::Quantities | Self::Reserved => "map of quantities".to_owned(),
@@ -234,7 +236,7 @@ fn code_list(names: &[&str], between: &str) -> String {
     quoted.join(between)
 }
 
-/// A size in the largest unit that divides it.
+/// Formats a size in the largest unit that divides it.
 fn size_text(bytes: i64) -> String {
     const UNITS: [(i64, &str); 2] = [(1_000_000_000_000, "T"), (1_000_000_000, "G")];
     let unit = UNITS.iter().find(|(unit, _)| bytes % unit == 0);
@@ -243,7 +245,7 @@ fn size_text(bytes: i64) -> String {
     })
 }
 
-/// A duration as HCL spells it, in the largest unit that divides it.
+/// Formats a duration as in HCL, in the largest unit that divides it.
 pub fn duration_text(ms: i64) -> String {
     const UNITS: [(i64, &str); 3] = [(3_600_000, "h"), (60_000, "m"), (1000, "s")];
     UNITS

@@ -1,5 +1,4 @@
-//! Keeps the texts of sensitive values out of what is found wrong, whoever put them there.
-//! It must not know what makes a value sensitive.
+//! Redacts sensitive values in diagnostics. It must not know what makes a value sensitive.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -10,25 +9,24 @@ use hcl::Value;
 use crate::config::diagnostic::Diagnostic;
 use crate::config::value::{QUOTED_MAX, to_text};
 
-/// What stands in the place of a sensitive text.
+/// The replacement for a sensitive string.
 const SHOWN: &str = "(sensitive)";
-/// Stands for `SHOWN` until all texts are replaced: `sensitive` may be a secret itself.
+/// A placeholder for `SHOWN` until all strings are replaced: `sensitive` may be a secret itself.
 const MARK: &str = "\0";
-/// Texts shorter than this are only replaced where a message quotes them, and nothing else between
-/// the quotes: `1` or `on` in the midst of a sentence is no secret, and without it there is no
-/// sentence.
+/// Shorter strings are only replaced if a message quotes exactly them: `1` or `on` within a
+/// sentence is not a secret.
 const ANYWHERE_MIN: usize = 4;
 
-/// Every text that must not be shown.
+/// All strings that must not be shown.
 #[derive(Debug, Default)]
 pub(super) struct SecretTexts {
-    /// As they are looked for, the longest first: one may be a part of another.
+    /// In search order, the longest first: one may be a part of another.
     texts: RefCell<BTreeSet<(Reverse<usize>, String)>>,
 }
 
 impl SecretTexts {
-    /// Keeps the texts and numbers in a value out of every message. Its keys are mostly names of
-    /// attributes, as messages have them: they are replaced where they are quoted.
+    /// Adds the strings and numbers in a value. Keys are mostly names of attributes, which messages
+    /// contain, so they are only replaced if they are quoted.
     pub(super) fn learn(&self, value: &Value) {
         match value {
             Value::Array(items) => items.iter().for_each(|item| self.learn(item)),
@@ -51,14 +49,14 @@ impl SecretTexts {
             self.insert(quoted);
             return;
         }
-        // Messages quote what they show, and cut what is long.
+        // Messages quote values, and shorten long ones.
         self.insert(quoted.trim_matches('"').to_owned());
         if let Some((cut, _)) = text.char_indices().nth(QUOTED_MAX) {
             let start = text.get(..cut).unwrap_or_default();
             self.insert(format!("{start:?}").trim_matches('"').to_owned());
         }
         self.insert(text.to_owned());
-        // What is read by its words, such as a schedule, is refused by one of them.
+        // A message about a schedule may show one field of it.
         for word in text.split_whitespace() {
             if word.len() < text.len() && word.len() >= ANYWHERE_MIN {
                 self.insert(word.to_owned());
@@ -67,14 +65,14 @@ impl SecretTexts {
     }
 
     fn insert(&self, text: String) {
-        // Between quotes there is something.
+        // The string between the quotes must not be empty.
         if text.len() > 2 {
             let length = Reverse(text.len());
             self.texts.borrow_mut().insert((length, text));
         }
     }
 
-    /// The problems without any of them.
+    /// Redacts all diagnostics.
     pub(super) fn kept_from(&self, mut problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
         let texts = self.texts.borrow();
         let clean = |shown: &mut String| {

@@ -1,5 +1,5 @@
-//! What a configuration amounts to: clusters ready for their engines, and how the daemon reports.
-//! It must not know how it was written.
+//! The result of a configuration: settings of clusters and of the daemon. It must not know how it
+//! was written.
 
 use jiff::SignedDuration;
 
@@ -8,63 +8,62 @@ use crate::config::diagnostic::Diagnostic;
 use crate::model::cluster::Cluster;
 use crate::model::fleet::FleetLimits;
 
-/// Where `/metrics`, `/livez` and `/readyz` are served when nothing is said: only this host asks
-/// there, and 9464 is the port that OpenTelemetry gives to Prometheus exporters.
+/// The default address of `/metrics`, `/livez` and `/readyz`. Only this host can reach it.
+/// OpenTelemetry uses port 9464 for Prometheus exporters.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:9464";
 
-/// The form of the log.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Fields for journald where the service manager has what is said go to the journal, else lines
-    /// for people.
+    /// Journald fields if the output is connected to the journal, otherwise text lines.
     #[default]
     Auto,
-    /// Lines for people.
+    /// Text lines.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// Fields for journald.
+    /// Journald fields.
     Journald,
 }
 
-/// What is left out of the log: everything below.
+/// The log level: less important lines are dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// What failed.
+    /// Failures.
     Error,
-    /// What may be worth a look.
+    /// Possible problems.
     Warn,
-    /// What was decided.
+    /// Decisions.
     #[default]
     Info,
-    /// Why it was decided.
+    /// Causes of decisions.
     Debug,
     /// Everything.
     Trace,
 }
 
-/// Under whose names metrics are published.
+/// The names under which metrics are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MetricNames {
-    /// Those of Karpenter, for the dashboards there are.
+    /// Karpenter's names, for existing dashboards.
     Karpenter,
-    /// Our own.
+    /// Outrigger's names.
     Outrigger,
 }
 
-/// What the daemon says about itself.
+/// Log, metrics and traces of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Telemetry {
-    /// `host:port` for `/metrics`, `/livez` and `/readyz`; none means `DEFAULT_LISTEN`, where that
-    /// is free.
+    /// `host:port` for `/metrics`, `/livez` and `/readyz`. `None` means `DEFAULT_LISTEN`, if that
+    /// port is free.
     pub listen: Option<String>,
-    /// The form of the log.
+    /// The format of the log.
     pub log_format: LogFormat,
-    /// What is left out of the log.
+    /// The log level.
     pub log_level: LogLevel,
-    /// Under whose names metrics are published.
+    /// The names under which metrics are published.
     pub metric_names: Vec<MetricNames>,
-    /// Whether each node has series of its own.
+    /// True if each node has its own series.
     pub per_node: bool,
     /// Where traces are sent.
     pub otlp: Option<String>,
@@ -88,32 +87,32 @@ impl Default for Telemetry {
 pub struct SsmOutput {
     /// Name or ARN.
     pub name: String,
-    /// Region; none means that of the ARN, else the one that the daemon is in.
+    /// Region. `None` means the region of the ARN, or else the region of the daemon.
     pub region: Option<String>,
 }
 
 /// A parameter whose value the configuration depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Polled {
-    /// Which one.
+    /// The parameter.
     pub parameter: SsmOutput,
-    /// How often it is looked at; none means only at a reload.
+    /// The refresh interval. `None` means only at a reload.
     pub every: Option<SignedDuration>,
 }
 
 /// A configuration, complete and valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// The clusters, by name, each with all that is decided about it.
+    /// The clusters with all their settings, sorted by name.
     pub clusters: Vec<Cluster>,
-    /// Limits on all clusters together.
+    /// Limits of all clusters together.
     pub fleet: FleetLimits,
-    /// What the daemon says about itself.
+    /// Log, metrics and traces of the daemon.
     pub telemetry: Telemetry,
-    /// Parameters that its values come from.
+    /// Parameters that the configuration depends on.
     pub polled: Vec<Polled>,
-    /// Every argument that is set, as it is to be shown.
+    /// Every argument that is set, in a form that may be shown.
     pub written: ConfigValues,
-    /// What can be used, but hardly means what its author meant.
+    /// Warnings.
     pub warnings: Vec<Diagnostic>,
 }

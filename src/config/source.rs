@@ -1,12 +1,11 @@
-//! Source texts: which file a span lies in, on which line, in which column.
-//! It must not know what the texts say.
+//! Source files, with lines and columns of spans. It must not know what the files contain.
 
 use crate::config::diagnostic::{Position, SourceRange};
 
-/// A configuration file as read by the shell.
+/// A configuration file with its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
-    /// Name, for messages. Ends in `.json` where the text is the JSON form of HCL.
+    /// Name, for messages. It ends in `.json` if the file has the JSON syntax of HCL.
     pub name: String,
     /// Content.
     pub text: String,
@@ -25,7 +24,7 @@ impl SourceFile {
 /// A part of one of the files, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Span {
-    /// The file, by its place in the list.
+    /// The file, by its index in the list.
     pub(super) file: usize,
     pub(super) start: usize,
     pub(super) end: usize,
@@ -36,7 +35,7 @@ impl Span {
         Self { file, start, end }
     }
 
-    /// From the start of this span to the end of another one in the same file.
+    /// From the start of this span to the end of `other` in the same file.
     pub(super) fn to(self, other: Self) -> Self {
         Self {
             end: other.end.max(self.end),
@@ -45,15 +44,15 @@ impl Span {
     }
 }
 
-/// The byte order mark that some editors put in front of a text.
+/// The byte order mark that some editors write at the start of a file.
 const MARK: &str = "\u{feff}";
 
-/// A file without its byte order mark, and where its lines start.
+/// A file without its byte order mark, with the offsets of its lines.
 #[derive(Debug)]
 struct Indexed {
     name: String,
     text: String,
-    /// Bytes taken off the front.
+    /// Bytes removed from the start.
     mark: usize,
     lines: Vec<usize>,
 }
@@ -65,7 +64,7 @@ pub(super) struct ConfigFiles {
 }
 
 impl ConfigFiles {
-    /// Takes in one more file and gives its place in the list.
+    /// Adds a file and returns its index.
     pub(super) fn add(&mut self, file: &SourceFile) -> usize {
         let text = file.text.strip_prefix(MARK).unwrap_or(&file.text);
         let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');

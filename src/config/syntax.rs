@@ -1,7 +1,9 @@
-//! The tree of a configuration: bodies, blocks and expressions, each with its span.
-//! It must not know whether it was written as HCL or as JSON, nor what its names mean.
+//! The syntax tree of a configuration: bodies, blocks and expressions, with spans. It must not know
+//! if it was written as HCL or as JSON, nor what its names mean.
 
+// Parser for native HCL syntax.
 pub(super) mod native;
+// Parser for the JSON syntax of HCL.
 pub(super) mod json;
 
 use hcl::Value;
@@ -9,7 +11,7 @@ use hcl_edit::expr::{BinaryOperator, UnaryOperator};
 
 use crate::config::source::Span;
 
-/// What stands between two braces, or in a file.
+/// The content of a block or a file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Body {
     pub(super) attrs: Vec<Attr>,
@@ -33,13 +35,13 @@ pub(super) struct Block {
     pub(super) body: Body,
 }
 
-/// What a block of data of this type counts as: `data "TYPE" "NAME"` has one label, as all others.
+/// The block type of a data source: `data "TYPE" "NAME"` counts as a block with one label.
 pub(super) fn data_of(kind: &str) -> String {
     format!("data {kind:?}")
 }
 
 impl Block {
-    /// Takes the first of two labels for a part of the type, where it is one.
+    /// Moves the first label of a `data` block into its type.
     pub(super) fn settle_type(&mut self) {
         if self.kind == "data" && !self.labels.is_empty() {
             let (kind, span) = self.labels.remove(0);
@@ -48,7 +50,7 @@ impl Block {
         }
     }
 
-    /// The block's first line: its type and labels.
+    /// The block header: type and labels.
     pub(super) fn header(&self) -> Span {
         match self.labels.last() {
             Some((_, last)) if last.file == self.kind_span.file => self.kind_span.to(*last),
@@ -56,7 +58,7 @@ impl Block {
         }
     }
 
-    /// How messages name it: `pool "general"`.
+    /// The name in messages: `pool "general"`.
     pub(super) fn title(&self) -> String {
         let mut title = self.kind.clone();
         for (label, _) in &self.labels {
@@ -73,7 +75,7 @@ pub(super) struct Expr {
     pub(super) kind: ExprKind,
 }
 
-/// What an expression is.
+/// The kind of an expression.
 #[derive(Clone, Debug)]
 pub(super) enum ExprKind {
     Literal(Value),
@@ -97,7 +99,7 @@ pub(super) struct Step {
     pub(super) kind: StepKind,
 }
 
-/// How a step finds its way.
+/// The kind of a step.
 #[derive(Clone, Debug)]
 pub(super) enum StepKind {
     Name(String),
@@ -114,11 +116,11 @@ pub(super) struct Call {
     pub(super) name: String,
     pub(super) name_span: Span,
     pub(super) args: Vec<Expr>,
-    /// Whether the last argument ends in `...`.
+    /// True if the last argument ends in `...`.
     pub(super) expand: bool,
 }
 
-/// `[for k, v in collection : …]`, or with `key` its form in braces.
+/// `[for k, v in collection : …]`, or the form in braces if `key` is set.
 #[derive(Clone, Debug)]
 pub(super) struct For {
     pub(super) key_name: Option<String>,
@@ -127,11 +129,11 @@ pub(super) struct For {
     pub(super) key: Option<Expr>,
     pub(super) value: Expr,
     pub(super) condition: Option<Expr>,
-    /// Whether values of one key are collected.
+    /// True if the values of each key are grouped.
     pub(super) grouping: bool,
 }
 
-/// A piece of a template; marks that strip white space have been applied.
+/// A part of a template. Strip markers have been applied.
 #[derive(Clone, Debug)]
 pub(super) enum TemplatePart {
     Text(String),
@@ -162,8 +164,7 @@ impl Expr {
         Self::new(span, kind(Box::new(inner)))
     }
 
-    /// The part of a literal list or object that a path leads to: the smallest span that holds
-    /// the value found there.
+    /// The smallest span that contains the value at this path of a literal list or object.
     pub(super) fn inner_span(&self, path: &[PathStep]) -> Span {
         let Some((first, rest)) = path.split_first() else {
             return self.span;
@@ -186,7 +187,7 @@ impl Expr {
         }
     }
 
-    /// The text of an expression that is nothing but one.
+    /// The string, if the expression is a string literal.
     pub(super) fn literal_text(&self) -> Option<&str> {
         match &self.kind {
             ExprKind::Literal(Value::String(text)) => Some(text),
@@ -237,12 +238,12 @@ impl Expr {
     }
 }
 
-/// A step into a value that was read from an expression.
+/// A step into the value of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PathStep {
     Index(usize),
     Key(String),
-    /// The key and not what it leads to.
+    /// The key, not its value.
     KeyItself(String),
 }
 

@@ -1,11 +1,11 @@
-//! Common slips in HCL, told from the text around a syntax error: what was probably meant.
-//! It must not know which blocks and arguments there are.
+//! Hints for common syntax errors, based on the text around the error. It must not know which
+//! blocks and arguments there are.
 
 use crate::config::diagnostic::ProblemCode;
 use crate::config::report::SpannedDiagnostic;
 use crate::config::source::Span;
 
-/// The finding for a syntax error that the parser noticed at `offset`.
+/// The diagnostic for a syntax error that the parser found at `offset`.
 pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> SpannedDiagnostic {
     let offset = floor(text, offset.min(text.len()));
     let line_start = text[..offset].rfind('\n').map_or(0, |at| at + 1);
@@ -19,12 +19,12 @@ pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> 
     if message.contains("redefined attribute") {
         let name: String = rest.chars().take_while(|c| name_char(*c)).collect();
         let span = at(offset, offset + name.len());
-        let detail = format!("The argument {name:?} is there twice.");
+        let detail = format!("The argument {name:?} is set twice.");
         let finding = SpannedDiagnostic::error(ProblemCode::DuplicateArgument, span, detail);
         return match first_use(text, offset, &name) {
             Some(first) => finding
-                .label("again here")
-                .also(at(first, first + name.len()), "first here"),
+                .label("second definition")
+                .also(at(first, first + name.len()), "first definition"),
             None => finding,
         };
     }
@@ -32,23 +32,23 @@ pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> 
         return SpannedDiagnostic::error(
             ProblemCode::LimitExceeded,
             here,
-            format!("There are too many levels here: {message}."),
+            format!("Too many nested levels: {message}."),
         );
     }
     if text[offset..].trim().is_empty()
         && let Some(open) = unclosed(text)
     {
         let detail = match open.mark {
-            '"' => "A text that starts here is never closed.",
-            '<' => "A heredoc that starts here has no end.",
-            _ => "A block or collection that starts here is never closed.",
+            '"' => "The string that starts here is not closed.",
+            '<' => "The heredoc that starts here has no end.",
+            _ => "The block or collection that starts here is not closed.",
         };
         let close = match open.mark {
             '[' => "add the missing ]".to_owned(),
             '(' => "add the missing )".to_owned(),
             '"' => "add the missing \"".to_owned(),
-            '<' => "end it with its word, alone on a line".to_owned(),
-            _ => "add the missing }, or look for one too few in the block".to_owned(),
+            '<' => "end it with its delimiter, alone on a line".to_owned(),
+            _ => "add the missing }, or check the braces within the block".to_owned(),
         };
         return error(at(open.at, open.at + 1), detail.to_owned())
             .label("opened here")
@@ -74,7 +74,7 @@ pub(super) fn explain(text: &str, file: usize, offset: usize, message: &str) -> 
     error(here, detail).maybe_help(help)
 }
 
-/// The finding where something was opened on the way to `offset` and should be closed by now.
+/// The diagnostic if a bracket, string or heredoc before `offset` is not closed.
 fn unfinished(text: &str, file: usize, offset: usize, message: &str) -> Option<SpannedDiagnostic> {
     let finding = |at: usize, width: usize, detail: &str, help: &str| {
         let span = Span::new(file, at, at + width);
@@ -83,23 +83,23 @@ fn unfinished(text: &str, file: usize, offset: usize, message: &str) -> Option<S
     };
     if message.contains("heredoc end") {
         let at = text[..offset].rfind("<<")?;
-        let detail = "A heredoc has no end.";
-        return finding(at, 2, detail, "end it with its word, alone on a line");
+        let detail = "The heredoc has no end.";
+        return finding(at, 2, detail, "end it with its delimiter, alone on a line");
     }
     let line_start = text[..offset].rfind('\n').map_or(0, |at| at + 1);
     let line = text[line_start..].lines().next().unwrap_or_default();
     let comment = line.trim_start().starts_with(['#', '/']);
     if !comment && line.replace("\\\"", "  ").matches('"').count() % 2 == 1 {
         let at = line_start + line.rfind('"')?;
-        let help = "add the missing \", or write the text as a heredoc: <<-EOT";
-        return finding(at, 1, "A text is not closed on its line.", help);
+        let help = "add the missing \", or write the string as a heredoc: <<-EOT";
+        return finding(at, 1, "The string is not closed on its line.", help);
     }
     for (expected, mark) in [("expected `]`", '['), ("expected `)`", '(')] {
         let open = unclosed(&text[..offset]).filter(|open| open.mark == mark);
         if let Some(open) = open.filter(|_| message.contains(expected)) {
             let detail = match mark {
-                '[' => "A list that starts here is not closed.",
-                _ => "A parenthesis that starts here is not closed.",
+                '[' => "The list that starts here is not closed.",
+                _ => "The parenthesis that starts here is not closed.",
             };
             let help = format!("add the missing {}", if mark == '[' { ']' } else { ')' });
             return finding(open.at, 1, detail, &help);
@@ -108,7 +108,7 @@ fn unfinished(text: &str, file: usize, offset: usize, message: &str) -> Option<S
     None
 }
 
-/// What is wrong at `rest`, after `before` on the same line, and what would be right.
+/// The message and hint for an error at `rest`, after `before` on the same line.
 fn slip(before: &str, rest: &str, message: &str) -> (String, Option<String>) {
     let help = |text: &str| Some(text.to_owned());
     let said = format!("This is not HCL: {message}.");
@@ -120,11 +120,11 @@ fn slip(before: &str, rest: &str, message: &str) -> (String, Option<String>) {
     };
     match first {
         Some('\'') => (
-            "A text stands in double quotes.".to_owned(),
-            help("write \"…\" in place of '…'"),
+            "Strings must be in double quotes.".to_owned(),
+            help("write \"…\" instead of '…'"),
         ),
         Some(':') if trimmed.chars().all(name_char) && !trimmed.is_empty() => (
-            "A colon does not give a value here.".to_owned(),
+            "Arguments are set with =, not with a colon.".to_owned(),
             Some(format!("write {trimmed} = …")),
         ),
         Some('=') if trimmed.ends_with('"') => (
@@ -132,24 +132,24 @@ fn slip(before: &str, rest: &str, message: &str) -> (String, Option<String>) {
             Some(format!("write {trimmed} {{ … }}")),
         ),
         Some(',') => (
-            "A comma stands only within lists, maps and calls.".to_owned(),
+            "Commas are only allowed in lists, maps and calls.".to_owned(),
             help("write each argument on a line of its own, without commas"),
         ),
         Some('}') if trimmed.is_empty() => (
-            "There is nothing that this brace closes.".to_owned(),
-            help("remove it, or look for a { that is missing above"),
+            "This brace closes nothing.".to_owned(),
+            help("remove it, or add a missing { above"),
         ),
         _ if starts_argument && trimmed.contains('{') => (
-            "A block on one line has at most one argument.".to_owned(),
+            "A block on one line can have at most one argument.".to_owned(),
             help("write each argument on a line of its own"),
         ),
         _ if starts_argument && trimmed.contains('=') => (
-            "Two arguments stand on one line.".to_owned(),
+            "Two arguments are on one line.".to_owned(),
             help("write each argument on a line of its own"),
         ),
         _ if message.contains("escape") => (
-            "There is no such escape.".to_owned(),
-            help("the escapes are \\n, \\r, \\t, \\\", \\\\, \\uNNNN and \\UNNNNNNNN"),
+            "This escape is not supported.".to_owned(),
+            help("supported escapes: \\n, \\r, \\t, \\\", \\\\, \\uNNNN and \\UNNNNNNNN"),
         ),
         _ => (said, None),
     }
@@ -166,8 +166,8 @@ fn floor(text: &str, mut at: usize) -> usize {
     at
 }
 
-/// Where an argument was first given, going back from where it is given again: on the same level
-/// of braces.
+/// The position of the first definition of an argument that is set again at `offset`, on the same
+/// level of braces.
 fn first_use(text: &str, offset: usize, name: &str) -> Option<usize> {
     let mut depth = 0_i64;
     let mut first = None;
@@ -191,7 +191,7 @@ fn first_use(text: &str, offset: usize, name: &str) -> Option<usize> {
     first
 }
 
-/// Something that was opened: where, with which mark, on a line of which indent.
+/// An opening mark: its position, its character and the indentation of its line.
 #[derive(Clone, Copy)]
 struct Open {
     at: usize,
@@ -199,8 +199,8 @@ struct Open {
     indent: usize,
 }
 
-/// What is opened and never closed. Where a closing brace stands further left than the line that
-/// opened, something between the two is; else it is the innermost that is open at the end.
+/// The mark that is not closed. If a closing brace is indented less than the line of its opening
+/// mark, that mark is suspected. Otherwise it is the innermost mark that is open at the end.
 fn unclosed(text: &str) -> Option<Open> {
     let mut open: Vec<Open> = Vec::new();
     let mut suspect = None;
@@ -271,7 +271,7 @@ fn skip_line(chars: &mut Chars<'_>) {
     while chars.next_if(|(_, c)| *c != '\n').is_some() {}
 }
 
-/// Goes past a heredoc, or gives its start where it has no end.
+/// Skips a heredoc, or returns its start if it has no end.
 fn skip_heredoc(text: &str, at: usize, chars: &mut Chars<'_>) -> Option<Open> {
     let first = text[at + 2..].lines().next().unwrap_or_default();
     let word = first.trim_start_matches('-').trim();

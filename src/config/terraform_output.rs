@@ -1,8 +1,8 @@
-//! Outputs of Terraform, as values: `data.terraform_output.NAME.OUTPUT`.
-//! It must not know what they are used for, nor how Terraform made them.
+//! Terraform outputs as values: `data.terraform_output.NAME.OUTPUT`. It must not know what they are
+//! used for, nor how Terraform created them.
 //!
-//! What Terraform calls sensitive is left out: a secret that goes through files which are read as
-//! they are is none. `secret(…)` is for those.
+//! Sensitive outputs are omitted: plain files are not a safe channel for secrets. Use `secret(…)`
+//! instead.
 
 use hcl::{Map, Value};
 use jiff::SignedDuration;
@@ -17,27 +17,27 @@ use crate::config::functions::encoding::from_json;
 use crate::config::report::SpannedDiagnostic;
 use crate::config::settings::{Polled, SsmOutput};
 
-/// The only type of data there is.
+/// The only type of data source.
 pub(super) const TYPE: &str = "terraform_output";
 
-/// What its blocks count as.
+/// The block type.
 pub(super) const BLOCK: &str = "data \"terraform_output\"";
 
-/// The version of Terraform's state since 0.12.
+/// The state version since Terraform 0.12.
 const STATE_VERSION: i64 = 4;
 
-/// Where outputs can be, and the arguments that go with a parameter alone.
+/// The sources of outputs, and the arguments that are only supported with a parameter.
 const PARAMETER: &str = "ssm_parameter";
 const PLACES: [&str; 3] = ["file", "state", PARAMETER];
 const OF_PARAMETERS: [&str; 3] = ["region", "refresh", "mock"];
 
-/// How often a parameter is looked at where nothing is said.
+/// The default refresh interval of a parameter.
 const REFRESH: SignedDuration = SignedDuration::from_mins(5);
 
-/// All outputs, by the name of their block; none where some cannot be had, which is reported.
+/// All outputs, by the name of their block. `None` if some cannot be read, which is reported.
 pub(super) fn outputs(reader: &Decoder<'_>, declared: &[DecodedBlock]) -> Option<NamedValue> {
     let read = |section: &DecodedBlock| Some((section.label().to_owned(), one(reader, section)?));
-    // All of them, since each may have a fault of its own.
+    // All blocks are read, so that all errors are reported.
     let all: Vec<Option<(String, NamedValue)>> = declared.iter().map(read).collect();
     let all: Option<Vec<(String, NamedValue)>> = all.into_iter().collect();
     let all = all?;
@@ -52,7 +52,7 @@ pub(super) fn outputs(reader: &Decoder<'_>, declared: &[DecodedBlock]) -> Option
     })
 }
 
-/// The parameters whose values are looked at again, with how often that is.
+/// The parameters to refresh, with their intervals.
 pub(super) fn polled(declared: &[DecodedBlock]) -> Vec<Polled> {
     let polled = |section: &DecodedBlock| {
         Some(Polled {
@@ -65,7 +65,7 @@ pub(super) fn polled(declared: &[DecodedBlock]) -> Vec<Polled> {
     declared.iter().filter_map(polled).collect()
 }
 
-/// The parameter that a block names.
+/// The parameter of a block.
 fn parameter(section: &DecodedBlock) -> Option<SsmOutput> {
     Some(SsmOutput {
         name: section.owned(PARAMETER)?,
@@ -80,12 +80,15 @@ fn one(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
         let (code, detail) = match given.is_empty() {
             true => (
                 ProblemCode::MissingArgument,
-                "It does not say where the outputs are.",
+                "The source of the outputs is missing.",
             ),
-            false => (ProblemCode::Conflict, "The outputs are in one place."),
+            false => (
+                ProblemCode::Conflict,
+                "The outputs must have exactly one source.",
+            ),
         };
-        let help = "write file for what `terraform output -json` prints, state for a state, or \
-                    ssm_parameter for a parameter of AWS Systems Manager";
+        let help = "set file for the output of `terraform output -json`, state for a state file, \
+                    or ssm_parameter for an AWS Systems Manager parameter";
         return refuse(reader, section, (code, "", detail.to_owned()), help);
     };
     if argument == PARAMETER {
@@ -95,8 +98,9 @@ fn one(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
         .into_iter()
         .find(|name| is_there(section, name))
     {
-        let detail = format!("{odd:?} is for parameters; a file is read at each reload.");
-        let help = format!("leave {odd} out");
+        let detail =
+            format!("{odd:?} is only supported with ssm_parameter; files are read at each reload.");
+        let help = format!("remove {odd}");
         return refuse(reader, section, (ProblemCode::Conflict, odd, detail), &help);
     }
     of_file(reader, section, argument).map(plain)
@@ -113,7 +117,7 @@ fn plain(value: Value) -> NamedValue {
     }
 }
 
-/// Reports a fault, at an argument or, where that is empty, at the block.
+/// Reports an error at an argument, or at the block if the name is empty.
 fn refuse<T>(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
@@ -126,15 +130,15 @@ fn refuse<T>(
     None
 }
 
-/// What a parameter holds, or what stands in for it where nobody is to be asked. The latter is
-/// evaluated in any case: a fault in it is found before it is needed.
+/// The value of a parameter, or its mock value if parameters are not read. The mock value is always
+/// evaluated, so that its errors are found early.
 fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
     let mock = match section.expr("mock") {
         None => None,
         Some(expr) => match reader.evaluator.evaluate(expr, reader.scope, None) {
             Ok(known) if known.value.is_object() => Some(known),
             Ok(_) => {
-                let detail = "Outputs are a map from their names to values.".to_owned();
+                let detail = "mock must be a map from output names to values.".to_owned();
                 let finding = SpannedDiagnostic::error(ProblemCode::WrongType, expr.span, detail);
                 let help = "write mock = { OUTPUT = value }";
                 reader
@@ -157,14 +161,14 @@ fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedVal
         ParameterState::Text(text) => text,
         ParameterState::Unasked if mock.is_some() => return mock,
         ParameterState::Unasked => {
-            let detail = format!("{shown} is not asked for here, and nothing stands in for it.");
+            let detail = format!("{shown} is not read here, and it has no mock value.");
             let help = "write mock = { OUTPUT = value }, with values of the same shape";
             let at = (ProblemCode::MissingArgument, PARAMETER, detail);
             return refuse(reader, section, at, help);
         }
         ParameterState::Unreadable(why) => {
             let detail = format!("{shown} cannot be read: {why}.");
-            let help = "name a parameter that the daemon's identity may read by ssm:GetParameter";
+            let help = "name a parameter that the daemon may read with ssm:GetParameter";
             let at = (ProblemCode::Unreadable, PARAMETER, detail);
             return refuse(reader, section, at, help);
         }
@@ -173,11 +177,11 @@ fn of_parameter(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedVal
         .map_err(|error| format!("it is not JSON: {error}"))
         .and_then(|json: Json| match json.is_object() {
             true => Ok(plain(from_json(&json))),
-            false => Err("it is no map of outputs".to_owned()),
+            false => Err("it is not a map of outputs".to_owned()),
         });
     outputs.map_or_else(
         |why| {
-            let detail = format!("{shown} holds no outputs of Terraform: {why}.");
+            let detail = format!("{shown} does not contain Terraform outputs: {why}.");
             let help = "write it with jsonencode({ OUTPUT = value })";
             let at = (ProblemCode::InvalidValue, PARAMETER, detail);
             refuse(reader, section, at, help)
@@ -210,9 +214,9 @@ fn of_file(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str) -> Opti
         });
     outputs.map_or_else(
         |why| {
-            let detail = format!("{shown} holds no outputs of Terraform: {why}.");
+            let detail = format!("{shown} does not contain Terraform outputs: {why}.");
             let help = match argument {
-                "state" => "name a state as Terraform writes it since version 0.12",
+                "state" => "name a state file of Terraform 0.12 or later",
                 _ => "write it with terraform output -json",
             };
             let at = (ProblemCode::InvalidValue, argument, detail);
@@ -228,18 +232,18 @@ fn of_file(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str) -> Opti
 /// The outputs of a state.
 fn of_state(state: &Json) -> Result<(Value, Vec<String>), String> {
     if state.get("version").and_then(Json::as_i64) != Some(STATE_VERSION) {
-        return Err(format!("it is no state of version {STATE_VERSION}"));
+        return Err(format!("it is not a state of version {STATE_VERSION}"));
     }
     match state.get("outputs") {
         Some(outputs) => unwrapped(outputs),
-        None => Err("the state has none".to_owned()),
+        None => Err("the state has no outputs".to_owned()),
     }
 }
 
-/// The values of outputs, those aside that are sensitive, and the names of these.
+/// The values of outputs that are not sensitive, and the names of the sensitive ones.
 fn unwrapped(outputs: &Json) -> Result<(Value, Vec<String>), String> {
     let Json::Object(outputs) = outputs else {
-        return Err("it is no map of outputs".to_owned());
+        return Err("it is not a map of outputs".to_owned());
     };
     let (mut values, mut left_out) = (Map::new(), Vec::new());
     for (name, output) in outputs {

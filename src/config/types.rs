@@ -1,5 +1,5 @@
-//! Types of variables: how they are written, and how values are made to fit them.
-//! It must not know which variable has which type.
+//! Type expressions of variables, and the conversion of values to them. It must not know which
+//! variable has which type.
 
 use hcl::{Map, Value};
 
@@ -18,11 +18,11 @@ pub(super) enum Type {
     Set(Box<Type>),
     Map(Box<Type>),
     Tuple(Vec<Type>),
-    /// Each attribute with its type and, if it may be missing, its value then.
+    /// Each attribute with its type and, if it is optional, its default.
     Object(Vec<(String, Type, Option<Value>)>),
 }
 
-/// Why an expression is not a type.
+/// An error in a type expression.
 #[derive(Debug)]
 pub(super) struct NoType {
     pub(super) span: Span,
@@ -45,7 +45,7 @@ impl NoType {
 }
 
 impl Type {
-    /// The type an expression stands for: `string`, `list(string)` and so on.
+    /// Parses a type expression: `string`, `list(string)` and so on.
     pub(super) fn parse(expr: &Expr) -> Result<Self, NoType> {
         match &expr.kind {
             ExprKind::Variable(name) => Self::named(name, expr.span),
@@ -66,10 +66,10 @@ impl Type {
             "set" => Self::Set(any()),
             "map" => Self::Map(any()),
             other => {
-                let mut fault = NoType::new(span, format!("There is no type {other:?}."));
+                let mut fault = NoType::new(span, format!("There is no type named {other:?}."));
                 fault.help = match nearest(other, NAMES) {
                     Some(near) => Some(format!("did you mean {near:?}?")),
-                    None => Some(format!("there are: {}", NAMES.join(", "))),
+                    None => Some(format!("expected one of: {}", NAMES.join(", "))),
                 };
                 return Err(fault);
             }
@@ -92,10 +92,7 @@ impl Type {
                 let mut attributes = Vec::new();
                 for (key, item) in items {
                     let Some(name) = key.literal_text() else {
-                        return Err(NoType::new(
-                            key.span,
-                            "An attribute's name is expected here.",
-                        ));
+                        return Err(NoType::new(key.span, "An attribute name is expected here."));
                     };
                     let (kind, default) = Self::attribute(item)?;
                     attributes.push((name.to_owned(), kind, default));
@@ -105,20 +102,20 @@ impl Type {
             ("tuple", _) => {
                 return Err(NoType::new(
                     inner.span,
-                    "A tuple's types stand in square brackets.",
+                    "The types of a tuple must be in square brackets.",
                 ));
             }
             ("object", _) => {
                 return Err(NoType::new(
                     inner.span,
-                    "An object's types stand in braces.",
+                    "The types of an object must be in braces.",
                 ));
             }
             (name, _) => return Self::named(name, call.name_span),
         })
     }
 
-    /// The type of an object's attribute, perhaps within `optional(…)`.
+    /// Parses the type of an attribute, which may be in `optional(…)`.
     fn attribute(expr: &Expr) -> Result<(Self, Option<Value>), NoType> {
         let call = match &expr.kind {
             ExprKind::Call(call) if call.name == "optional" => call,
@@ -136,27 +133,28 @@ impl Type {
                 }
                 _ => Err(NoType::new(
                     default.span,
-                    "A default here is a plain value.",
+                    "The default must be a literal value.",
                 )),
             },
             _ => Err(NoType::new(
                 expr.span,
-                "optional takes a type and perhaps a default.",
+                "optional takes a type and, optionally, a default.",
             )),
         }
     }
 
-    /// Whether a text given from outside is the value itself, and not an expression.
+    /// Reports if a string from the command line or environment is the value itself, not an
+    /// expression.
     pub(super) fn is_plain(&self) -> bool {
         matches!(self, Self::Text | Self::Number | Self::Flag)
     }
 
-    /// The value made to fit, or where in it and why it does not.
+    /// Converts the value to this type, or returns where and why it does not fit.
     pub(super) fn fit(&self, value: &Value) -> Result<Value, String> {
         if value.is_null() {
             return Ok(Value::Null);
         }
-        let fail = |wants: &str| Err(format!("{wants} is expected, and not {}", quote(value)));
+        let fail = |wants: &str| Err(format!("{wants} is expected, not {}", quote(value)));
         let list = |kind: &Self, items: &[Value]| -> Result<Vec<Value>, String> {
             let fitted = items.iter().enumerate().map(|(index, item)| {
                 kind.fit(item)
@@ -167,7 +165,7 @@ impl Type {
         match (self, value) {
             (Self::Any, _) => Ok(value.clone()),
             (Self::Text, _) => {
-                to_text(value).map_or_else(|| fail("a text"), |text| Ok(text.into()))
+                to_text(value).map_or_else(|| fail("a string"), |text| Ok(text.into()))
             }
             (Self::Number, _) => to_number(value)
                 .map_or_else(|| fail("a number"), |number| Ok(Value::Number(number))),

@@ -1,15 +1,15 @@
-//! Values of expressions: their types by name, how they turn into one another, how big they are.
-//! It must not know which expression a value came from.
+//! Values of expressions: type names, conversions, sizes. It must not know which expression a value
+//! came from.
 
 use hcl::{Number, Value};
 
-/// What a value is, with an article.
+/// The type of a value, with an article.
 pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a bool",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "a map",
     }
@@ -24,10 +24,10 @@ pub(super) fn article(name: &str) -> &'static str {
     }
 }
 
-/// Characters of a text that a message shows at most.
+/// Maximum number of characters of a string that a message shows.
 pub(super) const QUOTED_MAX: usize = 60;
 
-/// The value as a message shows it: texts quoted, long ones cut, lists and maps only counted.
+/// The value as a message shows it: strings are quoted and shortened, lists and maps only counted.
 pub(super) fn quote(value: &Value) -> String {
     match value {
         Value::String(text) if text.chars().count() > QUOTED_MAX => {
@@ -45,7 +45,7 @@ pub(super) fn quote(value: &Value) -> String {
     }
 }
 
-/// A text, number or bool as text.
+/// Converts a string, number or bool to a string.
 pub(super) fn to_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -55,7 +55,7 @@ pub(super) fn to_text(value: &Value) -> Option<String> {
     }
 }
 
-/// A number, or a text that reads as one, as number.
+/// Converts a number, or a string that contains one, to a number.
 pub(super) fn to_number(value: &Value) -> Option<Number> {
     match value {
         Value::Number(number) => Some(*number),
@@ -64,7 +64,7 @@ pub(super) fn to_number(value: &Value) -> Option<Number> {
     }
 }
 
-/// A bool, or `"true"` or `"false"`, as bool.
+/// Converts a bool, `"true"` or `"false"` to a bool.
 pub(super) fn to_bool(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(flag) => Some(*flag),
@@ -73,7 +73,7 @@ pub(super) fn to_bool(value: &Value) -> Option<bool> {
     }
 }
 
-/// The number without an empty fraction or exponent.
+/// The number as a string, without an empty fraction or exponent.
 pub(super) fn number_text(number: &Number) -> String {
     if let Some(integer) = number.as_u64() {
         return integer.to_string();
@@ -84,7 +84,7 @@ pub(super) fn number_text(number: &Number) -> String {
     }
 }
 
-/// A decimal number.
+/// Parses a decimal number.
 pub(super) fn parse_number(text: &str) -> Option<Number> {
     let plain = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+' | 'e' | 'E');
     if text.is_empty() || !text.chars().all(plain) {
@@ -95,7 +95,7 @@ pub(super) fn parse_number(text: &str) -> Option<Number> {
     integer.or_else(|| Number::from_f64(text.parse().ok()?))
 }
 
-/// What a value costs to copy: one for each part, one more for every 64 bytes of text.
+/// The cost of copying a value: one for each part, and one for every 64 bytes of a string.
 pub(super) fn size(value: &Value) -> u64 {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 1,
@@ -110,12 +110,12 @@ pub(super) fn size(value: &Value) -> u64 {
     }
 }
 
-/// What a text costs to copy, besides itself.
+/// The cost of copying the bytes of a string.
 pub(super) fn text_size(text: &str) -> u64 {
     text.len() as u64 / 64
 }
 
-/// How many lists and maps lie in one another.
+/// The nesting depth of lists and maps.
 pub(super) fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.iter().map(depth).max().unwrap_or(0) + 1,
@@ -145,13 +145,13 @@ pub(super) fn elements(value: &Value) -> Option<Vec<(Value, &Value)>> {
     }
 }
 
-/// The name most like `wanted`, if any is like it at all.
+/// The name most similar to `wanted`, if any is similar enough.
 pub(crate) fn nearest<'a>(
     wanted: &str,
     names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
     const LIKE_MIN: f64 = 0.8;
-    // Comparing takes the product of the lengths; a name that long is no typing error.
+    // The comparison takes time proportional to the product of the lengths.
     const LENGTH_MAX: usize = 64;
     if wanted.len() > LENGTH_MAX {
         return None;

@@ -1,5 +1,5 @@
-//! Variables: their types, where their values come from, the rules these must meet.
-//! It must not know what the values are used for.
+//! Input variables: types, sources of values, validation. It must not know what the values are used
+//! for.
 
 use std::collections::BTreeMap;
 
@@ -16,38 +16,38 @@ use crate::config::syntax::{Expr, ExprKind};
 use crate::config::types::Type;
 use crate::config::value::{nearest, to_text};
 
-/// A value for a variable, from outside.
+/// A value for a variable, from a file, the command line or the environment.
 #[derive(Clone, Debug)]
 pub(super) struct VariableValue {
     pub(super) name: String,
     pub(super) source: GivenSource,
-    /// Where the value is.
+    /// The span of the value.
     pub(super) span: Span,
-    /// Whether it matters that no such variable is declared.
+    /// The severity if no such variable is declared.
     pub(super) strict: Strictness,
 }
 
-/// In which form a value is given.
+/// The form of a value.
 #[derive(Clone, Debug)]
 pub(super) enum GivenSource {
-    /// As text: of the command line or of the environment.
+    /// A string from the command line or the environment.
     Text(String),
-    /// As an expression: of a file.
+    /// An expression from a file.
     Expr(Expr),
 }
 
-/// What a value is for which no variable is declared.
+/// The severity of a value for an undeclared variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strictness {
-    /// An error: somebody has just typed it.
+    /// An error, for values from the command line.
     Error,
-    /// A warning: files are shared.
+    /// A warning, for values from files, which may be shared.
     Warning,
-    /// Nothing: the environment is everybody's.
+    /// Ignored, for values from the environment.
     Ignored,
 }
 
-/// Reports values that no variable takes.
+/// Reports values for undeclared variables.
 pub(super) fn check_given(
     reader: &Decoder<'_>,
     given: &[VariableValue],
@@ -58,7 +58,7 @@ pub(super) fn check_given(
         if known || one.strict == Strictness::Ignored {
             continue;
         }
-        let detail = format!("No variable {:?} is declared.", one.name);
+        let detail = format!("The variable {:?} is not declared.", one.name);
         let code = ProblemCode::UndeclaredVariable;
         let finding = match one.strict {
             Strictness::Error => SpannedDiagnostic::error(code, one.span, detail),
@@ -71,14 +71,14 @@ pub(super) fn check_given(
     }
 }
 
-/// A variable's value, and where it comes from.
+/// A variable's value and its origin.
 #[derive(Debug)]
 pub(super) struct ResolvedVariable {
     pub(super) known: Option<NamedValue>,
     pub(super) origin: Span,
 }
 
-/// The value of each variable. What has none is none.
+/// Resolves the value of each variable. A variable without a value is `None`.
 pub(super) fn resolve(
     reader: &Decoder<'_>,
     declared: &[DecodedBlock],
@@ -142,13 +142,13 @@ fn missing(reader: &Decoder<'_>, section: &DecodedBlock) {
     let detail = format!("The variable {name:?} has neither a value nor a default.");
     let finding = SpannedDiagnostic::error(ProblemCode::MissingVariable, section.header, detail)
         .help(format!(
-            "give it with --var {name}=VALUE, in a file with --var-file, or as OUTRIGGER_VAR_{name}"
+            "set it with --var {name}=VALUE, in a file with --var-file, or as OUTRIGGER_VAR_{name}"
         ))
         .within(&section.title);
     reader.reporter.add(finding);
 }
 
-/// The value of an expression that may use functions, but no names.
+/// Evaluates an expression that may use functions, but no names.
 fn plain(reader: &Decoder<'_>, expr: &Expr, title: &str) -> Option<Value> {
     match reader.evaluator.evaluate(expr, &EvalScope::default(), None) {
         Ok(known) => Some(known.value),
@@ -156,7 +156,7 @@ fn plain(reader: &Decoder<'_>, expr: &Expr, title: &str) -> Option<Value> {
             let fault = match fault.code {
                 ProblemCode::UnknownReference => Box::new(EvalError {
                     detail: "The value of a variable cannot depend on other values.".to_owned(),
-                    help: Some("put it into locals, which may".to_owned()),
+                    help: Some("use a local value, which can".to_owned()),
                     ..*fault
                 }),
                 _ => fault,
@@ -191,8 +191,7 @@ fn given_value(reader: &Decoder<'_>, given: &VariableValue, kind: Option<&Type>)
         Err(_) if *kind == Type::Any => literal(),
         Err(error) => {
             let detail = format!(
-                "The value of the variable {:?} is read as an expression, because of its type, \
-                 and is none: {}.",
+                "The value of the variable {:?} must be an expression, because of its type: {}.",
                 given.name,
                 error.message()
             );
@@ -216,7 +215,7 @@ fn fit(
     let refused = |why: String| {
         let sensitive = section.flag("sensitive") == Some(true);
         let why = if sensitive {
-            "it is sensitive and not shown".to_owned()
+            "the value is sensitive and not shown".to_owned()
         } else {
             why
         };
@@ -237,7 +236,7 @@ fn fit(
     }
 }
 
-/// Checks the variables' rules, which may name all variables.
+/// Checks the validation rules, which may refer to all variables.
 pub(super) fn validate(
     reader: &Decoder<'_>,
     declared: &[DecodedBlock],
@@ -273,7 +272,8 @@ fn check_rule(reader: &Decoder<'_>, section: &DecodedBlock, rule: &DecodedBlock,
         Value::Bool(false) => {
             let detail = match reader.evaluator.evaluate(message, reader.scope, None) {
                 Ok(known) if known.sensitive => {
-                    "What is wrong is not shown, because it names a sensitive value.".to_owned()
+                    "The error message is not shown, because it contains a sensitive value."
+                        .to_owned()
                 }
                 Ok(known) => to_text(&known.value).unwrap_or_default(),
                 Err(fault) => {
@@ -282,12 +282,12 @@ fn check_rule(reader: &Decoder<'_>, section: &DecodedBlock, rule: &DecodedBlock,
                 }
             };
             let finding = SpannedDiagnostic::error(ProblemCode::ValidationFailed, origin, detail)
-                .also(condition.span, "refused by this rule")
+                .also(condition.span, "rejected by this rule")
                 .within(&section.title);
             reader.reporter.add(finding);
         }
         _ => {
-            let detail = "A condition is true or false, and this is neither.";
+            let detail = "A condition must be true or false.";
             let finding = SpannedDiagnostic::error(ProblemCode::WrongType, condition.span, detail);
             reader.reporter.add(finding.within(&rule.title));
         }

@@ -1,61 +1,61 @@
-//! Who leads a cluster: what a host makes of the Lease it reads, and of those of clusters that are
-//! led together. It must not know how a Lease is read or written, nor what a leader does.
+//! Leader election by Leases, for single clusters and groups of clusters. It must not know how a
+//! Lease is read or written, nor what a leader does.
 //!
-//! A host trusts no clock but its own, and that only for spans: a Lease is over when this host has
-//! seen it unchanged for as long as its holder asked for. A holder acts for a shorter span, counted
-//! from before it asked for its last renewal: [`ACTS`] and [`LASTS`] are as in Kubernetes' own
-//! controllers (client-go, `leaderelection`). Why: docs/decisions/028-who-leads.md.
+//! A host compares only time spans of its own clock. A Lease expires when this host has seen it
+//! unchanged for its duration. A holder acts for a shorter span, counted from before the request of
+//! its last renewal: [`ACTS`] and [`LASTS`] are as in Kubernetes controllers (client-go,
+//! `leaderelection`). Why: docs/decisions/028-who-leads.md.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::id::ClusterName;
 
-/// How long a Lease lasts without a renewal.
+/// Duration of a Lease without renewal.
 pub const LASTS: Duration = Duration::from_secs(15);
 
-/// How long a holder acts without a renewal. What it has sent by then is answered before
-/// [`LASTS`] is over, or not at all.
+/// How long a holder acts without renewal. Requests that it has sent by then complete or fail
+/// before [`LASTS`] is over.
 pub const ACTS: Duration = Duration::from_secs(10);
 
-/// How often a holder renews its Lease, and others look at it.
+/// Interval at which the holder renews its Lease and other hosts read it.
 pub const RETRY: Duration = Duration::from_secs(2);
 
-/// The longest lease duration that counts: one wrong value keeps other hosts out for no longer.
+/// Maximum lease duration, so that a wrong value blocks other hosts for no longer.
 const LASTS_MAX: Duration = Duration::from_mins(5);
 
-/// What a Lease says of who holds it.
+/// The holder fields of a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseHolder {
     /// The host that holds it; empty if none does.
     pub holder: String,
-    /// When it was renewed by the holder's clock: only whether it changes counts.
+    /// Renewal time by the clock of the holder. Only changes of this value count.
     pub renewed: String,
-    /// For how long it was asked for.
+    /// The requested duration.
     pub lasts: Duration,
 }
 
-/// Whom a Lease belongs to at a moment.
+/// The owner of a Lease at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseOwner {
-    /// To no host: any may take it.
+    /// No host. Any host may acquire it.
     Free,
-    /// To this host.
+    /// This host.
     Mine,
-    /// To another, for so long unless it is renewed.
+    /// Another host, for this long unless renewed.
     Theirs(Duration),
 }
 
-/// A host as it tries for the Lease of one cluster. Times are spans since any one moment.
+/// The view of one host on the Lease of one cluster. Times are spans since an arbitrary moment.
 #[derive(Clone, Debug)]
 pub struct LeaseObserver {
     me: String,
-    /// What the Lease said last, and when it was first seen to say so.
+    /// The last state of the Lease, and when this state was first seen.
     seen: Option<(LeaseHolder, Duration)>,
 }
 
 impl LeaseObserver {
-    /// One that has seen nothing yet.
+    /// Creates a candidate that has not read the Lease.
     pub fn new(me: &str) -> Self {
         Self {
             me: me.to_owned(),
@@ -63,15 +63,15 @@ impl LeaseObserver {
         }
     }
 
-    /// Takes in what the Lease says at `now`, or that there is none; `has_died` tells that a holder
-    /// cannot act any more, whatever its Lease says.
+    /// Updates the view with the Lease at `now`, or with its absence. `has_died` returns whether a
+    /// holder is known to be dead, regardless of its Lease.
     pub fn see(
         &mut self,
         hold: Option<LeaseHolder>,
         now: Duration,
         has_died: impl Fn(&str) -> bool,
     ) -> LeaseOwner {
-        // A deletion does not reach the holder, which acts until it reads the Lease again.
+        // A deletion is not visible to the holder, which acts until it reads the Lease again.
         let known = || self.seen.clone().map(|(known, _)| known);
         let hold = hold.or_else(known).unwrap_or_default();
         if hold.holder.is_empty() {
@@ -97,28 +97,29 @@ impl LeaseObserver {
     }
 }
 
-/// What is known of the Lease of one of the clusters that are led together.
+/// State of the Lease of one cluster of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseStatus {
     /// It has not been read yet.
     Unknown,
-    /// Its cluster does not answer, or no host may hold its Lease.
+    /// Its API server does not respond, or no host may hold its Lease.
     Unreachable,
-    /// Nobody holds it.
+    /// No host holds it.
     Free,
-    /// This host does.
+    /// This host holds it.
     Mine,
-    /// This other host does.
+    /// This other host holds it.
     Theirs(String),
 }
 
-/// The host that a holder of a Lease is on: it is named `HOST/CLUSTER`.
+/// The host of a holder, which is named `HOST/CLUSTER`.
 pub fn host_of(holder: &str) -> &str {
     holder.split_once('/').map_or(holder, |(host, _)| host)
 }
 
-/// The cluster that this host asks for, where each is led by itself: the first of whoever leads the
-/// most, if that is two more than it leads itself at least. One fewer would only change places.
+/// The cluster that this host requests, if clusters are led individually: the first cluster of the
+/// host with the most clusters, if that host has at least two more than this host. A smaller
+/// difference would only swap the hosts.
 pub fn asks_for(company: &BTreeMap<ClusterName, LeaseStatus>) -> Option<&ClusterName> {
     let (mine, theirs) = led(company)?;
     let (_, most) = theirs.into_iter().max_by_key(|(_, own)| own.len())?;
@@ -126,7 +127,7 @@ pub fn asks_for(company: &BTreeMap<ClusterName, LeaseStatus>) -> Option<&Cluster
     (most.len() >= mine + 2).then_some(first)
 }
 
-/// Whether this host gives one of its clusters to another that asks for it.
+/// Returns whether this host hands one of its clusters over to a requesting host.
 pub fn gives_to(host: &str, company: &BTreeMap<ClusterName, LeaseStatus>) -> bool {
     led(company).is_some_and(|(mine, theirs)| {
         let has = theirs.get(host).map_or(0, Vec::len);
@@ -134,7 +135,8 @@ pub fn gives_to(host: &str, company: &BTreeMap<ClusterName, LeaseStatus>) -> boo
     })
 }
 
-/// How many clusters this host leads, and which each of the others does; none before all is known.
+/// Number of clusters that this host leads, and the clusters of each other host. `None` before all
+/// Leases are known.
 fn led(
     company: &BTreeMap<ClusterName, LeaseStatus>,
 ) -> Option<(usize, BTreeMap<&str, Vec<&ClusterName>>)> {
@@ -151,9 +153,9 @@ fn led(
     Some((mine, theirs))
 }
 
-/// Whether a host may hold the Lease of a cluster, which it can reach, that is led together with
-/// others: all follow the first of them, by name, that answers. Who holds that one takes the
-/// others, and everybody else lets go of them.
+/// Returns whether a host may hold the Lease of a reachable cluster in a group. The holder of the
+/// first reachable cluster, by name, acquires the other clusters of the group. All other hosts
+/// release them.
 pub fn may_hold(cluster: &ClusterName, company: &BTreeMap<ClusterName, LeaseStatus>) -> bool {
     let mut places = company.iter();
     match places.find(|(name, place)| *name == cluster || **place != LeaseStatus::Unreachable) {
@@ -163,21 +165,21 @@ pub fn may_hold(cluster: &ClusterName, company: &BTreeMap<ClusterName, LeaseStat
     }
 }
 
-/// Why a host parts with a cluster that it leads.
+/// Why a leader hands a cluster over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartingReason {
-    /// Another host has asked for it.
+    /// Another host requested it.
     Asked,
-    /// This host has asked for it, and gets nowhere with it.
+    /// This host requested it, but its engine does not decide.
     Unfit,
 }
 
 impl PartingReason {
-    /// The reason in words, for logs.
+    /// The reason, for logs.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Asked => "another host, which leads fewer, has asked for it",
-            Self::Unfit => "this host has asked for it and does not get it ready",
+            Self::Asked => "a host that leads fewer clusters requested it",
+            Self::Unfit => "this host requested it and cannot get it ready",
         }
     }
 }

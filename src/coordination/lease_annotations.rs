@@ -1,12 +1,11 @@
-//! What is remembered on a cluster's Lease, as annotations: pauses, which nodes were let go under
-//! budgets with a rate, and which configuration was accepted. It must not know how a Lease is read
-//! or written.
+//! State in annotations of a cluster's Lease: pauses, nodes that were disrupted under budgets with
+//! a rate, and approved configurations. It must not know how a Lease is read or written.
 //!
-//! `outrigger.dev/pause` pauses the cluster, `pause.outrigger.dev/POOL` a pool. A value is a time
-//! (RFC 3339) or `always`, a space, and the reason. `outrigger.dev/let-go` says who was let go and
-//! when: `v1`, then `CLAIM SECOND REASON POOL` for each, between semicolons. What does not parse
-//! stops what it might have stopped. `outrigger.dev/accepted` has the ids of what a person has
-//! accepted.
+//! `outrigger.dev/pause` pauses the cluster, `pause.outrigger.dev/POOL` a pool. The value is a time
+//! (RFC 3339) or `always`, a space, and the reason. `outrigger.dev/disrupted-nodes` lists the nodes
+//! that were disrupted, and when: `v1`, then `CLAIM SECOND REASON POOL` for each, separated by
+//! semicolons. An invalid value blocks whatever it might have blocked. `outrigger.dev/accepted`
+//! contains the approved ids.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,36 +18,38 @@ use crate::model::pool::Reason;
 
 /// The annotation that pauses the cluster.
 pub const PAUSE: &str = "outrigger.dev/pause";
-/// What precedes a pool's name in the annotation that pauses it.
+/// Annotation prefix that pauses a pool.
 pub const PAUSE_POOL: &str = "pause.outrigger.dev/";
-/// The annotation that says who was let go.
-pub const LET_GO: &str = "outrigger.dev/let-go";
+/// The annotation that lists disrupted nodes.
+pub const DISRUPTED_NODES: &str = "outrigger.dev/disrupted-nodes";
+/// The name of [`DISRUPTED_NODES`] in earlier versions: read and removed, never written.
+pub const DISRUPTED_NODES_FORMER: &str = "outrigger.dev/let-go";
 
-/// The annotation that says what a person has accepted, between spaces: the
+/// The annotation with approved ids, separated by spaces: the
 /// [`change_id`](crate::model::template_hash::change_id) of a configuration that disrupts many
-/// nodes, and ids of other holds ([`accept_id`](crate::model::template_hash::accept_id)).
+/// nodes, and ids of other approvals ([`accept_id`](crate::model::template_hash::accept_id)).
 pub const ACCEPTED: &str = "outrigger.dev/accepted";
 
-/// Ids of each sort that were accepted and are remembered, the last ones.
+/// Maximum number of stored ids per kind. The last ones are kept.
 const ACCEPTED_MAX: usize = 16;
 
-/// Nodes remembered at most: at a hundred bytes each, all annotations of an object (256 KiB) have
-/// room for them.
-pub const LET_GO_MAX: usize = 2000;
+/// Maximum number of stored nodes. At a hundred bytes each, they fit into the annotation limit of
+/// an object (256 KiB).
+pub const DISRUPTED_NODES_MAX: usize = 2000;
 
-/// Longest reason of a pause, in characters.
+/// Maximum length of a pause reason, in characters.
 pub const REASON_MAX: usize = 256;
 
-/// Pauses taken in at most; there are hardly as many pools.
+/// Maximum number of pauses that are read.
 const PAUSES_MAX: usize = 1000;
 
-/// What stands for a pause without an end.
+/// Keyword for a pause without an end.
 const ALWAYS: &str = "always";
 
-/// The version of [`LET_GO`].
+/// The version of [`DISRUPTED_NODES`].
 const VERSION: &str = "v1";
 
-/// A Lease as it was read: only what counts here.
+/// The parts of a Lease that are used here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnotatedLease {
     /// Its resource version.
@@ -57,8 +58,8 @@ pub struct AnnotatedLease {
     pub annotations: Labels,
 }
 
-/// Reads the ids of [`ACCEPTED`], the last [`ACCEPTED_MAX`] of each sort. Ids of clusters are a
-/// sort of their own: they count while instances of the earlier cluster run.
+/// Reads the ids of [`ACCEPTED`], the last [`ACCEPTED_MAX`] of each kind. Ids of clusters are a
+/// separate kind: they count while instances of the earlier cluster run.
 fn accepted_ids(text: Option<&str>) -> impl Iterator<Item = &str> {
     let ids: Vec<&str> = text.unwrap_or_default().split_whitespace().collect();
     let lasts = |own: &&str| own.contains("/identity/");
@@ -70,8 +71,8 @@ fn accepted_ids(text: Option<&str>) -> impl Iterator<Item = &str> {
         .chain(pass.into_iter().skip(second))
 }
 
-/// What [`ACCEPTED`] says once an id is accepted, too. Of configurations only the last counts: one
-/// that was accepted, and replaced, is to be accepted again.
+/// The value of [`ACCEPTED`] with one more id. Only the last configuration counts: an approved
+/// configuration that was replaced needs approval again.
 pub fn accepted_with(text: Option<&str>, id: &str) -> String {
     let is_change = |own: &str| !own.contains('/');
     let others = accepted_ids(text);
@@ -80,22 +81,22 @@ pub fn accepted_with(text: Option<&str>, id: &str) -> String {
     all.join(" ")
 }
 
-/// The annotation by which a cluster, or one of its pools, is paused.
+/// The annotation that pauses a cluster or a pool.
 pub fn pause_key(pool: Option<&PoolName>) -> String {
     pool.map_or(PAUSE.to_owned(), |pool| format!("{PAUSE_POOL}{pool}"))
 }
 
-/// Why nothing voluntary is done, and for how long.
+/// A pause of voluntary disruption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// When it is over; none means when somebody ends it.
+    /// When it ends. `None` means on `resume`.
     pub until: Option<Timestamp>,
-    /// Why, in the words of whoever asked for it.
+    /// The reason, as given by the user.
     pub reason: String,
 }
 
 impl Pause {
-    /// Reads what an annotation says. What does not parse is a pause without an end.
+    /// Parses an annotation. An invalid value is a pause without an end.
     pub fn read(key: &str, text: &str) -> Self {
         let (until, reason) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
         let until = match until {
@@ -105,7 +106,7 @@ impl Pause {
         let reason = reason.trim().chars().take(REASON_MAX).collect();
         let bad = || {
             let start: String = text.chars().take(40).collect();
-            format!("the annotation {key} of the Lease does not begin with a time: {start:?}")
+            format!("the Lease annotation {key} does not start with a time: {start:?}")
         };
         match until {
             Some(until) => Self { until, reason },
@@ -116,7 +117,7 @@ impl Pause {
         }
     }
 
-    /// Whether it holds at `now`.
+    /// Returns whether it is in effect at `now`.
     pub fn holds(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| until > now)
     }
@@ -132,36 +133,36 @@ impl fmt::Display for Pause {
     }
 }
 
-/// A node that was let go under a rate.
+/// A node that was disrupted under a rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DisruptionRecord {
     /// Its pool.
     pub pool: PoolName,
-    /// Why it left.
+    /// The disruption reason.
     pub reason: Reason,
-    /// When, to the second.
+    /// The time, in whole seconds.
     pub at: Timestamp,
 }
 
-/// What is remembered of a cluster.
+/// The state of a cluster in its annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseAnnotations {
-    /// Why it is not known what the Lease says: then nothing voluntary is done.
+    /// Why the Lease is not known. Then no voluntary disruption is done.
     pub fault: Option<String>,
-    /// Version of the Lease; none where there is none.
+    /// Version of the Lease. `None` if the Lease does not exist.
     pub version: Option<String>,
-    /// Pauses, by pool; that of the whole cluster has none.
+    /// Pauses by pool. `None` is the whole cluster.
     pub pauses: BTreeMap<Option<PoolName>, Pause>,
-    /// Nodes that were let go, by claim.
+    /// Disrupted nodes, by claim.
     pub let_go: BTreeMap<ClaimId, DisruptionRecord>,
-    /// Why it is not known which nodes were let go: then rates are used up.
+    /// Why the disrupted nodes are not known. Then rates count as used up.
     pub garbled: Option<String>,
-    /// Ids that a person has accepted.
+    /// Approved ids.
     pub accepted: BTreeSet<String>,
 }
 
 impl LeaseAnnotations {
-    /// Whether others say the same, whatever version of the Lease they are of.
+    /// Returns whether two states are equal, ignoring the version of the Lease.
     pub fn says_as(&self, other: &Self) -> bool {
         let version = self.version.clone();
         *self
@@ -171,10 +172,10 @@ impl LeaseAnnotations {
             }
     }
 
-    /// What a Lease says; of one that is not there, nothing.
+    /// Reads the state of a Lease. Empty if the Lease does not exist.
     ///
-    /// Who was let go is known to whoever runs, too: `known` is kept where the Lease does not say
-    /// it, since somebody has deleted it or that annotation.
+    /// The running daemon also knows the disrupted nodes: `known` is used if a user deleted the
+    /// Lease or the annotation.
     pub fn read(lease: Option<&AnnotatedLease>, known: &Self) -> Self {
         let mut notes = Self::default();
         let Some(lease) = lease else {
@@ -194,7 +195,9 @@ impl LeaseAnnotations {
                 notes.pauses.insert(pool, Pause::read(key, text));
             }
         }
-        match lease.annotations.get(LET_GO).map(|text| parse(text)) {
+        let former = || lease.annotations.get(DISRUPTED_NODES_FORMER);
+        let disrupted = lease.annotations.get(DISRUPTED_NODES).or_else(former);
+        match disrupted.map(|text| parse(text)) {
             Some(Ok(let_go)) => notes.let_go = let_go,
             Some(Err(why)) => {
                 notes.let_go.clone_from(&known.let_go);
@@ -205,8 +208,7 @@ impl LeaseAnnotations {
         notes
     }
 
-    /// The pause that holds for a pool at `now`, and whether it is the cluster's; that which ends
-    /// last.
+    /// The pause of a pool at `now` that ends last, and whether it is the pause of the cluster.
     pub fn pause_of(&self, pool: &PoolName, now: Timestamp) -> Option<(bool, &Pause)> {
         let own = [None, Some(pool.clone())];
         let own = own.iter().filter_map(|key| {
@@ -216,8 +218,8 @@ impl LeaseAnnotations {
         own.max_by_key(|(_, pause)| pause.until.unwrap_or(Timestamp::MAX))
     }
 
-    /// What the annotation is to say, that nodes were let go beside those that are remembered since
-    /// `from`; none where they are more than it may hold.
+    /// The annotation value with further disrupted nodes, and the stored nodes since `from`. `None`
+    /// if they exceed the limit.
     pub fn let_go_text(
         &self,
         more: &BTreeMap<ClaimId, DisruptionRecord>,
@@ -229,22 +231,22 @@ impl LeaseAnnotations {
             let (second, reason) = (own.at.as_second(), own.reason.as_str());
             format!(";{claim} {second} {reason} {}", own.pool)
         };
-        let fits = all.len() <= LET_GO_MAX;
+        let fits = all.len() <= DISRUPTED_NODES_MAX;
         fits.then(|| VERSION.to_owned() + &all.into_iter().map(one).collect::<String>())
     }
 
-    /// Pools that are paused at `now`; that which has no name is the whole cluster.
+    /// Pools that are paused at `now`. `None` is the whole cluster.
     pub fn paused(&self, now: Timestamp) -> BTreeSet<Option<PoolName>> {
         let paused = self.pauses.iter().filter(|(_, own)| own.holds(now));
         paused.map(|(pool, _)| pool.clone()).collect()
     }
 }
 
-/// Reads [`LET_GO`].
+/// Reads [`DISRUPTED_NODES`].
 fn parse(text: &str) -> Result<BTreeMap<ClaimId, DisruptionRecord>, String> {
     let bad = |what: &str| {
         let what: String = what.chars().take(40).collect();
-        format!("the annotation {LET_GO} of the Lease does not parse at {what:?}")
+        format!("the Lease annotation {DISRUPTED_NODES} is invalid at {what:?}")
     };
     let mut parts = text.trim_end_matches(';').split(';');
     if parts.next() != Some(VERSION) {
@@ -263,9 +265,9 @@ fn parse(text: &str) -> Result<BTreeMap<ClaimId, DisruptionRecord>, String> {
         };
         let pool = PoolName::from(pool);
         all.insert(ClaimId::from(claim), DisruptionRecord { pool, reason, at });
-        if all.len() > LET_GO_MAX {
+        if all.len() > DISRUPTED_NODES_MAX {
             return Err(format!(
-                "the annotation {LET_GO} of the Lease names more than {LET_GO_MAX} nodes"
+                "the Lease annotation {DISRUPTED_NODES} lists more than {DISRUPTED_NODES_MAX} nodes"
             ));
         }
     }
@@ -279,8 +281,8 @@ mod tests {
     use jiff::Timestamp;
 
     use super::{
-        ACCEPTED, AnnotatedLease, DisruptionRecord, LET_GO, LET_GO_MAX, LeaseAnnotations, PAUSE,
-        PAUSE_POOL, Pause, accepted_with, pause_key,
+        ACCEPTED, AnnotatedLease, DISRUPTED_NODES, DISRUPTED_NODES_FORMER, DISRUPTED_NODES_MAX,
+        DisruptionRecord, LeaseAnnotations, PAUSE, PAUSE_POOL, Pause, accepted_with, pause_key,
     };
     use crate::model::id::{ClaimId, PoolName};
     use crate::model::pool::Reason;
@@ -412,12 +414,25 @@ mod tests {
             text,
             "v1;again 100 expired general;new 100 expired general;young 90 expired general"
         );
-        let back = LeaseAnnotations::read(Some(&lease(&[(LET_GO, &text)])), &notes);
+        let back = LeaseAnnotations::read(Some(&lease(&[(DISRUPTED_NODES, &text)])), &notes);
         let expect = [one("again", 100), one("new", 100), one("young", 90)];
         assert_eq!(back.let_go, BTreeMap::from(expect));
         assert_eq!(back.garbled, None);
-        let many = (0..=LET_GO_MAX).map(|own| one(&own.to_string(), 100));
+        let many = (0..=DISRUPTED_NODES_MAX).map(|own| one(&own.to_string(), 100));
         assert_eq!(notes.let_go_text(&many.collect(), at(95)), None);
+    }
+
+    #[test]
+    fn disrupted_nodes_are_read_from_the_former_annotation_until_the_present_one_is_written() {
+        let known = LeaseAnnotations::default();
+        let former = (DISRUPTED_NODES_FORMER, "v1;a 10 expired general");
+        let old = LeaseAnnotations::read(Some(&lease(&[former])), &known);
+        assert_eq!(old.let_go.len(), 1);
+        let both = lease(&[former, (DISRUPTED_NODES, "v1")]);
+        assert_eq!(
+            LeaseAnnotations::read(Some(&both), &known).let_go,
+            BTreeMap::new()
+        );
     }
 
     #[test]
@@ -432,12 +447,12 @@ mod tests {
             LeaseAnnotations::read(Some(&bare), &known).let_go,
             known.let_go
         );
-        let none = lease(&[(LET_GO, "v1")]);
+        let none = lease(&[(DISRUPTED_NODES, "v1")]);
         assert_eq!(
             LeaseAnnotations::read(Some(&none), &known).let_go,
             BTreeMap::new()
         );
-        let many: String = (0..=LET_GO_MAX)
+        let many: String = (0..=DISRUPTED_NODES_MAX)
             .map(|own| format!(";{own} 1 empty p"))
             .collect();
         for text in [
@@ -447,10 +462,10 @@ mod tests {
             "v1;a x empty p",
             &format!("v1{many}"),
         ] {
-            let notes = LeaseAnnotations::read(Some(&lease(&[(LET_GO, text)])), &known);
+            let notes = LeaseAnnotations::read(Some(&lease(&[(DISRUPTED_NODES, text)])), &known);
             assert_eq!(notes.let_go, known.let_go, "{text:.20}");
             let why = notes.garbled.expect("it does not parse");
-            assert!(why.contains(LET_GO) && why.len() < 200, "{why}");
+            assert!(why.contains(DISRUPTED_NODES) && why.len() < 200, "{why}");
         }
     }
 }

@@ -12,12 +12,12 @@ use crate::coordination::leader_election::{LASTS, LeaseHolder, LeaseObserver, Le
 /// it has none when a replica takes over, or when its only pod is recreated.
 pub const FREE: Duration = Duration::from_secs(60);
 
-/// Whether the other autoscaler is active.
+/// Activity of the other autoscaler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AutoscalerActivity {
     /// Not known before the next reading.
     Unknown,
-    /// Not known, since the API server does not answer.
+    /// Not known, because the API server does not respond.
     Unseen,
     /// It is inactive.
     Gone,
@@ -29,7 +29,7 @@ pub enum AutoscalerActivity {
 #[derive(Clone, Debug)]
 pub struct Watched {
     candidate: LeaseObserver,
-    /// What it said last, if there was one.
+    /// The last state of the Lease, if it exists.
     last: Option<LeaseHolder>,
     /// When it was last read.
     read: Option<Duration>,
@@ -53,7 +53,7 @@ impl Default for Watched {
 }
 
 impl Watched {
-    /// Takes note that the API server did not answer. The last answer counts for [`LASTS`].
+    /// Records that the API server did not respond. The last state counts for [`LASTS`].
     pub fn failed(&mut self, now: Duration) -> AutoscalerActivity {
         if self.read.is_none_or(|at| now.saturating_sub(at) > LASTS) {
             self.work = AutoscalerActivity::Unseen;
@@ -61,8 +61,8 @@ impl Watched {
         self.work
     }
 
-    /// Takes note of the Lease, or that there is none. `old` means that it says it was renewed long
-    /// ago, which counts once two readings find it unchanged.
+    /// Records the Lease, or its absence. `old` means that its renewal time is long ago, which
+    /// counts once two readings find it unchanged.
     pub fn look(
         &mut self,
         hold: Option<LeaseHolder>,

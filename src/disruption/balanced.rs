@@ -1,8 +1,8 @@
-//! Whether what a move saves is worth what it disrupts, for pools that ask for that.
-//! It must not know how a move is found.
+//! The `balanced` consolidation policy: compares the savings of a consolidation with the disruption
+//! it causes.
 //!
-//! Of each pool the share of its cost that is saved is held against the share of its disruption
-//! that it takes. Source: spec/disruption.md §2.
+//! For each pool, the share of its cost that is saved is compared with the share of its disruption
+//! cost that is spent. Source: spec/disruption.md §2.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use crate::model::id::PoolName;
 use crate::model::pool::Consolidation;
 use crate::state::candidates::{Candidate, DisruptionView};
 
-/// A move may take so many times the share of disruption that it saves of the cost: then a swap of
-/// all nodes for what costs half as much is just worth it.
+/// Highest ratio of the disruption share to the cost share. At this value, replacing all nodes at
+/// half their cost is just approved.
 const DISRUPTION_MAX: f64 = 2.0;
 
-/// Sums of prices are exact but for this share.
+/// Relative rounding error of price sums.
 const ROUNDING: f64 = 1e-9;
 
-/// What the nodes of each pool cost and disrupt that weighs one against the other.
+/// Cost and disruption cost of the nodes of each pool with the `balanced` policy.
 #[derive(Clone, Debug, Default)]
 pub struct Balance<'a> {
     totals: BTreeMap<&'a PoolName, Sums>,
 }
 
-/// Price in $/h, and what leaving disrupts.
+/// Price in $/h, and disruption cost.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     price: f64,
@@ -38,13 +38,13 @@ impl Sums {
 }
 
 impl<'a> Balance<'a> {
-    /// What there is to be weighed of these nodes.
-    pub fn new(roster: &'a DisruptionView<'a>) -> Self {
-        let pools = roster.cluster.pools.iter();
+    /// Sums the candidates of pools with the `balanced` policy.
+    pub fn new(disruption_view: &'a DisruptionView<'a>) -> Self {
+        let pools = disruption_view.cluster.pools.iter();
         let pools = pools.filter(|own| own.disruption.consolidation == Consolidation::Balanced);
         let none = |own| (own, Sums::default());
         let mut totals: BTreeMap<&PoolName, Sums> = pools.map(|own| none(&own.name)).collect();
-        for own in &roster.candidates {
+        for own in &disruption_view.candidates {
             if let Some(sums) = totals.get_mut(&own.pool) {
                 sums.add(own);
             }
@@ -52,13 +52,14 @@ impl<'a> Balance<'a> {
         Self { totals }
     }
 
-    /// Whether a node's pool weighs what it saves against what it disrupts.
+    /// Returns whether the pool of a node uses the `balanced` policy.
     pub fn weighs(&self, own: &Candidate<'_>) -> bool {
         self.totals.contains_key(&own.pool)
     }
 
-    /// Whether it is worth it for each of these pools that nodes leave together to save so much, in
-    /// $/h. What is saved is theirs as their nodes cost.
+    /// Returns whether removing these nodes together is worth its disruption in each of their
+    /// pools. The savings, in $/h, are attributed to pools in proportion to the cost of their
+    /// nodes.
     pub fn approves<'b>(
         &self,
         nodes: impl IntoIterator<Item = &'b Candidate<'b>>,

@@ -1,6 +1,5 @@
-//! Whether one more node may begin to leave by our own choice: pauses, times for maintenance,
-//! cool-downs, and the budgets of its pool, its cluster and all clusters. All have to agree.
-//! It must not know why a node is to leave, beyond the reason that budgets name.
+//! Decides whether one more node may be disrupted voluntarily. Pauses, maintenance windows,
+//! cool-downs and the budgets of its pool, its cluster and the fleet must all allow it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +15,7 @@ use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::pool::{Budget, BudgetNodes, Maintenance, Rate, Reason, names};
 use crate::state::candidates::{Candidate, DisruptionView};
 
-/// The budget of a pool that is not configured any more: the default one.
+/// Budget for pools that are no longer configured: the default budget.
 static REMOVED_POOL: [Budget; 1] = [Budget {
     nodes: BudgetNodes::Percent(10),
     rate: None,
@@ -24,39 +23,39 @@ static REMOVED_POOL: [Budget; 1] = [Budget {
     during: None,
 }];
 
-/// What budgets leave, while nodes are let go one after another. A node that leaves counts for all
-/// reasons, whichever it leaves for. Source: spec/disruption.md §1.6.
+/// Remaining budget while nodes are disrupted one after another. A disrupted node counts for all
+/// reasons, independent of its own reason. Source: spec/disruption.md §1.6.
 #[derive(Clone, Debug)]
 pub struct Budgets<'a> {
-    roster: &'a DisruptionView<'a>,
+    disruption_view: &'a DisruptionView<'a>,
     now: Timestamp,
     pools: BTreeMap<PoolName, Counts>,
     cluster: Counts,
     let_go: BTreeMap<ClaimId, DisruptionRecord>,
     gone: BTreeSet<NodeName>,
-    /// When windows open that are shut now, by pool and reason: the nodes of a pool share it.
+    /// Next opening of closed maintenance windows, by pool and reason.
     openings: RefCell<BTreeMap<(PoolName, Reason), Option<Timestamp>>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
-    /// Nodes that budgets are shares of: those that are initialized or leaving.
+    /// Number of nodes that percentages refer to: initialized or being disrupted.
     total: usize,
-    /// Those that are disrupted already, being not ready, deleted by somebody, or leaving.
+    /// Number of nodes already disrupted: not ready, being deleted, or being disrupted.
     disrupted: usize,
 }
 
 impl<'a> Budgets<'a> {
-    /// The budgets of all pools, with what leaves already taken off.
-    pub fn new(roster: &'a DisruptionView<'a>, now: Timestamp) -> Self {
+    /// Creates the budgets of all pools and subtracts ongoing disruptions.
+    pub fn new(disruption_view: &'a DisruptionView<'a>, now: Timestamp) -> Self {
         let mut pools: BTreeMap<PoolName, Counts> = BTreeMap::new();
-        for (pool, count) in &roster.leaving {
+        for (pool, count) in &disruption_view.leaving {
             let own = pools.entry(pool.clone()).or_default();
             own.total += count;
             own.disrupted += count;
         }
-        for candidate in &roster.candidates {
-            // One that is not initialized yet counts for nothing.
+        for candidate in &disruption_view.candidates {
+            // Nodes that are not initialized do not count.
             if candidate.initialized.is_some() {
                 let own = pools.entry(candidate.pool.clone()).or_default();
                 own.total += 1;
@@ -69,28 +68,28 @@ impl<'a> Budgets<'a> {
             cluster.disrupted += own.disrupted;
         }
         Self {
-            roster,
+            disruption_view,
             now,
             pools,
             cluster,
-            let_go: roster.let_go.clone(),
+            let_go: disruption_view.let_go.clone(),
             gone: BTreeSet::new(),
             openings: RefCell::default(),
         }
     }
 
-    /// How many nodes of the cluster count for budgets, and how many of them are leaving or not
-    /// ready.
+    /// Returns the number of nodes of the cluster that count for budgets, and how many of them are
+    /// being disrupted or not ready.
     pub fn counted(&self) -> (usize, usize) {
         (self.cluster.total, self.cluster.disrupted)
     }
 
-    /// Whether a node was let go already.
+    /// Returns whether the disruption of a node was already recorded.
     pub fn has_let_go(&self, candidate: &Candidate<'_>) -> bool {
         self.gone.contains(&candidate.node.name)
     }
 
-    /// Lets a node go, or says why not.
+    /// Disrupts a node if its budgets allow it. Otherwise returns the verdict.
     pub fn take(&mut self, candidate: &Candidate<'_>, reason: Reason) -> Result<(), Verdict> {
         if let Some(verdict) = self.refusal(candidate, reason) {
             return Err(verdict);
@@ -100,8 +99,8 @@ impl<'a> Budgets<'a> {
         Ok(())
     }
 
-    /// Lets a node go that is counted among those that leave already, as far as rates, pauses and
-    /// times for maintenance let it, or says why not.
+    /// Disrupts a node that already counts as disrupted, if rates, pauses and maintenance windows
+    /// allow it. Otherwise returns the verdict.
     pub fn take_leaving(
         &mut self,
         id: &ClaimId,
@@ -121,24 +120,24 @@ impl<'a> Budgets<'a> {
             .insert(id, DisruptionRecord { pool, reason, at });
     }
 
-    /// Takes back that a node was let go.
+    /// Reverts the disruption of a node.
     pub fn give_back(&mut self, candidate: &Candidate<'_>) {
         if self.gone.remove(&candidate.node.name) {
             let less = usize::from(is_whole(candidate, self.now));
             let counts = self.pools.entry(candidate.pool.clone()).or_default();
             counts.disrupted -= less;
             self.cluster.disrupted -= less;
-            // What it was remembered for before counts on.
+            // An earlier recorded disruption still counts.
             let id = id_of(candidate);
-            match self.roster.let_go.get(&id).cloned() {
+            match self.disruption_view.let_go.get(&id).cloned() {
                 Some(before) => self.let_go.insert(id, before),
                 None => self.let_go.remove(&id),
             };
         }
     }
 
-    /// Whether more nodes of a pool are disrupted by now than may be at once, one among them that
-    /// leaves and bears no taint yet: others were lost since it was let go.
+    /// Returns a verdict if more nodes of a pool are disrupted than its budget allows, and one of
+    /// them is not tainted yet. This happens if other nodes fail after the decision.
     pub fn overrun(&self, pool: &PoolName, reason: Reason) -> Option<Verdict> {
         let (budgets, _) = self.rules(pool)?;
         self.levels(budgets, pool).into_iter().find_map(|level| {
@@ -150,14 +149,14 @@ impl<'a> Budgets<'a> {
         })
     }
 
-    /// Takes note of a node that was to leave and stays.
+    /// Records that the disruption of a node is cancelled.
     pub fn spare(&mut self, pool: &PoolName) {
         let own = self.pools.entry(pool.clone()).or_default();
         own.disrupted = own.disrupted.saturating_sub(1);
         self.cluster.disrupted = self.cluster.disrupted.saturating_sub(1);
     }
 
-    /// Takes note of a node that leaves whatever budgets say.
+    /// Records a disruption that ignores budgets.
     pub fn let_go(&mut self, candidate: &Candidate<'_>) {
         if self.gone.insert(candidate.node.name.clone()) {
             let more = usize::from(is_whole(candidate, self.now));
@@ -167,7 +166,7 @@ impl<'a> Budgets<'a> {
         }
     }
 
-    /// Why a node may not be let go now, if it may not.
+    /// Returns why a node may not be disrupted now, or `None`.
     pub fn refusal(&self, candidate: &Candidate<'_>, reason: Reason) -> Option<Verdict> {
         self.weigh((&id_of(candidate), &candidate.pool), reason, true)
     }
@@ -180,22 +179,26 @@ impl<'a> Budgets<'a> {
         self.stopped(windows, who.1, reason).or_else(shut)
     }
 
-    /// What a pool says of budgets and times, or what holds where it is gone; none where its nodes
-    /// stay then.
+    /// Returns the budgets and maintenance windows of a pool, or the defaults if the pool no longer
+    /// exists. `None` if nodes of such pools are kept.
     fn rules(&self, name: &PoolName) -> Option<(&'a [Budget], &'a [Maintenance])> {
-        let cluster = self.roster.cluster;
+        let cluster = self.disruption_view.cluster;
         if let Some(own) = cluster.pool(name.as_str()) {
             return Some((&own.disruption.budgets, &own.disruption.windows));
         }
-        let leave = cluster.brakes.removed_pools == RemovedPools::Drain;
+        let leave = cluster.safeguards.removed_pools == RemovedPools::Drain;
         leave.then_some((&REMOVED_POOL[..], &[][..]))
     }
 
-    /// What stops all nodes of a pool alike.
+    /// Returns a verdict that applies to all nodes of a pool.
     fn stopped(&self, windows: &[Maintenance], pool: &PoolName, reason: Reason) -> Option<Verdict> {
-        let (cluster, notes, now) = (self.roster.cluster, self.roster.notes, self.now);
+        let (cluster, notes, now) = (
+            self.disruption_view.cluster,
+            self.disruption_view.notes,
+            self.now,
+        );
         if let Some(why) = &notes.fault {
-            return Some(Verdict::Unread(why.clone()));
+            return Some(Verdict::LeaseUnreadable(why.clone()));
         }
         if let Some((whole, pause)) = notes.pause_of(pool, now) {
             let of = if whole {
@@ -216,27 +219,27 @@ impl<'a> Budgets<'a> {
                 *opens.or_insert_with(|| maintenance_windows::next_opening(&windows, reason, now));
             return Some(Verdict::Window { opens });
         }
-        let cools = cools_until(&own.cool_down, &self.roster.recent, now);
+        let cools = cools_until(&own.cool_down, &self.disruption_view.recent, now);
         let cools = cools.filter(|_| reason.is_consolidation());
-        cools.map(|(until, after)| Verdict::Cooling { until, after })
+        cools.map(|(until, after)| Verdict::CoolDown { until, after })
     }
 
-    /// The budgets of a pool and of its cluster, with what counts for each.
+    /// The budgets of a pool, its cluster and the fleet, with the disruptions that count for each.
     fn levels(
         &self,
         budgets: &'a [Budget],
         pool: &PoolName,
     ) -> [(RuleScope, &'a [Budget], Counts); 2] {
         let own = self.pools.get(pool).copied().unwrap_or_default();
-        let cluster = &self.roster.cluster.disruption.budgets[..];
+        let cluster = &self.disruption_view.cluster.disruption.budgets[..];
         [
             (RuleScope::Pool, budgets, own),
             (RuleScope::Cluster, cluster, self.cluster),
         ]
     }
 
-    /// The tightest budget that is used up, if any is; `at_once` says whether numbers at once
-    /// count, beside rates.
+    /// Returns the tightest exhausted budget, if any. `at_once` selects whether concurrent
+    /// disruptions count in addition to rates.
     fn shut_by_budget(
         &self,
         budgets: &'a [Budget],
@@ -245,7 +248,7 @@ impl<'a> Budgets<'a> {
         at_once: bool,
     ) -> Option<Verdict> {
         let mut levels = Vec::from(self.levels(budgets, who.1));
-        if let Some(fleet) = self.roster.fleet {
+        if let Some(fleet) = self.disruption_view.fleet {
             let all = Counts {
                 total: self.cluster.total + fleet.others.nodes,
                 disrupted: self.cluster.disrupted + fleet.others.disrupted,
@@ -280,8 +283,8 @@ impl<'a> Budgets<'a> {
         if !budget.holds(reason, self.now) {
             return None;
         }
-        if let Some(why) = &self.roster.notes.garbled {
-            return Some((0, Verdict::Unread(why.clone())));
+        if let Some(why) = &self.disruption_view.notes.garbled {
+            return Some((0, Verdict::LeaseUnreadable(why.clone())));
         }
         let gone = self.gone_within(&budget.reasons, of, who);
         let back = rate_shut(rate, &gone, self.now)?;
@@ -295,8 +298,8 @@ impl<'a> Budgets<'a> {
         Some((allowed, verdict))
     }
 
-    /// When nodes were let go that count for a rate, beside the one in question: one that was let
-    /// go, stayed, and is let go again is one.
+    /// Returns the disruption times that count for a rate, without the given node: repeated
+    /// disruptions of one node count once.
     fn gone_within(
         &self,
         reasons: &[Reason],
@@ -309,7 +312,11 @@ impl<'a> Budgets<'a> {
                 && names(reasons, gone.reason)
         });
         let mut all: Vec<Timestamp> = known.map(|(_, gone)| gone.at).collect();
-        if let Some(fleet) = self.roster.fleet.filter(|_| of == RuleScope::Fleet) {
+        if let Some(fleet) = self
+            .disruption_view
+            .fleet
+            .filter(|_| of == RuleScope::Fleet)
+        {
             let others = fleet.others.let_go.iter();
             let others = others.filter(|(_, reason)| names(reasons, *reason));
             all.extend(others.map(|(at, _)| *at));
@@ -318,8 +325,8 @@ impl<'a> Budgets<'a> {
     }
 }
 
-/// Whether a node is disrupted by nothing yet. One that was to leave and stays is closed until its
-/// taint is gone, or will not come any more.
+/// Returns whether a node is not disrupted yet. After a cancelled disruption, a node counts as
+/// disrupted until its taint is removed or no longer expected.
 fn is_whole(candidate: &Candidate<'_>, now: Timestamp) -> bool {
     let node = candidate.node;
     let until = candidate.claim.and_then(|own| own.closing_until);
@@ -327,13 +334,13 @@ fn is_whole(candidate: &Candidate<'_>, now: Timestamp) -> bool {
     node.ready && node.deleting.is_none() && !closed
 }
 
-/// What a node that was let go is remembered by.
+/// The ID under which the disruption of a node is recorded.
 fn id_of(candidate: &Candidate<'_>) -> ClaimId {
     let claim = candidate.claim.map(|own| own.record.id.clone());
     claim.unwrap_or_else(|| ClaimId::from(candidate.node.name.as_str()))
 }
 
-/// How many a budget allows at once, where they are leaving already.
+/// Returns the concurrent limit of a budget if it is reached.
 fn count_shut(
     budget: &Budget,
     (of, counts): (RuleScope, Counts),
@@ -351,13 +358,13 @@ fn count_shut(
     (counts.disrupted >= allowed).then(|| (allowed, verdict()))
 }
 
-/// When a budget that is shut until a time lets go on: then, or when it holds no more.
+/// Returns when an exhausted budget allows more: at `back`, or when the budget is no longer active.
 fn sooner(back: Timestamp, budget: &Budget, now: Timestamp) -> Timestamp {
     let closes = budget.during.as_ref().and_then(|own| own.closes_after(now));
     closes.map_or(back, |closes| back.min(closes))
 }
 
-/// When a rate lets one more go, where it has let go all it may.
+/// Returns when an exhausted rate allows the next disruption.
 pub fn rate_shut(rate: Rate, gone: &[Timestamp], now: Timestamp) -> Option<Timestamp> {
     let back = |at: &Timestamp| at.checked_add(rate.per).unwrap_or(Timestamp::MAX);
     let mut back: Vec<Timestamp> = gone.iter().map(back).filter(|at| *at > now).collect();

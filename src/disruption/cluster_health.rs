@@ -1,15 +1,14 @@
-//! Whether a cluster is well enough for any of its nodes to leave on purpose.
-//! It must not know who would leave, nor why.
+//! Suspends voluntary disruption while too many nodes of a cluster are not ready.
 //!
-//! Nodes that turn not ready by the dozen are hardly broken each for itself: the way to them may
-//! be, and what is moved off them by then would find no place. Source: Cluster Autoscaler.
+//! If many nodes become not ready together, the cause is likely shared, such as the network. Pods
+//! evicted at such a time would not find a node. Source: Cluster Autoscaler.
 
 use crate::model::cluster::UNREADY_MIN;
 use crate::state::candidates::{DisruptionView, NodeHealth};
 
-/// How many nodes are not ready, if these are too many.
-pub fn ailing(roster: &DisruptionView<'_>) -> Option<NodeHealth> {
-    let NodeHealth { unready, total } = roster.health;
-    let most = roster.cluster.brakes.unready_max.of(total);
-    (unready >= UNREADY_MIN && unready > most).then_some(roster.health)
+/// Returns the number of nodes that are not ready, if it is too high.
+pub fn ailing(disruption_view: &DisruptionView<'_>) -> Option<NodeHealth> {
+    let NodeHealth { unready, total } = disruption_view.health;
+    let most = disruption_view.cluster.safeguards.max_unready.of(total);
+    (unready >= UNREADY_MIN && unready > most).then_some(disruption_view.health)
 }

@@ -1,5 +1,4 @@
-//! What a configuration by itself makes due to leave, whatever becomes of it then.
-//! It must not know which configuration was in force before.
+//! Counts the nodes that a configuration change alone makes due for disruption.
 
 use std::collections::BTreeSet;
 
@@ -13,26 +12,25 @@ use crate::model::cluster::Cluster;
 use crate::model::id::NodeName;
 use crate::state::candidates::{Candidate, DisruptionView};
 
-/// Nodes that are to become too old within this time are as good as too old: otherwise whoever
-/// reloads a few minutes earlier is not held.
+/// Nodes that expire within this time count as expired. Otherwise a reload a few minutes earlier
+/// would bypass the approval.
 const SOON: SignedDuration = SignedDuration::from_hours(1);
 
-/// Nodes that drift by what the configuration says, whose pool it does not name, that are more
-/// than it wants, or that are too old by it and were not by what they have been told. What the
-/// provider finds for it does not count.
-pub fn due<'a>(roster: &'a DisruptionView<'a>, now: Timestamp) -> BTreeSet<NodeName> {
-    let models = DriftReference::new(roster);
-    let candidates = roster.candidates.iter();
+/// Returns the nodes that the configuration makes due: drifted by configuration, of a removed pool,
+/// surplus, or expired only by the new lifetime. Drift of discovered resources does not count.
+pub fn due<'a>(disruption_view: &'a DisruptionView<'a>, now: Timestamp) -> BTreeSet<NodeName> {
+    let models = DriftReference::new(disruption_view);
+    let candidates = disruption_view.candidates.iter();
     let changed = candidates.filter(|own| {
         let cause = models.cause(own, now);
-        cause.is_some_and(|own| own.is_configured()) || ages(own, roster.cluster, now)
+        cause.is_some_and(|own| own.is_configured()) || ages(own, disruption_view.cluster, now)
     });
-    let (surplus, _) = surplus(roster);
+    let (surplus, _) = surplus(disruption_view);
     let all = changed.chain(surplus);
     all.map(|own| own.node.name.clone()).collect()
 }
 
-/// Whether a node is too old by what its pool says, and not by what stands in its tags.
+/// Returns whether a node is expired by the configuration of its pool and not by its tags.
 fn ages(candidate: &Candidate<'_>, cluster: &Cluster, now: Timestamp) -> bool {
     let Some(told) = candidate.claim.map(|own| &own.record) else {
         return false;

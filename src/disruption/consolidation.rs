@@ -1,17 +1,23 @@
-//! Which nodes cost more than their pods need: all of them are weighed as one problem, and those
-//! leave together whose pods fit elsewhere, or on something cheaper, for the least disruption.
-//! It must not know how a plan is carried out, nor the other reasons for leaving.
+//! Consolidation: finds nodes that cost more than their pods need. All candidates are evaluated as
+//! one problem. The result is the set of nodes whose pods fit on other nodes, or on cheaper ones,
+//! with the least disruption.
 //!
-//! What all the pods would cost if they were planned afresh says what each node wastes. The
-//! most wasteful leave first, as many as it takes to save nearly all that can be saved; whoever
-//! leaves for nothing stays. Why so, and not one node after another:
-//! docs/decisions/027-consolidation.md.
+//! The cost of a fresh plan for all pods shows how much each node wastes. The most wasteful nodes
+//! are removed first, as many as needed to reach nearly all possible savings. A node whose removal
+//! saves nothing is kept. docs/decisions/027-consolidation.md explains why nodes are not evaluated
+//! one by one.
 
+// A candidate for removal, or the verdict against it.
 mod removal_candidate;
+// Search for the number of nodes to remove.
 pub mod search;
+// Cheaper offerings for replacement nodes.
 pub mod replacement;
+// Groups of removed nodes and their replacements.
 pub mod components;
+// Assignment of identical pods that keeps zones.
 pub mod keep_zones;
+// Outcome of a what-if removal, and whether it pays.
 pub mod outcome;
 
 use std::collections::BTreeMap;
@@ -39,49 +45,48 @@ use crate::state::candidates::DisruptionView;
 use crate::state::snapshot::NodeRef;
 use crate::state::what_if::WhatIf;
 
-/// Nodes that leave together, and what comes in their place.
+/// Nodes to remove together, with their replacements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConsolidationAction {
     /// The nodes.
     pub nodes: Vec<NodeName>,
-    /// Nodes to be made for their pods, each cheaper than what leaves, whatever it is launched as.
+    /// New nodes for their pods. Each offering of them is cheaper than the removed nodes.
     pub claims: Vec<NewNodeClaim>,
-    /// Pods that nodes take which are there.
+    /// Pods that move to existing nodes.
     pub placed: Vec<(NodeRef, Vec<PodKey>)>,
-    /// What that saves, in $/h.
+    /// Savings in $/h.
     pub saves: f64,
 }
 
-/// Whatever is launched in their place costs less than they do by this share at least.
+/// Minimum relative price reduction of replacements.
 const CHEAPER_MIN: f64 = 0.03;
 
-/// Sets of nodes are tried until so many times as many pods were planned as may move; a small set
-/// counts for this share of all.
+/// Search effort: planned pods per movable pod. A small set of nodes counts for this share of all.
 const EFFORT_MAX: f64 = 1.0;
 const EFFORT_MIN: f64 = 0.125;
 
-/// It is another plan to see whether nodes may stay that others like them replace: of more nodes
-/// that leave, a few such ones hardly matter.
+/// Up to this number of removed nodes, an additional plan checks whether nodes that would be
+/// replaced by the same type can be kept. With more nodes the difference is negligible.
 const ALIKE_MAX: usize = 32;
 
-/// Rounds in which nodes are left out whose leaving saves nothing, or whose pods find no place.
+/// Maximum rounds that drop nodes whose removal saves nothing, or whose pods cannot be scheduled.
 const ROUNDS_MAX: usize = 4;
 
-/// The nodes that may leave now since their pods can be had for less, and why the others stay.
+/// Returns the nodes to consolidate now, and the verdicts for all others.
 pub fn consolidate<'a>(
-    roster: &'a DisruptionView<'a>,
+    disruption_view: &'a DisruptionView<'a>,
     field: &WhatIf<'a>,
     budgets: &mut Budgets<'_>,
     now: Timestamp,
 ) -> (Option<ConsolidationAction>, Vec<RetainedNode>) {
     let mut kept = Vec::new();
     let mut leavers: Vec<RemovalCandidate<'_>> = Vec::new();
-    for candidate in roster
+    for candidate in disruption_view
         .candidates
         .iter()
         .filter(|own| !budgets.has_let_go(own))
     {
-        match leaver(candidate, roster, field, now) {
+        match leaver(candidate, disruption_view, field, now) {
             Ok(own) => leavers.push(own),
             Err(verdict) => kept.push(RetainedNode::new(candidate, Reason::Underutilized, verdict)),
         }
@@ -89,15 +94,19 @@ pub fn consolidate<'a>(
     let yard = Search {
         field,
         now,
-        node_price: roster.cluster.scheduling.node_price.usd_per_h(),
-        balance: Balance::new(roster),
-        roster,
-        closed: closed(roster, field, now),
+        node_overhead_price: disruption_view
+            .cluster
+            .scheduling
+            .node_overhead_price
+            .usd_per_h(),
+        balance: Balance::new(disruption_view),
+        disruption_view,
+        closed: closed(disruption_view, field, now),
     };
-    // Where a pool finds the whole not worth it, or nothing may be launched in a node's place,
-    // others may without these.
+    // If a pool does not approve the whole set, or nodes may not be replaced, the other nodes are
+    // tried without these.
     let stays = |(own, verdict): &(RemovalCandidate<'_>, Verdict)| {
-        let inflexible = matches!(verdict, Verdict::Inflexible { .. });
+        let inflexible = matches!(verdict, Verdict::TooFewReplacementTypes { .. });
         inflexible || yard.balance.weighs(own.candidate)
     };
     let (mut found, mut idle) = yard.search(leavers, budgets);
@@ -124,14 +133,14 @@ pub fn consolidate<'a>(
 
 type Idle<'s> = Vec<(RemovalCandidate<'s>, Verdict)>;
 
-/// Where sets of nodes are thought away.
+/// Evaluates the removal of sets of nodes.
 struct Search<'f, 'a> {
     field: &'f WhatIf<'a>,
     now: Timestamp,
-    node_price: f64,
+    node_overhead_price: f64,
     balance: Balance<'f>,
-    roster: &'f DisruptionView<'f>,
-    /// Nodes that take no pods.
+    disruption_view: &'f DisruptionView<'f>,
+    /// Nodes that accept no pods.
     closed: Vec<&'f NodeName>,
 }
 
@@ -172,7 +181,7 @@ impl<'a> Search<'_, 'a> {
             let (own, mut verdict) = self.stays(leave.remove(at));
             if barred.contains(&at) {
                 let price = Price::new(own.price).unwrap_or_default();
-                verdict = Verdict::Inflexible { price };
+                verdict = Verdict::TooFewReplacementTypes { price };
             }
             idle.push((own, verdict));
         }
@@ -181,8 +190,8 @@ impl<'a> Search<'_, 'a> {
         (found.map(|(_, trial)| self.made(&leave, trial)), idle)
     }
 
-    /// What all that may leave would be in a plan afresh, and what that saves if it is known. Nodes
-    /// with pods without a place elsewhere are left out, whoever else leaves.
+    /// Plans all removable nodes afresh, and returns the savings if known. Nodes with pods that
+    /// cannot be scheduled elsewhere are left out.
     fn afresh<'s>(
         &self,
         leavers: &mut Vec<RemovalCandidate<'s>>,
@@ -202,18 +211,18 @@ impl<'a> Search<'_, 'a> {
         (bought, None)
     }
 
-    /// A node that is left out since nothing or too little is saved by its leaving.
+    /// Keeps a node because its removal saves nothing or too little.
     fn stays<'s>(&self, own: RemovalCandidate<'s>) -> (RemovalCandidate<'s>, Verdict) {
         let price = Price::new(own.price).unwrap_or_default();
         let verdict = match self.balance.weighs(own.candidate) {
-            true => Verdict::Disruptive { price },
+            true => Verdict::NotWorthDisruption { price },
             false => Verdict::NotCheaper { price },
         };
         (own, verdict)
     }
 
-    /// What becomes of the pods of these nodes, if they left; `closed` would take none. Where each
-    /// goes is worked out if all have a place, and what that saves is what `is_wanted`.
+    /// Returns the outcome if these nodes are removed and the nodes in `closed` accept no pods.
+    /// Placements are computed if all pods can be scheduled and `is_wanted` accepts the savings.
     fn think_away(
         &self,
         leave: &[&RemovalCandidate<'_>],
@@ -223,9 +232,15 @@ impl<'a> Search<'_, 'a> {
         let nodes: HashSet<&NodeName> = leave.iter().map(|own| own.name).collect();
         let closed = closed.iter().chain(&self.closed).copied().collect();
         let snapshot = self.field.without(&nodes, &closed);
-        let before = leave.iter().map(|own| own.price + self.node_price).sum();
+        let before = leave
+            .iter()
+            .map(|own| own.price + self.node_overhead_price)
+            .sum();
         let cost = |own: &SolutionCost| -> f64 {
-            let each = own.bought.iter().map(|own| own.price + self.node_price);
+            let each = own
+                .bought
+                .iter()
+                .map(|own| own.price + self.node_overhead_price);
             each.sum()
         };
         let (weight, solution) = weigh(&snapshot, self.now, |own| {
@@ -256,13 +271,13 @@ impl<'a> Search<'_, 'a> {
 
     fn price(&self, claim: &NewNodeClaim) -> f64 {
         let first = claim.offerings.first();
-        first.map_or(0.0, |(_, price)| price.usd_per_h()) + self.node_price
+        first.map_or(0.0, |(_, price)| price.usd_per_h()) + self.node_overhead_price
     }
 
-    /// Works out what each node wastes: what a plan afresh pays for pods like its own is what they
-    /// are worth, by what they take of their nodes there.
+    /// Computes the waste of each node: its price minus the price that a fresh plan pays for the
+    /// same pods.
     fn appraise(&self, leavers: &mut [RemovalCandidate<'_>], afresh: &[NodePurchase]) {
-        // Worth and number by what is asked for: pods alike are worth alike.
+        // Value and number of pods by requests: pods with equal requests have equal value.
         let mut worth: BTreeMap<Size, (f64, f64)> = BTreeMap::new();
         for own in afresh {
             let all = |amount: fn(&Size) -> i64| {
@@ -275,7 +290,7 @@ impl<'a> Search<'_, 'a> {
             let share = |size: &Size| share(size).max(1e-9);
             let shares = own.pods.iter();
             let shares = shares.map(|(size, count)| share(size) * as_count(*count));
-            let each = (own.price + self.node_price) / shares.sum::<f64>();
+            let each = (own.price + self.node_overhead_price) / shares.sum::<f64>();
             for (size, count) in &own.pods {
                 let entry = worth.entry(*size).or_default();
                 entry.0 += each * share(size) * as_count(*count);
@@ -290,19 +305,23 @@ impl<'a> Search<'_, 'a> {
                 let (sum, count) = worth.get(&(asks.cpu_milli.max(0), asks.memory.max(0)))?;
                 Some(sum / count)
             });
-            own.waste = own.price + self.node_price - needed.sum::<f64>();
+            own.waste = own.price + self.node_overhead_price - needed.sum::<f64>();
         }
     }
 
-    /// How many of the nodes, the most wasteful first, have to leave to save nearly all that can
-    /// be saved, and the plan for that if it is known; none if nothing can. `whole` is what all of
-    /// them save.
+    /// Returns how many of the nodes, most wasteful first, must be removed for nearly all possible
+    /// savings, with the plan if known. `None` if nothing can be saved. `whole` is the outcome of
+    /// removing all.
     fn least_that_saves(
         &self,
         leavers: &[RemovalCandidate<'_>],
         whole: Option<f64>,
     ) -> (usize, Option<RemovalOutcome>) {
-        let mut fewest = RemovalSearch::new(leavers.iter().map(|own| own.price + self.node_price));
+        let mut fewest = RemovalSearch::new(
+            leavers
+                .iter()
+                .map(|own| own.price + self.node_overhead_price),
+        );
         if let Some(saved) = whole {
             fewest.learn(leavers.len(), saved);
         }
@@ -315,8 +334,8 @@ impl<'a> Search<'_, 'a> {
         let mut known: Option<(usize, RemovalOutcome)> = None;
         let wasted = |own: &RemovalCandidate<'_>| own.waste.max(0.0);
         let is_wasteful = |own: &&RemovalCandidate<'_>| own.waste > own.price * SAVED_MIN;
-        // If all room that is wasted is filled, what it costs is saved. What is not worth it for
-        // all may still be worth it for those.
+        // If all wasted capacity is filled, its cost is saved. A set that is not approved for all
+        // nodes may still be approved for those.
         let is_weighed = |own: &RemovalCandidate<'_>| self.balance.weighs(own.candidate);
         let first = match fewest.least() {
             None if !leavers.iter().any(is_weighed) => leavers.iter().filter(is_wasteful).count(),
@@ -343,10 +362,10 @@ impl<'a> Search<'_, 'a> {
         (count, trial.map(|own| own.1))
     }
 
-    /// Which of these nodes leave, and the plan for their pods: all but those that leave for
-    /// nothing. Those that are to leave later take no pods, so that none moves twice, unless
-    /// nothing is saved then. What is known is the plan for all of them. Beside that, in whose
-    /// place nothing may be launched.
+    /// Returns the nodes to remove and the plan for their pods, without nodes whose removal saves
+    /// nothing. Nodes that will be removed later accept no pods, so that no pod moves twice, unless
+    /// that prevents all savings. The known outcome is for all nodes. Also returns the nodes that
+    /// may not be replaced.
     fn settle(
         &self,
         leave: &[RemovalCandidate<'_>],
@@ -396,11 +415,11 @@ impl<'a> Search<'_, 'a> {
                         .iter()
                         .map(|own| LeavingNode::of(own.candidate, own.price))
                         .collect();
-                    // What is saved by a swap for the like has to be worth it, too.
+                    // A replacement by similar nodes must save enough, too.
                     let least = 1.0 + SAVED_MIN;
-                    vain.extend(
-                        swaps.needless(&nodes, |own| (self.price(own) - self.node_price) * least),
-                    );
+                    vain.extend(swaps.needless(&nodes, |own| {
+                        (self.price(own) - self.node_overhead_price) * least
+                    }));
                 }
                 let kept = without(&vain);
                 let most = found.as_ref().map_or(0.0, |(_, own)| own.saved());
@@ -419,8 +438,7 @@ impl<'a> Search<'_, 'a> {
         (None, barred)
     }
 
-    /// Of nodes whose pods go to the same new nodes, directly or through others: those that save
-    /// too little together.
+    /// Returns the groups of nodes that save too little together.
     fn in_vain(
         &self,
         leave: &[&RemovalCandidate<'_>],
@@ -428,7 +446,7 @@ impl<'a> Search<'_, 'a> {
     ) -> HashSet<usize> {
         let mut sums: HashMap<usize, (f64, f64)> = HashMap::default();
         for (own, part) in leave.iter().zip(&swaps.parts) {
-            sums.entry(*part).or_default().0 += own.price + self.node_price;
+            sums.entry(*part).or_default().0 += own.price + self.node_overhead_price;
         }
         for (part, claim) in &swaps.claims {
             let sum = part.and_then(|part| sums.get_mut(&part));
@@ -441,7 +459,7 @@ impl<'a> Search<'_, 'a> {
         (0..leave.len()).filter(saves_little).collect()
     }
 
-    /// The same of those in whose place too few types could be launched.
+    /// Returns the groups of nodes that have too few replacement types.
     fn inflexible(
         &self,
         leave: &[&RemovalCandidate<'_>],
@@ -456,8 +474,8 @@ impl<'a> Search<'_, 'a> {
             .collect()
     }
 
-    /// What may be launched for a claim so that the whole costs less than what leaves, whatever of
-    /// it is; none where that is too little.
+    /// Returns the offerings of a claim that make the whole replacement cheaper than the removed
+    /// nodes, whichever is launched. `None` if there are too few.
     fn offers(
         &self,
         leave: &[&RemovalCandidate<'_>],
@@ -465,8 +483,8 @@ impl<'a> Search<'_, 'a> {
         (part, claim): &(Option<usize>, &NewNodeClaim),
         trial: &RemovalOutcome,
     ) -> Option<Vec<(OfferingKey, Price)>> {
-        let pool = self.roster.cluster.pool(claim.pool.as_str())?;
-        let catalog = self.roster.catalogs.get(&claim.pool)?;
+        let pool = self.disruption_view.cluster.pool(claim.pool.as_str())?;
+        let catalog = self.disruption_view.catalogs.get(&claim.pool)?;
         let sole = part.and_then(|part| swaps.sole(part));
         let spot = sole.is_some_and(|at| {
             let labels = &leave[at].candidate.node.labels;
@@ -475,15 +493,15 @@ impl<'a> Search<'_, 'a> {
         offers(claim, self.most(claim, trial), spot, (pool, catalog))
     }
 
-    /// What a claim may cost at most.
+    /// Returns the maximum price of a claim.
     fn most(&self, claim: &NewNodeClaim, trial: &RemovalOutcome) -> f64 {
         let most = trial.before * (1.0 - CHEAPER_MIN);
-        // Where all that comes is free, nothing says what each may cost.
+        // If all replacements are free, the price is not limited.
         let share = match trial.after > 0.0 {
             true => self.price(claim) / trial.after,
             false => 1.0,
         };
-        most * share - self.node_price
+        most * share - self.node_overhead_price
     }
 
     fn made(

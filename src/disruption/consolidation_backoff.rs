@@ -1,41 +1,40 @@
-//! Whether moves save what they were made for, and for how long a pool rests where they do not.
-//! It must not know which nodes or pods were moved.
+//! Tracks whether consolidations achieve their savings, and puts a pool in back-off if they do not.
 //!
-//! A plan says where pods fit; where they go, the scheduler says. Where it goes otherwise again and
-//! again, nodes have to be made for pods that were moved, these are wasted, and the next move is to
-//! save that.
+//! A plan predicts where pods fit, but kube-scheduler decides where they are bound. If it
+//! repeatedly binds them elsewhere, new nodes are launched for the moved pods, the planned nodes
+//! are wasted, and the next consolidation tries to remove them.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Moves that follow each other within this time are judged together.
+/// Consolidations within this time are judged together.
 const TOGETHER: SignedDuration = SignedDuration::from_mins(10);
 
-/// How long a pool rests, counted from its last move, when moves were not worth it once, twice in a
-/// row, or more often: then it takes another cluster to make them so.
+/// Back-off of a pool after its last consolidation, for one, two and more unprofitable rounds in a
+/// row. After the last one, only a changed cluster makes consolidation profitable.
 const RESTS: [SignedDuration; 3] = [
     SignedDuration::from_mins(10),
     SignedDuration::from_hours(1),
     SignedDuration::from_hours(7 * 24),
 ];
 
-/// Of what was to be saved, more than so much may not be lost again.
+/// Highest share of the expected savings that may be lost.
 pub const LOST_MAX: f64 = 0.5;
 
-/// What has come of the last moves of one pool's nodes.
+/// Result of the last consolidations of one pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ConsolidationBackoff {
-    /// What they were to save, in $/h.
+    /// Expected savings in $/h.
     saved: f64,
-    /// What nodes cost that had to be made for the pods that were moved, in $/h.
+    /// Price in $/h of nodes launched for the moved pods.
     lost: f64,
     first: Option<Timestamp>,
     last: Option<Timestamp>,
-    /// How many times in a row they have not been worth it.
+    /// Number of unprofitable rounds in a row.
     vain: usize,
 }
 
 impl ConsolidationBackoff {
-    /// Nodes begin to leave, which is to save so much, in $/h.
+    /// Records the start of a consolidation with its expected savings in $/h.
     pub fn moved(&mut self, saves: f64, now: Timestamp) {
         let together = |first: Timestamp| now.duration_since(first) < TOGETHER;
         if !self.first.is_some_and(together) || self.is_vain() {
@@ -46,17 +45,17 @@ impl ConsolidationBackoff {
         self.last = Some(now);
     }
 
-    /// A node stays after all that was to save so much, in $/h.
+    /// Records that a node is kept after all, with its expected savings in $/h.
     pub fn stays(&mut self, saves: f64) {
         self.saved = (self.saved - saves).max(0.0);
     }
 
-    /// A node was made for pods that had been moved, which costs so much, in $/h.
+    /// Records a node, with its price in $/h, that was launched for moved pods.
     pub fn lost(&mut self, costs: f64) {
         self.lost += costs;
     }
 
-    /// Until when the pool rests, if the last moves were not worth it.
+    /// Returns the end of the back-off, if the last consolidations were unprofitable.
     pub fn rests_until(&self) -> Option<Timestamp> {
         let last = self.last.filter(|_| self.is_vain())?;
         let rest = RESTS[self.vain.min(RESTS.len() - 1)];
@@ -67,7 +66,7 @@ impl ConsolidationBackoff {
         self.lost > self.saved * LOST_MAX
     }
 
-    /// What the last moves were to save, and what was lost of it, in $/h.
+    /// Returns the expected and the lost savings of the last consolidations, in $/h.
     pub fn figures(&self) -> (f64, f64) {
         (self.saved, self.lost)
     }

@@ -1,12 +1,11 @@
-//! How long nothing is consolidated since something else was done, as in Cluster Autoscaler.
-//! It must not know who would leave.
+//! Cool-down of consolidation after other changes in the cluster, as in Cluster Autoscaler.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::pool::CoolDown;
 use crate::state::candidates::RecentActions;
 
-/// Until when nothing is consolidated, and after what; none where nothing is in the way.
+/// Returns the end of the cool-down and its cause, or `None`.
 pub fn cools_until(
     cool_down: &CoolDown,
     recent: &RecentActions,
@@ -18,7 +17,7 @@ pub fn cools_until(
     };
     let waits = [
         until(recent.launched, cool_down.after_launch, "a launch"),
-        until(recent.ended, cool_down.after_end, "an end"),
+        until(recent.ended, cool_down.after_end, "a termination"),
         until(recent.failed, cool_down.after_failure, "a failure"),
     ];
     waits.into_iter().flatten().max()
@@ -49,7 +48,7 @@ mod tests {
         let rows = [
             (recent(0, 0, 0), 5, Some((10, "a launch"))),
             (recent(0, 0, 0), 10, None),
-            (recent(0, 10, 0), 10, Some((11, "an end"))),
+            (recent(0, 10, 0), 10, Some((11, "a termination"))),
             (recent(0, 10, 9), 10, Some((12, "a failure"))),
             (RecentActions::default(), 1, None),
         ];

@@ -1,7 +1,7 @@
-//! Nodes that are not what their pool and node class would make by now, or whose pool is gone.
-//! It must not know the other reasons for leaving, nor what is changed in place instead.
+//! Finds drifted nodes: their pool or node class would launch them differently now, or their pool
+//! no longer exists.
 //!
-//! Source: spec/disruption.md §3.1. Who goes when: §1.8; of static pools one for one.
+//! Source: spec/disruption.md §3.1. The order is in §1.8; static pools replace one node at a time.
 
 use std::collections::BTreeMap;
 
@@ -21,26 +21,27 @@ use crate::model::pool::{Pool, Reason};
 use crate::model::template_hash::{Change, Hashes, node_class_hashes, pool_hashes};
 use crate::state::candidates::{Candidate, DisruptionView};
 
-/// A type may be missing from a listing for a while; a younger claim was planned with it just now.
+/// Minimum age of a claim for instance type drift. A type may be missing from a listing for a
+/// while, and younger claims were planned with the type a moment ago.
 const SETTLED_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
-/// In what a node has drifted.
+/// The cause of drift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriftReason {
     /// Its pool is not configured any more.
     PoolGone,
-    /// Its pool says something else than when it was made.
+    /// The pool changed after the launch.
     Pool,
-    /// Its labels are not what its pool requires.
+    /// The labels do not satisfy the requirements of the pool.
     Requirements,
-    /// Its instance type, or what it is bought as, is not to be had any more.
+    /// The instance type or capacity type is no longer offered.
     InstanceType,
-    /// Its instance is not what its node class would make.
+    /// The instance differs from its node class.
     Class(InstanceDrift),
 }
 
 impl DriftReason {
-    /// The spelling in logs and plans: Karpenter's, where it has one.
+    /// Returns the name used in logs and plans: Karpenter's name, if it has one.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::PoolGone => "NodePoolRemoved",
@@ -51,13 +52,13 @@ impl DriftReason {
         }
     }
 
-    /// Whether the configuration alone decides it.
+    /// Returns whether the cause depends on the configuration alone.
     pub fn is_configured(self) -> bool {
         !matches!(self, Self::InstanceType) && !matches!(self, Self::Class(own) if own.is_found())
     }
 }
 
-/// What nodes of one pool are held against.
+/// The reference for nodes of one pool.
 struct Model<'a> {
     pool: &'a Pool,
     hashes: Hashes,
@@ -66,16 +67,16 @@ struct Model<'a> {
     class: Option<(&'a ResolvedNodeClass, &'a ClassCatalog)>,
 }
 
-/// What the nodes of a cluster are held against, made once for all of them.
+/// The drift reference of a cluster, computed once for all nodes.
 pub struct DriftReference<'a> {
     cluster: &'a Cluster,
     by_pool: BTreeMap<&'a str, Model<'a>>,
 }
 
 impl<'a> DriftReference<'a> {
-    /// Those of a roster.
-    pub fn new(roster: &DisruptionView<'a>) -> Self {
-        let cluster = roster.cluster;
+    /// Builds the reference of a disruption view.
+    pub fn new(disruption_view: &DisruptionView<'a>) -> Self {
+        let cluster = disruption_view.cluster;
         let model = |pool: &'a Pool| {
             let name = pool.node_class.as_ref();
             let mut classes = cluster.node_classes.iter();
@@ -84,8 +85,8 @@ impl<'a> DriftReference<'a> {
                 pool,
                 hashes: pool_hashes(pool),
                 class_hashes: class.map(node_class_hashes),
-                catalog: roster.catalogs.get(&pool.name).copied(),
-                class: name.and_then(|own| roster.classes.found(own)),
+                catalog: disruption_view.catalogs.get(&pool.name).copied(),
+                class: name.and_then(|own| disruption_view.classes.found(own)),
             };
             (pool.name.as_str(), model)
         };
@@ -95,14 +96,14 @@ impl<'a> DriftReference<'a> {
         }
     }
 
-    /// In what a node has drifted first, if at all.
+    /// Returns the first cause of drift of a node, if any.
     pub fn cause(&self, candidate: &Candidate<'_>, now: Timestamp) -> Option<DriftReason> {
         let record = candidate.claim.map(|own| &own.record);
         let pool = record.map_or(&candidate.pool, |own| &own.pool);
         let Some(model) = self.by_pool.get(pool.as_str()) else {
-            // Somebody may have taken the Node into another pool by hand.
+            // A user may have changed the pool label of the Node.
             let known = self.by_pool.contains_key(candidate.pool.as_str());
-            let stays = known || self.cluster.brakes.removed_pools == RemovedPools::Keep;
+            let stays = known || self.cluster.safeguards.removed_pools == RemovedPools::Keep;
             return (!stays).then_some(DriftReason::PoolGone);
         };
         let noted = |key: &str| candidate.node.annotations.get(key).map(String::as_str);
@@ -134,7 +135,7 @@ impl<'a> DriftReference<'a> {
     }
 }
 
-/// A label of a node. What its instance is, nobody's label says better.
+/// Returns a label of a node. Facts of the instance take precedence over labels of the Node.
 fn label<'a>(candidate: &Candidate<'a>, key: &str) -> Option<&'a str> {
     let instance = candidate.claim.and_then(|own| own.instance.as_ref());
     let offering = instance.map(|own| &own.offering);
@@ -148,8 +149,8 @@ fn label<'a>(candidate: &Candidate<'a>, key: &str) -> Option<&'a str> {
     own.or_else(noted)
 }
 
-/// Whether nothing like this node is offered, available or not. One whose reservation has ended is
-/// on demand before anyone has written so.
+/// Returns whether no matching offering exists, available or not. If the reservation of a node has
+/// ended, the node counts as on-demand even before AWS reports it.
 fn is_gone(candidate: &Candidate<'_>, catalog: &Catalog) -> bool {
     if catalog.is_empty() {
         return false;
@@ -171,16 +172,17 @@ fn is_gone(candidate: &Candidate<'_>, catalog: &Catalog) -> bool {
         .any(|own| is_sold(own.capacity_type) && zone.is_none_or(|zone| own.zone.as_str() == zone))
 }
 
-/// Nodes that may leave because they have drifted, and in what; and why the others that have stay.
+/// Returns the drifted nodes to disrupt with their causes, and the verdicts for the other drifted
+/// nodes.
 ///
-/// First those that nobody has to move off, then the oldest.
+/// Nodes without pods to move come first, then the oldest.
 pub fn drifted<'a>(
-    roster: &'a DisruptionView<'a>,
+    disruption_view: &'a DisruptionView<'a>,
     budgets: &mut Budgets<'_>,
     now: Timestamp,
 ) -> (Vec<(&'a Candidate<'a>, DriftReason)>, Vec<RetainedNode>) {
-    let models = DriftReference::new(roster);
-    let candidates = roster.candidates.iter();
+    let models = DriftReference::new(disruption_view);
+    let candidates = disruption_view.candidates.iter();
     let candidates = candidates.filter(|own| !budgets.has_let_go(own));
     let due = candidates.filter_map(|own| Some((own, models.cause(own, now)?)));
     let mut due: Vec<_> = due.collect();
@@ -192,13 +194,13 @@ pub fn drifted<'a>(
     let mut rooms = StaticSurge::default();
     let (mut leave, mut kept) = (Vec::new(), Vec::new());
     for (candidate, cause) in due {
-        let held = held(roster, candidate, cause);
-        let pool = roster.cluster.pool(candidate.pool.as_str());
+        let held = held(disruption_view, candidate, cause);
+        let pool = disruption_view.cluster.pool(candidate.pool.as_str());
         let against = held.or_else(|| match pool {
             Some(_) => kept_anyway(candidate, pool, Reason::Drifted, now),
             None => objection(candidate, Reason::Drifted),
         });
-        let against = against.or_else(|| rooms.against(roster, candidate));
+        let against = against.or_else(|| rooms.against(disruption_view, candidate));
         let taken = || budgets.take(candidate, Reason::Drifted);
         match against.map_or_else(taken, Err) {
             Ok(()) => {
@@ -211,19 +213,21 @@ pub fn drifted<'a>(
     (leave, kept)
 }
 
-/// Whether a node is due by a configuration that nobody has accepted.
+/// Returns a verdict if the drift of a node waits for an approval.
 fn held(
-    roster: &DisruptionView<'_>,
+    disruption_view: &DisruptionView<'_>,
     candidate: &Candidate<'_>,
     cause: DriftReason,
 ) -> Option<Verdict> {
-    let unaccepted = roster.unaccepted.filter(|_| cause.is_configured())?;
+    let unaccepted = disruption_view
+        .unaccepted
+        .filter(|_| cause.is_configured())?;
     let is_held = unaccepted.nodes.contains(&candidate.node.name);
     is_held.then(|| Verdict::held(unaccepted))
 }
 
-/// How many more nodes static pools may have, beside those that leave until others stand in their
-/// place. None where a pool is not static.
+/// Number of additional nodes that static pools may have while drifted nodes wait for replacements.
+/// `None` if a pool is not static.
 #[derive(Default)]
 struct StaticSurge<'a> {
     left: BTreeMap<&'a str, Result<usize, Verdict>>,
@@ -232,19 +236,24 @@ struct StaticSurge<'a> {
 impl<'a> StaticSurge<'a> {
     fn against(
         &mut self,
-        roster: &DisruptionView<'_>,
+        disruption_view: &DisruptionView<'_>,
         candidate: &'a Candidate<'_>,
     ) -> Option<Verdict> {
-        let pool = roster.cluster.pool(candidate.pool.as_str())?;
+        let pool = disruption_view.cluster.pool(candidate.pool.as_str())?;
         let wanted = usize::try_from(pool.replicas?).unwrap_or(usize::MAX);
         let left = self.left.entry(candidate.pool.as_str()).or_insert_with(|| {
-            let nodes = roster.candidates.iter();
+            let nodes = disruption_view.candidates.iter();
             let nodes = nodes.filter(|own| own.pool == pool.name).count();
-            let nodes = nodes + roster.coming.get(&pool.name).map_or(0, Vec::len);
+            let nodes = nodes + disruption_view.coming.get(&pool.name).map_or(0, Vec::len);
             if nodes > wanted {
                 return Err(Verdict::TooMany);
             }
-            let all = nodes + roster.leaving.get(&pool.name).copied().unwrap_or(0);
+            let all = nodes
+                + disruption_view
+                    .leaving
+                    .get(&pool.name)
+                    .copied()
+                    .unwrap_or(0);
             let most = pool.limits.nodes.map_or(usize::MAX, |own| own as usize);
             Ok(most.saturating_sub(all))
         });

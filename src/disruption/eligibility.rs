@@ -1,5 +1,4 @@
-//! What keeps a node whatever it would leave for.
-//! It must not know what each reason for leaving asks beside.
+//! Verdicts that apply to a node for every disruption reason.
 
 use jiff::Timestamp;
 
@@ -9,9 +8,9 @@ use crate::model::pool::{Disruption, Pool, Reason};
 use crate::state::candidates::{Candidate, DisruptionView};
 use crate::state::what_if::WhatIf;
 
-/// What keeps a node of a pool whatever it would leave for, if anything: for every reason that can
-/// wait at all. What pods say does not count where the node has all its grace period to leave, and
-/// how young it is does not where it leaves for its age.
+/// Returns the verdict that keeps a node for every reason that is not forceful. Blockers of pods do
+/// not count if the node has its full termination grace period. The minimum age does not count for
+/// expiry.
 pub fn kept_anyway(
     candidate: &Candidate<'_>,
     pool: Option<&Pool>,
@@ -25,7 +24,7 @@ pub fn kept_anyway(
     objection(candidate, reason).or_else(too_young)
 }
 
-/// The same of a node whatever its pool says, or where its pool is gone.
+/// Returns the verdict that keeps a node independent of its pool, or if the pool no longer exists.
 pub fn objection(candidate: &Candidate<'_>, reason: Reason) -> Option<Verdict> {
     if candidate.node.deleting.is_some() {
         return Some(Verdict::Deleted);
@@ -45,78 +44,81 @@ fn too_young(candidate: &Candidate<'_>, pool: &Pool, now: Timestamp) -> Option<V
     (until > now).then_some(Verdict::TooYoung { until })
 }
 
-/// What keeps a node that consolidation would take, if its pool wants it to be without change for
-/// longer, or for ever.
+/// Returns the verdict that keeps a node from consolidation because of `consolidate_after`.
 pub fn not_calm(candidate: &Candidate<'_>, pool: &Pool, now: Timestamp) -> Option<Verdict> {
     let Some(after) = pool.disruption.consolidate_after else {
         return Some(Verdict::Never);
     };
     let changed = candidate.changed.unwrap_or(Timestamp::MIN);
     let until = changed.checked_add(after).unwrap_or(Timestamp::MAX);
-    (until > now).then_some(Verdict::TooEarly { until })
+    (until > now).then_some(Verdict::RecentlyChanged { until })
 }
 
-/// Nodes that take no pods that run elsewhere: their pool wants them left alone for a while
-/// (spec/disruption.md §1.5), or a buffer needs their room, which would be made anew and then be
-/// moved into again.
+/// Returns nodes that accept no pods from consolidated nodes. They are still within their
+/// `consolidate_after` (spec/disruption.md §1.5), or a buffer needs their capacity, which would be
+/// launched again and then consolidated again.
 pub fn closed<'a>(
-    roster: &'a DisruptionView<'a>,
+    disruption_view: &'a DisruptionView<'a>,
     field: &WhatIf<'_>,
     now: Timestamp,
 ) -> Vec<&'a NodeName> {
-    // Pods that have to move anyhow may go there: they would be given new nodes instead.
+    // Pods of nodes that are disrupted anyway may be placed on these nodes. Otherwise new nodes
+    // would be launched for them.
     if field.snapshot.pending.iter().any(|pod| pod.node.is_some()) {
         return Vec::new();
     }
-    let waits = left_alone(roster, now).map(|(own, _)| own);
-    waits.chain(roster.held.keys()).collect()
+    let waits = left_alone(disruption_view, now).map(|(own, _)| own);
+    waits.chain(disruption_view.held.keys()).collect()
 }
 
-/// When the next node takes pods that run elsewhere which its pool wants left alone until then: it
-/// may be kept itself for quite another reason.
-pub fn takes_again(roster: &DisruptionView<'_>, now: Timestamp) -> Option<Timestamp> {
-    left_alone(roster, now).map(|(_, until)| until).min()
+/// Returns when the next node accepts moved pods again. The node itself may be kept for a different
+/// reason.
+pub fn takes_again(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Option<Timestamp> {
+    left_alone(disruption_view, now)
+        .map(|(_, until)| until)
+        .min()
 }
 
 fn left_alone<'a>(
-    roster: &'a DisruptionView<'a>,
+    disruption_view: &'a DisruptionView<'a>,
     now: Timestamp,
 ) -> impl Iterator<Item = (&'a NodeName, Timestamp)> {
-    roster.candidates.iter().filter_map(move |own| {
-        let pool = roster.cluster.pool(own.pool.as_str())?;
+    disruption_view.candidates.iter().filter_map(move |own| {
+        let pool = disruption_view.cluster.pool(own.pool.as_str())?;
         match not_calm(own, pool, now)? {
-            Verdict::TooEarly { until } => Some((&own.node.name, until)),
+            Verdict::RecentlyChanged { until } => Some((&own.node.name, until)),
             _ => None,
         }
     })
 }
 
-/// What keeps a node that is used too much, or has not been used less for long enough: it may have
-/// been when a pod last came or went. Source: Cluster Autoscaler,
-/// `scale-down-utilization-threshold` and `scale-down-unneeded-time`.
+/// Returns the verdict that keeps a node because of its utilization, or because it has not been
+/// below the threshold long enough. The utilization may have changed when a pod was last added or
+/// removed. Source: Cluster Autoscaler, `scale-down-utilization-threshold` and
+/// `scale-down-unneeded-time`.
 pub fn is_needed(candidate: &Candidate<'_>, pool: &Disruption, now: Timestamp) -> Option<Verdict> {
     if let (Some(used), Some(least)) = (candidate.utilization, pool.utilization_threshold)
         && used >= least
     {
-        return Some(Verdict::Utilized { used, least });
+        return Some(Verdict::AboveUtilizationThreshold { used, least });
     }
     let until = candidate.changed?.checked_add(pool.unneeded_for);
     let until = until.unwrap_or(Timestamp::MAX);
-    (until > now).then_some(Verdict::TooEarly { until })
+    (until > now).then_some(Verdict::RecentlyChanged { until })
 }
 
-/// What keeps a node that was only just made to save something, or whose pool rests since its last
-/// moves saved too little.
+/// Returns the verdict that keeps a node that was just launched to save cost, or whose pool is in
+/// consolidation back-off.
 pub fn rests(
     candidate: &Candidate<'_>,
-    roster: &DisruptionView<'_>,
+    disruption_view: &DisruptionView<'_>,
     now: Timestamp,
 ) -> Option<Verdict> {
-    let fresh = roster.fresh.get(&candidate.node.name);
-    let fresh = fresh.map(|until| (*until, "it was made for less"));
-    let pool = roster.resting.get(&candidate.pool);
-    let pool = pool.map(|until| (*until, "moves that saved too little"));
+    let fresh = disruption_view.fresh.get(&candidate.node.name);
+    let fresh = fresh.map(|until| (*until, "it was launched to save cost"));
+    let pool = disruption_view.resting.get(&candidate.pool);
+    let pool = pool.map(|until| (*until, "consolidations that saved too little"));
     let all = fresh.into_iter().chain(pool);
     let (until, after) = all.filter(|(until, _)| *until > now).max()?;
-    Some(Verdict::Cooling { until, after })
+    Some(Verdict::CoolDown { until, after })
 }

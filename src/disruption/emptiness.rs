@@ -1,5 +1,5 @@
-//! Nodes on which nothing but daemons runs, and has not for as long as their pool asks.
-//! It must not know the other reasons for leaving.
+//! Finds empty nodes: only DaemonSet pods have run on them for the duration that their pool
+//! requires.
 
 use jiff::Timestamp;
 
@@ -9,17 +9,17 @@ use crate::disruption::verdict::{RetainedNode, Verdict};
 use crate::model::pool::{Pool, Reason};
 use crate::state::candidates::{Candidate, DisruptionView};
 
-/// Nodes that may leave because they are empty, longest empty first, and why the others stay.
+/// Returns the empty nodes to disrupt, longest empty first, and the verdicts for all others.
 pub fn empty_nodes<'a>(
-    roster: &'a DisruptionView<'a>,
+    disruption_view: &'a DisruptionView<'a>,
     budgets: &mut Budgets<'_>,
     now: Timestamp,
 ) -> (Vec<&'a Candidate<'a>>, Vec<RetainedNode>) {
     let (mut due, mut kept) = (Vec::new(), Vec::new());
-    let candidates = roster.candidates.iter();
+    let candidates = disruption_view.candidates.iter();
     for candidate in candidates.filter(|own| !budgets.has_let_go(own)) {
-        let pool = roster.cluster.pool(candidate.pool.as_str());
-        let held = roster.held.get(&candidate.node.name);
+        let pool = disruption_view.cluster.pool(candidate.pool.as_str());
+        let held = disruption_view.held.get(&candidate.node.name);
         match weigh(candidate, pool, held, now) {
             None => due.push(candidate),
             Some(verdict) => kept.push(RetainedNode::new(candidate, Reason::Empty, verdict)),

@@ -1,7 +1,6 @@
-//! Nodes that are as old as their pool lets them become, a little sooner each by its own share, so
-//! that those of one hour do not all leave in one.
-//! Those that are older than they may be at all leave whatever speaks against it.
-//! It must not know the other reasons for leaving.
+//! Finds expired nodes. Each node expires slightly early by its own share of the lifetime, so that
+//! nodes launched in the same hour do not all expire together. Nodes beyond their maximum age are
+//! disrupted despite any blocker.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -14,15 +13,15 @@ use crate::model::pool::{Pool, Reason};
 use crate::model::template_hash::spread;
 use crate::state::candidates::{Candidate, DisruptionView};
 
-/// A node leaves up to this share of its time sooner.
+/// Highest share of the lifetime, in per cent, by which a node expires early.
 const SOONER_PER_CENT: u64 = 10;
 
-/// When a claim's node is due to be replaced; none where it never is.
+/// Returns when the node of a claim expires, or `None` if it never does.
 pub fn due_at(record: &ClaimRecord) -> Option<Timestamp> {
     due(record.id.as_str(), record.created, record.expire_after?)
 }
 
-/// The same of a candidate: by its claim or, where only its Node is known, by what its pool says.
+/// Returns when a candidate expires: by its claim, or by its pool if only its Node is known.
 pub fn due_of(candidate: &Candidate<'_>, pool: &Pool) -> Option<Timestamp> {
     if let Some(claim) = candidate.claim {
         return due_at(&claim.record);
@@ -31,7 +30,7 @@ pub fn due_of(candidate: &Candidate<'_>, pool: &Pool) -> Option<Timestamp> {
     due(id?, candidate.born?, pool.expire_after?)
 }
 
-/// Whether a node of which only the Node is known is as old as it may be at all by its pool.
+/// Returns whether a node without a claim is beyond the maximum age of its pool.
 fn is_overdue(candidate: &Candidate<'_>, pool: &Pool, now: Timestamp) -> bool {
     let hard = candidate.born.zip(pool.expire_hard_after);
     hard.and_then(|(born, after)| born.checked_add(after).ok())
@@ -45,17 +44,17 @@ fn due(id: &str, born: Timestamp, after: SignedDuration) -> Option<Timestamp> {
     born.checked_add(SignedDuration::from_secs(after)).ok()
 }
 
-/// Nodes that may leave because of their age, those that have to before the others, each the oldest
-/// first, and why the others that are due stay.
+/// Returns the expired nodes to disrupt, and the verdicts for the other expired nodes. Nodes beyond
+/// their maximum age come first, each group oldest first.
 pub fn expired<'a>(
-    roster: &'a DisruptionView<'a>,
+    disruption_view: &'a DisruptionView<'a>,
     budgets: &mut Budgets<'_>,
     now: Timestamp,
 ) -> (Vec<&'a Candidate<'a>>, Vec<RetainedNode>) {
-    let candidates = roster.candidates.iter();
+    let candidates = disruption_view.candidates.iter();
     let candidates = candidates.filter(|own| !budgets.has_let_go(own));
     let due = candidates.filter_map(|own| {
-        let pool = roster.cluster.pool(own.pool.as_str());
+        let pool = disruption_view.cluster.pool(own.pool.as_str());
         let (hard, at) = match own.claim.map(|own| &own.record) {
             Some(record) => (record.is_overdue(now), due_at(record)),
             None => (is_overdue(own, pool?, now), due_of(own, pool?)),
@@ -73,7 +72,7 @@ pub fn expired<'a>(
             leave.push(candidate);
             continue;
         }
-        let pool = roster.cluster.pool(candidate.pool.as_str());
+        let pool = disruption_view.cluster.pool(candidate.pool.as_str());
         let taken = || budgets.take(candidate, Reason::Expired);
         match kept_anyway(candidate, pool, Reason::Expired, now).map_or_else(taken, Err) {
             Ok(()) => leave.push(candidate),

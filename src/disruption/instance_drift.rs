@@ -1,9 +1,9 @@
-//! Whether an instance is still what its node class would make: image, security groups, subnet,
-//! reservation, placement group. It must not know what is done about one that is not.
+//! Compares an instance with its node class: image, security groups, subnet, reservation, placement
+//! group.
 //!
-//! Source: spec/aws.md §1.2. Where something is not known, be it of the instance or of the class,
-//! nothing is said of it: an empty answer must not replace all nodes. Karpenter then says nothing
-//! of the rest either; here each is judged for itself.
+//! Source: spec/aws.md §1.2. If a fact of the instance or the class is unknown, it is not compared:
+//! an empty AWS response must not replace all nodes. Karpenter then skips the whole comparison;
+//! Outrigger compares each of the other facts.
 
 use std::collections::BTreeSet;
 
@@ -14,25 +14,26 @@ use crate::model::node_class::resolved::{
     ConditionKind, NodeClassConditionStatus, ResolvedNodeClass,
 };
 
-/// In what an instance is not what its node class would make.
+/// Differences between an instance and its node class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InstanceDrift {
-    /// Its node class says something else than when it was made.
+    /// The node class changed after the launch.
     NodeClass,
-    /// Its type gets another image now.
+    /// The node class resolves to a different image for its type.
     Image,
-    /// It is not in exactly the security groups of the class.
+    /// Its security groups differ from those of the class.
     SecurityGroups,
-    /// Its subnet is none of the class.
+    /// The class does not select its subnet.
     Subnet,
-    /// Its reservation is none of the class.
+    /// The class does not select its reservation.
     Reservation,
     /// It is not in the placement group of the class.
     PlacementGroup,
 }
 
 impl InstanceDrift {
-    /// Whether it comes of what AWS has, and not of what the configuration says alone.
+    /// Returns whether the cause depends on discovered AWS resources and not on the configuration
+    /// alone.
     pub fn is_found(self) -> bool {
         self != Self::NodeClass
     }
@@ -50,10 +51,8 @@ impl InstanceDrift {
     }
 }
 
-/// The first in which an instance is not what its node class would make, in the order of
-/// [`InstanceDrift`].
-/// `static_drift` says whether the class says something else than when it was made, which hashes
-/// tell.
+/// Returns the first difference of an instance, in the order of [`InstanceDrift`]. `static_drift`
+/// is the result of the hash comparison: whether the class changed after the launch.
 pub fn drift(
     instance: &Instance,
     (resolved, class): (&ResolvedNodeClass, &ClassCatalog),
@@ -86,21 +85,21 @@ pub fn drift(
     found.map(|(drift, _)| drift)
 }
 
-/// Whether what was found of this kind is all there is to find.
+/// Returns whether the discovery of this kind of resource is complete.
 fn is_settled(resolved: &ResolvedNodeClass, kind: ConditionKind) -> bool {
     let mut conditions = resolved.conditions.iter();
     !conditions.any(|own| own.kind == kind && own.status != NodeClassConditionStatus::True)
 }
 
-/// A type that is not sold any more has no image to be compared with; one that no image of the
-/// class is for any more has another than its own: none.
+/// Compares the image. A type that is no longer offered has no reference image and never differs.
+/// If no image of the class fits the type, the instance differs.
 fn has_other_image(instance: &Instance, facts: &InstanceFacts, class: &ClassCatalog) -> bool {
     let of = instance.offering.instance_type.as_str();
     let known = !class.images.is_empty() && class.catalog.get(of).is_some();
     known && facts.image.is_some() && facts.image.as_ref() != class.images.get(of)
 }
 
-/// Groups that somebody has put it in by hand count, too (spec §10, 6).
+/// Compares the security groups. Groups that a user attached manually count, too (spec §10, 6).
 fn has_other_groups(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
     let own = resolved.security_groups.iter().map(|own| &own.id);
     let own: BTreeSet<&String> = own.collect();
@@ -117,7 +116,8 @@ fn has_foreign_subnet(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bo
         && facts.subnet.as_ref().is_some_and(|id| !is_own(id))
 }
 
-/// What is not bought as reserved may be in any reservation that is open to all.
+/// Compares the reservation. An instance that is not launched as reserved may run in any open
+/// reservation.
 fn has_foreign_reservation(
     instance: &Instance,
     facts: &InstanceFacts,

@@ -1,18 +1,17 @@
-//! Whether nodes may begin to leave now as far as times for maintenance are concerned, and when
-//! they next may. It must not know who would leave.
+//! Evaluates maintenance windows: whether disruption may start now, and when the next window opens.
 //!
-//! Each set of rules (a pool's, its cluster's) has to agree: where any of a set allows, one of them
-//! has to be open; no rule against it may be.
+//! Each set of rules (of a pool, of its cluster) must agree. If a set has windows that allow, one
+//! of them must be open. No window that forbids may be open.
 
 use jiff::Timestamp;
 
 use crate::model::pool::{Maintenance, Reason, names};
 
-/// Changes looked at for the next opening: years of weekends. Rules that do not agree within them
-/// are taken never to agree.
+/// Number of window changes to search for the next opening, enough for years of weekends. Rules
+/// that do not allow disruption within them count as never allowing it.
 const CHANGES_MAX: usize = 1_000;
 
-/// Whether nodes may begin to leave for this reason at `now`.
+/// Returns whether disruption for this reason may start at `now`.
 pub fn is_open(sets: &[&[Maintenance]], reason: Reason, now: Timestamp) -> bool {
     sets.iter().all(|rules| {
         let named = rules.iter().filter(|own| names(&own.reasons, reason));
@@ -29,8 +28,8 @@ pub fn is_open(sets: &[&[Maintenance]], reason: Reason, now: Timestamp) -> bool 
     })
 }
 
-/// When nodes may begin to leave for this reason: now, or from when on; none where that is not to
-/// be seen.
+/// Returns when disruption for this reason may start: `now` or later. `None` if no opening is
+/// found.
 pub fn next_opening(sets: &[&[Maintenance]], reason: Reason, now: Timestamp) -> Option<Timestamp> {
     let mut at = now;
     for _ in 0..CHANGES_MAX {

@@ -1,7 +1,7 @@
-//! Nodes that have had a condition for longer than their pool bears with.
-//! It must not know the other reasons for leaving.
+//! Finds unhealthy nodes: they have had a condition for longer than their pool tolerates.
 //!
-//! Source: spec/disruption.md §3.4. Budgets and annotations do not count: nothing runs well there.
+//! Source: spec/disruption.md §3.4. Budgets and annotations do not apply, because pods do not run
+//! well on such a node.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +15,15 @@ use crate::model::pool::{BudgetNodes, Reason, RepairPolicy};
 use crate::state::candidates::{Candidate, DisruptionView};
 use crate::state::disruption_blockers::DisruptionBlocker;
 
-/// Where more nodes of a pool than this are broken, it may be something else than they.
+/// If more nodes of a pool are unhealthy, the nodes may not be the cause.
 const BROKEN_MAX: BudgetNodes = BudgetNodes::Percent(20);
 
-/// Broken nodes of a cluster that are replaced at once.
+/// Highest number of unhealthy nodes of a cluster that are replaced at a time.
 const AT_ONCE: usize = 10;
 
-/// Why a broken node stays: so many of its pool's are broken, beyond `least` of them, or so many of
-/// the cluster's leave already.
-pub(crate) fn brake(
+/// Returns a verdict if too many nodes of the pool are unhealthy (at least `least`), or too many of
+/// the cluster are being repaired.
+pub(crate) fn safeguard(
     (broken, total): (usize, usize),
     least: usize,
     leaving: usize,
@@ -34,8 +34,8 @@ pub(crate) fn brake(
     (leaving >= AT_ONCE).then_some(Verdict::Repairing { most: AT_ONCE })
 }
 
-/// When a node is to be replaced for the first of its conditions to be due; none where it has none
-/// of these.
+/// Returns when the first due condition of a node requires its replacement, or `None` if it has no
+/// such condition.
 pub fn due_at(node: &Node, policies: &[RepairPolicy]) -> Option<Timestamp> {
     let due = node.conditions.iter().flat_map(|own| {
         let policies = policies.iter();
@@ -51,30 +51,31 @@ fn shared(candidate: &Candidate<'_>) -> Option<Verdict> {
     matches!(own, DisruptionBlocker::SameInstance(_)).then(|| Verdict::Blocked(own.clone()))
 }
 
-/// Broken nodes that may be replaced, the longest due first, and why the others stay.
+/// Returns the unhealthy nodes to replace, longest due first, and the verdicts for the others.
 pub fn broken<'a>(
-    roster: &'a DisruptionView<'a>,
+    disruption_view: &'a DisruptionView<'a>,
     budgets: &mut Budgets<'_>,
     now: Timestamp,
 ) -> (Vec<&'a Candidate<'a>>, Vec<RetainedNode>) {
     let defaults = RepairPolicy::defaults();
     let due_of = |pool: &PoolName, node: &Node| {
-        let own = roster.cluster.pool(pool.as_str());
+        let own = disruption_view.cluster.pool(pool.as_str());
         due_at(node, own.map_or(&defaults[..], |own| &own.repair))
     };
-    // All that are broken count, be it for a moment, as do those that are leaving.
+    // All unhealthy nodes count, including nodes that became unhealthy just now or are being
+    // disrupted.
     let mut pools: BTreeMap<&PoolName, (usize, usize)> = BTreeMap::new();
     let mut count = |pool: &'a PoolName, broken: bool| {
         let own = pools.entry(pool).or_default();
         *own = (own.0 + usize::from(broken), own.1 + 1);
     };
     let mut leaving = 0;
-    for &(pool, node, reason) in &roster.going {
+    for &(pool, node, reason) in &disruption_view.going {
         leaving += usize::from(reason == Reason::Unhealthy);
         count(pool, due_of(pool, node).is_some());
     }
     let mut found = Vec::new();
-    for candidate in roster
+    for candidate in disruption_view
         .candidates
         .iter()
         .filter(|own| own.initialized.is_some())
@@ -88,7 +89,7 @@ pub fn broken<'a>(
     for (until, candidate) in found {
         let stays = match until > now {
             true => Some(Verdict::Recovering { until }),
-            false => shared(candidate).or_else(|| brake(pools[&candidate.pool], 0, leaving)),
+            false => shared(candidate).or_else(|| safeguard(pools[&candidate.pool], 0, leaving)),
         };
         let Some(verdict) = stays else {
             leaving += 1;

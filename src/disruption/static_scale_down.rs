@@ -1,45 +1,52 @@
-//! Nodes that a static pool has beyond its number, and which of them leave.
-//! It must not know the other reasons for leaving.
+//! Selects the surplus nodes of a static pool.
 //!
-//! Source: spec/scheduling.md §3.3. Budgets do not count: the number was changed on purpose.
+//! Source: spec/scheduling.md §3.3. Budgets do not apply, because the user lowered the number.
 
 use crate::model::claim::ClaimPhase;
 use crate::model::id::ClaimId;
 use crate::model::pool::Pool;
 use crate::state::candidates::{Candidate, DisruptionView};
 
-/// Nodes that leave because their pool has too many, and claims that need no node any more.
+/// Returns the surplus nodes to disrupt, and the claims to cancel.
 ///
-/// First go claims that are not launched or have no Node yet, then nodes on which nothing must not
-/// be disrupted before others, each with what costs least to move first, then those that have not
-/// started, then the oldest.
-pub fn surplus<'a>(roster: &'a DisruptionView<'a>) -> (Vec<&'a Candidate<'a>>, Vec<ClaimId>) {
+/// Claims without an instance or Node come first, then nodes without blockers before others, each
+/// by disruption cost. Among equals, nodes that are not initialized come first, then the oldest.
+pub fn surplus<'a>(
+    disruption_view: &'a DisruptionView<'a>,
+) -> (Vec<&'a Candidate<'a>>, Vec<ClaimId>) {
     let (mut retire, mut cancel) = (Vec::new(), Vec::new());
-    for pool in &roster.cluster.pools {
+    for pool in &disruption_view.cluster.pools {
         if let Some(wanted) = pool.replicas {
             let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-            beyond(roster, (pool, wanted), &mut retire, &mut cancel);
+            beyond(disruption_view, (pool, wanted), &mut retire, &mut cancel);
         }
     }
     (retire, cancel)
 }
 
 fn beyond<'a>(
-    roster: &'a DisruptionView<'a>,
+    disruption_view: &'a DisruptionView<'a>,
     (pool, wanted): (&Pool, usize),
     retire: &mut Vec<&'a Candidate<'a>>,
     cancel: &mut Vec<ClaimId>,
 ) {
-    let nodes = roster.candidates.iter().filter(|own| own.pool == pool.name);
+    let nodes = disruption_view
+        .candidates
+        .iter()
+        .filter(|own| own.pool == pool.name);
     let mut nodes: Vec<&Candidate<'_>> = nodes.collect();
-    let mut coming = roster.coming.get(&pool.name).cloned().unwrap_or_default();
+    let mut coming = disruption_view
+        .coming
+        .get(&pool.name)
+        .cloned()
+        .unwrap_or_default();
     let mut excess = (nodes.len() + coming.len()).saturating_sub(wanted);
-    // A Node that has been there and is missed may have pods on it.
+    // A missing Node that registered before may have pods.
     coming.retain(|(phase, _)| *phase < ClaimPhase::Registered);
     coming.sort_unstable();
     for (phase, claim) in coming.into_iter().take(excess) {
         excess -= 1;
-        // Until the launch is answered there may be an instance or not: its turn comes.
+        // The result of the launch is unknown: there may be an instance. It is considered later.
         if phase != ClaimPhase::Launching {
             cancel.push(claim);
         }
@@ -53,7 +60,7 @@ fn beyond<'a>(
     retire.extend(nodes.into_iter().take(excess));
 }
 
-/// What it costs to end a node, where a pod that is expected counts like one that is there.
+/// Returns the disruption cost of a node. Expected pods count like running pods.
 fn cost(candidate: &Candidate<'_>) -> f64 {
     candidate
         .cost

@@ -1,5 +1,4 @@
-//! Why a node may not leave on purpose now: every no has a type.
-//! It must not know for which reason the node was looked at, beyond its name.
+//! Verdicts: the typed reasons why a node is not disrupted.
 
 use std::fmt;
 
@@ -11,14 +10,14 @@ use crate::model::pool::{Rate, Reason};
 use crate::state::candidates::{Candidate, NodeHealth, PendingApproval};
 use crate::state::disruption_blockers::DisruptionBlocker;
 
-/// Whose rule keeps a node.
+/// The scope of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RuleScope {
-    /// Its pool's.
+    /// The rule of a pool.
     Pool,
-    /// Its cluster's.
+    /// The rule of a cluster.
     Cluster,
-    /// That of all clusters.
+    /// The rule of all clusters.
     Fleet,
 }
 
@@ -33,7 +32,7 @@ impl RuleScope {
     }
 }
 
-/// What keeps a node.
+/// The reason why a node is not disrupted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is not initialized.
@@ -43,156 +42,157 @@ pub enum Verdict {
         /// How many.
         pods: usize,
     },
-    /// Pods are expected on it.
+    /// Pods are nominated for it.
     Nominated,
-    /// A buffer keeps its room free.
+    /// A capacity buffer uses its free capacity.
     Buffer(String),
     /// Its pool does not consolidate.
     Never,
     /// Its pool consolidates only empty nodes.
     EmptyOnly,
-    /// Nothing runs on it: that is another reason.
-    Unused,
-    /// Nobody knows what it costs.
-    Unpriced,
-    /// There is no place elsewhere for a pod.
+    /// It is empty, which is a different reason.
+    Empty,
+    /// Its price is unknown.
+    PriceUnknown,
+    /// A pod cannot be scheduled elsewhere.
     NoPlace {
         /// The pod.
         pod: PodKey,
     },
-    /// Nobody would make a pod anew, or it is of a scheduler that is not planned for.
-    Stray {
+    /// A pod has no controller that would recreate it, or uses a scheduler that Outrigger does not
+    /// plan for.
+    UnmanagedPod {
         /// The pod.
         pod: PodKey,
     },
-    /// What its pods need costs as much elsewhere, or hardly less.
+    /// Moving its pods elsewhere saves too little.
     NotCheaper {
-        /// What the node costs.
+        /// The price of the node.
         price: Price,
     },
-    /// What its pods need costs less elsewhere, but of too few types for its pool to choose from.
-    Inflexible {
-        /// What the node costs.
+    /// Too few cheaper instance types fit its pods.
+    TooFewReplacementTypes {
+        /// The price of the node.
         price: Price,
     },
-    /// What its leaving would save is not worth what it would disrupt.
-    Disruptive {
-        /// What the node costs.
+    /// The savings do not justify the disruption.
+    NotWorthDisruption {
+        /// The price of the node.
         price: Price,
     },
-    /// Its pods ask for as much of it as its pool wants nodes to be used at least.
-    Utilized {
-        /// How much of its cpu or memory, in per cent.
+    /// Its utilization is not below the threshold of its pool.
+    AboveUtilizationThreshold {
+        /// Utilization of cpu or memory, in per cent.
         used: u32,
-        /// How much that is at least.
+        /// The threshold in per cent.
         least: u32,
     },
-    /// Its pool has a number of nodes whatever runs on them.
+    /// Its pool is static.
     Static,
     /// Its pool is not configured any more.
     NoPool,
-    /// Too little time has passed since a pod came or went.
-    TooEarly {
-        /// When enough will have passed.
+    /// Pods were added or removed recently.
+    RecentlyChanged {
+        /// When the time is over.
         until: Timestamp,
     },
-    /// It is younger than its pool lets nodes leave.
+    /// It is below the minimum age of its pool.
     TooYoung {
         /// When it will be old enough.
         until: Timestamp,
     },
-    /// It or one of its pods forbids it.
+    /// It or one of its pods blocks disruption.
     Blocked(DisruptionBlocker),
-    /// Its static pool has more nodes than it is to have, and loses those first.
+    /// Its static pool has surplus nodes, which are terminated first.
     TooMany,
-    /// Another in its place would be beyond the limits of its pool.
+    /// A replacement would exceed the limits of its pool.
     Limits,
-    /// Too many nodes of the cluster are not ready for any to leave on purpose.
+    /// Too many nodes of the cluster are not ready.
     Health(NodeHealth),
-    /// It is broken, and may recover.
+    /// It is unhealthy and may recover.
     Recovering {
-        /// When it is given up.
+        /// When it is replaced.
         until: Timestamp,
     },
-    /// Too many nodes of its pool are broken for any to be replaced for that.
+    /// Too many nodes of its pool are unhealthy to replace one.
     Broken {
-        /// How many are.
+        /// Number of unhealthy nodes.
         broken: usize,
-        /// How many there are.
+        /// Number of nodes.
         total: usize,
     },
-    /// As many broken nodes as may be at once are being replaced already.
+    /// The highest number of unhealthy nodes is already being replaced.
     Repairing {
-        /// How many may be.
+        /// The limit.
         most: usize,
     },
-    /// Too much leaves by another configuration for it to be done unasked.
-    Held {
-        /// What to accept.
+    /// A configuration change would disrupt too many nodes without approval.
+    ApprovalPending {
+        /// The ID to approve.
         id: String,
-        /// How much of the cluster leaves by it, in per cent.
+        /// Share of the nodes of the cluster that it would disrupt, in per cent.
         percent: usize,
     },
-    /// Somebody deletes its Node object.
+    /// Its Node object is being deleted.
     Deleted,
-    /// It is leaving already, for this reason.
+    /// It is already being disrupted for this reason.
     Leaving(Reason),
-    /// Others take its place before it leaves.
+    /// It waits for its replacements.
     Replaced,
-    /// No claim of ours is behind it: it is somebody else's.
+    /// It has no NodeClaim of Outrigger.
     Unmanaged,
-    /// Too little time has passed since something else was done in the cluster.
-    Cooling {
-        /// When enough will have passed.
+    /// A cool-down after a different change in the cluster.
+    CoolDown {
+        /// When the time is over.
         until: Timestamp,
-        /// What was done.
+        /// The change.
         after: &'static str,
     },
     /// Its pool or cluster is paused.
     Paused {
-        /// Which of them.
+        /// The scope of the pause.
         of: RuleScope,
-        /// When that is over; none means when somebody ends it.
+        /// When the pause ends. `None` if only a user ends it.
         until: Option<Timestamp>,
-        /// Why, in the words of whoever asked for it.
+        /// The reason that the user gave.
         reason: String,
     },
-    /// It is not known whether it may leave, since the cluster's Lease cannot be read.
-    Unread(String),
-    /// It is no time for maintenance.
+    /// The Lease of the cluster cannot be read, so it is unknown whether disruption is allowed.
+    LeaseUnreadable(String),
+    /// Outside maintenance windows.
     Window {
-        /// When it is; none where that is not to be seen.
+        /// When the next window opens. `None` if none is found.
         opens: Option<Timestamp>,
     },
-    /// As many nodes as a budget allows are leaving already, or were let go lately.
+    /// A disruption budget is used up.
     Budget {
-        /// Whose budget.
+        /// The scope of the budget.
         of: RuleScope,
-        /// Its rate, where that is what is used up.
+        /// The rate, if the rate is used up.
         rate: Option<Rate>,
-        /// How many may leave at once now, or within the time of the rate.
+        /// Number of nodes that it allows at a time, or within the period of the rate.
         allowed: usize,
-        /// When it allows more at the latest; none where nodes have to come or go first.
+        /// When it allows more at the latest. `None` if that depends on other nodes.
         opens: Option<Timestamp>,
     },
 }
 
 impl Verdict {
-    /// That of whatever is due by a configuration that nobody has accepted.
+    /// The verdict for nodes that wait for the approval of a configuration change.
     pub fn held(unaccepted: &PendingApproval) -> Self {
-        Self::Held {
+        Self::ApprovalPending {
             id: unaccepted.id.clone(),
             percent: unaccepted.percent(),
         }
     }
 
-    /// When it is over by itself, or may be looked at again, where that is known.
+    /// Returns when the verdict ends by itself or must be evaluated again, if known.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
-            Self::TooEarly { until }
+            Self::RecentlyChanged { until }
             | Self::TooYoung { until }
             | Self::Recovering { until }
-            | Self::Cooling { until, .. } => Some(*until),
+            | Self::CoolDown { until, .. } => Some(*until),
             Self::Blocked(why) => why.until(),
             Self::Paused { until, .. } => *until,
             Self::Window { opens } | Self::Budget { opens, .. } => *opens,
@@ -200,39 +200,39 @@ impl Verdict {
         }
     }
 
-    /// Whether it is no fault of the node: others were first, or it is not the time.
-    pub fn is_brake(&self) -> bool {
+    /// Returns whether the cause is not the node itself: a budget, a pause or a maintenance window.
+    pub fn is_safeguard(&self) -> bool {
         matches!(
             self,
-            Self::Paused { .. } | Self::Window { .. } | Self::Budget { .. } | Self::Cooling { .. }
+            Self::Paused { .. } | Self::Window { .. } | Self::Budget { .. } | Self::CoolDown { .. }
         )
     }
 
-    /// Whether a node of which this is said might leave: what keeps it is said of others, or came
-    /// out when it was weighed.
+    /// Returns whether the node is a valid candidate: the cause is other nodes, or the result of
+    /// the consolidation.
     pub fn is_eligible(&self) -> bool {
         let weighed = matches!(
             self,
             Self::NotCheaper { .. }
-                | Self::Disruptive { .. }
-                | Self::Inflexible { .. }
+                | Self::NotWorthDisruption { .. }
+                | Self::TooFewReplacementTypes { .. }
                 | Self::NoPlace { .. }
         );
-        weighed || self.is_brake()
+        weighed || self.is_safeguard()
     }
 
-    /// Whether nothing that happens to nodes and pods ends it, which people have to know.
+    /// Returns whether no change of nodes or pods ends the verdict, so users must be notified.
     pub fn is_shut(&self) -> bool {
         match self {
-            Self::Paused { .. } | Self::Unread(_) | Self::Window { .. } => true,
+            Self::Paused { .. } | Self::LeaseUnreadable(_) | Self::Window { .. } => true,
             Self::Budget { allowed, .. } => *allowed == 0,
             _ => false,
         }
     }
 
-    /// Whether people have to know that a node of which this is said stays, where it is looked at
-    /// for this reason: it [is shut](Self::is_shut) or, where the node is due to leave, it is held
-    /// by what is not over by itself.
+    /// Returns whether users must be notified that a node is kept for this reason. They are
+    /// notified of [permanent verdicts](Self::is_shut). For a node that is due, they are also
+    /// notified of blockers that do not end by themselves.
     pub fn is_told(&self, reason: Reason) -> bool {
         let holds = match self {
             Self::Blocked(why) => why.until().is_none() && !why.is_passing(),
@@ -251,26 +251,26 @@ impl Verdict {
             Self::Buffer(_) => "buffer",
             Self::Never => "never",
             Self::EmptyOnly => "empty_only",
-            Self::Unused => "unused",
-            Self::Unpriced => "unpriced",
+            Self::Empty => "empty",
+            Self::PriceUnknown => "price_unknown",
             Self::NoPlace { .. } => "no_place",
-            Self::Stray { .. } => "stray",
+            Self::UnmanagedPod { .. } => "unmanaged_pod",
             Self::NotCheaper { .. } => "not_cheaper",
-            Self::Inflexible { .. } => "inflexible",
-            Self::Disruptive { .. } => "disruptive",
-            Self::Utilized { .. } => "utilized",
+            Self::TooFewReplacementTypes { .. } => "too_few_replacement_types",
+            Self::NotWorthDisruption { .. } => "not_worth_disruption",
+            Self::AboveUtilizationThreshold { .. } => "above_utilization_threshold",
             Self::Static => "static",
             Self::NoPool => "no_pool",
-            Self::TooEarly { .. } => "too_early",
+            Self::RecentlyChanged { .. } => "recently_changed",
             Self::TooYoung { .. } => "too_young",
             Self::Blocked(_) => "blocked",
             Self::Deleted => "deleted",
             Self::Leaving(_) => "leaving",
             Self::Replaced => "replaced",
             Self::Unmanaged => "unmanaged",
-            Self::Cooling { .. } => "cooling",
+            Self::CoolDown { .. } => "cool_down",
             Self::Paused { .. } => "paused",
-            Self::Unread(_) => "unread",
+            Self::LeaseUnreadable(_) => "lease_unreadable",
             Self::Window { .. } => "window",
             Self::TooMany => "too_many",
             Self::Limits => "limits",
@@ -278,7 +278,7 @@ impl Verdict {
             Self::Recovering { .. } => "recovering",
             Self::Broken { .. } => "broken",
             Self::Repairing { .. } => "repairing",
-            Self::Held { .. } => "held",
+            Self::ApprovalPending { .. } => "approval_pending",
             Self::Budget { .. } => "budget",
         }
     }
@@ -287,67 +287,68 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotInitialized => f.write_str("it is not initialized"),
-            Self::InUse { pods } => write!(f, "{pods} pods run on it"),
-            Self::Nominated => f.write_str("pods are expected on it"),
-            Self::Buffer(name) => write!(f, "it is kept for buffer {name}"),
-            Self::Never => f.write_str("its pool does not consolidate"),
+            Self::NotInitialized => f.write_str("not initialized"),
+            Self::InUse { pods } => write!(f, "not empty: {pods} pod(s) running"),
+            Self::Nominated => f.write_str("nominated for pending pods"),
+            Self::Buffer(name) => write!(f, "reserved for capacity buffer {name}"),
+            Self::Never => f.write_str("consolidation is disabled in its pool"),
             Self::EmptyOnly => f.write_str("its pool consolidates only empty nodes"),
-            Self::Unused => f.write_str("nothing runs on it"),
-            Self::Unpriced => f.write_str("nobody knows what it costs"),
-            Self::NoPlace { pod } => write!(f, "there is no place elsewhere for pod {pod}"),
-            Self::Stray { pod } => write!(f, "nobody would make pod {pod} anew, or plan for it"),
-            Self::NotCheaper { price } => costs(f, *price, "its pods elsewhere hardly less"),
-            Self::Inflexible { price } => costs(
-                f,
-                *price,
-                "too few types that its pods could have cost less",
-            ),
-            Self::Disruptive { price } => {
-                costs(f, *price, "what its leaving would save is not worth it")
+            Self::Empty => f.write_str("empty, not underutilized"),
+            Self::PriceUnknown => f.write_str("its price is unknown"),
+            Self::NoPlace { pod } => write!(f, "pod {pod} cannot be scheduled elsewhere"),
+            Self::UnmanagedPod { pod } => unmanaged(f, pod),
+            Self::NotCheaper { price } => {
+                costs(f, *price, "moving its pods elsewhere saves too little")
             }
-            Self::Utilized { used, least } => {
-                write!(
-                    f,
-                    "its pods ask for {used} % of it, and its pool lets nodes be below {least} %"
-                )
+            Self::TooFewReplacementTypes { price } => {
+                costs(f, *price, "too few cheaper instance types fit its pods")
             }
+            Self::NotWorthDisruption { price } => {
+                costs(f, *price, "the savings do not justify the disruption")
+            }
+            Self::AboveUtilizationThreshold { used, least } => utilization(f, *used, *least),
             Self::Static => f.write_str("its pool is static"),
             Self::NoPool => f.write_str("its pool is not configured"),
-            Self::TooEarly { until } => write!(f, "it must stay unchanged until {until}"),
-            Self::TooYoung { until } => write!(f, "it is too young to leave until {until}"),
-            Self::Blocked(why) => write!(f, "{why}"),
-            Self::TooMany => f.write_str("its static pool has more nodes than it is to have"),
-            Self::Limits => f.write_str("the limits of its pool leave no room for another"),
-            Self::Health(NodeHealth { unready, total }) => {
-                write!(f, "{unready} of {total} nodes of the cluster are not ready")
+            Self::RecentlyChanged { until } => {
+                write!(f, "pods changed recently; not a candidate before {until}")
             }
-            Self::Recovering { until } => write!(f, "it may recover until {until}"),
+            Self::TooYoung { until } => {
+                write!(f, "below the minimum age of its pool until {until}")
+            }
+            Self::Blocked(why) => write!(f, "{why}"),
+            Self::TooMany => {
+                f.write_str("its static pool has surplus nodes, which are terminated first")
+            }
+            Self::Limits => f.write_str("the limits of its pool do not allow a replacement"),
+            Self::Health(NodeHealth { unready, total }) => {
+                write!(f, "{unready} of {total} nodes in the cluster are not ready")
+            }
+            Self::Recovering { until } => {
+                write!(f, "it may still recover until {until}")
+            }
             Self::Broken { broken, total } => write!(
                 f,
-                "{broken} of {total} nodes of its pool are broken: it may not be their fault"
+                "{broken} of {total} nodes in its pool are unhealthy, too many to replace them"
             ),
             Self::Repairing { most } => {
-                write!(f, "no more than {most} broken nodes are replaced at once")
+                write!(f, "at most {most} unhealthy node(s) are replaced at a time")
             }
-            Self::Held { id, percent } => write!(
-                f,
-                "{percent} % of the nodes are due by the new configuration, which is to be \
-                 accepted with `outrigger reload --accept {id}`"
-            ),
-            Self::Deleted => f.write_str("somebody deletes its Node object"),
-            Self::Leaving(reason) => write!(f, "it is leaving already: {}", reason.as_str()),
-            Self::Replaced => f.write_str("it leaves once others have taken its place"),
-            Self::Unmanaged => f.write_str("no claim of ours is behind it"),
-            Self::Cooling { until, after } => {
-                write!(f, "nothing leaves until {until}, after {after}")
+            Self::ApprovalPending { id, percent } => approval(f, id, *percent),
+            Self::Deleted => f.write_str("its Node object is being deleted"),
+            Self::Leaving(reason) => write!(f, "already being disrupted: {}", reason.as_str()),
+            Self::Replaced => f.write_str("to be disrupted once its replacements are ready"),
+            Self::Unmanaged => f.write_str("not managed by Outrigger"),
+            Self::CoolDown { until, after } => {
+                write!(f, "in back-off until {until}, after {after}")
             }
             Self::Paused { of, until, reason } => paused(f, *of, *until, reason),
-            Self::Unread(why) => f.write_str(why),
+            Self::LeaseUnreadable(why) => f.write_str(why),
             Self::Window { opens: Some(opens) } => {
-                write!(f, "it is no time for maintenance before {opens}")
+                write!(f, "outside maintenance windows until {opens}")
             }
-            Self::Window { opens: None } => f.write_str("it is never time for maintenance"),
+            Self::Window { opens: None } => {
+                f.write_str("no maintenance window ever allows this reason")
+            }
             Self::Budget {
                 of,
                 rate,
@@ -358,8 +359,31 @@ impl fmt::Display for Verdict {
     }
 }
 
+fn unmanaged(f: &mut fmt::Formatter<'_>, pod: &PodKey) -> fmt::Result {
+    write!(
+        f,
+        "pod {pod} has no controller that would recreate it, or uses a scheduler that Outrigger \
+         does not plan for"
+    )
+}
+
+fn utilization(f: &mut fmt::Formatter<'_>, used: u32, least: u32) -> fmt::Result {
+    write!(
+        f,
+        "utilization of {used} % is not below the threshold of its pool, {least} %"
+    )
+}
+
+fn approval(f: &mut fmt::Formatter<'_>, id: &str, percent: usize) -> fmt::Result {
+    write!(
+        f,
+        "the new configuration would disrupt {percent} % of the nodes; approve it with `outrigger \
+         reload --accept {id}`"
+    )
+}
+
 fn costs(f: &mut fmt::Formatter<'_>, price: Price, but: &str) -> fmt::Result {
-    write!(f, "it costs {:.4} $/h, and {but}", price.usd_per_h())
+    write!(f, "it costs {:.4} $/h; {but}", price.usd_per_h())
 }
 
 fn paused(
@@ -395,28 +419,28 @@ fn budget(
         RuleScope::Fleet => "the fleet",
     };
     match rate {
-        Some(rate) => write!(f, "the budgets of {whose} let {rate} nodes go, and have")?,
+        Some(rate) => write!(f, "the disruption budget of {whose} is used up ({rate})")?,
         None => write!(
             f,
-            "the budgets of {whose} allow {allowed} nodes to leave at once now"
+            "the disruption budget of {whose} allows {allowed} node(s) at a time"
         )?,
     }
     opens.map_or(Ok(()), |opens| write!(f, ", until {opens}"))
 }
 
-/// A node that stays, and why.
+/// A kept node and its verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetainedNode {
     /// The node.
     pub node: NodeName,
-    /// For which reason it was looked at.
+    /// The disruption reason that was evaluated.
     pub reason: Reason,
-    /// What keeps it.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
 impl RetainedNode {
-    /// A node that does not leave for this reason.
+    /// Keeps a candidate for this reason.
     pub fn new(candidate: &Candidate<'_>, reason: Reason, verdict: Verdict) -> Self {
         Self {
             node: candidate.node.name.clone(),
@@ -426,7 +450,7 @@ impl RetainedNode {
     }
 }
 
-/// When the first node that is too early now may be looked at again.
+/// Returns when the first kept node must be evaluated again.
 pub fn next_due(kept: &[RetainedNode]) -> Option<Timestamp> {
     kept.iter().filter_map(|kept| kept.verdict.until()).min()
 }

@@ -1,6 +1,5 @@
-//! Whether the API of a cluster is reached: its kubeconfig, the way there, its certificate, the
-//! credentials; and how fast, at what time, and in which version it answers.
-//! It must not know what the user may do there.
+//! Checks access to the API server of a cluster: kubeconfig, network, certificate and credentials,
+//! then latency, clock and version.
 
 use std::time::Duration;
 
@@ -28,20 +27,20 @@ use crate::model::cluster::{Cluster, Kubeconfig};
 use crate::outbound::clock_skew::http_date;
 use crate::runtime::clusters::{ClusterSet, PrepareError};
 
-/// A slower answer to the least of questions makes watches late and passes long.
+/// Slower responses to a trivial request delay watches and passes.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Bytes of an answer: an object has no more.
+/// Maximum response size in bytes, as large as an object.
 const BODY: usize = 2 << 20;
 
-/// What an API server says beside its answer.
+/// A response of the API server.
 pub(super) struct ApiResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
 }
 
-/// Asks for a path of the API.
+/// Requests a path of the API.
 pub(super) async fn ask(client: &Client, path: &str) -> Result<ApiResponse, kube::Error> {
     let request = Request::get(path).body(Body::empty());
     let request = request.map_err(|error| kube::Error::Service(error.into()))?;
@@ -55,7 +54,7 @@ pub(super) async fn ask(client: &Client, path: &str) -> Result<ApiResponse, kube
     })
 }
 
-/// Looks at all of it; the connection where the API takes us.
+/// Runs all API checks, and returns the connection if the API server accepts the credentials.
 pub(super) async fn examine(
     drivers: &ClusterSet,
     own: &Cluster,
@@ -113,7 +112,7 @@ pub(super) async fn examine(
     (checks, Some(connection))
 }
 
-/// The file, and what it names.
+/// Checks the file and the files it references.
 fn kubeconfig(own: &Kubeconfig) -> Vec<Check> {
     let mut checks = vec![host_checks::secret("kubeconfig", &own.path)];
     checks.extend(host_checks::hidden(&own.path));
@@ -132,13 +131,13 @@ fn kubeconfig(own: &Kubeconfig) -> Vec<Check> {
     checks
 }
 
-/// The files of a user of a kubeconfig.
+/// Returns the files that a kubeconfig user references.
 fn named(user: &AuthInfo) -> Vec<String> {
     let all = [&user.client_certificate, &user.client_key, &user.token_file];
     all.into_iter().flatten().cloned().collect()
 }
 
-/// Why there is no connection: nothing has been sent to the API yet.
+/// Reports why no connection was created. No request has been sent yet.
 fn unconnected(own: &Cluster, error: &PrepareError) -> Check {
     let why = text::causes(error).join(": ");
     let (name, fix) = match &own.kubeconfig {
@@ -148,7 +147,7 @@ fn unconnected(own: &Cluster, error: &PrepareError) -> Check {
     Check::failed((name, error.code()), &why, &fix)
 }
 
-/// There is no connection in time. Where a kubeconfig is there, only its plugin can take so long.
+/// Reports that connecting timed out. With a kubeconfig, only its exec plugin can cause this.
 fn unmade(own: &Cluster, scope: &DoctorRun) -> Check {
     let late = scope.late("api");
     let Some(file) = own.kubeconfig.as_ref().filter(|_| late.has_failed()) else {
@@ -156,38 +155,41 @@ fn unmade(own: &Cluster, scope: &DoctorRun) -> Check {
     };
     let (error, seconds) = (PrepareError::late(own), LIMIT.as_secs());
     let path = file.path.display();
-    let why = format!("the plugin of {path} gave no credentials within {seconds} s");
+    let why = format!("the exec plugin of {path} returned no credentials within {seconds} s");
     Check::failed(("kubeconfig", error.code()), &why, &mended(file, &error))
 }
 
-/// What puts a kubeconfig right of which no connection is made.
+/// Returns the fix for a kubeconfig that yields no connection.
 fn mended(file: &Kubeconfig, error: &PrepareError) -> String {
     let (kubectl, path) = (kubectl(file), quoted(&file.path.to_string_lossy()));
-    let contexts = format!("kubectl --kubeconfig {path} config view, and name one of its contexts");
+    let contexts = format!(
+        "kubectl --kubeconfig {path} config view, and set `context` to one of its contexts"
+    );
     let PrepareError::Connect(_, why) = error else {
         return contexts;
     };
     match why {
         ConnectError::Plugin(_, PluginError::Late) => format!(
-            "run the plugin by hand, as the user outrigger: \
+            "run the plugin manually as the user outrigger: \
              sudo -u outrigger {kubectl} get --raw /version"
         ),
         ConnectError::Plugin(..) | ConnectError::Client { .. } => format!(
-            "correct the plugin, token file, certificate or key that it names in {path}, until \
-             this works: sudo -u outrigger {kubectl} get --raw /version"
+            "fix the plugin, token file, certificate or key in {path} until this works: \
+             sudo -u outrigger {kubectl} get --raw /version"
         ),
         ConnectError::Gone { .. } => format!(
-            "name the exec plugin that came after it in {path}, such as gke-gcloud-auth-plugin or \
-             kubelogin, until this works: sudo -u outrigger {kubectl} get --raw /version"
+            "replace the auth provider in {path} with an exec plugin such as \
+             gke-gcloud-auth-plugin or kubelogin, until this works: \
+             sudo -u outrigger {kubectl} get --raw /version"
         ),
-        ConnectError::Late(_) => format!("see why files that {path} names do not come"),
-        ConnectError::Panicked(..) => "report it, without the file".to_owned(),
+        ConnectError::Late(_) => format!("check why files that {path} references are slow to read"),
+        ConnectError::Panicked(..) => "report this as a bug, without attaching the file".to_owned(),
         ConnectError::Context { source, .. } => match **source {
             KubeconfigError::CurrentContextNotSet
             | KubeconfigError::LoadContext(_)
             | KubeconfigError::LoadClusterOfContext(_) => contexts,
             _ => format!(
-                "correct what is said of it in {path}, until this works: \
+                "fix the reported error in {path} until this works: \
                  {kubectl} get --raw /version"
             ),
         },
@@ -195,7 +197,7 @@ fn mended(file: &Kubeconfig, error: &PrepareError) -> String {
     }
 }
 
-/// How kubectl is called with a kubeconfig.
+/// Returns the kubectl command for a kubeconfig.
 fn kubectl(file: &Kubeconfig) -> String {
     let context = file.context.iter();
     let context: String = context
@@ -205,14 +207,14 @@ fn kubectl(file: &Kubeconfig) -> String {
     format!("kubectl --kubeconfig {path}{context}")
 }
 
-/// Where an API is, and who says so.
+/// The address of an API server and its source.
 struct ApiEndpoint {
     server: String,
     /// Host and port.
     host: String,
-    /// What to correct where the address is wrong.
+    /// The setting to correct if the address is wrong.
     source: String,
-    /// What kubectl is to be called with.
+    /// The kubectl command.
     kubectl: String,
 }
 
@@ -249,11 +251,11 @@ impl ApiEndpoint {
             .map_or(&self.host, |(own, _)| own)
     }
 
-    /// Why there was no answer.
+    /// Reports why the request failed.
     fn unreached(&self, what: &str) -> Check {
         let unknown = (
             ApiErrorCode::Odd,
-            "it cannot be asked",
+            "the request failed",
             "KUBECTL get --raw /version",
         );
         let (cause, why, fix) = ApiErrorCode::of_words(what).unwrap_or(unknown);
@@ -275,23 +277,24 @@ impl ApiEndpoint {
     }
 
     fn silent(&self) -> Check {
-        let why = format!("{}: no answer within {} s", self.server, LIMIT.as_secs());
+        let why = format!("{}: no response within {} s", self.server, LIMIT.as_secs());
         let fix = format!(
-            "let this host reach {} (firewalls, security groups, routes), or see why the API \
-             server hangs",
+            "allow this host to reach {} (firewalls, security groups, routes), or check why the \
+             API server hangs",
             quoted(&self.host)
         );
         Check::failed(("api", ApiErrorCode::Silent.code()), &why, &fix)
     }
 
-    /// An answer that is none; a right to `/version` that is missing is for others to say.
+    /// Reports an unusable response. A missing permission for `/version` is reported by the RBAC
+    /// check.
     fn refused(&self, answer: &ApiResponse) -> Option<Check> {
         let (server, status) = (&self.server, answer.status);
         if status == StatusCode::UNAUTHORIZED {
-            let why = format!("{server}: it does not know the user: 401");
+            let why = format!("{server}: it rejects the credentials: 401");
             let fix = format!(
-                "{} auth whoami; write credentials that this API takes (in EKS: give the role of \
-                 this host an access entry)",
+                "{} auth whoami; configure credentials that this API accepts (in EKS: create an \
+                 access entry for the role of this host)",
                 self.kubectl
             );
             return Some(Check::failed(
@@ -305,50 +308,50 @@ impl ApiEndpoint {
             return None;
         }
         let why = match is_well {
-            true => format!("{server}: it answers, but with no version of Kubernetes"),
-            false => format!("{server}: it answers {status}"),
+            true => format!("{server}: its response is not a Kubernetes version"),
+            false => format!("{server}: it responds with {status}"),
         };
         let fix = match status.is_server_error() {
             true => format!("{} get --raw '/readyz?verbose'", self.kubectl),
-            false => format!("correct {}: no Kubernetes API answers so", self.source),
+            false => format!("correct {}: this is not a Kubernetes API", self.source),
         };
         Some(Check::failed(("api", ApiErrorCode::Odd.code()), &why, &fix))
     }
 
     fn speed(&self, took: Duration) -> Check {
-        let said = format!("{}: answers within {} ms", self.server, took.as_millis());
+        let said = format!("{}: responds within {} ms", self.server, took.as_millis());
         if took <= SLOW {
             return Check::ok("api", &said);
         }
         let why = format!("{said}, which is more than {} s", SLOW.as_secs());
         let fix = format!(
-            "{} get --raw '/readyz?verbose'; run the daemon nearer to the cluster",
+            "{} get --raw '/readyz?verbose'; run the daemon closer to the cluster",
             self.kubectl
         );
         Check::warning(("api", ApiErrorCode::Slow.code()), &why, &fix)
     }
 }
 
-/// How far the clocks of both hosts differ, by the time of an answer.
+/// Compares both clocks by the Date header of a response.
 fn time(headers: &HeaderMap, before: Timestamp, after: Timestamp) -> Check {
     let said = headers.get(DATE).and_then(|own| own.to_str().ok());
     let Some(at) = said.and_then(http_date) else {
-        return Check::skipped("clock", "the API server does not say what time it is", None);
+        return Check::skipped("clock", "the API server does not report its time", None);
     };
     let skew = ClockSkew {
         peer: ClockPeer::ApiServer,
         ahead: ClockSkew::estimate(at, before, after),
     };
     let why = skew.to_string();
-    let fix = "timedatectl set-ntp true, on whichever of the two hosts is wrong";
+    let fix = "timedatectl set-ntp true, on the host whose clock is wrong";
     match skew.ahead.abs() {
         _ if skew.is_fault() => Check::failed(("clock", ApiErrorCode::Clock.code()), &why, fix),
         far if far > SKEW_TOLD => Check::warning(("clock", ApiErrorCode::Clock.code()), &why, fix),
-        _ => Check::ok("clock", "the same as the API server's"),
+        _ => Check::ok("clock", "in sync with the API server"),
     }
 }
 
-/// What `/version` says of an API.
+/// The response of `/version`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ApiVersion {
@@ -363,10 +366,10 @@ impl ApiVersion {
     }
 }
 
-/// The version of the API server.
+/// Checks the version of the API server.
 fn version(answer: &ApiResponse) -> Check {
     let Some(said) = ApiVersion::of(answer) else {
-        let why = "the API server does not say its version";
+        let why = "the API server does not report its version";
         return Check::skipped("version", why, None);
     };
     let digits: String = said
@@ -377,16 +380,16 @@ fn version(answer: &ApiResponse) -> Check {
     let version = format!("Kubernetes {}", said.git_version);
     match (said.major.as_str(), digits.parse::<u32>()) {
         ("1", Ok(minor)) if minor < OLDEST => {
-            let why = format!("{version} is older than 1.{OLDEST}, the oldest that is supported");
+            let why = format!("{version} is older than 1.{OLDEST}, the oldest supported version");
             let fix = format!("upgrade the control plane to Kubernetes 1.{OLDEST} or later");
             Check::failed(("version", DoctorCode::VersionOld.code()), &why, &fix)
         }
         ("1", Ok(minor)) if !TESTED.contains(&minor) => {
-            let outside = format!("{version}; the tests run on {}", tested());
+            let outside = format!("{version}; tested versions: {}", tested());
             Check::ok("version", &outside)
         }
         ("1", Ok(_)) => Check::ok("version", &version),
-        _ => Check::skipped("version", &format!("{version} is no version of 1"), None),
+        _ => Check::skipped("version", &format!("{version} is not a 1.x version"), None),
     }
 }
 
@@ -422,9 +425,9 @@ mod tests {
 
     #[test]
     fn a_version_outside_of_what_is_supported_or_tested_is_told() {
-        let outside = "; the tests run on 1.35 to 1.37";
+        let outside = "; tested versions: 1.35 to 1.37";
         for (minor, code, words) in [
-            ("28", 4, " is older than 1.29, the oldest that is supported"),
+            ("28", 4, " is older than 1.29, the oldest supported version"),
             ("29", 0, outside),
             ("34+", 0, outside),
             ("35", 0, ""),

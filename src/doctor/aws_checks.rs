@@ -1,6 +1,5 @@
-//! What AWS lets the daemon do for a cluster: who it is there, what it may list, the queue, the
-//! node classes. What clusters of an account and region share is asked for once.
-//! It must not know what a node class comes to.
+//! Checks access to AWS for a cluster: identity, list calls, interruption queue and node classes.
+//! Results that clusters of one account and region share are requested only once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,10 +25,10 @@ use crate::providers::aws::clients::{AccountKey, Accounts, AwsClients, once};
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::{caller_identity, cluster_info, instance_types, refresh, sqs};
 
-/// What was asked of an account and region, and what was found there, where anything was.
+/// Checks of an account and region, with the discovered resources.
 type AccountResult = (Vec<Check>, Option<Arc<RegionFindings>>);
 
-/// The accounts and regions of clusters.
+/// Accounts and regions that clusters use.
 #[derive(Default)]
 pub(super) struct AwsAccounts {
     accounts: Accounts,
@@ -37,7 +36,7 @@ pub(super) struct AwsAccounts {
 }
 
 impl AwsAccounts {
-    /// Looks at what a cluster needs of AWS; none where it needs nothing.
+    /// Checks the AWS access of a cluster, or returns `None` if it uses no AWS.
     pub(super) async fn examine(
         &self,
         own: &Cluster,
@@ -91,7 +90,7 @@ impl AwsAccounts {
     }
 }
 
-/// Looks at an account and region.
+/// Checks an account and region.
 async fn region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountResult {
     let who = scope.check("identity", async {
         match caller_identity::arn(&account).await {
@@ -101,7 +100,7 @@ async fn region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountResult {
     });
     let who = who.await;
     if who.has_failed() {
-        // Nobody answers us anything else either.
+        // Every other call would fail, too.
         return (vec![who], None);
     }
     let (types, network, reads) = tokio::join!(
@@ -122,39 +121,39 @@ async fn region(account: Arc<AwsClients>, scope: &DoctorRun) -> AccountResult {
     (vec![who, types, network, reads], Some(Arc::new(seen)))
 }
 
-/// Why AWS does not know us.
+/// Reports why AWS rejects the credentials.
 fn unknown(fault: &AwsError, account: &AwsClients) -> Check {
     let why = fault.sorted("sts").text;
     let fix = match (&fault.code, &account.key.role) {
         (None, _) => {
             "give this host an instance role (terraform/modules/host), or credentials in \
-             /etc/default/outrigger; let it reach STS in the region"
+             /etc/default/outrigger; allow it to reach STS in the region"
         }
         (Some(_), Some(_)) => {
-            "let this host's role assume role_arn: terraform/modules/render has `assume_policy` \
-             and `spoke_trust`"
+            "allow this host's role to assume role_arn: see the outputs `assume_policy` and \
+             `spoke_trust` of terraform/modules/render"
         }
         (Some(_), None) => "aws sts get-caller-identity with the same credentials; renew them",
     };
     Check::failed(("identity", DoctorCode::AwsIdentity.code()), &why, fix)
 }
 
-/// A call that failed, as a check.
+/// Reports a failed call.
 fn broken(name: &str, service: &str, fault: &AwsError, region: &str) -> Check {
     let failure = fault.sorted(service);
     let fix = match failure.sort {
         ErrorClass::Denied => POLICY.to_owned(),
         ErrorClass::Throttled => {
-            let why = format!("the account is busy: {}", failure.text);
+            let why = format!("AWS throttles this account: {}", failure.text);
             return Check::skipped(name, &why, None);
         }
-        ErrorClass::Fault => format!("let this host reach {service} in {region}"),
-        _ => format!("see whether {region} is the region that is meant"),
+        ErrorClass::Fault => format!("allow this host to reach {service} in {region}"),
+        _ => format!("check that {region} is the intended region"),
     };
     Check::failed((name, DoctorCode::AwsCall.code()), &failure.text, &fix)
 }
 
-/// Instance types and where they sell, and the region that they make.
+/// Checks instance types and their zones, and returns the region.
 async fn sold(account: &AwsClients) -> (Check, Region) {
     let shipped = Region::shipped();
     let mut region = Region::new(&account.key.region, shipped.source);
@@ -173,7 +172,7 @@ async fn sold(account: &AwsClients) -> (Check, Region) {
     (check, region)
 }
 
-/// Subnets, security groups, reservations and placement groups.
+/// Checks the discovery of subnets, security groups, reservations and placement groups.
 async fn network(account: &AwsClients) -> (Check, RegionResources) {
     let mut found = RegionResources::default();
     let (_, outcome) = refresh::refresh(account, &mut found, (true, true)).await;
@@ -191,7 +190,7 @@ async fn network(account: &AwsClients) -> (Check, RegionResources) {
     (check, found)
 }
 
-/// What else is listed again and again: each is tried and not done.
+/// Checks the other periodic list calls with dry runs.
 async fn reads(account: &AwsClients, scope: &DoctorRun) -> Check {
     let all = async {
         let ec2 = &account.ec2;
@@ -230,12 +229,12 @@ async fn reads(account: &AwsClients, scope: &DoctorRun) -> Check {
     });
     Check::of(
         "reads",
-        &format!("tried {count} listings"),
+        &format!("tested {count} read calls"),
         faults.collect(),
     )
 }
 
-/// What kept a call from being answered; none where it was, or would have been.
+/// Returns the error of a call, or `None` if it succeeded or its dry run passed.
 fn fault<T, E>(
     operation: &'static str,
     answer: Result<T, SdkError<E, HttpResponse>>,
@@ -249,8 +248,8 @@ where
     Some(fault).filter(|_| !passed)
 }
 
-/// The queue of interruptions, where the cluster names one. To receive from it would take messages
-/// from the daemon, so that only its name is asked for.
+/// Checks the interruption queue, if the cluster has one. Only its URL is requested, because
+/// receiving would take messages from the daemon.
 async fn interruptions(account: &AwsClients, own: &Cluster, scope: &DoctorRun) -> Option<Check> {
     let name = own.interruption.as_ref()?.queue.as_str();
     let bare = name.rsplit('/').next().unwrap_or(name);
@@ -260,9 +259,9 @@ async fn interruptions(account: &AwsClients, own: &Cluster, scope: &DoctorRun) -
                 match sqs::url(account, bare).await {
                     Ok(url) => Check::ok("queue", &url),
                     Err(fault) if fault.is(&["QueueDoesNotExist", ABSENT]) => {
-                        let why = format!("there is no queue {bare} in {}", own.region);
+                        let why = format!("queue {bare} does not exist in {}", own.region);
                         let fix = format!(
-                            "aws sqs list-queues --region {}; terraform/modules/region makes one",
+                            "aws sqs list-queues --region {}; terraform/modules/region creates one",
                             quoted(&own.region)
                         );
                         Check::failed(("queue", DoctorCode::QueueMissing.code()), &why, &fix)
@@ -274,5 +273,5 @@ async fn interruptions(account: &AwsClients, own: &Cluster, scope: &DoctorRun) -
     )
 }
 
-/// What SQS says of a queue that is not there, in the protocol before JSON.
+/// The error code of SQS for a missing queue in the protocol before JSON.
 const ABSENT: &str = "AWS.SimpleQueueService.NonExistentQueue";

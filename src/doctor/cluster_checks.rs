@@ -1,5 +1,5 @@
-//! What else there is in a cluster that concerns the daemon: its Lease, other autoscalers, and how
-//! the API server ranks its requests. It must not know what the daemon does there.
+//! Checks objects in the cluster that affect the daemon: its Lease, other autoscalers, and the
+//! FlowSchema of its requests.
 
 use http::StatusCode;
 use jiff::SignedDuration;
@@ -18,7 +18,7 @@ use crate::model::cluster::{Cluster, ManagementMode};
 use crate::model::id::LeaseName;
 use crate::runtime::autoscaler_watch;
 
-/// Leases by which other autoscalers say that they are at work.
+/// Leases of other autoscalers.
 const OTHERS: [(&str, &str, &str); 3] = [
     (
         "Karpenter",
@@ -32,7 +32,7 @@ const OTHERS: [(&str, &str, &str); 3] = [
     ),
     ("Cluster Autoscaler", "kube-system", "cluster-autoscaler"),
 ];
-/// Labels of their pods, for whoever may not read these Leases: the daemon reads pods anyway.
+/// Labels of their pods. They are used if the Leases cannot be read; the daemon reads pods anyway.
 const PODS: [(&str, &str); 3] = [
     ("Karpenter", "app.kubernetes.io/name=karpenter"),
     (
@@ -41,19 +41,19 @@ const PODS: [(&str, &str); 3] = [
     ),
     ("Cluster Autoscaler", "app=cluster-autoscaler"),
 ];
-/// A Lease that was not renewed for longer is nobody's. Source: client-go, whose leaders renew
-/// every two seconds and give up after ten.
+/// A Lease without a renewal for this time counts as abandoned. Source: client-go, whose leaders
+/// renew every two seconds and give up after ten.
 const RENEWED: SignedDuration = SignedDuration::from_mins(1);
 
-const GRANT: &str = "kubectl apply -f - with what terraform/modules/render has for `rbac`";
+const GRANT: &str = "kubectl apply -f - with the output `rbac` of terraform/modules/render";
 
-/// What an answer says of the FlowSchema that took the request.
+/// The response header with the FlowSchema of the request.
 const SCHEMA: &str = "x-kubernetes-pf-flowschema-uid";
-/// Those that take what no other does: everybody's requests.
+/// FlowSchemas for requests without a specific FlowSchema.
 const OF_ALL: [&str; 2] = ["global-default", "catch-all"];
 const FLOW_SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas?limit=200";
 
-/// Looks at all of it at once.
+/// Runs all checks in parallel.
 pub(super) async fn examine(client: &Client, own: &Cluster, scope: &DoctorRun) -> Vec<Check> {
     let (lease, others, priority) = tokio::join!(
         scope.check("lease", lease(client, &own.lease)),
@@ -67,7 +67,7 @@ fn lease_path(namespace: &str, name: &str) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
 }
 
-/// What was asked for; none where it is not there, an error where we may not know.
+/// Parses the response. `None` if the object does not exist, an error if it cannot be read.
 fn read<T: serde::de::DeserializeOwned>(
     answer: Result<ApiResponse, kube::Error>,
 ) -> Result<Option<T>, String> {
@@ -77,16 +77,16 @@ fn read<T: serde::de::DeserializeOwned>(
             .map(Some)
             .map_err(|error| error.to_string()),
         StatusCode::NOT_FOUND => Ok(None),
-        status => Err(format!("the API server answers {status}")),
+        status => Err(format!("the API server responds with {status}")),
     }
 }
 
-/// Our Lease.
+/// Checks the Lease of Outrigger.
 async fn lease(client: &Client, place: &LeaseName) -> Check {
     let path = lease_path(&place.namespace, &place.name);
     match read::<Lease>(ask(client, &path).await) {
-        Ok(Some(_)) => Check::ok("lease", &format!("{place} is there")),
-        Ok(None) => Check::ok("lease", &format!("{place} is not there yet")),
+        Ok(Some(_)) => Check::ok("lease", &format!("{place} exists")),
+        Ok(None) => Check::ok("lease", &format!("{place} does not exist yet")),
         Err(why) => {
             let why = format!("{place} cannot be read: {why}");
             Check::failed(("lease", DoctorCode::LeaseUnreadable.code()), &why, GRANT)
@@ -94,20 +94,20 @@ async fn lease(client: &Client, place: &LeaseName) -> Check {
     }
 }
 
-/// Whether somebody else makes nodes for the same pods.
+/// Checks for other autoscalers.
 async fn others(client: &Client, mode: ManagementMode) -> Check {
     let mut unread = None;
     for (who, namespace, name) in OTHERS {
         match read::<Lease>(ask(client, &lease_path(namespace, name)).await) {
             Ok(Some(own)) if is_live(&own) => {
-                let sign = format!("the Lease {namespace}/{name} was renewed a moment ago");
+                let sign = format!("the Lease {namespace}/{name} was renewed recently");
                 return at_work(who, &sign, namespace, mode);
             }
             Ok(_) => {}
             Err(why) => unread = unread.or(Some((who, why))),
         }
     }
-    // Where a Lease says nothing, as without leader election, its pods do.
+    // Without leader election there is no Lease, so the pods are checked.
     for (who, labels) in PODS {
         let pods: Api<Pod> = Api::all(client.clone());
         let wanted = ListParams::default().labels(labels);
@@ -118,13 +118,13 @@ async fn others(client: &Client, mode: ManagementMode) -> Check {
                     let meta = &pod.metadata;
                     let namespace = meta.namespace.as_deref().unwrap_or_default();
                     let name = meta.name.as_deref().unwrap_or_default();
-                    let sign = format!("its pod {namespace}/{name} runs");
+                    let sign = format!("its pod {namespace}/{name} is running");
                     return at_work(who, &sign, namespace, mode);
                 }
             }
             Err(error) => {
                 let why = format!(
-                    "not all of their Leases and pods can be read: {}",
+                    "cannot read the Leases and pods of other autoscalers: {}",
                     text::chain(&error)
                 );
                 return Check::skipped("autoscalers", &why, None);
@@ -132,17 +132,18 @@ async fn others(client: &Client, mode: ManagementMode) -> Check {
         }
     }
     match unread {
-        None => Check::ok("autoscalers", "no other one is at work"),
+        None => Check::ok("autoscalers", "no other autoscaler is active"),
         Some(("Karpenter", why)) if mode == ManagementMode::Manage => {
-            let why =
-                format!("Karpenter's Lease cannot be read, and nothing is done without: {why}");
+            let why = format!(
+                "Karpenter's Lease cannot be read, and Outrigger takes no action without it: {why}"
+            );
             Check::failed(
                 ("autoscalers", DoctorCode::KarpenterUnseen.code()),
                 &why,
                 GRANT,
             )
         }
-        Some(_) => Check::ok("autoscalers", "no pod of another one runs"),
+        Some(_) => Check::ok("autoscalers", "no pod of another autoscaler is running"),
     }
 }
 
@@ -154,10 +155,10 @@ fn is_live(lease: &Lease) -> bool {
 
 fn at_work(who: &str, sign: &str, namespace: &str, mode: ManagementMode) -> Check {
     if mode == ManagementMode::Observe {
-        let said = format!("{who} is at work: {sign}; nothing is done beside it in mode observe");
+        let said = format!("{who} is active: {sign}; Outrigger takes no action in mode observe");
         return Check::ok("autoscalers", &said);
     }
-    let why = format!("{who} is at work, and both would make nodes for the same pods: {sign}");
+    let why = format!("{who} is active, and both would launch nodes for the same pods: {sign}");
     let name = match who {
         "Karpenter" => "karpenter",
         _ => "cluster-autoscaler",
@@ -173,7 +174,7 @@ fn at_work(who: &str, sign: &str, namespace: &str, mode: ManagementMode) -> Chec
     )
 }
 
-/// How the API server ranks what the daemon asks: requests of Leases, and all others.
+/// Checks the FlowSchemas of the daemon's requests, for Leases and others.
 async fn priority(client: &Client, lease: &LeaseName) -> Check {
     let name = "priority";
     let lease = lease_path(&lease.namespace, &lease.name);
@@ -184,21 +185,23 @@ async fn priority(client: &Client, lease: &LeaseName) -> Check {
         Some(text::bounded(uid))
     };
     let (Some(one), Some(other)) = (schema(one), schema(other)) else {
-        return Check::ok(name, "the API server ranks no requests, or does not say so");
+        return Check::ok(
+            name,
+            "the API server does not report which FlowSchema handles a request",
+        );
     };
     match schemas(client).await {
         Ok(Some(all)) => {
             let find = |uid: &str| {
                 let found = all.items.iter().find(|own| own.metadata.uid == uid);
-                found.map_or("one that is gone", |own| own.metadata.name.as_str())
+                found.map_or("(deleted)", |own| own.metadata.name.as_str())
             };
             ranked(find(&one))
         }
-        // The two that are rendered tell these requests apart; those of everybody do not.
-        _ if one != other => Check::ok(name, "FlowSchemas rank Leases apart from the rest"),
+        // The two rendered FlowSchemas separate these requests; the default ones do not.
+        _ if one != other => Check::ok(name, "FlowSchemas separate Lease requests from all others"),
         _ => {
-            let why =
-                format!("the FlowSchema {one} takes all requests, and its name may not be read");
+            let why = format!("FlowSchema {one} handles all requests, and its name cannot be read");
             let fix = format!(
                 "kubectl get flowschemas -o custom-columns=NAME:.metadata.name,UID:.metadata.uid \
                  | grep {}",
@@ -211,12 +214,15 @@ async fn priority(client: &Client, lease: &LeaseName) -> Check {
 
 fn ranked(schema: &str) -> Check {
     if !OF_ALL.contains(&schema) {
-        return Check::ok("priority", &format!("by the FlowSchema {schema}"));
+        return Check::ok(
+            "priority",
+            &format!("requests are handled by FlowSchema {schema}"),
+        );
     }
     let why = format!(
-        "the FlowSchema {schema} takes the daemon's requests: they wait among those of everybody"
+        "FlowSchema {schema} handles the daemon's requests: they share it with all other clients"
     );
-    let fix = "kubectl apply -f - with what terraform/modules/render has for `flow_schemas`";
+    let fix = "kubectl apply -f - with the output `flow_schemas` of terraform/modules/render";
     Check::warning(("priority", DoctorCode::RequestsUnranked.code()), &why, fix)
 }
 
@@ -236,7 +242,7 @@ struct ListMeta {
     uid: String,
 }
 
-/// All FlowSchemas; none where the API has no such thing.
+/// Lists all FlowSchemas, or returns `None` if the API does not support them.
 async fn schemas(client: &Client) -> Result<Option<Schemas>, String> {
     let request = http::Request::get(FLOW_SCHEMAS).body(Vec::new());
     let request = request.map_err(|error| error.to_string())?;

@@ -1,18 +1,17 @@
-//! What may be wrong with a set-up beside what has a name of its own elsewhere, by stable names.
-//! It must not know how any of it is found out, nor what puts it right.
+//! Stable codes of doctor findings that have no code elsewhere.
 
-/// What is wrong.
+/// The finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DoctorCode {
     /// The configuration names no cluster.
     NoCluster,
     /// A cluster has no pool.
     NoPool,
-    /// A file is not there.
+    /// A file does not exist.
     FileMissing,
-    /// A file may not be read, or is none.
+    /// A file cannot be read or is not a regular file.
     FileUnreadable,
-    /// Others can read a file with a secret in it.
+    /// All users can read a file that contains a secret.
     FileExposed,
     /// The daemon's user cannot read a file.
     FileOfRoot,
@@ -20,29 +19,29 @@ pub(super) enum DoctorCode {
     HomeHidden,
     /// The API server is too old.
     VersionOld,
-    /// The user may not do something.
+    /// An RBAC permission is missing.
     RightMissing,
-    /// Our Lease cannot be read.
+    /// The Lease of Outrigger cannot be read.
     LeaseUnreadable,
-    /// Whether Karpenter is at work cannot be known.
+    /// It cannot be determined whether Karpenter is active.
     KarpenterUnseen,
-    /// Somebody else makes nodes for the same pods.
+    /// A different autoscaler launches nodes for the same pods.
     AutoscalerAtWork,
-    /// Our requests wait among everybody's.
+    /// Requests of the daemon share a FlowSchema with all other clients.
     RequestsUnranked,
-    /// A check was not over in time.
+    /// A check timed out.
     CheckLate,
-    /// AWS does not know us.
+    /// AWS rejects the credentials.
     AwsIdentity,
-    /// AWS does not answer what is asked.
+    /// An AWS call failed.
     AwsCall,
-    /// The queue of interruptions is not there.
+    /// The interruption queue does not exist.
     QueueMissing,
     /// No subnet has a free address.
     SubnetsFull,
-    /// A zone is short of addresses.
+    /// A zone has few free addresses.
     SubnetsShort,
-    /// A node class is not ready, for a reason that nobody says.
+    /// A node class is not ready for an unspecified reason.
     ClassUnready,
 }
 
@@ -58,18 +57,18 @@ impl DoctorCode {
             Self::FileOfRoot => "file-of-root",
             Self::HomeHidden => "home-hidden",
             Self::VersionOld => "version-old",
-            Self::RightMissing => "right-missing",
+            Self::RightMissing => "permission-missing",
             Self::LeaseUnreadable => "lease-unreadable",
-            Self::KarpenterUnseen => "karpenter-unseen",
+            Self::KarpenterUnseen => "karpenter-lease-unreadable",
             Self::AutoscalerAtWork => "autoscaler-at-work",
-            Self::RequestsUnranked => "requests-unranked",
-            Self::CheckLate => "check-late",
+            Self::RequestsUnranked => "flow-schema-missing",
+            Self::CheckLate => "check-timeout",
             Self::AwsIdentity => "aws-identity",
             Self::AwsCall => "aws-call",
             Self::QueueMissing => "queue-missing",
             Self::SubnetsFull => "subnets-full",
             Self::SubnetsShort => "subnets-short",
-            Self::ClassUnready => "class-unready",
+            Self::ClassUnready => "node-class-not-ready",
         }
     }
 }

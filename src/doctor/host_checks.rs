@@ -1,5 +1,5 @@
-//! The configuration, the files that it names, and what the unit that ships lets the daemon see of
-//! this host. It must not know what is in any file but the configuration.
+//! Checks the configuration, the files it references, and which files of this host the systemd unit
+//! can read.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -15,24 +15,24 @@ use crate::host::text::quoted;
 use crate::model::cluster::Cluster;
 use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
 
-/// What `ProtectHome=yes` of the unit hides.
+/// Paths that `ProtectHome=yes` of the unit hides.
 const HIDDEN: [&str; 3] = ["/home", "/root", "/run/user"];
 
-/// Who may read a file: everybody, its group.
+/// Permission bits for all users and for the group.
 const READABLE_BY_ALL: u32 = 0o004;
 const READABLE_BY_GROUP: u32 = 0o040;
 
-/// A configuration that cannot be used.
+/// Reports an invalid configuration.
 pub(super) fn refused(problems: &[Diagnostic]) -> Check {
-    let said = "the daemon would not start with it";
+    let said = "the daemon would not start with this configuration";
     Check::of("configuration", said, problems.iter().map(told).collect())
 }
 
-/// One that can.
+/// Reports a valid configuration.
 pub(super) fn accepted(config: &Config) -> Check {
     if config.clusters.is_empty() {
-        let why = "it names no cluster, so that the daemon has nothing to do and does not start";
-        let fix = "write cluster \"NAME\" { kubeconfig { path = \"/etc/outrigger/kubeconfig\" } }";
+        let why = "the configuration has no cluster, so the daemon does not start";
+        let fix = "add cluster \"NAME\" { kubeconfig { path = \"/etc/outrigger/kubeconfig\" } }";
         return Check::failed(("configuration", DoctorCode::NoCluster.code()), why, fix);
     }
     let pools: usize = config.clusters.iter().map(|own| own.pools.len()).sum();
@@ -41,14 +41,14 @@ pub(super) fn accepted(config: &Config) -> Check {
     Check::of("configuration", &said, warnings)
 }
 
-/// A problem of a configuration, as `outrigger validate` has it in more words.
+/// Reports a diagnostic of the configuration in short form.
 fn told(problem: &Diagnostic) -> Check {
     let place = problem.ranges.first().map_or(String::new(), |range| {
         format!("{}:{}: ", range.file, range.start.line)
     });
     let why = format!("{place}{}", problem.detail);
     let fix = problem.help.as_deref();
-    let fix = fix.unwrap_or("outrigger validate shows the place");
+    let fix = fix.unwrap_or("outrigger validate shows the location");
     let code = problem.code.as_str();
     match problem.severity {
         Severity::Error => Check::failed((code, code), &why, fix),
@@ -56,7 +56,7 @@ fn told(problem: &Diagnostic) -> Check {
     }
 }
 
-/// What of this host the daemon would not see, and files that it would not get.
+/// Checks which files the daemon could not read on this host.
 pub(super) fn examine(clusters: &[Cluster], scope: &DoctorRun) -> Check {
     if let Some(left_out) = scope.left_out("host") {
         return left_out;
@@ -72,7 +72,7 @@ pub(super) fn examine(clusters: &[Cluster], scope: &DoctorRun) -> Check {
     Check::of("host", "", checks)
 }
 
-/// Whether the service manager runs us.
+/// Reports whether systemd started this process.
 #[expect(
     clippy::disallowed_methods,
     reason = "the service manager speaks by the environment"
@@ -80,14 +80,14 @@ pub(super) fn examine(clusters: &[Cluster], scope: &DoctorRun) -> Check {
 fn service() -> Check {
     let is_set = |name: &str| std::env::var_os(name).is_some();
     let said = if is_set("NOTIFY_SOCKET") || is_set("CREDENTIALS_DIRECTORY") {
-        "run by the service manager, with the secrets and the environment of the unit"
+        "started by systemd, with the secrets and the environment of the unit"
     } else {
-        "not run by the service manager: what only its unit is given is not seen from here"
+        "not started by systemd: secrets and environment of the unit are not visible here"
     };
     Check::ok("service", said)
 }
 
-/// Files with secrets that clusters name, without their kubeconfigs.
+/// Returns files with secrets that clusters reference, except kubeconfigs.
 fn files(clusters: &[Cluster]) -> Vec<PathBuf> {
     let sources = clusters.iter().flat_map(|own| &own.node_classes);
     let sources = sources.filter_map(|own| match &own.bootstrap {
@@ -107,7 +107,7 @@ fn files(clusters: &[Cluster]) -> Vec<PathBuf> {
     paths
 }
 
-/// A file with something secret in it: it is there, the daemon may read it, and not everybody.
+/// Checks that a secret file exists, that the daemon can read it, and that other users cannot.
 pub(super) fn secret(name: &str, path: &Path) -> Check {
     let (shown, own) = (path.display(), quoted(&path.to_string_lossy()));
     let place = format!("install -o outrigger -g outrigger -m 0400 FILE {own}");
@@ -115,11 +115,11 @@ pub(super) fn secret(name: &str, path: &Path) -> Check {
     let about = match read {
         Ok(about) => about,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let why = format!("{shown} is not there");
+            let why = format!("{shown} does not exist");
             return Check::failed((name, DoctorCode::FileMissing.code()), &why, &place);
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            let why = format!("{shown} may not be read by the user who runs this");
+            let why = format!("the current user cannot read {shown}");
             let fix = format!("chown outrigger {own} && chmod u+r {own}");
             return Check::failed((name, DoctorCode::FileUnreadable.code()), &why, &fix);
         }
@@ -146,7 +146,7 @@ pub(super) fn secret(name: &str, path: &Path) -> Check {
     Check::ok(name, &format!("{shown}"))
 }
 
-/// A path that the unit hides from the daemon.
+/// Reports a path that the unit hides from the daemon.
 pub(super) fn hidden(path: &Path) -> Option<Check> {
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let is_hidden = |own: &Path| HIDDEN.iter().any(|home| own.starts_with(home));
@@ -158,7 +158,7 @@ pub(super) fn hidden(path: &Path) -> Option<Check> {
     let why = format!("{shown} is below a home directory, which ProtectHome= of the unit hides");
     let (own, there) = (path.to_string_lossy(), format!("/etc/outrigger/{name}"));
     let fix = format!(
-        "install -o outrigger -g outrigger -m 0400 {} {}, and name that path in the configuration",
+        "install -o outrigger -g outrigger -m 0400 {} {}, and use that path in the configuration",
         quoted(&own),
         quoted(&there)
     );
@@ -169,13 +169,13 @@ pub(super) fn hidden(path: &Path) -> Option<Check> {
     ))
 }
 
-/// Whether EC2 makes a cluster's nodes.
+/// Returns whether EC2 launches the nodes of a cluster.
 pub(super) fn uses_aws(cluster: &Cluster) -> bool {
     let elsewhere = cluster.exec.is_some() || cluster.simulated.is_some();
     !cluster.region.is_empty() && !elsewhere
 }
 
-/// Credentials of AWS that this shell has from a home, and the unit would not.
+/// Reports AWS credentials in a home directory, which the unit cannot read.
 #[expect(
     clippy::disallowed_methods,
     reason = "the SDK finds its profile by the environment"

@@ -1,5 +1,4 @@
-//! Whether the instances of a cluster were launched for the API server that is reached.
-//! It must not know how that is compared.
+//! Checks that the instances of a cluster were launched for the API server that is reached.
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use crate::state::State;
 /// The name of the check.
 pub(super) const NAME: &str = "instances";
 
-/// Compares what running instances say of their cluster with the API server.
+/// Compares the cluster tags of running instances with the API server.
 pub(super) async fn instances(
     account: &AwsClients,
     own: &Cluster,
@@ -39,7 +38,7 @@ pub(super) async fn instances(
     let listed = Lister::default();
     let listed = listed.list(account, &own.installation, &own.name).await?;
     let (mut state, now) = (State::default(), clock::now());
-    // A Lease that cannot be read is a check of its own; then nothing counts as accepted.
+    // An unreadable Lease is reported by its own check. In that case, nothing counts as approved.
     let known = lease::read(connection).await.ok().flatten();
     state.notes = LeaseAnnotations::read(known.as_ref(), &LeaseAnnotations::default());
     let cluster = Arc::new(own.clone());
@@ -58,7 +57,7 @@ pub(super) async fn instances(
     Ok(match state.mismatch() {
         None => Check::ok(
             NAME,
-            &format!("{count} run, and none is of another cluster"),
+            &format!("{count} running, all launched for this cluster"),
         ),
         Some(mismatch) => {
             let fix = "correct the kubeconfig, the Lease or the region";

@@ -1,5 +1,5 @@
-//! What node classes come to in their account and region, and whether EC2 would launch from them.
-//! Nothing is made: calls that would are dry. It must not know how a region is listed.
+//! Resolves node classes in their account and region, and checks with dry runs whether EC2 would
+//! launch from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,11 +31,11 @@ use crate::providers::aws::{dry_run, instance_profiles};
 /// A zone with fewer free addresses is used up by the next scale-out.
 const ADDRESSES: u32 = 16;
 
-/// What puts a missing right right.
-pub(super) const POLICY: &str = "add the statement that is named to the policy of the daemon's \
-                                 role: terraform/modules/render has it as `policy`";
+/// The fix for a missing permission.
+pub(super) const POLICY: &str = "add the named statement to the IAM policy of the daemon's role: \
+                                 see the output `policy` of terraform/modules/render";
 
-/// What was found of an account and region.
+/// Discovered resources of an account and region.
 pub(super) struct RegionFindings {
     pub(super) account: Arc<AwsClients>,
     pub(super) region: Region,
@@ -43,7 +43,7 @@ pub(super) struct RegionFindings {
     pub(super) found: RegionResources,
 }
 
-/// Looks at a node class of a cluster, of whose API `home` tells.
+/// Checks a node class of a cluster with the API endpoint `home`.
 pub(super) async fn class(
     seen: &RegionFindings,
     own: &Cluster,
@@ -68,7 +68,7 @@ pub(super) async fn class(
         .map(|it| condition(it, &resolved, class))
         .collect();
     if !there {
-        let why = "its instance profile is made with the first launch";
+        let why = "its instance profile is created at the first launch";
         checks.push(Check::ok("instance_profile", why));
     }
     checks.push(match scope.left_out("launch") {
@@ -84,12 +84,12 @@ pub(super) async fn class(
 fn late() -> ResolveError {
     ResolveError {
         cause: Cause::Unavailable,
-        text: format!("no answer within {} s", LIMIT.as_secs()),
+        text: format!("no response within {} s", LIMIT.as_secs()),
     }
 }
 
-/// The instance profile of a class, and whether it is there: that of a role is made when it is
-/// needed first.
+/// Returns the instance profile of a class and whether it exists. The profile of a role is created
+/// on first use.
 async fn instance_profile(
     seen: &RegionFindings,
     own: &Cluster,
@@ -108,7 +108,7 @@ async fn instance_profile(
     }
 }
 
-/// A condition of a class as a check.
+/// Reports a condition of a node class.
 fn condition(own: &NodeClassCondition, resolved: &ResolvedNodeClass, class: &NodeClass) -> Check {
     let name = match own.kind {
         ConditionKind::ImagesReady => "images",
@@ -134,7 +134,7 @@ fn condition(own: &NodeClassCondition, resolved: &ResolvedNodeClass, class: &Nod
     }
 }
 
-/// What was found.
+/// Describes the resolved resources.
 fn met(kind: ConditionKind, found: &ResolvedNodeClass) -> String {
     let ids = |all: Vec<&str>| all.join(", ");
     match kind {
@@ -153,12 +153,12 @@ fn met(kind: ConditionKind, found: &ResolvedNodeClass) -> String {
             group.map_or(String::new(), |own| own.id.clone())
         }
         ConditionKind::SubnetsReady | ConditionKind::ValidationSucceeded => {
-            "it can be made for each image".to_owned()
+            "can be rendered for each image".to_owned()
         }
     }
 }
 
-/// Subnets, and whether each zone has addresses left.
+/// Checks the free addresses of each zone.
 fn subnets(found: &ResolvedNodeClass, class: &NodeClass) -> Check {
     let mut zones: BTreeMap<&Zone, u32> = BTreeMap::new();
     for own in &found.subnets {
@@ -173,7 +173,7 @@ fn subnets(found: &ResolvedNodeClass, class: &NodeClass) -> Check {
         class.name.as_str()
     );
     if zones.values().all(|free| *free == 0) {
-        let why = format!("no address is free: {said}");
+        let why = format!("no free addresses: {said}");
         return Check::failed(("subnets", DoctorCode::SubnetsFull.code()), &why, &fix);
     }
     if zones.values().any(|free| *free < ADDRESSES) {
@@ -183,7 +183,7 @@ fn subnets(found: &ResolvedNodeClass, class: &NodeClass) -> Check {
     Check::ok("subnets", &said)
 }
 
-/// What puts an unmet condition right.
+/// Returns the fix for an unmet condition.
 fn fix(cause: Option<Cause>, class: &NodeClass) -> String {
     let name = class.name.as_str();
     let look = |what: &str| format!("{what}; or correct node_class {name:?}");
@@ -191,21 +191,21 @@ fn fix(cause: Option<Cause>, class: &NodeClass) -> String {
         Some(Cause::Denied) => POLICY.to_owned(),
         Some(Cause::ImageNotFound) => look("aws ec2 describe-images --owners self amazon"),
         Some(Cause::SubnetsNotFound) => look(
-            "aws ec2 describe-subnets; tag those that are meant: aws ec2 create-tags --resources \
+            "aws ec2 describe-subnets; tag the intended ones: aws ec2 create-tags --resources \
              SUBNET --tags Key=KEY,Value=VALUE",
         ),
         Some(Cause::SecurityGroupsNotFound) => look(
-            "aws ec2 describe-security-groups; tag those that are meant: aws ec2 create-tags \
+            "aws ec2 describe-security-groups; tag the intended ones: aws ec2 create-tags \
              --resources GROUP --tags Key=KEY,Value=VALUE",
         ),
         Some(Cause::PlacementGroupNotFound) => look("aws ec2 describe-placement-groups"),
         Some(Cause::InstanceProfileNotFound) => look("aws iam list-instance-profiles"),
         Some(Cause::RoleNotFound) => look("aws iam list-roles"),
-        _ => format!("correct node_class {name:?}; docs/CONFIGURATION.md has its arguments"),
+        _ => format!("correct node_class {name:?}; see docs/CONFIGURATION.md"),
     }
 }
 
-/// Whether EC2 would launch from a class, as far as dry runs say.
+/// Checks with dry runs whether EC2 would launch from a node class.
 async fn launch(
     seen: &RegionFindings,
     (own, home): (&Cluster, Option<&ClusterEndpoint>),
@@ -214,7 +214,7 @@ async fn launch(
     scope: &DoctorRun,
 ) -> Check {
     let Some(home) = home.filter(|_| resolved.unmet().is_none()) else {
-        let why = "not tried before all that the class names is found";
+        let why = "not tried: some resources of the node class are missing";
         return Check::skipped("launch", why, None);
     };
     let nowhere = BTreeSet::new();
@@ -230,7 +230,7 @@ async fn launch(
         return Check::skipped("launch", &format!("not tried: {why}"), None);
     }
     if !there {
-        // Nothing could be launched with a profile that is made only then.
+        // The dry run would fail with a profile that is created only at launch.
         let configs = requests.iter_mut().flat_map(|own| &mut own.configs);
         configs.for_each(|own| own.template.profile = None);
     }
@@ -251,22 +251,23 @@ async fn launch(
         }
         first.get_or_insert(check);
     }
-    let none = "not tried: no pool of the class has an offering on demand";
+    let none = "not tried: no pool that uses the class has an on-demand offering";
     first.unwrap_or_else(|| Check::skipped("launch", none, None))
 }
 
 fn tried(request: &FleetRequest, said: [(&str, DryRunResult); 3], class: &NodeClass) -> Check {
     let of = request.overrides().next().map_or(String::new(), |own| {
         format!(
-            "a dry run of {} in {}",
+            "dry run of {} in {}",
             own.offering.instance_type, own.offering.zone
         )
     });
     let parts = said.into_iter().map(|(call, verdict)| match verdict {
-        DryRunResult::Passed => Check::ok(call, "it would be done"),
-        // It is judged by rights on something without tags, as nothing of that name is there.
+        DryRunResult::Passed => Check::ok(call, "would succeed"),
+        // EC2 evaluates the permission on a resource without tags, because the launch template does
+        // not exist.
         DryRunResult::Refused(Cause::Denied, why) if why.contains(":launch-template/") => {
-            let why = format!("not to be told before the first launch: {why}");
+            let why = format!("cannot be verified before the first launch: {why}");
             Check::skipped(call, &why, None)
         }
         DryRunResult::Refused(cause, why) => {

@@ -1,5 +1,4 @@
-//! What is looked at, and how long that may take: each check has a limit, and all together.
-//! It must not know what a check looks at.
+//! Selects the checks to run and limits their time, per check and in total.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +9,8 @@ use crate::doctor::codes::DoctorCode;
 use crate::doctor::report::Check;
 use crate::host::clock;
 
-/// What need not be looked at: all but the configuration, which says what there is to look at.
+/// Checks that can be skipped. The configuration is always checked, because it determines the
+/// others.
 pub(crate) const TOPICS: [&str; 14] = [
     "host",
     "kubeconfig",
@@ -28,19 +28,19 @@ pub(crate) const TOPICS: [&str; 14] = [
     "launch",
 ];
 
-/// Time for one check: what takes longer works too badly to be called well.
+/// Time limit of one check.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
-/// Time for everything: somebody waits for it.
+/// Time limit of all checks, because a user waits for the result.
 const TOTAL: Duration = Duration::from_mins(2);
 
-/// What is looked at, and until when.
+/// The selected checks and their deadline.
 pub(crate) struct DoctorRun {
     skip: BTreeSet<String>,
     until: Instant,
 }
 
 impl DoctorRun {
-    /// Everything but these topics, from here on.
+    /// Runs all topics except these, starting now.
     pub(crate) fn new(skip: impl IntoIterator<Item = String>) -> Self {
         Self {
             skip: skip.into_iter().collect(),
@@ -48,20 +48,20 @@ impl DoctorRun {
         }
     }
 
-    /// The check of a topic that somebody asked not to make.
+    /// Returns the result of a topic that the user skipped.
     pub(crate) fn left_out(&self, topic: &str) -> Option<Check> {
-        let why = "left out, as asked";
+        let why = "skipped on request";
         self.skip
             .contains(topic)
             .then(|| Check::left_out(topic, why))
     }
 
-    /// Makes a check that takes no time.
+    /// Runs an immediate check.
     pub(crate) fn at_once(&self, topic: &str, check: impl FnOnce() -> Check) -> Check {
         self.left_out(topic).unwrap_or_else(check)
     }
 
-    /// Makes a check, within its time.
+    /// Runs a check within its time limit.
     pub(crate) async fn check(&self, topic: &str, check: impl Future<Output = Check>) -> Check {
         if let Some(left_out) = self.left_out(topic) {
             return left_out;
@@ -72,24 +72,27 @@ impl DoctorRun {
         }
     }
 
-    /// The same for what is no check of its own; none where there was no time.
+    /// Runs work within the time limit, or returns `None` on a timeout.
     pub(crate) async fn within<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let left = self.until.duration_since(clock::monotonic());
         timeout(LIMIT.min(left), work).await.ok()
     }
 
-    /// What is said of a check that was not over in time.
+    /// Reports a check that timed out.
     pub(crate) fn late(&self, name: &str) -> Check {
         if clock::monotonic() >= self.until {
-            let why = format!("no time was left: all checks have {} s", TOTAL.as_secs());
+            let why = format!(
+                "the time limit of {} s for all checks was reached",
+                TOTAL.as_secs()
+            );
             let fix = "outrigger doctor --cluster NAME";
             return Check::skipped(name, &why, Some(fix));
         }
-        let why = format!("no answer within {} s", LIMIT.as_secs());
+        let why = format!("no response within {} s", LIMIT.as_secs());
         Check::failed(
             (name, DoctorCode::CheckLate.code()),
             &why,
-            "let this host reach what is asked, then try again",
+            "check that this host can reach the service, then try again",
         )
     }
 }

@@ -1,5 +1,4 @@
-//! Whether the user of a cluster has every right that the daemon takes there: the API server is
-//! asked right by right. It must not know which rights there are: `kube::rights` does.
+//! Checks each RBAC permission that the daemon needs with a SelfSubjectAccessReview.
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::authorization::v1::{
@@ -16,18 +15,18 @@ use crate::host::text;
 use crate::kubernetes::rbac::{RbacRule, needed};
 use crate::model::cluster::Cluster;
 
-/// Questions at once.
+/// Access reviews in parallel.
 const AT_ONCE: usize = 8;
 
-/// What the API server says of one verb.
+/// The result for one verb.
 enum AccessAnswer {
     Allowed,
     Denied,
-    /// It could not be asked; why.
+    /// The request failed, with the error.
     Silent(String),
 }
 
-/// Asks for all of them.
+/// Checks all permissions.
 pub(super) async fn examine(client: &Client, own: &Cluster, scope: &DoctorRun) -> Check {
     if let Some(left_out) = scope.left_out("rights") {
         return left_out;
@@ -37,7 +36,7 @@ pub(super) async fn examine(client: &Client, own: &Cluster, scope: &DoctorRun) -
         let mut said = Vec::with_capacity(right.verbs.len());
         for verb in right.verbs {
             let answer = scope.within(ask(client, right, verb)).await;
-            let late = || AccessAnswer::Silent(format!("no answer within {} s", LIMIT.as_secs()));
+            let late = || AccessAnswer::Silent(format!("no response within {} s", LIMIT.as_secs()));
             said.push((*verb, answer.unwrap_or_else(late)));
         }
         (right, said)
@@ -48,15 +47,15 @@ pub(super) async fn examine(client: &Client, own: &Cluster, scope: &DoctorRun) -
     let lacks = asked.iter().filter_map(|(right, said)| lack(right, said));
     let lacks: Vec<Check> = lacks.collect();
     let mode = own.mode.as_str();
-    let said = format!("asked for {count} that mode = \"{mode}\" takes");
+    let said = format!("checked {count} that mode = \"{mode}\" needs");
     Check::of("rights", &said, lacks)
 }
 
-/// What is missing of a right, if anything is.
+/// Reports the missing verbs of a permission, if any.
 fn lack(right: &RbacRule<'_>, said: &[(&str, AccessAnswer)]) -> Option<Check> {
     let what = right.what();
     let silent = said.iter().find_map(|(verb, own)| match own {
-        AccessAnswer::Silent(why) => Some(format!("whether it may {verb} {what}: {why}")),
+        AccessAnswer::Silent(why) => Some(format!("cannot check {verb} {what}: {why}")),
         _ => None,
     });
     if let Some(why) = silent {
@@ -80,7 +79,7 @@ fn lack(right: &RbacRule<'_>, said: &[(&str, AccessAnswer)]) -> Option<Check> {
         Some(option) => (format!(", for {option}"), right.purpose.can_be_missed()),
         None => (String::new(), false),
     };
-    let why = format!("it may not {name}{option}");
+    let why = format!("the user may not {name}{option}");
     let name = (name.as_str(), DoctorCode::RightMissing.code());
     Some(match turned_off {
         true => Check::warning(name, &why, &fix),
@@ -88,7 +87,7 @@ fn lack(right: &RbacRule<'_>, said: &[(&str, AccessAnswer)]) -> Option<Check> {
     })
 }
 
-/// Whether we may do one thing.
+/// Checks one verb.
 async fn ask(client: &Client, right: &RbacRule<'_>, verb: &str) -> AccessAnswer {
     let text = |own: &str| Some(own.to_owned()).filter(|own| !own.is_empty());
     let spec = if right.resource.starts_with('/') {

@@ -1,5 +1,4 @@
-//! What was found out about a set-up: a tree of checks, as text, as JSON and as an exit code.
-//! It must not know how anything is found out.
+//! The result of a doctor run: a tree of checks, rendered as text, as JSON and as an exit code.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +9,24 @@ use crate::host::text;
 /// The longest fix, in characters: a rule, or a command with a few paths in it.
 const FIX_CHARS: usize = 800;
 
-/// What it takes to colour a word for a terminal, and what ends it.
+/// Escape sequences for terminal colours.
 const GREEN: &str = "\u{1b}[32m";
 const YELLOW: &str = "\u{1b}[1;33m";
 const RED: &str = "\u{1b}[1;31m";
 const PLAIN: &str = "\u{1b}[0m";
 
-/// How something is, the worse the later.
+/// Status of a check, in order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CheckStatus {
-    /// It is well.
+    /// Passed.
     Ok,
-    /// Somebody asked not to look.
+    /// The user skipped it.
     LeftOut,
-    /// It could not be looked at.
+    /// It could not be checked.
     Skipped,
-    /// The daemon works, and somebody should do something about it all the same.
+    /// The daemon works, but the finding should be fixed.
     Warning,
-    /// The daemon would not work, or not all of it.
+    /// The daemon would not work, or only partially.
     Failed,
 }
 
@@ -42,7 +41,7 @@ impl CheckStatus {
         }
     }
 
-    /// The exit code where nothing is worse. What was left out on purpose is no news.
+    /// The exit code if this is the worst status. Checks skipped by the user do not count.
     fn code(self) -> u8 {
         match self {
             Self::Ok | Self::LeftOut => 0,
@@ -62,16 +61,16 @@ impl CheckStatus {
     }
 }
 
-/// One thing that was looked at, or several as one.
+/// One check, or a group of checks.
 #[derive(Clone, Debug)]
 pub(crate) struct Check {
     name: String,
     state: CheckStatus,
-    /// What was found, or what is wrong: one sentence; empty where only its parts say something.
+    /// The finding in one sentence. Empty if only the parts have findings.
     said: String,
-    /// The stable name of what is wrong, where it has one.
+    /// The stable code of the finding, if any.
     code: Option<&'static str>,
-    /// What puts it right, to be pasted.
+    /// The fix, ready to paste.
     fix: Option<String>,
     parts: Vec<Check>,
 }
@@ -92,18 +91,17 @@ impl Check {
         }
     }
 
-    /// It is well; what was found.
+    /// A passed check with its result.
     pub(crate) fn ok(name: &str, said: &str) -> Self {
         Self::leaf(name, CheckStatus::Ok, said, None)
     }
 
-    /// It works, and should be otherwise; what is looked at, and what is wrong with it by its
-    /// stable name.
+    /// A warning. `what` is the name of the check and the code.
     pub(crate) fn warning(what: (&str, &'static str), why: &str, fix: &str) -> Self {
         Self::leaf(what.0, CheckStatus::Warning, why, Some(fix)).by(what.1)
     }
 
-    /// It does not work; what is looked at, and what is wrong with it by its stable name.
+    /// A failure. `what` is the name of the check and the code.
     pub(crate) fn failed(what: (&str, &'static str), why: &str, fix: &str) -> Self {
         Self::leaf(what.0, CheckStatus::Failed, why, Some(fix)).by(what.1)
     }
@@ -115,17 +113,17 @@ impl Check {
         }
     }
 
-    /// It could not be looked at.
+    /// A check that could not run.
     pub(crate) fn skipped(name: &str, why: &str, fix: Option<&str>) -> Self {
         Self::leaf(name, CheckStatus::Skipped, why, fix)
     }
 
-    /// Somebody asked not to look at it.
+    /// A check that the user skipped.
     pub(crate) fn left_out(name: &str, why: &str) -> Self {
         Self::leaf(name, CheckStatus::LeftOut, why, None)
     }
 
-    /// Several as one, which is as well as the worst of them.
+    /// A group of checks with the status of its worst part.
     pub(crate) fn of(name: &str, said: &str, parts: Vec<Self>) -> Self {
         let worst = parts.iter().map(|own| own.state).max();
         Self {
@@ -134,7 +132,7 @@ impl Check {
         }
     }
 
-    /// Whether something of it does not work.
+    /// Returns whether the check or a part failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.state == CheckStatus::Failed
     }
@@ -160,7 +158,7 @@ impl Check {
             "" => String::new(),
             said => format!(": {said}"),
         };
-        // What is wrong with a configuration is called by its name already.
+        // A configuration finding already has its code as the name.
         let code = self.code.filter(|own| *own != self.name);
         let code = code.map_or_else(String::new, |own| format!(" [{own}]"));
         out.push_str(&format!("{indent}{word}{gap}{}{said}{code}\n", self.name));
@@ -185,7 +183,7 @@ impl Check {
     }
 }
 
-/// All that was looked at.
+/// All checks of a run.
 #[derive(Debug)]
 pub(crate) struct DoctorReport(pub(crate) Vec<Check>);
 
@@ -195,7 +193,7 @@ impl DoctorReport {
         states.max().unwrap_or(CheckStatus::Ok)
     }
 
-    /// What the process that asked ends with: that of the worst check.
+    /// The exit code: that of the worst check.
     pub(crate) fn code(&self) -> u8 {
         self.state().code()
     }
@@ -206,7 +204,7 @@ impl DoctorReport {
         counts
     }
 
-    /// For people.
+    /// Renders text.
     pub(crate) fn text(&self, colour: bool) -> String {
         let mut out = String::new();
         self.0.iter().for_each(|own| own.write(&mut out, 0, colour));
@@ -223,7 +221,7 @@ impl DoctorReport {
         out
     }
 
-    /// For programs.
+    /// Renders JSON.
     pub(crate) fn json(&self) -> Value {
         let checks: Vec<Value> = self.0.iter().map(Check::json).collect();
         json!({

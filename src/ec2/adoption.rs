@@ -1,17 +1,17 @@
-//! Whether an instance that somebody else has launched may become ours, by its tags.
-//! It must not know how tags are written.
+//! Decides whether an instance of another autoscaler may be adopted, by its tags. It must not know
+//! how tags are written.
 
 use crate::model::claim::{TAG_CLUSTER, TAG_EKS, TAG_INSTALLATION, TAG_OWNED, TAG_POOL};
 use crate::model::labels::Labels;
 
-/// Whether an instance with some tags may get others: it says that it is of the same cluster and
-/// pool, as Karpenter has it, and of no installation but ours. Else, why not.
-/// Source: spec/aws.md §5.5 (Karpenter's tags) and §13.5.
+/// Returns whether an instance may be adopted: its tags must name the same cluster and pool, in
+/// Karpenter's format, and no different installation. Otherwise returns the reason. Source:
+/// spec/aws.md §5.5 (Karpenter's tags) and §13.5.
 pub fn may_adopt(has: &Labels, gets: &Labels) -> Result<(), String> {
     let of = |tag: &str| gets.get(tag).map_or("", String::as_str);
     let cluster = gets.get(TAG_EKS).map_or(of(TAG_CLUSTER), String::as_str);
     let owned = format!("{TAG_OWNED}{cluster}");
-    // The shipped policy goes by the last of them.
+    // The shipped IAM policy uses the last tag.
     let wanted = [
         (TAG_POOL, of(TAG_POOL)),
         (&owned, "owned"),
@@ -24,7 +24,7 @@ pub fn may_adopt(has: &Labels, gets: &Labels) -> Result<(), String> {
     }
     match has.get(TAG_INSTALLATION) {
         Some(other) if other != of(TAG_INSTALLATION) => {
-            Err("it is of another installation".to_owned())
+            Err("it belongs to a different installation".to_owned())
         }
         _ => Ok(()),
     }
@@ -72,7 +72,7 @@ mod tests {
         }
         lacks(
             &[pool, cluster, eks, ("outrigger.dev/installation", "there")],
-            "another installation",
+            "a different installation",
         );
         let gets = tags(&[ours, pool, called[0]]);
         lacks(&[pool, cluster], "eks:eks-cluster-name=prod");

@@ -1,5 +1,5 @@
-//! Image aliases: which SSM parameters hold the images that AWS publishes for a family.
-//! It must not know what stands in them.
+//! Image aliases: the SSM parameters with the images that AWS publishes for a family. It must not
+//! know their values.
 //!
 //! Source: spec/aws.md §2.1.
 
@@ -8,41 +8,41 @@ use thiserror::Error;
 use crate::model::node_class::image::AmiFamily;
 use crate::model::node_class::resolved::Variant;
 
-/// Why an alias stands for nothing. Trying again does not help.
+/// Why an alias is not supported. A retry does not help.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UnsupportedAlias {
     /// The family has no images for this version of Kubernetes.
-    #[error("there are no images of {family} for Kubernetes {version}; {advice}")]
+    #[error("no {family} images exist for Kubernetes {version}; {advice}")]
     Version {
         /// The family.
         family: &'static str,
         /// The version of Kubernetes.
         version: String,
-        /// What to do.
+        /// The fix.
         advice: &'static str,
     },
-    /// The version of Kubernetes is none.
-    #[error("{0:?} is no version of Kubernetes; it looks like 1.33")]
+    /// The Kubernetes version is invalid.
+    #[error("{0:?} is not a Kubernetes version such as 1.33")]
     Unreadable(String),
-    /// Only the newest image of a family can be asked for.
+    /// Only the latest image of the family is available.
     #[error("{0} has no pinned versions; use {0}@latest")]
     Pinned(&'static str),
-    /// No alias is for images of one's own.
-    #[error("custom images have no alias; name them by id, tags or SSM parameter")]
+    /// Custom images have no alias.
+    #[error("custom images have no alias; select them by id, tags or SSM parameter")]
     Custom,
 }
 
-/// An SSM parameter and what its image is for; for no variant in particular where that is empty.
+/// An SSM parameter and the variant of its image. Empty if there are no variants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsmParameter {
     /// Path.
     pub path: String,
-    /// What the image is for.
+    /// Variant of the image.
     pub variants: Vec<Variant>,
 }
 
 impl SsmParameter {
-    /// Whether another image may stand in it tomorrow.
+    /// Returns whether its value may change.
     pub fn is_mutable(&self) -> bool {
         let mut parts = self.path.split('/');
         let windows = self.path.starts_with("/aws/service/ami-windows-latest/");
@@ -50,12 +50,12 @@ impl SsmParameter {
     }
 }
 
-/// AL2 is not built for this minor version of Kubernetes and later ones.
+/// First minor version of Kubernetes without AL2 images.
 const AL2_ENDS: u32 = 33;
-/// Windows 2025 is not built for minor versions of Kubernetes before this one.
+/// First minor version of Kubernetes with Windows 2025 images.
 const WINDOWS_2025_BEGINS: u32 = 35;
 
-/// The parameters of an alias in a cluster of this version (`1.33`; a minor with `+` is read, too).
+/// The parameters of an alias for a cluster of this version (`1.33`, or a minor version with `+`).
 pub fn parameters(
     family: AmiFamily,
     version: &str,
@@ -141,7 +141,7 @@ fn al2023(k: &str, version: &str) -> Vec<SsmParameter> {
 }
 
 fn bottlerocket(k: &str, version: &str) -> Vec<SsmParameter> {
-    // The path never has the `v` that people may write (spec §10, 13).
+    // The path has no `v`, which users may write (spec §10, 13).
     let version = version.strip_prefix('v').unwrap_or(version);
     let kinds: [(&str, &str, &[Variant]); 4] = [
         ("", "x86_64", &[Variant::Standard, Variant::Neuron]),
@@ -309,15 +309,20 @@ mod tests {
                 AmiFamily::Al2023,
                 "latest",
                 "one",
-                "no version of Kubernetes",
+                "not a Kubernetes version",
             ),
             (
                 AmiFamily::Al2023,
                 "latest",
                 "1.x",
-                "no version of Kubernetes",
+                "not a Kubernetes version",
             ),
-            (AmiFamily::Al2023, "latest", "1.33/../..", "no version"),
+            (
+                AmiFamily::Al2023,
+                "latest",
+                "1.33/../..",
+                "not a Kubernetes",
+            ),
         ];
         for (family, version, kubernetes, expect) in cases {
             let why: UnsupportedAlias =

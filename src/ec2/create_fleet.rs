@@ -1,5 +1,5 @@
-//! One CreateFleet call for one claim: which way it buys, from which templates, in which order.
-//! It must not know how the call is made, nor what comes of it.
+//! The CreateFleet request for one claim: purchase option, templates and their order. It must not
+//! know how the call is made, nor its result.
 //!
 //! Source: spec/aws.md §5.2, §5.3 and §5.6; the order of what is bought:
 //! docs/decisions/016-one-call-buys-one-way.md.
@@ -25,22 +25,22 @@ use crate::model::node_class::NodeClass;
 use crate::model::node_class::resolved::{Image, ResolvedNodeClass};
 use crate::model::reservation::{Reservation, ReservationKind};
 
-/// EC2 takes this many templates in one request. Source: EC2 API reference, CreateFleet.
+/// Maximum number of templates in one request. Source: EC2 API reference, CreateFleet.
 pub const TEMPLATES_MAX: usize = 50;
 
-/// EC2 takes a client token of this many characters.
+/// Maximum length of a client token.
 pub const TOKEN_MAX: usize = 64;
 
-/// What a request buys: CreateFleet's `DefaultTargetCapacityType`.
+/// Purchase option of a request: CreateFleet's `DefaultTargetCapacityType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetCapacityType {
     /// Spot capacity.
     Spot,
-    /// On demand; with the template's reservation, out of that.
+    /// On demand, or from the reservation of the template.
     OnDemand,
     /// A Capacity Block.
     CapacityBlock,
-    /// A reservation whose owner may take instances back.
+    /// An interruptible capacity reservation.
     Interruptible,
 }
 
@@ -56,14 +56,14 @@ impl TargetCapacityType {
     }
 }
 
-/// Which of its alternatives EC2 takes.
+/// Allocation strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocationStrategy {
-    /// Spot: the best of price and depth.
+    /// Spot: price and capacity optimized.
     PriceCapacityOptimized,
-    /// Spot: the deepest, and of those that are much alike the first by priority.
+    /// Spot: capacity optimized, then by priority.
     CapacityOptimizedPrioritized,
-    /// On demand: the first by priority that is there.
+    /// On demand: the first by priority with capacity.
     Prioritized,
 }
 
@@ -78,48 +78,49 @@ impl AllocationStrategy {
     }
 }
 
-/// One alternative.
+/// An alternative of the request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
-    /// The offering it stands for.
+    /// Its offering.
     pub offering: OfferingKey,
     /// The subnet.
     pub subnet: String,
     /// Image id.
     pub image: String,
-    /// Lower comes first; whole numbers from zero.
+    /// Priority, a whole number from zero. Lower is first.
     pub priority: f64,
 }
 
-/// A template and what may be launched from it.
+/// A template and its alternatives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaunchTemplateConfig {
-    /// The template; it has to be there before the call.
+    /// The template, which must exist before the call.
     pub template: LaunchTemplate,
-    /// The alternatives, in order. The zone is said with the subnet, since errors name it (spec
+    /// The alternatives, in order. The zone is set with the subnet, because errors contain it (spec
     /// §10, 70).
     pub overrides: Vec<Override>,
 }
 
-/// All of one CreateFleet call of type `instant` for one instance. A token stands for exactly one
-/// request: whoever repeats a call repeats this value, and does not make another.
+/// A CreateFleet call of type `instant` for one instance. A client token belongs to exactly one
+/// request, so a repeated call must repeat this value unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetRequest {
     /// Client token: the claim's id.
     pub token: String,
-    /// What it buys.
+    /// Purchase option.
     pub target: TargetCapacityType,
-    /// Which alternative is taken; none where EC2 takes none said.
+    /// Allocation strategy. `None` if EC2 allows none.
     pub strategy: Option<AllocationStrategy>,
-    /// Templates with their alternatives; each template once; never empty.
+    /// Templates with their alternatives, without duplicates, never empty.
     pub configs: Vec<LaunchTemplateConfig>,
-    /// The class' `Context`; none where the launch is of fewer kinds than its pool asks for.
+    /// The `Context` of the node class. `None` if the launch has fewer instance types than the pool
+    /// requires.
     pub context: Option<String>,
     /// Tags of the instance, its volumes and the fleet.
     pub tags: Labels,
-    /// Offerings that cannot be asked for, and why.
+    /// Offerings that cannot be requested, and why.
     pub refused: Vec<OfferingRefusal>,
-    /// Addresses that it may take; to be given back with the outcome.
+    /// Reserved addresses, to be returned with the outcome.
     pub taken: ReservedAddresses,
 }
 
@@ -129,7 +130,7 @@ impl FleetRequest {
         self.configs.iter().flat_map(|own| &own.overrides)
     }
 
-    /// The alternative of a type in a zone.
+    /// Returns the alternative of a type in a zone.
     pub fn find(&self, instance_type: &str, zone: &str) -> Option<&Override> {
         self.overrides().find(|own| {
             own.offering.instance_type.as_str() == instance_type
@@ -138,27 +139,27 @@ impl FleetRequest {
     }
 }
 
-/// Makes user data for an image and a most of pods, or says why it cannot.
+/// Renders user data for an image and a maximum number of pods, or returns an error.
 pub type Render<'r> = dyn FnMut(&Image, i64) -> Result<RenderedUserData, String> + 'r;
 
-/// All that a request is made of.
+/// The inputs of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct FleetRequestInput<'a> {
-    /// What is to be launched.
+    /// The launch.
     pub launch: &'a Launch,
     /// The node class.
     pub class: &'a NodeClass,
-    /// What AWS has found for it.
+    /// Its resolved AWS resources.
     pub resolved: &'a ResolvedNodeClass,
     /// The image of each type.
     pub images: &'a BTreeMap<TypeName, String>,
-    /// The class' instance types.
+    /// Instance types of the node class.
     pub catalog: &'a Catalog,
-    /// Where.
+    /// Location.
     pub site: TemplateTarget<'a>,
 }
 
-/// What has one template.
+/// Key of a template.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct TemplateGroup {
     image: String,
@@ -167,7 +168,7 @@ struct TemplateGroup {
     reservation: Option<String>,
 }
 
-/// An offering that can be asked for.
+/// An offering that can be requested.
 struct Wanted<'a> {
     key: &'a OfferingKey,
     own: &'a InstanceType,
@@ -177,7 +178,7 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// How it is bought.
+    /// Purchase option.
     fn target(&self) -> TargetCapacityType {
         match (self.key.capacity_type, self.reservation) {
             (CapacityType::Spot, _) => TargetCapacityType::Spot,
@@ -191,7 +192,7 @@ impl Wanted<'_> {
 }
 
 impl<'a> FleetRequestInput<'a> {
-    /// The request; or, where there is nothing to ask EC2 for, the answer to the launch.
+    /// Returns the request, or the result of the launch if nothing can be requested.
     pub fn request(
         &self,
         subnets: &mut Subnets,
@@ -209,11 +210,11 @@ impl<'a> FleetRequestInput<'a> {
             return Err(invalid(format!("a claim's id is at most {TOKEN_MAX} long")));
         }
         let Some(cheapest) = self.launch.offerings.first() else {
-            return Err(invalid("the launch names no offering".to_owned()));
+            return Err(invalid("the launch contains no offering".to_owned()));
         };
         let (mut wanted, refused) = self.wanted(subnets, now);
-        // What is slow to start or has devices for others stands in for nothing that is ordinary
-        // (spec §5.2, 5), unless the pool wants variety (spec §10, 54).
+        // Bare metal and device types do not replace ordinary types (spec §5.2, 5), unless the pool
+        // requires a variety of types (spec §10, 54).
         if !self.launch.varied && !self.is_exotic(&cheapest.instance_type) {
             let ordinary = |own: &Wanted<'_>| !self.is_exotic(&own.key.instance_type);
             if wanted.iter().any(ordinary) {
@@ -231,7 +232,7 @@ impl<'a> FleetRequestInput<'a> {
             target,
             strategy: self.strategy(target),
             configs,
-            // It speaks of all that the pool asks for (spec §10, 101).
+            // It describes everything that the pool requires (spec §10, 101).
             context: self.class.context.clone().filter(|_| !self.launch.relaxed),
             tags: self.launch.tags.clone(),
             refused,
@@ -239,7 +240,7 @@ impl<'a> FleetRequestInput<'a> {
         })
     }
 
-    /// Whether a type is bare metal or has devices.
+    /// Returns whether a type is bare metal or has devices.
     fn is_exotic(&self, name: &TypeName) -> bool {
         let own = self.catalog.get(name.as_str());
         let value = |key| own.and_then(|own| own.requirements.get(key)?.any());
@@ -247,7 +248,7 @@ impl<'a> FleetRequestInput<'a> {
         is_metal || value(GPU_COUNT).is_some() || value(ACCELERATOR_COUNT).is_some()
     }
 
-    /// What can be asked for of what is to be bought, in order, and what cannot.
+    /// Splits the offerings into those that can be requested, in order, and those that cannot.
     fn wanted(&self, subnets: &Subnets, now: Timestamp) -> (Vec<Wanted<'a>>, Vec<OfferingRefusal>) {
         let (mut wanted, mut refused) = (Vec::<Wanted<'a>>::new(), Vec::new());
         let mut seen: BTreeSet<(&TypeName, &Zone)> = BTreeSet::new();
@@ -260,7 +261,7 @@ impl<'a> FleetRequestInput<'a> {
                     continue;
                 }
             };
-            // One call buys from one kind of reservation.
+            // One call uses one kind of reservation.
             let first = wanted.first().map(Wanted::target);
             let same = first.is_none_or(|first| first == own.target());
             if same && seen.insert((&key.instance_type, &key.zone)) {
@@ -283,7 +284,7 @@ impl<'a> FleetRequestInput<'a> {
         let image = image.ok_or(RefusalKind::NoImage)?;
         let all = self.catalog.reservations();
         let reservation = key.reservation.as_deref().map(|id| all.get(id));
-        // Launched outside of it, it would be paid for twice.
+        // An instance outside the reservation would be paid for in addition.
         let reservation = reservation
             .map(|own| own.ok_or(RefusalKind::ReservationExceeded))
             .transpose()?;
@@ -298,8 +299,8 @@ impl<'a> FleetRequestInput<'a> {
         })
     }
 
-    /// Templates with their alternatives. Those that say the same are one, since EC2 takes none
-    /// twice (spec §10, 61).
+    /// Groups alternatives by template. Equal templates are merged, because EC2 rejects duplicates
+    /// (spec §10, 61).
     fn configs(
         &self,
         wanted: &[Wanted<'_>],
@@ -379,8 +380,8 @@ impl<'a> FleetRequestInput<'a> {
         Ok(template(self.class, self.resolved, self.site, variation))
     }
 
-    /// Whole numbers from zero in the order of the launch. Zones in which a type costs the same are
-    /// equals, so that not all of a burst go to the first of them.
+    /// Priorities from zero in the order of the launch. Zones with the same price of a type have
+    /// equal priority, so that a burst is spread.
     fn priorities(&self, wanted: &[Wanted<'_>]) -> Vec<f64> {
         let price = |own: &Wanted<'_>| self.catalog.offering(own.key).map(|own| own.price);
         let mut rank = 0_u32;
@@ -409,7 +410,7 @@ impl<'a> FleetRequestInput<'a> {
     }
 }
 
-/// Takes of every subnet that is offered the least that any of its types may take.
+/// Reserves addresses in every offered subnet: the minimum that any of its types may use.
 fn take(
     wanted: &[Wanted<'_>],
     resolved: &ResolvedNodeClass,

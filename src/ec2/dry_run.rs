@@ -1,5 +1,5 @@
-//! What a node class is tried with before nodes are made of it, and what a dry run of that says.
-//! It must not know how a call is made, nor how often.
+//! Dry runs of a node class before nodes are launched from it, and their result. It must not know
+//! how a call is made, nor how often.
 //!
 //! Source: spec/aws.md §1.5; where it is done otherwise: docs/decisions/020-dry-run.md.
 
@@ -18,23 +18,25 @@ use crate::model::node_class::resolved::Cause;
 use crate::model::pool::Pool;
 use crate::model::template_hash::record_in;
 
-/// Offerings a class is tried with at most: the next only where one is refused. A subnet or a type
-/// that cannot be had is no fault of the class.
+/// Maximum number of offerings in the dry runs of a class. The next is tried only if one is
+/// refused. An unavailable subnet or type is not an error of the class.
 pub const TRIES: usize = 3;
 
-/// What a dry run says.
+/// The result of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DryRunResult {
-    /// It would be launched.
+    /// The launch would succeed.
     Passed,
-    /// It would be refused for what the class says, or for a right that is missing; in words.
+    /// The launch would be refused because of the class or a missing permission. Contains the
+    /// message.
     Refused(Cause, String),
-    /// It says nothing of the class: AWS is busy, or it is about the type; in words.
+    /// Not conclusive for the class: AWS throttles, or the error is about the type. Contains the
+    /// message.
     Open(String),
 }
 
-/// The offerings that a class is tried with for one of its pools: the cheapest on demand, each of
-/// another type and, while there are any, in another zone.
+/// The offerings for the dry runs of a class for one of its pools: the cheapest on demand, with
+/// distinct types and, if possible, distinct zones.
 pub fn offerings(pool: &Pool, catalog: &Catalog) -> Vec<OfferingKey> {
     let in_zone = |zone: &Zone| {
         let wanted = pool.requirements.get(ZONE);
@@ -65,7 +67,7 @@ pub fn offerings(pool: &Pool, catalog: &Catalog) -> Vec<OfferingKey> {
     chosen
 }
 
-/// The launch that is tried. The same arguments give the same launch, and so the same template.
+/// The launch of a dry run. The same arguments return the same launch, and so the same template.
 pub fn launch(cluster: &Cluster, pool: &Pool, offering: OfferingKey) -> Launch {
     let (name, epoch) = ("dry-run", Timestamp::UNIX_EPOCH);
     let record = record_in(cluster, pool, name, epoch, (name, name));
@@ -84,8 +86,8 @@ pub fn launch(cluster: &Cluster, pool: &Pool, offering: OfferingKey) -> Launch {
     }
 }
 
-/// What the error of a dry run says; every dry run ends in one. `operation`, `code`, `message` and
-/// `status` are as in [`failure`].
+/// Converts the error of a dry run, which always returns an error. `operation`, `code`, `message`
+/// and `status` are as in [`failure`].
 pub fn verdict(operation: &str, code: &str, message: &str, status: Option<u16>) -> DryRunResult {
     let failure = failure(operation, code, message, status);
     let cause = match failure.sort {
@@ -102,8 +104,8 @@ pub fn verdict(operation: &str, code: &str, message: &str, status: Option<u16>) 
     DryRunResult::Refused(cause, failure.text)
 }
 
-/// Whether an error is about what a node class says. Others may be about the type or the subnet
-/// that happened to be tried.
+/// Returns whether an error is about the node class. Other errors may be about the tried type or
+/// subnet.
 fn is_about_class(code: &str, message: &str) -> bool {
     const OF_CLASS: [&str; 6] = [
         "InvalidAMIID",

@@ -1,5 +1,5 @@
-//! What EC2's errors mean: sorted once, into refusals of offerings and failures of calls.
-//! It must not know what is done about either.
+//! Classifies EC2 errors as refusals of offerings and failures of calls. It must not know what is
+//! done about them.
 //!
 //! Source: spec/aws.md §5.9 and §10, 60 and 71 to 75.
 
@@ -10,50 +10,50 @@ use crate::ec2::iam_policy::{TAGGING, statement};
 use crate::engine::command::{CommandResult, FailureKind, OfferingRefusal, RefusalKind};
 use crate::model::instance::OfferingKey;
 
-/// Messages of AWS may be long: encoded ones take thousands of characters.
+/// Maximum length of a message. Encoded messages of AWS have thousands of characters.
 const MESSAGE_MAX: usize = 400;
 
-/// How many different errors of one call are told.
+/// Maximum number of distinct errors that are reported per call.
 const NOTES_MAX: usize = 5;
 
-/// What kind of error ended a call.
+/// Kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// Too many calls: slow down.
+    /// Throttled.
     Throttled,
-    /// A right is missing.
+    /// A permission is missing.
     Denied,
-    /// What it speaks of does not exist, or not any more.
+    /// The resource does not exist.
     NotFound,
-    /// A launch template that the call names is gone: made anew, the call is worth one more try.
+    /// The launch template does not exist. The call can be retried after recreating it.
     TemplateGone,
-    /// The client token stands for another request: there may be an instance.
+    /// The client token was used for a different request, so an instance may exist.
     TokenReused,
-    /// A dry run that would have succeeded.
+    /// A successful dry run.
     DryRun,
-    /// The instance profile is not known, or not yet: profiles take their time to be seen.
+    /// The instance profile does not exist or is not visible yet.
     ProfileUnknown,
-    /// User data beyond what EC2 takes.
+    /// User data exceeds the limit of EC2.
     UserDataTooLarge,
-    /// AWS had a fault of its own, or did not answer.
+    /// AWS had an internal error, or did not respond.
     Fault,
-    /// The request is wrong.
+    /// The request is invalid.
     Invalid,
 }
 
-/// An error that ended a whole call.
+/// An error of a whole call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsFailure {
     /// Its kind.
     pub sort: ErrorClass,
-    /// The action that is missing, as IAM spells it; only where a right is.
+    /// The missing IAM action, if a permission is missing.
     pub action: Option<String>,
-    /// In words, with what to do; bounded, without secrets.
+    /// The message with advice, bounded and without secrets.
     pub text: String,
 }
 
 impl AwsFailure {
-    /// As the engine has it.
+    /// Converts it to a failure kind.
     pub fn kind(&self) -> FailureKind {
         match self.sort {
             ErrorClass::Throttled => FailureKind::Throttled,
@@ -67,7 +67,7 @@ impl AwsFailure {
         }
     }
 
-    /// As an answer.
+    /// Converts it to a result.
     pub fn answer(&self) -> CommandResult {
         CommandResult::Failed {
             kind: self.kind(),
@@ -76,7 +76,7 @@ impl AwsFailure {
     }
 }
 
-/// Codes of calls that came too often, over all services.
+/// Error codes for throttling, of all services.
 pub const THROTTLED: [&str; 8] = [
     "RequestLimitExceeded",
     "Throttling",
@@ -88,7 +88,7 @@ pub const THROTTLED: [&str; 8] = [
     "SlowDown",
 ];
 
-/// Codes of calls that whoever makes them may not make, or not as who they are.
+/// Error codes for missing permissions and invalid credentials.
 const DENIED: [&str; 10] = [
     "UnauthorizedOperation",
     "AccessDenied",
@@ -102,7 +102,7 @@ const DENIED: [&str; 10] = [
     "OptInRequired",
 ];
 
-/// Codes of what does not exist. Source: spec/aws.md §5.9.
+/// Error codes for missing resources. Source: spec/aws.md §5.9.
 const NOT_FOUND: [&str; 8] = [
     "InvalidCapacityReservationId.NotFound",
     "InvalidInstanceID.NotFound",
@@ -114,7 +114,7 @@ const NOT_FOUND: [&str; 8] = [
     "InvalidLaunchTemplateId.NotFound",
 ];
 
-/// Codes of faults on the side of AWS.
+/// Error codes for internal errors of AWS.
 const FAULTS: [&str; 6] = [
     "InternalError",
     "InternalFailure",
@@ -124,8 +124,8 @@ const FAULTS: [&str; 6] = [
     "InternalServerError",
 ];
 
-/// Sorts the error of a call. `operation` is the action it needs, as IAM spells it; `status` is
-/// that of HTTP. A call without any answer has neither code nor status.
+/// Classifies the error of a call. `operation` is the IAM action it needs. `status` is the HTTP
+/// status. A call without response has neither code nor status.
 pub fn failure(operation: &str, code: &str, message: &str, status: Option<u16>) -> AwsFailure {
     let code = code.strip_prefix("Client.").unwrap_or(code);
     let code = code.strip_prefix("Server.").unwrap_or(code);
@@ -136,7 +136,7 @@ pub fn failure(operation: &str, code: &str, message: &str, status: Option<u16>) 
             let advice = advice(code, message).map(|own| format!(" ({own})"));
             let advice = advice.unwrap_or_default();
             let said = match (code, message) {
-                ("", "") => "no answer".to_owned(),
+                ("", "") => "no response".to_owned(),
                 ("", message) => bounded(message),
                 (code, "") => code.to_owned(),
                 (code, message) => format!("{code}: {}", bounded(message)),
@@ -167,7 +167,7 @@ fn sort(code: &str, message: &str, status: Option<u16>) -> ErrorClass {
     }
 }
 
-/// What is missing, and where it is to be granted.
+/// Describes the missing permission, and what grants it.
 fn denied(operation: &str, code: &str, message: &str) -> (Option<String>, String) {
     let named = between(message, "to perform: ", &[' ', ',', ';']);
     let named = named.filter(|own| own.contains(':'));
@@ -191,11 +191,11 @@ fn denied(operation: &str, code: &str, message: &str) -> (Option<String>, String
         arn => format!(" on {arn}"),
     };
     let what = if message.contains("with an explicit deny in a permissions boundary") {
-        "a permissions boundary forbids it".to_owned()
+        "denied by a permissions boundary".to_owned()
     } else if message.contains("with an explicit deny in a service control policy") {
-        "a service control policy forbids it".to_owned()
+        "denied by a service control policy".to_owned()
     } else if message.contains("with an explicit deny") {
-        "a policy forbids it".to_owned()
+        "denied by a policy".to_owned()
     } else if message.contains("Not authorized for images") {
         "the image is not shared with this account".to_owned()
     } else {
@@ -204,36 +204,36 @@ fn denied(operation: &str, code: &str, message: &str) -> (Option<String>, String
             _ => statement(action, arn),
         };
         match granted {
-            Some(sid) => format!("statement {sid} of the shipped policy grants it"),
-            None => "no policy grants it".to_owned(),
+            Some(sid) => format!("granted by statement {sid} of the shipped policy"),
+            None => "not granted by any policy".to_owned(),
         }
     };
     let text = format!("not allowed: {action}{on}; {what}");
     (Some(action.to_owned()), text)
 }
 
-/// What a user can do about an error that says it badly. Source: spec/aws.md §5.9, reasons.
+/// Advice for errors with unclear messages. Source: spec/aws.md §5.9, reasons.
 fn advice(code: &str, message: &str) -> Option<&'static str> {
     Some(match code {
         _ if message.contains("belong to different networks") => {
-            "security groups and subnets must be of one VPC"
+            "security groups and subnets must belong to the same VPC"
         }
         _ if message.contains("iamInstanceProfile.name is invalid") => {
-            "there is no such instance profile"
+            "the instance profile does not exist"
         }
-        _ if message.contains("User data is limited to") => "user data is at most 16 KB",
+        _ if message.contains("User data is limited to") => "user data must not exceed 16 KB",
         _ if message.contains("not eligible for Free Tier") => {
-            "the account may only launch types of the free tier"
+            "the account can only launch free tier types"
         }
-        "InvalidAMIID.Malformed" => "the image id is wrong",
-        "InvalidAMIID.NotFound" => "there is no such image, or it is not shared with this account",
-        "InvalidLaunchTemplateId.NotFound" => "the launch template was deleted by someone",
-        "MaxFleetCountExceeded" => "the account's quota of fleet requests is used up",
-        "PendingVerification" => "AWS has yet to verify the account for this region",
-        "MaxSpotInstanceCountExceeded" => "the account's quota of spot instances is used up",
-        "VcpuLimitExceeded" => "the account's quota of vCPUs is used up",
-        "InsufficientFreeAddressesInSubnet" => "the subnet has no addresses left",
-        "IdempotentParameterMismatch" => "the client token stands for another request",
+        "InvalidAMIID.Malformed" => "the image id is malformed",
+        "InvalidAMIID.NotFound" => "the image does not exist or is not shared with this account",
+        "InvalidLaunchTemplateId.NotFound" => "the launch template was deleted",
+        "MaxFleetCountExceeded" => "the fleet request quota of the account is exhausted",
+        "PendingVerification" => "AWS has not verified the account for this region yet",
+        "MaxSpotInstanceCountExceeded" => "the spot instance quota of the account is exhausted",
+        "VcpuLimitExceeded" => "the vCPU quota of the account is exhausted",
+        "InsufficientFreeAddressesInSubnet" => "the subnet has no free addresses",
+        "IdempotentParameterMismatch" => "the client token was used for a different request",
         _ => return None,
     })
 }
@@ -244,7 +244,7 @@ fn between<'m>(text: &'m str, before: &str, ends: &[char]) -> Option<&'m str> {
     (!rest.is_empty()).then_some(rest)
 }
 
-/// Cuts a message short, without what EC2 encodes for `DecodeAuthorizationMessage`.
+/// Truncates a message and removes the part encoded for `DecodeAuthorizationMessage`.
 fn bounded(message: &str) -> String {
     let plain = message
         .split(" Encoded authorization failure message")
@@ -262,46 +262,46 @@ const SPOT_ADVICE: &str = "spot instances need the service-linked role AWSServic
     create it once (aws iam create-service-linked-role --aws-service-name spot.amazonaws.com), or \
     grant iam:CreateServiceLinkedRole";
 
-/// EC2 says it as want of capacity. Source: karpenter-provider-aws, pkg/errors.
+/// EC2 reports it as missing capacity. Source: karpenter-provider-aws, pkg/errors.
 const SPREAD_LIMIT: &str = "limit of instances in this spread placement group";
 
-/// An error within the answer to CreateFleet.
+/// An error in the response of CreateFleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetError {
     /// Code.
     pub code: String,
     /// Message.
     pub message: String,
-    /// The type it is about.
+    /// Its type.
     pub instance_type: Option<String>,
-    /// The zone it is about.
+    /// Its zone.
     pub zone: Option<String>,
-    /// The subnet it is about.
+    /// Its subnet.
     pub subnet: Option<String>,
 }
 
-/// What the answer to CreateFleet says beside the instance.
+/// Outcome of CreateFleet without the instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetOutcome {
-    /// Offerings that were refused; to be heeded even where an instance was launched.
+    /// Refused offerings, also if an instance was launched.
     pub refusals: Vec<OfferingRefusal>,
-    /// Subnets without an address.
+    /// Subnets without free addresses.
     pub exhausted: BTreeSet<String>,
-    /// Whether spot capacity may not be bought at all.
+    /// True if spot is not allowed at all.
     pub spot_denied: bool,
-    /// Too many calls: whatever it says, no offering is refused.
+    /// Throttled: no offering counts as refused.
     pub throttled: bool,
-    /// Errors that nothing is known about, and quotas that are used up; for people.
+    /// Unknown errors and exhausted quotas, for the log.
     pub notes: Vec<String>,
-    /// Why nothing was launched, where that is no want of capacity.
+    /// Why nothing was launched, if not for missing capacity.
     failure: Option<AwsFailure>,
 }
 
-/// What an error says of offerings; none where it says nothing of them.
+/// The refusal of offerings in an error. `None` if it contains none.
 fn refused(code: &str, message: &str, in_group: bool) -> Option<RefusalKind> {
     Some(match code {
         _ if message.contains(SPREAD_LIMIT) => RefusalKind::PlacementExceeded,
-        // A group narrows what can be had; others may find the same offering plentiful.
+        // A placement group restricts capacity. Other launches may succeed with the same offering.
         "InsufficientInstanceCapacity" | "UnfulfillableCapacity" if in_group => {
             RefusalKind::PlacementExceeded
         }
@@ -327,8 +327,8 @@ fn refused(code: &str, message: &str, in_group: bool) -> Option<RefusalKind> {
 }
 
 impl FleetOutcome {
-    /// Sorts the errors of an answer to a request. Errors come with an instance, too, and count as
-    /// much (spec §10, 71).
+    /// Classifies the errors of a response. Errors may accompany an instance and count the same
+    /// (spec §10, 71).
     pub fn of(request: &FleetRequest, errors: &[FleetError]) -> Self {
         let in_group = request
             .configs
@@ -374,7 +374,8 @@ impl FleetOutcome {
             }
             _ => {}
         }
-        // Spot is denied as a whole; a spread group takes no more of any type in its zone.
+        // Spot is denied for all offerings. A full spread placement group refuses all types in its
+        // zone.
         let by_type =
             !matches!(kind, RefusalKind::SpotDenied) && !error.message.contains(SPREAD_LIMIT);
         let by_zone = !matches!(kind, RefusalKind::SpotDenied);
@@ -396,14 +397,13 @@ impl FleetOutcome {
         }
     }
 
-    /// The answer where nothing was launched. Want of capacity is a refusal; anything else is a
-    /// failure, unless some offerings were refused: without those it may go better.
+    /// The result if nothing was launched. Missing capacity is a refusal. Other errors are a
+    /// failure, unless some offerings were refused: a retry without them may succeed.
     pub fn answer(&self) -> CommandResult {
         if !self.refusals.is_empty() {
             return CommandResult::LaunchRefused(self.refusals.clone());
         }
-        // An answer without an instance is final: nothing that it says leaves it open whether there
-        // is one.
+        // A response without an instance is final: no instance was created.
         let (kind, text) = match &self.failure {
             Some(own) if own.sort == ErrorClass::Throttled => {
                 (FailureKind::Throttled, own.text.clone())
@@ -411,7 +411,7 @@ impl FleetOutcome {
             Some(own) if own.sort == ErrorClass::Denied => (FailureKind::Denied, own.text.clone()),
             Some(own) => (FailureKind::Invalid, own.text.clone()),
             None => {
-                let text = "ec2:CreateFleet: nothing was launched, and no reason given";
+                let text = "ec2:CreateFleet: nothing launched and no error returned";
                 (FailureKind::Invalid, text.to_owned())
             }
         };

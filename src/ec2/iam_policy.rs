@@ -1,5 +1,5 @@
-//! Which statement of the shipped policy grants which action, so that a denied call can say what to
-//! add. It must not know how a call is made.
+//! Maps actions to the statements of the shipped IAM policy, so that errors can name the missing
+//! statement. It must not know how a call is made.
 //!
 //! Source: spec/aws.md §7.1; the names of statements are those of `terraform/`.
 
@@ -8,9 +8,9 @@
 pub struct Statement {
     /// Its name.
     pub sid: &'static str,
-    /// What it grants.
+    /// Granted actions.
     pub actions: &'static [&'static str],
-    /// On what, by how the resource of an ARN begins; empty means anything.
+    /// Prefix of the resource in the ARN. Empty means any.
     pub resources: &'static [&'static str],
 }
 
@@ -30,16 +30,16 @@ const fn any(sid: &'static str, actions: &'static [&'static str]) -> Statement {
     on(sid, actions, &[])
 }
 
-/// What grants tags on instances that are there: ARNs do not tell it from what grants those of a
-/// launch.
+/// Statement for tags on existing instances. Its ARN does not differ from the statement for
+/// launches.
 pub const TAGGING: &str = "AllowScopedResourceTagging";
 
-/// What grants them where instances of Karpenter's are taken over.
+/// Statement for tags on adopted Karpenter instances.
 pub const ADOPTION: &str = "AllowAdoptionTagging";
 
 const LAUNCH: &[&str] = &["ec2:RunInstances", "ec2:CreateFleet"];
 
-/// All of them. The first that grants an action on a resource counts.
+/// All statements. The first match applies.
 pub const STATEMENTS: [Statement; 20] = [
     on(
         "AllowScopedEC2InstanceAccessActions",
@@ -123,7 +123,8 @@ pub const STATEMENTS: [Statement; 20] = [
     any("AllowPricingReadActions", &["pricing:GetProducts"]),
 ];
 
-/// The statement that grants an action on a resource; its ARN, or nothing where it is not known.
+/// Returns the statement that grants an action on a resource, given its ARN, or an empty string if
+/// unknown.
 pub fn statement(action: &str, arn: &str) -> Option<&'static str> {
     // arn:partition:service:region:account:type/id
     let resource = arn.splitn(6, ':').nth(5).unwrap_or("");

@@ -1,5 +1,5 @@
-//! The health of instances as EC2 reports it, judged: which of them fail, which are to be
-//! maintained. It must not know how EC2 is asked.
+//! Evaluates the health of instances as EC2 reports it: failed checks and scheduled maintenance. It
+//! must not know how EC2 is called.
 //!
 //! Source: spec/aws.md §6.2 and §10, 95 and 96.
 
@@ -10,10 +10,10 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::event::Interruption;
 use crate::model::id::InstanceId;
 
-/// Checks that have failed for so long fail for good: Karpenter's two minutes.
+/// How long a check must fail to count, as in Karpenter: two minutes.
 pub const FAILS: SignedDuration = SignedDuration::from_secs(120);
 
-/// Events that make a node leave, as the filter `event.code` takes them.
+/// Scheduled events that disrupt a node, as values of the filter `event.code`.
 pub const EVENT_CODES: [&str; 5] = [
     "instance-reboot",
     "system-reboot",
@@ -22,28 +22,28 @@ pub const EVENT_CODES: [&str; 5] = [
     "instance-stop",
 ];
 
-/// One detail of a check of the instance or of its host. Those of volumes are not judged: they may
-/// be a pod's.
+/// A status check of the instance or its host. Volume checks are not evaluated, because the volumes
+/// may belong to pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusCheckDetail {
-    /// Whether it has failed.
+    /// True if it fails.
     pub failed: bool,
-    /// Since when; none counts as long.
+    /// Since when. `None` counts as long enough.
     pub since: Option<Timestamp>,
 }
 
-/// An event that EC2 has scheduled.
+/// A scheduled event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scheduled {
     /// Code.
     pub code: String,
-    /// Description. Events that are over stay listed for a week and say so at its beginning.
+    /// Description. Completed events stay in the list for a week, with a prefix in the description.
     pub description: String,
-    /// When it happens at the earliest.
+    /// Earliest start.
     pub not_before: Option<Timestamp>,
 }
 
-/// The status of one instance, as one of several listings has it.
+/// The status of one instance in one listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusRow {
     /// The instance.
@@ -54,8 +54,8 @@ pub struct StatusRow {
     pub events: Vec<Scheduled>,
 }
 
-/// What is wrong with instances, by id: that checks fail counts before what is scheduled. An
-/// instance may be in several listings.
+/// Problems of instances, by id. Failed checks take precedence over scheduled events. An instance
+/// may be in several listings.
 pub fn judge(
     rows: &[StatusRow],
     now: Timestamp,

@@ -1,5 +1,5 @@
-//! What EventBridge puts into a queue about instances, read.
-//! It must not know whose the instances are.
+//! Parses EventBridge messages about instances. It must not know to which cluster an instance
+//! belongs.
 //!
 //! Source: spec/aws.md §6.1 and §13.1; the last is the shape of each body.
 
@@ -10,47 +10,47 @@ use thiserror::Error;
 use crate::engine::event::Interruption;
 use crate::model::id::InstanceId;
 
-/// SQS takes no longer body.
+/// Maximum body size of SQS.
 pub const BODY_MAX: usize = 1 << 20;
 
-/// An event of AWS Health names a few instances; more than this is no event of theirs.
+/// Maximum number of instances in an AWS Health event. Valid events contain a few.
 pub const INSTANCES_MAX: usize = 1000;
 
-/// Instances that are taken back are told two minutes before. Source: EC2 user guide.
+/// Time between notice and interruption. Source: EC2 user guide.
 const WARNING: SignedDuration = SignedDuration::from_mins(2);
 
-/// What a message says.
+/// A parsed message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Something happens to instances.
+    /// Instances are affected.
     Notice(InterruptionMessage),
-    /// Nothing that concerns nodes.
+    /// Not relevant for nodes.
     NoOp,
 }
 
 /// Something happens to instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterruptionMessage {
-    /// What.
+    /// Kind.
     pub what: Interruption,
-    /// Which; never empty.
+    /// Instances, never empty.
     pub instances: Vec<InstanceId>,
-    /// When AWS said so.
+    /// When AWS sent it.
     pub said: Timestamp,
-    /// When it happens.
+    /// When it takes effect.
     pub at: Timestamp,
 }
 
-/// Why a body is no message: it is counted, told of once, and deleted.
+/// Why a body is invalid. Invalid messages are counted, logged once, and deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
-    /// It is longer than SQS allows.
-    #[error("{0} bytes are more than a message has")]
+    /// It exceeds the size limit.
+    #[error("{0} bytes exceed the size limit of a message")]
     Long(usize),
-    /// It is not JSON, or not of the shape of an event.
-    #[error("it is no event of EventBridge: {0}")]
+    /// It is not JSON, or not an event.
+    #[error("not an EventBridge event: {0}")]
     Json(String),
-    /// It says nothing that is needed.
+    /// A required field is missing.
     #[error("its detail has no {0}")]
     Lacks(&'static str),
 }
@@ -66,7 +66,7 @@ struct Envelope {
     detail: serde_json::Value,
 }
 
-/// Reads a body that came at `now`. A kind of event that is not known is none that concerns nodes.
+/// Parses a body received at `now`. Unknown kinds of events are not relevant for nodes.
 pub fn read(body: &str, now: Timestamp) -> Result<Message, Malformed> {
     if body.len() > BODY_MAX {
         return Err(Malformed::Long(body.len()));
@@ -108,7 +108,7 @@ pub fn read(body: &str, now: Timestamp) -> Result<Message, Malformed> {
     }))
 }
 
-/// AWS Health speaks of much; what counts is that instances are to be maintained (spec §10, 94).
+/// Only instance maintenance is relevant in AWS Health events (spec §10, 94).
 fn health(own: &Envelope, now: Timestamp) -> Result<Message, Malformed> {
     let is = |key: &str, value: &str| text(&own.detail, key) == Some(value);
     if !is("service", "EC2") || !is("eventTypeCategory", "scheduledChange") {
@@ -118,7 +118,7 @@ fn health(own: &Envelope, now: Timestamp) -> Result<Message, Malformed> {
     let entities = entities.and_then(|own| own.as_array());
     let entities = entities.ok_or(Malformed::Lacks("affectedEntities"))?;
     let ids = entities.iter().filter_map(|own| text(own, "entityValue"));
-    // Volumes and hosts are entities, too.
+    // Entities may also be volumes and hosts.
     let instances: Vec<InstanceId> = ids.filter_map(instance).take(INSTANCES_MAX).collect();
     if instances.is_empty() {
         return Ok(Message::NoOp);
@@ -136,7 +136,7 @@ fn text<'v>(own: &'v serde_json::Value, key: &str) -> Option<&'v str> {
     own.get(key)?.as_str()
 }
 
-/// An id of an instance, `i-` and letters or digits.
+/// Returns whether it is an instance id: `i-` and letters or digits.
 fn instance(id: &str) -> Option<InstanceId> {
     const LENGTH_MAX: usize = 64;
     let rest = id.strip_prefix("i-")?;

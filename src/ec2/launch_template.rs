@@ -1,5 +1,5 @@
-//! Launch templates as values, named by what they say: two that say the same are one.
-//! It must not know which instance types and subnets are launched from one.
+//! Launch templates as values, named by the hash of their content. It must not know which instance
+//! types and subnets use one.
 //!
 //! Source: spec/aws.md §5.4.
 
@@ -18,17 +18,17 @@ use crate::model::node_class::network::ConnectionTracking;
 use crate::model::node_class::resolved::{PlacementGroupStrategy, ResolvedNodeClass};
 use crate::model::reservation::{Reservation, ReservationKind};
 
-/// What precedes the name of each of our templates.
+/// Name prefix of launch templates.
 pub const NAME_PREFIX: &str = "outrigger/";
 
-/// EC2 allows 128 characters in the name of a template.
+/// Maximum length of a template name in EC2.
 pub const NAME_MAX: usize = 128;
 
-/// Hexadecimal digits of what a template says, in its name.
+/// Number of hexadecimal digits of the content hash in its name.
 const DIGITS: usize = 32;
 
-/// Regions whose EC2 does not know IPv6 for the metadata service; even to say that it is off makes
-/// a launch fail there. Source: spec/aws.md §5.4.
+/// Regions without IPv6 for the metadata service. Even disabling it makes a launch fail there.
+/// Source: spec/aws.md §5.4.
 const WITHOUT_METADATA_IPV6: [&str; 6] = [
     "us-iso-east-1",
     "us-iso-west-1",
@@ -40,18 +40,17 @@ const WITHOUT_METADATA_IPV6: [&str; 6] = [
 
 const GIB: i64 = 1 << 30;
 
-/// What an instance reads when it starts. There may be a join token in it, so that it is shown and
-/// written nowhere: only its fingerprint is.
+/// User data of an instance. It may contain a join token, so only its hash is displayed or stored.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RenderedUserData(Vec<u8>);
 
 impl RenderedUserData {
-    /// This text, before base64.
+    /// Creates it from a string, before base64.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
-    /// What EC2 is to get, before base64.
+    /// The content, before base64.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -74,9 +73,9 @@ impl Serialize for RenderedUserData {
 pub enum InterfaceKind {
     /// An ordinary one.
     Interface,
-    /// An elastic fabric adapter with addresses.
+    /// An Elastic Fabric Adapter with addresses.
     Efa,
-    /// An elastic fabric adapter without addresses.
+    /// An Elastic Fabric Adapter without addresses.
     EfaOnly,
 }
 
@@ -91,41 +90,41 @@ impl InterfaceKind {
     }
 }
 
-/// Seconds for which idle connections are remembered; none leaves it to EC2.
+/// Timeouts of idle connection tracking, in seconds. `None` uses EC2's default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Tracking {
-    /// Of TCP connections.
+    /// TCP connections.
     pub tcp_established: Option<i32>,
-    /// Of UDP streams.
+    /// UDP streams.
     pub udp_stream: Option<i32>,
-    /// Of other UDP.
+    /// Other UDP traffic.
     pub udp: Option<i32>,
 }
 
-/// One network interface. Security groups stand nowhere else in a template.
+/// One network interface. A template has security groups only here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Interface {
-    /// Network card; none where there is no layout.
+    /// Network card. `None` without an interface layout.
     pub card: Option<i32>,
     /// Device index on the card.
     pub device: i32,
-    /// Kind; none where there is no layout.
+    /// Kind. `None` without an interface layout.
     pub kind: Option<InterfaceKind>,
     /// Security groups, by id.
     pub groups: Vec<String>,
-    /// Whether it has a public address; none means as the subnet says.
+    /// True if it has a public address. `None` uses the setting of the subnet.
     pub public_ip: Option<bool>,
     /// IPv4 prefixes.
     pub ipv4_prefixes: Option<i32>,
     /// IPv6 prefixes.
     pub ipv6_prefixes: Option<i32>,
-    /// Whether its first IPv6 address is its primary one, and how many it has.
+    /// True if its first IPv6 address is primary, and the number of its IPv6 addresses.
     pub ipv6: Option<(bool, i32)>,
-    /// How long idle connections are remembered.
+    /// Idle connection tracking.
     pub tracking: Option<Tracking>,
 }
 
-/// One disk. What is none is left to EC2.
+/// One disk. `None` uses EC2's default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Device {
     /// Device name.
@@ -138,45 +137,44 @@ pub struct Device {
     pub iops: Option<i32>,
     /// MiB per second; never zero.
     pub throughput: Option<i32>,
-    /// Whether it is encrypted.
+    /// True if it is encrypted.
     pub encrypted: Option<bool>,
-    /// Key it is encrypted with.
+    /// Encryption key.
     pub kms_key_id: Option<String>,
-    /// Snapshot it is made from.
+    /// Source snapshot.
     pub snapshot_id: Option<String>,
-    /// MiB per second at which a snapshot is loaded.
+    /// Snapshot initialization rate in MiB per second.
     pub initialization_rate: Option<i32>,
-    /// Whether it goes with the instance.
+    /// True if it is deleted on termination.
     pub delete_on_termination: Option<bool>,
 }
 
-/// The instance metadata service. Tags are never to be read there: ours have `/` in their keys, and
-/// with such a launch fails (spec/aws.md §10, 62).
+/// The instance metadata service. Instance tags in metadata stay disabled: Outrigger's tags contain
+/// `/`, with which such a launch fails (spec/aws.md §10, 62).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Metadata {
-    /// Whether there is one.
+    /// True if it is enabled.
     pub endpoint: bool,
-    /// Whether it has an IPv6 address; none where nothing may be said about it.
+    /// True if it has an IPv6 endpoint. `None` if the region does not support the setting.
     pub ipv6: Option<bool>,
-    /// Hops its answers may take.
+    /// Hop limit.
     pub hop_limit: i32,
-    /// Whether only IMDSv2 is answered.
+    /// True if IMDSv2 is required.
     pub tokens_required: bool,
 }
 
-/// Whose hardware an instance runs on, and near what.
+/// Placement: tenancy and placement group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Placement {
-    /// Whether nobody else's instances are on its host.
+    /// True if tenancy is dedicated.
     pub dedicated: bool,
     /// Id of the placement group.
     pub group: Option<String>,
-    /// Partition of it; none leaves it to EC2.
+    /// Partition of the group. `None` lets EC2 choose.
     pub partition: Option<i32>,
 }
 
-/// Which kind of purchase EC2 calls a market, where it is not on demand and not spot: spot is said
-/// in the request.
+/// EC2's market type, if not on demand and not spot. Spot is set in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum MarketType {
     /// A Capacity Block.
@@ -195,7 +193,7 @@ impl MarketType {
     }
 }
 
-/// All that a launch template says.
+/// The content of a launch template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LaunchTemplate {
     /// The cluster, as configured.
@@ -208,34 +206,33 @@ pub struct LaunchTemplate {
     pub user_data: RenderedUserData,
     /// Network interfaces; never empty.
     pub interfaces: Vec<Interface>,
-    /// Disks; EC2 takes no empty list: none means that nothing is said.
+    /// Disks. Omitted if empty, because EC2 rejects an empty list.
     pub devices: Vec<Device>,
     /// The metadata service.
     pub metadata: Metadata,
-    /// Metrics each minute.
+    /// Detailed monitoring.
     pub monitoring: bool,
-    /// Whether it can run virtual machines.
+    /// True if nested virtualization is enabled.
     pub nested_virtualization: Option<bool>,
-    /// Where it is put.
+    /// Placement.
     pub placement: Placement,
-    /// Whether it has Nitro enclaves.
+    /// True if it has Nitro enclaves.
     pub enclave: bool,
-    /// The reservation it goes into, and into no other; none keeps it out of open ones too, which
-    /// would be used up unseen (spec/aws.md §10, 68).
+    /// The targeted capacity reservation. `None` also excludes open reservations, which would be
+    /// used unnoticed (spec/aws.md §10, 68).
     pub reservation: Option<String>,
-    /// Market; none means that none is said.
+    /// Market type. `None` omits it.
     pub market: Option<MarketType>,
-    /// Whether spot requests get the tags as well as network interfaces do.
+    /// True if spot requests get the tags, in addition to network interfaces.
     pub spot: bool,
-    /// Tags of the template itself, of network interfaces and spot requests: the same for all
-    /// claims of a pool.
+    /// Tags of the template, network interfaces and spot requests. Equal for all claims of a pool.
     pub tags: Labels,
 }
 
 impl LaunchTemplate {
-    /// Its name: whatever changes what it says changes the name, in every process the same.
+    /// Its name. It changes with the content, and is equal in every process.
     pub fn name(&self) -> String {
-        // Writing plain data to memory cannot fail.
+        // Serializing plain data cannot fail.
         let text = serde_json::to_vec(self).unwrap_or_default();
         let digest = hex(&Sha256::digest(&text));
         let cluster = spelt(&self.cluster);
@@ -243,8 +240,7 @@ impl LaunchTemplate {
     }
 }
 
-/// How a cluster is spelt in the names of its templates. EC2 takes letters, digits and
-/// `().-/_` there.
+/// The cluster name in template names. EC2 allows letters, digits and `().-/_`.
 pub fn spelt(cluster: &str) -> String {
     let cluster = cluster.chars().map(|own| match own {
         own if own.is_ascii_alphanumeric() || "-._".contains(own) => own,
@@ -254,7 +250,7 @@ pub fn spelt(cluster: &str) -> String {
     cluster.take(room).collect()
 }
 
-/// The cluster of a template of ours by its name, as it is [`spelt`] there; none of others'.
+/// The cluster of an Outrigger template by its name, as [`spelt`]. `None` for other templates.
 pub fn cluster_in(name: &str) -> Option<&str> {
     let (cluster, _) = name.strip_prefix(NAME_PREFIX)?.rsplit_once('/')?;
     Some(cluster)
@@ -264,41 +260,41 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Where nodes are made, as far as templates depend on it.
+/// The location of nodes, as far as templates depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TemplateTarget<'a> {
     /// Name of the cluster.
     pub cluster: &'a str,
     /// Region.
     pub region: &'a str,
-    /// Whether the cluster's pods have IPv6 addresses.
+    /// True if the cluster's pods have IPv6 addresses.
     pub ipv6: bool,
 }
 
-/// What instances of one template have in common beyond their node class.
+/// Template inputs beyond the node class.
 #[derive(Clone, Debug, Default)]
 pub struct Variation<'a> {
     /// Image id.
     pub image: &'a str,
     /// User data for it.
     pub user_data: RenderedUserData,
-    /// How it is bought.
+    /// Purchase option.
     pub bought: Option<CapacityType>,
-    /// The reservation it goes into.
+    /// Capacity reservation.
     pub reservation: Option<&'a Reservation>,
-    /// How many elastic fabric adapters it has, where pods ask for any and the class says nothing.
+    /// Number of Elastic Fabric Adapters, if pods request them and the class sets none.
     pub efas: u32,
-    /// Whether it has Nitro enclaves.
+    /// True if it has Nitro enclaves.
     pub enclave: bool,
-    /// Whether its host is nobody else's.
+    /// True if tenancy is dedicated.
     pub dedicated: bool,
     /// Partition of its placement group.
     pub partition: Option<u32>,
-    /// Tags that every claim of its pool has.
+    /// Tags of all claims of its pool.
     pub tags: Labels,
 }
 
-/// The template that a node class makes of what AWS has found for it.
+/// Builds the template of a node class with its resolved AWS resources.
 pub fn template(
     class: &NodeClass,
     resolved: &ResolvedNodeClass,
@@ -362,7 +358,7 @@ fn interfaces(
         .map(|own| own.id.clone())
         .collect();
     let prefixes = class.ip_prefix_count.map(int);
-    // Addresses of any kind on one that has none make a launch fail (spec/aws.md §10, 66).
+    // Address settings on an interface without addresses make a launch fail (spec/aws.md §10, 66).
     let make = |card: Option<i32>, device: i32, kind: Option<InterfaceKind>| {
         let addressed = kind != Some(InterfaceKind::EfaOnly);
         Interface {
@@ -390,7 +386,7 @@ fn interfaces(
     });
     let mut all: Vec<Interface> = layout.collect();
     if all.is_empty() {
-        // One card comes before all others: where a public address goes is no matter of chance.
+        // A fixed first card, so that the public address is deterministic.
         let efa = |card: u32| {
             make(
                 Some(int(card)),
@@ -419,7 +415,7 @@ fn tracking(own: ConnectionTracking) -> Option<Tracking> {
     says.then_some(own)
 }
 
-/// The disks of a class; without any, those of its family.
+/// The disks of a class, or the defaults of its AMI family.
 fn devices(class: &NodeClass) -> Vec<Device> {
     if class.block_devices.is_empty() {
         return defaults(class.family);

@@ -1,24 +1,24 @@
-//! How an instance was bought, by what a listing says of it.
-//! It must not know how instances are listed.
+//! Purchase option of a listed instance. It must not know how instances are listed.
 //!
 //! Source: spec/aws.md §5.11 and §10, 69.
 
 use crate::model::id::{ReservationId, TypeName, Zone};
 use crate::model::instance::{CapacityType, OfferingKey};
 
-/// What a listing says of how an instance was bought.
+/// The purchase fields of a listed instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bought<'a> {
     /// Id of its spot request.
     pub spot_request: Option<&'a str>,
-    /// Id of the reservation it is in.
+    /// Id of its capacity reservation.
     pub reservation: Option<&'a str>,
-    /// Whether it may run in its reservation alone (`capacity-reservations-only`).
+    /// Capacity reservation preference, such as `capacity-reservations-only`: the instance may run
+    /// only in its reservation.
     pub preference: Option<&'a str>,
 }
 
-/// The offering that an instance is of. One that merely runs in an open reservation is on demand:
-/// it was not planned for it, and stays when that ends.
+/// The offering of an instance. An instance in an open reservation is on demand: it was not planned
+/// for the reservation and keeps running when the reservation ends.
 pub fn offering(instance_type: &str, zone: &str, bought: Bought<'_>) -> OfferingKey {
     let only = bought.preference == Some("capacity-reservations-only");
     let reservation = bought.reservation.filter(|_| only);

@@ -1,8 +1,8 @@
-//! What of an account and region the terms of a node class mean.
-//! It must not know how AWS was asked, nor what is launched.
+//! Resolves the terms of a node class to resources of an account and region. It must not know how
+//! AWS was called, nor what is launched.
 //!
-//! All there is in the region is listed once for all clusters, and each term picks its own: calls
-//! do not grow with the number of node classes (spec/aws.md §13.3).
+//! All resources of a region are listed once for all clusters, and each term selects from them. The
+//! number of calls does not grow with the number of node classes (spec/aws.md §13.3).
 
 use std::collections::BTreeMap;
 
@@ -20,51 +20,51 @@ use crate::model::node_class::resolved::{
 };
 use crate::model::node_class::{NodeClass, NodeIdentity};
 
-/// Why something could not be listed, and what that makes of a node class.
+/// Why resources could not be listed, and the resulting condition of the node class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolveError {
-    /// What it is a case of.
+    /// Its cause.
     pub cause: Cause,
-    /// In words, bounded.
+    /// The message, bounded.
     pub text: String,
 }
 
-/// What a listing gave, or why it gave nothing.
+/// The result of a listing, or its error.
 pub type ListResult<T> = Result<T, ResolveError>;
 
-/// A reservation of the region.
+/// A capacity reservation of the region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedReservation {
-    /// What it is and what it is for.
+    /// Its properties.
     pub found: FoundReservation,
     /// Account id of its owner.
     pub owner: String,
-    /// Which launches it takes by itself; none where EC2 says something new.
+    /// Which launches it matches automatically. `None` for an unknown value.
     pub criteria: Option<MatchCriteria>,
     /// Tags.
     pub tags: Labels,
 }
 
-/// What there is in an account and region that node classes may mean.
+/// The resources of an account and region that node classes may select.
 #[derive(Clone, Debug)]
 pub struct RegionResources {
     /// Subnets, with their tags.
     pub subnets: ListResult<Vec<(Subnet, Labels)>>,
     /// Security groups, with their tags.
     pub security_groups: ListResult<Vec<(SecurityGroup, Labels)>>,
-    /// Reservations that are active.
+    /// Active capacity reservations.
     pub reservations: ListResult<Vec<ListedReservation>>,
-    /// Placement groups that are available, by name.
+    /// Available placement groups, by name.
     pub placement_groups: ListResult<BTreeMap<String, PlacementGroup>>,
 }
 
 impl Default for RegionResources {
-    /// Nothing was asked for yet.
+    /// Creates an empty set, before the first listing.
     fn default() -> Self {
         fn yet<T>() -> ListResult<T> {
             Err(ResolveError {
                 cause: Cause::Unavailable,
-                text: "AWS has not been asked yet".to_owned(),
+                text: "not read from AWS yet".to_owned(),
             })
         }
         Self {
@@ -76,7 +76,7 @@ impl Default for RegionResources {
     }
 }
 
-/// Whether tags have all that a term names; the value `*` means that the key is there.
+/// Returns whether tags match a term. The value `*` matches any value of the key.
 pub fn has_tags(tags: &Labels, wanted: &Labels) -> bool {
     wanted.iter().all(|(key, value)| {
         let own = tags.get(key);
@@ -114,8 +114,8 @@ fn is_reservation(term: &ReservationTerm, own: &ListedReservation) -> bool {
     }
 }
 
-/// What of it all a node class means. Its images and its instance profile are found elsewhere,
-/// since they are asked for by name.
+/// Resolves a node class. Images and the instance profile are resolved elsewhere, because they are
+/// read by name.
 pub fn resolve(
     class: &NodeClass,
     found: &RegionResources,
@@ -132,7 +132,7 @@ pub fn resolve(
             ConditionKind::ImagesReady,
             none,
             Cause::ImageNotFound,
-            || format!("no image fits {}", image_terms(&class.images)),
+            || format!("no image matches {}", image_terms(&class.images)),
         );
     }
     if let Some(all) = say.listed(ConditionKind::SubnetsReady, found.subnets.as_ref()) {
@@ -154,7 +154,7 @@ pub fn resolve(
             ConditionKind::SubnetsReady,
             none,
             Cause::SubnetsNotFound,
-            || format!("no subnet fits {}", terms(&class.subnets)),
+            || format!("no subnet matches {}", terms(&class.subnets)),
         );
     }
     let groups = found.security_groups.as_ref();
@@ -175,7 +175,10 @@ pub fn resolve(
             Cause::SecurityGroupsNotFound,
         );
         say.found(kind, none, cause, || {
-            format!("no security group fits {}", terms(&class.security_groups))
+            format!(
+                "no security group matches {}",
+                terms(&class.security_groups)
+            )
         });
     }
     if let Some(profile) = say.listed(ConditionKind::InstanceProfileReady, profile) {
@@ -188,7 +191,7 @@ pub fn resolve(
     own
 }
 
-/// Those that have not ended; that a term finds none is no fault.
+/// Reservations that have not ended. No match is not an error.
 fn reservations(
     class: &NodeClass,
     found: &RegionResources,
@@ -237,11 +240,11 @@ fn placement_group(
     };
     own.placement_group = group.cloned();
     say.found(kind, group.is_none(), Cause::PlacementGroupNotFound, || {
-        format!("no placement group that is available is {term:?}")
+        format!("no available placement group matches {term:?}")
     });
 }
 
-/// Conditions as they are found out, by kind.
+/// Conditions, by kind.
 #[derive(Default)]
 struct Conditions(Vec<NodeClassCondition>);
 
@@ -250,7 +253,7 @@ impl Conditions {
         self.0.push(NodeClassCondition::met(kind));
     }
 
-    /// What was listed; a listing that failed is the condition.
+    /// Returns the listing. An error becomes the condition.
     fn listed<T, E: std::borrow::Borrow<ResolveError>>(
         &mut self,
         kind: ConditionKind,
@@ -280,7 +283,7 @@ impl Conditions {
     }
 }
 
-/// Terms as they were written, for people.
+/// Terms as written, for messages.
 fn terms<T: std::fmt::Debug>(terms: &[T]) -> String {
     let texts: Vec<String> = terms.iter().map(|term| format!("{term:?}")).collect();
     texts.join(" or ")
@@ -304,7 +307,7 @@ fn image_terms(all: &[ImageTerm]) -> String {
     all.iter().map(one).collect::<Vec<_>>().join(" or ")
 }
 
-/// Whether an instance profile has to be made for a node class.
+/// Returns whether a node class needs an instance profile to be created.
 pub fn role_of(class: &NodeClass) -> Option<&str> {
     match class.identity.as_ref()? {
         NodeIdentity::Role(role) => Some(role),

@@ -1,5 +1,5 @@
-//! Free addresses of subnets, as far as they are known: what was counted, less what is on its way.
-//! It must not know which clusters launch: all that share an account and region share one ledger.
+//! Free IP addresses of subnets: the last count of EC2, less addresses of launches since. It must
+//! not know which clusters launch: all clusters of an account and region share it.
 //!
 //! Source: spec/aws.md §5.7 and §10, 73 and 76.
 
@@ -13,30 +13,30 @@ use crate::state::unavailable_offerings::HOLD;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct AddressCount {
-    /// Free when EC2 was last asked.
+    /// Free addresses in the last count.
     counted: u32,
-    /// Taken since by launches.
+    /// Reserved by launches since.
     taken: u32,
-    /// How often EC2 was asked: what is given back after another count is in that count already.
+    /// Number of counts. Addresses returned after a newer count are already in that count.
     round: u64,
-    /// Until when it is left alone.
+    /// Until when the subnet is not used.
     held: Option<Timestamp>,
 }
 
-/// Addresses that one request may take.
+/// Reserved addresses of one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReservedAddresses {
     own: Vec<(String, u32, u64)>,
 }
 
-/// The ledger of one account and region.
+/// Subnet capacity of one account and region.
 #[derive(Clone, Debug, Default)]
 pub struct Subnets {
     known: BTreeMap<String, AddressCount>,
 }
 
 impl Subnets {
-    /// EC2 has counted these anew: what was on its way is in the count.
+    /// Sets new counts of EC2, which include the launches since.
     pub fn counted(&mut self, subnets: &[Subnet]) {
         for subnet in subnets {
             let own = self.known.entry(subnet.id.clone()).or_default();
@@ -46,8 +46,8 @@ impl Subnets {
         }
     }
 
-    /// The subnet for launches in a zone: the one with most free addresses, the first of equals.
-    /// None where there is none, or where none had an address lately.
+    /// The subnet for launches in a zone: the one with the most free addresses, the first of
+    /// equals. `None` if there is no subnet or none had a free address lately.
     pub fn choose<'s>(
         &self,
         subnets: &'s [Subnet],
@@ -63,12 +63,12 @@ impl Subnets {
             let held = known.and_then(|own| own.held);
             own.zone == *zone && held.is_none_or(|until| until <= now)
         };
-        // `max_by_key` would take the last of equals.
+        // `max_by_key` would return the last of equals.
         let open = subnets.iter().filter(is_open).rev();
         open.max_by_key(|own| free(own))
     }
 
-    /// Takes so many addresses of a subnet until the outcome of a request is known.
+    /// Reserves addresses of a subnet until the outcome of a request is known.
     pub fn take(&mut self, subnet: &Subnet, addresses: u32, into: &mut ReservedAddresses) {
         let own = self.known.entry(subnet.id.clone()).or_insert(AddressCount {
             counted: subnet.free,
@@ -78,7 +78,7 @@ impl Subnets {
         into.own.push((subnet.id.clone(), addresses, own.round));
     }
 
-    /// A request has its outcome: what it did not use is free again, unless EC2 has counted since.
+    /// Completes a request: unused addresses are free again, unless EC2 has counted since.
     pub fn give_back(&mut self, taken: &ReservedAddresses, used: Option<&str>) {
         for (id, addresses, round) in &taken.own {
             let own = self.known.get_mut(id);
@@ -89,7 +89,7 @@ impl Subnets {
         }
     }
 
-    /// EC2 says that a subnet has no address left.
+    /// EC2 reports that a subnet has no free address.
     pub fn exhausted(&mut self, subnet: &str, now: Timestamp) {
         let own = self.known.entry(subnet.to_owned()).or_default();
         (own.counted, own.taken) = (0, 0);

@@ -46,9 +46,9 @@ impl Engine {
         }
         self.next_sweep = now.checked_add(SWEEP_APART).ok();
         self.weigh_change(now);
-        let roster = self.state.roster(now);
-        let mut plan = plan::sweep(&roster, now);
-        let told = std::mem::replace(&mut self.misreads, roster.misreads);
+        let disruption_view = self.state.disruption_view(now);
+        let mut plan = plan::sweep(&disruption_view, now);
+        let told = std::mem::replace(&mut self.misreads, disruption_view.misreads);
         let news = self.misreads.difference(&told).cloned();
         self.reports.extend(news.map(Report::Misread));
         self.heed_health(plan.ailing, now);
@@ -63,7 +63,7 @@ impl Engine {
         if empty && self.state.buffers().next().is_some() {
             // What was last planned may be out of date by now.
             self.state.held = plan::provision(&self.state.snapshot(now), now).held;
-            plan = plan::sweep(&self.state.roster(now), now);
+            plan = plan::sweep(&self.state.disruption_view(now), now);
         }
         if let Some(due) = plan::next_due(&plan.kept) {
             self.wake_at(due, "a node may be empty, or broken, for long enough");
@@ -81,7 +81,7 @@ impl Engine {
             let Some(claim) = retire.claim.clone() else {
                 continue;
             };
-            let needed = self.heirs.needed_until(&claim, now);
+            let needed = self.replacements.needed_until(&claim, now);
             if let Some(until) = needed.filter(|_| retire.reason == Reason::Empty) {
                 self.wake_at(until, "pods are to come to an empty node");
                 continue;
@@ -369,13 +369,13 @@ impl Engine {
             let pod = self.state.objects.pods.get(key);
             pod.is_some_and(|own| self.state.is_mover(own, now))
         };
-        let movers: Vec<PodKey> = pods.iter().filter(|key| moves(key)).cloned().collect();
+        let reschedulable: Vec<PodKey> = pods.iter().filter(|key| moves(key)).cloned().collect();
         let mut claims = self.state.ledger.claims.values_mut();
         let Some(claim) = claims.find(|own| own.node.as_ref() == Some(node)) else {
             return;
         };
         let closed = claim.phase < ClaimPhase::Initialized;
-        claim.pods.extend(if closed { pods } else { movers });
+        claim.pods.extend(if closed { pods } else { reschedulable });
     }
 
     fn plan_claim(

@@ -69,7 +69,7 @@ impl Engine {
         if !same {
             statuses.room = None;
             self.numbers.forget();
-            self.weighing.stir(now);
+            self.weighing.mark_changed(now);
         }
     }
 

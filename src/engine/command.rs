@@ -198,7 +198,7 @@ pub enum Command {
     Adopt(Box<Adoption>),
     /// Take note of what nodes of an instance type and image have reported of their memory: less
     /// than was known, or the first of it.
-    Learn {
+    SaveDiscoveredMemory {
         /// The instance type.
         instance_type: TypeName,
         /// Id of the image.
@@ -250,7 +250,7 @@ pub enum Command {
     /// Name the node a waiting pod is planned for, if it still has this UID and no other is named:
     /// the scheduler looks there first, and keeps the room for it. Source: Kubernetes, KEP-1923 and
     /// KEP-5278.
-    Hint {
+    Nominate {
         /// The pod.
         pod: PodKey,
         /// UID it must have.
@@ -260,7 +260,7 @@ pub enum Command {
     },
     /// Take back what a waiting pod was told, if it still has this UID and nobody has told it
     /// anything else.
-    Unhint {
+    ClearNomination {
         /// The pod.
         pod: PodKey,
         /// UID it must have.
@@ -297,25 +297,25 @@ pub enum Command {
     /// Write the status of a CapacityBuffer.
     PatchBuffer(Box<BufferPatch>),
     /// Ask the fleet for what a claim will take, before it is launched.
-    Ask(Box<GrantRequest>),
+    RequestGrant(Box<GrantRequest>),
     /// Ask the fleet whether a node may leave, before anything is done about it.
-    AskLeave {
+    RequestDisruption {
         /// Its claim.
         claim: ClaimId,
         /// Why it is to leave.
         reason: Reason,
     },
     /// Tell the fleet what there is that its budgets count.
-    Muster(Box<DisruptionUsage>),
+    ReportDisruptions(Box<DisruptionUsage>),
     /// Tell the fleet what claims take; whoever has what is told here counts, granted or not.
-    Account {
+    ReportUsage {
         /// Whether these are all: what is not among them takes nothing.
         whole: bool,
         /// What each takes; none gives back what it took.
         claims: Vec<(ClaimId, Option<ClaimUsage>)>,
     },
     /// Tell all clusters that launch where this one does what is held down.
-    HoldDown {
+    MarkUnavailable {
         /// What.
         what: Vec<UnavailableKey>,
         /// Until when.
@@ -333,11 +333,11 @@ impl Command {
                 | Self::ListAttachments { .. }
                 | Self::Probe { .. }
                 | Self::Rewatch { .. }
-                | Self::Learn { .. }
+                | Self::SaveDiscoveredMemory { .. }
                 | Self::ReadLease
-                | Self::Muster(_)
-                | Self::Account { .. }
-                | Self::HoldDown { .. }
+                | Self::ReportDisruptions(_)
+                | Self::ReportUsage { .. }
+                | Self::MarkUnavailable { .. }
         )
     }
 
@@ -361,22 +361,22 @@ impl Command {
             | Self::PatchNode(_)
             | Self::DeleteNode { .. }
             | Self::Evict { .. }
-            | Self::Hint { .. }
-            | Self::Unhint { .. }
+            | Self::Nominate { .. }
+            | Self::ClearNomination { .. }
             | Self::PatchLease(_)
             | Self::PatchBuffer(_) => true,
-            Self::Learn { .. }
+            Self::SaveDiscoveredMemory { .. }
             | Self::ListInstances
             | Self::Rewatch { .. }
             | Self::ListPodsOn { .. }
             | Self::ListAttachments { .. }
             | Self::Probe { .. }
             | Self::ReadLease
-            | Self::Ask(_)
-            | Self::AskLeave { .. }
-            | Self::Muster(_)
-            | Self::Account { .. }
-            | Self::HoldDown { .. } => false,
+            | Self::RequestGrant(_)
+            | Self::RequestDisruption { .. }
+            | Self::ReportDisruptions(_)
+            | Self::ReportUsage { .. }
+            | Self::MarkUnavailable { .. } => false,
         }
     }
 
@@ -384,11 +384,11 @@ impl Command {
     pub fn is_for_fleet(&self) -> bool {
         matches!(
             self,
-            Self::Ask(_)
-                | Self::AskLeave { .. }
-                | Self::Muster(_)
-                | Self::Account { .. }
-                | Self::HoldDown { .. }
+            Self::RequestGrant(_)
+                | Self::RequestDisruption { .. }
+                | Self::ReportDisruptions(_)
+                | Self::ReportUsage { .. }
+                | Self::MarkUnavailable { .. }
         )
     }
 
@@ -399,7 +399,7 @@ impl Command {
             Self::Terminate { .. } => "terminate",
             Self::Tag { .. } => "tag",
             Self::Adopt(_) => "adopt",
-            Self::Learn { .. } => "learn",
+            Self::SaveDiscoveredMemory { .. } => "save_discovered_memory",
             Self::ListInstances => "list_instances",
             Self::CreateNode(_) => "create_node",
             Self::Bind { .. } => "bind",
@@ -407,8 +407,8 @@ impl Command {
             Self::PatchNode(_) => "patch_node",
             Self::DeleteNode { .. } => "delete_node",
             Self::Evict { .. } => "evict",
-            Self::Hint { .. } => "hint",
-            Self::Unhint { .. } => "unhint",
+            Self::Nominate { .. } => "nominate",
+            Self::ClearNomination { .. } => "clear_nomination",
             Self::ListPodsOn { .. } => "list_pods_on",
             Self::ListAttachments { .. } => "list_attachments",
             Self::Probe { .. } => "probe",
@@ -416,11 +416,11 @@ impl Command {
             Self::ReadLease => "read_lease",
             Self::PatchLease(_) => "patch_lease",
             Self::PatchBuffer(_) => "patch_buffer",
-            Self::Ask(_) => "ask",
-            Self::AskLeave { .. } => "ask_leave",
-            Self::Muster(_) => "muster",
-            Self::Account { .. } => "account",
-            Self::HoldDown { .. } => "hold_down",
+            Self::RequestGrant(_) => "request_grant",
+            Self::RequestDisruption { .. } => "request_disruption",
+            Self::ReportDisruptions(_) => "report_disruptions",
+            Self::ReportUsage { .. } => "report_usage",
+            Self::MarkUnavailable { .. } => "mark_unavailable",
         }
     }
 }

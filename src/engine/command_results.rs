@@ -44,12 +44,12 @@ impl Engine {
                 };
                 self.probed(kind, alive, now);
             }
-            CommandPurpose::Hint(pod) => self.hinted(&pod, &answer, now),
-            CommandPurpose::Unhint(pod) => self.unhinted(&pod, &answer, now),
+            CommandPurpose::Nominate(pod) => self.hinted(&pod, &answer, now),
+            CommandPurpose::ClearNomination(pod) => self.unhinted(&pod, &answer, now),
             CommandPurpose::Bind(claim, pod) => self.bound(&claim, &pod, &answer, now),
             CommandPurpose::Unbind(pod) => self.unbound(&pod, &answer, now),
-            CommandPurpose::Muster => self.mustered(&answer, now),
-            CommandPurpose::Account => self.accounted(&answer, now),
+            CommandPurpose::ReportDisruptions => self.on_disruptions_reported(&answer, now),
+            CommandPurpose::ReportUsage => self.accounted(&answer, now),
             CommandPurpose::ReadLease => self.lease_read(answer, now),
             CommandPurpose::BufferStatus(patch) => self.buffer_status_written(*patch, answer, now),
             CommandPurpose::NoteLetGo(claims) => self.let_go_noted(&claims, answer, now),
@@ -57,8 +57,8 @@ impl Engine {
             CommandPurpose::Adopt(node) => self.adopted(&node, &answer, now),
             CommandPurpose::Rewatch(_)
             | CommandPurpose::Orphan(_)
-            | CommandPurpose::Learn
-            | CommandPurpose::HoldDown => {}
+            | CommandPurpose::SaveDiscoveredMemory
+            | CommandPurpose::MarkUnavailable => {}
         }
     }
 
@@ -112,7 +112,7 @@ impl Engine {
         self.looking.listing_answered = self.looking.listing_asked;
         let cluster = self.state.cluster.clone();
         let outcome = self.state.ledger.listed(instances, &cluster, now);
-        for (instance, why) in outcome.strangers {
+        for (instance, why) in outcome.foreign_instances {
             self.report(Report::Stranger { instance, why });
         }
         for claim in outcome.found {
@@ -147,15 +147,15 @@ impl Engine {
             return;
         }
         match (step, answer) {
-            (ClaimStep::Ask, Granted) => self.granted(id, now),
-            (ClaimStep::Ask, Denied { why, used_up, view }) => {
+            (ClaimStep::RequestGrant, Granted) => self.granted(id, now),
+            (ClaimStep::RequestGrant, Denied { why, used_up, view }) => {
                 self.denied(id, (why, used_up, view), now);
             }
-            (ClaimStep::AskLeave, Granted) => {
+            (ClaimStep::RequestDisruption, Granted) => {
                 self.works.entry(id.clone()).or_default().drain.granted = true;
                 self.succeeded(id);
             }
-            (ClaimStep::AskLeave, Denied { why, view, .. }) => {
+            (ClaimStep::RequestDisruption, Denied { why, view, .. }) => {
                 self.learn_view(view, now);
                 self.postpone_node(id, why, now);
             }

@@ -63,7 +63,7 @@ pub(super) struct ConsolidationSchedule {
 
 impl ConsolidationSchedule {
     /// Something changed that may make another cluster cheaper.
-    pub(super) fn stir(&mut self, now: Timestamp) {
+    pub(super) fn mark_changed(&mut self, now: Timestamp) {
         let first = self.stirred.map_or(now, |(first, _)| first.min(now));
         self.stirred = Some((first, now));
     }
@@ -152,7 +152,7 @@ impl Engine {
             _ => false,
         };
         if stirs {
-            self.weighing.stir(now);
+            self.weighing.mark_changed(now);
         }
     }
 
@@ -175,10 +175,14 @@ impl Engine {
             return;
         }
         self.heed_rests(now);
-        let mut plan = plan::consolidate(&self.state.roster(now), &self.state.field(now), now);
+        let mut plan = plan::consolidate(
+            &self.state.disruption_view(now),
+            &self.state.field(now),
+            now,
+        );
         self.tell_shut(&plan, true);
         self.tell_eligible(&plan, &[Reason::Underutilized]);
-        let braked = plan.kept.iter().filter(|own| own.verdict.is_brake());
+        let braked = plan.kept.iter().filter(|own| own.verdict.is_safeguard());
         let opens = braked.filter_map(|own| own.verdict.until());
         let opens = opens.chain(self.state.next_back(now));
         let ripens = plan::next_due(&plan.kept)
@@ -302,8 +306,8 @@ impl Engine {
         let mut needed: Vec<ClaimId> = Vec::new();
         let mut costs: Vec<(ClaimId, f64)> = Vec::new();
         for (id, own) in leaving {
-            let movers = self.state.movers_of(own, now);
-            let cost: f64 = movers.filter_map(|pod| homeless.get(&pod.key)).sum();
+            let reschedulable = self.state.reschedulable_of(own, now);
+            let cost: f64 = reschedulable.filter_map(|pod| homeless.get(&pod.key)).sum();
             if cost > self.may_cost(id) {
                 needed.push(id.clone());
             } else if cost > 0.0 {
@@ -351,32 +355,32 @@ mod tests {
 
     #[test]
     fn a_cluster_is_weighed_when_it_is_still_and_not_too_often() {
-        let stir = |own: &mut ConsolidationSchedule, all: &[i64]| {
-            all.iter().for_each(|it| own.stir(at(*it)))
+        let mark_changed = |own: &mut ConsolidationSchedule, all: &[i64]| {
+            all.iter().for_each(|it| own.mark_changed(at(*it)))
         };
         check(|_| {}, 3600);
-        check(|own| stir(own, &[1]), 5);
-        check(|own| stir(own, &[1, 4]), 6);
-        check(|own| stir(own, &[100]), 102);
-        check(|own| stir(own, &(1..100).collect::<Vec<_>>()), 35);
+        check(|own| mark_changed(own, &[1]), 5);
+        check(|own| mark_changed(own, &[1, 4]), 6);
+        check(|own| mark_changed(own, &[100]), 102);
+        check(|own| mark_changed(own, &(1..100).collect::<Vec<_>>()), 35);
         let vain = |own: &mut ConsolidationSchedule| own.vain = 3;
-        check(|own| (vain(own), stir(own, &[1])).1, 40);
+        check(|own| (vain(own), mark_changed(own, &[1])).1, 40);
         // What is known to come is no guess.
         let opens = |own: &mut ConsolidationSchedule, it| own.opens = Some(at(it));
         check(|own| (vain(own), opens(own, 7)).1, 7);
-        check(|own| (opens(own, 100), stir(own, &[99])).1, 101);
+        check(|own| (opens(own, 100), mark_changed(own, &[99])).1, 101);
         // Nothing changes meanwhile, so that nobody waits for it.
         let ripens = |own: &mut ConsolidationSchedule, it| own.ripens = Some(at(it));
         check(|own| (opens(own, 100), ripens(own, 1000)).1, 100);
         check(|own| (vain(own), ripens(own, 7)).1, 40);
         // It was put off until then: who was waited for has only just come.
         let waited = |own: &mut ConsolidationSchedule, it| own.waited = Some(at(it));
-        check(|own| (stir(own, &[1, 70]), waited(own, 70)).1, 72);
-        check(|own| (stir(own, &[1, 71]), waited(own, 70)).1, 73);
+        check(|own| (mark_changed(own, &[1, 70]), waited(own, 70)).1, 72);
+        check(|own| (mark_changed(own, &[1, 71]), waited(own, 70)).1, 73);
         // Before the first weighing only stillness counts.
         let mut new = ConsolidationSchedule::default();
         assert_eq!(new.due(0), Timestamp::MIN);
-        new.stir(NOW);
+        new.mark_changed(NOW);
         assert_eq!(new.due(0), at(2));
     }
 }

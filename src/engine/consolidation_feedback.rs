@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::disruption::consolidation_backoff::{ConsolidationBackoff, LOST_MAX};
 use crate::engine::Engine;
-use crate::engine::replacement_pods::is_for_movers;
+use crate::engine::replacement_pods::is_for_reschedulable;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, PodKey, PoolName};
@@ -71,7 +71,10 @@ impl Engine {
         for launch in &plan.launches {
             let each = self.costs_each(launch);
             for pod in &launch.pods {
-                let moved = self.heirs.blame(pod).or_else(|| self.goes_to_save(pod));
+                let moved = self
+                    .replacements
+                    .blame(pod)
+                    .or_else(|| self.goes_to_save(pod));
                 let Some(pool) = moved else {
                     continue;
                 };
@@ -101,10 +104,10 @@ impl Engine {
         let Some((_, price)) = launch.offerings.first() else {
             return 0.0;
         };
-        let node_price = self.state.cluster.scheduling.node_price;
+        let node_overhead_price = self.state.cluster.scheduling.node_overhead_price;
         #[expect(clippy::cast_precision_loss, reason = "a node takes some hundred pods")]
         let pods = launch.pods.len().max(1) as f64;
-        (price.usd_per_h() + node_price.usd_per_h()) / pods
+        (price.usd_per_h() + node_overhead_price.usd_per_h()) / pods
     }
 
     /// What may be paid for pods of a node that leaves, for whom another was to be found, in $/h.
@@ -206,7 +209,8 @@ impl Engine {
 
 /// Until when a node stays because it was only just made to save something.
 fn fresh_until(claim: &NodeClaim) -> Option<Timestamp> {
-    let own = Some(claim).filter(|own| is_for_movers(own) && own.phase == ClaimPhase::Initialized);
+    let own =
+        Some(claim).filter(|own| is_for_reschedulable(own) && own.phase == ClaimPhase::Initialized);
     own?.record.created.checked_add(FRESH).ok()
 }
 

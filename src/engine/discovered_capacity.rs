@@ -39,12 +39,12 @@ impl Engine {
             }
             self.learned.insert(key.clone(), memory);
             let (instance_type, image) = key;
-            let command = Command::Learn {
+            let command = Command::SaveDiscoveredMemory {
                 instance_type,
                 image,
                 memory,
             };
-            self.issue(command, CommandPurpose::Learn, now);
+            self.issue(command, CommandPurpose::SaveDiscoveredMemory, now);
         }
     }
 

@@ -1,9 +1,13 @@
 //! How a node leaves: tainted, drained by eviction, confirmed empty, and only then ended.
 //! It must not know why it leaves, except that an empty node with pods on it stays.
 
+// Waves of evictions to new nodes.
 pub(super) mod waves;
+// Order, retries and deadlines of evictions.
 pub(super) mod eviction;
+// Waits for volume detachment.
 pub(super) mod volumes;
+// Termination time of a node, and blocked drains.
 pub(super) mod deadline;
 
 use jiff::{SignedDuration, Timestamp};
@@ -297,16 +301,17 @@ impl Engine {
         }
         // Before its taint was there, any pod may have come.
         let chosen = Some(claim).filter(|_| reason == Reason::Underutilized);
-        if let Some(stray) = chosen.and_then(|own| self.state.stray_of(own, now)) {
-            let why = format!("nobody would make pod {stray} anew, which has come to it");
+        if let Some(unmanaged_pod) = chosen.and_then(|own| self.state.unmanaged_pod_of(own, now)) {
+            let why = format!("nobody would make pod {unmanaged_pod} anew, which has come to it");
             self.withdraw_node(id, why, now);
             return false;
         }
         let until = claim.since.checked_add(PLACES_MAX).unwrap_or(now);
-        let movers = self.state.movers_of(claim, now);
-        let movers: Vec<PodKey> = movers.map(|pod| pod.key.clone()).collect();
+        let reschedulable = self.state.reschedulable_of(claim, now);
+        let reschedulable: Vec<PodKey> = reschedulable.map(|pod| pod.key.clone()).collect();
         // A static pool keeps its number.
-        let placed = self.state.has_number(&claim.record.pool) && self.have_places(&movers, now);
+        let placed =
+            self.state.has_number(&claim.record.pool) && self.have_places(&reschedulable, now);
         let is_late = until <= now;
         let seen = placed && self.sees_places(now);
         if (seen && self.is_checked(id, now)) || (has_to && is_late) {

@@ -20,7 +20,7 @@ use crate::model::cluster::Binding;
 use crate::model::id::{ClaimId, NodeName, PodKey};
 use crate::model::instance::ExpectedNode;
 use crate::model::labels::{
-    AWAITED, CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, HOSTNAME, INSTANCE_TYPE, Labels,
+    AWAITING_KUBELET, CAPACITY_TYPE, CLAIM, DO_NOT_SYNC_TAINTS, HOSTNAME, INSTANCE_TYPE, Labels,
     NODE_CLASS_HASH, POOL_HASH, TAINT_UNREGISTERED,
 };
 use crate::model::node::Node;
@@ -127,7 +127,7 @@ impl Engine {
         let labels = self.labels_to_come(claim, &to_come);
         let mut annotations = self.pool_of(claim).annotations.clone();
         for (name, value) in [
-            (AWAITED, "true"),
+            (AWAITING_KUBELET, "true"),
             (CLAIM, claim.record.id.as_str()),
             (POOL_HASH, &claim.record.pool_hash),
             (NODE_CLASS_HASH, &claim.record.node_class_hash),

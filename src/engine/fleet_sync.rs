@@ -47,11 +47,11 @@ pub(super) struct FleetSync {
     /// Since when nobody is granted anything.
     closed: Option<Timestamp>,
     /// What the fleet was told that its budgets count; none before it was told.
-    muster: Option<DisruptionUsage>,
+    disruption_usage: Option<DisruptionUsage>,
     /// Whether it is being told that.
-    mustering: bool,
+    reporting_disruptions: bool,
     /// When it may be told again after that failed.
-    muster_again: Backoff,
+    report_disruptions_again: Backoff,
 }
 
 impl Engine {
@@ -130,8 +130,8 @@ impl Engine {
         if self.state.fleet.is_some() {
             for (until, what) in by_end {
                 let what = what.into_iter().collect();
-                let command = Command::HoldDown { what, until };
-                self.issue(command, CommandPurpose::HoldDown, now);
+                let command = Command::MarkUnavailable { what, until };
+                self.issue(command, CommandPurpose::MarkUnavailable, now);
             }
         }
     }
@@ -160,8 +160,8 @@ impl Engine {
         self.sharing.told = Some(held);
         if whole || !claims.is_empty() {
             self.sharing.telling = true;
-            let command = Command::Account { whole, claims };
-            self.issue(command, CommandPurpose::Account, now);
+            let command = Command::ReportUsage { whole, claims };
+            self.issue(command, CommandPurpose::ReportUsage, now);
         }
     }
 
@@ -217,7 +217,7 @@ impl Engine {
         let claim = id.clone();
         told.insert(claim.clone(), holding.clone());
         let ask = Box::new(GrantRequest { claim, holding });
-        self.step(id, ClaimStep::Ask, Command::Ask(ask), now);
+        self.step(id, ClaimStep::RequestGrant, Command::RequestGrant(ask), now);
         true
     }
 
@@ -270,31 +270,40 @@ impl Engine {
     }
 
     /// Tells the fleet what its budgets count, where that has changed.
-    pub(super) fn muster(&mut self, now: Timestamp) {
+    pub(super) fn report_disruptions(&mut self, now: Timestamp) {
         let budgets = self.state.fleet.iter().flat_map(|own| &own.budgets);
         let longest = budgets.clone().filter_map(|own| Some(own.rate?.per)).max();
-        if budgets.count() == 0 || self.sharing.mustering {
+        if budgets.count() == 0 || self.sharing.reporting_disruptions {
             return;
         }
-        if let Some(at) = self.sharing.muster_again.next().filter(|at| *at > now) {
+        if let Some(at) = self
+            .sharing
+            .report_disruptions_again
+            .next()
+            .filter(|at| *at > now)
+        {
             self.wake_at(at, "the fleet is to be told");
             return;
         }
-        let muster = self.mustered_now(longest, now);
-        if self.sharing.muster.as_ref() != Some(&muster) {
-            self.sharing.mustering = true;
-            self.sharing.muster = Some(muster.clone());
-            let command = Command::Muster(Box::new(muster));
-            self.issue(command, CommandPurpose::Muster, now);
+        let disruption_usage = self.current_disruption_usage(longest, now);
+        if self.sharing.disruption_usage.as_ref() != Some(&disruption_usage) {
+            self.sharing.reporting_disruptions = true;
+            self.sharing.disruption_usage = Some(disruption_usage.clone());
+            let command = Command::ReportDisruptions(Box::new(disruption_usage));
+            self.issue(command, CommandPurpose::ReportDisruptions, now);
         }
     }
 
-    fn mustered_now(&self, longest: Option<SignedDuration>, now: Timestamp) -> DisruptionUsage {
-        let mut roster = self.state.roster(now);
+    fn current_disruption_usage(
+        &self,
+        longest: Option<SignedDuration>,
+        now: Timestamp,
+    ) -> DisruptionUsage {
+        let mut disruption_view = self.state.disruption_view(now);
         let ours = |own: &Candidate<'_>| own.claim.is_none_or(|claim| !claim.foreign);
-        roster.candidates.retain(ours);
-        let (nodes, disrupted) = Budgets::new(&roster, now).counted();
-        let all: usize = roster.leaving.values().sum();
+        disruption_view.candidates.retain(ours);
+        let (nodes, disrupted) = Budgets::new(&disruption_view, now).counted();
+        let all: usize = disruption_view.leaving.values().sum();
         let unready = disrupted.saturating_sub(all);
         let (mut leaving, mut let_go) = (BTreeSet::new(), BTreeMap::new());
         for (id, claim) in &self.state.ledger.claims {
@@ -305,7 +314,7 @@ impl Engine {
             let work = self.works.get(id);
             let asked = |own: &ClaimProgress| {
                 own.step
-                    .is_some_and(|(_, step)| step == ClaimStep::AskLeave)
+                    .is_some_and(|(_, step)| step == ClaimStep::RequestDisruption)
             };
             let counts = |own: &ClaimProgress| own.drain.granted || own.drain.cleared || asked(own);
             if !reason.is_budgeted() {
@@ -331,13 +340,15 @@ impl Engine {
     }
 
     /// The fleet was told, or not: then it is told anew.
-    pub(super) fn mustered(&mut self, answer: &CommandResult, now: Timestamp) {
-        self.sharing.mustering = false;
+    pub(super) fn on_disruptions_reported(&mut self, answer: &CommandResult, now: Timestamp) {
+        self.sharing.reporting_disruptions = false;
         if *answer == CommandResult::Done {
-            self.sharing.muster_again = Backoff::default();
+            self.sharing.report_disruptions_again = Backoff::default();
         } else {
-            self.sharing.muster = None;
-            self.sharing.muster_again.failed(now, &mut self.rng);
+            self.sharing.disruption_usage = None;
+            self.sharing
+                .report_disruptions_again
+                .failed(now, &mut self.rng);
         }
     }
 
@@ -349,10 +360,10 @@ impl Engine {
             return false;
         }
         // Who has not said what it has gets nothing.
-        if self.sharing.muster.is_some() && !self.sharing.mustering {
+        if self.sharing.disruption_usage.is_some() && !self.sharing.reporting_disruptions {
             let claim = id.clone();
-            let ask = Command::AskLeave { claim, reason };
-            self.step(id, ClaimStep::AskLeave, ask, now);
+            let ask = Command::RequestDisruption { claim, reason };
+            self.step(id, ClaimStep::RequestDisruption, ask, now);
         }
         true
     }

@@ -34,9 +34,9 @@ pub(super) enum CommandPurpose {
     /// Asking for a listing of a kind.
     Rewatch(ObjectKind),
     /// Naming a node to a pod.
-    Hint(PodKey),
+    Nominate(PodKey),
     /// Taking back what a pod was told.
-    Unhint(PodKey),
+    ClearNomination(PodKey),
     /// Binding a pod to a claim's node that is still to come.
     Bind(ClaimId, PodKey),
     /// Deleting a pod that was bound to a node that never came.
@@ -44,17 +44,17 @@ pub(super) enum CommandPurpose {
     /// Removing a Node without a claim.
     Orphan(NodeName),
     /// Telling the provider what nodes have reported.
-    Learn,
+    SaveDiscoveredMemory,
     /// Putting tags on the instances of claims.
     Tag(Vec<ClaimId>, Labels),
     /// Putting our tags on the instance of a node that another has made.
     Adopt(NodeName),
     /// Telling the fleet what claims take.
-    Account,
+    ReportUsage,
     /// Telling the fleet what its budgets count.
-    Muster,
+    ReportDisruptions,
     /// Telling others of refused offerings.
-    HoldDown,
+    MarkUnavailable,
     /// Reading the cluster's Lease.
     ReadLease,
     /// Writing the status of a CapacityBuffer.
@@ -312,15 +312,18 @@ pub(super) struct OpeningGroup {
 impl ClaimProgress {
     /// Whether the fleet has been asked for what the claim takes, or has granted it.
     pub(super) fn is_asked_for(&self) -> bool {
-        self.granted || self.step.is_some_and(|(_, step)| step == ClaimStep::Ask)
+        self.granted
+            || self
+                .step
+                .is_some_and(|(_, step)| step == ClaimStep::RequestGrant)
     }
 }
 
 /// The steps of a claim that need an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClaimStep {
-    Ask,
-    AskLeave,
+    RequestGrant,
+    RequestDisruption,
     Launch,
     MakeNode,
     Register,

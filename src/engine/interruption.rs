@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::disruption::repair::brake;
+use crate::disruption::repair::safeguard;
 use crate::engine::Engine;
 use crate::engine::command::Command;
 use crate::engine::event::Interruption;
@@ -218,7 +218,7 @@ impl Engine {
             if self.failing.get(&instance).is_some_and(|own| !own.told) {
                 self.tell_of(&id, &instance, Interruption::Failed, false, now);
             }
-            let stays = pool.and_then(|own| brake(own, FAILING_MIN, leaving));
+            let stays = pool.and_then(|own| safeguard(own, FAILING_MIN, leaving));
             let Some(own) = self.failing.get_mut(&instance) else {
                 continue;
             };
@@ -270,16 +270,16 @@ impl Engine {
         let going = claims.filter(|own| own.leaving.is_none());
         let going = going.filter_map(|own| {
             let since = own.replaced_since?;
-            let movers = self.state.movers_of(own, now);
-            let movers: Vec<PodKey> = movers.map(|pod| pod.key.clone()).collect();
-            Some((own.record.id.clone(), since, movers))
+            let reschedulable = self.state.reschedulable_of(own, now);
+            let reschedulable: Vec<PodKey> = reschedulable.map(|pod| pod.key.clone()).collect();
+            Some((own.record.id.clone(), since, reschedulable))
         });
         let going: Vec<_> = going.collect();
         let mut over = Vec::new();
         let mut next: Option<Timestamp> = None;
-        for (id, since, movers) in going {
+        for (id, since, reschedulable) in going {
             let until = since.checked_add(REPLACED_MAX).unwrap_or(now);
-            if until <= now || self.have_places(&movers, now) {
+            if until <= now || self.have_places(&reschedulable, now) {
                 over.push(id);
             } else {
                 next = Some(next.map_or(until, |own| own.min(until)));
@@ -341,8 +341,8 @@ impl Engine {
         let until = self.state.holds.refuse(None, &offering, now);
         if self.state.fleet.is_some() {
             let what = vec![offering.into()];
-            let command = Command::HoldDown { what, until };
-            self.issue(command, CommandPurpose::HoldDown, now);
+            let command = Command::MarkUnavailable { what, until };
+            self.issue(command, CommandPurpose::MarkUnavailable, now);
         }
     }
 }

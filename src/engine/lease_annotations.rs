@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::coordination::lease_annotations::{
-    AnnotatedLease, DisruptionRecord, LET_GO, LET_GO_MAX, LeaseAnnotations,
+    AnnotatedLease, DISRUPTED_NODES, DISRUPTED_NODES_FORMER, DISRUPTED_NODES_MAX, DisruptionRecord,
+    LeaseAnnotations,
 };
 use crate::disruption::budgets::Budgets;
 use crate::engine::Engine;
@@ -243,7 +244,7 @@ impl Engine {
         }
         let since = self.remembered_since(now);
         let Some(text) = self.state.notes.let_go_text(&more, since) else {
-            let why = format!("the cluster's Lease remembers {LET_GO_MAX} nodes already");
+            let why = format!("the cluster's Lease remembers {DISRUPTED_NODES_MAX} nodes already");
             for id in more.keys() {
                 self.postpone_node(id, why.clone(), now);
             }
@@ -252,7 +253,10 @@ impl Engine {
         self.noting.busy = true;
         let patch = LeasePatch {
             version: self.state.notes.version.clone(),
-            annotations: vec![(LET_GO.to_owned(), Some(text))],
+            annotations: vec![
+                (DISRUPTED_NODES.to_owned(), Some(text)),
+                (DISRUPTED_NODES_FORMER.to_owned(), None),
+            ],
         };
         let flight = CommandPurpose::NoteLetGo(more.into_keys().collect());
         self.issue(Command::PatchLease(patch), flight, now);
@@ -275,9 +279,9 @@ impl Engine {
         stay: &mut Vec<(ClaimId, String)>,
         now: Timestamp,
     ) {
-        let mut roster = self.state.roster(now);
-        roster.let_go.clone_from(&self.state.notes.let_go);
-        let mut budgets = Budgets::new(&roster, now);
+        let mut disruption_view = self.state.disruption_view(now);
+        disruption_view.let_go.clone_from(&self.state.notes.let_go);
+        let mut budgets = Budgets::new(&disruption_view, now);
         for id in waiting {
             let Some(claim) = self.state.ledger.claims.get(&id) else {
                 continue;

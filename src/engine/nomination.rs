@@ -289,8 +289,8 @@ impl Engine {
             refused,
         };
         self.hints.insert(pod.clone(), hint);
-        let flight = CommandPurpose::Hint(pod.clone());
-        self.issue(Command::Hint { pod, uid, node }, flight, now);
+        let flight = CommandPurpose::Nominate(pod.clone());
+        self.issue(Command::Nominate { pod, uid, node }, flight, now);
     }
 
     fn take_back(&mut self, pod: PodKey, now: Timestamp) {
@@ -300,8 +300,8 @@ impl Engine {
         (hint.out, hint.at) = (true, now);
         hint.tells += 1;
         let (uid, node) = (hint.uid.clone(), hint.node.clone());
-        let flight = CommandPurpose::Unhint(pod.clone());
-        self.issue(Command::Unhint { pod, uid, node }, flight, now);
+        let flight = CommandPurpose::ClearNomination(pod.clone());
+        self.issue(Command::ClearNomination { pod, uid, node }, flight, now);
     }
 
     /// A pod has been told, or not.
@@ -316,7 +316,7 @@ impl Engine {
             } if !self.hints_denied.holds() => {
                 self.hints_denied.set(now);
                 let why = "pods may not be told of their nodes";
-                self.withdraw(why, |own| matches!(own, Command::Hint { .. }), now);
+                self.withdraw(why, |own| matches!(own, Command::Nominate { .. }), now);
             }
             // Nobody has told it.
             CommandResult::Failed {

@@ -14,8 +14,8 @@ use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeName};
 use crate::model::instance::CapacityType;
 use crate::model::labels::{
-    AWAITED, CAPACITY_TYPE, CLAIM, CLUSTER, DO_NOT_SYNC_TAINTS, FINALIZER, INITIALIZED,
-    INITIALIZED_AT, Labels, NODE_CLASS_HASH, OF_OFFERINGS, OF_RESERVATIONS,
+    AWAITING_KUBELET, AWAITING_KUBELET_FORMER, CAPACITY_TYPE, CLAIM, CLUSTER, DO_NOT_SYNC_TAINTS,
+    FINALIZER, INITIALIZED, INITIALIZED_AT, Labels, NODE_CLASS_HASH, OF_OFFERINGS, OF_RESERVATIONS,
     PLACEMENT_GROUP_PARTITION, POOL_HASH, REGISTERED, TAINT_UNREGISTERED, ZONE, ZONE_ID,
 };
 use crate::model::node::Node;
@@ -227,9 +227,11 @@ impl Engine {
                 .collect()
         };
         let mut annotations: Vec<_> = set(annotations);
-        if node.annotations.contains_key(AWAITED) {
-            annotations.push((AWAITED.to_owned(), None));
-        }
+        let awaiting = [AWAITING_KUBELET, AWAITING_KUBELET_FORMER];
+        let present = awaiting
+            .into_iter()
+            .filter(|own| node.annotations.contains_key(*own));
+        annotations.extend(present.map(|own| (own.to_owned(), None)));
         NodePatch {
             node: node.name.clone(),
             version: node.version.clone(),
@@ -462,7 +464,7 @@ impl Engine {
         let accepted = claim.is_some_and(|own| self.is_accepted(own));
         let gone = self.looking.gone_nodes.contains(node);
         let may = gone && self.manages() && self.is_ready() && until > now;
-        may && (accepted || self.is_within_brake(id, now))
+        may && (accepted || self.is_within_safeguard(id, now))
             && self.looked_again(id, now)
             && self.move_pods(id, node, now)
     }

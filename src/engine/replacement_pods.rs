@@ -33,7 +33,7 @@ const LEAVING_MAX: SignedDuration = SignedDuration::from_secs(10);
 const WAITS_MAX: SignedDuration = SignedDuration::from_secs(5);
 
 /// A controller makes a pod anew within this, even one busy with hundreds, or it makes none.
-const HEIR_MAX: SignedDuration = SignedDuration::from_secs(10);
+const REPLACEMENT_MAX: SignedDuration = SignedDuration::from_secs(10);
 
 /// So long after a pod has left, one that its owner makes is taken for its heir.
 const RETURNS: SignedDuration = SignedDuration::from_mins(5);
@@ -68,7 +68,7 @@ struct Awaited {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReplacementPods {
     departed: BTreeMap<String, Vec<EvictedPod>>,
-    heirs: BTreeMap<PodKey, EvictedPod>,
+    replacements: BTreeMap<PodKey, EvictedPod>,
     awaited: BTreeMap<ClaimId, Awaited>,
     /// Pods whose place an heir has taken, the pool of the node that this one's had been on, and
     /// when.
@@ -90,7 +90,7 @@ impl ReplacementPods {
 
     fn depart(&mut self, own: EvictedPod, owner: String) {
         if let Some(claim) = &own.place {
-            let until = |from: Timestamp| from.checked_add(HEIR_MAX).unwrap_or(from);
+            let until = |from: Timestamp| from.checked_add(REPLACEMENT_MAX).unwrap_or(from);
             let (held, gone) = (until(own.at), own.pod.ends_by().unwrap_or(own.at));
             let awaited = self.awaited.entry(claim.clone()).or_insert(Awaited {
                 count: 0,
@@ -117,9 +117,9 @@ impl ReplacementPods {
         };
         let own = all.swap_remove(at);
         let gone = own.pod.ends_by().map_or(own.at, |by| by.max(own.at));
-        let is_late = now.duration_since(gone) >= HEIR_MAX;
+        let is_late = now.duration_since(gone) >= REPLACEMENT_MAX;
         let is_like = own.pod.is_like(pod);
-        self.heirs.insert(pod.key.clone(), own);
+        self.replacements.insert(pod.key.clone(), own);
         if is_late || !is_like {
             self.place(&pod.key);
         }
@@ -127,19 +127,19 @@ impl ReplacementPods {
 
     /// The claim that was made for the pod in whose place this one has come, and that pod: once.
     fn place(&mut self, pod: &PodKey) -> Option<(ClaimId, PodKey)> {
-        let heir = self.heirs.get_mut(pod)?;
-        let claim = heir.place.take()?;
+        let replacement = self.replacements.get_mut(pod)?;
+        let claim = replacement.place.take()?;
         if let Some(awaited) = self.awaited.get_mut(&claim) {
             awaited.count = awaited.count.saturating_sub(1);
         }
-        Some((claim, heir.pod.key.clone()))
+        Some((claim, replacement.pod.key.clone()))
     }
 
     /// Nothing is to be done for a pod any more. The pool of the node on which that one was in
     /// whose place it had come.
     pub(super) fn settle(&mut self, pod: &PodKey) -> Option<PoolName> {
         self.place(pod);
-        self.heirs.remove(pod).map(|own| own.pool)
+        self.replacements.remove(pod).map(|own| own.pool)
     }
 
     /// A node has to be made for a pod. The pool whose moves are to blame: it has come in place of
@@ -156,7 +156,7 @@ impl ReplacementPods {
             all.retain(fresh);
             !all.is_empty()
         });
-        self.heirs.retain(|_, own| fresh(own));
+        self.replacements.retain(|_, own| fresh(own));
         self.ousted
             .retain(|_, (_, at)| now.duration_since(*at) < RETURNS);
         self.awaited
@@ -165,7 +165,7 @@ impl ReplacementPods {
 }
 
 /// Whether a claim was planned for pods that have to leave other nodes.
-pub(super) fn is_for_movers(claim: &NodeClaim) -> bool {
+pub(super) fn is_for_reschedulable(claim: &NodeClaim) -> bool {
     claim.record.reason == Reason::Underutilized.as_str()
 }
 
@@ -174,18 +174,18 @@ impl Engine {
     pub(super) fn succeed(&mut self, pod: &Pod, now: Timestamp) {
         let known = self.state.objects.pods.get(&pod.key);
         if pod.deleting.is_some() {
-            self.bequeath(pod, now);
+            self.transfer_placement(pod, now);
             return;
         }
         if known.is_none_or(|own| own.uid != pod.uid) {
-            self.heirs.come(pod, now);
+            self.replacements.come(pod, now);
         }
         if pod.node.is_some()
-            && let Some(pool) = self.heirs.settle(&pod.key)
+            && let Some(pool) = self.replacements.settle(&pod.key)
         {
-            self.oust(pod, &pool, now);
+            self.displace(pod, &pool, now);
         }
-        let place = pod.is_waiting().then(|| self.heirs.place(&pod.key));
+        let place = pod.is_waiting().then(|| self.replacements.place(&pod.key));
         let Some((claim, was)) = place.flatten() else {
             return;
         };
@@ -198,14 +198,14 @@ impl Engine {
 
     /// A pod of a node that left to save something is bound anew: where it was not expected, those
     /// that are may find no room.
-    fn oust(&mut self, pod: &Pod, pool: &PoolName, now: Timestamp) {
+    fn displace(&mut self, pod: &Pod, pool: &PoolName, now: Timestamp) {
         let claim = self.state.claim_under(pod);
         let Some(claim) = claim.filter(|own| !own.pods.contains(&pod.key)) else {
             return;
         };
         let ousted = claim.pods.iter().cloned();
         let ousted = ousted.map(|key| (key, (pool.clone(), now)));
-        self.heirs.ousted.extend(ousted);
+        self.replacements.ousted.extend(ousted);
     }
 
     /// A pod is gone.
@@ -214,13 +214,13 @@ impl Engine {
         // Most were seen to go before.
         let known = known.filter(|own| own.deleting.is_none());
         if let Some(known) = known.cloned() {
-            self.bequeath(&known, now);
+            self.transfer_placement(&known, now);
         }
     }
 
     /// A pod goes, and its place is another's. What is known of it is what it was until now.
-    fn bequeath(&mut self, pod: &Pod, now: Timestamp) {
-        self.heirs.settle(&pod.key);
+    fn transfer_placement(&mut self, pod: &Pod, now: Timestamp) {
+        self.replacements.settle(&pod.key);
         let known = self.state.objects.pods.get(&pod.key);
         let known = known.filter(|own| own.deleting.is_none());
         let Some((owner, known)) = known.and_then(|own| Some((own.owner.as_ref()?, own))) else {
@@ -234,7 +234,7 @@ impl Engine {
         if from.leaving == Some(Reason::Underutilized) {
             let mut claims = self.state.ledger.claims.iter();
             let place = claims.find(|(_, own)| {
-                is_for_movers(own) && own.takes_pods() && own.pods.contains(&known.key)
+                is_for_reschedulable(own) && own.takes_pods() && own.pods.contains(&known.key)
             });
             let departed = EvictedPod {
                 pool: from.record.pool.clone(),
@@ -242,7 +242,7 @@ impl Engine {
                 place: place.map(|(id, _)| id.clone()),
                 pod: pod.clone(),
             };
-            self.heirs.depart(departed, owner);
+            self.replacements.depart(departed, owner);
         }
         // Who comes for it where its node is open already comes at once, or elsewhere.
         let claims = self.state.ledger.claims.values_mut();
@@ -271,7 +271,7 @@ impl Engine {
         if leaves {
             !over
         } else {
-            self.heirs.is_awaited(&claim.record.id, now)
+            self.replacements.is_awaited(&claim.record.id, now)
         }
     }
 
@@ -285,7 +285,7 @@ impl Engine {
     /// Whether a node is one that does not open before those have come that it was made for.
     fn opens_late(&self, claim: &NodeClaim) -> bool {
         let is_told = self.gives_hints() && self.state.cluster.binding != Binding::Early;
-        claim.phase < ClaimPhase::Initialized && is_told && is_for_movers(claim)
+        claim.phase < ClaimPhase::Initialized && is_told && is_for_reschedulable(claim)
     }
 
     /// Whether a claim's node is open, or would be if it were not held, or is about to be since it

@@ -1,5 +1,5 @@
-//! What the engine decided and saw, for people: one report a line of the log.
-//! It must not know how lines are written or counted.
+//! Reports of the engine: decisions and observations, one log line each. It must not know how lines
+//! are written or counted.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -16,79 +16,80 @@ use crate::state::cluster_identity::{HeldEnds, Mismatch};
 use crate::state::disruption_blockers::InvalidInput;
 use crate::state::drain_blockers::DrainBlocker;
 
-/// Something worth a line.
+/// A report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// Every watch is synced and two instance listings agree: decisions begin.
+    /// All watches are in sync and two instance listings agree: decisions start.
     Ready,
-    /// Nothing voluntary is done until the view is whole again; why.
+    /// The cluster state is out of sync, and why. Decisions are suspended.
     Frozen(String),
-    /// Nothing at all is done: the API server, the instances and the configuration are not of one
-    /// cluster.
+    /// The API server, the instances and the configuration belong to different clusters. All
+    /// changes are suspended.
     Mismatch(Mismatch),
-    /// They are of one cluster again.
+    /// They belong to the same cluster again.
     Matches,
-    /// More than one Node says that it is an instance: none of them leaves on purpose.
+    /// Several Nodes have the providerID of one instance. Their voluntary disruption is blocked.
     SameInstance {
         /// The instance.
         instance: InstanceId,
         /// The Nodes.
         nodes: Vec<NodeName>,
     },
-    /// Instances do not end without a drain before a person accepts it: they are too many.
+    /// Too many instances would be terminated without a drain. Their termination waits for
+    /// approval.
     EndsHeld(HeldEnds),
-    /// None is held any more.
+    /// No termination waits for approval.
     EndsReleased,
-    /// A node of a pool has not registered in time, nor any that was launched in its zone since:
-    /// launches there wait, and then one node is tried.
+    /// A node of a pool has not registered in time, and no node launched in its zone since has
+    /// registered. Launches there are held until a test launch.
     Unregistered {
         /// The pool.
         pool: PoolName,
         /// The zone.
         zone: Zone,
-        /// How often it was found so.
+        /// Number of consecutive failures.
         failures: u32,
-        /// When one node is tried.
+        /// Time of the next test launch.
         until: Timestamp,
     },
-    /// Launches of a pool into a zone wait no longer.
+    /// Launches of a pool in a zone are no longer held.
     Registers {
         /// The pool.
         pool: PoolName,
         /// The zone.
         zone: Zone,
-        /// Pools and zones where they still do.
+        /// Number of pools and zones with held launches.
         left: usize,
     },
-    /// The view is whole again.
+    /// The cluster state is in sync again.
     Thawed,
-    /// A round of placing pods: how many pods waited, and what became of them.
+    /// A planning pass: number of pending pods, and the result.
     Planned {
-        /// Pods that waited.
+        /// Pending pods.
         pending: usize,
-        /// Pods that existing hosts will take.
+        /// Pods that fit existing nodes.
         placed: usize,
         /// New claims.
         claims: usize,
-        /// Pods with no answer.
+        /// Unschedulable pods.
         unplaced: usize,
         /// Price of the new claims, by their cheapest offerings.
         price: Price,
     },
-    /// How long pods had waited, each from when it was first seen, when they were planned for the
-    /// first time.
+    /// Waiting times of pods that were planned for the first time, each since the pod was first
+    /// seen.
     Decided(Vec<SignedDuration>),
-    /// A pod that was seen to wait runs, so long after it was made.
+    /// A pod that was pending runs. The value is the time since its creation.
     PodStarted(SignedDuration),
-    /// A pod has no answer; repeated only when the answer changes.
+    /// A pod is unschedulable. Repeated only when the reasons change.
     Unplaced(UnschedulablePod),
-    /// No pod is without an answer any more.
+    /// No unschedulable pods remain.
     AllAnswered,
-    /// What shall be there whatever pods ask for cannot be had; repeated only when that changes.
+    /// Static capacity cannot be provided. Repeated only when the shortfall changes.
     Short(Shortfall),
-    /// What was short is there, or is not wanted any more.
+    /// A shortfall ended: the capacity exists or is no longer required.
     Enough(StaticDemand),
-    /// A claim was planned for these pods (in observe mode: would be).
+    /// A claim was planned for these pods. In observe mode: would be.
     ClaimPlanned {
         /// The claim.
         claim: ClaimId,
@@ -98,9 +99,9 @@ pub enum Report {
         offering: OfferingKey,
         /// Its price.
         price: Price,
-        /// How many offerings may be launched for it.
+        /// Number of offerings for the launch.
         offerings: usize,
-        /// Pods it is planned for.
+        /// Pods of the claim.
         pods: Vec<PodKey>,
     },
     /// An instance was launched for a claim.
@@ -109,67 +110,68 @@ pub enum Report {
         claim: ClaimId,
         /// The instance.
         instance: InstanceId,
-        /// What was launched.
+        /// The launched offering.
         offering: OfferingKey,
         /// Its price, if the catalog knows it.
         price: Option<Price>,
     },
-    /// A launch was refused; its pods are planned again.
+    /// A launch was refused. Its pods are planned again.
     ClaimRefused {
         /// The claim.
         claim: ClaimId,
-        /// What was refused.
+        /// The refused offerings.
         refusals: Vec<OfferingRefusal>,
     },
-    /// A launch has failed for good: the claim goes on under another id, whose launch is another.
+    /// A launch has failed permanently. The claim is replaced by one with a new id and a new
+    /// launch.
     ClaimRenewed {
-        /// The claim as it was called.
+        /// The old id.
         claim: ClaimId,
-        /// What it is called now; none where the engine plans its pods anew, since the pool or node
-        /// class has changed, or its cheapest offering is held down by now.
+        /// The new id. `None` if its pods are planned again, because the pool or node class has
+        /// changed, or its cheapest offering is unavailable.
         next: Option<ClaimId>,
     },
-    /// The fleet had no room for a claim; its pods are planned again.
+    /// A limit denied a claim. Its pods are planned again.
     ClaimDenied {
         /// The claim.
         claim: ClaimId,
-        /// Which limit leaves too little, with its numbers.
+        /// The limit, with its numbers.
         why: String,
     },
-    /// The pods of a claim were bound to its node before that is there.
+    /// The pods of a claim were bound early to its node.
     BoundEarly {
         /// The claim.
         claim: ClaimId,
         /// Its node.
         node: NodeName,
-        /// How many.
+        /// Number of pods.
         pods: usize,
-        /// How long after the launch was answered.
+        /// Time since the launch completed.
         after: SignedDuration,
     },
-    /// Pods wait for their node, although they were to be bound before it is there.
+    /// Pods could not be bound early and wait for their node.
     NotEarly {
         /// The claim.
         claim: ClaimId,
         /// Why.
         why: String,
     },
-    /// The instance of a node that Karpenter has made is ours by its tags.
+    /// A Karpenter node was adopted by the tags of its instance.
     Adopted {
         /// The node.
         node: NodeName,
         /// Its pool.
         pool: PoolName,
     },
-    /// Nodes of Karpenter's are not taken over, since there is no pool of their name; repeated only
-    /// when their number changes.
+    /// Karpenter nodes are not adopted because no pool has their name. Repeated only when their
+    /// number changes.
     NotAdopted {
-        /// What their pool is called.
+        /// Name of their pool.
         pool: PoolName,
-        /// How many.
+        /// Number of nodes.
         nodes: usize,
     },
-    /// A claim moved on to another phase.
+    /// A claim entered a phase.
     ClaimPhase {
         /// The claim.
         claim: ClaimId,
@@ -177,12 +179,12 @@ pub enum Report {
         pool: PoolName,
         /// Its node, once known.
         node: Option<NodeName>,
-        /// The phase it is in now.
+        /// The new phase.
         phase: ClaimPhase,
-        /// Whether it had come so far before it was looked at: what is found at a start.
+        /// True if it had reached the phase before startup.
         found: bool,
     },
-    /// A node is asked to leave (in observe mode: would be).
+    /// A node is disrupted. In observe mode: would be.
     Retire {
         /// The claim.
         claim: ClaimId,
@@ -194,52 +196,51 @@ pub enum Report {
         reason: Reason,
         /// What it cost per hour.
         price: Option<Price>,
-        /// How many of its pods will need another place.
+        /// Number of its pods to reschedule.
         pods: usize,
     },
-    /// So many nodes may leave for a reason, as far as they are concerned: budgets, pauses and
-    /// times may keep them. Said when that changes.
+    /// Number of nodes eligible for disruption by reason, before budgets, pauses and windows.
+    /// Reported on changes.
     Eligible {
         /// The reason.
         reason: Reason,
-        /// How many.
+        /// Number of nodes.
         nodes: usize,
     },
-    /// Nodes leave together (in observe mode: would), since their pods can be had for less.
+    /// Nodes are consolidated. In observe mode: would be.
     Consolidates {
-        /// Their pool; none where they are of several.
+        /// Their pool. `None` if they belong to several.
         pool: Option<PoolName>,
-        /// How many nodes leave.
+        /// Number of disrupted nodes.
         nodes: usize,
-        /// How many come in their place.
+        /// Number of replacement nodes.
         claims: usize,
-        /// What those cost that leave.
+        /// Price of the disrupted nodes.
         before: Price,
-        /// What those cost that come.
+        /// Price of the replacement nodes.
         after: Price,
     },
-    /// A node that is about to leave has drifted.
+    /// A node has drifted.
     Drifted {
         /// Its node.
         node: NodeName,
-        /// In what, in Karpenter's spelling.
+        /// What drifted, in Karpenter's spelling.
         why: &'static str,
     },
-    /// So many nodes are not ready that none leaves on purpose.
+    /// Too many nodes are not ready. Voluntary disruption is suspended.
     Ailing(NodeHealth),
-    /// Enough nodes are ready again for others to leave on purpose.
+    /// Enough nodes are ready. Voluntary disruption resumes.
     Well(NodeHealth),
-    /// By another configuration more nodes would leave than may unasked: they stay until it is
-    /// accepted.
+    /// A configuration change would disrupt too many nodes. They wait for approval.
     Held(PendingApproval),
-    /// They may leave: it is accepted, or another has come.
+    /// The held nodes are released: the change was approved or superseded.
     Unheld {
-        /// What was to be accepted.
+        /// The id of the approval.
         id: String,
-        /// How many nodes stayed until then.
+        /// Number of held nodes.
         nodes: usize,
     },
-    /// The provider says that something happens to an instance.
+    /// The provider sent an interruption notice.
     Interrupted {
         /// The claim.
         claim: ClaimId,
@@ -247,151 +248,148 @@ pub enum Report {
         node: Option<NodeName>,
         /// The instance.
         instance: InstanceId,
-        /// What happens to it.
+        /// Kind of interruption.
         what: Interruption,
-        /// Whether nothing is done about it.
+        /// True if it is ignored.
         ignored: bool,
     },
-    /// A node was to leave but stays: something came in between.
+    /// The disruption of a node was cancelled.
     Kept {
         /// The claim.
         claim: ClaimId,
-        /// For which reason it was to leave.
+        /// Its disruption reason.
         reason: Reason,
-        /// Why it stays.
+        /// Why it was cancelled.
         why: String,
     },
-    /// Nothing voluntary is done in a pool, or in the whole cluster: somebody has paused it.
+    /// A user paused voluntary disruption in a pool or in the cluster.
     Paused {
-        /// The pool; none means the whole cluster.
+        /// The pool. `None` means the whole cluster.
         pool: Option<PoolName>,
-        /// Until when; none means until somebody ends it.
+        /// End of the pause. `None` means until resumed.
         until: Option<Timestamp>,
-        /// Why, in the words of whoever asked for it.
+        /// The reason, as given by the user.
         why: String,
     },
-    /// A pause is over.
+    /// A pause ended.
     Resumed {
-        /// The pool; none means the whole cluster.
+        /// The pool. `None` means the whole cluster.
         pool: Option<PoolName>,
     },
-    /// Nodes of a pool are due to leave, and stay until it is time or somebody lets them; repeated
-    /// only when that changes.
+    /// The disruption of due nodes of a pool is blocked. Repeated only when that changes.
     Shut {
         /// The pool.
         pool: PoolName,
-        /// For which reason they are due.
+        /// Their disruption reason.
         reason: Reason,
-        /// What keeps them.
+        /// What blocks it.
         why: String,
     },
-    /// The pods or volumes of a leaving node have held it for a while; repeated after twice the
-    /// time each time.
+    /// Pods or volumes block the drain of a node. Repeated with doubled intervals.
     DrainHeld {
         /// The claim.
         claim: ClaimId,
         /// Its node.
         node: NodeName,
-        /// How long its pods have been told to go.
+        /// Time since its pods were evicted.
         since: SignedDuration,
-        /// What holds it: the first few.
+        /// The first blockers.
         held_by: Vec<DrainBlocker>,
-        /// How many more do.
+        /// Number of further blockers.
         more: usize,
-        /// When it ends all the same, if it does.
+        /// When the node is terminated anyway, if so.
         deadline: Option<Timestamp>,
     },
-    /// A leaving node ends although pods or volumes hold it: its time is up.
+    /// A drain timed out, and the node is terminated despite blockers.
     DrainForced {
         /// The claim.
         claim: ClaimId,
         /// Its node.
         node: NodeName,
-        /// What held it: the first few.
+        /// The first blockers.
         held_by: Vec<DrainBlocker>,
-        /// How many more did.
+        /// Number of further blockers.
         more: usize,
     },
-    /// An instance does not end although it was told to; repeated after twice the time each time.
+    /// An instance does not terminate after the request. Repeated with doubled intervals.
     Lingers {
         /// The claim.
         claim: ClaimId,
         /// The instance.
         instance: InstanceId,
-        /// Since it was first told.
+        /// Time since the first request.
         since: SignedDuration,
     },
-    /// A pod of a leaving node was told to go, and the API server has taken that.
+    /// A pod of a disrupted node was evicted.
     Evicted {
         /// The pod.
         pod: PodKey,
-        /// For which reason its node leaves.
+        /// Disruption reason of its node.
         reason: Reason,
     },
-    /// A node that was asked to leave is gone, with its instance.
+    /// A disrupted node and its instance are terminated.
     Ended {
         /// The node.
         node: NodeName,
         /// Its pool.
         pool: PoolName,
-        /// How long it took from when it was asked.
+        /// Time since the start of its disruption.
         took: SignedDuration,
-        /// How old its claim has become.
+        /// Age of its claim.
         age: SignedDuration,
     },
-    /// A node has less than nine tenths of what its instance type promises.
+    /// A node has less than nine tenths of the capacity of its instance type.
     Lacking {
         /// The node.
         node: NodeName,
         /// Its instance type.
         instance_type: TypeName,
-        /// Of what: `cpu`, `memory` or `pods`.
+        /// The resource: `cpu`, `memory` or `pods`.
         resource: &'static str,
-        /// What is promised.
+        /// Capacity of the instance type.
         promised: i64,
-        /// What it has.
+        /// Capacity of the node.
         found: i64,
     },
-    /// A node came without the taint that keeps pods off it until it is registered.
+    /// A node registered without the taint that keeps pods off it until its registration.
     Unguarded {
         /// The node.
         node: NodeName,
     },
-    /// An eviction was refused by a disruption budget; it is tried again. Said once for each pod of
-    /// a leaving node.
+    /// A PodDisruptionBudget refused an eviction, which is retried. Reported once per pod of a
+    /// disrupted node.
     EvictRefused {
         /// The pod.
         pod: PodKey,
-        /// In the API server's words.
+        /// The message of the API server.
         text: String,
     },
-    /// A Node of ours has no instance, and goes: said once.
+    /// An Outrigger Node has no instance and is deleted. Reported once.
     Orphan {
         /// The node.
         node: NodeName,
     },
-    /// Nodes stay closed to pods, since the cluster is only observed from here on.
+    /// The cluster switched to observe mode, and disrupted nodes remain tainted.
     LeftClosed {
-        /// How many.
+        /// Number of nodes.
         nodes: usize,
     },
-    /// What somebody wrote cannot be understood and counts for nothing; told once as long as it
-    /// stands.
+    /// A user-written value is invalid and ignored. Reported once while it exists.
     Misread(InvalidInput),
     /// A command failed.
     Failed {
         /// The command's name.
         command: &'static str,
-        /// How.
+        /// Kind of failure.
         kind: FailureKind,
-        /// In words.
+        /// Error message.
         text: String,
     },
-    /// An instance of ours whose tags cannot be read, or that two claims share: left alone.
+    /// An Outrigger instance with invalid tags, or shared by two claims, is ignored.
     Stranger {
         /// The instance.
         instance: InstanceId,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
 }

@@ -34,15 +34,15 @@ pub(super) struct SafeguardState {
 impl Engine {
     /// Another configuration is about to be put in force.
     pub(super) fn replace_configuration(&mut self) {
-        if !self.brake.changed && self.brake.weighed {
-            self.brake.before = Some(Arc::clone(&self.state.cluster));
+        if !self.safeguard.changed && self.safeguard.weighed {
+            self.safeguard.before = Some(Arc::clone(&self.state.cluster));
         }
-        self.brake.changed = true;
+        self.safeguard.changed = true;
     }
 
     /// What is held of what is due by the configuration, once that has been weighed.
     pub fn weighed(&self) -> Option<Option<&PendingApproval>> {
-        (!self.brake.changed).then_some(self.state.unaccepted.as_ref())
+        (!self.safeguard.changed).then_some(self.state.unaccepted.as_ref())
     }
 
     /// The Lease may name a configuration that somebody has accepted, be it one that has yet to
@@ -58,11 +58,11 @@ impl Engine {
     /// Holds what is due by another configuration, if it is too much. What was due before it, and
     /// was not held, goes on. A start knows nothing of before.
     pub(super) fn weigh_change(&mut self, now: Timestamp) {
-        if !std::mem::take(&mut self.brake.changed) {
+        if !std::mem::take(&mut self.safeguard.changed) {
             return;
         }
-        self.brake.weighed = true;
-        let (before, was) = (self.brake.before.take(), self.state.unaccepted.take());
+        self.safeguard.weighed = true;
+        let (before, was) = (self.safeguard.before.take(), self.state.unaccepted.take());
         self.state.unaccepted = self.too_much(before.as_deref(), was.as_ref(), now);
         match (&self.state.unaccepted, was) {
             (Some(hold), was) if was.as_ref() != Some(hold) => {
@@ -82,15 +82,21 @@ impl Engine {
         now: Timestamp,
     ) -> Option<PendingApproval> {
         let id = change_id(&self.state.cluster);
-        let most = self.state.cluster.brakes.max_retired?;
+        let most = self.state.cluster.safeguards.max_disrupted_per_reload?;
         if self.state.notes.accepted.contains(&id) {
             return None;
         }
-        let roster = self.state.roster(now);
-        let total = roster.candidates.len() + roster.going.len();
-        let mut nodes = due(&roster, now);
+        let disruption_view = self.state.disruption_view(now);
+        let total = disruption_view.candidates.len() + disruption_view.going.len();
+        let mut nodes = due(&disruption_view, now);
         if let Some(cluster) = before {
-            let allowed = due(&DisruptionView { cluster, ..roster }, now);
+            let allowed = due(
+                &DisruptionView {
+                    cluster,
+                    ..disruption_view
+                },
+                now,
+            );
             let was_held = |node: &NodeName| was.is_some_and(|own| own.nodes.contains(node));
             nodes.retain(|node| was_held(node) || !allowed.contains(node));
         }
@@ -124,8 +130,8 @@ impl Engine {
         if leaving.is_empty() {
             return;
         }
-        let roster = self.state.roster(now);
-        let mut budgets = Budgets::new(&roster, now);
+        let disruption_view = self.state.disruption_view(now);
+        let mut budgets = Budgets::new(&disruption_view, now);
         let mut back = Vec::new();
         for (id, pool, reason) in leaving {
             if let Some(verdict) = budgets.overrun(&pool, reason) {
@@ -141,10 +147,10 @@ impl Engine {
     /// Tells once that nothing leaves on purpose, and once that it does again. What has closed its
     /// node already, and has not moved a pod, is taken back.
     pub(super) fn heed_health(&mut self, ailing: Option<NodeHealth>, now: Timestamp) {
-        let was = std::mem::replace(&mut self.brake.ailing, ailing.is_some());
+        let was = std::mem::replace(&mut self.safeguard.ailing, ailing.is_some());
         let Some(health) = ailing else {
             if was {
-                self.report(Report::Well(self.state.roster(now).health));
+                self.report(Report::Well(self.state.disruption_view(now).health));
             }
             return;
         };
@@ -164,7 +170,7 @@ impl Engine {
             .collect();
         for id in back {
             let NodeHealth { unready, total } = health;
-            let why = format!("{unready} of {total} nodes of the cluster are not ready");
+            let why = format!("{unready} of {total} nodes in the cluster are not ready");
             self.keep(&id, why, now);
         }
     }

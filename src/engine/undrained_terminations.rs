@@ -189,7 +189,7 @@ impl Engine {
     /// Returns how many of `total` instances may end without a drain within [`COUNTED`]. It rounds
     /// a percentage down.
     fn undrained_max(&self, total: usize) -> usize {
-        let most = match self.state.cluster.brakes.undrained_max {
+        let most = match self.state.cluster.safeguards.undrained_max {
             BudgetNodes::Nodes(count) => count as usize,
             BudgetNodes::Percent(percent) => total * usize::from(percent) / 100,
         };
@@ -211,7 +211,7 @@ impl Engine {
             self.undrained.unmarked.insert(id.clone());
             return false;
         }
-        if !self.is_within_brake(id, now) {
+        if !self.is_within_safeguard(id, now) {
             self.undrained.refused.insert(id.clone());
             return false;
         }
@@ -228,7 +228,7 @@ impl Engine {
     /// Whether so few instances have lately ended without a drain, or lack their Nodes, that one
     /// more may end so. What is held goes on only when a person accepts it, or its Node comes back:
     /// one mistake must not end all of a cluster bit by bit.
-    pub(super) fn is_within_brake(&mut self, id: &ClaimId, now: Timestamp) -> bool {
+    pub(super) fn is_within_safeguard(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let ended = &mut self.undrained.ended;
         while ended
             .front()

@@ -1,5 +1,8 @@
 //! What the engine shows of its cluster: status, inventory and Kubernetes Events.
 
+// Status of one cluster.
 pub mod status;
+// Inventory of nodes and pods.
 pub mod inventory;
+// Reports as Kubernetes Events.
 pub mod kube_events;

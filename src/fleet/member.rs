@@ -1,5 +1,5 @@
-//! One cluster of a fleet: who sells to it, what it has, and whether that is known.
-//! It must not know what the others have.
+//! One cluster of a fleet: its provider account, its usage, and whether the usage is known. It must
+//! not know the usage of other clusters.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,22 +15,22 @@ use crate::model::id::ClaimId;
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;
 
-/// A cluster and what it has.
+/// A cluster and its usage.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// Who sells to it.
+    /// Its provider account.
     pub(super) market: CapacityScope,
-    /// Whether its engine has said what it has, so that it may ask for more.
+    /// True if its current engine has reported its usage, so that it may request more.
     pub(super) speaks: bool,
-    /// Whether any engine of it ever has.
+    /// True if any engine of it has reported.
     pub(super) known: bool,
-    /// Sum and number of all it has.
+    /// Total capacity and number of nodes.
     pub(super) sum: (Resources, usize),
-    /// What it has that budgets count; none before it has said so.
-    pub(super) muster: Option<DisruptionUsage>,
-    /// What it was told last.
+    /// Its usage of budgets. `None` before it has reported.
+    pub(super) disruption_usage: Option<DisruptionUsage>,
+    /// The last view that was sent to it.
     pub(super) view: Option<Arc<FleetView>>,
-    /// Since when it makes nodes; none while it does not.
+    /// Since when it launches nodes. `None` in observe mode.
     managed: Option<Timestamp>,
     /// Its own limits.
     limits: Limits,
@@ -38,14 +38,14 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// A cluster of which nothing is known.
+    /// Creates a cluster with unknown usage.
     pub(super) fn new(cluster: &Cluster) -> Self {
         Self {
             market: CapacityScope::of(cluster),
             speaks: false,
             known: false,
             sum: (Resources::default(), 0),
-            muster: None,
+            disruption_usage: None,
             view: None,
             managed: None,
             limits: Limits::default(),
@@ -53,7 +53,7 @@ impl Member {
         }
     }
 
-    /// Its configuration is this.
+    /// Sets its configuration.
     pub(super) fn configure(&mut self, cluster: &Cluster, now: Timestamp) {
         self.market = CapacityScope::of(cluster);
         self.limits.clone_from(&cluster.limits);
@@ -61,19 +61,19 @@ impl Member {
         self.managed = managed.then(|| self.managed.unwrap_or(now));
     }
 
-    /// Until when the others wait for it to say what it has.
+    /// Until when other clusters wait for its usage.
     pub(super) fn awaited_until(&self) -> Option<Timestamp> {
         let since = self.managed.filter(|_| !self.known)?;
         Some(since.checked_add(PATIENCE).unwrap_or(Timestamp::MAX))
     }
 
-    /// Until when nodes of the others stay, since it has not said which nodes it has.
+    /// Until when other clusters disrupt no nodes because its nodes are not known.
     pub(super) fn muster_until(&self) -> Option<Timestamp> {
-        let since = self.managed.filter(|_| self.muster.is_none())?;
+        let since = self.managed.filter(|_| self.disruption_usage.is_none())?;
         Some(since.checked_add(PATIENCE).unwrap_or(Timestamp::MAX))
     }
 
-    /// What it counts for. Of one that nobody has heard of, all that its own limits allow it.
+    /// Its usage. Before the first report, the maximum that its own limits allow.
     pub(super) fn counted(&self) -> (Cow<'_, Resources>, usize) {
         if self.known || self.managed.is_none() {
             return (Cow::Borrowed(&self.sum.0), self.sum.1);
@@ -85,12 +85,12 @@ impl Member {
         (Cow::Owned(most), self.limits.nodes.unwrap_or(0) as usize)
     }
 
-    /// What a claim has.
+    /// The grant of a claim.
     pub(super) fn holding(&self, claim: &ClaimId) -> Option<&ClaimUsage> {
         self.held.get(claim)
     }
 
-    /// Gives a claim this, or nothing.
+    /// Sets or removes the grant of a claim.
     pub(super) fn hold(&mut self, claim: ClaimId, holding: Option<ClaimUsage>) {
         if let Some(holding) = &holding {
             self.sum.0.add(&holding.capacity);
@@ -106,7 +106,7 @@ impl Member {
         }
     }
 
-    /// How many instances of a reservation it has.
+    /// Its number of instances in a capacity reservation.
     pub(super) fn taken(&self, reservation: &str) -> usize {
         let all = self
             .held
@@ -115,7 +115,7 @@ impl Member {
         all.filter(|own| own.id == reservation).count()
     }
 
-    /// It has nothing.
+    /// Clears its usage.
     pub(super) fn forget(&mut self) {
         self.held.clear();
         self.sum = (Resources::default(), 0);

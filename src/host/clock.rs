@@ -1,5 +1,5 @@
-//! The only readings of time and entropy: everything else is told.
-//! It must not know what they are used for.
+//! The only module that reads clocks and entropy. Other modules receive the values. It must not
+//! know what they are used for.
 
 #[cfg(feature = "daemon")]
 use std::collections::hash_map::RandomState;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use jiff::SignedDuration;
 use jiff::Timestamp;
 
-/// The time of day.
+/// The wall clock.
 #[expect(
     clippy::disallowed_methods,
     reason = "the one place where the clock is read"
@@ -22,7 +22,7 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// A time that only grows, whatever is done to the time of day: for waits, not for people.
+/// A monotonic time for waits. Setting the wall clock does not change it.
 #[cfg(feature = "daemon")]
 #[expect(
     clippy::disallowed_methods,
@@ -32,23 +32,23 @@ pub(crate) fn monotonic() -> tokio::time::Instant {
     tokio::time::Instant::now()
 }
 
-/// A moment by every clock there is. One of them may be set (the time of day), one stands still
-/// while the host is suspended (the monotonic one of Linux), and one that does neither
-/// (`CLOCK_BOOTTIME`) does not follow the clock that tests advance.
+/// A moment on each clock: the wall clock can be set, the monotonic clock of Linux stops while the
+/// host is suspended, and `CLOCK_BOOTTIME` has neither problem but does not follow the simulated
+/// clock of tests.
 #[cfg(feature = "daemon")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
-    /// The time that waits are measured by.
+    /// The monotonic time.
     pub(crate) steady: tokio::time::Instant,
-    /// The time of day.
+    /// The wall clock time.
     pub(crate) wall: Timestamp,
-    /// Time since the host was started, that of suspension included.
+    /// Time since the start of the host, including suspension.
     pub(crate) boot: Duration,
 }
 
 #[cfg(feature = "daemon")]
 impl Moment {
-    /// This moment.
+    /// Returns the current moment.
     pub(crate) fn now() -> Self {
         let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         Self {
@@ -58,7 +58,7 @@ impl Moment {
         }
     }
 
-    /// So much later; what no clock can say any more is as late as can be said.
+    /// Adds a duration. Saturates at the maximum of each clock.
     pub(crate) fn plus(self, span: Duration) -> Self {
         Self {
             steady: self.steady.checked_add(span).unwrap_or(self.steady),
@@ -67,8 +67,7 @@ impl Moment {
         }
     }
 
-    /// How long it is until this moment, by the clock by which it comes first; nothing if one says
-    /// that it has passed.
+    /// Time until this moment, by the clock that reaches it first. Zero if any clock has passed it.
     pub(crate) fn left(self) -> Duration {
         let now = Self::now();
         let steady = self.steady.saturating_duration_since(now.steady);
@@ -77,8 +76,8 @@ impl Moment {
     }
 }
 
-/// A clock that begins with the time of day and goes on by `CLOCK_BOOTTIME`. It does not change
-/// when a user or NTP sets the time of day, and tells by how much they did.
+/// A clock that starts with the wall clock time and advances by `CLOCK_BOOTTIME`. Setting the wall
+/// clock does not change it; it measures by how much the wall clock was set.
 #[cfg(feature = "daemon")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SteadyClock {
@@ -88,23 +87,23 @@ pub(crate) struct SteadyClock {
 
 #[cfg(feature = "daemon")]
 impl SteadyClock {
-    /// Starts at this moment; `read` is `Moment::now` everywhere but in tests.
+    /// Starts at the current moment. `read` is `Moment::now` except in tests.
     pub(crate) fn start(read: fn() -> Moment) -> Self {
         let start = read();
         Self { read, start }
     }
 
-    /// The time by this clock.
+    /// The time of this clock.
     pub(crate) fn now(&self) -> Timestamp {
         self.at((self.read)())
     }
 
-    /// How long it is until `at`.
+    /// Time until `at`.
     pub(crate) fn until(&self, at: Timestamp) -> Duration {
         Duration::try_from(at.duration_since(self.now())).unwrap_or_default()
     }
 
-    /// By how much the time of day has been set since the start.
+    /// By how much the wall clock was set since the start.
     pub(crate) fn set_by(&self) -> SignedDuration {
         let now = (self.read)();
         now.wall.duration_since(self.at(now))
@@ -117,7 +116,7 @@ impl SteadyClock {
     }
 }
 
-/// A number that differs from one start of the process to the next.
+/// A number that differs between starts of the process.
 #[cfg(feature = "daemon")]
 #[expect(
     clippy::disallowed_methods,
@@ -127,15 +126,15 @@ pub(crate) fn seed() -> u64 {
     RandomState::new().hash_one(Timestamp::now().as_nanosecond())
 }
 
-/// Bytes that nobody can guess, from the source that keys of TLS come from.
+/// Cryptographically secure random bytes, from the same source as TLS keys.
 #[cfg(feature = "daemon")]
 pub(crate) fn unguessable(bytes: &mut [u8]) -> Result<(), String> {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     let filled = provider.secure_random.fill(bytes);
-    filled.map_err(|_| "the operating system gives no random bytes".to_owned())
+    filled.map_err(|_| "the operating system returns no random bytes".to_owned())
 }
 
-/// When something last went round, as other threads see it.
+/// The last activity of a loop, readable from other threads.
 #[cfg(feature = "daemon")]
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
@@ -145,7 +144,7 @@ pub(crate) struct Heartbeat {
 
 #[cfg(feature = "daemon")]
 impl Heartbeat {
-    /// It just did.
+    /// Creates a record with activity now.
     pub(crate) fn start() -> Self {
         Self {
             since: Stopwatch::start(),
@@ -153,12 +152,12 @@ impl Heartbeat {
         }
     }
 
-    /// It goes round.
+    /// Records activity.
     pub(crate) fn beat(&self) {
         self.millis.store(self.millis(), Ordering::Relaxed);
     }
 
-    /// How long ago it last did.
+    /// Time since the last activity.
     pub(crate) fn age(&self) -> Duration {
         let last = self.millis.load(Ordering::Relaxed);
         Duration::from_millis(self.millis().saturating_sub(last))
@@ -169,7 +168,7 @@ impl Heartbeat {
     }
 }
 
-/// Measures a span of time, for people.
+/// Measures a time span for display.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopwatch(Instant);
 
@@ -187,7 +186,7 @@ impl Stopwatch {
     }
 }
 
-/// How long it is until `at`, by the clock.
+/// Time until `at`, by the wall clock.
 #[cfg(feature = "daemon")]
 pub(crate) fn until(at: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now())).unwrap_or_default()

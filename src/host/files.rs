@@ -1,5 +1,5 @@
-//! Reads what a configuration is made of: files, directories of them, variables from outside.
-//! It must not know what any of it says.
+//! Reads the inputs of a configuration: files, directories and external variables. It must not know
+//! their meaning.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,117 +17,117 @@ use crate::config::{
 };
 use crate::host::text;
 
-/// Where the configuration is when nothing else is said.
+/// Default path of the configuration.
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/outrigger.d";
 
-/// Files of a directory with this ending give values of variables.
+/// Extension of files with variable values.
 const AUTO_VARIABLES: &str = ".auto.vars.hcl";
 
-/// The directory in which systemd puts credentials, and the prefix of those that are secrets.
+/// The systemd credentials directory, and the file name prefix of secrets.
 const CREDENTIALS: (&str, &str) = ("CREDENTIALS_DIRECTORY", "secrets_");
-/// The folder that the unit has them from, for root's shell: nobody else may read it.
+/// The source directory of these credentials, for the shell of root. Other users cannot read it.
 const SECRETS: &str = "/etc/outrigger/credentials";
 
-/// A configuration is written by people; what is longer is something else.
+/// Maximum size of a configuration file.
 pub(crate) const FILE_BYTES: u64 = 16 << 20;
 
-/// Whoever can write a configuration can launch instances with it.
+/// A world-writable configuration would allow every user to launch instances.
 const WRITABLE_BY_ALL: u32 = 0o002;
 
-/// Why a file cannot be had.
+/// Why a file cannot be read or written.
 #[derive(Debug, Error)]
 pub(crate) enum FilesError {
-    #[error("read {}", path.display())]
+    #[error("cannot read {}", path.display())]
     Read {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    #[error("write {}", path.display())]
+    #[error("cannot write {}", path.display())]
     Write {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    #[error("lay out {}: it ends neither in .hcl nor in .tf or .tfvars", path.display())]
+    #[error("cannot format {}: its name must end in .hcl, .tf or .tfvars", path.display())]
     NotNative { path: PathBuf },
-    #[error("read {}: it is not UTF-8 text", path.display())]
+    #[error("cannot read {}: not valid UTF-8", path.display())]
     NotText { path: PathBuf },
-    #[error("read {}: it has more than {FILE_BYTES} bytes", path.display())]
+    #[error("cannot read {}: larger than {FILE_BYTES} bytes", path.display())]
     TooLong { path: PathBuf },
-    #[error("read {}: it is not a regular file", path.display())]
+    #[error("cannot read {}: not a regular file", path.display())]
     NotRegular { path: PathBuf },
-    #[error("read {}: every user of this host can write it", path.display())]
+    #[error("cannot read {}: it is world-writable", path.display())]
     Writable { path: PathBuf },
-    #[error("read {}: no file there ends in .hcl or .hcl.json", path.display())]
+    #[error("cannot read {}: it contains no .hcl or .hcl.json file", path.display())]
     Empty { path: PathBuf },
 }
 
 impl FilesError {
-    /// What would put it right.
+    /// The fix.
     fn help(&self) -> String {
         match self {
             Self::Read { source, .. } => match source.kind() {
-                ErrorKind::NotFound => "name a file or directory that is there".to_owned(),
+                ErrorKind::NotFound => "set an existing file or directory".to_owned(),
                 ErrorKind::PermissionDenied => {
-                    "let the user that outrigger runs as read it".to_owned()
+                    "grant read permission to the user of outrigger".to_owned()
                 }
-                _ => "see that it can be read with cat".to_owned(),
+                _ => "check that cat can read it".to_owned(),
             },
             Self::Write { source, .. } => match source.kind() {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-                    "make room for it, then try again".to_owned()
+                    "free disk space, then retry".to_owned()
                 }
-                _ => "let whoever runs this write it".to_owned(),
+                _ => "grant write permission to the current user".to_owned(),
             },
-            Self::NotNative { .. } => "name files in HCL, or their directory".to_owned(),
+            Self::NotNative { .. } => "set HCL files or their directory".to_owned(),
             Self::NotText { .. } => "save it as UTF-8".to_owned(),
-            Self::TooLong { .. } => "name a configuration; this is hardly one".to_owned(),
-            Self::NotRegular { .. } => "name a file with its text in it, no pipe or device".into(),
+            Self::TooLong { .. } => "set a configuration file; this file is too large".to_owned(),
+            Self::NotRegular { .. } => "set a regular file, not a pipe or device".into(),
             Self::Writable { path } => format!("chmod o-w {}", path.display()),
-            Self::Empty { .. } => "write one, or name another directory with --config".to_owned(),
+            Self::Empty { .. } => "create one, or set another directory with --config".to_owned(),
         }
     }
 
-    /// The same as a problem of the configuration.
+    /// The error as a diagnostic of the configuration.
     pub(crate) fn problem(&self) -> Diagnostic {
         Diagnostic::error(ProblemCode::Unreadable, sentence(&text::chain(self))).help(self.help())
     }
 }
 
-/// An error as a sentence of its own.
+/// The error as a full sentence.
 fn sentence(error: &str) -> String {
-    format!("Outrigger failed to {error}.")
+    format!("Outrigger {error}.")
 }
 
-/// Which files, and which values for variables.
+/// The files and variable values to read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigSources {
     /// Files and directories of the configuration.
     pub(crate) paths: Vec<PathBuf>,
-    /// Files of values for variables.
+    /// Files with variable values.
     pub(crate) variable_files: Vec<PathBuf>,
-    /// Values for variables.
+    /// Variable values.
     pub(crate) variables: Vec<(String, String)>,
 }
 
-/// Why something that a configuration is made of is not told by whoever has it.
+/// Why an external value is not available.
 #[cfg(feature = "daemon")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ParameterUnavailable {
-    /// Whether it may be told later, so that what was told last still counts.
+    /// True if a retry may succeed, so that the last value still counts.
     pub(crate) may_pass: bool,
-    /// In words, without a full stop.
+    /// The reason, without a full stop.
     pub(crate) why: String,
 }
 
-/// Reads everything that is wanted and makes one configuration of it, or says all that is wrong,
-/// with the files as well as in them. Nobody but this host is asked.
+/// Reads all sources and builds one configuration, or returns all errors of the files and in the
+/// files. It contacts no other host.
 pub(crate) fn load(wanted: &ConfigSources) -> Result<Config, Vec<Diagnostic>> {
     read(wanted).config(&|_| ParameterState::Unasked)
 }
 
-/// Reads everything that is wanted.
+/// Reads all sources.
 pub(crate) fn read(wanted: &ConfigSources) -> LoadedSources {
     let mut sources = ReadFiles::default();
     for path in &wanted.paths {
@@ -151,7 +151,7 @@ pub(crate) fn read(wanted: &ConfigSources) -> LoadedSources {
     }
 }
 
-/// What a configuration is made of, as it was when it was read.
+/// Inputs of a configuration, as read.
 #[derive(Debug, Default)]
 pub(crate) struct LoadedSources {
     sources: ReadFiles,
@@ -159,12 +159,13 @@ pub(crate) struct LoadedSources {
     secrets: BTreeMap<String, String>,
     variables: Vec<(String, String)>,
     directory: PathBuf,
-    /// Files that the configuration names, which are read when it first does.
+    /// Files that the configuration references, read on first use.
     named: RefCell<BTreeMap<PathBuf, Result<String, String>>>,
 }
 
 impl LoadedSources {
-    /// One configuration with these parameters, or all that is wrong. It is the same each time.
+    /// Builds a configuration with these parameters, or returns all errors. The result is
+    /// deterministic.
     pub(crate) fn config(
         &self,
         parameter: &ParameterReader<'_>,
@@ -206,8 +207,8 @@ impl LoadedSources {
     }
 }
 
-/// Where relative paths of a configuration start: beside its first file. It is absolute, because
-/// the paths that start there may be told to other processes.
+/// Base directory of relative paths: the directory of the first file. It is absolute, because the
+/// paths may be passed to other processes.
 fn directory(paths: &[PathBuf]) -> PathBuf {
     let Some(first) = paths.first() else {
         return PathBuf::new();
@@ -217,12 +218,12 @@ fn directory(paths: &[PathBuf]) -> PathBuf {
     } else {
         first.parent().map(Path::to_owned).unwrap_or_default()
     };
-    // The path of nothing is here.
+    // The parent of a bare file name is the current directory.
     let here = Path::new(".").join(&directory);
     std::path::absolute(here).unwrap_or(directory)
 }
 
-/// What could be read, and what could not.
+/// The files that were read, and the errors.
 #[derive(Debug, Default)]
 struct ReadFiles {
     files: Vec<SourceFile>,
@@ -232,8 +233,8 @@ struct ReadFiles {
 }
 
 impl ReadFiles {
-    /// Reads a path: a file as it is, of a directory every `*.hcl` and `*.hcl.json` by name. Files
-    /// of values for variables stand beside them.
+    /// Reads a path: a file, or all `*.hcl` and `*.hcl.json` files of a directory, sorted by name.
+    /// Files with variable values are read from the same directory.
     fn add(&mut self, path: &Path) {
         match is_directory(path) {
             Ok(false) => self.add_file(path),
@@ -283,7 +284,7 @@ fn is_directory(path: &Path) -> Result<bool, FilesError> {
     Ok(fs::metadata(path).map_err(fault(path))?.is_dir())
 }
 
-/// What a directory holds: names and paths.
+/// Lists a directory: names and paths.
 fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>, FilesError> {
     let named = |entry: io::Result<fs::DirEntry>| {
         let entry = entry.map_err(fault(directory))?;
@@ -296,7 +297,8 @@ fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>, FilesError> {
     all.map(named).collect()
 }
 
-/// The sources in a directory by name. One that cannot be looked at is one: reading it says why.
+/// The configuration files of a directory, sorted by name. An entry whose metadata cannot be read
+/// is included, so that reading it returns the error.
 fn list(directory: &Path) -> Result<Vec<PathBuf>, FilesError> {
     let mut paths = Vec::new();
     for (name, path) in entries(directory)? {
@@ -308,9 +310,8 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>, FilesError> {
     Ok(paths)
 }
 
-/// Files in native HCL: a file as it is named, of a directory every `*.hcl` by name, and of those
-/// in it as well where that is asked for; and what cannot be looked at, or is no such file. Links
-/// to directories are not followed: they may go round.
+/// Files in native HCL syntax: a named file, or all `*.hcl` files of a directory, recursively on
+/// request. Also returns the errors. Links to directories are not followed, to avoid cycles.
 pub(crate) fn native_sources(path: &Path, recursive: bool) -> (Vec<PathBuf>, Vec<FilesError>) {
     let (mut found, mut faults) = (Vec::new(), Vec::new());
     if let Err(fault) = find_native(path, recursive, &mut found, &mut faults) {
@@ -355,13 +356,13 @@ fn find_native(
     Ok(())
 }
 
-/// Whether a file of this name is configuration, and not what an editor leaves beside it.
+/// Returns whether a file name is a configuration file and not a backup of an editor.
 fn is_source(name: &str) -> bool {
     let temporary = name.starts_with(['.', '#']) || name.ends_with(['~', '#']);
     !temporary && (name.ends_with(".hcl") || name.ends_with(".hcl.json"))
 }
 
-/// One file as a source; its name in messages is the path as given.
+/// A file as a source. Messages show its path as given.
 fn read_source(path: &Path) -> Result<SourceFile, FilesError> {
     let text = read_limited(path)?;
     let about = fs::metadata(path).map_err(fault(path))?;
@@ -373,8 +374,7 @@ fn read_source(path: &Path) -> Result<SourceFile, FilesError> {
     Ok(SourceFile::new(path.display().to_string(), text))
 }
 
-/// The text of a regular file that people have written, or a program for them: not for ever long,
-/// and nothing to wait for.
+/// Reads a regular file. Limits its size and does not block.
 pub(crate) fn read_limited(path: &Path) -> Result<String, FilesError> {
     let own = path.to_owned();
     if !fs::metadata(path).map_err(fault(path))?.is_file() {
@@ -390,7 +390,7 @@ pub(crate) fn read_limited(path: &Path) -> Result<String, FilesError> {
     String::from_utf8(bytes).map_err(|_| FilesError::NotText { path: own })
 }
 
-/// The text of a file of any kind and length.
+/// Reads a file of any type and size.
 pub(crate) fn read_text(path: &Path) -> Result<String, FilesError> {
     let bytes = fs::read(path).map_err(fault(path))?;
     String::from_utf8(bytes).map_err(|_| FilesError::NotText {
@@ -431,7 +431,7 @@ fn environment() -> BTreeMap<String, String> {
     std::env::vars_os().filter_map(texts).collect()
 }
 
-/// Secrets by name: systemd hands the directory `secrets` over as files `secrets_NAME`.
+/// Secrets by name. systemd passes the files of the directory `secrets` as `secrets_NAME`.
 fn secrets(environment: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, FilesError> {
     match environment.get(CREDENTIALS.0) {
         Some(directory) => secrets_in(Path::new(directory), CREDENTIALS.1),
@@ -442,7 +442,7 @@ fn secrets(environment: &BTreeMap<String, String>) -> Result<BTreeMap<String, St
     }
 }
 
-/// Whether a host has no such folder, or who asks may not look into it.
+/// Returns whether the directory does not exist or the user has no access to it.
 fn is_elsewhere(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -450,12 +450,12 @@ fn is_elsewhere(error: &io::Error) -> bool {
     )
 }
 
-/// The secrets of a directory, by what follows a prefix in their names.
+/// The secrets of a directory, by file name without the prefix.
 fn secrets_in(directory: &Path, prefix: &str) -> Result<BTreeMap<String, String>, FilesError> {
     let mut secrets = BTreeMap::new();
     for (name, path) in entries(directory)? {
         if let Some(name) = name.strip_prefix(prefix) {
-            // A trailing line break belongs to the file, not to the secret.
+            // A trailing line break is not part of the secret.
             let text = read_limited(&path)?
                 .trim_end_matches(['\n', '\r'])
                 .to_owned();
@@ -535,15 +535,15 @@ mod tests {
             assert!(text.contains(&path.display().to_string()), "{text}");
             assert!(text.contains("= help:"), "{text}");
         };
-        check(dir.path(), "no file there ends in .hcl");
+        check(dir.path(), "it contains no .hcl");
         check(&dir.path().join("none.hcl"), "No such file");
         check(Path::new("/dev/null"), "not a regular file");
         let file = dir.path().join("x.hcl");
         fs::write(&file, [0xff, 0xfe]).expect("written");
-        check(&file, "not UTF-8");
+        check(&file, "not valid UTF-8");
         fs::write(&file, "").expect("written");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).expect("changed");
-        check(&file, "every user of this host can write it");
+        check(&file, "it is world-writable");
         let long = fs::File::create(&file).expect("made");
         long.set_len(FILE_BYTES + 1).expect("made longer");
         check(&file, "more than");

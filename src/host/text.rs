@@ -1,24 +1,26 @@
-//! Texts from elsewhere, cut to a length and stripped of what could disturb a terminal or a log.
-//! It must not know what they say.
+//! Sanitizes strings from external sources: limits the length and removes control characters for
+//! terminals and logs. It must not know their meaning.
 
 use std::error::Error;
 
 pub(crate) use crate::text::sanitize::bounded;
 use crate::text::sanitize::plain;
 
+// Messages of API server errors.
 #[cfg(feature = "daemon")]
 mod api_error;
 
-/// The maximum length, in characters, of a line that is printed for a person.
+/// The maximum length, in characters, of a displayed line.
 const LINE: usize = 2000;
 
-/// A text of ours on one line, with words of others in it: longer than theirs may be.
+/// Formats text of Outrigger that contains external strings as one line, with a higher length
+/// limit.
 pub(crate) fn line(text: &str) -> String {
     plain(text).take(LINE).collect()
 }
 
-/// An error and its causes. A cause that its effect has told already, as kube's errors do, is left
-/// out.
+/// Formats an error and its causes. Causes that the error message already contains are left out, as
+/// in errors of kube.
 pub(crate) fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
     let mut causes = vec![told(error)];
     let mut cause = error.source();
@@ -32,7 +34,7 @@ pub(crate) fn causes(error: &(dyn Error + 'static)) -> Vec<String> {
     causes
 }
 
-/// What one error says: an API server's answer in the server's words.
+/// Formats one error. For an API server error, the server's message.
 fn told(error: &(dyn Error + 'static)) -> String {
     #[cfg(feature = "daemon")]
     if let Some(said) = api_error::said(error) {
@@ -41,24 +43,24 @@ fn told(error: &(dyn Error + 'static)) -> String {
     error.to_string()
 }
 
-/// Whether the error only repeats what its effect says.
+/// Returns whether the cause only repeats the message of the error.
 #[cfg(feature = "daemon")]
 fn is_repetition(error: &(dyn Error + 'static)) -> bool {
     api_error::is_status(error)
 }
 
-/// Whether the error only repeats what its effect says: none does where kube is not there.
+/// Returns whether the cause only repeats the message of the error. Never in builds without kube.
 #[cfg(not(feature = "daemon"))]
 fn is_repetition(_: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// An error and its causes, short and on one line.
+/// Formats an error and its causes as one short line.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     bounded(&causes(error).join(": "))
 }
 
-/// An argument as a shell takes it.
+/// Quotes an argument for a shell.
 pub(crate) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);
     if !text.is_empty() && text.chars().all(plain) {

@@ -1,11 +1,11 @@
-//! Why the API of a cluster cannot be used, by a stable name, and what would put it right.
-//! It must not know what was asked for.
+//! Classifies errors of a cluster's API, with a stable code and a fix. It must not know the
+//! request.
 
 use std::path::Path;
 
 use crate::host::text;
 
-/// What went wrong, where, and what to check, in one line.
+/// Formats an error as one line with the server, advice and code.
 pub(crate) fn explained(error: &kube::Error, server: &str, kubeconfig: &Path) -> String {
     let what = text::chain(error);
     let Some(cause) = ApiErrorCode::of(error, &what) else {
@@ -14,45 +14,45 @@ pub(crate) fn explained(error: &kube::Error, server: &str, kubeconfig: &Path) ->
     cause.told(&what, server, kubeconfig)
 }
 
-/// What is wrong with the way to an API, or with its answers.
+/// The cause of an API error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ApiErrorCode {
-    /// No name server knows the host.
+    /// DNS cannot resolve the host.
     NoHost,
-    /// Nothing listens there.
+    /// The connection is refused.
     Refused,
-    /// Its certificate is from an authority that nobody has named.
+    /// The CA of its certificate is not trusted.
     Untrusted,
     /// Its certificate has expired.
     Expired,
     /// Its certificate is not valid yet.
     NotYetValid,
-    /// Its certificate is for another name.
+    /// Its certificate is for a different name.
     OtherName,
-    /// It does not speak TLS.
+    /// It does not use TLS.
     NoTls,
-    /// The handshake of TLS failed for another reason.
+    /// The TLS handshake failed for a different reason.
     Handshake,
-    /// No way leads there, or none that is fast enough.
+    /// The host is unreachable, or the connection times out.
     NoWay,
-    /// Nobody gives credentials for it.
+    /// No credentials are available.
     Credentials,
-    /// It does not know the user.
+    /// It rejects the credentials (401).
     Unauthorized,
-    /// It does not let the user do this.
+    /// It denies the request (403).
     Forbidden,
-    /// It answers with an error, or as no Kubernetes API does.
+    /// It responds with a server error, or not as a Kubernetes API.
     Odd,
-    /// It does not answer in time.
+    /// It does not respond in time.
     Silent,
-    /// It answers slowly.
+    /// It responds slowly.
     Slow,
     /// Its clock and the clock of this host differ.
     Clock,
 }
 
 impl ApiErrorCode {
-    /// The stable name.
+    /// The stable code.
     pub(crate) fn code(self) -> &'static str {
         match self {
             Self::NoHost => "api-no-host",
@@ -63,51 +63,55 @@ impl ApiErrorCode {
             Self::OtherName => "api-other-name",
             Self::NoTls => "api-no-tls",
             Self::Handshake => "api-handshake",
-            Self::NoWay => "api-no-way",
+            Self::NoWay => "api-unreachable",
             Self::Credentials => "api-credentials",
             Self::Unauthorized => "api-unauthorized",
             Self::Forbidden => "api-forbidden",
-            Self::Odd => "api-odd",
-            Self::Silent => "api-silent",
+            Self::Odd => "api-unexpected-response",
+            Self::Silent => "api-timeout",
             Self::Slow => "api-slow",
             Self::Clock => "clock-differs",
         }
     }
 
-    /// What went wrong there, with what to check, in one line.
+    /// Formats the error as one line, with advice.
     pub(crate) fn told(self, what: &str, server: &str, kubeconfig: &Path) -> String {
         let (advice, code) = (self.advice(), self.code());
         let kubeconfig = kubeconfig.display();
         format!("{what} ({server}); {advice} ({kubeconfig}) [{code}]")
     }
 
-    /// What to check first. `outrigger doctor` looks closer.
+    /// The first check to make. `outrigger doctor` checks more.
     fn advice(self) -> &'static str {
         match self {
-            Self::NoHost => "no such host: check the address in the kubeconfig",
+            Self::NoHost => "host not found: check the address in the kubeconfig",
             Self::Refused => {
-                "nothing listens there: check that the API server runs and the kubeconfig's address"
+                "connection refused: check that the API server is running, and the address in the \
+                 kubeconfig"
             }
             Self::Untrusted | Self::OtherName | Self::NoTls | Self::Handshake => {
                 "check the address and certificate-authority-data of the kubeconfig"
             }
-            Self::Expired | Self::NotYetValid => "renew the certificate, or set this host's clock",
+            Self::Expired | Self::NotYetValid => {
+                "renew the certificate, or correct the clock of \
+                                                  this host"
+            }
             Self::Credentials => {
-                "check the credentials in the kubeconfig and the plugin it names; for EKS this \
-                 host's of AWS"
+                "check the credentials and the exec plugin of the kubeconfig; for EKS, the AWS \
+                 credentials of this host"
             }
-            Self::Unauthorized => "write credentials that this API accepts into the kubeconfig",
-            Self::Forbidden => "grant the user of the kubeconfig what it is denied here",
-            Self::Odd => "look for what is wrong with the API server, or what answers in its place",
+            Self::Unauthorized => "put valid credentials into the kubeconfig",
+            Self::Forbidden => "grant the denied permission to the user of the kubeconfig",
+            Self::Odd => "check the API server, or the proxy that responds in its place",
             Self::NoWay | Self::Silent | Self::Slow => {
-                "check the way there, firewalls included, and the address in the kubeconfig"
+                "check the network path, firewalls, and the address in the kubeconfig"
             }
-            Self::Clock => "set the clock of this host, or that of the API server",
+            Self::Clock => "correct the clock of this host or of the API server",
         }
     }
 
-    /// Why an API is not reached, from the words of whoever noticed, since layers between wrap
-    /// causes in types of their own; with the sentence for people, and the fix.
+    /// Classifies an error message, because intermediate layers wrap causes in their own types.
+    /// Returns the code, a description and the fix.
     pub(crate) fn of_words(what: &str) -> Option<(Self, &'static str, &'static str)> {
         let low = what.to_lowercase();
         let mut all = WORDS.iter();
@@ -115,7 +119,7 @@ impl ApiErrorCode {
         row.map(|(cause, _, why, fix)| (*cause, *why, *fix))
     }
 
-    /// Why a call has failed.
+    /// Classifies the error of a call.
     pub(crate) fn of(error: &kube::Error, what: &str) -> Option<Self> {
         match error {
             kube::Error::Api(status) => match status.code {
@@ -131,19 +135,19 @@ impl ApiErrorCode {
     }
 }
 
-/// The first row counts of which one word is there. In a fix, what is in capitals stands for what
-/// it is of this API.
+/// The first row with a matching substring applies. Capitalized words in a fix are placeholders for
+/// values of this API.
 const WORDS: [(ApiErrorCode, &[&str], &str, &str); 12] = [
     (
         ApiErrorCode::Credentials,
         &["find aws credentials", "sign a call to sts"],
-        "AWS credentials make the tokens for it, and there are none",
-        "give the user outrigger of this host AWS credentials: a role, a profile or a key",
+        "no AWS credentials found to create tokens",
+        "provide AWS credentials to the user outrigger on this host: a role, a profile or a key",
     ),
     (
         ApiErrorCode::Credentials,
         &["exec-plugin", "token file", "refresh a token"],
-        "nobody gives credentials for it",
+        "no credentials found",
         "run the plugin of SOURCE by hand, as the user outrigger",
     ),
     (
@@ -154,19 +158,19 @@ const WORDS: [(ApiErrorCode, &[&str], &str, &str); 12] = [
             "fatal alert: unknownca",
             "fatal alert: accessdenied",
         ],
-        "it refuses the certificate that the kubeconfig shows",
-        "write a client certificate that this API takes into SOURCE's file",
+        "the API server rejects the client certificate of the kubeconfig",
+        "put a client certificate that the API server accepts into SOURCE's file",
     ),
     (
         ApiErrorCode::NoHost,
         &["dns error", "failed to lookup"],
-        "no name server knows the host",
-        "getent hosts NAME; correct SOURCE, or have this host resolve the name",
+        "DNS cannot resolve the host",
+        "getent hosts NAME; correct SOURCE, or the name resolution of this host",
     ),
     (
         ApiErrorCode::Refused,
         &["connection refused"],
-        "nothing listens there",
+        "connection refused",
         "start the API server, or correct SOURCE",
     ),
     (
@@ -177,8 +181,8 @@ const WORDS: [(ApiErrorCode, &[&str], &str, &str); 12] = [
             "unknownca",
             "badsignature",
         ],
-        "its certificate is from an authority that the kubeconfig does not know",
-        "CERTIFICATE; put the CA into certificate-authority-data beside SOURCE",
+        "its certificate is from a CA that the kubeconfig does not trust",
+        "CERTIFICATE; put the CA into certificate-authority-data next to SOURCE",
     ),
     (
         ApiErrorCode::Expired,
@@ -196,8 +200,8 @@ const WORDS: [(ApiErrorCode, &[&str], &str, &str); 12] = [
     (
         ApiErrorCode::OtherName,
         &["not valid for", "notvalidforname"],
-        "its certificate is for another name",
-        "CERTIFICATE; write a name that it has as tls-server-name beside SOURCE",
+        "its certificate is for a different name",
+        "CERTIFICATE; set tls-server-name next to SOURCE to a name in the certificate",
     ),
     (
         ApiErrorCode::NoTls,
@@ -208,7 +212,7 @@ const WORDS: [(ApiErrorCode, &[&str], &str, &str); 12] = [
     (
         ApiErrorCode::Handshake,
         &["certificate", "alert", "tls", "handshake"],
-        "the handshake of TLS failed",
+        "the TLS handshake failed",
         "CERTIFICATE",
     ),
     (
@@ -220,8 +224,8 @@ const WORDS: [(ApiErrorCode, &[&str], &str, &str); 12] = [
             "no route",
             "deadline",
         ],
-        "no way leads there",
-        "let this host reach HOST (firewalls, security groups, routes)",
+        "cannot reach the host",
+        "allow this host to reach HOST (firewalls, security groups, routes)",
     ),
 ];
 
@@ -241,7 +245,7 @@ mod tests {
             assert!(text.contains("https://a:1"), "{text}");
         };
         let service = |text: &str| kube::Error::Service(text.into());
-        check(&service("tcp: Connection refused"), "nothing listens there");
+        check(&service("tcp: Connection refused"), "connection refused");
         check(&service("tcp: Connection refused"), "[api-refused]");
         check(
             &service("invalid peer certificate: Expired"),
@@ -249,7 +253,7 @@ mod tests {
         );
         let refused = "received fatal alert: CertificateExpired";
         check(&service(refused), "[api-unauthorized]");
-        let plugin = "exec-plugin: its plugin failed, exit status: 1: no";
+        let plugin = "exec-plugin: the exec plugin failed, exit status: 1: no";
         check(&service(plugin), "[api-credentials]");
         let signed = "find AWS credentials: the default chain has none";
         check(&service(signed), "[api-credentials]");
@@ -260,7 +264,7 @@ mod tests {
         check(&service("deadline has elapsed"), "firewalls");
         check(&service("odd"), "odd");
         let denied = Status::failure("no", "Forbidden").with_code(403);
-        check(&kube::Error::Api(denied.boxed()), "grant the user");
+        check(&kube::Error::Api(denied.boxed()), "grant the denied");
         let unknown = Status::failure("no", "Unauthorized").with_code(401);
         check(&kube::Error::Api(unknown.boxed()), "[api-unauthorized]");
     }

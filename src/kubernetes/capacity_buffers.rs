@@ -1,9 +1,9 @@
-//! Reads the CapacityBuffers of a cluster where its API has them, again and again.
-//! It must not know what is kept free for them.
+//! Lists the CapacityBuffers of a cluster periodically, if its API serves them. It must not know
+//! how their capacity is reserved.
 //!
-//! They are listed rather than watched, and belong to no view: most clusters have none, and what
-//! they declare is no ground for anything that cannot be undone. The engine has their status
-//! written (docs/decisions/011-capacity-buffers-are-listed-not-watched.md).
+//! CapacityBuffers are listed, not watched, and do not affect whether the cluster state is in sync:
+//! most clusters have none, and a wrong buffer causes nothing irreversible. The engine writes their
+//! status (docs/decisions/011-capacity-buffers-are-listed-not-watched.md).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,27 +26,27 @@ use crate::model::buffer_object::{BufferObject, Unresolved};
 use crate::model::id::ObjectKey;
 use crate::telemetry::report_metrics;
 
-/// They are read this often where the API has them: others wait for their status.
+/// List interval if the API serves them. Other controllers wait for their status.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Where it has none, it is asked this often.
+/// Interval of checks if the API does not serve them.
 const AGAIN_ABSENT: Duration = Duration::from_secs(30);
-/// After an error they are read again sooner.
+/// Retry interval after an error.
 const RETRY: Duration = Duration::from_secs(5);
-/// An API that had buffers has to lack them so often before it is believed: rights are taken away
-/// and given again, and definitions replaced.
+/// Number of consecutive checks without the API before the buffers count as deleted, because
+/// permissions and CRDs may be replaced.
 const ABSENT_MAX: u32 = 10;
-/// Their group of the API.
+/// API group.
 pub(super) const GROUP: &str = "autoscaling.x-k8s.io";
-/// What they are called in the API.
+/// Plural name in the API.
 pub(super) const BUFFERS: &str = "capacitybuffers";
-const DENIED: &str = "they may not be read: list capacitybuffers";
-/// Versions of the API, the newest first.
+const DENIED: &str = "cannot read them: list capacitybuffers denied";
+/// API versions, newest first.
 const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
 
-/// What is wrong with single objects, by their names.
+/// Errors of single objects, by name.
 type BufferFaults = BTreeMap<String, String>;
 
-/// Tells of the buffers that the cluster's objects declare, until nobody listens.
+/// Sends the buffers of the cluster as events until the receiver is dropped.
 pub(crate) async fn keep_reading(
     cluster: String,
     connection: Connection,
@@ -55,7 +55,7 @@ pub(crate) async fn keep_reading(
     let mut last: Option<Vec<BufferObject>> = None;
     let mut told = BufferFaults::new();
     let mut absences = 0;
-    // Why they could not be read the last time.
+    // The last read error.
     let mut mute: Option<String> = None;
     loop {
         let mut denied = None;
@@ -65,12 +65,12 @@ pub(crate) async fn keep_reading(
                 Ok(read)
             }
             Ok(Err(lack)) => {
-                // Who has no use for them goes without the right.
+                // Users without CapacityBuffers need not grant the permission.
                 denied = (lack == Lack::Forbidden).then(|| DENIED.to_owned());
                 absences += 1;
                 let had = last.as_ref().is_some_and(|own| !own.is_empty());
                 match had && absences < ABSENT_MAX {
-                    true => Err("they were there a moment ago".to_owned()),
+                    true => Err("the API no longer serves CapacityBuffers".to_owned()),
                     false => Ok((Vec::new(), BufferFaults::new())),
                 }
             }
@@ -85,13 +85,13 @@ pub(crate) async fn keep_reading(
             Ok((buffers, faults)) => {
                 for (name, why) in &faults {
                     if told.get(name) != Some(why) {
-                        tracing::warn!(cluster, buffer = name, why, "CapacityBuffer left out");
+                        tracing::warn!(cluster, buffer = name, why, "ignoring CapacityBuffer");
                     }
                 }
                 report_metrics::buffers_left_out(&cluster, faults.len());
                 told = faults;
                 if let Some(why) = denied.as_ref().filter(|_| mute != denied) {
-                    tracing::warn!(cluster, why, "CapacityBuffers cannot be read");
+                    tracing::warn!(cluster, why, "cannot read CapacityBuffers");
                 }
                 mute = denied;
                 if last.as_ref() != Some(&buffers) {
@@ -104,7 +104,7 @@ pub(crate) async fn keep_reading(
             }
             Err(why) => {
                 if mute.as_ref() != Some(&why) {
-                    tracing::warn!(cluster, why, "CapacityBuffers cannot be read");
+                    tracing::warn!(cluster, why, "cannot read CapacityBuffers");
                 }
                 mute = Some(why);
             }
@@ -113,7 +113,7 @@ pub(crate) async fn keep_reading(
     }
 }
 
-/// All objects that are ours, by name, and what is wrong with those that declare no room.
+/// The objects for Outrigger by name, and the errors of invalid objects.
 async fn read(
     connection: &Connection,
 ) -> Result<Result<(Vec<BufferObject>, BufferFaults), Lack>, String> {
@@ -137,7 +137,7 @@ async fn read(
                 Some(declared) => declared,
                 None => continue,
             },
-            // What it is called is not known for sure, and so its status is left alone.
+            // Its name is not reliable, so its status is not written.
             Err(error) => {
                 faults.insert(name, error.to_string());
                 continue;
@@ -169,7 +169,7 @@ async fn read(
     Ok(Ok((buffers, faults)))
 }
 
-/// The newest version that is there, and the objects of it, a page of them at most.
+/// The newest served version, and one page of its objects.
 async fn list(connection: &Connection) -> Result<Result<(&'static str, Vec<Value>), Lack>, String> {
     #[derive(Deserialize)]
     struct Page {
@@ -182,7 +182,7 @@ async fn list(connection: &Connection) -> Result<Result<(&'static str, Vec<Value
         let request = request.map_err(|error| error.to_string())?;
         match call(connection, request).await? {
             Ok(Page { items }) => return Ok(Ok((api, items))),
-            // Nobody may read what is not there, either.
+            // RBAC also denies resources that do not exist.
             Err(Lack::Forbidden) if has(connection, &version).await? => {
                 return Ok(Err(Lack::Forbidden));
             }
@@ -192,7 +192,7 @@ async fn list(connection: &Connection) -> Result<Result<(&'static str, Vec<Value
     Ok(Err(Lack::Absent))
 }
 
-/// Whether a version of the API has buffers, which everybody may ask.
+/// Returns whether an API version serves buffers. Discovery needs no permission.
 async fn has(connection: &Connection, version: &str) -> Result<bool, String> {
     let request = http::Request::get(version).body(Vec::new());
     let request = request.map_err(|error| error.to_string())?;
@@ -200,7 +200,7 @@ async fn has(connection: &Connection, version: &str) -> Result<bool, String> {
     Ok(found.is_ok_and(|own| own.resources.iter().any(|own| own.name == BUFFERS)))
 }
 
-/// A PodTemplate, or why there is none for us.
+/// A PodTemplate, or why it cannot be read.
 async fn stored(
     connection: &Connection,
     key: &ObjectKey,
@@ -211,29 +211,29 @@ async fn stored(
     Ok(found.map_err(|lack| lack.of_template(key)))
 }
 
-/// Why the API gives nothing.
+/// Why a read failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lack {
-    /// It has no such thing.
+    /// The object does not exist.
     Absent,
-    /// It does not let us read it.
+    /// Reading is denied.
     Forbidden,
 }
 
 impl Lack {
     fn of_template(self, key: &ObjectKey) -> Unresolved {
-        let may_not = "may not be read: get podtemplates";
+        let may_not = "cannot be read: get podtemplates denied";
         match self {
             Self::Absent => Unresolved {
                 reason: Unresolved::NO_TEMPLATE,
-                message: format!("its PodTemplate {key} is not there"),
+                message: format!("its PodTemplate {key} does not exist"),
             },
             Self::Forbidden => Unresolved::failed(format!("its PodTemplate {key} {may_not}")),
         }
     }
 }
 
-/// What the API has.
+/// Reads an object.
 async fn call<T: DeserializeOwned>(
     connection: &Connection,
     request: http::Request<Vec<u8>>,
@@ -244,6 +244,6 @@ async fn call<T: DeserializeOwned>(
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => Ok(Err(Lack::Forbidden)),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(Err(Lack::Absent)),
         Ok(Err(error)) => Err(text::chain(&error)),
-        Err(_) => Err(format!("no answer within {} s", PAGE_TIME.as_secs())),
+        Err(_) => Err(format!("no response within {} s", PAGE_TIME.as_secs())),
     }
 }

@@ -1,5 +1,5 @@
-//! A connection to one cluster's API, from a kubeconfig: TLS verified, every call limited in time.
-//! It must not know what is asked over it.
+//! A connection to the API of one cluster, from a kubeconfig. TLS is verified, and every call has a
+//! timeout. It must not know the requests.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -34,50 +34,50 @@ use crate::outbound::clock_skew::SkewGauge;
 use crate::outbound::fence::{self, Fence};
 use crate::outbound::rate_limiter::Limiter;
 
-/// Time for a TCP connection.
+/// Timeout of a TCP connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Time for a request to be written.
+/// Timeout of writing a request.
 const WRITE: Duration = Duration::from_secs(30);
-/// Time to read files.
+/// Timeout of reading files.
 const READ: Duration = Duration::from_secs(8);
 
-/// Why there is no connection.
+/// Why a connection cannot be created.
 #[derive(Debug, Error)]
 pub(crate) enum ConnectError {
     #[error(transparent)]
     File(#[from] FilesError),
-    #[error("use the kubeconfig {}", .0.display())]
+    #[error("cannot use the kubeconfig {}", .0.display())]
     Plugin(PathBuf, #[source] PluginError),
     #[error(
-        "use the kubeconfig {}: the auth provider {name:?} is gone from Kubernetes; name its exec \
+        "cannot use the kubeconfig {}: Kubernetes removed the auth provider {name:?}; use its exec \
          plugin instead",
         path.display()
     )]
     Gone { path: PathBuf, name: String },
     #[error(
-        "use the kubeconfig {}: its files do not come within {} s",
+        "cannot use the kubeconfig {}: reading its files took more than {} s",
         .0.display(),
         READ.as_secs()
     )]
     Late(PathBuf),
-    #[error("use the kubeconfig {}", .0.display())]
+    #[error("cannot use the kubeconfig {}", .0.display())]
     Panicked(PathBuf, #[source] JoinError),
-    #[error("read the kubeconfig {}", path.display())]
+    #[error("cannot read the kubeconfig {}", path.display())]
     Read {
         path: PathBuf,
         #[source]
         source: Box<KubeconfigError>,
     },
-    #[error("use {context} of the kubeconfig {}", path.display())]
+    #[error("cannot use {context} of the kubeconfig {}", path.display())]
     Context {
         path: PathBuf,
         context: String,
         #[source]
         source: Box<KubeconfigError>,
     },
-    #[error("use the API at {0}: {1}")]
+    #[error("cannot use the API at {0}: {1}")]
     Issued(String, String),
-    #[error("make a client of {context} of the kubeconfig {}", path.display())]
+    #[error("cannot create a client for {context} of the kubeconfig {}", path.display())]
     Client {
         path: PathBuf,
         context: String,
@@ -87,7 +87,7 @@ pub(crate) enum ConnectError {
 }
 
 impl ConnectError {
-    /// The stable name.
+    /// The stable code.
     pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::File(_) => "kubeconfig-unreadable",
@@ -100,7 +100,7 @@ impl ConnectError {
         }
     }
 
-    /// Whether it may be over by itself: what is in files stays as it is.
+    /// Returns whether a retry may succeed. Errors in files do not resolve themselves.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::File(_) | Self::Read { .. } | Self::Context { .. } | Self::Gone { .. } => false,
@@ -113,38 +113,38 @@ impl ConnectError {
     }
 }
 
-/// A client, what it counts, and how often it may be used for calls.
+/// A client with watch counters and a rate limiter.
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) client: Client,
-    pub(crate) pulses: WatchActivity,
+    pub(crate) activity: WatchActivity,
     pub(crate) limiter: Limiter,
-    /// By how much the clock of this host differs from the API server's.
+    /// Clock skew between this host and the API server.
     pub(crate) skew: SkewGauge,
     /// The address of the API.
     pub(crate) server: String,
-    /// The authorities that vouch for it, as DER; empty where the host's own do.
+    /// Its CA certificates as DER. Empty if the system CAs apply.
     pub(crate) authorities: Vec<Vec<u8>>,
-    /// The file that named it.
+    /// The kubeconfig.
     pub(crate) kubeconfig: PathBuf,
-    /// Differs between contents of that file.
+    /// Hash of the contents of the kubeconfig.
     pub(crate) print: u64,
-    /// What keeps us from changing anything where another host leads.
+    /// The fence that prevents changes while another host is the leader.
     pub(crate) fence: Fence,
-    /// Where the cluster's Lease is.
+    /// Name and namespace of the Lease of the cluster.
     pub(crate) lease: LeaseName,
 }
 
-/// A cluster that is reached with tokens that somebody makes.
+/// A cluster that is accessed with generated tokens.
 pub(crate) struct TokenCluster {
     /// URL of its API.
     pub(crate) endpoint: String,
-    /// The authorities that vouch for it, as PEM.
+    /// Its CA certificates as PEM.
     pub(crate) ca: Vec<u8>,
     pub(crate) bearer: TokenLayer,
 }
 
-/// A client of a cluster that has no kubeconfig. Nothing is sent yet.
+/// Creates a client for a cluster without a kubeconfig. Sends nothing yet.
 pub(crate) fn connect_issued(
     issued: TokenCluster,
     api: &ApiSettings,
@@ -157,11 +157,11 @@ pub(crate) fn connect_issued(
     let fault = |why: String| ConnectError::Issued(endpoint.clone(), why);
     let url = endpoint
         .parse()
-        .map_err(|_| fault("it is no URL".to_owned()))?;
+        .map_err(|_| fault("not a URL".to_owned()))?;
     let certificates = CertificateDer::pem_slice_iter(&ca).collect::<Result<Vec<_>, _>>();
-    let certificates = certificates.map_err(|error| fault(format!("its CA: {error}")))?;
+    let certificates = certificates.map_err(|error| fault(format!("invalid CA: {error}")))?;
     if certificates.is_empty() {
-        return Err(fault("its CA holds no certificate".to_owned()));
+        return Err(fault("its CA contains no certificate".to_owned()));
     }
     let authorities: Vec<Vec<u8>> = certificates.into_iter().map(|own| own.to_vec()).collect();
     let mut config = Config::new(url);
@@ -175,7 +175,7 @@ pub(crate) fn connect_issued(
     })
 }
 
-/// A client of what is configured, with all that its files hold. Nothing is sent yet.
+/// Creates a client for a kubeconfig and the files that it references. Sends nothing yet.
 fn open(
     mut config: Config,
     bearer: Option<TokenLayer>,
@@ -183,21 +183,21 @@ fn open(
 ) -> Result<Connection, Box<kube::Error>> {
     config.connect_timeout = Some(CONNECT);
     config.write_timeout = Some(WRITE);
-    // The engine tries again, and decides anew before it does. A refused eviction comes as 429.
+    // No retries here: the engine retries after a new decision. A refused eviction returns 429.
     config.default_retry = false;
     lead(&mut config, api.proxy.as_ref());
     let server = config.cluster_url.to_string();
     let authorities = config.root_cert.clone().unwrap_or_default();
-    let (fence, pulses, skew) = (
+    let (fence, activity, skew) = (
         Fence::default(),
         WatchActivity::default(),
         SkewGauge::default(),
     );
     let builder = ClientBuilder::try_from(config)?.with_layer(&skew);
-    let builder = builder.with_layer(&fence).with_layer(&pulses);
+    let builder = builder.with_layer(&fence).with_layer(&activity);
     Ok(Connection {
         client: builder.with_layer(&option_layer(bearer)).build(),
-        pulses,
+        activity,
         limiter: Limiter::new(api.qps, api.burst),
         skew,
         server: server.trim_end_matches('/').to_owned(),
@@ -209,19 +209,18 @@ fn open(
     })
 }
 
-/// Has requests go by a proxy, if one serves the API.
+/// Sends requests through a proxy, if one is set for the API.
 fn lead(config: &mut Config, proxy: Option<&Proxy>) {
     let Some(proxy) = proxy else { return };
     let host = config.cluster_url.host().unwrap_or_default();
-    // Of this form it always is one.
+    // A URL of this form is always valid.
     config.proxy_url = match proxy.serves(host) {
         true => proxy.with_credentials().parse().ok(),
         false => None,
     };
 }
 
-/// Reads a kubeconfig and makes a client of it. Nothing is sent yet, but a plugin that it names
-/// runs.
+/// Reads a kubeconfig and creates a client. Sends nothing yet, but runs the exec plugin.
 pub(crate) async fn connect(
     kubeconfig: &Kubeconfig,
     api: &ApiSettings,
@@ -237,7 +236,7 @@ pub(crate) async fn connect(
     let server = config.cluster_url.to_string();
     let user = &mut config.auth_info;
     let bearer = introduce(path, &server, user).await?;
-    // A certificate that a plugin gave has another client made when it is another.
+    // When the plugin returns a new certificate, a new client is created.
     user.client_certificate_data.hash(&mut print);
     let api = api.clone();
     let opened = apart(kubeconfig, move || open(config, bearer, &api)).await?;
@@ -253,11 +252,11 @@ pub(crate) async fn connect(
     })
 }
 
-/// What a kubeconfig says.
+/// The contents of a kubeconfig.
 struct Loaded {
     config: Config,
     print: DefaultHasher,
-    /// What the context is called in messages.
+    /// The context, for messages.
     context: String,
 }
 
@@ -285,12 +284,12 @@ async fn load(kubeconfig: &Kubeconfig) -> Result<Loaded, ConnectError> {
     }
 }
 
-/// Whose turn it is to read the files of a kubeconfig and its context, while somebody does.
+/// Locks, one per kubeconfig and context, while its files are read.
 type Readers = BTreeMap<(PathBuf, Option<String>), Arc<Turn<()>>>;
 static READERS: Mutex<Readers> = Mutex::new(BTreeMap::new());
 
-/// Reads files on a thread of its own, which nobody can end where one does not come: whoever reads
-/// those of the same kubeconfig next waits for that one, and begins no other.
+/// Reads files on a separate thread, which cannot be cancelled if a read blocks. A later read of
+/// the same kubeconfig waits for it and starts no second thread.
 async fn apart<T: Send + 'static>(
     kubeconfig: &Kubeconfig,
     reading: impl FnOnce() -> T + Send + 'static,
@@ -316,14 +315,14 @@ async fn apart<T: Send + 'static>(
         .unwrap_or_else(|_| Err(ConnectError::Late(path())))
 }
 
-/// Has a plugin say who we are, where one is named and nothing else says it: so kubectl goes by
-/// what is there. kube would run it on a thread that nobody can end, and run another beside it.
+/// Runs the exec plugin if the kubeconfig has no other credentials, as kubectl does. kube would run
+/// it on a thread that cannot be cancelled, and concurrently.
 async fn introduce(
     path: &Path,
     server: &str,
     user: &mut AuthInfo,
 ) -> Result<Option<TokenLayer>, ConnectError> {
-    // kube would run a command for it too. Source: Kubernetes 1.26, which has none but `oidc`.
+    // kube would run a command for it too. Since Kubernetes 1.26 only `oidc` exists.
     if let Some(own) = user.auth_provider.as_ref().filter(|own| own.name != "oidc") {
         let name = text::bounded(&own.name);
         let path = path.to_owned();
@@ -372,13 +371,13 @@ fn context_name(file: &File, kubeconfig: &Kubeconfig) -> String {
         .context
         .as_deref()
         .or(file.current_context.as_deref());
-    named.map_or("the context (none is named)".to_owned(), |it| {
+    named.map_or("the current context (not set)".to_owned(), |it| {
         format!("the context {it:?}")
     })
 }
 
 impl Connection {
-    /// The same for an engine that stands for one term: whatever it sends passes in no other.
+    /// The connection limited to one leadership term.
     pub(crate) fn of_term(&self, term: u64) -> Self {
         let fence = self.fence.of_term(term);
         Self {
@@ -391,11 +390,11 @@ impl Connection {
 
 #[cfg(test)]
 impl Connection {
-    /// One over whatever answers requests.
+    /// Creates a connection over any service.
     pub(crate) fn over(client: Client) -> Self {
         Self {
             client,
-            pulses: WatchActivity::default(),
+            activity: WatchActivity::default(),
             limiter: Limiter::new(1000, 1000),
             skew: SkewGauge::default(),
             server: "https://api.test".to_owned(),

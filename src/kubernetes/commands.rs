@@ -1,5 +1,5 @@
-//! Carries the commands that concern the cluster's API out, one call each, and sorts what went
-//! wrong. It must not know why a command was given.
+//! Executes commands as API calls, one call each, and classifies errors. It must not know why a
+//! command was issued.
 
 use std::time::Duration;
 
@@ -33,15 +33,14 @@ use crate::model::taint::Taint;
 use crate::model::watched_object::ObjectKind;
 use crate::outbound::fence;
 
-/// Time for one call. Nothing here takes the API server more than a second.
+/// Timeout of one call. No call here takes the API server more than a second.
 const CALL: Duration = Duration::from_secs(30);
 
-/// An answer without the object. Source: Kubernetes API concepts, alternate representations of
-/// resources.
+/// Requests a response without the object.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// Carries a command out. It is answered whatever happens; what is no matter of the cluster's API
-/// is answered as invalid.
+/// Executes a command. Always returns a result. A command that is not for the API returns
+/// `Invalid`.
 pub(crate) async fn execute(connection: &Connection, command: Command) -> CommandResult {
     let client = &connection.client;
     connection.limiter.turn().await;
@@ -63,10 +62,10 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Comman
             Command::PatchNode(patch) => patch_node(client, patch).await,
             Command::DeleteNode { node, uid } => delete_node(client, &node, uid).await,
             Command::Evict { pod, uid } => return evict(client, &pod, uid).await,
-            Command::Hint { pod, uid, node } => {
+            Command::Nominate { pod, uid, node } => {
                 return nominate(client, &pod, &uid, (None, Some(&node))).await;
             }
-            Command::Unhint { pod, uid, node } => {
+            Command::ClearNomination { pod, uid, node } => {
                 return nominate(client, &pod, &uid, (Some(&node), None)).await;
             }
             Command::ListPodsOn { node } => return pods_on(client, &node).await,
@@ -82,27 +81,29 @@ pub(crate) async fn execute(connection: &Connection, command: Command) -> Comman
             Command::ReadLease => lease::read(connection).await.map(CommandResult::Lease),
             Command::PatchLease(patch) => lease::write(connection, &patch).await.map(lease_now),
             Command::PatchBuffer(patch) => patch_buffer(client, &patch).await,
-            // Of no other kind is a listing doubted, and no right to look is asked for.
+            // Only listings of this kind are verified, and no further permissions are requested.
             Command::Launch(_)
             | Command::Probe { .. }
             | Command::Terminate { .. }
             | Command::Tag { .. }
             | Command::Adopt(_)
-            | Command::Learn { .. }
+            | Command::SaveDiscoveredMemory { .. }
             | Command::ListInstances
             | Command::Rewatch { .. }
-            | Command::Ask(_)
-            | Command::AskLeave { .. }
-            | Command::Muster(_)
-            | Command::Account { .. }
-            | Command::HoldDown { .. } => return failed(FailureKind::Invalid, "no API call"),
+            | Command::RequestGrant(_)
+            | Command::RequestDisruption { .. }
+            | Command::ReportDisruptions(_)
+            | Command::ReportUsage { .. }
+            | Command::MarkUnavailable { .. } => {
+                return failed(FailureKind::Invalid, "no API call");
+            }
         }
         .unwrap_or_else(|error| sorted(&error))
     };
     let late = || {
         failed(
             FailureKind::Unknown,
-            &format!("{name}: no answer within {CALL:?}"),
+            &format!("{name}: no response within {CALL:?}"),
         )
     };
     timeout(CALL, call).await.unwrap_or_else(|_| late())
@@ -119,7 +120,7 @@ fn failed(kind: FailureKind, text: &str) -> CommandResult {
     }
 }
 
-/// An error as an answer. This is the one place where they are sorted.
+/// Converts an error to a result. All API errors are classified here.
 fn sorted(error: &kube::Error) -> CommandResult {
     failed(kind_of(error), &text::chain(error))
 }
@@ -127,12 +128,12 @@ fn sorted(error: &kube::Error) -> CommandResult {
 pub(crate) fn kind_of(error: &kube::Error) -> FailureKind {
     match error {
         kube::Error::Api(status) => match status.code {
-            // A proxy that knows no way to the API says so with the same codes.
+            // A proxy returns the same codes if it cannot reach the API.
             404 if status.reason == reason::NOT_FOUND => FailureKind::Gone,
             410 if matches!(status.reason.as_str(), reason::GONE | reason::EXPIRED) => {
                 FailureKind::Gone
             }
-            // The object of this name is another one by now.
+            // The object was recreated with the same name.
             409 if is_other_uid(status) => FailureKind::Gone,
             409 => FailureKind::Conflict,
             429 => FailureKind::Throttled,
@@ -150,12 +151,12 @@ fn is_other_uid(status: &Status) -> bool {
     status.message.contains("UID in precondition")
 }
 
-/// A merge patch with the version in it, so that the API server refuses it when the node has
-/// changed. Taints are one list to it: all are written.
+/// A merge patch with the resource version, so that the API server rejects it if the node has
+/// changed. It replaces the whole list of taints.
 async fn patch_node(client: &Client, patch: NodePatch) -> Result<CommandResult, kube::Error> {
     let url = Request::new(Node::url_path(&(), None));
     let body = node_patch(&patch);
-    // Of a list of owners one can be taken away by its key alone: who the others are is not known.
+    // A strategic merge removes one owner by its key, without reading the other owners.
     let body = match &patch.disowned {
         Some(_) => Patch::Strategic(body),
         None => Patch::Merge(body),
@@ -171,7 +172,7 @@ fn by_us() -> PatchParams {
     }
 }
 
-/// Sends a patch. Nobody reads what the object looks like then: the watch shows it.
+/// Sends a patch. The response is not needed, because the watch returns the changed object.
 async fn send(
     client: &Client,
     request: Result<http::Request<Vec<u8>>, request::Error>,
@@ -180,7 +181,7 @@ async fn send(
     Ok(CommandResult::Done)
 }
 
-/// A request that is answered without the object.
+/// A request whose response omits the object.
 fn bare(
     request: Result<http::Request<Vec<u8>>, request::Error>,
 ) -> Result<http::Request<Vec<u8>>, kube::Error> {
@@ -190,7 +191,7 @@ fn bare(
     Ok(request)
 }
 
-/// What is read of an answer without the object.
+/// The metadata in such a response.
 #[derive(Deserialize)]
 struct WrittenMeta {
     metadata: json_object::Meta,
@@ -228,7 +229,7 @@ fn node_patch(patch: &NodePatch) -> Value {
     body
 }
 
-/// A merge patch with the version in it. Conditions are one list to it: all are written.
+/// A merge patch with the resource version. It replaces the whole list of conditions.
 async fn patch_buffer(client: &Client, patch: &BufferPatch) -> Result<CommandResult, kube::Error> {
     let (api, key) = (patch.api, &patch.key);
     let path = format!("/apis/{GROUP}/{api}/namespaces/{}/{BUFFERS}", key.namespace);
@@ -268,8 +269,8 @@ async fn create_node(client: &Client, node: &NewNode) -> Result<CommandResult, k
     send(client, url.create(&params, body.to_string().into_bytes())).await
 }
 
-/// Binds a pod as kube-scheduler does; the API server refuses it where the pod has another UID, is
-/// bound, gated or about to go. It does not look whether there is such a node.
+/// Binds a pod as kube-scheduler does. The API server rejects it if the pod has a different UID, is
+/// bound, gated or terminating. It does not check whether the node exists.
 async fn bind(
     client: &Client,
     pod: &PodKey,
@@ -290,7 +291,7 @@ async fn bind(
     Ok(CommandResult::Done)
 }
 
-/// Deletes a pod, which is given this many seconds by its kubelet. Without any, it is gone at once.
+/// Deletes a pod with this grace period in seconds. With 0, the pod is removed immediately.
 async fn delete_pod(
     client: &Client,
     pod: &PodKey,
@@ -306,7 +307,7 @@ async fn delete_pod(
     Ok(CommandResult::Done)
 }
 
-/// Amounts as the API has them.
+/// Quantities in API format.
 pub(crate) fn quantities(resources: &Resources) -> Map<String, Value> {
     resources
         .iter()
@@ -317,7 +318,7 @@ pub(crate) fn quantities(resources: &Resources) -> Map<String, Value> {
         .collect()
 }
 
-/// A taint as the API has it.
+/// A taint in API format.
 pub(crate) fn taint(taint: &Taint) -> Value {
     let mut json = json!({ "key": taint.key, "effect": taint.effect.as_str() });
     if !taint.value.is_empty() {
@@ -346,8 +347,8 @@ async fn delete_node(
     Ok(CommandResult::Done)
 }
 
-/// Has a waiting pod say which node is meant for it, in place of what it says now. The patch is
-/// refused where it is another pod or says something else by then.
+/// Sets the nominated node of a pending pod, replacing the current value. The patch fails if the
+/// pod was recreated or its nomination changed.
 async fn nominate(
     client: &Client,
     pod: &PodKey,
@@ -359,7 +360,7 @@ async fn nominate(
         Some(node) => json!({ "op": "add", "path": path, "value": node.as_str() }),
         None => json!({ "op": "remove", "path": path }),
     };
-    // To a test, what is missing is null.
+    // In a JSON patch test, a missing field is null.
     let body = serde_json::from_value(json!([
         { "op": "test", "path": "/metadata/uid", "value": uid },
         { "op": "test", "path": path, "value": from.map(NodeName::as_str) },
@@ -395,7 +396,7 @@ async fn evict(client: &Client, pod: &PodKey, uid: String) -> CommandResult {
     }
 }
 
-/// Why a disruption budget refuses an eviction. Which one it is stands in the cause.
+/// The message of a PodDisruptionBudget that refuses an eviction. The cause names the budget.
 fn refusal(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let causes = causes.map(|own| own.message.as_str());
@@ -404,8 +405,8 @@ fn refusal(status: &Status) -> String {
     words.join(" ")
 }
 
-/// Whether a disruption budget refused an eviction. Throttling has the same code, but no cause;
-/// two budgets for one pod are an error of the server's.
+/// Returns whether a PodDisruptionBudget refused an eviction. Throttling has the same code but no
+/// cause. Two budgets for one pod are a server error.
 fn is_budget(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     (status.code == 429
@@ -428,7 +429,7 @@ async fn pods_on(client: &Client, node: &NodeName) -> CommandResult {
     }
 }
 
-/// The API server can pick attachments by their own names only, so all are read.
+/// The API server can filter attachments only by name, so all are read.
 async fn attachments_of(client: &Client, node: &NodeName) -> CommandResult {
     let api = Api::<Seen<json_object::VolumeAttachment>>::all(client.clone());
     match list(&api, None).await {
@@ -441,14 +442,14 @@ async fn attachments_of(client: &Client, node: &NodeName) -> CommandResult {
     }
 }
 
-/// Looks each object up by its name.
+/// Reads each object by name.
 async fn probe<T: ApiKind>(
     connection: &Connection,
     objects: &[(ObjectKey, String)],
 ) -> Result<CommandResult, kube::Error> {
     let mut alive = 0;
     for (at, (key, uid)) in objects.iter().enumerate() {
-        // The first has had its turn as the command.
+        // The command has consumed a token for the first read.
         if at > 0 {
             connection.limiter.turn().await;
         }
@@ -478,7 +479,7 @@ async fn uid_of<T: ApiKind>(
     }
 }
 
-/// Whether the API server itself says that there is no object of this name.
+/// Returns whether the API server reports that no object of this name exists.
 fn is_missing(status: &Status, name: &str) -> bool {
     let other = |details: &StatusDetails| !details.name.is_empty() && details.name != name;
     status.code == 404

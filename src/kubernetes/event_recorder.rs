@@ -1,9 +1,9 @@
-//! Writes events about pods and nodes into the cluster, a few a second, none twice within a while.
-//! It must not know what makes an event.
+//! Writes Kubernetes Events about pods and nodes, rate limited and deduplicated. It must not know
+//! the cause of an event.
 //!
-//! An event is a word to whoever looks, and may be lost: nothing waits for it, and what comes too
-//! fast is left out. kube's own recorder counts all of one reason as the first of them, whatever
-//! they say; here each that says something else is one of its own.
+//! Events are informational and may be lost: nothing waits for them, and events above the rate are
+//! dropped. kube's recorder merges all events of one reason into the first. This recorder keeps
+//! events with different notes separate.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,32 +24,33 @@ use crate::kubernetes::client::Connection;
 use crate::model::id::ClusterName;
 use crate::outbound::rate_limiter::Limiter;
 
-/// Who writes them.
+/// The reporting controller.
 const CONTROLLER: &str = "outrigger.dev/outrigger";
 
-/// Events that wait to be written; what comes beyond is left out.
+/// Capacity of the queue. Further events are dropped.
 const QUEUE: usize = 256;
-/// So many a second, and so many at once, as Karpenter's nominations have it.
+/// Rate and burst, as for Karpenter's nominations.
 const RATE: (u32, u32) = (5, 10);
-/// The same is said again after this long, and what is refused is tried again.
+/// Interval before the same event is written again, and before a retry after refusals.
 const AGAIN: Duration = Duration::from_secs(120);
-/// After so many refusals in a row none is tried for a while: one may be of a namespace that ends.
+/// Number of consecutive refusals that suspends writing for a while. A single refusal may come from
+/// a terminating namespace.
 const REFUSED_MAX: u32 = 3;
-/// Time for the API server to take one.
+/// Timeout of writing one event.
 const CALL: Duration = Duration::from_secs(10);
-/// Events about nodes, which are in no namespace, stand in this one.
+/// Namespace of events about nodes.
 const OF_NODES: &str = "default";
-/// Of the 253 bytes that a name may have, a dot and the time take 17.
+/// A name has at most 253 bytes; a dot and the time use 17.
 const NAME_CHARS: usize = 236;
 
-/// Writes the events of one cluster, until it is dropped.
+/// Writes the events of one cluster until dropped.
 pub(crate) struct EventRecorder {
     queue: mpsc::Sender<(Timestamp, KubeEvent)>,
     writing: JoinHandle<()>,
 }
 
 impl EventRecorder {
-    /// Begins to write.
+    /// Starts to write.
     pub(crate) fn start(cluster: &ClusterName, connection: &Connection) -> Self {
         let (queue, notices) = mpsc::channel(QUEUE);
         let desk = EventWriter {
@@ -64,9 +65,9 @@ impl EventRecorder {
         }
     }
 
-    /// Writes it if there is room.
+    /// Queues an event if there is capacity.
     pub(crate) fn tell(&self, notice: KubeEvent) {
-        // Whoever looks finds the same in the log.
+        // The log contains the same information.
         drop(self.queue.try_send((clock::now(), notice)));
     }
 }
@@ -80,9 +81,9 @@ impl Drop for EventRecorder {
 struct EventWriter {
     cluster: ClusterName,
     connection: Connection,
-    /// What was told, and when.
+    /// Written events, and when.
     told: BTreeMap<KubeEvent, Instant>,
-    /// How many were refused in a row.
+    /// Number of consecutive refusals.
     refused: u32,
 }
 
@@ -120,15 +121,15 @@ impl EventWriter {
                     tracing::warn!(
                         %cluster,
                         why,
-                        "events are refused: grant create of events.events.k8s.io, or set \
-                         events = false"
+                        "cannot write events; grant create of events.events.k8s.io, or set events \
+                         = false"
                     );
                 } else {
-                    tracing::debug!(%cluster, why, "an event is not written");
+                    tracing::debug!(%cluster, why, "cannot write event");
                 }
             }
-            Ok(Err(_)) => tracing::debug!(%cluster, "an event is not written in time"),
-            Err(fenced) => tracing::debug!(%cluster, %fenced, "an event is not written"),
+            Ok(Err(_)) => tracing::debug!(%cluster, "cannot write event in time"),
+            Err(fenced) => tracing::debug!(%cluster, %fenced, "cannot write event"),
         }
     }
 }
@@ -141,7 +142,7 @@ async fn write(client: &Client, at: Timestamp, notice: &KubeEvent) -> kube::Resu
     let home = namespace.as_deref().unwrap_or(OF_NODES).to_owned();
     let start: String = name.chars().take(NAME_CHARS).collect();
     let start = start.trim_end_matches(['.', '-']);
-    // Two of one moment about one object must not be one.
+    // Two events of the same moment about one object need different names.
     let written = clock::now().as_nanosecond();
     let event = Event {
         metadata: ObjectMeta {

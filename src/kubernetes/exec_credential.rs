@@ -1,5 +1,5 @@
-//! The plugin of a kubeconfig that gives credentials: a process, ended with all that it has started
-//! where it is late. It must not know what they are used for.
+//! Runs the exec plugin of a kubeconfig. A late plugin is killed with its child processes. It must
+//! not know how the credentials are used.
 //!
 //! Source: the Kubernetes API `client.authentication.k8s.io/v1`, ExecCredential.
 
@@ -21,40 +21,39 @@ use tokio::time::{sleep, timeout};
 use crate::host::text;
 use crate::outbound::process_group::ProcessGroup;
 
-/// Time for a plugin to give credentials, from when it is begun.
+/// Timeout of a plugin, from its start.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
-/// So many run at once, or a hundred clusters' would all be late for each other. Whoever comes
-/// first is first.
+/// Maximum number of concurrent plugins. Otherwise the plugins of a hundred clusters would all be
+/// slow. Waiting plugins start in order.
 const AT_ONCE: usize = 16;
-/// Time to hear what one that has ended said last: something that it has left behind may hold on
-/// to its stderr.
+/// Time to read the remaining stderr of an exited plugin. A child process may keep its stderr open.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-/// Bytes of what it prints: a certificate and its key are a few kB.
+/// Maximum size of its output: a certificate and its key are a few kB.
 const PRINTED: u64 = 1 << 20;
-/// Bytes of its stderr that are looked at.
+/// Maximum size of its stderr that is read.
 const SAID: u64 = 4 << 10;
 
-/// Why there are no credentials. What a plugin printed, its arguments and its environment are not
-/// told: there may be secrets in them.
+/// Why there are no credentials. Errors omit the output, arguments and environment of the plugin,
+/// because they may contain secrets.
 #[derive(Debug, Error)]
 pub(crate) enum PluginError {
-    #[error("its plugin has no command")]
+    #[error("the exec plugin has no command")]
     NoCommand,
-    #[error("its plugin wants to ask somebody (interactiveMode: Always), and nobody is there")]
+    #[error("the exec plugin requires a terminal (interactiveMode: Always)")]
     Asks,
-    #[error("start its plugin {0:?}")]
+    #[error("cannot start the exec plugin {0:?}")]
     Start(String, #[source] io::Error),
-    #[error("hear its plugin")]
+    #[error("cannot read the output of the exec plugin")]
     Hear(#[source] io::Error),
-    #[error("its plugin did not give credentials within {} s", LIMIT.as_secs())]
+    #[error("the exec plugin returned no credentials within {} s", LIMIT.as_secs())]
     Late,
-    #[error("its plugin failed, {0}: {1}")]
+    #[error("the exec plugin failed, {0}: {1}")]
     Failed(ExitStatus, String),
-    #[error("its plugin printed no credentials")]
+    #[error("the exec plugin printed no credentials")]
     Odd,
 }
 
-/// What a plugin has printed: a token, a certificate with its key, or both.
+/// The output of a plugin: a token, a certificate with its key, or both.
 pub(super) struct Credentials {
     pub(super) token: Option<String>,
     /// As PEM.
@@ -78,9 +77,9 @@ struct CredentialStatus {
 
 static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
 
-/// Runs a plugin once it is its turn, for as long as `LIMIT` at most.
+/// Waits for a slot, then runs a plugin for at most `LIMIT`.
 pub(super) async fn credentials(exec: &ExecConfig) -> Result<Credentials, PluginError> {
-    // It is never closed.
+    // The semaphore is never closed.
     let _turn = TURNS.acquire().await;
     match timeout(LIMIT, run(exec)).await {
         Ok(printed) => read(&printed?),
@@ -90,7 +89,7 @@ pub(super) async fn credentials(exec: &ExecConfig) -> Result<Credentials, Plugin
 
 async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
     let program = exec.command.as_ref().ok_or(PluginError::NoCommand)?;
-    // Somebody at a terminal may be asked, say for a code.
+    // The plugin may prompt the user at a terminal, for example for a code.
     let is_asking = match exec.interactive_mode {
         Some(ExecInteractiveMode::Never) => false,
         Some(ExecInteractiveMode::Always) if !stdin().is_terminal() => {
@@ -118,7 +117,7 @@ async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
         .stdout(Stdio::piped())
         .kill_on_drop(true);
     if !is_asking {
-        // In a group of its own it could not read from the terminal.
+        // In its own process group it could not read from the terminal.
         command
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
@@ -142,7 +141,7 @@ async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
             _ = &mut says => ends.await,
         }
     };
-    // What it has begun and left behind, such as an agent, is its own affair.
+    // Background processes of the plugin, such as an agent, are not killed.
     group.into_iter().for_each(ProcessGroup::spare);
     heard.map_err(PluginError::Hear)?;
     let status = status.map_err(PluginError::Hear)?;
@@ -153,7 +152,7 @@ async fn run(exec: &ExecConfig) -> Result<Vec<u8>, PluginError> {
     Ok(printed)
 }
 
-/// Takes all that comes, and keeps the beginning.
+/// Reads everything, and keeps the beginning.
 async fn heard(
     from: Option<impl AsyncRead + Unpin>,
     most: u64,
@@ -230,11 +229,11 @@ mod tests {
         ] {
             assert_eq!(
                 fails(&print(odd)).await,
-                "its plugin printed no credentials"
+                "the exec plugin printed no credentials"
             );
         }
         let many = script("head -c 2000000 /dev/zero; head -c 2000000 /dev/zero >&2");
-        assert_eq!(fails(&many).await, "its plugin printed no credentials");
+        assert_eq!(fails(&many).await, "the exec plugin printed no credentials");
     }
 
     #[tokio::test]
@@ -259,15 +258,18 @@ mod tests {
     async fn why_a_plugin_gives_nothing_is_told_without_its_secrets() {
         let mut exec = script("echo no such profile >&2; echo s3cret; exit 3");
         let said = fails(&exec).await;
-        assert_eq!(said, "its plugin failed, exit status: 3: no such profile");
+        assert_eq!(
+            said,
+            "the exec plugin failed, exit status: 3: no such profile"
+        );
         exec.command = Some("/nope".to_owned());
         let said = fails(&exec).await;
         assert!(
-            said.starts_with("start its plugin \"/nope\": No such file"),
+            said.starts_with("cannot start the exec plugin \"/nope\": No such file"),
             "{said}"
         );
         exec.command = None;
-        assert_eq!(fails(&exec).await, "its plugin has no command");
+        assert_eq!(fails(&exec).await, "the exec plugin has no command");
     }
 
     #[tokio::test]

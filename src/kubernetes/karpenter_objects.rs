@@ -1,5 +1,5 @@
-//! Reads all of Karpenter's objects that a cluster has, in the newest version that it serves.
-//! It must not know what becomes of them, and writes nothing.
+//! Reads all Karpenter objects of a cluster, in the newest served version. It must not know how
+//! they are used, and writes nothing.
 
 use std::time::Duration;
 
@@ -17,23 +17,23 @@ use crate::kubernetes::list::PAGE;
 use crate::migrate::manifests::BYTES_MAX;
 use crate::model::cluster::{ApiSettings, Kubeconfig};
 
-/// Time for one answer: pools and node classes are hundreds at most.
+/// Timeout of one response. Pools and node classes are hundreds at most.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Time for all of it.
+/// Timeout of the whole read.
 const ALL: Duration = Duration::from_secs(120);
-/// Pages of a kind at most; with so many objects nobody imports them.
+/// Maximum number of pages per kind. No import needs more.
 const PAGES: usize = 40;
-/// Templates of pods at most that are got one by one.
+/// Maximum number of PodTemplates that are read one by one.
 const TEMPLATES: usize = 1000;
 
-/// A kind with the versions of it that are understood, the newest first.
+/// A kind with its supported versions, newest first.
 struct ObjectKindVersions {
     group: &'static str,
     plural: &'static str,
     versions: &'static [&'static str],
 }
 
-/// All that is looked for.
+/// All kinds that are read.
 const KINDS: [ObjectKindVersions; 6] = [
     kind("karpenter.sh", "nodepools", &["v1", "v1beta1"]),
     kind("karpenter.sh", "nodeoverlays", &["v1alpha1"]),
@@ -47,7 +47,7 @@ const KINDS: [ObjectKindVersions; 6] = [
     kind(BUFFERS, "capacitybuffers", &["v1beta1", "v1alpha1"]),
 ];
 
-/// Where objects are that need not be Karpenter's.
+/// API groups of objects that may not belong to Karpenter.
 const BUFFERS: &str = "autoscaling.x-k8s.io";
 
 const fn kind(
@@ -62,53 +62,53 @@ const fn kind(
     }
 }
 
-/// Why there are no objects.
+/// Why objects cannot be read.
 #[derive(Debug, Error)]
 pub(crate) enum ObjectsError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    #[error("reach the API at {server}: {why}; try {kubectl} get --raw /version")]
+    #[error("cannot reach the API at {server}: {why}; try {kubectl} get --raw /version")]
     Unreached {
         server: String,
         why: String,
         kubectl: String,
     },
-    #[error("read {path} of {server}: no answer within {} s", ANSWER.as_secs())]
+    #[error("cannot read {path} of {server}: no response within {} s", ANSWER.as_secs())]
     Late { server: String, path: String },
-    #[error("read Karpenter's objects of {server}: not done within {} s", ALL.as_secs())]
+    #[error("cannot read the Karpenter objects of {server} within {} s", ALL.as_secs())]
     Endless { server: String },
     #[error(
-        "use the API at {server}: it does not know the user (401); try {kubectl} auth whoami, and \
-         write credentials that it takes"
+        "cannot use the API at {server}: unauthorized (401); try {kubectl} auth whoami, and set \
+         valid credentials"
     )]
     Unknown { server: String, kubectl: String },
     #[error(
-        "read {} of {server}: the user may not (403); give it the right: kubectl create \
-         clusterrole outrigger-import --verb=list --resource={}, bound by a clusterrolebinding",
+        "cannot read {} of {server}: forbidden (403); grant the permission: kubectl create \
+         clusterrole outrigger-import --verb=list --resource={}, with a clusterrolebinding",
         all.join(" and "),
         all.join(",")
     )]
     Forbidden { server: String, all: Vec<String> },
     #[error(
-        "read {path} of {server}: the user may not (403); give it the right: kubectl create \
-         clusterrole outrigger-import --verb=get {right}, bound by a clusterrolebinding"
+        "cannot read {path} of {server}: forbidden (403); grant the permission: kubectl create \
+         clusterrole outrigger-import --verb=get {right}, with a clusterrolebinding"
     )]
     Hidden {
         server: String,
         path: String,
         right: String,
     },
-    #[error("read {path} of {server}: {why}")]
+    #[error("cannot read {path} of {server}: {why}")]
     Odd {
         server: String,
         path: String,
         why: String,
     },
-    #[error("read {path} of {server}: there are more than {BYTES_MAX} bytes, or {PAGES} pages")]
+    #[error("cannot read {path} of {server}: more than {BYTES_MAX} bytes or {PAGES} pages")]
     TooMuch { server: String, path: String },
     #[error(
-        "find Karpenter's objects at {server}: its API has none of {}; name another cluster with \
-         --context",
+        "no Karpenter objects at {server}: its API does not serve {}; select a different cluster \
+         with --context",
         looked_for.join(", ")
     )]
     NoKinds {
@@ -116,13 +116,13 @@ pub(crate) enum ObjectsError {
         looked_for: Vec<String>,
     },
     #[error(
-        "find Karpenter's objects at {server}: its API has {}, and there is none of them",
+        "no Karpenter objects at {server}: its API serves {}, but there are no objects",
         kinds.join(", ")
     )]
     Empty { server: String, kinds: Vec<String> },
 }
 
-/// All objects, as texts for an import.
+/// All objects, as input for an import.
 pub(crate) async fn read(kubeconfig: &Kubeconfig) -> Result<Vec<SourceFile>, ObjectsError> {
     let connection = connect(kubeconfig, &ApiSettings::default()).await?;
     let server = connection.server.clone();
@@ -137,7 +137,7 @@ pub(crate) async fn read(kubeconfig: &Kubeconfig) -> Result<Vec<SourceFile>, Obj
     }
 }
 
-/// What kubectl is to be called with.
+/// Arguments for kubectl.
 fn kubectl(kubeconfig: &Kubeconfig) -> String {
     let path = text::quoted(&kubeconfig.path.to_string_lossy());
     let context = kubeconfig.context.iter();
@@ -147,18 +147,18 @@ fn kubectl(kubeconfig: &Kubeconfig) -> String {
     format!("kubectl --kubeconfig {path}{context}")
 }
 
-/// An answer: what is there, or why there is nothing.
+/// A response or an error.
 enum ListOutcome {
     There(String),
     Absent,
     Forbidden,
 }
 
-/// One reading of a cluster.
+/// One read of a cluster.
 struct ClusterReading {
     connection: Connection,
     kubectl: String,
-    /// Bytes that came so far.
+    /// Bytes received so far.
     bytes: usize,
 }
 
@@ -205,7 +205,7 @@ impl ClusterReading {
         Ok(sources)
     }
 
-    /// The newest version of a kind that the API has, if it has any.
+    /// The newest served version of a kind, if any.
     async fn version(
         &mut self,
         own: &ObjectKindVersions,
@@ -232,7 +232,7 @@ impl ClusterReading {
         Ok(None)
     }
 
-    /// All objects of a kind, page by page; none where we may not list them.
+    /// All objects of a kind, page by page. `None` if listing is denied.
     async fn list(&mut self, path: &str) -> Result<Option<Vec<Page>>, ObjectsError> {
         let (mut pages, mut next) = (Vec::new(), String::new());
         for number in 0..PAGES {
@@ -243,7 +243,7 @@ impl ClusterReading {
             let text = match self.ask(&wanted).await? {
                 ListOutcome::There(text) => text,
                 ListOutcome::Forbidden => return Ok(None),
-                // It has gone since it was found.
+                // It was deleted meanwhile.
                 ListOutcome::Absent => return Ok(Some(pages)),
             };
             let found = self.parsed(path, &text)?;
@@ -258,14 +258,14 @@ impl ClusterReading {
             });
             match found["metadata"]["continue"].as_str() {
                 None | Some("") => return Ok(Some(pages)),
-                // It is base64 that URLs can have, or else it is what it is.
+                // The token is URL-safe base64, otherwise it is used as is.
                 Some(token) => next = encoded(token),
             }
         }
         Err(self.too_much(path))
     }
 
-    /// The PodTemplates that buffers name. What is not there is told by whoever looks for it.
+    /// The PodTemplates that buffers reference. The caller reports missing ones.
     async fn templates(&mut self, pages: &[Page]) -> Result<Vec<SourceFile>, ObjectsError> {
         let mut named: Vec<&(String, String)> =
             pages.iter().flat_map(|page| &page.templates).collect();
@@ -296,7 +296,7 @@ impl ClusterReading {
         Ok(files)
     }
 
-    /// Asks for a path.
+    /// Reads a path.
     async fn ask(&mut self, path: &str) -> Result<ListOutcome, ObjectsError> {
         let server = self.connection.server.clone();
         let odd = |why: String| ObjectsError::Odd {
@@ -336,7 +336,9 @@ impl ClusterReading {
                 let kubectl = self.kubectl.clone();
                 return Err(ObjectsError::Unknown { server, kubectl });
             }
-            status if !status.is_success() => return Err(odd(format!("it answers {status}"))),
+            status if !status.is_success() => {
+                return Err(odd(format!("it responds with {status}")));
+            }
             _ => {}
         }
         let body = body.map_err(
@@ -348,7 +350,7 @@ impl ClusterReading {
         self.bytes += body.len();
         let text = String::from_utf8(body.to_vec());
         text.map(ListOutcome::There)
-            .map_err(|_| odd("it is no text".to_owned()))
+            .map_err(|_| odd("not valid UTF-8".to_owned()))
     }
 
     fn parsed(&self, path: &str, text: &str) -> Result<Value, ObjectsError> {
@@ -371,7 +373,7 @@ impl ClusterReading {
 struct Page {
     file: SourceFile,
     objects: usize,
-    /// Namespaces and names of the PodTemplates that its objects name.
+    /// Namespaces and names of the referenced PodTemplates.
     templates: Vec<(String, String)>,
 }
 
@@ -385,7 +387,7 @@ fn templates(page: &Value) -> Vec<(String, String)> {
     each.collect()
 }
 
-/// A text as a part of a URL.
+/// Encodes a string for a URL.
 fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let each = text.bytes().map(|byte| match plain(byte) {
@@ -441,12 +443,12 @@ mod tests {
     #[tokio::test]
     async fn answers_that_are_none_are_told() {
         let rows = [
+            (StatusCode::UNAUTHORIZED, "", "unauthorized (401)"),
             (
-                StatusCode::UNAUTHORIZED,
+                StatusCode::BAD_GATEWAY,
                 "",
-                "it does not know the user (401)",
+                "it responds with 502 Bad Gateway",
             ),
-            (StatusCode::BAD_GATEWAY, "", "it answers 502 Bad Gateway"),
             (StatusCode::OK, "<html>", "expected value"),
             (StatusCode::OK, "[]", "none of nodepools.karpenter.sh"),
             (StatusCode::NOT_FOUND, "", "none of nodepools.karpenter.sh"),

@@ -1,9 +1,8 @@
-//! Reads and writes a cluster's Lease: who holds it, and what its annotations say.
-//! It must not know who should hold it, nor what the annotations mean.
+//! Reads and writes a cluster's Lease: its holder and its annotations. It must not know which host
+//! should hold it, nor the meaning of the annotations.
 //!
-//! Both are written by themselves, and neither keeps the other from being written: whoever changes
-//! annotations goes by those that were read, not by the version of an object that its holder renews
-//! every other second.
+//! Holder and annotations are written independently: a write of annotations compares the
+//! annotations that were read, not the resource version, which each renewal changes.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -50,36 +49,38 @@ struct LeaseSpecJson {
 /// Who holds a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeaseState {
-    /// Its resource version; none where there is no Lease.
+    /// Its resource version. `None` if the Lease does not exist.
     pub(crate) version: Option<String>,
     pub(crate) hold: LeaseHolder,
-    /// How often it has changed hands.
+    /// Number of holder changes.
     pub(crate) transitions: u32,
-    /// The host that has asked for the cluster last, and when by its clock.
+    /// The last host that requested a handover, and when by its clock.
     pub(crate) asked: Option<String>,
 }
 
-/// The annotation by which a host asks whoever leads a cluster for it: `HOST TIME`. It is no word
-/// for the engine, which does not see it.
-const ASKED: &str = "outrigger.dev/asked-by";
+/// The annotation that requests a handover from the leader: `HOST TIME`. The engine does not see
+/// it.
+const HANDOVER_REQUEST: &str = "outrigger.dev/handover-requested-by";
+/// The name of [`HANDOVER_REQUEST`] in earlier versions: read and removed, never written.
+const HANDOVER_REQUEST_FORMER: &str = "outrigger.dev/asked-by";
 
-/// Who we are to the API server, in the fields we write.
+/// Field manager of the writes.
 pub(crate) const FIELD_MANAGER: &str = "outrigger";
 
-/// How often annotations are tried to be written while the holder renews the Lease.
+/// Number of attempts to write annotations while the holder renews the Lease.
 const TRIES: u32 = 5;
 
-/// The annotations of the Lease; none where there is none.
+/// The annotations of the Lease. `None` if the Lease does not exist.
 pub(crate) async fn read(connection: &Connection) -> Result<Option<AnnotatedLease>, kube::Error> {
     Ok(stored(connection).await?.map(lease))
 }
 
-/// Who holds the Lease.
+/// The holder of the Lease.
 pub(crate) async fn holder(connection: &Connection) -> Result<LeaseState, kube::Error> {
     Ok(stored(connection).await?.map(held).unwrap_or_default())
 }
 
-/// Who holds the Lease of another autoscaler; none where there is none.
+/// The holder of the Lease of another autoscaler. `None` if the Lease does not exist.
 pub(crate) async fn other(
     client: &Client,
     place: &LeaseName,
@@ -104,8 +105,8 @@ async fn read_at(client: &Client, place: &LeaseName) -> Result<Option<StoredLeas
     }
 }
 
-/// Changes the annotations of the Lease if they are still those of the version, or makes it if
-/// there is none: a conflict otherwise. Returns how they are then. Who holds it is left as it is.
+/// Changes the annotations of the Lease if they are unchanged since the read version, or creates
+/// the Lease. Otherwise returns a conflict. Returns the new annotations. The holder is not changed.
 pub(crate) async fn write(
     connection: &Connection,
     patch: &LeasePatch,
@@ -121,22 +122,22 @@ pub(crate) async fn write(
         if lease(known).version != *version {
             return Err(conflict());
         }
-        // Requests for Leases pass the fence of the client, since it is by them that it opens.
+        // Lease requests are not blocked by the fence, because they open it.
         if !connection.fence.is_open() {
             return Err(kube::Error::Service(Box::new(NotLeader::Term)));
         }
         let body = json!({"metadata": {"annotations": &annotations, "resourceVersion": at}});
         match patched(connection, &body).await {
-            // Its holder has renewed it meanwhile.
+            // The holder has renewed it meanwhile.
             Err(kube::Error::Api(status)) if status.code == 409 && tries < TRIES => tries += 1,
             other => return other.map(lease),
         }
     }
 }
 
-/// Has the Lease say that somebody holds it since now, or goes on to, if it is still at its
-/// version; makes it if there was none. With an empty name nobody holds it. Who has asked for the
-/// cluster is forgotten where it changes hands, unless it is let go for them.
+/// Sets or renews the holder of the Lease if its version is unchanged, or creates the Lease. An
+/// empty name releases it. A change of holder removes the handover request, unless the Lease is
+/// released for the requesting host.
 pub(crate) async fn hold(
     connection: &Connection,
     known: &LeaseState,
@@ -149,7 +150,8 @@ pub(crate) async fn hold(
         Some(version) => {
             let mut body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
             if known.asked.is_some() && known.hold.holder != holder {
-                body["metadata"]["annotations"] = json!({ASKED: null});
+                body["metadata"]["annotations"] =
+                    json!({HANDOVER_REQUEST: null, HANDOVER_REQUEST_FORMER: null});
             }
             patched(connection, &body).await?
         }
@@ -157,18 +159,17 @@ pub(crate) async fn hold(
     Ok(held(stored))
 }
 
-/// Has the Lease say that a host asks for the cluster. Whoever holds it sees that when it renews
-/// it.
+/// Writes a handover request. The holder reads it at its next renewal.
 pub(crate) async fn ask(
     connection: &Connection,
     host: &str,
     now: Timestamp,
 ) -> Result<(), kube::Error> {
-    let body = json!({"metadata": {"annotations": {ASKED: format!("{host} {now}")}}});
+    let body = json!({"metadata": {"annotations": {HANDOVER_REQUEST: format!("{host} {now}")}}});
     patched(connection, &body).await.map(drop)
 }
 
-/// Has the Lease say that nobody holds it, for whoever has asked for the cluster.
+/// Releases the Lease for the requesting host.
 pub(crate) async fn part(
     connection: &Connection,
     known: &LeaseState,
@@ -181,7 +182,7 @@ pub(crate) async fn part(
     hold(connection, &kept, "", now).await
 }
 
-/// What changes of a Lease that somebody holds since now. Source: Kubernetes API, LeaseSpec.
+/// The changed fields of a Lease with a new holder. Source: Kubernetes API, LeaseSpec.
 fn spec(known: &LeaseState, holder: &str, now: Timestamp) -> Value {
     let time = now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     let mut spec = json!({
@@ -196,7 +197,7 @@ fn spec(known: &LeaseState, holder: &str, now: Timestamp) -> Value {
     spec
 }
 
-/// Makes the Lease; a conflict where there is one.
+/// Creates the Lease. Returns a conflict if it exists.
 async fn create(
     connection: &Connection,
     annotations: Map<String, Value>,
@@ -238,13 +239,13 @@ fn leases(place: &LeaseName) -> Request {
     ))
 }
 
-/// What the API server says to who comes too late.
+/// The conflict error of the API server.
 fn conflict() -> kube::Error {
-    let status = Status::failure("the annotations of the Lease are others by now", "Conflict");
+    let status = Status::failure("the annotations of the Lease have changed", "Conflict");
     kube::Error::Api(Box::new(status.with_code(409)))
 }
 
-/// The annotations of a patch. A null takes one away where there is one; a new Lease has none.
+/// The annotations of a patch. A null removes an existing annotation. A new Lease has none.
 fn annotations(patch: &LeasePatch) -> Map<String, Value> {
     let set = patch.annotations.iter();
     let set = set.filter(|(_, value)| patch.version.is_some() || value.is_some());
@@ -254,7 +255,7 @@ fn annotations(patch: &LeasePatch) -> Map<String, Value> {
 
 fn lease(stored: StoredLease) -> AnnotatedLease {
     let mut annotations = stored.metadata.annotations.unwrap_or_default();
-    annotations.retain(|key, _| key != ASKED);
+    annotations.retain(|key, _| key != HANDOVER_REQUEST && key != HANDOVER_REQUEST_FORMER);
     let mut print = DefaultHasher::new();
     for pair in &annotations {
         pair.hash(&mut print);
@@ -268,7 +269,11 @@ fn lease(stored: StoredLease) -> AnnotatedLease {
 fn held(stored: StoredLease) -> LeaseState {
     let spec = stored.spec;
     let annotations = stored.metadata.annotations.as_ref();
-    let asked = annotations.and_then(|own| own.get(ASKED)).cloned();
+    let request = |own: &Labels| {
+        let former = || own.get(HANDOVER_REQUEST_FORMER);
+        own.get(HANDOVER_REQUEST).or_else(former).cloned()
+    };
+    let asked = annotations.and_then(request);
     LeaseState {
         version: Some(stored.metadata.resource_version),
         hold: LeaseHolder {

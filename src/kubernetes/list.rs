@@ -1,5 +1,4 @@
-//! Whole listings of a kind, page by page, each page limited in time.
-//! It must not know what is listed.
+//! Full listings of a kind, page by page, with a timeout per page. It must not know what is listed.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -10,25 +9,25 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::time::timeout;
 
-/// Objects a page, as client-go asks for them.
+/// Objects per page, as in client-go.
 pub(crate) const PAGE: u32 = 500;
-/// Time for one page: the API server itself gives up after a minute.
+/// Timeout of one page. The API server aborts after a minute.
 pub(crate) const PAGE_TIME: Duration = Duration::from_secs(60);
-/// A listing of more pages than this, half a million objects, is no listing to wait for.
+/// Maximum number of pages, for half a million objects.
 const PAGES: usize = 1000;
 
-/// Why there is no listing.
+/// Why a listing failed.
 #[derive(Debug, Error)]
 pub(crate) enum ListError {
-    #[error("list a page")]
+    #[error("cannot list a page")]
     Api(#[source] kube::Error),
-    #[error("list a page: no answer within {} s", PAGE_TIME.as_secs())]
+    #[error("cannot list a page: no response within {} s", PAGE_TIME.as_secs())]
     Late,
-    #[error("list: more than {PAGES} pages of {PAGE}")]
+    #[error("cannot list: more than {PAGES} pages of {PAGE}")]
     Endless,
 }
 
-/// Everything there is, or everything on one node, as of now: past the API server's cache.
+/// Lists all objects, or all objects of one node, bypassing the cache of the API server.
 pub(crate) async fn list<K>(api: &Api<K>, fields: Option<&str>) -> Result<Vec<K>, ListError>
 where
     K: Clone + DeserializeOwned + Debug,

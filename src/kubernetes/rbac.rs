@@ -1,27 +1,28 @@
-//! Every right that the daemon takes in a cluster: in which role it stands, and which settings it
-//! is for. It must not know whether anybody has been granted one.
+//! All RBAC permissions that the daemon uses: the role of each, and the settings that need it. It
+//! must not know whether a permission is granted.
 //!
-//! The table is held to `tests/terraform/calls.tsv`, and so to what `terraform/` grants.
+//! A test compares the table with `tests/terraform/calls.tsv`, and so with the grants in
+//! `terraform/`.
 
 use crate::model::cluster::{Binding, Cluster, ManagementMode, PlacementHints};
 use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
 use crate::model::pool::OnBlocked;
 
-/// Where a right is granted.
+/// The object that grants a permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// The ClusterRole of what is read.
+    /// The ClusterRole with read permissions.
     Observe,
-    /// The ClusterRole of what is changed.
+    /// The ClusterRole with write permissions.
     Manage,
     /// The Role in `kube-system`.
     System,
-    /// The part of it that is for managed clusters only.
+    /// Its part for managed clusters only.
     SystemManage,
 }
 
 impl Role {
-    /// The object that grants it, in words.
+    /// Description of the granting object.
     pub(crate) fn object(self) -> &'static str {
         match self {
             Self::Observe => "ClusterRole outrigger-observe",
@@ -30,7 +31,7 @@ impl Role {
         }
     }
 
-    /// Where the right counts; none means everywhere.
+    /// Namespace of the permission. `None` means all.
     pub(crate) fn namespace(self) -> Option<&'static str> {
         match self {
             Self::Observe | Self::Manage => None,
@@ -39,10 +40,10 @@ impl Role {
     }
 }
 
-/// A setting without which a right is never used, as `terraform/modules/render` calls it.
+/// The setting that uses a permission, with its name in `terraform/modules/render`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RequiredFor {
-    /// Everything.
+    /// Always used.
     Always,
     DefaultSpread,
     CapacityBuffers,
@@ -55,7 +56,7 @@ pub(crate) enum RequiredFor {
 }
 
 impl RequiredFor {
-    /// The name of the setting; none where it is for everything.
+    /// The name of the setting. `None` if always used.
     pub(crate) fn option(self) -> Option<&'static str> {
         match self {
             Self::Always => None,
@@ -70,7 +71,7 @@ impl RequiredFor {
         }
     }
 
-    /// Whether the daemon goes on without.
+    /// Returns whether the daemon works without it.
     pub(crate) fn can_be_missed(self) -> bool {
         matches!(
             self,
@@ -100,7 +101,7 @@ impl RequiredFor {
                 let mut classes = cluster.node_classes.iter();
                 classes.any(|own| mints(&own.bootstrap))
             }
-            // A program of the user's own counts before it.
+            // An exec program has precedence.
             Self::SimulatedNodes => cluster.simulated.is_some() && cluster.exec.is_none(),
             Self::Events => cluster.events,
         }
@@ -114,15 +115,15 @@ pub(crate) struct RbacRule<'a> {
     pub(crate) purpose: RequiredFor,
     /// API group; empty for the core one.
     pub(crate) group: &'static str,
-    /// Resource, with its subresource after a slash; a path of the API where it begins with one.
+    /// Resource, with the subresource after a slash. A non-resource URL if it starts with a slash.
     pub(crate) resource: &'static str,
-    /// The one object; empty means any.
+    /// The object name. Empty means any.
     pub(crate) name: &'a str,
     pub(crate) verbs: &'static [&'static str],
 }
 
 impl RbacRule<'_> {
-    /// The rule to add, in the words of RBAC, for some of the verbs.
+    /// The RBAC rule to add, for some of the verbs.
     pub(crate) fn rule(&self, verbs: &[&str]) -> String {
         let list = |all: &[&str]| {
             let all: Vec<String> = all.iter().map(|own| format!("\"{own}\"")).collect();
@@ -141,7 +142,7 @@ impl RbacRule<'_> {
         format!("{{apiGroups: {group}, resources: {resource}, {name}verbs: {verbs}}}")
     }
 
-    /// What it is about, in words.
+    /// Description of the resource.
     pub(crate) fn what(&self) -> String {
         let dot = if self.group.is_empty() { "" } else { "." };
         let name = match self.name {
@@ -153,7 +154,7 @@ impl RbacRule<'_> {
 }
 
 const WATCHED: &[&str] = &["list", "watch"];
-/// What a listing of them lacks is asked for by name.
+/// Objects that a listing lacks are read by name.
 const PROBED: &[&str] = &["get", "list", "watch"];
 
 const fn right(
@@ -196,7 +197,7 @@ const fn managed(
 
 const LEASES: &str = "coordination.k8s.io";
 
-/// All of them.
+/// All permissions.
 pub(crate) const RIGHTS: [RbacRule<'static>; 35] = [
     probed("pods"),
     probed("nodes"),
@@ -295,7 +296,8 @@ pub(crate) const RIGHTS: [RbacRule<'static>; 35] = [
     ),
 ];
 
-/// Those that a cluster takes in its mode, each once. Its Lease is called as it says.
+/// The permissions that a cluster needs in its mode, without duplicates. The Lease has its
+/// configured name.
 pub(crate) fn needed(cluster: &Cluster) -> Vec<RbacRule<'_>> {
     let manages = cluster.mode == ManagementMode::Manage;
     let mut all: Vec<RbacRule<'_>> = Vec::new();

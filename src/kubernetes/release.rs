@@ -1,5 +1,5 @@
-//! Lets the Nodes of a cluster go: what is taken off which, and whether it was.
-//! It must not know what is taken off, nor who asks for it.
+//! Releases the Nodes of a cluster: removes taints, labels and finalizers, and returns the result.
+//! It must not know what is removed, nor why.
 
 use crate::engine::command::{Command, CommandResult, FailureKind, NodePatch};
 use crate::engine::release::release;
@@ -13,10 +13,10 @@ use crate::model::id::NodeName;
 use crate::model::watched_object::WatchedObject;
 use crate::outbound::fence;
 
-/// A Node that has changed meanwhile is looked at again so often.
+/// Number of retries if a Node has changed meanwhile.
 const ROUNDS: usize = 5;
 
-/// What became of a Node: what was taken off it, and why not, where it was not.
+/// The result for a Node: what was removed, or the error.
 pub(crate) struct Released {
     pub(crate) node: NodeName,
     pub(crate) finalizer: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Released {
     pub(crate) fault: Option<String>,
 }
 
-/// Lets go of all Nodes of an installation, or only says of which it would.
+/// Releases all Nodes of an installation, or only returns what it would remove.
 pub(crate) async fn release_all(
     connection: &Connection,
     installation: &str,

@@ -1,5 +1,5 @@
-//! Tokens for an API, one after the other: another is made before the last ends, and where the API
-//! takes it no more. It must not know who makes them.
+//! Adds bearer tokens to requests. Refreshes the token before it expires, and when the API rejects
+//! it. It must not know the source of tokens.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use tower::{BoxError, Layer, Service};
 
 use crate::host::clock;
 
-/// Another token is made when this much of the life of the last is left, or a quarter of it.
+/// Remaining lifetime at which a token is refreshed, or a quarter of its lifetime if shorter.
 const RENEW: Duration = Duration::from_mins(4);
-/// Where that fails it is tried again after this long. An API that refuses every token has none
-/// made sooner.
+/// Retry interval after a failure. If an API rejects every token, new ones are not requested more
+/// often.
 const RETRY: Duration = Duration::from_secs(15);
-/// The least time between two that are made.
+/// Minimum interval between refreshes.
 const REST: Duration = Duration::from_secs(5);
 
-/// A token, and until when it is good, if anybody knows.
+/// A token and its expiry, if known.
 #[derive(Clone)]
 pub(crate) struct BearerToken {
     pub(crate) text: String,
@@ -33,7 +33,7 @@ pub(crate) struct BearerToken {
 }
 
 impl BearerToken {
-    /// How long it is used.
+    /// How long the token is used.
     fn lasts(&self) -> Duration {
         let Some(until) = self.until else {
             return Duration::MAX;
@@ -44,27 +44,26 @@ impl BearerToken {
 
     fn header(&self) -> Result<HeaderValue, String> {
         let value = HeaderValue::from_str(&format!("Bearer {}", self.text));
-        let mut value =
-            value.map_err(|_| "a token with characters that no token has".to_owned())?;
+        let mut value = value.map_err(|_| "the token contains invalid characters".to_owned())?;
         value.set_sensitive(true);
         Ok(value)
     }
 }
 
-/// What goes with each request, or why there is none.
+/// The header for requests, or the error.
 type TokenHeader = Result<HeaderValue, String>;
 
-/// Puts a token that is good into each request.
+/// Adds a valid token to each request.
 #[derive(Clone)]
 pub(crate) struct TokenLayer {
     shown: watch::Receiver<TokenHeader>,
-    /// The API did not take the last.
+    /// The API rejected the last token.
     refused: Arc<Notify>,
 }
 
 impl TokenLayer {
-    /// Begins with a token. Others are made for as long as there is a client that uses them: one at
-    /// a time, by something with a limit of its own.
+    /// Starts with a token and refreshes it while a client uses it. One refresh runs at a time. The
+    /// source has its own timeout.
     pub(crate) fn start(
         server: &str,
         first: BearerToken,
@@ -85,7 +84,7 @@ impl TokenLayer {
 
 #[cfg(test)]
 impl TokenLayer {
-    /// What goes with the next request.
+    /// The header for the next request.
     pub(crate) fn shown(&self) -> String {
         let shown = self.shown.borrow();
         let value = shown.as_ref().expect("there is a token");
@@ -93,7 +92,7 @@ impl TokenLayer {
     }
 }
 
-/// Makes one token after the other.
+/// Refreshes the token.
 async fn renew(
     server: &str,
     mut token: BearerToken,
@@ -118,7 +117,7 @@ async fn renew(
                 token = made;
             }
             Err(why) => {
-                tracing::warn!(server, why, "no new token for the API");
+                tracing::warn!(server, why, "cannot refresh token for the API");
                 wait = RETRY;
                 if token.until.is_some_and(|own| own <= clock::now()) {
                     drop(show.send_replace(Err(why)));

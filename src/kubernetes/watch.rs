@@ -1,13 +1,13 @@
-//! Watches every kind that a cluster's plans need and folds what comes into events, whole listings
-//! into one each. It must not know what the events lead to.
+//! Watches all needed kinds and converts the results to events, with one event per full listing. It
+//! must not know how events are used.
 //!
-//! Listing, bookmarks, expired versions and ordinary reconnections are left to kube's watcher. On
-//! an error it is dropped and begun anew with a full listing, because the engine does not believe
-//! a broken watch before its next listing. Signs of life: each watch is asked to end soon
-//! (`watch_seconds`) and the API server sends a bookmark before it does so, which `Pulses` counts
-//! on the very connection that is watched; a `WatchAlive` follows within `TICK`. A watch that is
-//! answered and then delivers nothing gives no sign of life. `Pulses` also spaces the starts of
-//! watches that end without having delivered anything.
+//! kube's watcher handles listing, bookmarks, expired versions and normal reconnections. On an
+//! error the watcher is dropped and restarted with a full listing, because the engine does not
+//! trust a broken watch before its next listing. Liveness: each watch has a short timeout
+//! (`watch_seconds`), and the API server sends a bookmark before it ends the watch. `WatchActivity`
+//! counts the bookmark on the connection of the watch, and a `WatchAlive` event follows within
+//! `TICK`. A watch that is accepted but delivers nothing shows no activity. `WatchActivity` also
+//! delays the starts of watches that end without delivering anything.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -37,23 +37,23 @@ use crate::kubernetes::watched_items::{ApiKind, Seen};
 use crate::kubernetes_convert::Convert;
 use crate::kubernetes_convert::api_types as json;
 
-/// A watch is renewed this often, which is also how often a quiet one gives a sign of life.
+/// Timeout of a watch, which is also the interval at which a quiet watch shows activity.
 const WATCH_SECONDS: u32 = 30;
-/// Those that tell whether pods still have a place: the engine moves none upon a view in which
-/// either has been silent for longer than this and a `TICK`.
+/// Timeout for watches that are critical for moving pods: the engine moves none if either has been
+/// silent for longer than this and a `TICK`.
 const WATCH_SECONDS_OF_PLACES: u32 = 10;
-/// How often signs of life are looked for.
+/// Interval of liveness checks.
 const TICK: Duration = Duration::from_secs(2);
-/// A broken watch is tried again after at most this long: nothing is decided meanwhile.
+/// Maximum retry interval of a broken watch. No decisions are made meanwhile.
 const RETRY_MAX: Duration = Duration::from_secs(10);
-/// Without any sign of life for this long a kind is listed anew: twice `WATCH_SECONDS`. Where that
-/// has no answer either, the engine believes nothing of it any more soon after.
+/// Silence after which a kind is listed again: twice `WATCH_SECONDS`. If the listing also fails,
+/// the engine soon counts the kind as out of sync.
 const SILENCE_TICKS: u32 = 30;
-/// Before a first listing is whole, nothing of it for this long is an API that does not answer.
-/// Each page counts for itself, and none of 500 objects takes as long; `plan` waits for twice that.
+/// Timeout of each page of the first listing. A page of 500 objects never takes as long. `plan`
+/// waits for twice that.
 const UNANSWERED_TICKS: u32 = 15;
 
-/// The watches of one cluster. They end when this is dropped.
+/// The watches of one cluster. Dropping it stops them.
 pub(crate) struct ClusterWatches {
     anew: BTreeMap<ObjectKind, Arc<Notify>>,
     broken: Arc<Notify>,
@@ -61,20 +61,20 @@ pub(crate) struct ClusterWatches {
 }
 
 impl ClusterWatches {
-    /// Drops the watch of a kind and begins it anew with a full listing.
+    /// Restarts the watch of a kind with a full listing.
     pub(crate) fn rewatch(&self, kind: ObjectKind) {
         if let Some(anew) = self.anew.get(&kind) {
             anew.notify_one();
         }
     }
 
-    /// Returns when one of them has panicked: its kind is watched no more.
+    /// Returns when a watch has panicked. Its kind is then no longer watched.
     pub(crate) async fn broken(&self) {
         self.broken.notified().await;
     }
 }
 
-/// Reports the panic of the task that holds it.
+/// Reports a panic of its task.
 struct Alarm(Arc<Notify>);
 
 impl Drop for Alarm {
@@ -85,7 +85,7 @@ impl Drop for Alarm {
     }
 }
 
-/// Begins to watch every kind that is needed, or to list it again and again.
+/// Starts to watch all needed kinds, or to list them periodically.
 pub(crate) fn start(
     cluster: &Cluster,
     connection: &Connection,
@@ -149,7 +149,7 @@ pub(crate) fn start(
     watches
 }
 
-/// How long a watch lasts. A list that is streamed has to come within that.
+/// Timeout of a watch. A streamed list must complete within it.
 fn watch_seconds(kind: ObjectKind, streamed: bool) -> u32 {
     match kind {
         ObjectKind::Pod | ObjectKind::Node if !streamed => WATCH_SECONDS_OF_PLACES,
@@ -163,19 +163,19 @@ struct WatchSource {
     events: mpsc::Sender<Event>,
     anew: Arc<Notify>,
     poll: Option<Duration>,
-    /// Whether lists come as a stream: not unless asked for, since a stream that takes longer than
-    /// a watch lasts would never end.
+    /// True if lists are streamed. Off by default, because a stream that exceeds the watch timeout
+    /// would never complete.
     streamed: bool,
 }
 
-/// Why a watch is over.
+/// Why a watch ended.
 enum Over {
-    /// In words, for the log.
+    /// An error, for the log.
     Broke(String),
-    /// Nothing was heard for long, in words: API servers send no bookmarks of a kind of which
-    /// nothing has changed since they started, unless their store tells them how far it is.
+    /// No activity for a long time. API servers send no bookmarks of a kind without changes since
+    /// their start, unless the storage reports its progress.
     Silent(String),
-    /// Nobody listens any more.
+    /// The receiver is dropped.
     Unheard,
 }
 
@@ -185,38 +185,38 @@ impl From<mpsc::error::SendError<Event>> for Over {
     }
 }
 
-/// How the watch of a kind is doing.
+/// State of the watch of a kind.
 #[derive(Default)]
 struct Health {
-    /// Whether it has shown that it works since it was last begun.
+    /// True if it has worked since its last start.
     well: bool,
-    /// Why it was lost, as last told.
+    /// The last logged reason of a loss.
     told: Option<String>,
 }
 
 impl Health {
-    /// It works.
+    /// Records that it works.
     fn works(&mut self, cluster: &str, kind: &str) {
         self.well = true;
         if self.told.take().is_some() {
-            tracing::info!(cluster, kind, "watch is back");
+            tracing::info!(cluster, kind, "restored watch");
         }
     }
 
-    /// It is lost. The same reason again is told to those who want to know more only.
+    /// Records a loss. A repeated reason is logged at debug level.
     fn lost(&mut self, cluster: &str, kind: &str, why: String) {
-        // Some reasons have a time or a count in them.
+        // Some reasons contain a time or a count.
         let plain = |why: &str| why.replace(|c: char| c.is_ascii_digit(), "");
         if self.told.as_deref().map(plain) == Some(plain(&why)) {
-            tracing::debug!(cluster, kind, why, "watch lost");
+            tracing::debug!(cluster, kind, why, "lost watch");
         } else {
-            tracing::warn!(cluster, kind, why, "watch lost");
+            tracing::warn!(cluster, kind, why, "lost watch");
             self.told = Some(why);
         }
     }
 }
 
-/// Watches a kind until nobody listens.
+/// Watches a kind until the receiver is dropped.
 async fn keep_watching<T: ApiKind + Convert>(source: WatchSource)
 where
     Seen<T>: Resource<DynamicType = ()>,
@@ -228,19 +228,14 @@ where
         let over = tokio::select! {
             over = watch_once::<T>(&source, &mut health) => over,
             () = source.anew.notified() => {
-                tracing::debug!(cluster = source.cluster, kind = T::PLURAL, "watch begins anew");
+                tracing::debug!(cluster = source.cluster, kind = T::PLURAL, "restarting watch");
                 continue;
             }
         };
         let why = match over {
             Over::Broke(why) => why,
             Over::Silent(why) => {
-                tracing::debug!(
-                    cluster = source.cluster,
-                    kind = T::PLURAL,
-                    why,
-                    "listed anew"
-                );
+                tracing::debug!(cluster = source.cluster, kind = T::PLURAL, why, "relisting");
                 continue;
             }
             Over::Unheard => return,
@@ -249,7 +244,7 @@ where
             backoff.reset();
         }
         health.lost(&source.cluster, T::PLURAL, why);
-        // As it was last told: whoever says it anew each time it differs is not to for a number.
+        // Keep the last text, so that a changed number does not log it again.
         let why = text::line(health.told.as_deref().unwrap_or_default());
         let lost = Event::WatchLost(T::NOUN, why);
         if source.events.send(lost).await.is_err() {
@@ -270,7 +265,7 @@ where
     over.unwrap_or_else(|over| over)
 }
 
-/// Follows one watcher.
+/// Runs one watcher.
 async fn stream<T: ApiKind + Convert>(
     source: &WatchSource,
     health: &mut Health,
@@ -288,24 +283,28 @@ where
         paged
     };
     let mut watcher = pin!(watcher(api, config));
-    let pulses = &source.connection.pulses;
-    let mut pulse = pulses.count(T::NOUN);
+    let activity = &source.connection.activity;
+    let mut activity_count = activity.count(T::NOUN);
     let mut silent = 0;
     let mut listed = false;
     let mut listing: Vec<WatchedObject> = Vec::new();
     loop {
         let Ok(next) = timeout(TICK, watcher.next()).await else {
-            let count = pulses.count(T::NOUN);
-            silent = if count == pulse { silent + 1 } else { 0 };
+            let count = activity.count(T::NOUN);
+            silent = if count == activity_count {
+                silent + 1
+            } else {
+                0
+            };
             let silence = TICK * silent;
             if !listed && silent >= UNANSWERED_TICKS {
                 return Ok(Over::Broke(source.unanswered(silence)));
             }
             if silent > SILENCE_TICKS {
-                return Ok(Over::Silent(format!("no sign of life for {silence:?}")));
+                return Ok(Over::Silent(format!("no activity for {silence:?}")));
             }
-            if count != pulse {
-                pulse = count;
+            if count != activity_count {
+                activity_count = count;
                 health.works(&source.cluster, T::PLURAL);
                 source.events.send(Event::WatchAlive(T::NOUN)).await?;
             }
@@ -341,7 +340,7 @@ where
 }
 
 impl WatchSource {
-    /// What went wrong, in words.
+    /// Formats the error.
     fn told(&self, error: &watcher::Error) -> String {
         use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
         match error {
@@ -357,7 +356,7 @@ impl WatchSource {
     }
 
     fn unanswered(&self, within: Duration) -> String {
-        let what = format!("no answer within {} s", within.as_secs());
+        let what = format!("no response within {} s", within.as_secs());
         let Connection {
             server, kubeconfig, ..
         } = &self.connection;
@@ -365,7 +364,7 @@ impl WatchSource {
     }
 }
 
-/// Lists a kind again and again, for where a proxy cuts watches.
+/// Lists a kind periodically, for clusters behind a proxy that interrupts watches.
 async fn poll<T: ApiKind + Convert>(
     source: &WatchSource,
     every: Duration,
@@ -397,7 +396,7 @@ where
     }
 }
 
-/// Differs between listings of which any object has come, gone or changed.
+/// Hash of a listing that changes with any added, deleted or changed object.
 fn fingerprint<T: ApiKind>(listed: &[Seen<T>]) -> u64
 where
     Seen<T>: Resource<DynamicType = ()>,
@@ -431,8 +430,8 @@ mod tests {
     async fn a_listing_that_nobody_answers_is_told_with_its_cause() {
         let never = |_: Request<Body>| pending::<Result<Response<Body>, BoxError>>();
         for (poll, within) in [
-            (None, "no answer within 30 s ("),
-            (Some(Duration::from_secs(5)), "no answer within 60 s ("),
+            (None, "no response within 30 s ("),
+            (Some(Duration::from_secs(5)), "no response within 60 s ("),
         ] {
             let (events, mut told) = mpsc::channel(8);
             let watch = tokio::spawn(keep_watching::<json::Pod>(WatchSource {
@@ -447,7 +446,7 @@ mod tests {
                 panic!("the watch is not lost")
             };
             assert!(why.starts_with(within), "{why}");
-            assert!(why.ends_with("[api-silent]"), "{why}");
+            assert!(why.ends_with("[api-timeout]"), "{why}");
             watch.abort();
         }
     }

@@ -1,6 +1,6 @@
-//! Counts what arrives on each watch, so that a quiet watch can be told from a dead one: kube's
-//! watcher swallows bookmarks. Spaces the starts of watches that deliver nothing: kube's watcher
-//! begins anew at once after each that ends. It must not know what arrives.
+//! Counts data on each watch, to distinguish a quiet watch from a dead one, because kube's watcher
+//! hides bookmarks. Delays the starts of watches that deliver nothing, because kube's watcher
+//! restarts immediately. It must not know the data.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,32 +18,32 @@ use tower::{BoxError, Layer, Service};
 use crate::host::clock;
 use crate::model::watched_object::ObjectKind;
 
-/// Time between the starts of two watches of a kind: the first after a watch that delivered
-/// something, doubled after each that did not, up to the second.
+/// Minimum and maximum interval between starts of watches of a kind. It doubles after each watch
+/// that delivered nothing.
 const APART: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 
-/// How often something arrived on the watch of each kind: an event or a bookmark, which the API
-/// server sends about once a minute and just before a watch times out. The head of a response does
-/// not count, since a proxy gives one whether or not anything stands behind it.
+/// Number of events and bookmarks on the watch of each kind. The API server sends a bookmark about
+/// once a minute and just before a watch times out. A response header does not count, since a proxy
+/// may send it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct WatchActivity(Arc<[Pulse; ObjectKind::ALL.len()]>);
+pub(crate) struct WatchActivity(Arc<[KindActivity; ObjectKind::ALL.len()]>);
 
 #[derive(Debug, Default)]
-struct Pulse {
+struct KindActivity {
     count: AtomicU64,
     starts: Mutex<Starts>,
 }
 
-/// When watches of a kind start.
+/// Start times of watches of a kind.
 #[derive(Debug, Default)]
 struct Starts {
-    /// The last start, and what had arrived by then.
+    /// The last start, and the count at that time.
     last: Option<(Instant, u64)>,
     apart: Duration,
 }
 
 impl Starts {
-    /// When the next watch may start, and takes that as its start.
+    /// Returns and records the start of the next watch.
     fn next(&mut self, now: Instant, count: u64) -> Instant {
         let start = match self.last {
             None => now,
@@ -62,7 +62,7 @@ impl Starts {
 }
 
 impl WatchActivity {
-    /// How often something arrived so far.
+    /// The current count.
     pub(crate) fn count(&self, kind: ObjectKind) -> u64 {
         self.of(kind).count.load(Ordering::Relaxed)
     }
@@ -81,7 +81,7 @@ impl WatchActivity {
         sleep_until(start).await;
     }
 
-    fn of(&self, kind: ObjectKind) -> &Pulse {
+    fn of(&self, kind: ObjectKind) -> &KindActivity {
         // `Kind::ALL` is in the order of the declaration.
         &self.0[kind as usize]
     }
@@ -93,16 +93,16 @@ impl<S> Layer<S> for WatchActivity {
     fn layer(&self, inner: S) -> Pulsed<S> {
         Pulsed {
             inner,
-            pulses: self.clone(),
+            activity: self.clone(),
         }
     }
 }
 
-/// A client that counts.
+/// A client that counts data on watches.
 #[derive(Debug)]
 pub(crate) struct Pulsed<S> {
     inner: S,
-    pulses: WatchActivity,
+    activity: WatchActivity,
 }
 
 type WatchResponse = Response<Box<DynBody>>;
@@ -126,10 +126,10 @@ where
         let Some(kind) = watched else {
             return answer.boxed();
         };
-        let pulses = self.pulses.clone();
+        let activity = self.activity.clone();
         async move {
-            pulses.turn(kind).await;
-            // Nothing is sent before this is awaited.
+            activity.turn(kind).await;
+            // The request is not sent before this future is polled.
             let answer = answer.await?;
             if !answer.status().is_success() {
                 return Ok(answer);
@@ -137,7 +137,7 @@ where
             Ok(answer.map(|body| {
                 let counted = body.map_frame(move |frame| {
                     if frame.data_ref().is_some_and(|data| !data.is_empty()) {
-                        pulses.beat(kind);
+                        activity.beat(kind);
                     }
                     frame
                 });

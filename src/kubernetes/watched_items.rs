@@ -1,5 +1,4 @@
-//! The kinds of objects that are watched and listed, as kube's client and watcher want them.
-//! It must not know what any of them says.
+//! The kinds that are watched and listed, as types for kube. It must not know their contents.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -60,7 +59,7 @@ api_kind!(ReplicationController, "", "replicationcontrollers");
 api_kind!(ReplicaSet, "apps", "replicasets");
 api_kind!(StatefulSet, "apps", "statefulsets");
 
-/// An object as kube's watcher wants it: with an `ObjectMeta`, of which only the version is filled.
+/// An object for kube's watcher: only the resource version of its `ObjectMeta` is set.
 #[derive(Clone, Debug)]
 pub(super) struct Seen<T> {
     version: ObjectMeta,

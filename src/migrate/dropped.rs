@@ -1,18 +1,18 @@
-//! What could not be carried over, and why.
-//! It must not know in which direction.
+//! Fields that could not be converted, with the reason.
+//! It must not know the direction of the conversion.
 
 use std::fmt;
 
-/// Something that could not be carried over, or that is not there and has to be.
+/// A field that could not be converted, or a required field that is missing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DroppedField {
-    /// Whose it is, such as `NodePool/general`; empty where the path says it.
+    /// The object that has the field, such as `NodePool/general`. Empty if the path includes it.
     pub of: String,
-    /// Its path.
+    /// The path of the field.
     pub path: String,
-    /// Why, in a few words.
+    /// The reason, in a few words.
     pub why: String,
-    /// Whether it is not there, and was not dropped.
+    /// Whether the field is missing, instead of dropped.
     pub missing: bool,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for DroppedField {
     }
 }
 
-/// What is lost of one object.
+/// The dropped fields of one object.
 #[derive(Debug, Default)]
 pub(crate) struct DroppedFields {
     pub(crate) of: String,
@@ -51,7 +51,7 @@ impl DroppedFields {
         });
     }
 
-    /// Notes what is not there and has to be.
+    /// Adds a required field that is missing.
     pub(crate) fn miss(&mut self, path: impl Into<String>, why: impl Into<String>) {
         self.add(path, why);
         if let Some(last) = self.all.last_mut() {
@@ -60,7 +60,7 @@ impl DroppedFields {
     }
 }
 
-/// A path with one more step.
+/// Appends a step to a path.
 pub(crate) fn joined(path: &str, step: &str) -> String {
     match (path, step) {
         ("", _) => step.to_owned(),

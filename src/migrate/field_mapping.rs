@@ -1,56 +1,56 @@
-//! Carries fields over by tables: from an object of Karpenter's to a body in HCL, and back.
-//! It must not know what any of them means.
+//! Converts fields by tables: from a Karpenter object to an HCL body, and back.
+//! It must not know the meaning of the fields.
 
 use serde_json::{Map, Value};
 
 use crate::migrate::dropped::{DroppedFields, joined};
 use crate::migrate::hcl::{HclBody, HclItem};
 
-/// A field of Karpenter's with the argument or block that says the same.
+/// A Karpenter field with the corresponding argument or block.
 pub(crate) struct FieldMapping {
     /// Path of the field within its object.
     pub(crate) field: &'static str,
-    /// Name of the argument or block; `block.argument` where it stands in a block of its own.
+    /// Name of the argument or block; `block.argument` if the argument is in a nested block.
     pub(crate) name: &'static str,
-    /// How one becomes the other.
+    /// How the value is converted.
     pub(crate) shape: FieldKind,
 }
 
-/// How a field becomes an argument or block, and back.
+/// How a field is converted to an argument or block, and back.
 pub(crate) enum FieldKind {
-    /// A text.
+    /// A string.
     Text,
-    /// A text that is not there where it is empty.
+    /// A string that is omitted if it is empty.
     Filled,
-    /// A truth.
+    /// A bool.
     Flag,
     /// An integer.
     Whole,
-    /// A number that Karpenter writes as a text.
+    /// A number that Karpenter writes as a string.
     Number,
-    /// One of these words: Karpenter's, ours.
+    /// A keyword: pairs of Karpenter's keyword and ours.
     Words(&'static [(&'static str, &'static str)]),
-    /// A list of such words.
+    /// A list of keywords.
     SomeOf(&'static [(&'static str, &'static str)]),
-    /// A duration in units of seconds and more, or never.
+    /// A duration in whole seconds, or `never`.
     Duration,
-    /// A duration that Karpenter counts in seconds.
+    /// A duration that Karpenter writes as a number of seconds.
     Seconds,
-    /// A list of texts.
+    /// A list of strings.
     Texts,
-    /// A number, or a percentage, that Karpenter writes as a text.
+    /// A number or percentage that Karpenter writes as a string.
     Allowance,
-    /// The size of a disk.
+    /// The size of a volume.
     Size,
-    /// A map of texts.
+    /// A map of strings.
     Map,
     /// A map of quantities.
     Quantities,
-    /// An object that is a block.
+    /// An object that becomes a block.
     Block(&'static [FieldMapping]),
-    /// A list of objects, each a block; the field that becomes its label.
+    /// A list of objects that become blocks, with the field that becomes the label.
     Blocks(Option<&'static str>, &'static [FieldMapping]),
-    /// What is done by hand: it is known, and nothing else.
+    /// A field that is converted by separate code.
     ByHand,
 }
 
@@ -59,7 +59,7 @@ pub(crate) const fn row(field: &'static str, name: &'static str, shape: FieldKin
     FieldMapping { field, name, shape }
 }
 
-/// Takes the fields of a table out of an object, and gives what they say.
+/// Removes the fields of a table from an object and returns their arguments and blocks.
 pub(crate) fn import(
     rows: &[FieldMapping],
     object: &mut Map<String, Value>,
@@ -108,7 +108,7 @@ fn import_one(
             for (index, item) in items.into_iter().enumerate() {
                 let at = format!("{at}[{index}]");
                 let Value::Object(mut object) = item else {
-                    losses.add(at, "it is no object");
+                    losses.add(at, "the value is not an object");
                     continue;
                 };
                 let label = label.map(|field| {
@@ -127,7 +127,7 @@ fn import_one(
     }
 }
 
-/// Reports what no row has taken.
+/// Reports the fields that no row has converted.
 fn leftovers(
     rows: &[FieldMapping],
     object: &Map<String, Value>,
@@ -144,12 +144,12 @@ fn leftovers(
                 leftovers(rows, inner, (&step, path), losses);
             }
             _ if rows.iter().any(own) => {}
-            _ => losses.add(joined(path, &step), "an unknown field"),
+            _ => losses.add(joined(path, &step), "unknown field"),
         }
     }
 }
 
-/// Takes a field out by its path; what is null is not there.
+/// Removes a field by its path. A null value counts as absent.
 pub(crate) fn take(object: &mut Map<String, Value>, field: &str) -> Option<Value> {
     match field.split_once('.') {
         Some((first, rest)) => match object.get_mut(first)? {
@@ -160,7 +160,7 @@ pub(crate) fn take(object: &mut Map<String, Value>, field: &str) -> Option<Value
     }
 }
 
-/// Puts a value where its path says.
+/// Inserts a value at a path.
 pub(crate) fn put(object: &mut Map<String, Value>, field: &str, value: Value) {
     let Some((first, rest)) = field.split_once('.') else {
         object.insert(field.to_owned(), value);
@@ -174,7 +174,7 @@ pub(crate) fn put(object: &mut Map<String, Value>, field: &str, value: Value) {
     }
 }
 
-/// A text, or what may be written as one.
+/// Returns a string, or a scalar as a string.
 pub(crate) fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -186,35 +186,35 @@ pub(crate) fn text(value: &Value) -> Option<String> {
 
 type Words = &'static [(&'static str, &'static str)];
 
-/// A value of Karpenter's in our words.
+/// Converts a Karpenter value to a value of an argument.
 fn ours(shape: &FieldKind, value: &Value) -> Result<Value, String> {
-    let texts = |what: &str| text(value).ok_or_else(|| format!("it is not {what}"));
+    let texts = |what: &str| text(value).ok_or_else(|| format!("the value is not {what}"));
     let word = |words: Words, value: &Value| {
-        let text = text(value).ok_or("it is no text")?;
+        let text = text(value).ok_or("the value is not a string")?;
         let found = words.iter().find(|(theirs, _)| *theirs == text);
         let found = found.map(|(_, ours)| Value::from(*ours));
-        found.ok_or_else(|| format!("there is nothing like {text:?} here"))
+        found.ok_or_else(|| format!("Outrigger has no equivalent of {text:?}"))
     };
     let whole = || {
         value
             .as_i64()
-            .ok_or("it is no integer, and expressions are not carried".to_owned())
+            .ok_or("the value is not an integer; expressions are not supported".to_owned())
     };
     match shape {
-        FieldKind::Text | FieldKind::Filled | FieldKind::Size => texts("a text").map(Value::from),
+        FieldKind::Text | FieldKind::Filled | FieldKind::Size => texts("a string").map(Value::from),
         FieldKind::Allowance => texts("a number").map(plain),
         FieldKind::Flag => value
             .as_bool()
             .map(Value::from)
-            .ok_or("it is no bool".to_owned()),
+            .ok_or("the value is not a bool".to_owned()),
         FieldKind::Whole => whole().map(Value::from),
         FieldKind::Number => {
             let number = texts("a number")?.parse().ok().map(number);
-            number.ok_or_else(|| "it is no number".to_owned())
+            number.ok_or_else(|| "the value is not a number".to_owned())
         }
         FieldKind::Words(words) => word(words, value),
         FieldKind::SomeOf(words) => {
-            let items = value.as_array().ok_or("it is no list")?;
+            let items = value.as_array().ok_or("the value is not a list")?;
             let items: Result<Vec<Value>, String> =
                 items.iter().map(|item| word(words, item)).collect();
             items.map(Value::Array)
@@ -225,14 +225,14 @@ fn ours(shape: &FieldKind, value: &Value) -> Result<Value, String> {
         },
         FieldKind::Seconds => whole().map(|seconds| Value::from(format!("{seconds}s"))),
         FieldKind::Texts => {
-            let items = value.as_array().ok_or("it is no list")?;
+            let items = value.as_array().ok_or("the value is not a list")?;
             let items: Option<Vec<String>> = items.iter().map(text).collect();
             items
                 .map(Value::from)
-                .ok_or("it is no list of texts".to_owned())
+                .ok_or("the value is not a list of strings".to_owned())
         }
         FieldKind::Map | FieldKind::Quantities => {
-            let items = value.as_object().ok_or("it is no map")?;
+            let items = value.as_object().ok_or("the value is not a map")?;
             let amounts = matches!(shape, FieldKind::Quantities);
             let each = |(key, item): (&String, &Value)| {
                 let text = text(item)?;
@@ -246,28 +246,28 @@ fn ours(shape: &FieldKind, value: &Value) -> Result<Value, String> {
             let items: Option<Map<String, Value>> = items.iter().map(each).collect();
             items
                 .map(Value::Object)
-                .ok_or("it is no map of texts".to_owned())
+                .ok_or("the value is not a map of strings".to_owned())
         }
-        FieldKind::Block(_) | FieldKind::ByHand => Err("it is no object".to_owned()),
-        FieldKind::Blocks(..) => Err("it is no list".to_owned()),
+        FieldKind::Block(_) | FieldKind::ByHand => Err("the value is not an object".to_owned()),
+        FieldKind::Blocks(..) => Err("the value is not a list".to_owned()),
     }
 }
 
-/// A text as an integer where it is one.
+/// Converts a string to an integer if it is one.
 fn plain(text: String) -> Value {
     let whole = text.parse::<i64>().ok();
     let whole = whole.filter(|own| own.to_string() == text);
     whole.map_or(Value::from(text), Value::from)
 }
 
-/// A number that is an integer where it can be one.
+/// Converts a float to an integer if it has no fraction.
 fn number(value: f64) -> Value {
     let text = value.to_string();
     text.parse::<i64>()
         .map_or_else(|_| Value::from(value), Value::from)
 }
 
-/// Takes the arguments and blocks of a table out of a body, and gives the object they make.
+/// Removes the arguments and blocks of a table from a body and returns the Karpenter object.
 pub(crate) fn export(
     rows: &[FieldMapping],
     body: &mut HclBody,
@@ -333,7 +333,7 @@ fn export_one(
     }
 }
 
-/// Reports what no row has taken of a body.
+/// Reports the arguments and blocks that no row has converted.
 pub(crate) fn report_rest(body: &HclBody, path: &str, losses: &mut DroppedFields) {
     for item in &body.items {
         match item {
@@ -348,43 +348,41 @@ pub(crate) fn report_rest(body: &HclBody, path: &str, losses: &mut DroppedFields
     }
 }
 
-/// Why Karpenter cannot be told of an argument.
+/// Returns why an argument cannot be exported.
 fn why_not(name: &str) -> &'static str {
     match name {
-        "launch_timeout" | "registration_timeout" => "Karpenter's is fixed",
-        "reserved_enis" => "in Karpenter a setting for all, RESERVED_ENIS",
-        "vm_memory_overhead_percent" => {
-            "in Karpenter a setting for all, VM_MEMORY_OVERHEAD_PERCENT"
-        }
-        "spot_to_spot_types" => "in Karpenter a feature gate for all, SpotToSpotConsolidation",
-        "auto_repair" | "repair" => "in Karpenter a feature gate for all, NodeRepair",
-        "during" => "Karpenter's buffers are kept always",
-        "bootstrap" => "Karpenter's nodes join clusters of EKS, or by user data alone",
+        "launch_timeout" | "registration_timeout" => "fixed in Karpenter",
+        "reserved_enis" => "global setting RESERVED_ENIS in Karpenter",
+        "vm_memory_overhead_percent" => "global setting VM_MEMORY_OVERHEAD_PERCENT in Karpenter",
+        "spot_to_spot_min_types" => "global feature gate SpotToSpotConsolidation in Karpenter",
+        "auto_repair" | "repair" => "global feature gate NodeRepair in Karpenter",
+        "during" => "Karpenter buffers have no schedule",
+        "bootstrap" => "Karpenter nodes join EKS clusters, or join through user data",
         _ => "Karpenter has no such setting",
     }
 }
 
-/// A value of ours in Karpenter's words.
+/// Converts a value of an argument to a Karpenter value.
 fn theirs(shape: &FieldKind, value: Value) -> Result<Value, String> {
     let word = |words: Words, value: &Value| {
         let text = value.as_str().unwrap_or_default();
         let found = words.iter().find(|(_, ours)| *ours == text);
         let found = found.map(|(theirs, _)| Value::from(*theirs));
-        found.ok_or_else(|| format!("Karpenter knows no {text:?}"))
+        found.ok_or_else(|| format!("Karpenter has no equivalent of {text:?}"))
     };
     let duration = || {
         let text = value.as_str().unwrap_or_default().to_owned();
         match text.ends_with("ms") {
-            true => Err("Karpenter counts in seconds".to_owned()),
+            true => Err("Karpenter durations are whole seconds".to_owned()),
             false => Ok(text),
         }
     };
     match shape {
-        // Karpenter knows no exponents.
+        // Karpenter does not accept exponents.
         FieldKind::Number => value
             .as_f64()
             .map(|number| Value::from(number.to_string()))
-            .ok_or_else(|| "it is no number".to_owned()),
+            .ok_or_else(|| "the value is not a number".to_owned()),
         FieldKind::Size => size(&value),
         FieldKind::Allowance => Ok(text(&value).map_or(value, Value::from)),
         FieldKind::Words(words) => word(words, &value),
@@ -400,14 +398,14 @@ fn theirs(shape: &FieldKind, value: Value) -> Result<Value, String> {
         FieldKind::Seconds => {
             let text = duration()?;
             let length = crate::model::duration::parse_go(&text);
-            let length = length.ok_or("Karpenter knows no such duration")?;
+            let length = length.ok_or("Karpenter cannot express this duration")?;
             Ok(Value::from(length.as_secs()))
         }
         _ => Ok(value),
     }
 }
 
-/// A size in units that Karpenter takes. EC2 rounds up to GiB, whoever asks.
+/// Converts a size to a unit that Karpenter accepts. EC2 always rounds up to GiB.
 fn size(value: &Value) -> Result<Value, String> {
     const GIB: i64 = 1 << 30;
     const GIB_MAX: i64 = 59_000;
@@ -418,6 +416,6 @@ fn size(value: &Value) -> Result<Value, String> {
     let gib = bytes / GIB + i64::from(bytes % GIB > 0);
     match gib <= GIB_MAX {
         true => Ok(Value::from(format!("{gib}Gi"))),
-        false => Err(format!("Karpenter's disks have {GIB_MAX}Gi at most")),
+        false => Err(format!("Karpenter volumes have at most {GIB_MAX}Gi")),
     }
 }

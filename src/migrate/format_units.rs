@@ -1,5 +1,5 @@
-//! Amounts as people write them: quantities, durations, prices, in the largest unit that fits.
-//! It must not know what has them.
+//! Formats quantities, durations and prices in the largest unit that fits.
+//! It must not know what they belong to.
 
 use jiff::SignedDuration;
 use serde_json::{Map, Value};
@@ -11,7 +11,7 @@ use crate::model::quantity::Resources;
 const GIB: i64 = 1 << 30;
 const GIGA: i64 = 1_000_000_000;
 
-/// A whole number of bytes or of anything else.
+/// Formats a whole number, with a binary unit if it fits.
 fn whole(amount: i64) -> Value {
     const UNITS: [(&str, i64); 3] = [("Gi", GIB), ("Mi", 1 << 20), ("Ki", 1 << 10)];
     let fits = |(_, unit): &&(&str, i64)| amount != 0 && amount % unit == 0;
@@ -21,7 +21,7 @@ fn whole(amount: i64) -> Value {
     }
 }
 
-/// An amount of a resource; of `cpu` in thousandths.
+/// Formats a quantity of a resource. The unit of `cpu` is thousandths.
 pub(crate) fn quantity(name: &str, amount: i64) -> Value {
     match name {
         "cpu" if amount % 1000 != 0 => Value::from(format!("{amount}m")),
@@ -30,7 +30,7 @@ pub(crate) fn quantity(name: &str, amount: i64) -> Value {
     }
 }
 
-/// Amounts by resource.
+/// Formats a map of quantities.
 pub(crate) fn quantities<'a>(all: impl IntoIterator<Item = (&'a str, i64)>) -> Value {
     let each = all.into_iter();
     Value::Object(
@@ -39,21 +39,21 @@ pub(crate) fn quantities<'a>(all: impl IntoIterator<Item = (&'a str, i64)>) -> V
     )
 }
 
-/// What a pod asks for.
+/// Formats the requests of a pod.
 pub(crate) fn requests(all: &Resources) -> Value {
     quantities(all.iter().filter(|(name, _)| *name != "pods"))
 }
 
-/// A duration, or `never`.
+/// Formats a duration, or `never`.
 pub(crate) fn duration(own: Option<SignedDuration>) -> String {
     own.map_or("never".to_owned(), |own| {
         duration_text(i64::try_from(own.as_millis()).unwrap_or(i64::MAX))
     })
 }
 
-/// The size of a disk in Karpenter's units; none where it has none for it.
+/// Formats the size of a volume for Karpenter. `None` if Karpenter cannot express it.
 pub(crate) fn disk(bytes: i64) -> Option<String> {
-    // Most that Karpenter takes of each unit. Source: spec/aws.md §1.1.
+    // The maximum that Karpenter accepts in each unit. Source: spec/aws.md §1.1.
     const MOST: [(&str, i64, i64); 2] = [("Gi", GIB, 59_000), ("G", GIGA, 64_000)];
     let fits = |(_, unit, most): &&(&str, i64, i64)| {
         bytes % unit == 0 && (1..=*most).contains(&(bytes / unit))
@@ -62,7 +62,7 @@ pub(crate) fn disk(bytes: i64) -> Option<String> {
     Some(format!("{}{name}", bytes / unit))
 }
 
-/// A price adjustment as it is written.
+/// Formats a price adjustment.
 pub(crate) fn adjustment(own: PriceAdjustment) -> Value {
     match own {
         PriceAdjustment::Absolute(price) => Value::from(price.usd_per_h()),
@@ -74,7 +74,7 @@ pub(crate) fn adjustment(own: PriceAdjustment) -> Value {
     }
 }
 
-/// A number of so many decimals with its sign.
+/// Formats a signed number with this number of decimals.
 fn signed(number: i64, decimals: usize) -> String {
     let sign = if number < 0 { '-' } else { '+' };
     let digits = format!("{:0>width$}", number.unsigned_abs(), width = decimals + 1);

@@ -1,22 +1,23 @@
-//! Blocks and arguments as they are written: a tree that becomes a text in HCL.
-//! It must not know which blocks and arguments there are.
+//! A tree of blocks and arguments that is printed as HCL.
+//! It must not know the blocks and arguments of the configuration.
 
+// HCL literals: quotes, escapes, heredocs.
 pub(crate) mod literal;
 
 use serde_json::{Map, Value};
 
 use crate::migrate::hcl::literal::{key, list_or_map, quoted, spelled};
 
-/// What an argument is.
+/// The value of an argument.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum HclValue {
     /// A value.
     Value(Value),
-    /// A block of this type and name.
+    /// A reference to a block of this type and name.
     Reference(&'static str, String),
 }
 
-/// What a body has, in order.
+/// An item of a body.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum HclItem {
     Argument(&'static str, HclValue),
@@ -32,7 +33,7 @@ pub(crate) struct HclBlock {
     pub(crate) body: HclBody,
 }
 
-/// What stands between braces, or in a file.
+/// The content of a block or file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct HclBody {
     pub(crate) items: Vec<HclItem>,
@@ -53,14 +54,14 @@ impl HclBody {
         self.items.push(HclItem::Comment(text.into()));
     }
 
-    /// Adds a block, and gives its body.
+    /// Adds a block and returns its body.
     pub(crate) fn block(&mut self, kind: &'static str, label: Option<&str>, body: HclBody) {
         let label = label.map(str::to_owned);
         self.items
             .push(HclItem::Block(HclBlock { kind, label, body }));
     }
 
-    /// The body of the first block of this type.
+    /// Returns the body of the first block of this type.
     pub(crate) fn inner(&mut self, kind: &str) -> Option<&mut HclBody> {
         self.items.iter_mut().find_map(|item| match item {
             HclItem::Block(block) if block.kind == kind => Some(&mut block.body),
@@ -68,7 +69,7 @@ impl HclBody {
         })
     }
 
-    /// Adds to the one block of this type, which is made where there is none.
+    /// Returns the body of the only block of this type, and creates the block if needed.
     pub(crate) fn add_within(&mut self, kind: &'static str, more: HclBody) {
         match self.inner(kind) {
             Some(own) => own.items.extend(more.items),
@@ -77,7 +78,7 @@ impl HclBody {
         }
     }
 
-    /// Takes an argument out.
+    /// Removes and returns an argument.
     pub(crate) fn take(&mut self, name: &str) -> Option<HclValue> {
         let place = self.items.iter().position(|item| match item {
             HclItem::Argument(own, _) => *own == name,
@@ -89,7 +90,7 @@ impl HclBody {
         }
     }
 
-    /// Takes an argument out that is a value.
+    /// Removes and returns an argument with a literal value.
     pub(crate) fn take_value(&mut self, name: &str) -> Option<Value> {
         match self.take(name)? {
             HclValue::Value(value) => Some(value),
@@ -97,7 +98,7 @@ impl HclBody {
         }
     }
 
-    /// Takes all blocks of a type out.
+    /// Removes and returns all blocks of a type.
     pub(crate) fn take_blocks(&mut self, kind: &str) -> Vec<HclBlock> {
         let (mut taken, mut rest) = (Vec::new(), Vec::new());
         for item in std::mem::take(&mut self.items) {
@@ -110,14 +111,14 @@ impl HclBody {
         taken
     }
 
-    /// Whether a body says nothing.
+    /// Returns whether the body is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 }
 
-/// A text, and which of its lines say what: first and last line, from one, with the place of the
-/// item in the tree.
+/// The printed HCL, with the lines of each item: first and last line, counted from one, and the
+/// position of the item in the tree.
 #[derive(Debug, Default)]
 pub(crate) struct PrintedHcl {
     pub(crate) text: String,
@@ -125,18 +126,18 @@ pub(crate) struct PrintedHcl {
     line: usize,
 }
 
-/// Columns of a line that is not broken.
+/// The maximum width of a list or map on one line.
 const COLUMNS: usize = 100;
 
 impl PrintedHcl {
-    /// The text of a body.
+    /// Prints a body.
     pub(crate) fn of(body: &HclBody) -> Self {
         let mut own = Self::default();
         own.body(body, &mut Vec::new());
         own
     }
 
-    /// The place of the innermost item on a line.
+    /// Returns the position of the innermost item on a line.
     pub(crate) fn at(&self, line: usize) -> Option<&[usize]> {
         let on = |place: &&(usize, usize, Vec<usize>)| (place.0..=place.1).contains(&line);
         let found = self.places.iter().filter(on);
@@ -207,7 +208,7 @@ impl PrintedHcl {
             HclValue::Reference(..) => return self.put(depth, &one),
         };
         if let Value::String(text) = value {
-            // What has several lines keeps its own indent.
+            // A value of several lines keeps its own indent.
             let spelled = spelled(text, depth);
             self.text.push_str(&"  ".repeat(depth));
             self.text.push_str(&format!("{name} = {spelled}\n"));
@@ -227,7 +228,7 @@ impl PrintedHcl {
         }
     }
 
-    /// A list or map with each element on a line of its own.
+    /// Prints a list or map with one element per line.
     fn broken(&mut self, depth: usize, name: &str, marks: (char, char), items: Vec<String>) {
         self.put(depth, &format!("{name} = {}", marks.0));
         for item in items {

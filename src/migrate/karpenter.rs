@@ -1,23 +1,29 @@
-//! Karpenter's objects as HCL, and a configuration as Karpenter's objects.
-//! It must not know where any of it is read or written.
+//! Converts Karpenter objects to HCL, and a configuration to Karpenter objects.
+//! It must not know where the input comes from, nor where the output goes.
 //!
-//! Both ways go by the same tables (`tables`), from field to argument and back; what they cannot
-//! carry is a `Loss`, said beside the block it would be in. What Karpenter can say of a
-//! configuration comes back as it was.
+//! Import and export use the same tables (`field_tables`). A field that cannot be converted is a
+//! `DroppedField`, reported next to its block. Settings that Karpenter supports are the same after
+//! an export and an import.
 //!
 //! ```text
-//! objects ─ import ─▶ blocks ─ sound, format ─▶ HCL        (tables, require)
-//! objects ◀─ export ─ blocks ◀─ spell ─ Cluster ◀─ config  (tables, require)
+//! objects ─ import ─▶ blocks ─ validate, format ─▶ HCL      (field_tables, requirements)
+//! objects ◀─ export ─ blocks ◀─ to_hcl ─ Cluster ◀─ config  (field_tables, requirements)
 //! ```
 
-// The order is the architecture: a module names only those above it. What the way in from Cluster
-// Autoscaler shares is open to the crate.
+// The order is the architecture: a module uses only modules above it. Modules that the import from
+// Cluster Autoscaler shares are visible in the crate.
 
+// `${NAME}` placeholders in manifests.
 mod placeholders;
+// Karpenter fields and their HCL arguments.
 mod field_tables;
+// Requirements in both forms.
 mod requirements;
+// Karpenter objects to HCL.
 pub mod import;
+// Settings as HCL blocks.
 mod to_hcl;
+// HCL to Karpenter objects.
 pub mod export;
 
 pub use crate::migrate::dropped::DroppedField;

@@ -1,5 +1,5 @@
-//! Reads objects of Kubernetes out of YAML or JSON: documents, and lists within them.
-//! It must not know which kinds there are.
+//! Reads Kubernetes objects from YAML or JSON: documents, and lists within them.
+//! It must not know the kinds.
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -7,36 +7,36 @@ use thiserror::Error;
 use crate::config::SourceFile;
 use crate::migrate::field_mapping::take;
 
-/// Bytes of all texts together at most.
+/// The most bytes of all files together.
 pub(crate) const BYTES_MAX: usize = 64 << 20;
-/// Objects at most: a large cluster's pools and node classes are hundreds.
+/// The most objects. A large cluster has hundreds of pools and node classes.
 pub(crate) const OBJECTS_MAX: usize = 20_000;
-/// Characters of a parser's message that are shown.
+/// The most characters of a parser message.
 const MESSAGE_MAX: usize = 300;
 
-/// Why there are no objects.
+/// Why objects cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DocumentError {
-    /// It is neither YAML nor JSON, or too deep.
-    #[error("read {file}: {why}")]
+    /// The file is neither YAML nor JSON, or is nested too deeply.
+    #[error("cannot read {file}: {why}")]
     Malformed {
         /// The file.
         file: String,
-        /// What is wrong with it.
+        /// The message of the parser.
         why: String,
     },
-    /// It is too much.
-    #[error("read {file}: there are more than {BYTES_MAX} bytes or {OBJECTS_MAX} objects")]
+    /// The input is too large.
+    #[error("cannot read {file}: more than {BYTES_MAX} bytes or {OBJECTS_MAX} objects")]
     TooMuch {
-        /// The file that is too much.
+        /// The file that exceeds the limit.
         file: String,
     },
-    /// A document is no object.
-    #[error("read {file}: its {place} is no object with a kind and an apiVersion")]
+    /// A document is not an object.
+    #[error("cannot read {file}: {place} is not an object with a kind and an apiVersion")]
     NoObject {
         /// The file.
         file: String,
-        /// Which: documents from one, items of lists from nought.
+        /// The position: documents are counted from one, list items from zero.
         place: String,
     },
 }
@@ -44,7 +44,7 @@ pub enum DocumentError {
 /// An object.
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
-    /// The file it is from.
+    /// The file that contains the object.
     pub(crate) file: String,
     /// Group of its API; empty for the core.
     pub(crate) group: String,
@@ -52,22 +52,23 @@ pub(crate) struct Manifest {
     pub(crate) kind: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// What else its metadata has.
+    /// All other metadata.
     pub(crate) metadata: Map<String, Value>,
-    /// What it has beside `apiVersion`, `kind`, `metadata` and `status`.
+    /// All fields except `apiVersion`, `kind`, `metadata` and `status`.
     pub(crate) rest: Map<String, Value>,
 }
 
-/// What is in some files.
+/// The content of all files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Documents {
     /// The objects, in order.
     pub(crate) objects: Vec<Manifest>,
-    /// How many documents say no kind: among several files there are some of Helm or Kustomize.
+    /// The number of documents without a kind, such as Helm values or Kustomize files.
     pub(crate) strange: usize,
 }
 
-/// All objects of all files. What one file says that is no object is an error.
+/// Reads the objects of all files. With a single file, a document that is not an object is an
+/// error.
 pub(crate) fn read(files: &[SourceFile]) -> Result<Documents, DocumentError> {
     let (mut all, mut bytes) = (Documents::default(), 0_usize);
     for file in files {
@@ -104,7 +105,8 @@ pub(crate) fn read(files: &[SourceFile]) -> Result<Documents, DocumentError> {
     Ok(all)
 }
 
-/// The documents of a text. JSON is YAML, but for tabs and for one object right after another.
+/// Parses the documents of a file. JSON is parsed separately: YAML does not allow tabs or
+/// concatenated objects.
 pub(crate) fn parse(text: &str) -> Result<Vec<Value>, String> {
     if text.trim_start().starts_with('{') {
         let all = serde_json::Deserializer::from_str(text).into_iter();
@@ -119,8 +121,8 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Value>, String> {
     })
 }
 
-/// Adds an object, or those of a list. The elements of a list of one kind need not say theirs.
-/// `Err` is the place of what is no object.
+/// Adds an object, or the elements of a list. Elements of a typed list can omit their kind. `Err`
+/// has the position of a document that is not an object.
 fn flatten(
     value: Value,
     (file, place): (&str, &str),
@@ -157,7 +159,7 @@ fn flatten(
         Some(Value::Object(metadata)) => metadata,
         _ => Map::new(),
     };
-    // What is no text stays, to be told of.
+    // A value that is not a string is kept, so that it is reported.
     let mut text = |name: &str| match metadata.get(name) {
         Some(Value::String(text)) => {
             let text = text.clone();

@@ -1,11 +1,11 @@
-//! YAML as people read it: documents with comments, texts of several lines as they are.
-//! It must not know what a document says.
+//! Writes readable YAML: documents with comments, and multi-line strings as blocks.
+//! It must not know the content of a document.
 
 use serde_json::{Map, Value};
 
 use crate::text::yaml::scalar;
 
-/// A document with the comments before it.
+/// Writes a document with the comments before it.
 pub(crate) fn document(comments: &[String], object: &Map<String, Value>) -> String {
     let mut out = String::from("---\n");
     for line in comments {
@@ -24,7 +24,7 @@ fn fields(object: &Map<String, Value>, indent: usize, out: &mut String) {
     }
 }
 
-/// What follows a key or the dash of an element.
+/// Writes the value after a key or a dash.
 fn value_of(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(object) if !object.is_empty() => {
@@ -45,7 +45,7 @@ fn value_of(value: &Value, indent: usize, out: &mut String) {
                 out.push('-');
                 match item {
                     Value::Object(object) if !object.is_empty() => {
-                        // The first field stands beside the dash.
+                        // The first field is on the line of the dash.
                         let mut inner = String::new();
                         fields(object, indent + 4, &mut inner);
                         out.push(' ');
@@ -63,7 +63,7 @@ fn value_of(value: &Value, indent: usize, out: &mut String) {
     }
 }
 
-/// Commas part the elements of a list on one line.
+/// Commas separate the elements of a list on one line.
 fn flow(scalar: String) -> String {
     match scalar.contains(',') && !scalar.starts_with('"') {
         true => format!("\"{scalar}\""),
@@ -71,7 +71,7 @@ fn flow(scalar: String) -> String {
     }
 }
 
-/// Whether a text stands line by line as it is.
+/// Returns whether a string is written as a literal block.
 fn is_literal(text: &str) -> bool {
     let odd = |c: char| {
         (c.is_control() && c != '\n' && c != '\t')

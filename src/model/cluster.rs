@@ -70,7 +70,7 @@ pub struct ApiSettings {
     /// Whether lists come as a stream.
     pub watch_list: WatchList,
     /// A watch without a sign of life for longer is stale.
-    pub view_max_age: SignedDuration,
+    pub watch_timeout: SignedDuration,
     /// What it is reached by; none means as the kubeconfig and the environment say.
     pub proxy: Option<Proxy>,
 }
@@ -81,7 +81,7 @@ impl ApiSettings {
     /// often as is said, and take their time.
     pub fn silence_max(&self) -> SignedDuration {
         let polled = self.poll.map(|poll| poll + SignedDuration::from_secs(30));
-        polled.map_or(self.view_max_age, |least| self.view_max_age.max(least))
+        polled.map_or(self.watch_timeout, |least| self.watch_timeout.max(least))
     }
 }
 
@@ -95,7 +95,7 @@ impl Default for ApiSettings {
             burst: 1000,
             concurrency: 32,
             watch_list: WatchList::default(),
-            view_max_age: SignedDuration::from_secs(90),
+            watch_timeout: SignedDuration::from_secs(90),
             proxy: None,
         }
     }
@@ -224,9 +224,9 @@ pub struct Scheduling {
     /// What pools want to be flexible about.
     pub min_values: MinValuesPolicy,
     /// What a node is taken to cost beyond its price. It counts in every choice and in no quote.
-    pub node_price: Price,
+    pub node_overhead_price: Price,
     /// Offerings kept for a claim, for refusals.
-    pub alternatives: u32,
+    pub max_launch_options: u32,
     /// How dear the dearest of them may be, in per cent of the cheapest.
     pub alternative_price_percent: u32,
     /// Pods of lower priority do not cause nodes to be made; none means all do.
@@ -244,9 +244,9 @@ impl Default for Scheduling {
             preferences: PreferencePolicy::default(),
             min_values: MinValuesPolicy::default(),
             // A tenth of what the smallest instance types cost.
-            node_price: Price::new(0.005).unwrap_or_default(),
+            node_overhead_price: Price::new(0.005).unwrap_or_default(),
             // As many as Karpenter gives to one CreateFleet (spec/aws.md §0.2).
-            alternatives: 60,
+            max_launch_options: 60,
             alternative_price_percent: 200,
             priority_cutoff: None,
             schedulers: BTreeSet::from([String::new(), "default-scheduler".to_owned()]),
@@ -270,14 +270,14 @@ pub enum RemovedPools {
 pub struct Safeguards {
     /// Of more nodes than this, and at least [`UNREADY_MIN`], being not ready, nothing leaves on
     /// purpose.
-    pub unready_max: BudgetNodes,
+    pub max_unready: BudgetNodes,
     /// What becomes of nodes whose pool is gone.
     pub removed_pools: RemovedPools,
     /// How many instances may end without a drain within ten minutes, and one at least.
     pub undrained_max: BudgetNodes,
     /// How many nodes may be due to leave by another configuration before it has to be accepted by
     /// a word of its own; none means all.
-    pub max_retired: Option<BudgetNodes>,
+    pub max_disrupted_per_reload: Option<BudgetNodes>,
 }
 
 /// Fewer nodes than this that are not ready stop nothing. Source: Cluster Autoscaler,
@@ -288,10 +288,10 @@ impl Default for Safeguards {
     fn default() -> Self {
         Self {
             // Cluster Autoscaler's `--max-total-unready-percentage`.
-            unready_max: BudgetNodes::Percent(45),
+            max_unready: BudgetNodes::Percent(45),
             removed_pools: RemovedPools::default(),
             undrained_max: BudgetNodes::Percent(20),
-            max_retired: None,
+            max_disrupted_per_reload: None,
         }
     }
 }
@@ -351,7 +351,7 @@ pub struct Cluster {
     /// Whether waiting pods are told of the node planned for them.
     pub placement_hints: PlacementHints,
     /// What keeps a mistake from ending many nodes.
-    pub brakes: Safeguards,
+    pub safeguards: Safeguards,
     /// Whether a Node that somebody deletes is drained and ended before it goes.
     pub finalizer: bool,
     /// Whether nodes that Karpenter has made for pools of these names become ours or, where the

@@ -96,10 +96,10 @@ pub struct OtherClusters {
 
 impl OtherClusters {
     /// That of one more cluster.
-    pub fn add(&mut self, muster: &DisruptionUsage) {
-        self.nodes += muster.nodes;
-        self.disrupted += muster.disrupted();
-        self.let_go.extend(muster.let_go.values());
+    pub fn add(&mut self, disruption_usage: &DisruptionUsage) {
+        self.nodes += disruption_usage.nodes;
+        self.disrupted += disruption_usage.disrupted();
+        self.let_go.extend(disruption_usage.let_go.values());
     }
 }
 

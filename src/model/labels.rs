@@ -76,8 +76,10 @@ pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
 pub const PLACEMENT_GROUP_ID: &str = "karpenter.k8s.aws/placement-group-id";
 /// The partition of its placement group, from 1 on.
 pub const PLACEMENT_GROUP_PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
-/// Annotation: the Node was made before its kubelet has come; it goes when the node is registered.
-pub const AWAITED: &str = "outrigger.dev/awaited";
+/// Annotation: Outrigger created the Node before its kubelet registered. Registration removes it.
+pub const AWAITING_KUBELET: &str = "outrigger.dev/awaiting-kubelet";
+/// The name of [`AWAITING_KUBELET`] in earlier versions: read and removed, never written.
+pub const AWAITING_KUBELET_FORMER: &str = "outrigger.dev/awaited";
 /// Annotation: the claim a node fulfils.
 pub const CLAIM: &str = "outrigger.dev/claim";
 /// Annotation: why a node is leaving, written together with the disrupted taint.

@@ -5,8 +5,9 @@ use jiff::Timestamp;
 
 use crate::model::id::{NodeName, PoolName};
 use crate::model::labels::{
-    AWAITED, DISRUPTION_REASON, EXCLUDE_BALANCERS, EXCLUDED_BY, FINALIZER, INITIALIZED, Labels,
-    POOL, REGISTERED, TAINT_DISRUPTED, TAINT_UNREGISTERED, TERMINATION_AT,
+    AWAITING_KUBELET, AWAITING_KUBELET_FORMER, DISRUPTION_REASON, EXCLUDE_BALANCERS, EXCLUDED_BY,
+    FINALIZER, INITIALIZED, Labels, POOL, REGISTERED, TAINT_DISRUPTED, TAINT_UNREGISTERED,
+    TERMINATION_AT,
 };
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
@@ -135,15 +136,21 @@ impl Node {
             .is_some_and(|value| value == "true")
     }
 
-    /// Whether we have made it and its kubelet has yet to come: nothing has ever run on it.
+    /// Whether it has the annotation that Outrigger created it before its kubelet registered.
+    pub fn has_awaiting_kubelet(&self) -> bool {
+        let names = [AWAITING_KUBELET, AWAITING_KUBELET_FORMER];
+        names.iter().any(|own| self.annotations.contains_key(*own))
+    }
+
+    /// Whether Outrigger created it and its kubelet has not registered: nothing has ever run on it.
     pub fn is_awaited(&self) -> bool {
-        self.annotations.contains_key(AWAITED) && !self.has_kubelet && !self.ready
+        self.has_awaiting_kubelet() && !self.has_kubelet && !self.ready
     }
 
     /// Whether pods that its kubelet should not end may run on it: it is registered, or pods were
     /// bound to it before its kubelet came, which has come since.
     pub fn may_run_pods(&self) -> bool {
-        let was_awaited = self.annotations.contains_key(AWAITED) && !self.is_awaited();
+        let was_awaited = self.has_awaiting_kubelet() && !self.is_awaited();
         self.is_registered() || was_awaited
     }
 

@@ -3,11 +3,17 @@
 //!
 //! Source of every field: spec/aws.md §1.1.
 
+// Image families and image terms.
 pub mod image;
+// Subnets, security groups, interfaces.
 pub mod network;
+// Block devices.
 pub mod disk;
+// Kubelet settings.
 pub mod kubelet;
+// Bootstrap settings.
 pub mod bootstrap;
+// AWS resources found for a node class.
 pub mod resolved;
 
 use crate::model::id::NodeClassName;

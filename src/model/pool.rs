@@ -300,7 +300,7 @@ pub struct Disruption {
     pub utilization_threshold: Option<u32>,
     /// Of how many types, at least, the cheaper node may be that takes a spot node's place, if it
     /// is spot, too; none takes its place where that is 0.
-    pub spot_to_spot_types: u32,
+    pub spot_to_spot_min_types: u32,
     /// How long no pod must have come to a node or left it before it leaves as underutilized.
     pub unneeded_for: SignedDuration,
     /// What becomes of a node whose pods do not leave it in time.
@@ -454,7 +454,7 @@ impl Pool {
                 safety: Safety::default(),
                 min_age: SignedDuration::ZERO,
                 utilization_threshold: None,
-                spot_to_spot_types: 1,
+                spot_to_spot_min_types: 1,
                 unneeded_for: SignedDuration::ZERO,
                 on_blocked: OnBlocked::default(),
                 drain_timeout: SignedDuration::from_mins(15),

@@ -1,5 +1,5 @@
-//! How far the clock of this host differs from those of whom it asks, by the `Date` of answers.
-//! It must not know what is asked, nor what follows.
+//! Measures the clock skew between this host and a server, by the `Date` header of responses. It
+//! must not know what is requested, nor what follows.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,21 +16,21 @@ use tower::{Layer, Service};
 use crate::host::clock;
 use crate::model::clock_skew::ClockSkew;
 
-/// So many answers in a row have to say so: one may come from a cache, or the clock of this host be
-/// set just then.
+/// Number of consecutive responses that must show the skew. A single response may come from a
+/// cache, or the clock may just have been set.
 const ANSWERS: usize = 3;
 
-/// The time that a `Date` names, which has whole seconds. Source: RFC 9110 §6.6.1.
+/// The time in a `Date` header, in whole seconds. Source: RFC 9110 §6.6.1.
 pub(crate) fn http_date(text: &str) -> Option<Timestamp> {
     DateTimeParser::new().parse_timestamp(text).ok()
 }
 
-/// What the last answers said.
+/// The skews of the last responses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SkewGauge(Arc<Mutex<VecDeque<SignedDuration>>>);
 
 impl SkewGauge {
-    /// An answer has come. One without a date says nothing.
+    /// Records a response. A response without a date is ignored.
     pub(crate) fn note(&self, date: Option<&str>, sent: Timestamp) {
         let Some(said) = date.and_then(http_date) else {
             return;
@@ -41,8 +41,8 @@ impl SkewGauge {
         last.push_front(ahead);
     }
 
-    /// By how much the clock of this host is ahead: the least of what the last answers say. None
-    /// where there are too few.
+    /// By how much the clock of this host is ahead: the smallest of the last skews. `None` if there
+    /// are too few.
     pub(crate) fn ahead(&self) -> Option<SignedDuration> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let least = last.iter().min_by_key(|own| own.abs()).copied();
@@ -61,7 +61,7 @@ impl<S> Layer<S> for SkewGauge {
     }
 }
 
-/// A client that looks at the date of answers.
+/// A client that reads the date of responses.
 #[derive(Clone, Debug)]
 pub(crate) struct Gauged<S> {
     inner: S,
@@ -84,7 +84,7 @@ where
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let (answer, gauge) = (self.inner.call(request), self.gauge.clone());
         async move {
-            // Nothing is sent before this is awaited.
+            // The request is not sent before this future is polled.
             let sent = clock::now();
             let answer = answer.await?;
             let date = answer.headers().get(DATE);

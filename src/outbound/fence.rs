@@ -1,6 +1,6 @@
-//! Stops changes of a cluster by a host that does not lead it. Each request passes here last, and
-//! each change names its term in the header `User-Agent`.
-//! It must not know who leads, nor what is sent.
+//! Prevents changes to a cluster by a host that is not its leader. It is the last layer of each
+//! request. Each change carries its term in the header `User-Agent`. It must not know which host is
+//! the leader, nor the request.
 
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
@@ -26,37 +26,37 @@ use crate::host::clock::Moment;
 /// Why a change was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum NotLeader {
-    /// Another host leads the cluster, or this one leads it anew since the change was decided.
+    /// Another host is the leader, or this host is the leader in a newer term than the change.
     #[error(
-        "not sent, or given up before it was answered: this host does not lead the cluster, or not \
-         in the term that decided it"
+        "not sent, or cancelled before the response: this host is not the leader, or leads in \
+         another term than the one that decided it"
     )]
     Term,
-    /// It has waited for too long since it was decided.
-    #[error("not sent: it was decided too long ago, and is decided anew")]
+    /// The decision is too old.
+    #[error("not sent: the decision is too old and is repeated")]
     Late,
-    /// It stands behind no fence, which no change may.
-    #[error("not sent: it is asked for outside of a term")]
+    /// The change is not covered by a fence.
+    #[error("not sent: requested outside of a leadership term")]
     Unasked,
 }
 
-/// The name of this program in the header `User-Agent` of requests to API servers.
+/// Program name in the `User-Agent` header of requests to API servers.
 const PRODUCT: &str = concat!("outrigger/", env!("CARGO_PKG_VERSION"));
 
-/// The most characters of terms in one `User-Agent`. CloudTrail keeps 1,000 characters of the
-/// header, and one request to AWS may be for a hundred clusters.
+/// Maximum length of the terms in one `User-Agent`. CloudTrail stores 1,000 characters of the
+/// header, and one AWS request may be for a hundred clusters.
 const MARKS_MAX: usize = 500;
-/// Stands for the terms that do not fit.
+/// Replaces the terms that do not fit.
 const MORE: &str = "term/more";
 
-/// Whether changes may be sent.
+/// Until when changes may be sent.
 #[derive(Clone, Copy, Debug, Default)]
 enum Gate {
-    /// Always: a verb does one thing that a user asked for.
+    /// Always, for actions that a user requested with a verb.
     #[default]
     Open,
     Closed,
-    /// Until any clock has passed this.
+    /// Until any clock passes this moment.
     Until(Moment),
 }
 
@@ -65,23 +65,23 @@ enum Gate {
 struct FenceState {
     term: u64,
     gate: Gate,
-    /// The name of the term in `User-Agent`; empty before the first term.
+    /// The term in `User-Agent`. Empty before the first term.
     mark: Arc<str>,
 }
 
-/// The gate of one cluster, for all who send something to it.
+/// The fence of one cluster, shared by all its clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fence {
     state: Arc<watch::Sender<FenceState>>,
-    /// The term outside of which nothing passes; none where any term does.
+    /// The required term. `None` allows any term.
     term: Option<u64>,
-    /// Until when what stands behind it may be sent; an answer may come later.
+    /// Until when requests may be sent. Responses may arrive later.
     not_after: Option<Moment>,
 }
 
 impl Fence {
-    /// Begins a term, and returns its number. What was decided in an earlier one never passes any
-    /// more. Nothing passes before the fence is opened. `mark` names the term in `User-Agent`.
+    /// Begins a term, and returns its number. Requests of earlier terms never pass again. Nothing
+    /// passes before the fence is opened. `mark` identifies the term in `User-Agent`.
     pub(crate) fn begin(&self, mark: &str) -> u64 {
         let mut term = 0;
         self.state.send_modify(|own| {
@@ -93,20 +93,19 @@ impl Fence {
         term
     }
 
-    /// The name of the term in `User-Agent`; none before the first term, and once this one has
-    /// ended.
+    /// The term in `User-Agent`. `None` before the first term and after the term has ended.
     fn mark(&self) -> Option<Arc<str>> {
         let state = self.state.borrow();
         let is_past = self.term.is_some_and(|own| own != state.term);
         (!state.mark.is_empty() && !is_past).then(|| state.mark.clone())
     }
 
-    /// Nothing may be sent from here on.
+    /// Closes the fence.
     pub(crate) fn close(&self) {
         self.set(Gate::Closed);
     }
 
-    /// Changes of this term may be sent for so long since a moment.
+    /// Opens the fence for changes of this term, for this long from a moment.
     pub(crate) fn open(&self, since: Moment, span: Duration) {
         self.set(Gate::Until(since.plus(span)));
     }
@@ -115,7 +114,7 @@ impl Fence {
         self.state.send_modify(|own| own.gate = gate);
     }
 
-    /// The same for what is decided in one term.
+    /// This fence, limited to one term.
     pub(crate) fn of_term(&self, term: u64) -> Self {
         Self {
             term: Some(term),
@@ -123,18 +122,18 @@ impl Fence {
         }
     }
 
-    /// The same for what is decided in the term that goes on now.
+    /// This fence, limited to the current term.
     pub(crate) fn of_this_term(&self) -> Self {
         self.of_term(self.state.borrow().term)
     }
 
-    /// The term outside of which nothing passes.
+    /// The required term.
     #[cfg(test)]
     pub(crate) fn term(&self) -> Option<u64> {
         self.term
     }
 
-    /// The same for something that may be sent until a moment.
+    /// This fence, limited to requests before a moment.
     pub(crate) fn until(&self, not_after: Moment) -> Self {
         Self {
             not_after: Some(not_after),
@@ -142,12 +141,12 @@ impl Fence {
         }
     }
 
-    /// Whether changes may be sent now, or may go on.
+    /// Returns whether changes may be sent, or may continue, now.
     pub(crate) fn is_open(&self) -> bool {
         self.left().is_none_or(|left| !left.is_zero())
     }
 
-    /// Whether a change may be sent now: none that has waited for too long may.
+    /// Returns whether a change may be sent now. Changes past their deadline may not.
     fn pass(&self) -> Result<(), NotLeader> {
         let late = self.not_after.is_some_and(|own| own.left().is_zero());
         match self.is_open() {
@@ -157,12 +156,12 @@ impl Fence {
         }
     }
 
-    /// Whether the time until which changes might be sent has passed without a call that closed it.
+    /// Returns whether the fence has expired without being closed.
     pub(crate) fn has_run_out(&self) -> bool {
         matches!(self.state.borrow().gate, Gate::Until(..)) && !self.is_open()
     }
 
-    /// For how long changes may be sent; none means for ever.
+    /// Remaining time for changes. `None` means unlimited.
     fn left(&self) -> Option<Duration> {
         let state = self.state.borrow();
         let is_past = self.term.is_some_and(|own| own != state.term);
@@ -174,8 +173,8 @@ impl Fence {
         }
     }
 
-    /// Does something that changes the cluster for as long as that may be done: what is not
-    /// answered by then is given up, sent or not.
+    /// Runs a change of the cluster while the fence is open. A change without a response by then is
+    /// cancelled, whether or not it was sent.
     pub(crate) async fn guard<T>(&self, doing: impl Future<Output = T>) -> Result<T, NotLeader> {
         let mut state = self.state.subscribe();
         let closed = async {
@@ -196,8 +195,8 @@ impl Fence {
     }
 }
 
-/// Runs a future while all these fences are open. It checks them before each poll: after a
-/// suspension of the host no timer has fired yet.
+/// Runs a future while all these fences are open. Checks them before each poll, because timers have
+/// not fired yet after a suspension of the host.
 async fn watched<T>(fences: Arc<[Fence]>, doing: impl Future<Output = T>) -> Result<T, NotLeader> {
     let mut doing = pin!(doing);
     poll_fn(|context| match fences.iter().all(Fence::is_open) {
@@ -207,12 +206,12 @@ async fn watched<T>(fences: Arc<[Fence]>, doing: impl Future<Output = T>) -> Res
     .await
 }
 
-/// What a task that sends something to AWS stands behind.
+/// The fences of a task that sends requests to AWS.
 #[derive(Clone, Debug)]
 enum FenceScope {
-    /// All of these.
+    /// All of these fences.
     Behind(Arc<[Fence]>),
-    /// None: what it sends changes nothing for a cluster, or a user asked for it.
+    /// None: its requests change nothing in a cluster, or a user requested them.
     Free,
 }
 
@@ -220,8 +219,8 @@ task_local! {
     static SCOPE: FenceScope;
 }
 
-/// Has all that is sent meanwhile to AWS pass these fences. What is not answered when one of them
-/// closes is given up.
+/// Runs a future whose AWS requests must pass these fences. Requests without a response when a
+/// fence closes are cancelled.
 pub(crate) async fn within<T>(
     fences: impl Into<Arc<[Fence]>>,
     doing: impl Future<Output = T>,
@@ -231,14 +230,12 @@ pub(crate) async fn within<T>(
     watched(fences, doing).await
 }
 
-/// Runs a future whose requests to AWS pass no fence: a dry run, which changes nothing, or one
-/// thing that a user asked for.
+/// Runs a future whose AWS requests pass no fence: a dry run, or an action that a user requested.
 pub(crate) async fn without<T>(doing: impl Future<Output = T>) -> T {
     SCOPE.scope(FenceScope::Free, doing).await
 }
 
-/// The fences that this task stands behind, for others that act for it; none means that they may
-/// change nothing.
+/// The fences of this task, for tasks that act for it. `None` means that no changes are allowed.
 pub(crate) fn carried() -> Option<Arc<[Fence]>> {
     match SCOPE.try_with(Clone::clone) {
         Ok(FenceScope::Behind(fences)) => Some(fences),
@@ -247,11 +244,11 @@ pub(crate) fn carried() -> Option<Arc<[Fence]>> {
     }
 }
 
-/// Whether this task may send what it is about to, given whether that changes anything.
+/// Returns whether this task may send a request, given whether the request changes anything.
 pub(crate) fn pass(changes: bool) -> Result<(), NotLeader> {
     match carried() {
         Some(fences) if changes => fences.iter().try_for_each(Fence::pass),
-        // A change may have been answered late: what is read about it then is not.
+        // Requests that verify a delayed change may also be sent late.
         Some(fences) => match fences.iter().all(Fence::is_open) {
             true => Ok(()),
             false => Err(NotLeader::Term),
@@ -261,8 +258,8 @@ pub(crate) fn pass(changes: bool) -> Result<(), NotLeader> {
     }
 }
 
-/// The terms that a change which this task sends to AWS names in `User-Agent`: those of its fences,
-/// separated by spaces.
+/// The terms in `User-Agent` of AWS changes of this task: the terms of its fences, separated by
+/// spaces.
 pub(crate) fn marks() -> String {
     let fences = carried().unwrap_or_default();
     let marks: BTreeSet<Arc<str>> = fences.iter().filter_map(Fence::mark).collect();
@@ -278,16 +275,16 @@ pub(crate) fn marks() -> String {
     named.join(" ")
 }
 
-/// Whether all of these let something pass now.
+/// Returns whether all of these fences are open now.
 pub(crate) fn lets_pass(fences: &[Fence]) -> bool {
     fences.iter().all(|own| own.pass().is_ok())
 }
 
-/// A client of which every request stands behind a fence, beside that of the client it is made of.
+/// A client whose requests pass a fence, in addition to the fence of the inner client.
 pub(crate) fn behind(client: Client, fence: &Fence) -> Client {
     let (fence, namespace) = (fence.clone(), client.default_namespace().to_owned());
     let send = move |mut request: Request<Body>| {
-        // The request carries it to where it is sent: clients queue requests on their way there.
+        // The request carries the fence, because clients queue requests.
         request.extensions_mut().insert(fence.clone());
         let client = client.clone();
         async move { client.send(request).await }
@@ -306,7 +303,7 @@ impl<S> Layer<S> for Fence {
     }
 }
 
-/// A client behind a fence.
+/// A client with a fence.
 #[derive(Debug)]
 pub(crate) struct FencedClient<S> {
     inner: S,
@@ -343,13 +340,14 @@ where
         if let Some(agent) = agent.and_then(|own| HeaderValue::try_from(own).ok()) {
             request.headers_mut().insert(USER_AGENT, agent);
         }
-        // It may have to connect first, which takes seconds.
+        // Connecting may take seconds, so check again.
         let answer = watched([own].into(), self.inner.call(request));
         async move { answer.await.map_err(BoxError::from)? }.boxed()
     }
 }
 
-/// Whether anybody may send it: it changes nothing, or is how it becomes known who leads.
+/// Returns whether the request needs no leadership: it changes nothing, or it is part of the leader
+/// election.
 fn is_free(method: &Method, path: &str) -> bool {
     let groups = ["/apis/coordination.k8s.io/", "/apis/authorization.k8s.io/"];
     *method == Method::GET || groups.iter().any(|group| path.starts_with(group))

@@ -1,4 +1,5 @@
-//! The process group of a program: what it has started ends with it. It must not know the program.
+//! The process group of a program. Its child processes are killed with it. It must not know the
+//! program.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
@@ -7,13 +8,13 @@ use tokio::process::Child;
 pub(crate) struct ProcessGroup(Option<Pid>);
 
 impl ProcessGroup {
-    /// That of a process which has begun it.
+    /// The process group of its first process.
     pub(crate) fn of(process: &Child) -> Self {
         let id = process.id().and_then(|id| i32::try_from(id).ok());
         Self(id.and_then(Pid::from_raw))
     }
 
-    /// Leaves those who are still in it alone.
+    /// Does not kill the remaining processes.
     pub(crate) fn spare(mut self) {
         self.0 = None;
     }
@@ -22,7 +23,7 @@ impl ProcessGroup {
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if let Some(pid) = self.0.take() {
-            // Where nobody is left in it there is nothing to kill.
+            // An empty group needs no signal.
             let _killed = kill_process_group(pid, Signal::KILL);
         }
     }

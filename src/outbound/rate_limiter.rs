@@ -1,5 +1,5 @@
-//! Spaces requests out: so many at once, so many a second on average, the others wait their turn.
-//! It must not know what is requested.
+//! Limits the rate of requests: a burst and an average per second. Further requests wait. It must
+//! not know what is requested.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,22 +8,22 @@ use tokio::time::{Instant, sleep};
 
 use crate::host::clock;
 
-/// The longest wait for a turn. Callers limit the whole call, and the slowest average that can be
-/// set, one request a second, must not use up that limit.
+/// The longest wait. Callers limit the duration of the whole call, and the lowest rate of one
+/// request per second must not exceed that limit.
 const WAIT: Duration = Duration::from_secs(20);
 
-/// A token bucket, kept as the time at which the last token granted so far falls due.
+/// A token bucket, stored as the time at which the last granted token is due.
 #[derive(Clone, Debug)]
 pub(crate) struct Limiter {
     due: Arc<Mutex<Option<Instant>>>,
-    /// Time between two requests on average.
+    /// Average interval between requests.
     apart: Duration,
-    /// How far requests may run ahead of that.
+    /// Burst, as a time span.
     ahead: Duration,
 }
 
 impl Limiter {
-    /// So many requests a second on average, so many at once.
+    /// Creates a limiter with an average rate per second and a burst.
     pub(crate) fn new(qps: u32, burst: u32) -> Self {
         let apart = Duration::from_secs(1) / qps.max(1);
         Self {
@@ -33,13 +33,13 @@ impl Limiter {
         }
     }
 
-    /// Whether requests of one make those of the other wait.
+    /// Returns whether two limiters share their tokens.
     #[cfg(all(test, feature = "aws"))]
     pub(crate) fn is_one_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.due, &other.due)
     }
 
-    /// Waits for this request's turn.
+    /// Waits for a token.
     pub(crate) async fn turn(&self) {
         let wait = self.wait(clock::monotonic());
         if !wait.is_zero() {
@@ -49,7 +49,7 @@ impl Limiter {
 
     fn wait(&self, now: Instant) -> Duration {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever waits as long as anybody may does not make the next one wait for longer.
+        // A request that waits for the maximum does not delay the next one further.
         let latest = now + self.ahead + WAIT;
         let own = due.unwrap_or(now).max(now).min(latest);
         *due = Some(own + self.apart);

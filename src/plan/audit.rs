@@ -1,5 +1,5 @@
-//! Checks a plan against the rules that must never break, before anyone acts on it.
-//! It must not know how the plan was found: what it checks, it counts for itself.
+//! Checks a plan against invariants before it is executed. The audit counts everything again by
+//! itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::scheduling::NewNodeClaim;
 use crate::state::snapshot::{Snapshot, Usage};
 
-/// Leaves out what breaks a rule and says so in the findings.
+/// Removes actions that violate an invariant, and records findings.
 pub fn audit(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
     let mut usage = snapshot.usage.clone();
     let mut seen: BTreeSet<PodKey> = BTreeSet::new();
@@ -20,10 +20,7 @@ pub fn audit(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
         let fault = overbooked(claim, snapshot, &mut reserved)
             .or_else(|| fault(claim, snapshot, &mut usage, &mut seen));
         if let Some(fault) = &fault {
-            findings.push(format!(
-                "a claim of pool {} was dropped: {fault}",
-                claim.pool
-            ));
+            findings.push(format!("dropped a claim of pool {}: {fault}", claim.pool));
         }
         fault.is_none()
     });
@@ -31,8 +28,8 @@ pub fn audit(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
     plan
 }
 
-/// Whether a claim holds one of a reservation that has none left, or of several. One that is
-/// dropped for it still counts: better too few than too many.
+/// Checks that a claim uses one reservation with remaining capacity. A rejected claim still counts:
+/// launching too few is safer than too many.
 fn overbooked<'s>(
     claim: &NewNodeClaim,
     snapshot: &'s Snapshot<'_>,
@@ -41,11 +38,11 @@ fn overbooked<'s>(
     let own = claim.reservation();
     let mut others = claim.offerings.iter();
     if others.any(|(offering, _)| offering.reservation.as_deref() != own) {
-        return Some("it mixes reservations".into());
+        return Some("its offerings are of different reservations".into());
     }
     let own = own?;
     let Some((id, reservation)) = snapshot.reservations.get_key_value(own) else {
-        return Some(format!("there is no reservation {own}"));
+        return Some(format!("reservation {own} does not exist"));
     };
     let count = taken.entry(id).or_insert(0);
     *count += 1;
@@ -107,7 +104,7 @@ fn add(usage: &mut Usage, capacity: &Resources, nodes: usize) {
     usage.nodes = usage.nodes.saturating_add(nodes);
 }
 
-/// What there is more of than these limits allow.
+/// Returns the first resource that exceeds these limits.
 fn exceeded<'l>(limits: &'l Limits, used: &Usage) -> Option<&'l str> {
     let mut capacity = limits.capacity.iter();
     let over = capacity.find(|(name, most)| used.capacity.get(name) > *most);

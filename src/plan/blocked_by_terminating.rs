@@ -1,11 +1,11 @@
-//! Another place for pods that the scheduler does not take where they are planned, since it counts
-//! pods that are leaving where they still are.
-//! It must not know why these are leaving, nor what holds them.
+//! Plans another node for pods that kube-scheduler does not bind as planned because of pods on
+//! terminating nodes.
 //!
-//! A plan counts the pods of a leaving node where they will be. A scheduler counts them where they
-//! are: it may find no node for a pod that is spread with them, or kept away from them, although
-//! one stands open. Most are gone in a moment. Where they may not go before that very pod runs
-//! (its disruption budget), nothing would ever move again.
+//! A plan counts the pods of a terminating node on their future node. kube-scheduler counts them on
+//! their current node. It may therefore find no node for a pod with topology spread or
+//! anti-affinity against them, although a node is free. Most of these pods are gone within seconds.
+//! But if a PodDisruptionBudget keeps them until the pending pod runs, neither would ever make
+//! progress.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,13 @@ use crate::plan::projection::{ahead, give, host};
 use crate::scheduling::{NewNodeClaim, solve};
 use crate::state::snapshot::{BoundPodGroup, NodeRef, Snapshot};
 
-/// A pod that is younger may yet be taken where it is planned: others leave, and the scheduler
-/// tries it again within ten seconds of any change.
+/// Younger pods may still be bound as planned: other pods terminate, and the scheduler retries a
+/// pod within ten seconds of a change.
 pub(super) const PATIENCE: SignedDuration = SignedDuration::from_mins(1);
 
-/// Plans the pods anew that nobody takes to their nodes, with all others where they are now, but
-/// for those of nodes that have only begun to leave: a snapshot takes these for gone. What has no
-/// place even so keeps the one that it has.
+/// Replans the pods that are not bound as planned. All other pods count on their current nodes,
+/// except pods of nodes whose termination has just begun, which a snapshot counts as gone. Pods
+/// without a new node keep their placement.
 pub(super) fn place_stuck(
     snapshot: &Snapshot<'_>,
     launches: &mut Vec<NewNodeClaim>,
@@ -33,7 +33,7 @@ pub(super) fn place_stuck(
     now: Timestamp,
 ) {
     let stuck = stuck(snapshot, placed, now);
-    if stuck.is_empty() || snapshot.movers.is_empty() {
+    if stuck.is_empty() || snapshot.reschedulable.is_empty() {
         return;
     }
     let is_stuck: HashSet<&PodKey> = stuck.iter().map(|pod| &pod.key).collect();
@@ -45,8 +45,8 @@ pub(super) fn place_stuck(
     let mut own: Snapshot<'_> = ahead(snapshot, launches).into_owned();
     take(&mut own.rooms, &others, snapshot);
     own.residents
-        .extend(snapshot.movers.iter().filter_map(stays));
-    // Those that are planned beside them count where they will be, as those do that were before.
+        .extend(snapshot.reschedulable.iter().filter_map(stays));
+    // Pods planned by the same plan or before count on their planned nodes.
     let planned = launches.iter().enumerate();
     let planned = planned.map(|(at, claim)| (host(at), claim.pods.clone()));
     let waiting = snapshot.pending.iter().map(|pod| (&pod.key, *pod));
@@ -75,7 +75,7 @@ pub(super) fn place_stuck(
     launches.extend(solution.claims);
 }
 
-/// Pods that have a place on a node that takes pods, and that the scheduler says fit nowhere.
+/// Returns the pods that are planned on a ready node but reported as unschedulable.
 fn stuck<'a>(
     snapshot: &Snapshot<'a>,
     placed: &[(NodeRef, Vec<PodKey>)],
@@ -92,13 +92,13 @@ fn stuck<'a>(
     let mut stuck = snapshot.pending.clone();
     stuck.retain(|pod| {
         let waits = pod.is_waiting() && pod.unschedulable && is_old(pod);
-        // Those of a gang are placed together or not at all.
+        // Pods of a gang are placed together or not at all.
         waits && pod.gang.is_none() && on_nodes.contains(&pod.key)
     });
     stuck
 }
 
-/// A pod that has to move, where it is.
+/// A pod to reschedule, counted on its current node.
 fn stays<'a>(pod: &&'a Pod) -> Option<BoundPodGroup<'a>> {
     Some(BoundPodGroup {
         namespace: &pod.key.namespace,

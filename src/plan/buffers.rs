@@ -1,8 +1,7 @@
-//! The room that buffers keep free: what there is of it, and nodes for the rest.
-//! It must not know what a buffer is made from.
+//! Capacity buffers: existing capacity that they use, and new nodes for the rest.
 //!
-//! Virtual pods are placed when every pod that is there has its answer, in what these leave: none
-//! of them takes the place of a pod.
+//! Virtual pods are scheduled after all real pods, in the remaining capacity, so they never take
+//! the capacity of a pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,20 +17,20 @@ use crate::scheduling::static_pools::{Shortfall, StaticDemand};
 use crate::scheduling::{NewNodeClaim, PoolRejection, Solution, solve};
 use crate::state::snapshot::{ExistingNode, NodeRef, Snapshot};
 
-/// What becomes of buffers.
+/// The plan for capacity buffers.
 #[derive(Debug, Default)]
 pub(super) struct BufferPlan {
-    /// Nodes to be made, with their virtual pods.
+    /// Nodes to launch, with their virtual pods.
     pub(super) claims: Vec<NewNodeClaim>,
-    /// Nodes whose room is needed, with the name of a buffer that needs it.
+    /// Nodes whose capacity a buffer uses, with the name of a buffer.
     pub(super) held: BTreeMap<NodeName, String>,
-    /// Room that cannot be had.
+    /// Capacity that cannot be launched.
     pub(super) short: Vec<Shortfall>,
-    /// Where each buffer has its room.
+    /// Where the capacity of each buffer is.
     pub(super) counts: BufferRooms,
 }
 
-/// Keeps room free beside these claims and pods that are placed already.
+/// Plans buffer capacity after these claims and placed pods.
 pub(super) fn keep_free(
     snapshot: &Snapshot<'_>,
     claims: &[NewNodeClaim],
@@ -48,7 +47,7 @@ pub(super) fn keep_free(
     let mut rest: Snapshot<'_> = ahead(snapshot, claims).into_owned();
     take(&mut rest.rooms, placed, snapshot);
     for room in &mut rest.rooms {
-        // Nodes that stay anyway are filled first.
+        // Nodes that are kept anyway are filled first.
         room.idle = matches!(&room.host, NodeRef::Node(name) if snapshot.spare.idle.contains(name));
     }
     rest.pending = snapshot.spare.pods.iter().collect();
@@ -56,7 +55,7 @@ pub(super) fn keep_free(
         .sort_unstable_by(|one, other| one.key.cmp(&other.key));
     rest.mounts.clear();
     rest.lacking.clear();
-    // Virtual pods have no labels, so that no rule of another pod is about them.
+    // Virtual pods have no labels, so no topology rule of a pod concerns them.
     rest.residents.clear();
     rest.promised.clear();
     let solution = solve(&rest, now);
@@ -84,7 +83,7 @@ pub(super) fn keep_free(
     kept
 }
 
-/// For how many pods each buffer is to keep room, before any of it is found.
+/// Initializes the counts: all virtual pods of each buffer are missing.
 fn all_missing(snapshot: &Snapshot<'_>) -> BufferRooms {
     let wanted = snapshot.spare.wanted.iter();
     let all = wanted.map(|(name, count)| {
@@ -97,8 +96,8 @@ fn all_missing(snapshot: &Snapshot<'_>) -> BufferRooms {
     all.collect()
 }
 
-/// Counts the room that was found. A node that is not ready for pods yet is on its way. What was
-/// not placed, or not even planned, stays missing.
+/// Counts the capacity that was found. Capacity on nodes that are not ready counts as in-flight.
+/// Virtual pods that were not placed or planned remain missing.
 fn count(counts: &mut BufferRooms, solution: &Solution, snapshot: &Snapshot<'_>) {
     let rooms = snapshot.rooms.iter().filter(|own| own.initialized);
     let ready: BTreeSet<&NodeRef> = rooms.map(|own| &own.host).collect();
@@ -120,7 +119,7 @@ fn count(counts: &mut BufferRooms, solution: &Solution, snapshot: &Snapshot<'_>)
         .for_each(|pod| add(pod, false));
 }
 
-/// Takes what pods were placed on rooms out of them.
+/// Subtracts placed pods from nodes.
 pub(super) fn take(
     rooms: &mut [ExistingNode],
     placed: &[(NodeRef, Vec<PodKey>)],
@@ -142,7 +141,7 @@ pub(super) fn take(
             room.host_ports.extend(pod.host_ports.iter().cloned());
             let mounts = snapshot.mounts.get(&pod.key);
             for (driver, count) in mounts.into_iter().flat_map(|own| &own.attached) {
-                // A driver that is not there has no limit.
+                // A driver without an entry has no limit.
                 if let Some(left) = room.free.extended.get_mut(driver) {
                     *left -= count;
                 }

@@ -1,5 +1,4 @@
-//! One node explained: whether it leaves, for each reason, and what keeps it, pod by pod.
-//! It must not know who asks, nor decide anything.
+//! Explains one node: its verdict for each disruption reason, and the blockers of each pod.
 
 use std::fmt::Write;
 
@@ -21,7 +20,7 @@ use crate::state::State;
 use crate::state::candidates::Candidate;
 use crate::state::disruption_blockers::{DisruptionBlocker, InvalidInput, PodBlocker};
 
-/// Reasons for which a node may leave on purpose, in the order in which they are looked at.
+/// Disruption reasons in evaluation order.
 pub(super) const REASONS: [Reason; 6] = [
     Reason::Unhealthy,
     Reason::Empty,
@@ -31,49 +30,49 @@ pub(super) const REASONS: [Reason; 6] = [
     Reason::Expired,
 ];
 
-/// Pods of a node that are told one by one in text.
+/// Pods listed in text output.
 const TOLD: usize = 50;
 
-/// Names that are offered where there is no such one, and how far apart two names may be to be
-/// taken for one another. Longer ones are not compared: that takes the product of the lengths.
+/// Suggestions for an unknown name, and the largest edit distance for a suggestion. Longer names
+/// are not compared, because the cost is the product of the lengths.
 const NAMES: usize = 5;
 const DISTANCE: usize = 3;
 const LENGTH_MAX: usize = 253;
 
-/// What is to be said of one node.
+/// The explanation of one node.
 #[derive(Clone, Debug)]
 pub struct ExplainedNode<'s> {
     /// The node.
     pub node: &'s Node,
-    /// What it costs, if the catalog knows it.
+    /// Its price, if the catalog contains it.
     pub price: Option<Price>,
-    /// How much of its cpu or memory its pods ask for, whichever is more, in per cent, and what it
-    /// costs to move them; none where it does not leave on purpose anyhow.
+    /// Utilization of cpu or memory in per cent, whichever is higher, and the disruption cost.
+    /// `None` if the node is not a candidate.
     pub weight: Option<(Option<u32>, f64)>,
-    /// For each reason, what becomes of it.
+    /// The outcome for each reason.
     pub outlooks: Vec<(Reason, ReasonOutcome)>,
-    /// What is said against its leaving, all of it.
+    /// All disruption blockers.
     pub blockers: Vec<DisruptionBlocker>,
-    /// What it or its pods say that cannot be understood.
+    /// Invalid values of the node and its pods.
     pub misreads: Vec<InvalidInput>,
     /// Its pods.
     pub pods: Vec<Tenant<'s>>,
-    /// When it is too old; none where it never is.
+    /// When it expires, or `None`.
     pub expires: Option<Timestamp>,
-    /// When something of this changes by itself at the latest, as far as that is known.
+    /// The next scheduled change, if known.
     pub next: Option<Timestamp>,
 }
 
-/// Whether a node leaves for one reason.
+/// The outcome for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReasonOutcome {
-    /// It does.
+    /// It would be disrupted now.
     Leaves,
-    /// It would, or might, but for this.
+    /// It is kept because of this verdict.
     Kept(Verdict),
-    /// It will be looked at then.
+    /// It becomes due at this time.
     Due(Timestamp),
-    /// Nothing makes it.
+    /// The reason does not apply.
     Nothing,
 }
 
@@ -82,16 +81,16 @@ pub enum ReasonOutcome {
 pub struct Tenant<'s> {
     /// The pod.
     pub pod: &'s Pod,
-    /// Why it must stay where it is, if it must.
+    /// What blocks its eviction, if anything.
     pub hold: Option<PodBlocker>,
 }
 
-/// Explains a node; none where there is no such node.
+/// Explains a node, or returns `None` if it does not exist.
 pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<ExplainedNode<'s>> {
     let node = state.objects.nodes.get(name)?;
-    let roster = state.roster(now);
+    let disruption_view = state.disruption_view(now);
     let of_node = |own: &&Candidate<'_>| own.node.name == node.name;
-    let candidate = roster.candidates.iter().find(of_node);
+    let candidate = disruption_view.candidates.iter().find(of_node);
     let pool = state
         .cluster
         .pool(node.labels.get(POOL).map_or("", String::as_str));
@@ -143,7 +142,7 @@ fn of_plan(plan: &Plan, node: &NodeName, reason: Reason, due: Option<Timestamp>)
     }
 }
 
-/// Why a node is not looked at for any reason.
+/// Returns why a node is not a candidate for any reason.
 fn apart(state: &State, node: &Node, pool: Option<&Pool>) -> Verdict {
     let mut claims = state.ledger.claims.values();
     let claim = claims.find(|own| own.node.as_ref() == Some(&node.name));
@@ -170,12 +169,12 @@ fn next_change(
     own.chain(over).filter(|at| *at > now).min()
 }
 
-/// Nodes that may have been meant by a name that no node has, the nearest first.
+/// Returns nodes with names similar to an unknown name, closest first.
 pub fn similar_nodes(state: &State, name: &str) -> Vec<String> {
     similar_names(state.objects.nodes.keys().map(NodeName::as_str), name)
 }
 
-/// Those of these names that may have been meant by another, the nearest first.
+/// Returns names similar to an unknown name, closest first.
 pub(super) fn similar_names<'n>(names: impl Iterator<Item = &'n str>, name: &str) -> Vec<String> {
     let distance = |own: &str| {
         if own.len().max(name.len()) > LENGTH_MAX {
@@ -206,16 +205,16 @@ impl ReasonOutcome {
 
     fn text(&self) -> String {
         match self {
-            Self::Leaves => "it leaves now".to_owned(),
+            Self::Leaves => "would be disrupted now".to_owned(),
             Self::Kept(verdict) => part(verdict),
-            Self::Due(at) => format!("it will be due at {at}"),
-            Self::Nothing => "nothing makes it leave".to_owned(),
+            Self::Due(at) => format!("expires at {at}"),
+            Self::Nothing => "no".to_owned(),
         }
     }
 }
 
 impl Tenant<'_> {
-    /// What kind of pod it is to whoever would move it.
+    /// Returns the pod kind for disruption.
     fn kind(&self) -> &'static str {
         let pod = self.pod;
         if pod.is_terminal() {
@@ -236,12 +235,18 @@ impl Tenant<'_> {
     fn text(&self) -> String {
         let (pod, kind) = (part(&self.pod.key), self.kind());
         let what = match kind {
-            "ended" => "has ended".to_owned(),
-            "mirror" => "is the kubelet's own and ends with the node".to_owned(),
-            "daemon" => "is a daemon and ends with the node".to_owned(),
-            "ending" => "is on its way out".to_owned(),
-            "worth_nothing" => format!("is worth no node ({:.1})", cost(self.pod)),
-            _ => format!("needs another place ({:.1})", cost(self.pod)),
+            "ended" => "has terminated".to_owned(),
+            "mirror" => "is a static pod and terminates with the node".to_owned(),
+            "daemon" => "is a DaemonSet pod and terminates with the node".to_owned(),
+            "ending" => "is terminating".to_owned(),
+            "worth_nothing" => format!(
+                "does not keep the node (disruption cost {:.1})",
+                cost(self.pod)
+            ),
+            _ => format!(
+                "must be rescheduled (disruption cost {:.1})",
+                cost(self.pod)
+            ),
         };
         match &self.hold {
             Some(hold) => format!("{pod} {what}; it {}", part(hold)),
@@ -250,7 +255,7 @@ impl Tenant<'_> {
     }
 }
 
-/// What moving a pod costs, where one that says nothing of it costs one.
+/// Returns the disruption cost of a pod. The default is one.
 #[expect(
     clippy::cast_precision_loss,
     reason = "it is within ten times a power of two"
@@ -274,7 +279,7 @@ fn misread_json(own: &InvalidInput) -> Value {
 }
 
 impl ExplainedNode<'_> {
-    /// One JSON object.
+    /// Renders one JSON object.
     pub fn json(&self) -> Value {
         let label = |key: &str| self.node.labels.get(key).map(part);
         let time = |at: Option<Timestamp>| at.map(|at| at.to_string());
@@ -318,25 +323,22 @@ impl ExplainedNode<'_> {
         })
     }
 
-    /// Text for people.
+    /// Renders text.
     pub fn text(&self) -> String {
         let mut out = String::new();
         let label = |key: &str| self.node.labels.get(key).map_or("?".to_owned(), part);
         let pool = self.node.labels.get(POOL);
         let pool = pool.map_or("no pool".to_owned(), |name| format!("pool {}", part(name)));
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "Node {}, of {pool}", part(&self.node.name));
+        let _ = writeln!(out, "Node {}, {pool}", part(&self.node.name));
         let what = [INSTANCE_TYPE, CAPACITY_TYPE, ZONE].map(label).join(" ");
-        let price = self.price.map_or("at an unknown price".to_owned(), |own| {
+        let price = self.price.map_or("unknown price".to_owned(), |own| {
             format!("{:.4} $/h", own.usd_per_h())
         });
         let _ = writeln!(out, "  {what}, {price}");
         if let Some((used, cost)) = self.weight {
-            let used = used.map_or("an unknown part".to_owned(), |own| format!("{own} %"));
-            let _ = writeln!(
-                out,
-                "  pods ask for {used} of what it has; moving them costs {cost:.1}"
-            );
+            let used = used.map_or("unknown".to_owned(), |own| format!("{own} %"));
+            let _ = writeln!(out, "  utilization {used}, disruption cost {cost:.1}");
         }
         let _ = writeln!(out);
         let width = REASONS.map(|own| own.as_str().len()).into_iter().max();
@@ -350,10 +352,7 @@ impl ExplainedNode<'_> {
             let _ = writeln!(out, "  {sign} {reason:width$}  {}", own.text());
         }
         if let Some(at) = self.next {
-            let _ = writeln!(
-                out,
-                "\n  The next of this to change by itself does at {at}."
-            );
+            let _ = writeln!(out, "\n  Next scheduled change: {at}.");
         }
         let own = self.blockers.iter().filter(|own| own.pod().is_none());
         for blocker in own {
@@ -366,10 +365,10 @@ impl ExplainedNode<'_> {
         out
     }
 
-    /// Pods that must stay come first.
+    /// Lists blocking pods first.
     fn pods_text(&self, out: &mut String) {
         if self.pods.is_empty() {
-            let _ = writeln!(out, "\n  No pods are on it.");
+            let _ = writeln!(out, "\n  No pods run on it.");
             return;
         }
         let _ = writeln!(out, "\n  Its pods:");

@@ -1,5 +1,4 @@
-//! One pod explained: what it asks for, where it goes and as what, or what stops it in each pool.
-//! It must not know who asks, nor decide anything.
+//! Explains one pod: its requirements, where it will be scheduled, or why each pool rejects it.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use crate::model::id::PodKey;
 use crate::model::pod::Pod;
 use crate::model::requirement::Requirements;
 use crate::model::selector::Selector;
+use crate::model::taint::{Effect, Toleration};
 use crate::plan::blocked_by_terminating::PATIENCE;
 use crate::plan::{Plan, provision, render, render_rejections};
 use crate::scheduling::cheaper_types::{Cheaper, TypeRejection, cheaper};
@@ -21,61 +21,61 @@ use crate::state::State;
 use crate::state::pod_status::PodDisposition;
 use crate::state::snapshot::{ExistingNode, NodeRef, Snapshot};
 
-/// Offerings that are told one by one, and instance types.
+/// Offerings and instance types listed in text output.
 const TOLD: usize = 10;
 
-/// Things of one kind that a pod asks for, before the rest is counted.
+/// Items of one requirement that are listed before the rest is counted.
 const ASKED: usize = 8;
 
-/// Names that are offered where there is no such pod.
+/// Suggestions for an unknown pod.
 const NAMES: usize = 5;
 
 /// The text of a pod that kube-scheduler does not bind where it would fit.
-const REFUSED: &str = "kube-scheduler refuses this node for a reason that Outrigger does not know: \
-                       the condition PodScheduled of the pod has the message";
+const REFUSED: &str = "kube-scheduler does not bind the pod to this node, for a reason that is \
+                       unknown to Outrigger; see the message of its condition PodScheduled";
 
-/// How far apart two names may be to be taken for one another.
+/// Largest edit distance for a suggestion.
 const DISTANCE: usize = 3;
 
-/// Names longer than this are not compared: that takes the product of the lengths.
+/// Longer names are not compared, because the cost is the product of the lengths.
 const LENGTH_MAX: usize = 253;
 
-/// What is to be said of one pod.
+/// The explanation of one pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explained<'s> {
     /// The pod.
     pub pod: &'s Pod,
-    /// What becomes of it.
+    /// The outcome.
     pub answer: PodOutcome,
 }
 
-/// What becomes of a pod.
+/// The outcome of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PodOutcome {
     /// It does not wait for capacity.
     Stands(PodDisposition),
-    /// A host that is there or on its way takes it.
+    /// It fits on an existing or in-flight node.
     Host {
         /// The host.
         host: NodeRef,
-        /// How many others the same plan puts there.
+        /// Number of other pods that the plan places there.
         others: usize,
-        /// Whether kube-scheduler has not bound the pod there for [`PATIENCE`] although the host is
-        /// a Node that takes pods: it has a reason that plans do not know.
+        /// Whether kube-scheduler has not bound the pod for [`PATIENCE`] although the node is
+        /// ready. The scheduler then has a reason that the plan does not know.
         refused: bool,
     },
-    /// A node is made for it.
+    /// A new node is launched for it.
     Claim {
         /// The node.
         claim: NewNodeClaim,
-        /// Why it is nothing cheaper.
+        /// Why no cheaper type was chosen.
         cheaper: Vec<Cheaper>,
     },
-    /// Nothing is done for it.
+    /// No node will be created for it.
     Unplaced(Arc<[PoolRejection]>),
 }
 
-/// Explains a pod; none where there is no such pod.
+/// Explains a pod, or returns `None` if it does not exist.
 pub fn explain<'s>(state: &'s State, key: &PodKey, now: Timestamp) -> Option<Explained<'s>> {
     let pod = state.objects.pods.get(key)?;
     let snapshot = state.snapshot(now);
@@ -116,7 +116,7 @@ fn planned(
     PodOutcome::Unplaced(own.map_or_else(|| [].into(), |own| own.reasons))
 }
 
-/// Whether kube-scheduler leaves a pod waiting although its place is on a Node that takes pods.
+/// Returns whether kube-scheduler does not bind a pod although it is planned on a ready node.
 fn is_refused(pod: &Pod, host: &NodeRef, snapshot: &Snapshot<'_>, now: Timestamp) -> bool {
     let takes_pods = |room: &ExistingNode| room.host == *host && room.initialized && room.open;
     let is_old = pod
@@ -125,8 +125,7 @@ fn is_refused(pod: &Pod, host: &NodeRef, snapshot: &Snapshot<'_>, now: Timestamp
     pod.node.is_none() && pod.unschedulable && is_old && snapshot.rooms.iter().any(takes_pods)
 }
 
-/// Pods that may have been meant by a key that no pod has: of the same name elsewhere, or of a
-/// similar one, the nearest first.
+/// Returns pods with the same name in a different namespace or a similar name, closest first.
 pub fn similar(state: &State, key: &PodKey) -> Vec<String> {
     let distance = |own: &PodKey| {
         if own.name == key.name {
@@ -151,7 +150,7 @@ pub fn similar(state: &State, key: &PodKey) -> Vec<String> {
 }
 
 impl Explained<'_> {
-    /// Whether it has a place, will have one, or needs none of us.
+    /// Returns whether the pod is scheduled, will be scheduled, or needs nothing from Outrigger.
     pub fn is_well(&self) -> bool {
         match &self.answer {
             PodOutcome::Unplaced(_) => false,
@@ -167,7 +166,7 @@ impl Explained<'_> {
         }
     }
 
-    /// One JSON object.
+    /// Renders one JSON object.
     pub fn json(&self) -> Value {
         let requests = self.pod.requests.iter();
         let requests =
@@ -204,7 +203,7 @@ impl Explained<'_> {
         value
     }
 
-    /// The spelling of the answer in JSON.
+    /// The name of the outcome in JSON.
     fn word(&self) -> &'static str {
         match &self.answer {
             PodOutcome::Host { .. } => "placed_on_existing",
@@ -227,12 +226,12 @@ impl Explained<'_> {
         }
     }
 
-    /// Text for people.
+    /// Renders text.
     pub fn text(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
         let _ = writeln!(out, "Pod {}", part(&self.pod.key));
-        let _ = writeln!(out, "  needs {}", part(&self.pod.requests));
+        let _ = writeln!(out, "  requests {}", part(&self.pod.requests));
         for asked in asks(self.pod) {
             let _ = writeln!(out, "  {asked}");
         }
@@ -248,7 +247,7 @@ impl Explained<'_> {
                 let host = part(host);
                 let _ = writeln!(
                     out,
-                    "\n  + {host} takes it, and {others} other pods with it."
+                    "\n  + It fits on {host}, where {others} other pods are planned, too."
                 );
                 if *refused {
                     let _ = writeln!(out, "  ! {REFUSED}.");
@@ -256,7 +255,7 @@ impl Explained<'_> {
             }
             PodOutcome::Claim { claim, cheaper } => claim_text(&mut out, claim, cheaper),
             PodOutcome::Unplaced(all) => {
-                let _ = writeln!(out, "\n  ! There is no place for it:");
+                let _ = writeln!(out, "\n  ! It cannot be scheduled:");
                 for why in all.iter() {
                     let _ = writeln!(out, "      {}", render_rejections::line(why));
                 }
@@ -268,34 +267,34 @@ impl Explained<'_> {
 
 fn stands(standing: &PodDisposition) -> String {
     match standing {
-        PodDisposition::Waits { .. } => "It waits for capacity".to_owned(),
-        PodDisposition::Bound(node) => format!("It is on node {}", part(node)),
-        PodDisposition::Expected(host) => format!("It is expected on {}", part(host)),
-        PodDisposition::Ended => "It has ended".to_owned(),
-        PodDisposition::Deleted => "Its deletion was asked for".to_owned(),
-        PodDisposition::OfNode => "It belongs to a node and comes and goes with it".to_owned(),
+        PodDisposition::Waits { .. } => "It is waiting for capacity".to_owned(),
+        PodDisposition::Bound(node) => format!("It is bound to node {}", part(node)),
+        PodDisposition::Expected(host) => format!("It is planned for {}", part(host)),
+        PodDisposition::Ended => "It has terminated".to_owned(),
+        PodDisposition::Deleted => "It is being deleted".to_owned(),
+        PodDisposition::OfNode => {
+            "It is a static pod or a DaemonSet pod, which belongs to its node".to_owned()
+        }
         PodDisposition::Gated => {
-            "Scheduling gates hold it back: who set them has to take them away \
-                            before any scheduler looks at it"
-                .to_owned()
+            "It has scheduling gates: no scheduler considers it until they are removed".to_owned()
         }
         PodDisposition::OtherScheduler(name) => format!(
-            "Scheduler {} places it, for which no nodes are made; name it in `schedulers` of the \
-             cluster's `scheduler` block if they shall be",
+            "Scheduler {} places it, and Outrigger launches no nodes for that scheduler; to change \
+             this, add it to `schedulers` in the cluster's `scheduler` block",
             part(name)
         ),
         PodDisposition::Preempts(node) => {
-            format!("The scheduler makes room for it on node {}", part(node))
+            format!("The scheduler preempts pods for it on node {}", part(node))
         }
         PodDisposition::Grouped(group) => format!(
-            "It is of PodGroup {}: the scheduler looks at it once enough pods of that are there",
+            "It belongs to PodGroup {}, which does not have enough pods to be scheduled",
             part(group)
         ),
         PodDisposition::Failed(reason) => format!(
-            "The scheduler has no answer for it: {}; its condition PodScheduled has the message",
+            "The scheduler could not process it: {}; see the message of its condition PodScheduled",
             part(reason)
         ),
-        PodDisposition::Untried => "The scheduler has not said that it fits nowhere".to_owned(),
+        PodDisposition::Untried => "The scheduler has not reported it as unschedulable".to_owned(),
     }
 }
 
@@ -309,7 +308,7 @@ fn host(standing: &PodDisposition) -> Option<String> {
     }
 }
 
-/// The instance types of a claim in the order in which they are asked for.
+/// Returns the instance types of a claim in launch order.
 fn types(claim: &NewNodeClaim) -> Vec<&str> {
     let mut types: Vec<&str> = Vec::new();
     for (offering, _) in &claim.offerings {
@@ -363,8 +362,7 @@ fn claim_text(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
     let others = claim.pods.len() - 1;
     let _ = writeln!(
         out,
-        "\n  + A node is made for it in pool {}, and for {others} other pods, the first of these \
-         that can be had:",
+        "\n  + New node in pool {} for it and {others} other pods, the first available of:",
         claim.pool
     );
     for (offering, price) in claim.offerings.iter().take(TOLD) {
@@ -380,13 +378,16 @@ fn claim_text(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
         let _ = writeln!(out, "  The pool has no cheaper type.");
         return;
     }
-    let _ = writeln!(out, "  The pool has {count} cheaper types, of which");
+    let _ = writeln!(
+        out,
+        "  The pool has {count} cheaper types, which were not chosen:"
+    );
     for own in all {
         let _ = writeln!(out, "      {own}");
     }
 }
 
-/// What a pod asks for beside resources, as it is read, one thing a line.
+/// Lists the constraints of a pod except resources, one per line.
 fn asks(pod: &Pod) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = |what: &str, mut all: Vec<String>, glue: &str| {
@@ -402,44 +403,41 @@ fn asks(pod: &Pod) -> Vec<String> {
     let selector = Requirements::from_labels(&pod.node_selector);
     let labels = |own: &Requirements| part(own);
     if !selector.is_empty() {
-        line("node labels:", vec![labels(&selector)], "");
+        line("node selector:", vec![labels(&selector)], "");
     }
     let affinity = pod.node_affinity.iter().map(labels).collect();
     line("node affinity:", affinity, ", or ");
     let wished = pod.preferred_nodes.iter();
     let wished = wished.map(|own| format!("{} (weight {})", labels(&own.term), own.weight));
-    line("would like nodes with", wished.collect(), ", or ");
-    line("near", pod.affinity.iter().map(term).collect(), " and ");
+    line("preferred node affinity:", wished.collect(), ", or ");
     line(
-        "away from",
+        "pod affinity:",
+        pod.affinity.iter().map(term).collect(),
+        " and ",
+    );
+    line(
+        "pod anti-affinity:",
         pod.anti_affinity.iter().map(term).collect(),
         " and ",
     );
     let wished = pod.preferred_affinity.iter().map(|own| term(&own.term));
-    line("would like to be near", wished.collect(), ", or ");
+    line("preferred pod affinity:", wished.collect(), ", or ");
     let wished = pod
         .preferred_anti_affinity
         .iter()
         .map(|own| term(&own.term));
-    line("would like to be away from", wished.collect(), ", or ");
+    line("preferred pod anti-affinity:", wished.collect(), ", or ");
     let spread = pod.spread.iter().map(|own| {
-        let wish = if own.is_hard { "" } else { ", as a wish" };
+        let wish = if own.is_hard { "" } else { ", preferred" };
         let (key, skew) = (part(&own.topology_key), own.max_skew);
         format!(
-            "{} over {key}, skew {skew} at most{wish}",
+            "{} over {key}, maxSkew {skew}{wish}",
             pods(own.selector.as_ref())
         )
     });
-    line("spreads", spread.collect(), "; ");
-    let tolerations = pod.tolerations.iter().map(|own| {
-        let effect = own.effect.map_or("any effect", |effect| effect.as_str());
-        let key = own.key.as_str();
-        part(format_args!(
-            "{}:{effect}",
-            if key.is_empty() { "any taint" } else { key }
-        ))
-    });
-    line("tolerates", tolerations.collect(), ", ");
+    line("topology spread:", spread.collect(), "; ");
+    let tolerations = pod.tolerations.iter().map(toleration_text).collect();
+    line("tolerations:", tolerations, ", ");
     let ports = pod.host_ports.iter();
     let ports = ports.map(|(protocol, _, number)| part(format_args!("{protocol} {number}")));
     line("host ports:", ports.collect(), ", ");
@@ -459,9 +457,18 @@ fn asks(pod: &Pod) -> Vec<String> {
     lines
 }
 
+fn toleration_text(toleration: &Toleration) -> String {
+    let effect = toleration.effect.map_or("any effect", Effect::as_str);
+    let key = match toleration.key.as_str() {
+        "" => "any taint",
+        key => key,
+    };
+    part(format_args!("{key}:{effect}"))
+}
+
 fn term(term: &PodTerm) -> String {
     format!(
-        "{} by {}",
+        "{} on {}",
         pods(term.selector.as_ref()),
         part(&term.topology_key)
     )

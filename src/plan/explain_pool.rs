@@ -1,6 +1,7 @@
-//! One pool explained: what it has and can have, what would be made in it now or is not, and what
-//! keeps its nodes. It must not know who asks, nor decide anything.
+//! Explains one pool: its nodes and available offerings, the nodes it would launch, and why its
+//! nodes are kept.
 
+// `explain pool` as text and JSON.
 mod render;
 
 use std::cmp::Reverse;
@@ -23,76 +24,76 @@ use crate::scheduling::{PoolRejection, UnschedulablePod};
 use crate::state::State;
 use crate::state::stats::PoolStats;
 
-/// What is to be said of one pool.
+/// The explanation of one pool.
 #[derive(Clone, Debug)]
 pub struct ExplainedPool<'s> {
     /// The pool.
     pub pool: &'s Pool,
-    /// What it has.
+    /// Its nodes and their cost.
     pub holding: PoolStats,
-    /// The pause that holds for it, and whose that is.
+    /// The active pause and its scope.
     pub pause: Option<(RuleScope, &'s Pause)>,
-    /// What it can have.
+    /// What it can launch.
     pub range: PoolAvailability,
-    /// Nodes that would be made in it now, those that are planned alike together, most first.
+    /// Nodes it would launch now, grouped by first offering, largest group first.
     pub launches: Vec<Launches>,
-    /// What it lacks of the number of its nodes and cannot have.
+    /// Missing nodes of a static pool that cannot be launched.
     pub short: Option<Shortfall>,
-    /// Pods without a place, by what stops them in it, most first.
+    /// Unschedulable pods by rejection in this pool, largest group first.
     pub unplaced: Vec<RejectionGroup>,
-    /// How many of its nodes might leave, as far as they are looked at.
+    /// Number of disruption candidates.
     pub candidates: usize,
-    /// How many of them leave now, for whatever reason.
+    /// Number of candidates that would be disrupted now.
     pub leaving: usize,
-    /// What becomes of them, for each reason.
+    /// The outcome for each reason.
     pub outlooks: Vec<(Reason, Outlook)>,
 }
 
-/// Nodes to be made that are planned as the same.
+/// New nodes with the same first offering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launches {
-    /// The first that is asked for.
+    /// The offering that is requested first.
     pub first: OfferingKey,
-    /// What one costs as that.
+    /// Its price.
     pub price: Price,
     /// How many.
     pub nodes: usize,
-    /// Pods on all of them.
+    /// Number of pods on all of them.
     pub pods: usize,
-    /// Virtual pods of buffers on all of them.
+    /// Number of virtual pods of buffers on all of them.
     pub virtual_pods: usize,
 }
 
-/// Pods without a place that the same kind of thing stops.
+/// Unschedulable pods with the same rejection code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejectionGroup {
     /// How many.
     pub pods: usize,
-    /// The first of them.
+    /// The first pod.
     pub first: PodKey,
-    /// What stops that one.
+    /// The rejection of the first pod.
     pub why: PoolRejection,
 }
 
-/// What becomes of a pool's nodes for one reason.
+/// The outcome for the candidates of a pool for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
-    /// How many leave now.
+    /// Number of nodes that would be disrupted now.
     pub leave: usize,
-    /// Those that would or might, but for the same kind of thing, most first.
+    /// Kept nodes by verdict, largest group first.
     pub stay: Vec<Stay>,
 }
 
-/// Nodes that the same kind of thing keeps.
+/// Nodes kept by the same verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stay {
     /// How many.
     pub nodes: usize,
-    /// The first of them, and what keeps that one.
+    /// The first node and its verdict.
     pub first: RetainedNode,
 }
 
-/// Explains a pool; none where the cluster has no such pool.
+/// Explains a pool, or returns `None` if the cluster has no such pool.
 pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<ExplainedPool<'s>> {
     let pool = state.cluster.pool(name)?;
     let range = range(&state.snapshot(now), &pool.name, now)?;
@@ -107,8 +108,8 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     plan.kept.retain(|own| is_of(&own.node));
     let need = StaticDemand::Nodes(pool.name.clone());
     let short = plan.short.iter().find(|own| own.need == need).cloned();
-    let roster = state.roster(now);
-    let candidates = roster.candidates.iter();
+    let disruption_view = state.disruption_view(now);
+    let candidates = disruption_view.candidates.iter();
     let reasons = REASONS.into_iter();
     let reasons = reasons.filter(|own| pool.replicas.is_some() || *own != Reason::Surplus);
     Some(ExplainedPool {
@@ -128,7 +129,7 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     })
 }
 
-/// Pools that may have been meant by a name that no pool has, the nearest first.
+/// Returns pools with similar names, closest first.
 pub fn similar_pools(state: &State, name: &str) -> Vec<String> {
     let pools = state.cluster.pools.iter();
     similar_names(pools.map(|own| own.name.as_str()), name)
@@ -158,8 +159,8 @@ fn launches(plan: &Plan) -> Vec<Launches> {
     all
 }
 
-/// By what it is that stops pods in a pool. What stops a pod before any pool is asked counts, too,
-/// but where no pod has a node made: in static pools.
+/// Groups unschedulable pods by their rejection in a pool. Rejections that apply to all pools
+/// count, too, except in static pools, which launch no nodes for pods.
 fn stopped(unplaced: &[UnschedulablePod], pool: &Pool) -> Vec<RejectionGroup> {
     let of = |wanted: Option<&PoolName>, own: &UnschedulablePod| {
         let mut reasons = own.reasons.iter();
@@ -205,14 +206,14 @@ fn outlook(plan: &Plan, reason: Reason) -> Outlook {
 }
 
 impl Outlook {
-    /// How many nodes stay.
+    /// Returns the number of kept nodes.
     pub fn stay(&self) -> usize {
         self.stay.iter().map(|own| own.nodes).sum()
     }
 }
 
 impl ExplainedPool<'_> {
-    /// Whether nodes can be made for it, now or once its limits leave room again.
+    /// Returns whether the pool can launch nodes, now or once its limits allow it.
     pub fn is_well(&self) -> bool {
         self.range.is_open()
     }

@@ -1,5 +1,5 @@
-//! A snapshot as it will be once some claims are made: each is room, and is in use.
-//! It must not know why they are made.
+//! Projects a snapshot to the time when planned claims exist: each claim is an in-flight node and
+//! counts towards limits.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,12 +10,12 @@ use crate::scheduling::NewNodeClaim;
 use crate::state::node_capacity::{daemons_of, room_to_come};
 use crate::state::snapshot::{NodeRef, Snapshot};
 
-/// The host that stands for the claim at this place of a plan until it has an id.
+/// Returns the placeholder node for a planned claim until it has an ID.
 pub(super) fn host(at: usize) -> NodeRef {
     NodeRef::Claim(ClaimId::from(format!("planned-{at}")))
 }
 
-/// The snapshot with these claims made.
+/// Returns the snapshot with these claims as in-flight nodes.
 pub(super) fn ahead<'s, 'a>(
     snapshot: &'s Snapshot<'a>,
     claims: &[NewNodeClaim],
@@ -47,7 +47,7 @@ pub(super) fn ahead<'s, 'a>(
     Cow::Owned(ahead)
 }
 
-/// The most of each resource that a claim may turn out to have.
+/// Returns the largest capacity of each resource over the offerings of a claim.
 pub(super) fn largest(claim: &NewNodeClaim, snapshot: &Snapshot<'_>) -> Resources {
     let catalog = snapshot.catalog_of(&claim.pool);
     let mut largest = Resources::default();
@@ -59,7 +59,8 @@ pub(super) fn largest(claim: &NewNodeClaim, snapshot: &Snapshot<'_>) -> Resource
     largest
 }
 
-/// Gives the pods that were placed on such claims to them; the others are left.
+/// Adds pods that were placed on placeholder nodes to their claims, and returns the other
+/// placements.
 pub(super) fn give(
     placed: Vec<(NodeRef, Vec<PodKey>)>,
     claims: &mut [NewNodeClaim],

@@ -1,5 +1,5 @@
-//! A plan as text in Terraform's manner, and as one JSON object.
-//! It must not know where either is written, nor decide anything.
+//! Formats a plan as text in the style of Terraform, and as one JSON object.
+//! It must not know where the output is written, nor decide anything.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,11 +17,10 @@ use crate::scheduling::static_pools::{Shortfall, StaticDemand};
 use crate::state::candidates::NodeHealth;
 use crate::state::snapshot::NodeRef;
 
-/// Version of the JSON object; it grows when a field goes or changes its meaning.
+/// Version of the JSON object. It changes when a field is removed or changes its meaning.
 pub const FORMAT_VERSION: &str = "1.0";
 
-/// Reasons for which nodes leave though something runs on them: those that stay all the same are
-/// shown.
+/// Reasons that disrupt nodes with running pods. Retained nodes are shown for these reasons.
 const SHOWN: [Reason; 4] = [
     Reason::Drifted,
     Reason::Expired,
@@ -29,28 +28,28 @@ const SHOWN: [Reason; 4] = [
     Reason::Surplus,
 ];
 
-/// Pods and nodes named one by one before the rest is counted.
+/// Pods and nodes listed by name; the rest is counted.
 const PODS_SHOWN: usize = 5;
 
-/// A plan with what is needed to show it.
+/// A plan with the data needed to format it.
 #[derive(Clone, Debug)]
 pub struct RenderedPlan<'a> {
     /// The cluster's name.
     pub cluster: &'a str,
     /// The plan.
     pub plan: &'a Plan,
-    /// What the cluster's nodes cost before, in US dollars per hour.
+    /// The current cost of the cluster's nodes, in US dollars per hour.
     pub before: f64,
     /// How long planning took, in seconds of wall time.
     pub solve_seconds: f64,
-    /// What is not known that counts.
+    /// What is missing from the cluster state.
     pub missing: Option<&'a str>,
-    /// What is planned where no budget holds a node back, if that was asked.
+    /// The plan without disruption budgets, if it was computed.
     pub unbudgeted: Option<&'a Plan>,
 }
 
 impl RenderedPlan<'_> {
-    /// What the cluster's nodes will cost, in US dollars per hour.
+    /// Returns the cost of the cluster's nodes after the plan, in US dollars per hour.
     pub fn after(&self) -> f64 {
         self.after_all(self.plan)
     }
@@ -67,7 +66,7 @@ impl RenderedPlan<'_> {
         self.before + launched - retired
     }
 
-    /// One JSON object.
+    /// Formats the plan as one JSON object.
     pub fn json(&self) -> Value {
         json!({
             "format_version": FORMAT_VERSION,
@@ -172,8 +171,8 @@ impl RenderedPlan<'_> {
         self.plan.retire.iter().map(retire).collect()
     }
 
-    /// Nodes that are due to leave and stay for now. Those that are only not empty are no news, nor
-    /// are those that nobody has weighed.
+    /// Returns the retained nodes to show: nodes that are drifted, expired, unhealthy or surplus,
+    /// and empty nodes that the health of the cluster retains.
     fn due(&self) -> impl Iterator<Item = &RetainedNode> {
         let kept = self.plan.kept.iter();
         kept.filter(|own| {
@@ -194,11 +193,11 @@ impl RenderedPlan<'_> {
         self.due().map(kept).collect()
     }
 
-    /// Nodes that are due and stay, those with the same to say of them together.
+    /// Writes the retained nodes, grouped by reason and verdict.
     fn kept_text(&self, out: &mut String) {
         if let Some(NodeHealth { unready, total }) = self.plan.ailing {
             let why = format!("{unready} of {total} nodes are not ready");
-            let _ = writeln!(out, "  ! nothing leaves on purpose: {why}");
+            let _ = writeln!(out, "  ! voluntary disruption is suspended: {why}");
         }
         let mut groups: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
         for own in self.due() {
@@ -211,12 +210,12 @@ impl RenderedPlan<'_> {
                 0 => String::new(),
                 rest => format!(" and {rest} more"),
             };
-            let _ = writeln!(out, "    {shown}{more} would leave ({reason}): {why}");
+            let _ = writeln!(out, "  ~ keep {shown}{more} ({reason}): {why}");
         }
     }
 
-    /// Text for people: `+` for what is launched, `-` for what is retired, `!` for pods without an
-    /// answer.
+    /// Formats the plan as text: `+` marks launches, `-` disrupted nodes, `~` retained nodes and
+    /// `!` problems such as unschedulable pods.
     pub fn text(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
@@ -227,12 +226,13 @@ impl RenderedPlan<'_> {
             };
             let others = match claim.offerings.len() - 1 {
                 0 => String::new(),
-                more => format!(" (or {more} others)"),
+                1 => " (or 1 other offering)".to_owned(),
+                more => format!(" (or {more} other offerings)"),
             };
             let _ = writeln!(out, "  + launch {first}{others} in pool {}", claim.pool);
             let _ = writeln!(
                 out,
-                "      {:.4} $/h for {}",
+                "      ${:.4}/h for {}",
                 price.usd_per_h(),
                 claim.requests
             );
@@ -242,10 +242,11 @@ impl RenderedPlan<'_> {
             let _ = writeln!(out, "    {host} takes {}", pods_text(pods));
         }
         for own in &self.plan.retire {
-            let _ = writeln!(out, "  - retire {}", retired(own));
+            let _ = writeln!(out, "  - disrupt {}", retired(own));
         }
         for claim in &self.plan.cancel {
-            let _ = writeln!(out, "  - end claim {claim}: {}", Reason::Surplus.as_str());
+            let surplus = Reason::Surplus.as_str();
+            let _ = writeln!(out, "  - terminate claim {claim}: {surplus}");
         }
         self.kept_text(&mut out);
         self.unplaced_text(&mut out);
@@ -269,7 +270,7 @@ impl RenderedPlan<'_> {
         };
         let _ = writeln!(
             out,
-            "\nPlan: {} to launch, {} to retire, {} unplaced. \
+            "\nPlan: {} to launch, {} to disrupt, {} unschedulable. \
              Cost: ${before:.2}/h → ${after:.2}/h{}.",
             self.plan.launches.len(),
             self.plan.retire.len(),
@@ -280,14 +281,14 @@ impl RenderedPlan<'_> {
         if let Some(least) = least.filter(|least| round(*least) < round(after)) {
             let _ = writeln!(
                 out,
-                "Budgets let no more go at once; as they let others go: ${least:.2}/h{}.",
+                "As disruption budgets allow, later passes reduce the cost to ${least:.2}/h{}.",
                 change(least),
             );
         }
         out
     }
 
-    /// Pods without an answer, those with the same reasons together.
+    /// Writes the unschedulable pods, grouped by reasons.
     fn unplaced_text(&self, out: &mut String) {
         let mut groups: BTreeMap<Vec<String>, Vec<PodKey>> = BTreeMap::new();
         for unplaced in &self.plan.unplaced {
@@ -298,7 +299,7 @@ impl RenderedPlan<'_> {
                 .push(unplaced.pod.clone());
         }
         for (reasons, pods) in groups {
-            let _ = writeln!(out, "  ! no place for {}", pods_text(&pods));
+            let _ = writeln!(out, "  ! cannot schedule {}", pods_text(&pods));
             for reason in reasons {
                 let _ = writeln!(out, "      {reason}");
             }
@@ -306,7 +307,7 @@ impl RenderedPlan<'_> {
     }
 }
 
-/// A node that leaves: why, what that moves, and what it costs.
+/// Formats a disrupted node: the reason, the pods to reschedule and the price.
 fn retired(own: &PlannedTermination) -> String {
     let mut text = format!("{}: {}", own.node, own.reason.as_str());
     if let Some(cause) = own.cause {
@@ -314,13 +315,13 @@ fn retired(own: &PlannedTermination) -> String {
     }
     match own.pods {
         0 => {}
-        1 => text.push_str(", 1 pod moves"),
+        1 => text.push_str(", 1 pod to reschedule"),
         pods => {
-            let _ = write!(text, ", {pods} pods move");
+            let _ = write!(text, ", {pods} pods to reschedule");
         }
     }
     if let Some(price) = own.price {
-        let _ = write!(text, ", {:.4} $/h", price.usd_per_h());
+        let _ = write!(text, ", ${:.4}/h", price.usd_per_h());
     }
     text
 }
@@ -333,13 +334,13 @@ fn price(claim: &NewNodeClaim) -> f64 {
     cheapest(claim).map_or(0.0, |(_, price)| price.usd_per_h())
 }
 
-/// Names of pods that are there.
+/// Returns the names of the pods, without the virtual pods of buffers.
 fn names(pods: &[PodKey]) -> Vec<String> {
     let real = pods.iter().filter(|pod| buffer_of(pod).is_none());
     real.map(ToString::to_string).collect()
 }
 
-/// For how many pods of which buffers there is room.
+/// Counts the virtual pods by buffer.
 fn buffers(pods: &[PodKey]) -> BTreeMap<&str, usize> {
     let mut buffers = BTreeMap::new();
     for buffer in pods.iter().filter_map(buffer_of) {
@@ -348,18 +349,18 @@ fn buffers(pods: &[PodKey]) -> BTreeMap<&str, usize> {
     buffers
 }
 
-/// What a node is for, in words.
+/// Describes the purpose of a new node.
 fn purpose(claim: &NewNodeClaim) -> String {
     let buffers = buffers(&claim.pods);
     if buffers.is_empty() {
         return match claim.pods.is_empty() {
-            true => "for the number of its pool".to_owned(),
+            true => "for the replicas of its pool".to_owned(),
             false => pods_text(&claim.pods),
         };
     }
     let room = |(buffer, count): (&str, usize)| match count {
-        1 => format!("room for 1 pod of buffer {buffer}"),
-        _ => format!("room for {count} pods of buffer {buffer}"),
+        1 => format!("capacity for 1 pod of buffer {buffer}"),
+        _ => format!("capacity for {count} pods of buffer {buffer}"),
     };
     let rooms: Vec<String> = buffers.into_iter().map(room).collect();
     rooms.join(", ")
@@ -381,7 +382,7 @@ fn pods_text(pods: &[PodKey]) -> String {
     format!("{} {plural}: {}{more}", pods.len(), shown.join(", "))
 }
 
-/// Dollars to six digits, so that sums of binary fractions read as people expect.
+/// Rounds dollars to six decimals, which hides binary fractions.
 pub(super) fn round(usd: f64) -> f64 {
     (usd * 1e6).round() / 1e6
 }

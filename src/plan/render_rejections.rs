@@ -1,5 +1,5 @@
-//! Reasons as lines of text and as JSON: the words, and the numbers in fields of their own.
-//! It must not know how a reason was found.
+//! Formats rejections as lines of text and as JSON with the numbers in separate fields.
+//! It must not know how a rejection was found.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::scheduling::rejection::{
     DomainDetail, RejectionDetail, ResourceShortfall, RuleKind, TopologyRuleDetail, part,
 };
 
-/// A reason as one line.
+/// Formats a rejection as one line.
 pub fn line(why: &PoolRejection) -> String {
     let (text, code) = (why.text(), why.code.as_str());
     match &why.pool {
@@ -18,7 +18,7 @@ pub fn line(why: &PoolRejection) -> String {
     }
 }
 
-/// A reason as an object. `nearest` has the numbers, in cores, bytes or whole units.
+/// Formats a rejection as a JSON object. `nearest` has the numbers, in cores, bytes or whole units.
 pub fn json(why: &PoolRejection) -> Value {
     json!({
         "pool": why.pool.as_ref().map(|pool| pool.as_str()),
@@ -28,10 +28,10 @@ pub fn json(why: &PoolRejection) -> Value {
     })
 }
 
-/// An amount as a number: cores, bytes or whole units.
+/// Converts a quantity to a JSON number: cores, bytes or whole units.
 #[expect(
     clippy::cast_precision_loss,
-    reason = "JSON knows no other numbers, and thousandths of cores stay exact"
+    reason = "JSON numbers are floats, and the rounding error of millicores does not matter"
 )]
 pub fn amount(name: &str, amount: i64) -> Value {
     match name {

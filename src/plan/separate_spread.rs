@@ -1,10 +1,11 @@
-//! A second plan, in which a scheduler can be told of all places: no two pods that are spread alike
-//! share a node. It is taken where it costs little more than the first.
-//! It must not know how pods are told.
+//! Computes a second plan in which no two pods with the same topology spread share a node. All
+//! placements of such a plan can be nominated together. It is chosen if it costs little more than
+//! the first plan.
 //!
-//! A scheduler counts the pods that were told of a node as being there where it looks at that node
-//! for one that is spread with them. Nine of one Deployment, planned on one node, can so be told of
-//! it one by one only, and meanwhile the others go where they like, and take others' places.
+//! When kube-scheduler evaluates a node for a spread pod, it counts pods that are nominated for
+//! that node as running there. If nine pods of one Deployment are planned on one node, they can
+//! only be nominated one by one. Meanwhile the scheduler binds the other eight freely, possibly on
+//! nodes planned for other pods.
 
 use std::collections::BTreeMap;
 
@@ -18,15 +19,15 @@ use crate::model::pod::Pod;
 use crate::scheduling::{NewNodeClaim, Solution, solve};
 use crate::state::snapshot::Snapshot;
 
-/// A second plan is made for so many pods at most: what it takes grows with them, and the more
-/// there are of a kind, the less likely there are nodes enough.
+/// Maximum number of pods for a second plan. Its effort grows with them, and with many pods of a
+/// kind there are rarely enough nodes.
 const PODS_MAX: usize = 2_000;
 
-/// How much more the second plan may cost. What the first gets as pods go where they like is about
-/// a tenth dearer than planned (`docs/BENCHMARKS.md`).
+/// Highest relative cost of the second plan. If pods are bound freely, the first plan costs about a
+/// tenth more than planned (`docs/BENCHMARKS.md`).
 const DEARER_MAX: f64 = 1.05;
 
-/// Whichever of the two plans is better.
+/// Returns the better of the two plans.
 pub(super) fn or_apart(first: Solution, snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
     let off = snapshot.cluster.placement_hints != PlacementHints::On;
     if off || snapshot.pending.len() > PODS_MAX || !is_crowded(&first, snapshot) {
@@ -44,20 +45,20 @@ pub(super) fn or_apart(first: Solution, snapshot: &Snapshot<'_>, now: Timestamp)
     if pods(&second) != pods(&first) || cost(&second) > DEARER_MAX * cost(&first) {
         return first;
     }
-    // Its reasons would speak of rules that the pods do not have.
+    // Its rejections would name rules that the pods do not have.
     Solution {
         unplaced: first.unplaced,
         ..second
     }
 }
 
-/// Spread that counts for more than one node.
+/// Returns the topology spread constraints whose domain is larger than a node.
 fn wide(pod: &Pod) -> impl Iterator<Item = &TopologySpread> {
     let spread = pod.spread.iter();
     spread.filter(|own| own.is_hard && own.topology_key != HOSTNAME)
 }
 
-/// Whether a planned node gets more pods that are spread alike than may be ahead anywhere.
+/// Returns whether a planned node gets more pods with the same spread than the skew allows.
 fn is_crowded(solution: &Solution, snapshot: &Snapshot<'_>) -> bool {
     let pending = snapshot.pending.iter();
     let known: BTreeMap<&PodKey, &Pod> = pending
@@ -80,7 +81,7 @@ fn is_crowded(solution: &Solution, snapshot: &Snapshot<'_>) -> bool {
     solution.claims.iter().any(crowded)
 }
 
-/// The pod, as if it were kept apart from those that it is spread with.
+/// Returns the pod with anti-affinity to the pods it is spread with.
 fn apart(pod: &Pod) -> Pod {
     let mut own = pod.clone();
     for spread in wide(pod) {
@@ -102,9 +103,9 @@ fn apart(pod: &Pod) -> Pod {
     own
 }
 
-/// What the nodes to be made cost, each with the price per node.
+/// Returns the price of new nodes, including the per-node cost.
 fn cost(claims: &[NewNodeClaim], snapshot: &Snapshot<'_>) -> f64 {
-    let each = snapshot.cluster.scheduling.node_price.usd_per_h();
+    let each = snapshot.cluster.scheduling.node_overhead_price.usd_per_h();
     let prices = claims.iter().filter_map(|own| own.offerings.first());
     prices.map(|(_, price)| price.usd_per_h() + each).sum()
 }

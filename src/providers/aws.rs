@@ -1,5 +1,5 @@
-//! Amazon EC2 as it is: the SDK's shapes become ours, and ours become its calls.
-//! It must not know why anything is asked for: what EC2's answers mean stands in `ec2`.
+//! Calls Amazon EC2 and other AWS services, and converts the types of the SDK. It must not know why
+//! a call is made. The meaning of responses is in `ec2`.
 
 /// SDK interceptor: fence, term mark, request counter.
 pub(crate) mod interceptor;

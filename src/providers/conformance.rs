@@ -1,8 +1,12 @@
-//! What every provider has to do, as `providers.rs` says it: one suite, held against each.
-//! It must not know which provider it holds.
+//! Conformance tests of the rules in `providers.rs`, for every provider. It must not know which
+//! provider it tests.
 
+// The checks.
 pub(crate) mod checks;
+// The providers under test.
 pub(crate) mod providers;
+// Faulty providers that each check must reject.
 mod mutations;
+// The EC2 provider against moto.
 #[cfg(feature = "aws")]
 mod ec2;

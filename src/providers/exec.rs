@@ -1,5 +1,5 @@
-//! A program of the user's own that launches, ends and lists instances: any cloud, without a change
-//! here. It must not know which cloud that is. The protocol: `docs/PROVIDERS.md`.
+//! A provider that calls a program of the user to launch, terminate and list instances. It must not
+//! know the cloud behind it. Protocol: `docs/PROVIDERS.md`.
 //!
 //! ```text
 //! execute ─► queue ─► keeper ── a line of JSON a call ──► program
@@ -7,10 +7,15 @@
 //!                       └────── a line of JSON an answer ─────┘
 //! ```
 
+// Reader with a line length limit.
 pub(crate) mod line_reader;
+// JSON messages of the protocol.
 pub(crate) mod protocol;
+// Child process in its own process group.
 mod process;
+// Calls in flight and unexpected lines.
 mod pending_calls;
+// Starts, restarts and terminates the program.
 mod supervisor;
 #[cfg(test)]
 mod tests;
@@ -33,38 +38,38 @@ use crate::providers::exec::protocol::{ClusterScope, Expect, LaunchCall, Provide
 use crate::providers::exec::supervisor::ProcessSupervisor;
 use crate::providers::{Provider, not_ours};
 
-/// Calls that wait to be written.
+/// Capacity of the call queue.
 const QUEUE: usize = 64;
-/// How much later than the keeper a caller gives up: the keeper says better why.
+/// How much longer a caller waits than the supervisor, whose error is more precise.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What a program may take. Times are those of real clouds.
+/// Limits of a program, suited to real clouds.
 #[derive(Clone, Debug)]
 pub(crate) struct ProgramLimits {
-    /// For one call.
+    /// Timeout of one call.
     call: Duration,
-    /// From its start until it has said hello.
+    /// Timeout from its start to its hello.
     hello: Duration,
-    /// The wait before it is started again: at first, and at most.
+    /// Initial and maximum delay before a restart.
     restart: (Duration, Duration),
-    /// A run as long as this was no failed start.
+    /// Minimum duration of a successful run.
     settled: Duration,
-    /// For leaving by itself once its stdin has ended.
+    /// Time to exit after its stdin is closed.
     leave: Duration,
-    /// Unanswered calls in a row after which it is killed.
+    /// Consecutive calls without a response after which it is killed.
     silent: u32,
-    /// Lines in a row after which it is killed that are no answers.
+    /// Consecutive invalid lines after which it is killed.
     garbage: u32,
-    /// Bytes of a line: some twenty thousand instances.
+    /// Maximum line length: some twenty thousand instances.
     line: usize,
-    /// Calls that wait for their answers, as many as a cluster has hands at most.
+    /// Maximum number of calls in flight, which is the number of concurrent commands of a cluster.
     open: usize,
 }
 
 impl Default for ProgramLimits {
     fn default() -> Self {
         Self {
-            // A command is given up after 90 s.
+            // The engine loop cancels a command after 90 s.
             call: Duration::from_secs(60),
             hello: Duration::from_secs(10),
             restart: (Duration::from_secs(1), Duration::from_secs(60)),
@@ -78,7 +83,8 @@ impl Default for ProgramLimits {
     }
 }
 
-/// The program as one cluster's provider. It runs from the first call on, until this is dropped.
+/// The program as the provider of one cluster. It is started by the first call and stopped when
+/// this is dropped.
 pub(crate) struct ExecProvider {
     asks: mpsc::Sender<PendingCall>,
     /// User data by node class.
@@ -87,14 +93,14 @@ pub(crate) struct ExecProvider {
 }
 
 impl ExecProvider {
-    /// The program of a cluster.
+    /// Creates the provider of a cluster.
     pub(crate) fn new(exec: &Exec, cluster: &Cluster) -> Self {
         Self::limited(exec, cluster, ProgramLimits::default())
     }
 
     fn limited(exec: &Exec, cluster: &Cluster, limits: ProgramLimits) -> Self {
         let (asks, inbox) = mpsc::channel(QUEUE);
-        let keeper = ProcessSupervisor {
+        let region_handle = ProcessSupervisor {
             exec: exec.clone(),
             scope: ClusterScope {
                 installation: cluster.installation.clone(),
@@ -105,7 +111,7 @@ impl ExecProvider {
             first: None,
             rng: Rng::with_seed(clock::seed()),
         };
-        tokio::spawn(keeper.keep());
+        tokio::spawn(region_handle.keep());
         let classes = cluster.node_classes.iter();
         Self {
             asks,
@@ -133,21 +139,21 @@ impl ExecProvider {
             by,
             reply,
         };
-        let gone = "the program is needed no more";
+        let gone = "the program is no longer needed";
         match timeout_at(by, self.asks.send(ask)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return unknown(gone),
-            // It was not asked, so that nothing has happened.
+            // The call was not sent, so nothing was changed.
             Err(_) => {
                 return CommandResult::Failed {
                     kind: FailureKind::Throttled,
-                    text: format!("{QUEUE} calls wait for the program already"),
+                    text: format!("{QUEUE} calls are already waiting for the program"),
                 };
             }
         }
         match timeout_at(by + GRACE, answer).await {
             Ok(answer) => answer.unwrap_or_else(|_| unknown(gone)),
-            Err(_) => unknown(&format!("no answer within {:?}", self.limits.call)),
+            Err(_) => unknown(&format!("no response within {:?}", self.limits.call)),
         }
     }
 }

@@ -1,8 +1,11 @@
-//! The simulated EC2 in front of a real API server: what boots registers as a Node there.
-//! It must not know who launches, nor what the nodes are for.
+//! The simulated EC2 with a real API server: booted instances register as Nodes. It must not know
+//! who launches, nor what the nodes are for.
 
+// HTTP server of the simulated cloud.
 pub(crate) mod server;
+// Node registration of simulated instances.
 pub(crate) mod registration;
+// HTTP client of the simulated cloud.
 pub(crate) mod remote;
 
 use std::collections::BTreeMap;
@@ -25,7 +28,7 @@ use crate::model::instance::Instance;
 use crate::providers::{Provider, not_ours};
 use crate::sim::cloud::{Cloud, CloudEvent, CloudSettings};
 
-/// Requests that wait for the cloud. Each is answered within microseconds.
+/// Capacity of the request queue. Each request takes microseconds.
 const QUEUE: usize = 256;
 
 /// One request to the cloud.
@@ -51,7 +54,7 @@ enum CloudRequest {
     },
 }
 
-/// A cloud that runs by the clock. It ends when the last of its handles is dropped.
+/// Handle to a simulated cloud in real time. The cloud stops when the last handle is dropped.
 #[derive(Clone)]
 pub(crate) struct CloudHandle {
     asks: mpsc::Sender<CloudRequest>,
@@ -69,20 +72,20 @@ impl CloudHandle {
         Self::start_with(catalog, settings)
     }
 
-    /// The same, behaving like this.
+    /// Starts an empty cloud with this behavior.
     pub(crate) fn start_with(catalog: Arc<Catalog>, settings: CloudSettings) -> Self {
         let (asks, inbox) = mpsc::channel(QUEUE);
-        let keeper = CloudTask {
+        let region_handle = CloudTask {
             cloud: Cloud::new(catalog.clone(), settings),
             catalog,
             homes: BTreeMap::new(),
             registering: BTreeMap::new(),
         };
-        tokio::spawn(keeper.keep(inbox));
+        tokio::spawn(region_handle.keep(inbox));
         Self { asks }
     }
 
-    /// Launches an instance that will register with the API behind `home`.
+    /// Launches an instance that will register with the API server of `home`.
     pub(crate) async fn launch(&self, launch: Box<Launch>, home: Client) -> CommandResult {
         self.ask(|reply| CloudRequest::Launch {
             launch,
@@ -93,7 +96,7 @@ impl CloudHandle {
         .unwrap_or_else(closed)
     }
 
-    /// Ends an instance, if it is one of this installation and cluster.
+    /// Terminates an instance of this installation and cluster.
     pub(crate) async fn terminate(
         &self,
         instance: InstanceId,
@@ -108,7 +111,7 @@ impl CloudHandle {
         .unwrap_or_else(closed)
     }
 
-    /// Takes an instance in that somebody else has launched, with its tags.
+    /// Adds an instance of another autoscaler, with its tags.
     pub(crate) async fn adopt(&self, adoption: Box<Adoption>, home: Client) -> CommandResult {
         self.ask(|reply| CloudRequest::Adopt {
             adoption,
@@ -119,8 +122,8 @@ impl CloudHandle {
         .unwrap_or_else(closed)
     }
 
-    /// What a listing shows of one installation and cluster, or, for audits, everything there ever
-    /// was.
+    /// Lists the instances of one installation and cluster. For audits, lists all instances that
+    /// ever existed.
     pub(crate) async fn list(&self, of: Option<(String, ClusterName)>) -> Option<Vec<Instance>> {
         self.ask(|reply| CloudRequest::List { of, reply }).await
     }
@@ -135,11 +138,11 @@ impl CloudHandle {
 fn closed() -> CommandResult {
     CommandResult::Failed {
         kind: FailureKind::Unknown,
-        text: "the simulated cloud has ended".into(),
+        text: "the simulated cloud stopped".into(),
     }
 }
 
-/// The one holder of the cloud.
+/// The task that owns the cloud.
 struct CloudTask {
     cloud: Cloud,
     catalog: Arc<Catalog>,
@@ -149,7 +152,7 @@ struct CloudTask {
 
 impl CloudTask {
     async fn keep(mut self, mut inbox: mpsc::Receiver<CloudRequest>) {
-        /// Without anything to come the clock is looked at this often.
+        /// Interval of updates without scheduled events.
         const IDLE: Duration = Duration::from_secs(60);
         loop {
             let wait = self.cloud.next_at().map_or(IDLE, clock::until);
@@ -167,7 +170,7 @@ impl CloudTask {
     }
 
     fn answer(&mut self, ask: CloudRequest) {
-        // Whoever asked may have gone meanwhile, and does not need the answer then.
+        // The caller may have disconnected.
         match ask {
             CloudRequest::Launch {
                 launch,
@@ -220,7 +223,7 @@ impl CloudTask {
         if !is(TAG_INSTALLATION, &of.0) || !is(TAG_CLUSTER, of.1.as_str()) {
             return CommandResult::Failed {
                 kind: FailureKind::Denied,
-                text: format!("{instance} is another's"),
+                text: format!("{instance} belongs to a different cluster"),
             };
         }
         self.forget(instance);
@@ -244,12 +247,12 @@ impl CloudTask {
                 self.registering.insert(id, task.abort_handle());
             }
             CloudEvent::Ended { instance } => self.forget(&instance),
-            // Nothing here takes spot instances back.
+            // Spot instances are not interrupted here.
             CloudEvent::Interrupted { .. } => {}
         }
     }
 
-    /// A machine that has ended registers no more.
+    /// A terminated instance does not register.
     fn forget(&mut self, instance: &InstanceId) {
         self.homes.remove(instance);
         if let Some(task) = self.registering.remove(instance) {
@@ -258,7 +261,7 @@ impl CloudTask {
     }
 }
 
-/// The simulated cloud as one cluster's provider, in this process.
+/// The simulated cloud in this process as the provider of one cluster.
 pub(crate) struct InProcess {
     pub(crate) cloud: CloudHandle,
     pub(crate) installation: String,

@@ -1,5 +1,5 @@
-//! Launches, instances and answers as the JSON between the daemon and clouds in other processes.
-//! It must not know who sends or serves it.
+//! JSON format of launches, instances and responses between the daemon and clouds in other
+//! processes. It must not know the sender or the server.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::model::instance::{CapacityType, ExpectedNode, Instance, InstanceState
 use crate::model::labels::Labels;
 use crate::model::taint::{Effect, Taint};
 
-/// The API that nodes register with.
+/// The API server that nodes register with.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct HomeBody {
     kubeconfig: PathBuf,
@@ -67,7 +67,7 @@ impl AdoptBody {
         }
     }
 
-    /// What is adopted, or what is wrong with it.
+    /// Parses the request.
     pub(crate) fn adoption(self) -> Result<Adoption, String> {
         Ok(Adoption {
             claim: claim(&self.claim_tags, &self.installation, self.cluster)?,
@@ -115,7 +115,7 @@ impl LaunchBody {
         }
     }
 
-    /// The launch, or what is wrong with it.
+    /// Parses the request.
     pub(crate) fn launch(self) -> Result<Launch, String> {
         let claim = claim(&self.claim_tags, &self.installation, self.cluster)?;
         let offerings = self.offerings.into_iter().map(OfferingKey::try_from);
@@ -126,7 +126,7 @@ impl LaunchBody {
             labels: self.labels,
             taints: taints.collect::<Result<_, _>>()?,
             tags: self.tags,
-            // What is simulated has no templates and sells by its own prices.
+            // A simulated cloud has no templates and uses its own prices.
             devices: BTreeSet::new(),
             overlaid: false,
             relaxed: false,
@@ -139,7 +139,7 @@ impl LaunchBody {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct TerminateBody {
     pub(crate) instance: String,
-    /// Whose it must be.
+    /// Required installation and cluster.
     #[serde(flatten)]
     pub(crate) of: ListBody,
 }
@@ -176,7 +176,7 @@ impl TryFrom<OfferingBody> for OfferingKey {
 
     fn try_from(body: OfferingBody) -> Result<Self, String> {
         let capacity_type = CapacityType::parse(&body.capacity_type)
-            .ok_or_else(|| format!("{:?} is no capacity type", body.capacity_type))?;
+            .ok_or_else(|| format!("{:?} is not a capacity type", body.capacity_type))?;
         Ok(Self {
             instance_type: body.instance_type.into(),
             zone: body.zone.into(),
@@ -209,7 +209,7 @@ impl TryFrom<TaintBody> for Taint {
 
     fn try_from(body: TaintBody) -> Result<Self, String> {
         let effect = Effect::parse(&body.effect)
-            .ok_or_else(|| format!("{:?} is no effect of a taint", body.effect))?;
+            .ok_or_else(|| format!("{:?} is not a taint effect", body.effect))?;
         Ok(Self {
             key: body.key,
             value: body.value,
@@ -218,7 +218,7 @@ impl TryFrom<TaintBody> for Taint {
     }
 }
 
-/// An instance, also as `GET /v1/instances` shows it.
+/// An instance, also in `GET /v1/instances`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct InstanceBody {
     id: String,
@@ -256,7 +256,7 @@ fn state(name: &str) -> Result<InstanceState, String> {
     let found = STATES.iter().find(|(_, it)| *it == name);
     found
         .map(|(state, _)| *state)
-        .ok_or_else(|| format!("{name:?} is no state of an instance"))
+        .ok_or_else(|| format!("{name:?} is not an instance state"))
 }
 
 impl From<Instance> for InstanceBody {
@@ -317,7 +317,7 @@ impl TryFrom<RefusalBody> for OfferingRefusal {
 
     fn try_from(body: RefusalBody) -> Result<Self, String> {
         let found = RefusalKind::ALL.iter().find(|(_, name)| *name == body.kind);
-        let (kind, _) = found.ok_or_else(|| format!("{:?} is no refusal", body.kind))?;
+        let (kind, _) = found.ok_or_else(|| format!("{:?} is not a refusal kind", body.kind))?;
         Ok(Self {
             offering: body.offering.try_into()?,
             kind: *kind,
@@ -325,7 +325,7 @@ impl TryFrom<RefusalBody> for OfferingRefusal {
     }
 }
 
-/// What every call is answered with.
+/// The response of every call.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum AnswerBody {
@@ -371,7 +371,7 @@ impl From<CommandResult> for AnswerBody {
             | CommandResult::Granted
             | CommandResult::Denied { .. } => Self::Failed {
                 kind: FailureKind::Invalid.as_str().to_owned(),
-                text: "no answer of a cloud's".to_owned(),
+                text: "not a response of a provider".to_owned(),
             },
         }
     }

@@ -1,5 +1,5 @@
-//! The latest of what was decided, done and seen in a cluster, line by line, for people who watch.
-//! It must not know who watches, nor keep more than a screen or two of it.
+//! Recent activity of a cluster, one line per report, for `outrigger top`.
+//! It must not know who reads it, nor keep more than a screen or two of it.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -11,35 +11,36 @@ use crate::engine::report::Report;
 use crate::host::text::bounded;
 use crate::model::id::{ClaimId, NodeName, PoolName};
 use crate::model::instance::{OfferingKey, Price};
+use crate::model::pool::Reason;
 use crate::scheduling::PoolRejection;
 use crate::scheduling::rejection::part;
 use crate::state::drain_blockers::listed;
 
-/// So many lines are kept of each cluster: an hour of one that is busy, and some tens of kilobytes.
+/// Lines kept per cluster: about an hour of a busy cluster, and some tens of kilobytes.
 const LINES: usize = 200;
 
-/// One line.
+/// A line of the activity log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ActivityEntry {
     pub(crate) at: Timestamp,
-    /// Whether somebody should look.
+    /// True if the line is a warning.
     pub(crate) warns: bool,
-    /// What it was, in two words or three.
+    /// The event, in two or three words.
     pub(crate) what: Cow<'static, str>,
-    /// Of which node, claim, pod or pool; empty where it is of the cluster.
+    /// The node, claim, pod or pool. Empty for the whole cluster.
     pub(crate) of: String,
-    /// More of it.
+    /// Details.
     pub(crate) text: String,
-    /// How often it was in a row, the last of which this is.
+    /// How many consecutive events the line stands for. It shows the last one.
     pub(crate) times: u32,
 }
 
-/// The lines of one cluster, the oldest first.
+/// The lines of one cluster, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct ActivityLog(VecDeque<ActivityEntry>);
 
 impl ActivityLog {
-    /// Takes a report in, if it is worth a line. What is said of pod after pod is one line.
+    /// Adds a line for a report that has one. Consecutive reports about pods share a line.
     pub(crate) fn note(&mut self, report: &Report, managed: bool, now: Timestamp) {
         let Some(line) = line(report, managed, now) else {
             return;
@@ -56,7 +57,7 @@ impl ActivityLog {
         self.0.push_back(line);
     }
 
-    /// All of them, the newest first.
+    /// Returns all lines, newest first.
     pub(crate) fn lines(&self) -> Vec<ActivityEntry> {
         self.0.iter().rev().cloned().collect()
     }
@@ -69,7 +70,7 @@ fn is_of_pods(report: &Report) -> bool {
     )
 }
 
-/// Whether somebody should look, what it was, of what, and more of it.
+/// Warning, event, object and details.
 type ActivityText = (bool, &'static str, String, String);
 
 fn line(report: &Report, managed: bool, now: Timestamp) -> Option<ActivityEntry> {
@@ -89,9 +90,8 @@ fn line(report: &Report, managed: bool, now: Timestamp) -> Option<ActivityEntry>
     })
 }
 
-/// Which nodes are made, and what comes of launches.
+/// Planned claims and launches.
 fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
-    let only = only(managed);
     Some(match report {
         Report::ClaimPlanned {
             claim,
@@ -102,12 +102,13 @@ fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
             ..
         } => {
             let text = format!(
-                "pool {pool}: {} at ${:.4}/h for {} pods{only}",
+                "pool {pool}: {} at ${:.4}/h for {} pods",
                 of_offering(offering),
                 price.usd_per_h(),
                 pods.len()
             );
-            (false, "claim planned", part(claim), text)
+            let what = either_mode(managed, "planned claim", "would launch claim");
+            (false, what, part(claim), text)
         }
         Report::ClaimLaunched {
             claim,
@@ -116,31 +117,30 @@ fn of_plans(report: &Report, managed: bool) -> Option<ActivityText> {
             price,
         } => {
             let text = format!("{instance}: {}{}", of_offering(offering), at(*price));
-            (false, "claim launched", part(claim), text)
+            (false, "launched claim", part(claim), text)
         }
         Report::ClaimRefused { claim, refusals } => {
             let first = refusals.first();
             let first = first.map(|own| format!("{} {}", own.kind.as_str(), own.offering));
             let (count, first) = (refusals.len(), first.unwrap_or_default());
-            let text = format!("{count} offerings, the first {first}");
+            let text = format!("{count} offerings, first {first}");
             (true, "launch refused", part(claim), text)
         }
-        Report::ClaimDenied { claim, why } => (true, "claim denied", part(claim), why.clone()),
+        Report::ClaimDenied { claim, why } => (true, "denied claim", part(claim), why.clone()),
         Report::Unplaced(own) => {
             let text = first(&own.reasons);
-            (true, "pod unplaced", part(&own.pod), text)
+            (true, "cannot schedule pod", part(&own.pod), text)
         }
         Report::Short(own) => {
-            let text = format!("{} are missing: {}", own.missing, first(&own.reasons));
-            (true, "too few", part(&own.need), text)
+            let text = format!("{} missing: {}", own.missing, first(&own.reasons));
+            (true, "capacity missing", part(&own.need), text)
         }
         _ => return None,
     })
 }
 
-/// Which nodes leave or stay, and why.
+/// Disruptions, and what blocks them.
 fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
-    let only = only(managed);
     Some(match report {
         Report::Retire {
             claim,
@@ -150,12 +150,17 @@ fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
             price,
             pods,
         } => {
-            let reason = reason.as_str();
+            let (reason_kind, reason) = (reason, reason.as_str());
             let text = format!(
-                "{reason}, pool {pool}{}: {pods} pods move{only}",
+                "{reason}, pool {pool}{}, {pods} pods to reschedule",
                 at(*price)
             );
-            (false, "node leaves", either(node.as_ref(), claim), text)
+            let what = match reason_kind {
+                _ if !managed => "would disrupt node",
+                Reason::TimedOut => "terminating claim",
+                _ => "disrupting node",
+            };
+            (false, what, either(node.as_ref(), claim), text)
         }
         Report::Consolidates {
             nodes,
@@ -165,18 +170,17 @@ fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
             ..
         } => {
             let (before, after) = (before.usd_per_h(), after.usd_per_h());
-            let text = format!(
-                "{nodes} nodes leave and {claims} come: ${before:.4}/h becomes ${after:.4}/h{only}"
-            );
-            (false, "consolidation", String::new(), text)
+            let text = format!("{nodes} nodes to {claims} nodes, ${before:.4}/h to ${after:.4}/h");
+            let what = either_mode(managed, "consolidating nodes", "would consolidate nodes");
+            (false, what, String::new(), text)
         }
         Report::Kept { claim, reason, why } => {
             let text = format!("{}: {why}", reason.as_str());
-            (false, "node stays", part(claim), text)
+            (false, "cancelled disruption", part(claim), text)
         }
         Report::Shut { pool, reason, why } => {
             let text = format!("{}: {why}", reason.as_str());
-            (false, "nodes stay", of_pool(pool), text)
+            (false, "blocked disruption", of_pool(pool), text)
         }
         Report::Interrupted {
             claim,
@@ -185,15 +189,20 @@ fn of_leaving(report: &Report, managed: bool) -> Option<ActivityText> {
             ignored,
             ..
         } => {
-            let then = if *ignored { ": nothing is done" } else { "" };
+            let then = if *ignored { ": ignored" } else { "" };
             let text = format!("{}{then}", what.as_str());
-            (true, "interrupted", either(node.as_ref(), claim), text)
+            (
+                true,
+                "interruption notice",
+                either(node.as_ref(), claim),
+                text,
+            )
         }
         _ => return None,
     })
 }
 
-/// How nodes go that are leaving.
+/// Drains and terminations.
 fn of_drains(report: &Report) -> Option<ActivityText> {
     Some(match report {
         Report::DrainHeld {
@@ -204,52 +213,52 @@ fn of_drains(report: &Report) -> Option<ActivityText> {
             ..
         } => {
             let text = format!("for {}: {}", span(*since), listed(held_by, *more));
-            (true, "drain held", part(node), text)
+            (true, "drain blocked", part(node), text)
         }
         Report::DrainForced {
             node,
             held_by,
             more,
             ..
-        } => (true, "drain forced", part(node), listed(held_by, *more)),
+        } => (true, "drain timed out", part(node), listed(held_by, *more)),
         Report::Lingers {
             claim,
             instance,
             since,
         } => {
-            let text = format!("{instance} does not end for {}", span(*since));
-            (true, "instance lingers", part(claim), text)
+            let text = format!("{instance}: termination requested {} ago", span(*since));
+            (true, "slow termination", part(claim), text)
         }
         Report::Evicted { pod, reason } => {
-            let text = format!("its node leaves: {}", reason.as_str());
-            (false, "pod told to go", part(pod), text)
+            let text = format!("node disrupted: {}", reason.as_str());
+            (false, "evicted pod", part(pod), text)
         }
         Report::EvictRefused { pod, text } => (false, "eviction refused", part(pod), text.clone()),
         Report::Ended {
             node, pool, took, ..
         } => {
             let text = format!("{}, after {}", of_pool(pool), span(*took));
-            (false, "node ended", part(node), text)
+            (false, "terminated node", part(node), text)
         }
         _ => return None,
     })
 }
 
-/// What happens to nodes that are there.
+/// Changes of existing nodes.
 fn of_nodes(report: &Report) -> Option<ActivityText> {
     Some(match report {
         Report::ClaimPhase {
             claim, node, phase, ..
         } => {
             let of = either(node.as_ref(), claim);
-            (false, "node moved on", of, phase.as_str().to_owned())
+            (false, "claim phase", of, phase.as_str().to_owned())
         }
         Report::BoundEarly { node, pods, .. } => {
             let text = format!("{pods} pods");
-            (false, "bound early", part(node), text)
+            (false, "bound pods early", part(node), text)
         }
-        Report::Adopted { node, pool } => (false, "node taken over", part(node), of_pool(pool)),
-        Report::Drifted { node, why } => (false, "node drifted", part(node), (*why).to_owned()),
+        Report::Adopted { node, pool } => (false, "adopted node", part(node), of_pool(pool)),
+        Report::Drifted { node, why } => (false, "detected drift", part(node), (*why).to_owned()),
         Report::Lacking {
             node,
             instance_type,
@@ -257,46 +266,39 @@ fn of_nodes(report: &Report) -> Option<ActivityText> {
             promised,
             found,
         } => {
-            let text =
-                format!("{found} of the {promised} {resource} that a {instance_type} promises");
-            (true, "node lacks", part(node), text)
+            let text = format!("{resource} {found}, instance type {instance_type} has {promised}");
+            (true, "less capacity", part(node), text)
         }
         Report::Unguarded { node } => (
             true,
-            "node unguarded",
+            "missing taint",
             part(node),
-            "without its taint".to_owned(),
+            "karpenter.sh/unregistered".to_owned(),
         ),
         Report::Orphan { node } => (
             false,
-            "node orphaned",
+            "orphaned node",
             part(node),
-            "it has no instance".to_owned(),
+            "garbage collecting node without instance".to_owned(),
         ),
         _ => return None,
     })
 }
 
-/// What is said of the cluster. What is said of each pod as it starts, or of rounds in which
-/// nothing is decided, is no line.
+/// State of the whole cluster. Starts of pods and passes without a decision have no line.
 fn of_cluster(report: &Report) -> Option<ActivityText> {
     let none = String::new;
     Some(match report {
-        Report::Ready => (false, "ready", none(), "decisions begin".to_owned()),
-        Report::Frozen(why) => (true, "frozen", none(), why.clone()),
-        Report::Mismatch(own) => (true, "not this cluster", none(), part(own)),
+        Report::Ready => (false, "ready", none(), "starting decisions".to_owned()),
+        Report::Frozen(why) => (true, "out of sync", none(), why.clone()),
+        Report::Mismatch(own) => (true, "wrong cluster", none(), part(own)),
         Report::Matches => (
             false,
-            "this cluster",
+            "right cluster",
             none(),
-            "the API server and the instances are of one cluster".to_owned(),
+            "API server and instances belong to the same cluster".to_owned(),
         ),
-        Report::Thawed => (
-            false,
-            "thawed",
-            none(),
-            "the view is whole again".to_owned(),
-        ),
+        Report::Thawed => (false, "in sync", none(), "resuming decisions".to_owned()),
         Report::Planned {
             pending,
             placed,
@@ -305,73 +307,74 @@ fn of_cluster(report: &Report) -> Option<ActivityText> {
             ..
         } => {
             let text = format!(
-                "{pending} pods wait: {placed} fit on nodes, {claims} nodes are made, {unplaced} \
-                 find no place"
+                "{pending} pending pods: {placed} on existing nodes, {claims} new nodes, \
+                 {unplaced} unschedulable"
             );
-            (false, "planned", none(), text)
+            (false, "computed plan", none(), text)
         }
         Report::Ailing(own) => {
             let text = format!(
-                "{} of {} nodes are not ready: none leaves",
+                "{} of {} nodes are not ready, suspending voluntary disruption",
                 own.unready, own.total
             );
-            (true, "not well", none(), text)
+            (true, "nodes not ready", none(), text)
         }
         Report::Well(own) => {
             let text = format!("{} of {} nodes are not ready", own.unready, own.total);
-            (false, "well again", none(), text)
+            (false, "nodes ready", none(), text)
         }
         Report::NotAdopted { pool, nodes } => {
-            let text = format!("{nodes} nodes of Karpenter's, and no pool is called so");
-            (true, "not taken over", of_pool(pool), text)
+            let text = format!("{nodes} Karpenter nodes, no pool with this name");
+            (true, "cannot adopt", of_pool(pool), text)
         }
-        Report::NotEarly { claim, why } => (true, "not bound early", part(claim), why.clone()),
+        Report::NotEarly { claim, why } => (true, "cannot bind early", part(claim), why.clone()),
         _ => return None,
     })
 }
 
-/// What people have said or have to see to.
+/// Actions of users, and what needs their attention.
 fn of_people(report: &Report) -> Option<ActivityText> {
     let none = String::new;
     Some(match report {
         Report::Held(own) => {
             let (nodes, total, id) = (own.nodes.len(), own.total, &own.id);
-            let text =
-                format!("{nodes} of {total} nodes would leave: outrigger reload --accept {id}");
-            (true, "held back", none(), text)
+            let text = format!(
+                "{nodes} of {total} nodes would be disrupted: outrigger reload --accept {id}"
+            );
+            (true, "approval needed", none(), text)
         }
         Report::EndsHeld(own) => {
             let (instances, total, id) = (own.claims.len(), own.total, &own.id);
             let text = format!(
-                "{instances} of {total} instances would end without a drain: outrigger reload \
-                 --accept {id}"
+                "{instances} of {total} instances would be terminated without a drain: outrigger \
+                 reload --accept {id}"
             );
-            (true, "held back", none(), text)
+            (true, "approval needed", none(), text)
         }
         Report::Unregistered {
             pool, zone, until, ..
         } => {
-            let text = format!("nodes do not register in {zone}; one is tried at {until}");
-            (true, "launches wait", of_pool(pool), text)
+            let text = format!("nodes fail to register in {zone}; next test launch at {until}");
+            (true, "launches held", of_pool(pool), text)
         }
         Report::Registers { pool, zone, .. } => {
-            let text = format!("launches in {zone} wait no longer for nodes to register");
-            (false, "launches go on", of_pool(pool), text)
+            let text = format!("launches in {zone} no longer wait for nodes to register");
+            (false, "launches resumed", of_pool(pool), text)
         }
         Report::EndsReleased => (
             false,
-            "held no more",
+            "released",
             none(),
-            "no instance is kept from ending without a drain".to_owned(),
+            "no termination without a drain needs approval".to_owned(),
         ),
         Report::Unheld { nodes, .. } => (
             false,
-            "held no more",
+            "released",
             none(),
-            format!("{nodes} nodes may leave"),
+            format!("{nodes} nodes may be disrupted"),
         ),
         Report::Paused { pool, until, why } => {
-            let until = until.map_or("until it is resumed".to_owned(), |at| format!("until {at}"));
+            let until = until.map_or("until resumed".to_owned(), |at| format!("until {at}"));
             (
                 true,
                 "paused",
@@ -382,27 +385,29 @@ fn of_people(report: &Report) -> Option<ActivityText> {
         Report::Resumed { pool } => (false, "resumed", of_pools(pool.as_ref()), none()),
         Report::LeftClosed { nodes } => (
             true,
-            "left closed",
+            "left tainted",
             none(),
-            format!("{nodes} nodes that were leaving"),
+            format!("{nodes} disrupted nodes; untaint them with outrigger release"),
         ),
-        Report::Misread(own) => (true, "not understood", own.of.clone(), own.why.clone()),
+        Report::Misread(own) => (true, "invalid value", own.of.clone(), own.why.clone()),
         Report::Failed {
             command,
             kind,
             text,
         } => {
             let text = format!("{}: {text}", kind.as_str());
-            (true, "failed", (*command).to_owned(), text)
+            (true, "command failed", (*command).to_owned(), text)
         }
-        Report::Stranger { instance, why } => (true, "left alone", part(instance), why.clone()),
+        Report::Stranger { instance, why } => {
+            (true, "ignored instance", part(instance), why.clone())
+        }
         _ => return None,
     })
 }
 
-/// What is added where nothing is done about a decision.
-fn only(managed: bool) -> &'static str {
-    if managed { "" } else { ", only observed" }
+/// The event in manage mode, or in observe mode.
+fn either_mode(managed: bool, does: &'static str, would: &'static str) -> &'static str {
+    if managed { does } else { would }
 }
 
 fn either(node: Option<&NodeName>, claim: &ClaimId) -> String {
@@ -430,7 +435,7 @@ fn span(own: SignedDuration) -> String {
     format!("{:#}", SignedDuration::from_secs(own.as_secs()))
 }
 
-/// The first reason, with how many more there are.
+/// The first reason, and the number of further reasons.
 fn first(reasons: &[PoolRejection]) -> String {
     let more = reasons.len().saturating_sub(1);
     let own = reasons.first().map(|why| match &why.pool {
@@ -462,7 +467,11 @@ mod tests {
         }
         let lines = timeline.lines();
         assert_eq!(lines.len(), LINES);
-        assert!(lines[0].text.starts_with("204 nodes"), "{:?}", lines[0]);
+        assert!(
+            lines[0].text.starts_with("204 disrupted nodes"),
+            "{:?}",
+            lines[0]
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Whether Karpenter is at work in a cluster, by the Lease that its leader holds: two that make
-//! nodes for the same pods make them twice, and end each other's.
-//! It must not know what is done about it.
+//! Checks whether Karpenter is active in a cluster, by the Lease that its leader holds. Two active
+//! autoscalers would launch nodes twice for the same pods and disrupt each other's nodes. It must
+//! not know what is done about it.
 
 use std::time::Duration;
 
@@ -18,33 +18,34 @@ use crate::kubernetes::client::Connection;
 use crate::kubernetes::lease;
 use crate::model::id::LeaseName;
 
-/// What Karpenter's Lease is called. Source: Karpenter, `pkg/operator`.
+/// Name of Karpenter's Lease. Source: Karpenter, `pkg/operator`.
 pub(crate) const LEASE: &str = "karpenter-leader-election";
-/// Where it is: Karpenter's documentation installs it in one of these.
+/// Namespaces of the Lease. Karpenter's documentation installs it in one of these.
 pub(crate) const NAMESPACES: [&str; 2] = ["kube-system", "karpenter"];
 
-/// Time for one look.
+/// Timeout of one read.
 const CALL: Duration = Duration::from_secs(4);
-/// Looks while nobody is at work.
+/// Reads while no other autoscaler is active.
 const IDLE: Duration = Duration::from_secs(5);
-/// A Lease that was last renewed so long ago is nobody's, unless it is renewed all the same.
+/// A Lease that was last renewed longer ago than this counts as not held, unless it is renewed
+/// again.
 const OLD: SignedDuration = SignedDuration::from_mins(10);
 
-/// What is known of it.
+/// The state of the other autoscaler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OtherAutoscaler {
-    /// Nothing yet.
+    /// Not known yet.
     #[default]
     Unknown,
-    /// Nothing, for this reason.
+    /// Not known, for this reason.
     Unseen(String),
-    /// It is not there.
+    /// It is not active.
     Gone,
-    /// It is at work, by this sign.
+    /// It is active, by this evidence.
     Works(String),
 }
 
-/// Looks again and again until it is dropped.
+/// Reads the Lease periodically until dropped.
 pub(crate) struct AutoscalerWatch {
     seen: watch::Receiver<OtherAutoscaler>,
     task: JoinHandle<()>,
@@ -58,12 +59,12 @@ impl AutoscalerWatch {
         Self { seen, task }
     }
 
-    /// What was last seen.
+    /// The last state.
     pub(crate) fn seen(&self) -> OtherAutoscaler {
         self.seen.borrow().clone()
     }
 
-    /// Returns when it is otherwise than it was.
+    /// Returns when the state has changed.
     pub(crate) async fn changed(&mut self) {
         if self.seen.changed().await.is_err() {
             std::future::pending().await
@@ -88,7 +89,7 @@ async fn look_out(client: Client, tell: watch::Sender<OtherAutoscaler>) {
         let looks = join_all(known.iter().map(|(place, _)| look(&client, place))).await;
         let looks = known.iter_mut().zip(looks);
         let seen = looks.map(|((place, own), look)| told(place, own, look, began.elapsed()));
-        // Whoever is at work anywhere counts before what is not known of elsewhere.
+        // An active autoscaler in one namespace overrides an unknown state in another namespace.
         let now = seen.max_by_key(|own| match own {
             OtherAutoscaler::Gone => 0,
             OtherAutoscaler::Unknown => 1,
@@ -110,7 +111,7 @@ async fn look_out(client: Client, tell: watch::Sender<OtherAutoscaler>) {
     }
 }
 
-/// What one look makes of one place.
+/// The state after one read of one Lease.
 fn told(
     place: &LeaseName,
     known: &mut Watched,
@@ -127,11 +128,11 @@ fn told(
     match work {
         AutoscalerActivity::Unknown => OtherAutoscaler::Unknown,
         AutoscalerActivity::Unseen => {
-            OtherAutoscaler::Unseen(format!("{place}, Karpenter's, cannot be read: {why}"))
+            OtherAutoscaler::Unseen(format!("cannot read Karpenter's Lease {place}: {why}"))
         }
         AutoscalerActivity::Gone => OtherAutoscaler::Gone,
         AutoscalerActivity::Goes => {
-            OtherAutoscaler::Works(format!("its Lease {place} is held, or was a moment ago"))
+            OtherAutoscaler::Works(format!("its Lease {place} is held or was held recently"))
         }
     }
 }
@@ -141,12 +142,12 @@ fn is_old(hold: &LeaseHolder) -> bool {
     at.is_some_and(|at| clock::now().duration_since(at) > OLD)
 }
 
-/// What a Lease says, if there is one. Where we may not see it nothing is known: a Karpenter may be
-/// at work.
+/// Reads a Lease, if it exists. If reading is denied, the state is unknown: Karpenter may be
+/// active.
 async fn look(client: &Client, place: &LeaseName) -> Result<Option<LeaseHolder>, String> {
     match timeout(CALL, lease::other(client, place)).await {
         Ok(Ok(hold)) => Ok(hold),
         Ok(Err(error)) => Err(text::chain(&error)),
-        Err(_) => Err(format!("no answer within {CALL:?}")),
+        Err(_) => Err(format!("no response within {CALL:?}")),
     }
 }

@@ -1,5 +1,5 @@
-//! How each cluster is doing, as everybody but its engine sees it.
-//! It must not know how it is driven.
+//! Shared handle to a cluster: status, recent activity, metrics samples, and a channel to its
+//! engine. It must not know how the engine runs.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,38 +20,38 @@ use crate::telemetry::cluster_collector::{self, MetricSample, Sync};
 /// A cluster that has not been ready for this long is degraded: `run` counts as started without it.
 pub(crate) const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
 
-/// Time for an engine to answer a question: it may be in the middle of a pass.
+/// Time for an engine to answer a query. It may be in the middle of a pass.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// What an engine is asked, on its own thread: it does nothing else meanwhile.
+/// A query that runs on the thread of the engine. It blocks the engine.
 pub(crate) type EngineQuery = Box<dyn FnOnce(&Engine, Timestamp) + Send>;
 
-/// Where an engine is reached.
+/// The channels to an engine.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineChannel {
-    /// It hears what happens.
+    /// Events for the engine.
     pub(crate) events: mpsc::Sender<Event>,
-    /// It is asked what it knows.
+    /// Queries to the engine.
     pub(crate) questions: mpsc::Sender<EngineQuery>,
 }
 
-/// How a cluster is doing, in a word.
+/// The health of a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ClusterHealth {
-    /// Decisions are made.
+    /// The engine makes decisions.
     Ready,
-    /// Another host leads it, and this one may follow.
+    /// Another host is the leader, and this host is on standby.
     Standby,
-    /// It has not been ready for so long that nobody should wait for it.
+    /// It has not been ready for a long time. Startup does not wait for it.
     Degraded,
     #[default]
     Unready,
-    /// Its engine has ended.
+    /// Its engine has stopped.
     Ended,
 }
 
 impl ClusterHealth {
-    /// All there are, the best first.
+    /// All values, best first.
     pub(crate) const ALL: [Self; 5] = [
         Self::Ready,
         Self::Standby,
@@ -60,7 +60,7 @@ impl ClusterHealth {
         Self::Ended,
     ];
 
-    /// Whether there is nothing to wait for.
+    /// Returns whether startup need not wait for it.
     pub(crate) fn is_settled(self) -> bool {
         matches!(self, Self::Ready | Self::Standby | Self::Degraded)
     }
@@ -76,10 +76,10 @@ impl ClusterHealth {
     }
 }
 
-/// The clusters that are looked after, and how each is doing.
+/// All clusters of this daemon with their status.
 pub(crate) type Clusters = Vec<Arc<ClusterHandle>>;
 
-/// What is seen of a cluster, whoever drives it and whether or not this host leads it.
+/// Status of a cluster, independent of which host is the leader.
 #[derive(Debug)]
 pub(crate) struct ClusterHandle {
     pub(crate) name: ClusterName,
@@ -91,20 +91,20 @@ pub(crate) struct ClusterHandle {
 #[derive(Debug, Default)]
 struct HandleState {
     standing: ClusterHealth,
-    /// What is left undone for want of a right.
+    /// Actions that missing permissions prevent.
     undone: Vec<&'static str>,
-    /// Who leads it, or may, where this host does not.
+    /// The reason why this host is not the leader.
     led_by: Option<String>,
-    /// Where its engine is reached, while there is one.
+    /// The channels to its engine, while one runs.
     line: Option<EngineChannel>,
-    /// What it last counted.
+    /// The last metrics samples.
     samples: Arc<[MetricSample]>,
-    /// How its view is.
+    /// Age and state of the watches.
     sync: Option<Sync>,
 }
 
 impl ClusterHandle {
-    /// Nothing is known of it yet.
+    /// Creates a handle without status.
     pub(crate) fn new(name: ClusterName) -> Self {
         telemetry::status(&name, false);
         Self {
@@ -119,18 +119,18 @@ impl ClusterHandle {
         with(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// An engine drives it from here on, or none does.
+    /// Sets or removes the engine.
     pub(crate) fn drive(&self, line: Option<EngineChannel>) {
         self.seen(|seen| (seen.line, seen.samples, seen.sync) = (line, Arc::default(), None));
         self.beat();
     }
 
-    /// Whoever looks after it goes round.
+    /// Records that the engine loop is alive.
     pub(crate) fn beat(&self) {
         self.beat.beat();
     }
 
-    /// This is how it is doing.
+    /// Sets the health.
     pub(crate) fn show(&self, standing: ClusterHealth, undone: Vec<&'static str>) {
         let before = self.seen(|seen| {
             seen.undone = undone;
@@ -141,30 +141,30 @@ impl ClusterHandle {
         }
     }
 
-    /// Another host leads it, or may, for this reason; none where this one does.
+    /// Sets the reason why this host is not the leader. `None` if it is.
     pub(crate) fn lead_by(&self, who: Option<String>) {
         self.seen(|seen| seen.led_by = who);
     }
 
-    /// Who leads it where this host does not, in words.
+    /// The reason why this host is not the leader.
     pub(crate) fn led_by(&self) -> Option<String> {
         self.seen(|seen| seen.led_by.clone())
     }
 
-    /// This was decided, done or seen.
+    /// Adds a report to the activity log.
     pub(crate) fn note(&self, report: &Report, managed: bool, now: Timestamp) {
         let timeline = self.timeline.lock();
         let mut timeline = timeline.unwrap_or_else(PoisonError::into_inner);
         timeline.note(report, managed, now);
     }
 
-    /// The latest of it, the newest first.
+    /// The activity log, newest first.
     pub(crate) fn timeline(&self) -> Vec<Entry> {
         let timeline = self.timeline.lock();
         timeline.unwrap_or_else(PoisonError::into_inner).lines()
     }
 
-    /// This is what it holds now. Whoever drives it no more is not heard.
+    /// Sets the metrics samples. Ignored if this engine no longer runs the cluster.
     pub(crate) fn count(&self, samples: Vec<MetricSample>) {
         let samples: Arc<[MetricSample]> = samples.into();
         self.seen(|seen| {
@@ -174,7 +174,7 @@ impl ClusterHandle {
         });
     }
 
-    /// So its view is. Whoever drives it no more is not heard.
+    /// Sets age and state of the watches. Ignored if this engine no longer runs the cluster.
     pub(crate) fn sync(&self, sync: Sync) {
         self.seen(|seen| {
             if seen.line.is_some() {
@@ -183,37 +183,37 @@ impl ClusterHandle {
         });
     }
 
-    /// What it last held, and how old its view is now; nothing where no engine drives it.
+    /// The last metrics samples and the current age of the watches. `None` if no engine runs.
     pub(crate) fn counted(&self, now: Timestamp) -> [Arc<[MetricSample]>; 2] {
         let (samples, sync) = self.seen(|seen| (seen.samples.clone(), seen.sync));
         let age = sync.map(|own| cluster_collector::age(&self.name, own, now));
         [samples, age.unwrap_or_default().into()]
     }
 
-    /// How it is doing.
+    /// The health.
     pub(crate) fn standing(&self) -> ClusterHealth {
         self.seen(|seen| seen.standing)
     }
 
-    /// What is left undone for want of a right, with the right.
+    /// Actions that missing permissions prevent, with the permission.
     pub(crate) fn undone(&self) -> Vec<&'static str> {
         self.seen(|seen| seen.undone.clone())
     }
 
-    /// For how long its engine has not gone round; none where it has no engine.
+    /// Time since the engine loop was last alive. `None` if no engine runs.
     pub(crate) fn idle_for(&self) -> Option<Duration> {
         let is_driven = self.seen(|seen| seen.line.is_some());
         is_driven.then(|| self.beat.age())
     }
 
-    /// Tells its engine that an alarm may be due. A lost or doubled reminder is harmless.
+    /// Wakes its engine, in case its timer is due. A lost or repeated call is harmless.
     pub(crate) fn remind(&self) {
         if let Some(line) = self.seen(|seen| seen.line.clone()) {
             drop(line.events.try_send(Event::Timeout));
         }
     }
 
-    /// What its engine says to a question; none where there is no engine, or none that answers.
+    /// Runs a query on the engine. `None` if no engine runs or it does not answer.
     pub(crate) async fn ask<T: Send + 'static>(
         &self,
         what: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
@@ -221,7 +221,7 @@ impl ClusterHandle {
         let line = self.seen(|seen| seen.line.clone())?;
         let (reply, answer) = oneshot::channel();
         let question: EngineQuery = Box::new(move |engine, now| {
-            // Nobody answers who does not wait any more.
+            // The caller may have stopped waiting.
             if !reply.is_closed() {
                 drop(reply.send(what(engine, now)));
             }

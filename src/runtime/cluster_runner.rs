@@ -1,5 +1,5 @@
-//! One cluster's post: an engine stands on it for as long as this host leads the cluster.
-//! It must not know how it comes to lead, nor what an engine does.
+//! Runs an engine for one cluster for as long as this host holds the Lease. It must not know how
+//! leadership is acquired, nor what an engine does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,20 +16,20 @@ use crate::runtime::engine_loop::{EngineDeps, EngineThread};
 use crate::runtime::fleet_task::FleetHandle;
 use crate::runtime::leader_election::{LeaderElector, Leadership};
 
-/// Who has no answer of the Lease is looked at this often.
+/// Interval of checks while the state of the Lease is unknown.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Time for a provider to take in who drives the cluster.
+/// Time for a provider to register the engine of the cluster.
 const TOLD: Duration = Duration::from_secs(4);
 
-/// What a post is told.
+/// Commands to a cluster runner.
 enum RunnerCommand {
-    /// The cluster, or its instance types, are others.
+    /// The cluster or its instance types have changed.
     Change(Arc<Cluster>, Arc<Catalog>, oneshot::Sender<bool>),
     Stop,
 }
 
-/// A cluster that is looked after here.
+/// A cluster that this process runs.
 pub(crate) struct ClusterRunner {
     pub(crate) front: Arc<ClusterHandle>,
     orders: mpsc::Sender<RunnerCommand>,
@@ -37,12 +37,12 @@ pub(crate) struct ClusterRunner {
 }
 
 impl ClusterRunner {
-    /// Looks after the cluster from here on.
-    pub(crate) fn start(parts: EngineDeps, tenure: LeaderElector, fleet: FleetHandle) -> Self {
+    /// Starts to run the cluster.
+    pub(crate) fn start(parts: EngineDeps, elector: LeaderElector, fleet: FleetHandle) -> Self {
         let front = Arc::new(ClusterHandle::new(parts.cluster.name.clone()));
         let (orders, inbox) = mpsc::channel(1);
         let (end, ended) = watch::channel(());
-        let keeper = RunnerTask {
+        let region_handle = RunnerTask {
             parts,
             fleet,
             front: front.clone(),
@@ -51,7 +51,7 @@ impl ClusterRunner {
         };
         tokio::spawn(async move {
             let _end = end;
-            keeper.keep(tenure).await;
+            region_handle.keep(elector).await;
         });
         Self {
             front,
@@ -60,35 +60,35 @@ impl ClusterRunner {
         }
     }
 
-    /// Passes on what has changed; false where its engine does not take it.
+    /// Passes a change to the engine. Returns false if the engine does not accept it.
     pub(crate) async fn change(&self, cluster: Arc<Cluster>, catalog: Arc<Catalog>) -> bool {
         let (reply, answer) = oneshot::channel();
         let order = RunnerCommand::Change(cluster, catalog, reply);
         self.orders.send(order).await.is_ok() && answer.await.unwrap_or(false)
     }
 
-    /// Returns when its engine has ended, which none does unless it is told to.
+    /// Returns when the engine has stopped, which happens only on request or by a fault.
     pub(crate) async fn ended(&self) {
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
     }
 
-    /// Stops its engine, and lets another host have the cluster.
+    /// Stops the engine and releases the Lease.
     pub(crate) async fn stop(self) {
         drop(self.orders.send(RunnerCommand::Stop).await);
         self.ended().await;
     }
 }
 
-/// Why an engine stands on its post no more.
+/// Why an engine stopped.
 enum EngineEnd {
-    /// It was told to.
+    /// It was stopped on request.
     Stopped,
-    /// It has ended by itself, or could not begin.
+    /// It failed, or could not start.
     Failed,
-    /// This host leads no more.
+    /// This host lost leadership.
     Lost,
-    /// The time of day was set.
+    /// The clock of the host was set.
     ClockSet,
 }
 
@@ -97,19 +97,19 @@ struct RunnerTask {
     fleet: FleetHandle,
     front: Arc<ClusterHandle>,
     inbox: mpsc::Receiver<RunnerCommand>,
-    /// Whether the provider has taken in who drives the cluster.
+    /// True if the provider has registered the engine of the cluster.
     told: bool,
 }
 
 impl RunnerTask {
-    async fn keep(mut self, mut tenure: LeaderElector) {
-        while let Some(term) = self.wait(&mut tenure).await {
-            match self.lead(&mut tenure, term).await {
-                EngineEnd::Lost => tenure.rest(term),
+    async fn keep(mut self, mut elector: LeaderElector) {
+        while let Some(term) = self.wait(&mut elector).await {
+            match self.lead(&mut elector, term).await {
+                EngineEnd::Lost => elector.rest(term),
                 EngineEnd::ClockSet => {
                     self.front.show(ClusterHealth::Unready, Vec::new());
-                    tenure.begin_anew(term).await;
-                    // Each new engine lists everything, and the clock may be set again and again.
+                    elector.begin_anew(term).await;
+                    // Each new engine lists everything, and the clock may be set repeatedly.
                     sleep(LOOK).await;
                 }
                 EngineEnd::Stopped => break,
@@ -119,12 +119,12 @@ impl RunnerTask {
                 }
             }
         }
-        tenure.release().await;
+        elector.release().await;
     }
 
-    /// Waits until this host leads, and returns the term; none when it is told to stop, or can make
-    /// nothing of it.
-    async fn wait(&mut self, tenure: &mut LeaderElector) -> Option<u64> {
+    /// Waits until this host is the leader, and returns the term. `None` if the runner is stopped,
+    /// or if the Lease cannot be used.
+    async fn wait(&mut self, elector: &mut LeaderElector) -> Option<u64> {
         let since = clock::now();
         self.attend(None).await;
         loop {
@@ -132,7 +132,7 @@ impl RunnerTask {
                 self.front.show(ClusterHealth::Ended, Vec::new());
                 return None;
             }
-            let turn = tenure.turn();
+            let turn = elector.turn();
             self.front.lead_by(match &turn {
                 Leadership::Follows(who) => Some(who.clone()),
                 _ => None,
@@ -159,24 +159,24 @@ impl RunnerTask {
                     }
                     Some(RunnerCommand::Stop) | None => return None,
                 },
-                () = tenure.changed(&turn) => {}
+                () = elector.changed(&turn) => {}
                 () = sleep(LOOK) => self.attend_again(None).await,
             }
         }
     }
 
-    /// Has an engine drive the cluster for this term.
-    async fn lead(&mut self, tenure: &mut LeaderElector, term: u64) -> EngineEnd {
+    /// Runs an engine for this term.
+    async fn lead(&mut self, elector: &mut LeaderElector, term: u64) -> EngineEnd {
         let cluster = self.parts.cluster.clone();
         self.front.show(ClusterHealth::Unready, Vec::new());
-        tenure.tell_well(false);
-        let seat = self.fleet.join(&cluster.name).await;
+        elector.tell_well(false);
+        let fleet_client = self.fleet.join(&cluster.name).await;
         let parts = self.parts.clone();
-        let driver = match EngineThread::start(parts, term, seat, self.front.clone()) {
+        let driver = match EngineThread::start(parts, term, fleet_client, self.front.clone()) {
             Ok(driver) => driver,
             Err(error) => {
-                tracing::error!(cluster = %cluster.name, %error, "its thread does not start");
-                tenure.tell_well(true);
+                tracing::error!(cluster = %cluster.name, %error, "cannot start engine thread");
+                elector.tell_well(true);
                 return EngineEnd::Failed;
             }
         };
@@ -185,10 +185,11 @@ impl RunnerTask {
         let end = loop {
             tokio::select! {
                 biased;
-                // An engine that ends for this has not failed, and takes no order any more.
+                // An engine that stops for this reason has not failed and accepts no further
+                // commands.
                 () = driver.clock_set() => break EngineEnd::ClockSet,
                 () = driver.ended() => break EngineEnd::Failed,
-                () = tenure.changed(&turn) => break EngineEnd::Lost,
+                () = elector.changed(&turn) => break EngineEnd::Lost,
                 order = self.inbox.recv() => match order {
                     Some(RunnerCommand::Change(cluster, catalog, reply)) => {
                         let _ = reply.send(self.change(&driver, cluster, catalog).await);
@@ -198,31 +199,31 @@ impl RunnerTask {
                 () = sleep(LOOK) => self.attend_again(Some(&driver)).await,
             }
             if !self.parts.provider.is_well() {
-                tracing::error!(cluster = %cluster.name, "what knows its provider has panicked");
+                tracing::error!(cluster = %cluster.name, "provider task panicked");
                 break EngineEnd::Failed;
             }
-            tenure.tell_well(self.front.standing() == ClusterHealth::Ready);
+            elector.tell_well(self.front.standing() == ClusterHealth::Ready);
         };
-        tenure.tell_well(true);
-        // Messages about its instances go to whoever leads from here on.
+        elector.tell_well(true);
+        // From here on, the provider sends messages about the instances to the next leader.
         self.attend(None).await;
         driver.stop().await;
         self.front.drive(None);
         end
     }
 
-    /// Has the provider know the cluster, and the engine that drives it here.
+    /// Registers the cluster and its engine with the provider.
     async fn attend(&mut self, driver: Option<&EngineThread>) {
         let cluster = self.parts.cluster.clone();
         let events = driver.map(EngineThread::events);
         let told = timeout(TOLD, self.parts.provider.attend(cluster, events)).await;
         if std::mem::replace(&mut self.told, told.is_ok()) && !self.told {
             let cluster = &self.parts.cluster.name;
-            tracing::warn!(%cluster, "what is known of AWS is late: it is asked by another");
+            tracing::warn!(%cluster, "AWS region task is slow, continuing without its data");
         }
     }
 
-    /// Does so where it did not take it in.
+    /// Repeats the registration if it has not succeeded.
     async fn attend_again(&mut self, driver: Option<&EngineThread>) {
         if !self.told {
             self.attend(driver).await;
@@ -275,7 +276,7 @@ mod tests {
     fn observed(provider: Arc<dyn Provider>, read_clocks: fn() -> Moment) -> ClusterRunner {
         let never = |_: Request<Body>| pending::<Result<Response<Body>, BoxError>>();
         let connection = Connection::over(Client::new(service_fn(never), "default"));
-        let tenure = LeaderElector::observe(&connection);
+        let elector = LeaderElector::observe(&connection);
         let parts = EngineDeps {
             cluster: Arc::default(),
             catalog: Arc::default(),
@@ -283,7 +284,7 @@ mod tests {
             provider,
             read_clocks,
         };
-        ClusterRunner::start(parts, tenure, FleetHandle::start())
+        ClusterRunner::start(parts, elector, FleetHandle::start())
     }
 
     /// Is too busy to hear who drives the cluster at first, and has panicked soon after.

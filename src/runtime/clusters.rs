@@ -1,7 +1,9 @@
-//! The clusters that are driven: starts a driver for each, and replaces them as they change.
-//! It must not know where the configuration comes from, nor what an engine does.
+//! Runs all configured clusters: starts a runner for each, and applies changes of the
+//! configuration. It must not know where the configuration comes from, nor what an engine does.
 
+// Errors of cluster set-up.
 mod error;
+// Reloads that are refused.
 mod reload_guard;
 #[cfg(test)]
 mod tests;
@@ -47,57 +49,57 @@ use crate::telemetry;
 
 pub(crate) use error::{ApplyError, PrepareError};
 
-/// A cluster that is being driven, and what with.
+/// A running cluster and its parts.
 struct Running {
     post: ClusterRunner,
     cluster: Arc<Cluster>,
     catalog: Arc<Catalog>,
-    /// What the kubeconfig said.
+    /// The connection from the kubeconfig.
     print: u64,
 }
 
-/// Everything a cluster is to be driven with.
+/// Everything that is needed to run a cluster.
 pub(crate) struct Prepared {
     parts: EngineDeps,
-    /// Its cloud, where that is in this process.
+    /// Its simulated cloud, if that runs in this process.
     cloud: Option<(Simulated, CloudHandle)>,
 }
 
-/// A cluster that cannot be driven yet, and why.
+/// A cluster that cannot be started yet, and the reason.
 pub(crate) struct FailedCluster {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) why: PrepareError,
 }
 
-/// How long clusters are waited for that are being prepared: those that are not by then are broken
-/// for now.
+/// How long the preparation of clusters may take. Clusters that are not prepared by then count as
+/// failed for now.
 #[derive(Clone, Copy)]
 pub(crate) struct StartTimeouts {
     most: Duration,
-    /// So many have to be prepared in any case, if they can be.
+    /// Minimum number of clusters to prepare before the timeout applies.
     least: usize,
 }
 
-/// Time for a post whose engine has ended to let go of everything.
+/// Time for a runner to release its resources after its engine has stopped.
 const ENDS: Duration = Duration::from_secs(15);
 
-/// All of them are waited for, each as long as what it waits for lets it.
+/// Wait for all clusters, each for its own timeout.
 pub(crate) const ALL: StartTimeouts = StartTimeouts {
     most: Duration::from_hours(1),
     least: 0,
 };
-/// Nobody waits long for who hangs, as long as there is anybody.
+/// At startup, do not wait for slow clusters once at least one is ready.
 pub(crate) const STARTING: StartTimeouts = StartTimeouts {
     most: Duration::from_secs(5),
     least: 1,
 };
-/// Nothing else is heard meanwhile. A plugin has its whole time.
+/// For retries. Each plugin has its full timeout, because nothing else waits.
 const MENDING: StartTimeouts = StartTimeouts {
     most: Duration::from_secs(exec_credential::LIMIT.as_secs() + 5),
     least: 0,
 };
 
-/// All clusters that are driven, or are to be as soon as that can be.
+/// All configured clusters.
 pub(crate) struct ClusterSet {
     fleet: FleetHandle,
     identity: HolderIdentity,
@@ -106,19 +108,19 @@ pub(crate) struct ClusterSet {
     keepers: Arc<Regions>,
     limits: FleetLimits,
     running: BTreeMap<ClusterName, Running>,
-    /// Those that are not driven, since something of theirs is broken.
+    /// Clusters that are not running because of an error.
     broken: BTreeMap<ClusterName, (Arc<Cluster>, Arc<ClusterHandle>)>,
-    /// Clouds in this process outlive the drivers that are replaced.
+    /// Simulated clouds outlive the runners that are replaced.
     clouds: BTreeMap<ClusterName, (Simulated, CloudHandle)>,
 }
 
 impl ClusterSet {
-    /// None yet, and none that leads: for whoever does one thing.
+    /// Creates an empty set for a one-time command, without leader election.
     pub(crate) fn start() -> Self {
         Self::start_as(HolderIdentity::new("", None))
     }
 
-    /// None yet. They hold their Leases by this name.
+    /// Creates an empty set. The clusters use this identity for their Leases.
     pub(crate) fn start_as(identity: HolderIdentity) -> Self {
         Self {
             fleet: FleetHandle::start(),
@@ -133,8 +135,8 @@ impl ClusterSet {
         }
     }
 
-    /// Everything that may fail for a cluster, before anything of it is started or changed. Of
-    /// several that fail the first is told.
+    /// Prepares clusters: everything that may fail, before any cluster is started or changed.
+    /// Returns the first error.
     pub(crate) async fn prepare(
         &self,
         clusters: Vec<Arc<Cluster>>,
@@ -146,7 +148,7 @@ impl ClusterSet {
         }
     }
 
-    /// The same for each by itself. All at once, since each may wait for a plugin.
+    /// Prepares each cluster independently and concurrently, because each may wait for a plugin.
     pub(crate) async fn prepare_each(
         &self,
         clusters: Vec<Arc<Cluster>>,
@@ -203,8 +205,8 @@ impl ClusterSet {
         (done.into_values().collect(), broken)
     }
 
-    /// The instance types of one source: the same value for all clusters that have it from there,
-    /// also for those that run already.
+    /// Returns the instance types of a source. Clusters with the same source share the value,
+    /// including running clusters.
     fn catalog(
         &self,
         cluster: &ClusterName,
@@ -242,7 +244,7 @@ impl ClusterSet {
         Ok(Prepared { parts, cloud })
     }
 
-    /// A connection to the API of a cluster, however it is reached.
+    /// Connects to the API of a cluster, by kubeconfig or EKS.
     pub(crate) async fn connect(&self, cluster: &Cluster) -> Result<Connection, PrepareError> {
         let mut connection = self.connected(cluster).await?;
         connection.lease = cluster.lease.clone();
@@ -266,7 +268,7 @@ impl ClusterSet {
         Err(PrepareError::NoKubeconfig(name()))
     }
 
-    /// The cloud that this cluster has already, else a new one.
+    /// Returns the simulated cloud of the cluster, or creates one.
     fn cloud(&self, name: &ClusterName, of: &Simulated, catalog: &Arc<Catalog>) -> CloudHandle {
         let known = self.clouds.get(name).filter(|(settings, _)| settings == of);
         match known {
@@ -275,9 +277,9 @@ impl ClusterSet {
         }
     }
 
-    /// Stops what is not configured any more or connected otherwise, tells the others what has
-    /// changed, starts the new. What fails for one cluster does not keep the others from it: those
-    /// that are broken are tried again by `mend`.
+    /// Stops clusters that are removed or connected differently, passes changes to the other
+    /// clusters and starts new ones. Errors of one cluster do not affect the others. `mend` retries
+    /// failed clusters.
     pub(crate) async fn apply(
         &mut self,
         prepared: Vec<Prepared>,
@@ -297,7 +299,7 @@ impl ClusterSet {
         let stopped = ending.iter().filter_map(|name| self.running.remove(name));
         join_all(stopped.map(|running| running.post.stop())).await;
         for name in ending {
-            tracing::info!(cluster = %name, "cluster stopped");
+            tracing::info!(cluster = %name, "stopped cluster");
             if !prepared.iter().any(|it| it.parts.cluster.name == name) {
                 telemetry::status(&name, false);
                 self.clouds.remove(&name);
@@ -308,7 +310,7 @@ impl ClusterSet {
         self.drive(prepared, broken).await
     }
 
-    /// Drives those too that were broken and are not any more.
+    /// Starts the failed clusters whose error is resolved.
     pub(crate) async fn mend(&mut self) -> Result<(), ApplyError> {
         let clusters = self.broken.values().map(|(cluster, _)| cluster.clone());
         let (prepared, broken) = self.prepare_each(clusters.collect(), MENDING).await;
@@ -319,17 +321,17 @@ impl ClusterSet {
         self.drive(prepared, broken).await
     }
 
-    /// Whether a cluster is broken, so that nothing is in force of it.
+    /// Returns whether a cluster has failed and is not running.
     pub(crate) fn is_broken(&self, cluster: &ClusterName) -> bool {
         self.broken.contains_key(cluster)
     }
 
-    /// Whether none is.
+    /// Returns whether no cluster has failed.
     pub(crate) fn is_whole(&self) -> bool {
         self.broken.is_empty()
     }
 
-    /// Drives these beside what is driven already.
+    /// Starts these clusters in addition to the running ones.
     async fn drive(
         &mut self,
         prepared: Vec<Prepared>,
@@ -355,7 +357,7 @@ impl ClusterSet {
             .filter(|own| own.mode == ManagementMode::Manage);
         let managed: Vec<ClusterName> = managed.map(|own| own.name.clone()).collect();
         self.company.configure(self.limits.is_some(), &managed);
-        // What nobody here can say of its nodes counts all the same.
+        // The nodes of failed clusters count toward the limits of the fleet.
         let unheard = broken.iter().map(|own| own.cluster.clone());
         let clusters = clusters.into_values().chain(unheard).collect();
         self.fleet.configure(self.limits.clone(), clusters).await;
@@ -369,9 +371,9 @@ impl ClusterSet {
         fault.map_or(Ok(()), Err)
     }
 
-    /// A cluster is not driven, and people are told why.
+    /// Records a failed cluster and logs the reason.
     fn leave_out(&mut self, FailedCluster { cluster, why }: FailedCluster) {
-        let said = format!("not driven [{}]: {}", why.code(), text::chain(&why));
+        let said = format!("cannot start [{}]: {}", why.code(), text::chain(&why));
         let name = cluster.name.clone();
         let front = match self.broken.get(&name) {
             Some((_, front)) => front.clone(),
@@ -379,15 +381,16 @@ impl ClusterSet {
         };
         if front.led_by().as_ref() != Some(&said) {
             let (code, why) = (why.code(), text::chain(&why));
-            let help = "it is tried again, every two minutes at last; the others go on without it";
-            tracing::error!(cluster = %name, code, why, help, "cluster not driven");
+            let help = "Outrigger retries, at most every two minutes; other clusters are not \
+                        affected";
+            tracing::error!(cluster = %name, code, why, help, "cannot start cluster");
         }
         front.show(ClusterHealth::Degraded, Vec::new());
         front.lead_by(Some(said));
         self.broken.insert(name, (cluster, front));
     }
 
-    /// Drives a cluster, or goes on to do so in another way.
+    /// Starts a cluster, or applies a change to a running cluster.
     async fn put(&mut self, prepared: Prepared) -> Result<(), ApplyError> {
         let Prepared { parts, cloud } = prepared;
         let name = parts.cluster.name.clone();
@@ -395,7 +398,7 @@ impl ClusterSet {
             if running.change(&parts).await {
                 return Ok(());
             }
-            // One that has ended by itself meanwhile is no fault of the configuration.
+            // An engine that has failed meanwhile is not an error of the configuration.
             if timeout(ENDS, running.post.ended()).await.is_err() {
                 return Err(ApplyError::Deaf(name));
             }
@@ -404,7 +407,7 @@ impl ClusterSet {
         }
         let (cluster, catalog) = (parts.cluster.clone(), parts.catalog.clone());
         let print = parts.connection.print;
-        let tenure = match cluster.mode {
+        let elector = match cluster.mode {
             ManagementMode::Observe => LeaderElector::observe(&parts.connection),
             ManagementMode::Manage => LeaderElector::seek(
                 name.clone(),
@@ -413,10 +416,10 @@ impl ClusterSet {
                 self.company.clone(),
             ),
         };
-        let post = ClusterRunner::start(parts, tenure, self.fleet.clone());
+        let post = ClusterRunner::start(parts, elector, self.fleet.clone());
         tracing::info!(
             cluster = %name, mode = ?cluster.mode, pools = cluster.pools.len(),
-            instance_types = catalog.len(), "cluster started"
+            instance_types = catalog.len(), "started cluster"
         );
         match cloud {
             Some(cloud) => drop(self.clouds.insert(name.clone(), cloud)),
@@ -432,13 +435,13 @@ impl ClusterSet {
         Ok(())
     }
 
-    /// It is time to see what is to be asked of AWS again.
+    /// Triggers refreshes of AWS data that are due.
     #[cfg(feature = "aws")]
     pub(crate) fn keepers(&self) -> Arc<Regions> {
         self.keepers.clone()
     }
 
-    /// Who launches a cluster's instances.
+    /// Returns the provider of a cluster.
     async fn provider(
         &self,
         cluster: &Arc<Cluster>,
@@ -467,8 +470,8 @@ impl ClusterSet {
         }
         #[cfg(feature = "aws")]
         if !cluster.region.is_empty() && !cluster.node_classes.is_empty() {
-            let keeper = self.keepers.of(cluster).await;
-            let ec2 = Ec2::new(cluster.clone(), connection.clone(), keeper);
+            let region_handle = self.keepers.of(cluster).await;
+            let ec2 = Ec2::new(cluster.clone(), connection.clone(), region_handle);
             return Ok(Arc::new(ec2));
         }
         match cluster.mode {
@@ -477,8 +480,8 @@ impl ClusterSet {
         }
     }
 
-    /// The engine of a cluster has ended by itself: the cluster counts as broken, and is tried
-    /// again like whatever is. The others go on, and another host may have it meanwhile.
+    /// Handles a failed engine: the cluster counts as failed and is retried. Other clusters
+    /// continue, and another host may become the leader.
     pub(crate) async fn lost(&mut self, cluster: &ClusterName) {
         let Some(Running { post, cluster, .. }) = self.running.remove(cluster) else {
             return;
@@ -488,7 +491,7 @@ impl ClusterSet {
         self.leave_out(FailedCluster { cluster, why });
     }
 
-    /// Waits until an engine ends, which none does unless it is told to, and says whose.
+    /// Waits until an engine fails, and returns its cluster.
     pub(crate) async fn ended(&self) -> ClusterName {
         let ends = self.running.iter().map(|(name, running)| {
             Box::pin(async move {
@@ -503,18 +506,18 @@ impl ClusterSet {
         select_all(ends).await.0
     }
 
-    /// Stops all drivers at once.
+    /// Stops all clusters concurrently.
     pub(crate) async fn stop(self) {
         let running = self.running.into_values();
         join_all(running.map(|it| it.post.stop())).await;
     }
 
-    /// How many clusters are driven.
+    /// Number of running clusters.
     pub(crate) fn len(&self) -> usize {
         self.running.len()
     }
 
-    /// What is shown of them.
+    /// The handles of all clusters.
     pub(crate) fn shown(&self) -> Clusters {
         let running = self.running.values().map(|it| &it.post.front);
         let broken = self.broken.values().map(|(_, front)| front);
@@ -525,7 +528,7 @@ impl ClusterSet {
 }
 
 impl Running {
-    /// Whether its driver can go on with another configuration of its cluster.
+    /// Returns whether the running engine can apply the changed configuration.
     fn can_go_on(&self, new: &EngineDeps) -> bool {
         let connected = |api: &ApiSettings| {
             let proxy = api.proxy.clone();
@@ -540,17 +543,17 @@ impl Running {
             && old.simulated == new.simulated
             && (&old.region, &old.role_arn) == (&new.region, &new.role_arn)
             && old.exec == new.exec
-            // What a program is given of them.
+            // The arguments of the exec program.
             && (old.exec.is_none() || old.node_classes == new.node_classes)
             && connected(&old.api) == connected(&new.api)
             && old.kinds() == new.kinds()
     }
 
-    /// Passes on what has changed; false where that is not taken.
+    /// Passes a change to the engine. Returns false if the engine does not accept it.
     async fn change(&mut self, parts: &EngineDeps) -> bool {
         let (cluster, catalog) = (parts.cluster.clone(), parts.catalog.clone());
         let taken = self.post.change(cluster.clone(), catalog.clone()).await;
-        // What was not taken is passed on by the next reload.
+        // The next reload repeats a change that was not accepted.
         if taken {
             (self.cluster, self.catalog) = (cluster, catalog);
         }

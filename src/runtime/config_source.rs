@@ -1,8 +1,8 @@
-//! Where the configuration in force comes from: files, and parameters that change by themselves.
-//! It must not know what any of it says, nor how a parameter is asked for.
+//! Reads the configuration from files, and from parameters that change at runtime. It must not know
+//! the meaning of the values, nor how a parameter is read.
 //!
-//! What a parameter held last is kept in the daemon's state directory: a daemon that starts while
-//! AWS cannot be asked goes on with it.
+//! The last values of parameters are saved in the state directory of the daemon. A daemon that
+//! starts while AWS is unreachable uses them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,41 +22,41 @@ use crate::config::{Config, ParameterState};
 use crate::host::files::{ConfigSources, LoadedSources, ParameterUnavailable};
 use crate::host::{clock, files, text};
 
-/// Time for one parameter to be told.
+/// Timeout of reading one parameter.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What parameters held last, in the state directory.
+/// File with the last parameter values, in the state directory.
 const COPY: &str = "parameters.json";
 
-/// The configuration, live parameters and all; nothing is kept.
+/// Reads the configuration with live parameters. Saves nothing.
 pub(crate) async fn load(wanted: &ConfigSources) -> Result<Config, Vec<Diagnostic>> {
     ConfigSource::new(wanted.clone(), None).read().await
 }
 
-/// Asks for a parameter.
+/// Reads a parameter.
 type Ask = Box<dyn Fn(SsmOutput) -> BoxFuture<'static, Result<String, ParameterUnavailable>>>;
 
 /// Files and parameters that make a configuration.
 pub(crate) struct ConfigSource {
     wanted: ConfigSources,
     ask: Ask,
-    /// Where the last values are kept.
+    /// File for the last values.
     copy: Option<PathBuf>,
-    /// What the last configuration was made of, and the one before.
+    /// Inputs of the last configuration, and of the one before.
     made: Revision,
     before: Option<Revision>,
-    /// Whether what is wrong with a configuration may be over by itself.
+    /// True if a retry may resolve the error of a configuration.
     may_pass: bool,
-    /// Parameters that were not told, though something is known of them: why.
+    /// Parameters that could not be read and for which the last value is used, with the reason.
     stale: Vec<(String, String)>,
 }
 
-/// What a configuration was made of.
+/// The inputs of a configuration.
 #[derive(Default)]
 struct Revision {
     texts: Rc<LoadedSources>,
     held: BTreeMap<SsmOutput, ParameterState>,
-    /// When which parameter is looked at again.
+    /// When each parameter is read again.
     due: Vec<(Polled, Instant)>,
 }
 
@@ -77,7 +77,7 @@ impl Revision {
 }
 
 impl ConfigSource {
-    /// Nothing is read yet.
+    /// Creates a source without reading anything.
     pub(crate) fn new(wanted: ConfigSources, state_directory: Option<&Path>) -> Self {
         Self::asking(
             wanted,
@@ -98,14 +98,14 @@ impl ConfigSource {
         }
     }
 
-    /// Whether what is wrong with the last configuration may be over by itself: it depends on what
-    /// others tell, and what they told is not right, or not of today.
+    /// Returns whether a retry may resolve the error of the last configuration: it depends on
+    /// external values that were missing, invalid or outdated.
     pub(crate) fn may_pass(&self) -> bool {
         self.may_pass
     }
 
-    /// The last configuration could not be put into force: the one before is, and what has changed
-    /// since is news the next time.
+    /// The last configuration could not be applied. The previous one stays in effect, and its
+    /// changes are reported again.
     pub(crate) fn refused(&mut self) {
         if let Some(before) = self.before.take() {
             let now = clock::monotonic();
@@ -117,7 +117,7 @@ impl ConfigSource {
         }
     }
 
-    /// The configuration as it is now. Where it cannot be one, the last stays what it was.
+    /// Reads the configuration. If it is invalid, the last one is kept.
     pub(crate) async fn read(&mut self) -> Result<Config, Vec<Diagnostic>> {
         let texts = Rc::new(files::read(&self.wanted));
         let asked = RefCell::new(BTreeSet::new());
@@ -133,11 +133,11 @@ impl ConfigSource {
             return Ok(config);
         }
         let held = self.told(asked).await;
-        // What is right with the mocks is right but for what others told.
+        // A configuration that is valid with mock values fails only because of external values.
         self.may_pass = first.is_ok() || !self.stale.is_empty() || self.may_pass;
         let mut config = texts.config(&|own| known(&held, own))?;
         let stale = self.stale.iter().map(|(parameter, why)| {
-            let detail = format!("The parameter {parameter} is as it was told last: {why}.");
+            let detail = format!("Using the last known value of parameter {parameter}: {why}.");
             Diagnostic::warning(ProblemCode::Unreadable, detail)
         });
         config.warnings.extend(stale);
@@ -145,8 +145,8 @@ impl ConfigSource {
         Ok(config)
     }
 
-    /// Waits until a parameter holds something else; then the configuration is that of the files
-    /// as they were read last, or cannot be one.
+    /// Waits until the value of a parameter changes. Returns the configuration from the files as
+    /// last read, or an error.
     pub(crate) async fn changed(&mut self) -> Result<Config, Vec<Diagnostic>> {
         loop {
             let Some(next) = self.made.due.iter().map(|(_, due)| *due).min() else {
@@ -162,7 +162,7 @@ impl ConfigSource {
                 *due = again(own, now).unwrap_or(now + LIMIT);
             }
             for (parameter, why) in &self.stale {
-                tracing::warn!(parameter, why, "what it held last stays in force");
+                tracing::warn!(parameter, why, "using the last known value");
             }
             let mut held = self.made.held.clone();
             for (parameter, new) in told {
@@ -170,7 +170,7 @@ impl ConfigSource {
                     ParameterState::Text(_) => drop(held.insert(parameter, new)),
                     ParameterState::Unreadable(why) => {
                         let parameter = parameter.name;
-                        tracing::warn!(parameter, why, "what it held last stays in force");
+                        tracing::warn!(parameter, why, "using the last known value");
                     }
                     ParameterState::Unasked => {}
                 }
@@ -185,7 +185,7 @@ impl ConfigSource {
                     return Ok(config);
                 }
                 Err(problems) => {
-                    // It is told once, and is no news before it is otherwise.
+                    // Report an error once, until it changes.
                     self.made.held = held;
                     return Err(problems);
                 }
@@ -193,7 +193,7 @@ impl ConfigSource {
         }
     }
 
-    /// Takes in what a configuration was made of.
+    /// Stores the inputs of a configuration.
     fn adopt(
         &mut self,
         texts: Rc<LoadedSources>,
@@ -205,21 +205,21 @@ impl ConfigSource {
         self.save();
     }
 
-    /// Keeps what parameters hold for a start without AWS.
+    /// Saves parameter values for a start without AWS.
     fn save(&self) {
         if let (Some(path), false) = (&self.copy, self.made.held.is_empty())
             && let Err(error) = save(path, &self.made.held)
         {
             let (path, why) = (path.display(), text::chain(&error));
-            tracing::warn!(%path, why, "what parameters hold is not kept for a start without AWS");
+            tracing::warn!(%path, why, "cannot save parameter values for a start without AWS");
         }
     }
 
-    /// What parameters hold, each within its time.
+    /// Reads parameter values, each with a timeout.
     async fn told(&mut self, asked: BTreeSet<SsmOutput>) -> BTreeMap<SsmOutput, ParameterState> {
         let late = || ParameterUnavailable {
             may_pass: true,
-            why: format!("no answer within {} s", LIMIT.as_secs()),
+            why: format!("no response within {} s", LIMIT.as_secs()),
         };
         let tell = async |own: SsmOutput| {
             let told = timeout(LIMIT, (self.ask)(own.clone())).await;
@@ -248,7 +248,7 @@ impl ConfigSource {
         held
     }
 
-    /// What a parameter held when it was told last.
+    /// The last known value of a parameter.
     fn last(&self, parameter: &SsmOutput) -> Option<String> {
         if let Some(ParameterState::Text(text)) = self.made.held.get(parameter) {
             return Some(text.clone());
@@ -264,16 +264,16 @@ impl ConfigSource {
 }
 
 fn known(held: &BTreeMap<SsmOutput, ParameterState>, parameter: &SsmOutput) -> ParameterState {
-    let untold = || ParameterState::Unreadable("it was not asked for".to_owned());
+    let untold = || ParameterState::Unreadable("it was not read".to_owned());
     held.get(parameter).cloned().unwrap_or_else(untold)
 }
 
-/// When a parameter is looked at next.
+/// When a parameter is read next.
 fn again(polled: &Polled, now: Instant) -> Option<Instant> {
     Some(now + polled.every?.unsigned_abs())
 }
 
-/// Writes what parameters hold.
+/// Writes parameter values to the file.
 fn save(path: &Path, held: &BTreeMap<SsmOutput, ParameterState>) -> io::Result<()> {
     let text = |(parameter, own): (&SsmOutput, &ParameterState)| match own {
         ParameterState::Text(value) => Some(json!({
@@ -296,7 +296,7 @@ async fn parameter(parameter: SsmOutput) -> Result<String, ParameterUnavailable>
 async fn parameter(_: SsmOutput) -> Result<String, ParameterUnavailable> {
     Err(ParameterUnavailable {
         may_pass: false,
-        why: "this build cannot ask AWS".to_owned(),
+        why: "this build has no AWS support".to_owned(),
     })
 }
 
@@ -458,7 +458,7 @@ cluster "fleet" {{
         let told = config.warnings.iter().map(|own| own.detail.as_str());
         assert!(
             told.into_iter()
-                .any(|own| own.contains("as it was told last"))
+                .any(|own| own.contains("Using the last known value"))
         );
         // With new files an old answer may be wrong, and another start may help.
         write(folder.path(), "tags = { New = each.value.new }");

@@ -1,8 +1,9 @@
-//! What the daemon answers to the people of its host, over a socket of the file system: how its
-//! clusters are doing, what is in one of them, and that it reads its configuration again.
-//! It must not know how a cluster is driven, nor how an answer is shown.
+//! The control socket of the daemon, a Unix socket: status of clusters, inventory of a cluster, and
+//! reload. It must not know how a cluster runs, nor how a response is displayed.
 
+// Client of the control socket.
 pub(crate) mod client;
+// Inventory responses.
 pub(crate) mod inventory;
 
 use std::fs::{self, Permissions};
@@ -37,84 +38,84 @@ use crate::state::candidates::PendingApproval;
 /// The socket in the runtime directory.
 const SOCKET: &str = "admin.sock";
 
-/// Where it is when systemd runs the daemon.
+/// Its path when systemd runs the daemon.
 pub(crate) const DEFAULT_SOCKET: &str = "/run/outrigger/admin.sock";
 
-/// Its owner may ask, and root.
+/// Only the owner and root may connect.
 const MODE: u32 = 0o600;
 
-/// The paths that are served.
+/// The served URL paths.
 pub(crate) const STATUS: &str = "/v1/status";
 pub(crate) const INVENTORY: &str = "/v1/inventory";
 pub(crate) const RELOAD: &str = "/v1/reload";
 
-/// Version of what is told.
+/// Format version of the responses.
 const FORMAT: &str = "1.0";
 
-/// Time for the engine of a cluster to say how that is doing: it may be in the middle of a pass.
+/// Time for an engine to answer. It may be in the middle of a pass.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time for a daemon that holds the socket to take a connection.
-const KNOCK: Duration = Duration::from_secs(1);
+/// Time for a daemon that owns the socket to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Time for the configuration to be read again: clouds are asked what they have.
+/// Timeout of a reload, which also reads data from cloud APIs.
 const RELOADED: Duration = Duration::from_secs(280);
 
-/// Time for engines to weigh another configuration, and how often they are asked whether they have.
+/// Time for engines to evaluate a changed configuration, and the poll interval.
 const WEIGHED: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
 
-/// So many may ask for a reload before the first has its answer.
+/// Maximum number of pending reload requests.
 const RELOADS_MAX: usize = 8;
 
-/// Why nobody is answered.
+/// Why the control socket is not served.
 #[derive(Debug, Error)]
-pub(crate) enum ConsoleError {
-    #[error("listen on {}: another daemon does", .0.display())]
+pub(crate) enum ControlServerError {
+    #[error("cannot listen on {}: another daemon is running", .0.display())]
     Taken(PathBuf),
-    #[error("listen on {}", .0.display())]
+    #[error("cannot listen on {}", .0.display())]
     Listen(PathBuf, #[source] io::Error),
 }
 
-/// Somebody asks for the configuration to be read again, and waits to hear what came of it.
+/// A reload request that waits for its result.
 pub(crate) type Reload = oneshot::Sender<Result<(), String>>;
 
-/// How all clusters are doing.
+/// Status of all clusters.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StatusResponse {
     pub(crate) format_version: String,
     /// The version of the daemon.
     pub(crate) outrigger: String,
-    /// Why the configuration was not reloaded when it was last tried.
+    /// Error of the last reload, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reload_fault: Option<String>,
     pub(crate) clusters: Vec<ClusterStatusResponse>,
 }
 
-/// How one is doing.
+/// Status of one cluster.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ClusterStatusResponse {
     pub(crate) name: String,
-    /// How it is driven, in a word.
+    /// Its health.
     pub(crate) standing: String,
-    /// Whether nobody has to look after it: decisions are made here, or by another host.
+    /// True if it needs no attention: this host or another host makes decisions.
     pub(crate) is_well: bool,
-    /// Who leads it, where this host does not.
+    /// The reason why this host is not the leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) led_by: Option<String>,
-    /// What its engine says; none where no engine drives it here, or none has answered in time.
+    /// Data of its engine. `None` if no engine runs here or it does not answer in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<ClusterStatus>,
 }
 
 #[derive(Clone)]
-struct Console {
+struct ControlServer {
     clusters: watch::Receiver<Clusters>,
     manager: SdNotify,
     reloads: mpsc::Sender<Reload>,
 }
 
-/// Who asks.
+/// The caller.
 #[derive(Clone, Debug)]
 struct Peer(Option<UCred>);
 
@@ -124,17 +125,17 @@ impl Connected<IncomingStream<'_, UnixListener>> for Peer {
     }
 }
 
-/// Answers from here on, until the process ends, those who may open the socket in this directory.
-/// Returns who asks for reloads.
+/// Serves the socket in this directory until the process ends. Returns a receiver of reload
+/// requests.
 pub(crate) async fn start(
     directory: &Path,
     clusters: watch::Receiver<Clusters>,
     manager: SdNotify,
-) -> Result<mpsc::Receiver<Reload>, ConsoleError> {
+) -> Result<mpsc::Receiver<Reload>, ControlServerError> {
     let path = directory.join(SOCKET);
     let listener = listen(&path).await?;
     let (reloads, asked) = mpsc::channel(RELOADS_MAX);
-    let console = Console {
+    let server = ControlServer {
         clusters,
         manager,
         reloads,
@@ -143,21 +144,21 @@ pub(crate) async fn start(
         .route(STATUS, get(status))
         .route(INVENTORY, post(inventory))
         .route(RELOAD, post(reload))
-        .with_state(console)
+        .with_state(server)
         .into_make_service_with_connect_info::<Peer>();
-    tracing::info!(socket = %path.display(), "answering status and reload");
+    tracing::info!(socket = %path.display(), "serving status and reload");
     tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
-            tracing::error!(%error, "answering on the socket ended");
+            tracing::error!(%error, "control socket closed");
         }
     });
     Ok(asked)
 }
 
-/// Opens the socket. One that a dead daemon has left is replaced; what is none stays.
-async fn listen(path: &Path) -> Result<UnixListener, ConsoleError> {
-    let failed = |error| ConsoleError::Listen(path.to_owned(), error);
-    match timeout(KNOCK, UnixStream::connect(path)).await {
+/// Opens the socket. Replaces the socket of a daemon that no longer runs, but no other file.
+async fn listen(path: &Path) -> Result<UnixListener, ControlServerError> {
+    let failed = |error| ControlServerError::Listen(path.to_owned(), error);
+    match timeout(CONNECT_TIMEOUT, UnixStream::connect(path)).await {
         Ok(Err(error)) => match error.kind() {
             ErrorKind::NotFound => {}
             ErrorKind::ConnectionRefused if is_socket(path) => {
@@ -165,8 +166,8 @@ async fn listen(path: &Path) -> Result<UnixListener, ConsoleError> {
             }
             _ => return Err(failed(error)),
         },
-        // It answers, or takes its time.
-        Ok(Ok(_)) | Err(_) => return Err(ConsoleError::Taken(path.to_owned())),
+        // A daemon owns the socket, even if it responds slowly.
+        Ok(Ok(_)) | Err(_) => return Err(ControlServerError::Taken(path.to_owned())),
     }
     let listener = UnixListener::bind(path).map_err(failed)?;
     fs::set_permissions(path, Permissions::from_mode(MODE)).map_err(failed)?;
@@ -177,13 +178,13 @@ fn is_socket(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|own| own.file_type().is_socket())
 }
 
-async fn status(State(console): State<Console>) -> Json<StatusResponse> {
-    let clusters = console.clusters.borrow().clone();
+async fn status(State(server): State<ControlServer>) -> Json<StatusResponse> {
+    let clusters = server.clusters.borrow().clone();
     let clusters = clusters.iter().map(|own| told(own));
     Json(StatusResponse {
         format_version: FORMAT.to_owned(),
         outrigger: env!("CARGO_PKG_VERSION").to_owned(),
-        reload_fault: console.manager.fault(),
+        reload_fault: server.manager.fault(),
         clusters: join_all(clusters).await,
     })
 }
@@ -206,20 +207,20 @@ async fn told(cluster: &ClusterHandle) -> ClusterStatusResponse {
     }
 }
 
-/// What is in one cluster. Its engine hands values over; words are made of them here.
+/// Returns the inventory of a cluster. The engine returns values, and this function formats them.
 async fn inventory(
-    State(console): State<Console>,
+    State(server): State<ControlServer>,
     Json(question): Json<InventoryRequest>,
 ) -> Result<Json<ToldInventory>, (StatusCode, String)> {
     let Some(wanted) = question.wanted() else {
-        let why = "fewer labels and resources have to be asked for";
+        let why = "too many labels or resources requested";
         return Err((StatusCode::BAD_REQUEST, why.to_owned()));
     };
-    let clusters = console.clusters.borrow().clone();
+    let clusters = server.clusters.borrow().clone();
     let own = |front: &&Arc<ClusterHandle>| front.name.as_str() == question.cluster;
     let Some(cluster) = clusters.iter().find(own) else {
         let name = text::bounded(&question.cluster);
-        let why = format!("the daemon drives no cluster {name:?}");
+        let why = format!("the daemon has no cluster {name:?}");
         return Err((StatusCode::NOT_FOUND, why));
     };
     let asked = cluster.ask(move |engine, now| engine.inventory(&wanted, now));
@@ -234,8 +235,9 @@ async fn inventory(
     }))
 }
 
-/// What stays of a cluster though the configuration would have it leave, in words, once its engine
-/// has weighed that. One that does not know its cluster yet weighs nothing: its status tells later.
+/// Returns the nodes that wait for approval after a configuration change, once the engine has
+/// evaluated it. An engine that is not ready yet evaluates nothing; its status shows the result
+/// later.
 async fn held(cluster: &ClusterHandle) -> Option<String> {
     let weighed = async {
         loop {
@@ -250,27 +252,27 @@ async fn held(cluster: &ClusterHandle) -> Option<String> {
     let held = timeout(WEIGHED, weighed).await.ok().flatten()?;
     let (name, nodes, total) = (&cluster.name, held.nodes.len(), held.total);
     Some(format!(
-        "cluster {name}: {nodes} of {total} nodes would leave by it, more than max_retired: they \
-         stay until outrigger reload --accept {}",
+        "cluster {name}: the configuration would disrupt {nodes} of {total} nodes, more than \
+         max_disrupted_per_reload; approve with outrigger reload --accept {}",
         held.id
     ))
 }
 
-/// Has the configuration read again, and says why it was not, or what it does not do yet.
+/// Reloads the configuration. Returns the error, or the part that waits for approval.
 async fn reload(
-    State(console): State<Console>,
+    State(server): State<ControlServer>,
     ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
 ) -> (StatusCode, String) {
     let (uid, pid) = peer.map_or((None, None), |own| (Some(own.uid()), own.pid()));
-    tracing::info!(uid, pid, "a reload is asked for");
+    tracing::info!(uid, pid, "reload requested");
     let (reply, answer) = oneshot::channel();
-    if console.reloads.try_send(reply).is_err() {
-        let why = "others have asked for reloads already, or the daemon is stopping";
+    if server.reloads.try_send(reply).is_err() {
+        let why = "other reloads are pending, or the daemon is stopping";
         return (StatusCode::SERVICE_UNAVAILABLE, why.to_owned());
     }
     match timeout(RELOADED, answer).await {
         Ok(Ok(Ok(()))) => {
-            let clusters = console.clusters.borrow().clone();
+            let clusters = server.clusters.borrow().clone();
             let held = join_all(clusters.iter().map(|own| held(own))).await;
             let held: Vec<String> = held.into_iter().flatten().collect();
             (StatusCode::OK, held.join("\n"))
@@ -281,7 +283,7 @@ async fn reload(
             (StatusCode::SERVICE_UNAVAILABLE, why.to_owned())
         }
         Err(_) => {
-            let why = "it is still being read: outrigger status tells what comes of it";
+            let why = "the reload is still running; outrigger status shows the result";
             (StatusCode::GATEWAY_TIMEOUT, why.to_owned())
         }
     }

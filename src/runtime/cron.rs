@@ -1,17 +1,17 @@
-//! Periodic jobs, in UTC: each body is one cheap call that may as well be lost or doubled.
-//! It must not know what a job leads to.
+//! Periodic jobs, in UTC. Each job is one cheap call that may be lost or repeated without harm. It
+//! must not know what a job does.
 //!
-//! Only cron jobs, no repeated ones: those may stop firing (tokio-cron-scheduler issue 113).
+//! Uses only cron jobs, because repeated jobs may stop firing (tokio-cron-scheduler issue 113).
 
 use thiserror::Error;
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 
-/// Why no job runs.
+/// Why jobs do not run.
 #[derive(Debug, Error)]
 pub(crate) enum CronError {
-    #[error("start the scheduler of periodic jobs")]
+    #[error("cannot start the scheduler of periodic jobs")]
     Start(#[source] JobSchedulerError),
-    #[error("schedule {schedule:?}")]
+    #[error("invalid schedule {schedule:?}")]
     Schedule {
         schedule: &'static str,
         #[source]
@@ -19,11 +19,11 @@ pub(crate) enum CronError {
     },
 }
 
-/// The running scheduler.
+/// A running scheduler.
 pub(crate) struct Cron(JobScheduler);
 
 impl Cron {
-    /// A scheduler without jobs.
+    /// Creates a scheduler without jobs.
     pub(crate) async fn start() -> Result<Self, CronError> {
         let scheduler = JobScheduler::new().await.map_err(CronError::Start)?;
         scheduler.start().await.map_err(CronError::Start)?;
@@ -42,9 +42,9 @@ impl Cron {
         Ok(())
     }
 
-    /// Ends it.
+    /// Stops the scheduler.
     pub(crate) async fn stop(mut self) {
-        // The process is ending: a scheduler that does not stop changes nothing.
+        // The process is stopping, so an error here does not matter.
         drop(self.0.shutdown().await);
     }
 }

@@ -1,5 +1,5 @@
-//! Runs the daemon: signals, telemetry, and the clusters of the configuration in force.
-//! It must not know where the configuration comes from, nor how a cluster is driven.
+//! Runs the daemon: signals, telemetry, and the configured clusters. It must not know where the
+//! configuration comes from, nor how a cluster runs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,26 +31,26 @@ use crate::runtime::{control, http_server, systemd};
 use crate::telemetry::report_log::LogFilter;
 use crate::telemetry::report_metrics::{self, MetricsError, MetricsRecorder};
 
-/// Every engine is reminded this often, should an alarm have been lost.
+/// Interval at which every engine is woken, in case an alarm was lost.
 const REMINDER: &str = "0 * * * * *";
 
-/// Clusters that cannot be driven are tried again after so long, and ever more rarely: meanwhile
-/// nothing else of the configuration is heard of.
+/// First retry interval of failed clusters. It grows with each failure. Reloads wait during a
+/// retry.
 const AGAIN: Duration = Duration::from_secs(15);
 const AGAIN_MAX: Duration = Duration::from_mins(2);
 
-/// Changes of the configuration that a reload tells one by one.
+/// Maximum number of configuration changes that a reload logs.
 const CHANGES_MAX: usize = 100;
 
-/// Why nothing runs.
+/// Why the daemon does not run.
 #[derive(Debug, Error)]
 pub(crate) enum RunError {
-    /// The configuration is to blame.
+    /// The configuration is invalid.
     #[error(transparent)]
     Prepare(#[from] PrepareError),
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    #[error("listen to signals")]
+    #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
     #[error(transparent)]
     Cron(#[from] CronError),
@@ -60,31 +60,31 @@ pub(crate) enum RunError {
     Admin(#[from] AdminError),
 }
 
-/// What is driven, and what is said about it.
+/// The configured clusters and their telemetry settings.
 pub(crate) struct DesiredConfig {
     pub(crate) clusters: Vec<Arc<Cluster>>,
     pub(crate) fleet: FleetLimits,
     pub(crate) telemetry: Telemetry,
-    /// The same, argument by argument.
+    /// All values of the configuration, by argument.
     pub(crate) written: ConfigValues,
 }
 
-/// Where all that comes from.
+/// A source of configurations.
 pub(crate) trait ConfigOrigin {
-    /// Gives everything anew, or says why it cannot.
+    /// Reads the configuration, or returns an error.
     async fn read(&mut self) -> Result<DesiredConfig, String>;
 
-    /// Waits until something has changed that nobody has to tell of, and gives everything anew.
+    /// Waits for a change that needs no reload request, and reads the configuration.
     async fn changed(&mut self) -> Result<DesiredConfig, String>;
 
-    /// What was given last could not be put into force: what was given before is.
+    /// The last configuration could not be applied. The previous one stays in effect.
     fn refused(&mut self);
 }
 
-/// Drives all clusters until SIGTERM or SIGINT. One that cannot be driven is left out and tried
-/// again, unless that is all of them; so is one whose engine ends by itself, which none should. At
-/// SIGHUP, and where something has changed, `origin` gives everything anew, or says why it cannot;
-/// then, or when a cluster that was driven or is new cannot be, everything stays as it is.
+/// Runs all clusters until SIGTERM or SIGINT. A cluster that cannot be started is retried, unless
+/// all clusters fail at startup. A cluster whose engine fails is also retried. On SIGHUP, and when
+/// `origin` reports a change, the configuration is read again. If it is invalid, or a running or
+/// new cluster cannot be prepared, nothing changes.
 pub(crate) async fn run(
     wanted: DesiredConfig,
     level: LogFilter,
@@ -149,10 +149,10 @@ pub(crate) async fn run(
         report_metrics::reloaded(read.is_ok());
         show.send_replace(drivers.shown());
         manager.reloaded(read.clone().err());
-        // Who asked may be gone.
+        // The caller may have disconnected.
         drop(caller.map(|own: Reload| own.send(read)));
     }
-    // Nobody is answered any more.
+    // The control socket is closed.
     drop(asked);
     manager.stopping();
     cron.stop().await;
@@ -161,37 +161,37 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// All that some clusters are to be driven with; where that is none at all, why.
+/// Prepares clusters. Returns an error if none can be started.
 async fn prepare_some(
     drivers: &ClusterSet,
     clusters: Vec<Arc<Cluster>>,
 ) -> Result<(Vec<Prepared>, Vec<FailedCluster>), PrepareError> {
     let (prepared, mut broken) = drivers.prepare_each(clusters, STARTING).await;
     if prepared.is_empty() && !broken.is_empty() {
-        // Where one of them may be over by itself, another start may help.
+        // If one of the errors may resolve itself, a restart may help.
         let passing = broken.iter().position(|own| own.why.may_pass());
         return Err(broken.swap_remove(passing.unwrap_or(0)).why);
     }
     Ok((prepared, broken))
 }
 
-/// Drives those clusters too that were broken and are not any more.
+/// Starts failed clusters whose error is resolved.
 async fn mend(drivers: &mut ClusterSet, show: &watch::Sender<Clusters>) {
     if let Err(error) = drivers.mend().await {
         let why = text::chain(&error);
-        tracing::error!(why, "clusters that can be driven again are not");
+        tracing::error!(why, "cannot start recovered clusters");
     }
     show.send_replace(drivers.shown());
 }
 
-/// Who this process is.
+/// The identity of this process.
 fn identity(directory: Option<&Path>) -> HolderIdentity {
     let host = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
     HolderIdentity::new(&host, directory)
 }
 
-/// Answers the people of this host, where there is a place for the socket; returns who asks for
-/// reloads. Clusters are driven whether or not anybody can be answered.
+/// Serves the control socket, if there is a runtime directory. Returns a receiver of reload
+/// requests. Clusters run even if the socket cannot be served.
 async fn answer(
     directory: Option<PathBuf>,
     shown: watch::Receiver<Clusters>,
@@ -199,13 +199,13 @@ async fn answer(
 ) -> mpsc::Receiver<Reload> {
     let nobody = || mpsc::channel(1).1;
     let Some(directory) = directory else {
-        tracing::info!("no RUNTIME_DIRECTORY: status and reload are not answered");
+        tracing::info!("no RUNTIME_DIRECTORY, not serving status and reload");
         return nobody();
     };
     let started = control::start(&directory, shown, manager.clone()).await;
     started.unwrap_or_else(|error| {
         let why = text::chain(&error);
-        tracing::warn!(why, "going on without answering status and reload");
+        tracing::warn!(why, "cannot serve status and reload");
         nobody()
     })
 }
@@ -214,14 +214,14 @@ fn listen(kind: SignalKind) -> Result<Signal, RunError> {
     signal(kind).map_err(RunError::Signals)
 }
 
-/// The signals that the daemon heeds from here on.
+/// The signals that the daemon handles.
 pub(crate) struct Signals {
     hangup: Signal,
     pub(crate) stop: Stop,
 }
 
 impl Signals {
-    /// Within a runtime.
+    /// Requires a Tokio runtime.
     pub(crate) fn listen() -> Result<Self, RunError> {
         Ok(Self {
             hangup: listen(SignalKind::hangup())?,
@@ -240,21 +240,18 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Returns when one of them has come.
+    /// Returns when one of the signals was received.
     pub(crate) async fn called(&mut self) {
         let signal = tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
         };
-        tracing::info!(
-            signal,
-            "stopping: no new work, waiting for answers under way"
-        );
+        tracing::info!(signal, "stopping, waiting for commands in flight");
     }
 }
 
-/// Serves what the daemon tells about itself. An address that was asked for must be free; without
-/// one the usual address is taken where nobody else has it.
+/// Serves metrics and health. An address that the user has set must be free. The default address is
+/// used only if it is free.
 async fn serve(
     telemetry: &Telemetry,
     shown: watch::Receiver<Clusters>,
@@ -265,12 +262,12 @@ async fn serve(
     }
     if let Err(error) = http_server::start(DEFAULT_LISTEN, shown, counted.clone()).await {
         let why = text::chain(&error);
-        tracing::warn!(why, "going on without /livez, /readyz and /metrics");
+        tracing::warn!(why, "cannot serve /livez, /readyz and /metrics");
     }
     Ok(())
 }
 
-/// Puts into force what has changed, or else what `origin` reads anew.
+/// Applies the given change, or reads `origin` and applies it.
 async fn renewed(
     drivers: &mut ClusterSet,
     (origin, news): (
@@ -292,7 +289,7 @@ async fn renewed(
     read
 }
 
-/// Puts what was read into force, or says why not all of it is.
+/// Applies a configuration, or returns why it is not fully applied.
 async fn reloaded(
     drivers: &mut ClusterSet,
     read: Result<DesiredConfig, String>,
@@ -300,8 +297,8 @@ async fn reloaded(
     level: &LogFilter,
 ) -> Result<(), String> {
     let kept = |why: String| {
-        tracing::error!(why, "configuration not reloaded: the one in force stays");
-        Err(format!("the one in force stays: {why}"))
+        tracing::error!(why, "configuration not reloaded, keeping the previous one");
+        Err(format!("the previous configuration stays in effect: {why}"))
     };
     let wanted = match read {
         Ok(wanted) => wanted,
@@ -312,7 +309,7 @@ async fn reloaded(
         return kept(refused(&why));
     }
     let (prepared, broken) = drivers.prepare_each(wanted.clusters, ALL).await;
-    // What was broken before may stay so: nothing of it is in force that could be kept.
+    // Clusters that had failed before may still fail, because they are not running.
     let new = broken
         .iter()
         .find(|own| !drivers.is_broken(&own.cluster.name));
@@ -321,8 +318,8 @@ async fn reloaded(
     }
     if let Err(error) = drivers.apply(prepared, broken, wanted.fleet).await {
         let why = text::chain(&error);
-        tracing::error!(why, "configuration reloaded only in part");
-        return Err(format!("only a part of it is in force: {why}"));
+        tracing::error!(why, "configuration reloaded in part");
+        return Err(format!("the configuration is only partly in effect: {why}"));
     }
     tell_changes(written, &wanted.written);
     *written = wanted.written;
@@ -337,25 +334,25 @@ async fn reloaded(
         ("metrics.per_node", new.per_node != started.per_node),
     ] {
         if changed {
-            tracing::warn!("telemetry.{argument} has changed: restart the daemon to apply it");
+            tracing::warn!("telemetry.{argument} changed, restart the daemon to apply it");
         }
     }
-    tracing::info!(clusters = drivers.len(), "configuration reloaded");
+    tracing::info!(clusters = drivers.len(), "reloaded configuration");
     Ok(())
 }
 
-/// Says what is different in the configuration from now on.
+/// Logs the changes of the configuration.
 fn tell_changes(old: &ConfigValues, new: &ConfigValues) {
     let changes = old.changes(new);
     for change in changes.iter().take(CHANGES_MAX) {
         tracing::info!(change = text::bounded(change), "configuration changed");
     }
     if let Some(more @ 1..) = changes.len().checked_sub(CHANGES_MAX) {
-        tracing::info!(more, "configuration changed: these are not listed");
+        tracing::info!(more, "more configuration changes not listed");
     }
 }
 
-/// Reminds every engine of the time, and keeps the metrics small.
+/// Wakes every engine and trims the metrics.
 async fn remind(
     show: &watch::Sender<Clusters>,
     counted: MetricsRecorder,
@@ -372,7 +369,7 @@ async fn remind(
     Ok(cron)
 }
 
-/// What is known of AWS is looked at again; each keeper knows what is due.
+/// Triggers refreshes of AWS data. Each region task knows what is due.
 #[cfg(feature = "aws")]
 async fn refresh(cron: &Cron, keepers: Arc<Regions>) -> Result<(), CronError> {
     cron.every(REMINDER, move || {

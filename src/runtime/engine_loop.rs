@@ -1,6 +1,7 @@
-//! Drives one engine on a thread of its own: events in, commands out, an alarm clock beside it.
-//! It must not know what any event or command means.
+//! Runs one engine on its own thread: events in, commands out, and a timer. It must not know the
+//! meaning of an event or command.
 
+// Engines of earlier leader terms.
 #[cfg(test)]
 mod terms;
 
@@ -40,43 +41,43 @@ use crate::runtime::fleet_task::{self, FleetClient};
 use crate::telemetry::cluster_collector::Sync;
 use crate::telemetry::{self, otlp};
 
-/// Events that wait for the engine; the watches wait when there are more.
+/// Capacity of the event channel. Watches wait when it is full.
 const INBOX: usize = 1024;
-/// Questions that wait for it; whoever asks waits when there are more.
+/// Capacity of the query channel. Callers wait when it is full.
 const QUESTIONS: usize = 4;
-/// Events taken at once before the engine is asked for commands again.
+/// Maximum number of events processed before the engine returns commands.
 const BATCH: usize = 512;
-/// After a look into the inbox the next one waits this long: while pods are bound by the hundred,
-/// each on its own would wake the thread.
+/// Minimum interval between reads of the event channel. Otherwise each of hundreds of pod events
+/// would wake the thread.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long a stopping driver waits for the answers under way.
+/// How long a stopping engine waits for commands in flight.
 const STOP: Duration = Duration::from_secs(30);
-/// How much longer its thread may take: one pass of the engine.
+/// Additional time for its thread: one pass of the engine.
 const GRACE: Duration = Duration::from_secs(5);
-/// The alarm never rings sooner than this, so that no engine can keep its thread busy with it.
+/// Minimum timer interval, so that an engine cannot keep its thread busy.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Without an alarm the cluster's status is looked at this often.
+/// Interval of status updates without a timer.
 const IDLE: Duration = Duration::from_secs(10);
-/// What the cluster holds is counted this often, for whoever asks.
+/// Interval at which the metrics samples of the cluster are updated.
 const COUNT: Duration = Duration::from_secs(10);
-/// When a user or NTP sets the time of day by more than this, the engine begins anew: the times
-/// that it remembers and those that it reads would be of different clocks.
+/// If a user or NTP sets the clock by more than this, the engine restarts. Times that it remembers
+/// and times that it reads would otherwise come from different clocks.
 const CLOCK_SET: SignedDuration = SKEW_MAX;
-/// A command that nobody answered for this long is given up. Every adapter has a shorter limit.
+/// A command without a result for this long fails. Every adapter has a shorter limit.
 const COMMAND: Duration = Duration::from_secs(90);
 
-/// What a cluster is driven with.
+/// The parts that run a cluster.
 #[derive(Clone)]
 pub(crate) struct EngineDeps {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) connection: Connection,
     pub(crate) provider: Arc<dyn Provider>,
-    /// Reads the clocks: `Moment::now` everywhere but in tests.
+    /// Reads the clocks: `Moment::now` except in tests.
     pub(crate) read_clocks: fn() -> Moment,
 }
 
-/// A cluster that is being driven.
+/// A running engine.
 pub(crate) struct EngineThread {
     name: ClusterName,
     events: mpsc::Sender<Event>,
@@ -86,11 +87,12 @@ pub(crate) struct EngineThread {
 }
 
 impl EngineThread {
-    /// Starts to watch and to decide, for one term of this host: nothing passes in another.
+    /// Starts watches and the engine for one leadership term of this host. Commands of other terms
+    /// are not sent.
     pub(crate) fn start(
         parts: EngineDeps,
         term: u64,
-        seat: FleetClient,
+        fleet_client: FleetClient,
         front: Arc<ClusterHandle>,
     ) -> std::io::Result<Self> {
         let connection = parts.connection.of_term(term);
@@ -107,22 +109,22 @@ impl EngineThread {
             events: events.clone(),
             questions: ask,
         }));
-        let course = EngineLoop {
+        let engine_loop = EngineLoop {
             engine: Engine::new(clock::seed()),
             clock,
             clock_set: tell_clock_set,
             clock_skews: [None; 2],
-            hands: Arc::new(CommandExecutor {
+            executor: Arc::new(CommandExecutor {
                 cluster: name.clone(),
                 connection,
                 provider: parts.provider,
                 watches,
             }),
-            herald: None,
+            event_recorder: None,
             front,
             inbox,
             questions,
-            seat,
+            fleet_client,
             stopping,
             calls: JoinSet::new(),
             concurrency: parts.cluster.api.concurrency.max(1) as usize,
@@ -138,9 +140,9 @@ impl EngineThread {
         thread::Builder::new()
             .name(format!("engine {name}"))
             .spawn(move || {
-                // Its end is seen by the end of this, also if the engine panics.
+                // This sender is dropped when the engine stops, also on panic.
                 let _end = end;
-                runtime.block_on(course.run(cluster, catalog));
+                runtime.block_on(engine_loop.run(cluster, catalog));
             })?;
         Ok(Self {
             name,
@@ -151,41 +153,42 @@ impl EngineThread {
         })
     }
 
-    /// Tells the engine something; false when it has ended or does not take it in time.
+    /// Sends an event to the engine. Returns false if the engine has stopped or does not accept it
+    /// in time.
     pub(crate) async fn tell(&self, event: Event) -> bool {
         matches!(timeout(STOP, self.events.send(event)).await, Ok(Ok(())))
     }
 
-    /// Where the engine hears what happens.
+    /// The event channel of the engine.
     pub(crate) fn events(&self) -> mpsc::Sender<Event> {
         self.events.clone()
     }
 
-    /// Returns when the engine has ended, whether it was told to or has panicked.
+    /// Returns when the engine has stopped, on request or by panic.
     pub(crate) async fn ended(&self) {
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
     }
 
-    /// Returns when the engine has begun to end because the time of day was set.
+    /// Returns when the engine stops because the clock was set.
     pub(crate) async fn clock_set(&self) {
         let mut clock_set = self.clock_set.clone();
         if clock_set.wait_for(|own| *own).await.is_err() {
-            // It has ended for another reason.
+            // It has stopped for a different reason.
             std::future::pending().await
         }
     }
 
-    /// Gives out no more commands, waits for the answers under way, and ends.
+    /// Starts no more commands, waits for commands in flight, and stops.
     pub(crate) async fn stop(self) {
         self.stop.send_replace(true);
         if timeout(STOP + GRACE, self.ended()).await.is_err() {
-            tracing::warn!(cluster = %self.name, "the engine does not stop");
+            tracing::warn!(cluster = %self.name, "engine does not stop");
         }
     }
 }
 
-/// What carries commands out.
+/// Executes commands.
 struct CommandExecutor {
     cluster: ClusterName,
     connection: Connection,
@@ -194,7 +197,7 @@ struct CommandExecutor {
 }
 
 impl CommandExecutor {
-    /// Carries a command out; it is answered even if whoever does so panics.
+    /// Executes a command. Returns a result even if the execution panics.
     async fn execute(
         self: Arc<Self>,
         issued: IssuedCommand,
@@ -211,15 +214,15 @@ impl CommandExecutor {
         let answer = match timeout(COMMAND, call).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => unknown(format!("{name}: panicked")),
-            Err(_) => unknown(format!("{name}: no answer within {COMMAND:?}")),
+            Err(_) => unknown(format!("{name}: no response within {COMMAND:?}")),
         };
         let outcome = telemetry::command(&self.cluster, name, &answer, began.elapsed());
         Span::current().record("outcome", outcome);
         (issued.id, answer)
     }
 
-    /// What changes something is done only while this host leads the cluster in the same term, and
-    /// is sent only until a moment.
+    /// Commands that change something are sent only until their deadline and only while this host
+    /// is the leader in the same term.
     async fn guarded(&self, command: Command, not_after: Moment) -> CommandResult {
         if !command.changes() {
             return self.dispatch(command).await;
@@ -233,15 +236,14 @@ impl CommandExecutor {
         })
     }
 
-    /// How far the clock of this host differs from those of the cluster and of its provider, as far
-    /// as answers have told.
+    /// Clock skews between this host, the API server and the provider, measured from responses.
     fn clock_skews(&self) -> [Option<ClockSkew>; 2] {
         [
             (ClockPeer::ApiServer, self.connection.skew.ahead()),
             (ClockPeer::Aws, self.provider.clock_ahead()),
         ]
         .map(|(peer, ahead)| {
-            // Fractions differ from one answer to the next.
+            // Fractions of a second vary between responses.
             let ahead = SignedDuration::from_secs(ahead?.as_secs());
             Some(ClockSkew { peer, ahead })
         })
@@ -253,7 +255,7 @@ impl CommandExecutor {
             | Command::Terminate { .. }
             | Command::Tag { .. }
             | Command::Adopt(_)
-            | Command::Learn { .. }
+            | Command::SaveDiscoveredMemory { .. }
             | Command::ListInstances => self.provider.execute(command).await,
             Command::Rewatch { kind } => {
                 self.watches.rewatch(kind);
@@ -265,56 +267,56 @@ impl CommandExecutor {
             | Command::PatchNode(_)
             | Command::DeleteNode { .. }
             | Command::Evict { .. }
-            | Command::Hint { .. }
-            | Command::Unhint { .. }
+            | Command::Nominate { .. }
+            | Command::ClearNomination { .. }
             | Command::ListPodsOn { .. }
             | Command::ListAttachments { .. }
             | Command::Probe { .. }
             | Command::ReadLease
             | Command::PatchLease(_)
             | Command::PatchBuffer(_)
-            | Command::Ask(_)
-            | Command::AskLeave { .. }
-            | Command::Muster(_)
-            | Command::Account { .. }
-            | Command::HoldDown { .. } => commands::execute(&self.connection, command).await,
+            | Command::RequestGrant(_)
+            | Command::RequestDisruption { .. }
+            | Command::ReportDisruptions(_)
+            | Command::ReportUsage { .. }
+            | Command::MarkUnavailable { .. } => commands::execute(&self.connection, command).await,
         }
     }
 }
 
-/// The largest clock skew that is a fault; none where no skew is one.
+/// The largest clock skew that is an error. `None` if no skew is.
 fn fault(skews: [Option<ClockSkew>; 2]) -> Option<ClockSkew> {
     let faults = skews.into_iter().flatten().filter(ClockSkew::is_fault);
     faults.max_by_key(|own| own.ahead.abs())
 }
 
-/// The life of one engine.
+/// The state of a running engine.
 struct EngineLoop {
     engine: Engine,
-    /// All that the engine times.
+    /// The clocks of the engine.
     clock: SteadyClock,
     clock_set: watch::Sender<bool>,
     /// The clock skews at the last check.
     clock_skews: [Option<ClockSkew>; 2],
-    hands: Arc<CommandExecutor>,
-    /// Writes events into the cluster, where there are to be any.
-    herald: Option<EventRecorder>,
+    executor: Arc<CommandExecutor>,
+    /// Writes Kubernetes Events, if enabled.
+    event_recorder: Option<EventRecorder>,
     front: Arc<ClusterHandle>,
     inbox: mpsc::Receiver<Event>,
     questions: mpsc::Receiver<EngineQuery>,
-    /// Its place among the engines that share with each other.
-    seat: FleetClient,
+    /// Its client to the fleet.
+    fleet_client: FleetClient,
     stopping: watch::Receiver<bool>,
     calls: JoinSet<(CommandId, CommandResult)>,
     concurrency: usize,
     managed: bool,
-    /// The last pass, for as long as anything of it is under way.
+    /// The span of the last pass, while any of its commands is in flight.
     pass: Span,
-    /// How long it took.
+    /// Its duration.
     took: Duration,
-    /// When the inbox is looked into next.
+    /// When the event channel is read next.
     looks_at: Instant,
-    /// When what the cluster holds is counted next.
+    /// When the metrics samples are updated next.
     counts_at: Instant,
     unready_since: Option<Timestamp>,
     stop_by: Option<Timestamp>,
@@ -324,9 +326,9 @@ impl EngineLoop {
     async fn run(mut self, cluster: Arc<Cluster>, catalog: Arc<Catalog>) {
         self.take(Event::CatalogChanged(catalog));
         self.take(Event::ConfigChanged(cluster));
-        let view = self.seat.view.take();
+        let view = self.fleet_client.view.take();
         self.take(Event::FleetChanged(view));
-        let hands = self.hands.clone();
+        let executor = self.executor.clone();
         loop {
             self.front.beat();
             self.heed_clocks();
@@ -348,14 +350,14 @@ impl EngineLoop {
                 },
                 Some(answered) = self.calls.join_next() => self.answered(answered),
                 Some(question) = self.questions.recv() => {
-                    // Whoever has told it something asks about what it makes of that.
+                    // Process pending events first, so that a query sees their effect.
                     self.take_waiting(INBOX);
                     question(&self.engine, self.clock.now());
                 }
-                Some(event) = self.seat.news() => self.take(event),
+                Some(event) = self.fleet_client.news() => self.take(event),
                 () = sleep(wait) => {}
-                () = hands.watches.broken() => {
-                    tracing::error!(cluster = %hands.cluster, "a watch has panicked");
+                () = executor.watches.broken() => {
+                    tracing::error!(cluster = %executor.cluster, "watch panicked");
                     return;
                 }
                 stopping = self.stopping.changed(), if self.stop_by.is_none() => {
@@ -367,14 +369,14 @@ impl EngineLoop {
         }
     }
 
-    /// From here on nothing is given out, and only the answers under way are waited for.
+    /// Starts no more commands and waits only for commands in flight.
     fn begin_to_stop(&mut self) {
         let limit = SignedDuration::try_from(STOP).unwrap_or_default();
         self.stop_by = self.clock.now().checked_add(limit).ok();
     }
 
-    /// Ends the engine if the time of day was set, and tells it when another clock begins to differ
-    /// or agrees again.
+    /// Stops the engine if the clock was set. Reports to the engine when a clock skew begins or
+    /// ends.
     fn heed_clocks(&mut self) {
         if self.stop_by.is_some() {
             return;
@@ -383,32 +385,32 @@ impl EngineLoop {
         if set_by.abs() > CLOCK_SET {
             let seconds = set_by.as_secs();
             tracing::warn!(
-                cluster = %self.hands.cluster, seconds,
-                "the clock of this host was set: the engine begins anew"
+                cluster = %self.executor.cluster, seconds,
+                "clock of this host was set, restarting the engine"
             );
             self.clock_set.send_replace(true);
             self.begin_to_stop();
             return;
         }
-        let skews = self.hands.clock_skews();
+        let skews = self.executor.clock_skews();
         let before = fault(std::mem::replace(&mut self.clock_skews, skews));
         let now = fault(skews);
         if before == now {
             return;
         }
-        let cluster = &self.hands.cluster;
+        let cluster = &self.executor.cluster;
         match (before, now) {
             (None, Some(skew)) => tracing::error!(
                 %cluster, code = "clock-differs", %skew,
-                "nothing voluntary is done until the clocks agree"
+                "clocks differ, suspending decisions"
             ),
-            (Some(_), None) => tracing::info!(%cluster, "the clocks agree again"),
+            (Some(_), None) => tracing::info!(%cluster, "clocks agree, resuming decisions"),
             _ => {}
         }
         self.take(Event::ClockSkewed(now));
     }
 
-    /// Rings the alarm where it is due.
+    /// Calls the engine if its timer is due.
     fn ring(&mut self) {
         let now = self.clock.now();
         let due = self.engine.poll_timeout().is_some_and(|(at, _)| at <= now);
@@ -422,33 +424,35 @@ impl EngineLoop {
             self.concurrency = cluster.api.concurrency.max(1) as usize;
             self.managed = cluster.mode == ManagementMode::Manage;
             let heralds = self.managed && cluster.events;
-            self.herald = heralds.then(|| {
-                let known = self.herald.take();
-                known.unwrap_or_else(|| EventRecorder::start(&cluster.name, &self.hands.connection))
+            self.event_recorder = heralds.then(|| {
+                let known = self.event_recorder.take();
+                known.unwrap_or_else(|| {
+                    EventRecorder::start(&cluster.name, &self.executor.connection)
+                })
             });
         }
         let passes = matches!(event, Event::Timeout);
         let mut decides = Span::none();
         if passes {
-            self.pass = otlp::pass(&self.hands.cluster);
+            self.pass = otlp::pass(&self.executor.cluster);
             decides = otlp::decide(&self.pass);
         }
         let began = Stopwatch::start();
         decides.in_scope(|| self.engine.handle(event, self.clock.now()));
         if passes {
             self.took = began.elapsed();
-            telemetry::pass(&self.hands.cluster, self.took);
+            telemetry::pass(&self.executor.cluster, self.took);
         }
     }
 
-    /// Takes an event and those that wait behind it.
+    /// Processes an event and further pending events.
     fn take_all(&mut self, event: Event) {
         self.looks_at = clock::monotonic() + LOOK;
         self.take(event);
         self.take_waiting(BATCH - 1);
     }
 
-    /// Takes events that wait, so many at most.
+    /// Processes pending events, up to a maximum.
     fn take_waiting(&mut self, most: usize) {
         for _ in 0..most {
             match self.inbox.try_recv() {
@@ -459,15 +463,15 @@ impl EngineLoop {
     }
 
     fn answered(&mut self, answered: Result<(CommandId, CommandResult), JoinError>) {
-        // Only a runtime that shuts down cancels a call; the engine is not there for long either.
+        // A call is cancelled only when the runtime shuts down, which also stops the engine.
         if let Ok((id, answer)) = answered {
             self.take(Event::Answered(id, answer));
         }
     }
 
-    /// Hands commands out while there are free hands.
+    /// Starts commands while executors are free.
     fn give_out(&mut self) {
-        // The driver may have been told to stop while the engine made a long pass.
+        // A stop may have been requested during a long pass.
         let stops = self.stop_by.is_some() || *self.stopping.borrow();
         while !stops && self.calls.len() < self.concurrency {
             let Some(issued) = self.engine.next_command() else {
@@ -479,22 +483,22 @@ impl EngineLoop {
                 self.ask_fleet(issued);
             } else {
                 let span = otlp::command(&self.pass, issued.command.name());
-                let call = self.hands.clone().execute(issued, not_after);
+                let call = self.executor.clone().execute(issued, not_after);
                 self.calls.spawn(call.instrument(span));
             }
         }
     }
 
-    /// Asks the fleet, which takes what it is asked in the order of the commands.
+    /// Sends a command to the fleet, which processes commands in order.
     fn ask_fleet(&mut self, issued: IssuedCommand) {
         let (id, name) = (issued.id, issued.command.name());
-        let answer = fleet_task::answered(self.seat.ask(issued));
-        let cluster = self.hands.cluster.clone();
+        let answer = fleet_task::answered(self.fleet_client.ask(issued));
+        let cluster = self.executor.cluster.clone();
         let began = Stopwatch::start();
         self.calls.spawn(async move {
             let late = |_| CommandResult::Failed {
                 kind: FailureKind::Unknown,
-                text: format!("{name}: no answer within {COMMAND:?}"),
+                text: format!("{name}: no response within {COMMAND:?}"),
             };
             let answer = timeout(COMMAND, answer).await.unwrap_or_else(late);
             telemetry::command(&cluster, name, &answer, began.elapsed());
@@ -502,7 +506,7 @@ impl EngineLoop {
         });
     }
 
-    /// Writes the log, and shows how the cluster is doing.
+    /// Writes reports to the log and updates the status of the cluster.
     fn show(&mut self) {
         let pass = self.pass.clone();
         let _within = pass.enter();
@@ -510,14 +514,14 @@ impl EngineLoop {
             self.pass = Span::none();
         }
         while let Some(report) = self.engine.next_report() {
-            telemetry::report(&self.hands.cluster, self.managed, &report);
+            telemetry::report(&self.executor.cluster, self.managed, &report);
             if matches!(report, Report::Planned { .. }) {
-                telemetry::planned(&self.hands.cluster, self.took);
+                telemetry::planned(&self.executor.cluster, self.took);
             }
             self.front.note(&report, self.managed, self.clock.now());
-            if let Some(herald) = &self.herald {
+            if let Some(event_recorder) = &self.event_recorder {
                 let notices = self.engine.notices(&report);
-                notices.into_iter().for_each(|own| herald.tell(own));
+                notices.into_iter().for_each(|own| event_recorder.tell(own));
             }
         }
         let ready = self.engine.is_ready();
@@ -540,30 +544,31 @@ impl EngineLoop {
             seen_least: state.views.seen_least(state.cluster.kinds()),
             clock_skews: self.clock_skews,
         });
-        // Before all is known, and while another host may lead, nothing is better than half.
+        // Before the state is in sync, and while another host may be the leader, an incomplete
+        // status is not useful.
         let counts = ready && self.stop_by.is_none();
         if counts && self.counts_at <= clock::monotonic() {
             self.counts_at = clock::monotonic() + COUNT;
-            let samples = telemetry::samples(&self.hands.cluster, &self.engine, self.managed);
+            let samples = telemetry::samples(&self.executor.cluster, &self.engine, self.managed);
             self.front.count(samples);
         }
     }
 
-    /// Who only observes need not know what becomes of its calls: they change nothing.
+    /// In observe mode, results of calls in flight do not matter because they change nothing.
     fn has_stopped(&self) -> bool {
         let late = |by: Timestamp| self.clock.now() >= by;
         self.stop_by
             .is_some_and(|by| !self.managed || self.calls.is_empty() || late(by))
     }
 
-    /// How long nothing need be done unless something happens.
+    /// Time until the next timer, without new events.
     fn wait(&self) -> Duration {
         let alarm = self.engine.poll_timeout().map(|(at, _)| at);
         let stop_by = self.stop_by;
         let next = if stop_by.is_some() { stop_by } else { alarm };
         let next = next.map_or(IDLE, |at| self.clock.until(at));
         let counts = self.counts_at.duration_since(clock::monotonic());
-        // A count that is overdue waits for the cluster to be ready.
+        // An overdue update waits until the cluster is ready.
         let counts = if counts.is_zero() { IDLE } else { counts };
         next.min(counts).clamp(PAUSE, IDLE)
     }

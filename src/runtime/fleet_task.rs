@@ -1,5 +1,5 @@
-//! The fleet on a task of its own: engines ask and are answered, and hear of each other.
-//! It must not know what is asked, nor why it is granted.
+//! Runs the fleet in its own task. Engines send requests and receive results and events. It must
+//! not know the meaning of a request, nor why it is granted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,12 +17,13 @@ use crate::model::cluster::Cluster;
 use crate::model::fleet::{FleetLimits, FleetView};
 use crate::model::id::ClusterName;
 
-/// Requests that wait for the fleet. Each engine has no more of them under way than it may make
-/// calls at once, and each is answered within microseconds.
+/// Capacity of the request channel. Each engine has no more requests in flight than concurrent
+/// calls, and each is processed within microseconds.
 const QUEUE: usize = 4096;
-/// News that wait for one engine. Beyond, views are told again, and what is held down is left out.
+/// Capacity of the event channel of one engine. If it is full, views are sent again later, and
+/// unavailable offerings are dropped.
 const NEWS: usize = 256;
-/// The fleet is looked at no more often than this without a request, and at least this often.
+/// Minimum and maximum interval between passes of the fleet without a request.
 const PAUSE: Duration = Duration::from_millis(10);
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -43,26 +44,26 @@ struct Joined {
     news: mpsc::Receiver<Event>,
 }
 
-/// A fleet that runs by the clock. It ends when the last of its handles is dropped.
+/// A handle to the fleet task. The task ends when the last handle is dropped.
 #[derive(Clone)]
 pub(crate) struct FleetHandle {
     requests: mpsc::Sender<FleetTaskRequest>,
 }
 
 impl FleetHandle {
-    /// Starts a fleet that knows of no cluster.
+    /// Starts a fleet without clusters.
     pub(crate) fn start() -> Self {
         let (requests, inbox) = mpsc::channel(QUEUE);
-        let keeper = FleetTask {
+        let region_handle = FleetTask {
             fleet: Fleet::default(),
             seats: BTreeMap::new(),
             lives: 0,
         };
-        tokio::spawn(keeper.keep(inbox));
+        tokio::spawn(region_handle.keep(inbox));
         Self { requests }
     }
 
-    /// Puts other limits and clusters in force.
+    /// Sets the limits and the clusters.
     pub(crate) async fn configure(&self, limits: FleetLimits, clusters: Vec<Arc<Cluster>>) {
         drop(
             self.requests
@@ -71,7 +72,8 @@ impl FleetHandle {
         );
     }
 
-    /// A seat for a new engine of a cluster; what an earlier one still asks for is not heard.
+    /// Creates a client for a new engine of a cluster. Requests of an earlier engine are rejected
+    /// from then on.
     pub(crate) async fn join(&self, cluster: &ClusterName) -> FleetClient {
         let (reply, joined) = oneshot::channel();
         let request = FleetTaskRequest::Join(cluster.clone(), reply);
@@ -91,19 +93,19 @@ impl FleetHandle {
     }
 }
 
-/// One engine's place in the fleet.
+/// The fleet client of one engine.
 pub(crate) struct FleetClient {
     fleet: FleetHandle,
     cluster: ClusterName,
     life: u64,
-    /// What is known of the fleet at the start.
+    /// The view of the fleet at the start.
     pub(crate) view: Option<Arc<FleetView>>,
-    /// What else there is to tell.
+    /// Further events.
     news: mpsc::Receiver<Event>,
 }
 
 impl FleetClient {
-    /// Hands a command over. Commands are taken in the order in which this is called.
+    /// Sends a command. The fleet processes commands in the order of these calls.
     pub(crate) fn ask(&self, issued: IssuedCommand) -> oneshot::Receiver<CommandResult> {
         let (reply, answer) = oneshot::channel();
         let request = FleetTaskRequest::Ask {
@@ -112,22 +114,22 @@ impl FleetClient {
             issued: Box::new(issued),
             reply,
         };
-        // What is not taken is not answered, and the engine asks again.
+        // If the channel is full, no result is sent and the engine retries.
         drop(self.fleet.requests.try_send(request));
         answer
     }
 
-    /// What the fleet has to tell; none once it has ended.
+    /// Returns the next event of the fleet. `None` once the fleet has stopped.
     pub(crate) async fn news(&mut self) -> Option<Event> {
         self.news.recv().await
     }
 }
 
-/// What becomes of a command.
+/// Waits for the result of a command.
 pub(crate) async fn answered(answer: oneshot::Receiver<CommandResult>) -> CommandResult {
     answer
         .await
-        .unwrap_or_else(|_| failed("the fleet does not answer"))
+        .unwrap_or_else(|_| failed("the fleet does not respond"))
 }
 
 fn failed(text: &str) -> CommandResult {
@@ -139,7 +141,7 @@ fn failed(text: &str) -> CommandResult {
 
 struct FleetTask {
     fleet: Fleet,
-    /// The engines that drive the clusters now.
+    /// The current engines of the clusters.
     seats: BTreeMap<ClusterName, (u64, mpsc::Sender<Event>)>,
     lives: u64,
 }
@@ -184,7 +186,7 @@ impl FleetTask {
                 reply,
             } => {
                 if self.seats.get(&cluster).is_none_or(|own| own.0 != life) {
-                    drop(reply.send(failed("another engine drives the cluster")));
+                    drop(reply.send(failed("another engine runs the cluster")));
                     return;
                 }
                 self.fleet.handle(&cluster, *issued, now);
@@ -193,7 +195,7 @@ impl FleetTask {
         }
     }
 
-    /// Carries events to their engines. At most one of them is an answer.
+    /// Sends events to their engines. At most one of them is a result.
     fn spread(&mut self, mut reply: Option<oneshot::Sender<CommandResult>>, now: Timestamp) {
         while let Some((cluster, event)) = self.fleet.next_event() {
             if let Event::Answered(_, answer) = event {
@@ -232,23 +234,23 @@ mod tests {
         })
     }
 
-    async fn command(seat: &FleetClient, command: Command) -> CommandResult {
+    async fn command(fleet_client: &FleetClient, command: Command) -> CommandResult {
         let id = CommandId(1);
-        answered(seat.ask(IssuedCommand { id, command })).await
+        answered(fleet_client.ask(IssuedCommand { id, command })).await
     }
 
-    async fn ask(seat: &FleetClient, claim: &str) -> CommandResult {
+    async fn ask(fleet_client: &FleetClient, claim: &str) -> CommandResult {
         let (claim, holding) = (claim.into(), ClaimUsage::default());
         command(
-            seat,
-            Command::Ask(Box::new(GrantRequest { claim, holding })),
+            fleet_client,
+            Command::RequestGrant(Box::new(GrantRequest { claim, holding })),
         )
         .await
     }
 
-    async fn tell_nothing(seat: &FleetClient) {
+    async fn tell_nothing(fleet_client: &FleetClient) {
         let (whole, claims) = (true, Vec::new());
-        let answer = command(seat, Command::Account { whole, claims }).await;
+        let answer = command(fleet_client, Command::ReportUsage { whole, claims }).await;
         assert_eq!(answer, CommandResult::Done);
     }
 

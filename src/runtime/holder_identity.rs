@@ -1,10 +1,10 @@
-//! Who this process is among all that may lead a cluster, and who was here before it.
-//! It must not know what a leader does.
+//! The identity of this process as a Lease holder, and the identity of the previous process on this
+//! host. It must not know what a leader does.
 //!
-//! A process that has died holds its Leases for as long as they last. The next one on the same host
-//! need not wait: it has the lock that the system took from the dead one, and finds the name there.
-//! Whoever gets no lock, or has no runtime directory, takes nobody for dead. The file lies where
-//! nothing outlives the host, nor is copied to another with a disk.
+//! A process that has died still holds its Leases until they expire. The next process on the same
+//! host need not wait: it acquires the file lock of the dead process and reads its name from the
+//! file. Without the lock or a runtime directory, no process counts as dead. The file must not
+//! survive the host, nor be copied to another host with a disk.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -15,27 +15,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::host::clock;
 use crate::model::id::ClusterName;
 
-/// The file that holds the name of whoever has its lock.
+/// The file with the name of the process that holds its lock.
 const FILE: &str = "holder";
-/// Longest name that is read or written, in characters.
+/// Maximum length of a name, in characters.
 const NAME_MAX: u64 = 200;
-/// Longest part of it that is the host's.
+/// Maximum length of the host part.
 const HOST_MAX: usize = 63;
 
 /// The name by which this process holds Leases: `HOST_RANDOM`.
 #[derive(Clone, Debug)]
 pub(crate) struct HolderIdentity {
     name: String,
-    /// Who had the lock before.
+    /// The previous holder of the lock.
     dead: Option<String>,
-    /// How many terms this process has begun, of all clusters.
+    /// Number of leadership terms of this process, for all clusters.
     terms: Arc<AtomicU64>,
-    /// Held for as long as anybody knows the name.
+    /// Held while the identity is in use.
     _lock: Option<Arc<File>>,
 }
 
 impl HolderIdentity {
-    /// A new one, and who was here before it, where there is a runtime directory.
+    /// Creates an identity and reads the previous one, if there is a runtime directory.
     pub(crate) fn new(host: &str, directory: Option<&Path>) -> Self {
         let plain = |own: &char| own.is_ascii_alphanumeric() || matches!(own, '-' | '.');
         let host: String = host.trim().chars().filter(plain).take(HOST_MAX).collect();
@@ -48,7 +48,8 @@ impl HolderIdentity {
         let (dead, lock) = match directory.map(|own| locked(&own.join(FILE), &name)) {
             Some(Ok((dead, lock))) => (dead, Some(Arc::new(lock))),
             Some(Err(error)) => {
-                tracing::info!(%error, "what was here before is waited for where it led");
+                tracing::info!(%error, "cannot identify the previous process, waiting for its \
+                                        Leases to expire");
                 (None, None)
             }
             None => (None, None),
@@ -61,25 +62,24 @@ impl HolderIdentity {
         }
     }
 
-    /// The name by which it holds the Lease of a cluster.
+    /// The holder name for the Lease of a cluster.
     pub(crate) fn holder(&self, cluster: &ClusterName) -> String {
         format!("{}/{cluster}", self.name)
     }
 
-    /// Returns the number of a new term: it is greater than that of every earlier term of this
-    /// process.
+    /// Returns the number of a new term, greater than all earlier terms of this process.
     pub(crate) fn next_term(&self) -> u64 {
         self.terms.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Whether a holder was a process of this host that is not there any more.
+    /// Returns whether a holder was a process of this host that no longer runs.
     pub(crate) fn has_died(&self, holder: &str) -> bool {
         let name = holder.split_once('/').map(|(name, _)| name);
         name.is_some() && name == self.dead.as_deref()
     }
 }
 
-/// Takes the lock and leaves our name. Returns the one that was there.
+/// Acquires the lock and writes the own name. Returns the previous name.
 fn locked(path: &Path, name: &str) -> io::Result<(Option<String>, File)> {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create(true).truncate(false);

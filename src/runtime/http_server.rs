@@ -1,5 +1,4 @@
-//! What the daemon tells about itself over HTTP: is it alive, is it ready, what has it counted.
-//! It must not know how any of that comes about.
+//! Serves liveness, readiness and metrics over HTTP. It must not know how they are computed.
 
 use std::io;
 
@@ -17,9 +16,12 @@ use crate::host::clock;
 use crate::runtime::cluster_handle::{ClusterHealth, Clusters};
 use crate::telemetry::report_metrics::MetricsRecorder;
 
-/// Why nothing is served.
+/// Why the server cannot start.
 #[derive(Debug, Error)]
-#[error("listen on {0} for /metrics, /livez and /readyz; set telemetry.listen to a free address")]
+#[error(
+    "cannot listen on {0} for /metrics, /livez and /readyz; set telemetry.listen to a free \
+         address"
+)]
 pub(crate) struct AdminError(String, #[source] io::Error);
 
 #[derive(Clone)]
@@ -28,7 +30,7 @@ struct ServedState {
     metrics: MetricsRecorder,
 }
 
-/// The socket that the service manager holds for us, if it does: `outrigger.socket`.
+/// The socket that systemd passes, if `outrigger.socket` is active.
 fn handed() -> Result<Option<TcpListener>, AdminError> {
     let take = || {
         let Some(listener) = ListenFd::from_env().take_tcp_listener(0)? else {
@@ -37,11 +39,11 @@ fn handed() -> Result<Option<TcpListener>, AdminError> {
         listener.set_nonblocking(true)?;
         TcpListener::from_std(listener).map(Some)
     };
-    take().map_err(|it| AdminError("the socket of the service manager".to_owned(), it))
+    take().map_err(|it| AdminError("socket of the service manager".to_owned(), it))
 }
 
-/// Serves from here on, until the process ends; at the address unless the service manager has a
-/// socket for us.
+/// Serves until the process ends, on the socket of systemd if there is one, otherwise on the
+/// address.
 pub(crate) async fn start(
     address: &str,
     clusters: watch::Receiver<Clusters>,
@@ -64,14 +66,14 @@ pub(crate) async fn start(
     tracing::info!(address, "serving /livez, /readyz and /metrics");
     tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
-            tracing::error!(%error, "serving /metrics ended");
+            tracing::error!(%error, "stopped serving /metrics");
         }
     });
     Ok(())
 }
 
-/// Ready when every cluster is, or is known not to become so soon. Before the first is shown
-/// nothing is ready, nor while an engine has just ended.
+/// Ready if every cluster is ready or degraded. Not ready before the first status, and while an
+/// engine has just stopped.
 async fn readyz(State(shown): State<ServedState>, RawQuery(query): RawQuery) -> impl IntoResponse {
     let verbose = query.is_some_and(|query| query.split('&').any(|it| it.starts_with("verbose")));
     let clusters = shown.clusters.borrow().clone();

@@ -1,6 +1,7 @@
-//! Holds a cluster's Lease for as long as it can: who holds it leads.
-//! It must not know what a leader does.
+//! Acquires and renews the Lease of a cluster. The holder is the leader. It must not know what a
+//! leader does.
 
+// Balance of clusters between hosts.
 mod balancer;
 
 use std::sync::Arc;
@@ -24,56 +25,56 @@ use crate::telemetry;
 
 pub(crate) use balancer::LeaseBalancer;
 
-/// Time for one call: several fit into what a holder may act for.
+/// Timeout of one call. Several calls fit into the time that a holder may act.
 const CALL: Duration = Duration::from_secs(4);
-/// After a Lease was written by another at the same moment, it is read again so soon.
+/// Delay before a Lease is read again after a write conflict.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Whoever leads what goes before has this long to take what is led together with it.
+/// Time for the leader of the first cluster of a group to acquire the other clusters.
 const WAITS: Duration = Duration::from_mins(1);
 
-/// Clusters change hosts only where nothing else has changed for so long, and whoever was asked for
-/// one has so long to part with it.
+/// Clusters are handed over only if nothing has changed for this long. It is also the time in which
+/// a host must hand over.
 const STEADY: Duration = Duration::from_secs(30);
-/// A host that has the Lease begins another term within this.
+/// Time in which a Lease holder begins a new term.
 const ANEW: Duration = Duration::from_secs(30);
-/// Whoever parts with a cluster has so long to end its engine.
+/// Time for the engine to stop during a handover.
 const PARTS: Duration = Duration::from_mins(1);
-/// How often the pause between two questions doubles: to half an hour.
+/// Number of times the interval between two handover requests doubles: up to half an hour.
 const ASKS_MAX: u32 = 6;
-/// Where whoever has asked for a cluster does not take it for so long, others do.
+/// If the requesting host does not acquire the cluster within this time, other hosts may.
 const YIELDS: Duration = Duration::from_secs(20);
-/// A host gives back what it has asked for, if its engine does not decide for so long.
+/// A host hands a requested cluster back if its engine does not decide within this time.
 const FIT: Duration = Duration::from_mins(3);
-/// Where nobody else takes what was given back for so long, this host does again.
+/// If no other host acquires a returned cluster within this time, this host does.
 const RETURNS: Duration = Duration::from_mins(1);
 
-/// Whether this host leads a cluster.
+/// Leadership of this host for a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Leadership {
-    /// Nobody knows yet.
+    /// Not known yet.
     #[default]
     Unknown,
-    /// It does, in this term, as the fence counts them.
+    /// This host is the leader; the value is its term number.
     Leads(u64),
-    /// It does not: another does, or will, in these words.
+    /// This host is not the leader, for this reason.
     Follows(String),
-    /// It does not, and its Lease cannot be had for this reason.
+    /// This host is not the leader and cannot acquire the Lease, for this reason.
     Fails(String),
 }
 
-/// One cluster's Lease, held or tried for by a task of its own.
+/// The Lease of one cluster, managed by its own task.
 pub(crate) struct LeaderElector {
     turn: watch::Receiver<Leadership>,
-    /// The last term of which nothing is under way any more.
+    /// The last term without commands in flight.
     rest: watch::Sender<u64>,
-    /// What is told of it to the others here; none where nobody need hold a Lease.
+    /// Shared state for the other clusters of this host. `None` if no Lease is needed.
     company: Option<(Arc<LeaseBalancer>, ClusterName)>,
     stop: watch::Sender<bool>,
     task: Option<JoinHandle<()>>,
 }
 
 impl LeaderElector {
-    /// Nobody need hold a Lease to look at a cluster, and nothing may be changed of it.
+    /// Observe mode needs no Lease and changes nothing.
     pub(crate) fn observe(connection: &Connection) -> Self {
         connection.fence.close();
         Self {
@@ -85,7 +86,7 @@ impl LeaderElector {
         }
     }
 
-    /// Tries for the Lease until it is stopped, and for as long as no Karpenter is at work.
+    /// Tries to acquire the Lease until stopped, while Karpenter is not active.
     pub(crate) fn seek(
         cluster: ClusterName,
         connection: Connection,
@@ -116,7 +117,7 @@ impl LeaderElector {
             asked: None,
             heard: None,
             parting: None,
-            gift: None,
+            handover: None,
             returned: None,
             asks: 0,
             free: None,
@@ -131,37 +132,38 @@ impl LeaderElector {
         }
     }
 
-    /// How it is now.
+    /// The current state.
     pub(crate) fn turn(&self) -> Leadership {
         if self.task.is_some() && self.turn.has_changed().is_err() {
-            return Leadership::Fails("whoever held the Lease has panicked".to_owned());
+            return Leadership::Fails("the task that held the Lease panicked".to_owned());
         }
         self.turn.borrow().clone()
     }
 
-    /// Returns when it is otherwise than it was.
+    /// Returns when the state has changed.
     pub(crate) async fn changed(&mut self, was: &Leadership) {
         let gone = self.turn.wait_for(|turn| turn != was).await.is_err();
         if gone && self.turn() == *was {
-            // Nobody seeks: it stays as it is.
+            // Without an election the state never changes.
             std::future::pending().await
         }
     }
 
-    /// Whether its engine decides, while this host leads.
+    /// Sets whether the engine makes decisions while this host is the leader.
     pub(crate) fn tell_well(&self, well: bool) {
         if let Some((company, cluster)) = &self.company {
             company.tell_well(cluster, well);
         }
     }
 
-    /// Nothing of this term is under way any more.
+    /// Records that no commands of this term are in flight.
     pub(crate) fn rest(&self, term: u64) {
         self.rest.send_replace(term);
     }
 
-    /// The engine of this term has ended, and another is to begin: this host leads on in another
-    /// term, if it still has the Lease. Nothing of the earlier one is sent any more.
+    /// The engine of this term has stopped and a new one starts. If this host still holds the
+    /// Lease, it continues as the leader in a new term. Commands of the earlier term are no longer
+    /// sent.
     pub(crate) async fn begin_anew(&mut self, term: u64) {
         self.rest(term);
         if self.task.is_some() {
@@ -169,7 +171,7 @@ impl LeaderElector {
         }
     }
 
-    /// Lets go of the Lease, so that another may have it at once.
+    /// Releases the Lease so that another host can acquire it immediately.
     pub(crate) async fn release(self) {
         self.stop.send_replace(true);
         if let Some(task) = self.task {
@@ -183,38 +185,38 @@ struct ElectionTask {
     connection: Connection,
     lookout: AutoscalerWatch,
     candidate: LeaseObserver,
-    /// How it holds the Lease.
+    /// The state of the election.
     me: String,
     identity: HolderIdentity,
     company: Arc<LeaseBalancer>,
-    /// Spans are counted from here.
+    /// Start of all time spans.
     began: Instant,
-    /// The Lease as it was last read or written; none where it is to be read first.
+    /// The Lease as last read or written. `None` if it must be read first.
     known: Option<LeaseState>,
-    /// Until when this host leads without a renewal.
+    /// Until when this host is the leader without a renewal.
     until: Option<Instant>,
-    /// Whether it could not be written last time, so that others do not wait for it.
+    /// True if the last write failed. Other clusters then do not wait for this one.
     barred: bool,
-    /// Since when it has waited for one that is led first, though nobody has this one.
+    /// Since when it has waited for the first cluster of its group, while its own Lease is free.
     waits: Option<Instant>,
-    /// The term that goes on, or the last one.
+    /// The current or last term.
     term: u64,
-    /// The last term of which nothing is under way.
+    /// The last term without commands in flight.
     rested: watch::Receiver<u64>,
-    /// When this host asked for the cluster last.
+    /// When this host last requested a handover.
     asked: Option<Instant>,
-    /// How often it has asked since it led last.
+    /// Number of handover requests since this host was last the leader.
     asks: u32,
-    /// Who has asked for it, as it was last read in this term; what stood there before it began
-    /// may be from a host that is gone.
+    /// The last handover request read in this term. A request from before the term may be from a
+    /// host that no longer exists.
     heard: Option<Option<String>>,
-    /// Since when its engine ends, so that the Lease can be let go, and why.
+    /// Since when the engine is stopping for a handover, and why.
     parting: Option<(Instant, PartingReason)>,
-    /// Since when this host leads what it had asked for, until it has shown that it is fit to.
-    gift: Option<Instant>,
-    /// When it gave it back.
+    /// Since when this host is the leader of a requested cluster, until its engine decides.
+    handover: Option<Instant>,
+    /// When it was handed back.
     returned: Option<Instant>,
-    /// Since when it was seen to be left to another.
+    /// Since when the Lease has been left free for another host.
     free: Option<Instant>,
     turn: watch::Sender<Leadership>,
 }
@@ -223,16 +225,16 @@ impl ElectionTask {
     async fn seek(mut self, mut stopping: watch::Receiver<bool>) {
         let mut news = self.company.news();
         loop {
-            // What is cut off may be carried out all the same: nothing could be let go then, since
-            // nobody would know the version. Each call has a limit.
+            // A cancelled call may still take effect, and then its version is unknown and the Lease
+            // cannot be released. So calls are not cancelled. Each call has a timeout.
             let wait = self.step().await;
-            // What this one has told itself is no news to it.
+            // Ignore changes from this cluster itself.
             news.borrow_and_update();
             tokio::select! {
                 () = sleep(wait) => {}
                 () = self.lookout.changed() => {}
                 _ = self.rested.changed() => {}
-                // What became of a Lease that goes before is no news to who leads already.
+                // A leader does not need changes of the first Lease of its group.
                 _ = news.changed(), if self.until.is_none() => {}
                 _ = stopping.wait_for(|stop| *stop) => break,
             }
@@ -240,13 +242,13 @@ impl ElectionTask {
         self.let_go().await;
     }
 
-    /// Looks at the Lease, and takes or renews it where it may. Returns how long that holds.
+    /// Reads the Lease, and acquires or renews it if allowed. Returns the time until the next step.
     async fn step(&mut self) -> Duration {
         if self.until.is_some_and(|until| until <= clock::monotonic()) {
-            self.lose("it was not renewed in time");
+            self.lose("the Lease was not renewed in time");
         }
         if self.has_ended() && self.parting.is_none() {
-            self.lose("its engine has ended");
+            self.lose("the engine stopped");
         }
         match self.lookout.seen() {
             OtherAutoscaler::Gone => {}
@@ -279,11 +281,11 @@ impl ElectionTask {
             self.free = None;
         }
         if matches!(sight, LeaseOwner::Theirs(_)) {
-            (self.gift, self.returned) = (None, None);
+            (self.handover, self.returned) = (None, None);
         }
         match sight {
             LeaseOwner::Theirs(left) => {
-                self.follow(&format!("{} leads it", known.hold.holder));
+                self.follow(&format!("{} is the leader", known.hold.holder));
                 self.ask().await;
                 left.min(RETRY)
             }
@@ -292,9 +294,9 @@ impl ElectionTask {
                 self.follow(why.words());
                 RETRY
             }
-            // It runs out by itself: what is under way for it is not answered yet.
+            // Let it expire, because commands are still in flight.
             LeaseOwner::Mine if !may_hold => {
-                self.follow("another host leads what it is led together with");
+                self.follow("another host leads the clusters that share limits with it");
                 RETRY
             }
             LeaseOwner::Free if !may_hold => self.wait(),
@@ -302,9 +304,9 @@ impl ElectionTask {
         }
     }
 
-    /// The Lease as it is: a holder knows what it has written itself.
+    /// Returns the Lease. A holder uses its own last write.
     async fn read(&mut self) -> Result<LeaseState, Failure> {
-        // By the time of day alone: it was set, or the host was suspended.
+        // Expired by the wall clock only: the clock was set, or the host was suspended.
         let leapt = self.connection.fence.has_run_out();
         let before = self.known.take();
         let is_sure = self.until.is_some() && !leapt;
@@ -316,18 +318,18 @@ impl ElectionTask {
             own.transitions == known.transitions && known.hold.holder == self.me
         });
         if leapt && !is_same {
-            self.lose("another may have led it meanwhile");
+            self.lose("another host may have been the leader meanwhile");
         }
         Ok(known)
     }
 
-    /// Nobody has it, and one that goes before has to be led first.
+    /// The Lease is free, but the first cluster of its group must be led first.
     fn wait(&mut self) -> Duration {
         let since = *self.waits.get_or_insert_with(clock::monotonic);
         if since.elapsed() < WAITS {
-            self.follow("it is led together with others");
+            self.follow("waiting to lead it together with the clusters that share limits");
         } else {
-            let why = "nobody leads it: whoever leads what it is led together with has not got it";
+            let why = "no leader: the leader of the clusters that share limits has not acquired it";
             self.fail(why.to_owned());
         }
         RETRY
@@ -349,13 +351,14 @@ impl ElectionTask {
                 match (self.parting, why) {
                     (None, Some(why)) => {
                         let words = why.words();
-                        tracing::info!(cluster = %self.cluster, why = words, "parting with it");
+                        let cluster = &self.cluster;
+                        tracing::info!(%cluster, why = words, "handing over cluster");
                         self.parting = Some((clock::monotonic(), why));
                         self.tell(Leadership::Follows(words.to_owned()));
                     }
-                    // Whoever was told has not heard it: this host leads it on.
+                    // The handover did not take place, so this host remains the leader.
                     (Some((since, _)), _) if since.elapsed() > PARTS => {
-                        self.lose("its engine does not end");
+                        self.lose("the engine does not stop");
                     }
                     _ => {}
                 }
@@ -366,7 +369,8 @@ impl ElectionTask {
         }
     }
 
-    /// Whether another host has asked for the cluster since the last renewal, and gets it.
+    /// Returns whether another host has requested the cluster since the last renewal, and the
+    /// balancer agrees.
     fn gives(&mut self, asked: Option<String>) -> bool {
         let before = self.heard.replace(asked.clone());
         let news = before.is_some_and(|before| before != asked);
@@ -374,32 +378,34 @@ impl ElectionTask {
         news && host.is_some_and(|host| self.company.gives_to(host))
     }
 
-    /// Whether this host had asked for the cluster and has got nowhere with it, which another may.
+    /// Returns whether this host requested the cluster and its engine does not decide.
     fn is_unfit(&mut self) -> bool {
-        let Some(since) = self.gift else { return false };
+        let Some(since) = self.handover else {
+            return false;
+        };
         let is_unfit = self.company.is_unwell_for(&self.cluster, FIT);
-        // It was not unwell for all of that.
+        // It decided during part of this time.
         if !is_unfit && self.parting.is_none() && since.elapsed() > 2 * FIT {
-            self.gift = None;
+            self.handover = None;
             self.company.tell_fit(since);
         }
         is_unfit
     }
 
-    /// Why this host parts with a cluster of which nothing is under way any more. Until then the
-    /// Lease is renewed, so that what was begun is answered.
+    /// Why this host hands over a cluster without commands in flight. Until then the Lease is
+    /// renewed, so that commands in flight complete.
     fn has_rested(&self) -> Option<PartingReason> {
         let (_, why) = self.parting?;
         self.has_ended().then_some(why)
     }
 
-    /// Whether this host leads and the engine of this term has ended.
+    /// Returns whether this host is the leader and the engine of this term has stopped.
     fn has_ended(&self) -> bool {
         self.until.is_some() && *self.rested.borrow() >= self.term
     }
 
-    /// Lets go of the Lease: for who has asked, or for everybody else. Where that fails the cluster
-    /// is led here again.
+    /// Releases the Lease for the requesting host, or for all other hosts. If this fails, this host
+    /// remains the leader.
     async fn part(&mut self, known: LeaseState, why: PartingReason) -> Duration {
         self.lose(why.words());
         let (connection, now) = (self.connection.clone(), clock::now());
@@ -410,15 +416,15 @@ impl ElectionTask {
         if let_go.is_err() {
             self.known = Some(known);
         } else if why == PartingReason::Unfit {
-            self.gift = None;
+            self.handover = None;
             self.returned = Some(clock::monotonic());
             self.company.tell_returned();
         }
         RETRY
     }
 
-    /// Why a cluster that nobody leads is left to another host: it was let go for that one, or
-    /// because this one was not fit for it.
+    /// Why a free Lease is left to another host: it was released for that host, or this host was
+    /// unfit.
     fn yields(&mut self, known: &LeaseState) -> Option<PartingReason> {
         if self.returned.is_some_and(|own| own.elapsed() < RETURNS) {
             return Some(PartingReason::Unfit);
@@ -436,9 +442,9 @@ impl ElectionTask {
         (since.elapsed() < YIELDS).then_some(PartingReason::Asked)
     }
 
-    /// Asks whoever leads the cluster for it, where that one leads too many for this host's taste.
+    /// Requests a handover from the leader, if that host leads too many clusters.
     async fn ask(&mut self) {
-        // Who was asked in vain is asked ever more seldom.
+        // The interval grows with each unanswered request.
         let pause = STEADY.saturating_mul(1 << self.asks.min(ASKS_MAX));
         let is_due = self.asked.is_none_or(|own| own.elapsed() >= pause);
         if !is_due || !self.company.asks_for(&self.cluster) {
@@ -452,11 +458,11 @@ impl ElectionTask {
         match asked {
             Ok(()) => tracing::info!(
                 cluster = %self.cluster,
-                "asking for the cluster: another host leads two more than this one, or more"
+                "requesting handover of cluster from a host with at least two more clusters"
             ),
             Err(Failure::Late) => {}
             Err(Failure::Fault(why)) => {
-                tracing::warn!(cluster = %self.cluster, why, "the cluster cannot be asked for");
+                tracing::warn!(cluster = %self.cluster, why, "cannot request handover of cluster");
             }
         }
     }
@@ -470,12 +476,12 @@ impl ElectionTask {
             self.term = self.connection.fence.begin(&mark);
             (self.heard, self.parting, self.free) = (None, None, None);
             let is_new = |asked: Instant| asked.elapsed() < PARTS + YIELDS;
-            let is_gift = self.gift.is_some() || self.asked.is_some_and(is_new);
-            self.gift = is_gift.then(clock::monotonic);
+            let is_handover = self.handover.is_some() || self.asked.is_some_and(is_new);
+            self.handover = is_handover.then(clock::monotonic);
             self.asks = 0;
             tracing::info!(
                 cluster = %self.cluster, lease = %self.connection.lease,
-                "this host leads the cluster"
+                "became leader"
             );
         }
         self.until = Some(since.steady + ACTS);
@@ -486,47 +492,47 @@ impl ElectionTask {
         }
     }
 
-    /// Another host leads, or may.
+    /// Another host is the leader, or may become it.
     fn follow(&mut self, why: &str) {
         self.lose(why);
         let news = !matches!(*self.turn.borrow(), Leadership::Follows(_));
         if news {
-            tracing::info!(cluster = %self.cluster, why, "standing by");
+            tracing::info!(cluster = %self.cluster, why, "standing by as follower");
         }
         self.tell(Leadership::Follows(why.to_owned()));
     }
 
-    /// Karpenter leads it: what both would do is done twice, and undone.
+    /// Karpenter is active. Two autoscalers would undo each other's actions.
     fn give_way(&mut self, sign: &str) {
-        self.lose("Karpenter is at work");
-        // What is led together with it need not wait for it.
+        self.lose("Karpenter is active");
+        // The other clusters of its group do not wait for it.
         self.company.take(&self.cluster, LeaseStatus::Unreachable);
         self.known = None;
         if !matches!(*self.turn.borrow(), Leadership::Follows(_)) {
             tracing::warn!(
                 cluster = %self.cluster, sign,
-                "Karpenter is at work, and nothing is done beside it: scale its Deployment to 0, \
-                 or write mode = \"observe\""
+                "Karpenter is active, taking no action; scale its Deployment to 0, or set mode = \
+                 \"observe\""
             );
         }
-        self.tell(Leadership::Follows("Karpenter leads it".to_owned()));
+        self.tell(Leadership::Follows("Karpenter is active".to_owned()));
     }
 
     fn lose(&mut self, why: &str) {
         self.connection.fence.close();
         self.parting = None;
         if self.until.take().is_some() {
-            tracing::warn!(cluster = %self.cluster, why, "this host leads the cluster no more");
+            tracing::warn!(cluster = %self.cluster, why, "lost leadership");
         }
     }
 
-    /// The Lease could not be read or written. Who holds it leads for a while nevertheless.
+    /// The Lease could not be read or written. A holder remains the leader until its time expires.
     fn failed(&mut self, why: Failure) -> Duration {
         let left = self
             .until
             .map(|until| until.duration_since(clock::monotonic()));
         if let Some(left) = left.filter(|left| !left.is_zero()) {
-            // Shorter than half of what is left, so that there is another time.
+            // Less than half of the remaining time, so that another retry fits.
             return (left / 2).clamp(AGAIN, RETRY);
         }
         let why = match why {
@@ -538,7 +544,7 @@ impl ElectionTask {
         RETRY
     }
 
-    /// It leads no more, or cannot begin to.
+    /// This host lost leadership, or cannot acquire it.
     fn fail(&mut self, why: String) {
         self.lose(&why);
         let turn = Leadership::Fails(why);
@@ -548,7 +554,7 @@ impl ElectionTask {
             let lease = &self.connection.lease;
             tracing::error!(
                 cluster = %self.cluster, %lease, why,
-                "the Lease cannot be had, and nothing is done without it"
+                "cannot acquire Lease, taking no action"
             );
         }
         self.tell(turn);
@@ -563,19 +569,19 @@ impl ElectionTask {
         });
     }
 
-    /// Nothing of this host is under way any more: another may lead at once.
+    /// No commands of this host are in flight, so another host may become the leader immediately.
     async fn let_go(&mut self) {
         let known = self.known.take().filter(|own| own.hold.holder == self.me);
         self.connection.fence.close();
         self.until = None;
         telemetry::leads(&self.cluster, false);
-        // Whoever is led together with it is not to count on it.
+        // The other clusters of its group must not rely on it.
         self.company.take(&self.cluster, LeaseStatus::Unknown);
         let Some(known) = known else {
             return;
         };
         let connection = self.connection.clone();
-        // Where that fails the Lease runs out by itself.
+        // If this fails, the Lease expires.
         drop(
             self.call(lease::hold(&connection, &known, "", clock::now()))
                 .await,
@@ -594,19 +600,19 @@ impl ElectionTask {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Failure::Late),
             Ok(Err(error)) => Err(Failure::Fault(text::chain(&error))),
-            Err(_) => Err(Failure::Fault(format!("no answer within {limit:?}"))),
+            Err(_) => Err(Failure::Fault(format!("no response within {limit:?}"))),
         }
     }
 }
 
-/// The host that has asked for a cluster: what stands there is `HOST TIME`.
+/// The host in a handover request. The format is `HOST TIME`.
 fn asker(asked: &str) -> &str {
     asked.split_once(' ').map_or(asked, |(host, _)| host)
 }
 
-/// Why a call about the Lease came to nothing.
+/// Why a call for the Lease failed.
 enum Failure {
-    /// Somebody else has written it meanwhile.
+    /// Another host has written it meanwhile.
     Late,
     Fault(String),
 }
@@ -679,10 +685,10 @@ mod tests {
         company.configure(false, std::slice::from_ref(&name));
         let connection = slow(&stored, &reached);
         let identity = HolderIdentity::new("host", None);
-        let tenure = LeaderElector::seek(name, connection, &identity, company);
+        let elector = LeaderElector::seek(name, connection, &identity, company);
         let renewed = count.wait_for(|count| *count == 2).await;
         drop(renewed.expect("it is made, and then renewed"));
-        tenure.release().await;
+        elector.release().await;
         let known = stored.lock().expect("no panic");
         assert_eq!(known.1["holderIdentity"], "", "{known:?}");
     }
@@ -694,7 +700,7 @@ mod tests {
         let fence = connection.fence.clone();
         let (name, company) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
         company.configure(false, std::slice::from_ref(&name));
-        let tenure = LeaderElector::seek(
+        let elector = LeaderElector::seek(
             name,
             connection,
             &HolderIdentity::new("host", None),
@@ -702,12 +708,12 @@ mod tests {
         );
         let leads = async |term| {
             for _ in 0..60 {
-                if tenure.turn() == Leadership::Leads(term) {
+                if elector.turn() == Leadership::Leads(term) {
                     return;
                 }
                 sleep(Duration::from_secs(1)).await;
             }
-            panic!("{:?}, not term {term}", tenure.turn());
+            panic!("{:?}, not term {term}", elector.turn());
         };
         leads(1).await;
         // Of the clocks that of the day alone has gone on.
@@ -735,7 +741,7 @@ mod tests {
         leap();
         leads(2).await;
         assert!(fence.is_open());
-        tenure.release().await;
+        elector.release().await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -745,24 +751,24 @@ mod tests {
         let (old, fence) = (connection.fence.of_term(1), connection.fence.clone());
         let (name, company) = (ClusterName::from("own"), Arc::new(LeaseBalancer::default()));
         company.configure(false, std::slice::from_ref(&name));
-        let mut tenure = LeaderElector::seek(
+        let mut elector = LeaderElector::seek(
             name,
             connection,
             &HolderIdentity::new("host", None),
             company,
         );
-        let leads = tenure
+        let leads = elector
             .turn
             .wait_for(|turn| *turn == Leadership::Leads(1))
             .await;
         drop(leads.expect("it has the Lease"));
         assert!(old.is_open());
-        tenure.begin_anew(1).await;
-        assert_eq!(tenure.turn(), Leadership::Leads(2));
+        elector.begin_anew(1).await;
+        assert_eq!(elector.turn(), Leadership::Leads(2));
         assert!(fence.is_open() && !old.is_open());
         sleep(Duration::from_mins(1)).await;
-        assert_eq!(tenure.turn(), Leadership::Leads(2), "once is enough");
-        tenure.release().await;
+        assert_eq!(elector.turn(), Leadership::Leads(2), "once is enough");
+        elector.release().await;
     }
 
     /// The Leases of an API, by name: versions and objects.
@@ -846,16 +852,16 @@ mod tests {
         let identity = HolderIdentity::new(name, None);
         for own in clusters {
             let connection = api(leases, own.as_str());
-            let mut tenure =
+            let mut elector =
                 LeaderElector::seek(own.clone(), connection, &identity, company.clone());
             tasks.spawn(async move {
                 loop {
-                    let turn = tenure.turn();
+                    let turn = elector.turn();
                     let leads = matches!(turn, Leadership::Leads(_));
-                    tenure.tell_well(is_fit || !leads);
-                    tenure.changed(&turn).await;
+                    elector.tell_well(is_fit || !leads);
+                    elector.changed(&turn).await;
                     if let Leadership::Leads(term) = turn {
-                        tenure.rest(term);
+                        elector.rest(term);
                     }
                 }
             });
@@ -886,10 +892,10 @@ mod tests {
         let _host_2 = host(&leases, "b", &clusters, false);
         sleep(Duration::from_mins(5)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 3), ('b', 2)]));
-        let before = hands(&leases);
+        let before = executor(&leases);
         assert_eq!(before, 7, "each was taken once, and two changed hands");
         sleep(Duration::from_mins(20)).await;
-        assert_eq!(hands(&leases), before, "nothing is left to share");
+        assert_eq!(executor(&leases), before, "nothing is left to share");
         let _host_3 = host(&leases, "c", &clusters, false);
         sleep(Duration::from_mins(5)).await;
         assert_eq!(
@@ -899,7 +905,7 @@ mod tests {
     }
 
     /// How often clusters have changed hands.
-    fn hands(leases: &Leases) -> u64 {
+    fn executor(leases: &Leases) -> u64 {
         let all = leases.lock().expect("no panic");
         let of = |(_, own): &(u64, Value)| own["spec"]["leaseTransitions"].as_u64();
         all.values().filter_map(of).sum()
@@ -916,14 +922,14 @@ mod tests {
         assert_eq!(shares(&leases), BTreeMap::from([('a', 4), ('b', 1)]));
         sleep(Duration::from_mins(3)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 5)]));
-        assert_eq!(hands(&leases), 7);
+        assert_eq!(executor(&leases), 7);
         sleep(Duration::from_mins(25)).await;
-        assert_eq!(hands(&leases), 7, "it asks for no other so soon");
+        assert_eq!(executor(&leases), 7, "it asks for no other so soon");
         sleep(Duration::from_mins(20)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 5)]));
-        assert_eq!(hands(&leases), 9, "it has tried once more");
+        assert_eq!(executor(&leases), 9, "it has tried once more");
         sleep(Duration::from_mins(40)).await;
-        assert_eq!(hands(&leases), 9, "and waits for twice as long now");
+        assert_eq!(executor(&leases), 9, "and waits for twice as long now");
     }
 
     #[tokio::test(start_paused = true)]
@@ -940,7 +946,7 @@ mod tests {
         assert_eq!(shares(&leases), BTreeMap::from([('b', 2)]));
         sleep(Duration::from_mins(30)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('b', 2)]));
-        assert_eq!(hands(&leases), 5, "what it had asked for was to be had");
+        assert_eq!(executor(&leases), 5, "what it had asked for was to be had");
     }
 
     #[tokio::test(start_paused = true)]
@@ -954,7 +960,7 @@ mod tests {
         let leases = Leases::default();
         {
             let asked = json!({"metadata": {"annotations": {
-                "outrigger.dev/asked-by": "gone 2026-01-01T00:00:00Z",
+                "outrigger.dev/handover-requested-by": "gone 2026-01-01T00:00:00Z",
             }}});
             let mut all = leases.lock().expect("no panic");
             all.extend(

@@ -1,6 +1,6 @@
-//! Looks at live clusters once: an engine of each observes until it knows all that a plan takes
-//! into account. Nothing is written anywhere, and no message is taken from a queue.
-//! It must not know what is made of what is seen.
+//! Reads live clusters once. Each engine runs in observe mode until it knows everything that a plan
+//! needs. It writes nothing and receives no messages from queues. It must not know how the result
+//! is used.
 
 #[cfg(feature = "aws")]
 use std::pin::pin;
@@ -19,25 +19,25 @@ use crate::runtime::cluster_handle::ClusterHandle;
 use crate::runtime::clusters::{ClusterSet, Prepared};
 use crate::state::State;
 
-/// An engine is asked this often whether it knows everything.
+/// Poll interval until an engine is ready.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Time for engines to end that have told what they know: none of them waits for an answer.
+/// Time for engines to stop after they returned their result. They have no commands in flight.
 const STOP: Duration = Duration::from_secs(5);
 
-/// What could not be asked of AWS is asked again this often.
+/// Retry interval of failed AWS requests.
 #[cfg(feature = "aws")]
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// What is said of an engine that says nothing.
-const DEAF: &str = "its engine does not answer";
+/// The error for an engine that does not respond.
+const DEAF: &str = "its engine does not respond";
 
-/// What was seen of a cluster.
+/// The result for a cluster.
 pub(crate) struct ObservedCluster {
     pub(crate) cluster: ClusterName,
-    /// What is known of it, or why nothing can be said.
+    /// Its state, or an error.
     pub(crate) seen: Result<Box<State>, String>,
-    /// What is not known, where something can be said all the same.
+    /// Missing data of an incomplete state.
     pub(crate) missing: Option<String>,
 }
 
@@ -51,8 +51,8 @@ impl ObservedCluster {
     }
 }
 
-/// What these clusters are like, in their order, within this time. What is wrong with one is no
-/// matter of the others.
+/// Reads these clusters within this time. Results are in the same order. An error of one cluster
+/// does not affect the others.
 pub(crate) async fn visit(
     clusters: Vec<Cluster>,
     limits: FleetLimits,
@@ -87,7 +87,7 @@ pub(crate) async fn visit(
     let seen = asking(&drivers, seen);
     sights.extend(seen.await);
     if shares {
-        // What each has counts for the others, and is known by now.
+        // Each cluster counts toward the limits of the fleet, and all are known now.
         for own in sights.iter_mut().filter(|own| own.seen.is_ok()) {
             let front = shown.iter().find(|front| front.name == own.cluster);
             if let Some(again) = front.map(|front| front.ask(|engine, _| known(engine))) {
@@ -101,7 +101,7 @@ pub(crate) async fn visit(
     sights
 }
 
-/// Asks AWS again for what it has not said, until the work is done.
+/// Retries failed AWS requests until the work is done.
 #[cfg(feature = "aws")]
 async fn asking<T>(drivers: &ClusterSet, work: impl Future<Output = T>) -> T {
     let keepers = drivers.keepers();
@@ -114,8 +114,8 @@ async fn asking<T>(drivers: &ClusterSet, work: impl Future<Output = T>) -> T {
     }
 }
 
-/// What a cluster is looked at with. Others may read its queue: a message that is taken here would
-/// be missing there.
+/// The parts that observe a cluster. It does not read the queue, because the daemon would miss the
+/// messages.
 async fn prepared(
     drivers: &ClusterSet,
     own: Cluster,
@@ -130,12 +130,12 @@ async fn prepared(
     let outcome = match timeout_at(until, drivers.prepare(vec![observed])).await {
         Ok(Ok(prepared)) => Ok(prepared),
         Ok(Err(error)) => Err(format!("{} [{}]", text::chain(&error), error.code())),
-        Err(_) => Err("it could not be connected to in time".to_owned()),
+        Err(_) => Err("cannot connect in time".to_owned()),
     };
     (name, outcome)
 }
 
-/// Waits until an engine knows everything, or time is over.
+/// Waits until an engine knows everything, or until the timeout.
 async fn sight(front: &ClusterHandle, until: Instant) -> ObservedCluster {
     let cluster = front.name.clone();
     loop {
@@ -162,8 +162,8 @@ async fn sight(front: &ClusterHandle, until: Instant) -> ObservedCluster {
     }
 }
 
-/// What an engine knows, as if it had watched for long. A simulated cloud in the daemon's own
-/// process cannot be asked from here: what its nodes say of themselves counts.
+/// The state of an engine, treated as if it had watched for a long time. A simulated cloud in the
+/// process of the daemon is not reachable from here, so the data of its Nodes is used.
 fn known(engine: &Engine) -> Box<State> {
     let mut state = engine.state().clone();
     state.settle();

@@ -1,5 +1,5 @@
-//! Tells the service manager how the daemon is doing: started, alive, reloading, stopping.
-//! It must not know what a cluster is driven for. Without `NOTIFY_SOCKET` nobody is told.
+//! Notifies systemd of the state of the daemon: started, alive, reloading, stopping. It must not
+//! know why a cluster runs. Without `NOTIFY_SOCKET` it does nothing.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,40 +13,41 @@ use tokio::time::sleep;
 use crate::host::clock;
 use crate::runtime::cluster_handle::{ClusterHandle, ClusterHealth, Clusters};
 
-/// How often the clusters are looked at.
+/// Interval at which the clusters are checked.
 const TICK: Duration = Duration::from_secs(1);
-/// The manager is told this many times within the time it waits for a word.
+/// Number of watchdog notifications per watchdog interval.
 const WORDS: u32 = 3;
-/// An engine goes round at least every ten seconds; one that has not for this long does not work.
+/// The engine loop runs at least every ten seconds. An engine without activity for this long has
+/// failed.
 const STALLED: Duration = Duration::from_secs(30);
-/// The manager shows no more than a line.
+/// Systemd shows one line only.
 const STATUS_CHARS: usize = 200;
 
-/// The directory that the service manager made for the daemon and says by this variable: what lies
-/// in `RUNTIME_DIRECTORY` is gone with the host's next start, what lies in `STATE_DIRECTORY` stays.
+/// The directory that systemd created for the daemon, from this environment variable.
+/// `RUNTIME_DIRECTORY` does not survive a reboot, `STATE_DIRECTORY` does.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the service manager says where by the environment"
+    reason = "systemd passes the socket in the environment"
 )]
 pub(crate) fn directory(variable: &str) -> Option<PathBuf> {
     let directories = std::env::var_os(variable)?;
     std::env::split_paths(&directories).find(|own| own.is_absolute())
 }
 
-/// The service manager, as the daemon sees it.
+/// Client of systemd notifications.
 #[derive(Clone, Default)]
 pub(crate) struct SdNotify(Arc<SystemdState>);
 
 #[derive(Default)]
 struct SystemdState {
     started: AtomicBool,
-    /// Why the configuration was not reloaded, until it is.
+    /// Error of the last reload, until a reload succeeds.
     fault: Mutex<Option<String>>,
 }
 
 impl SdNotify {
-    /// Watches the clusters until the process ends: says that the daemon has started when each is
-    /// ready or known not to become so soon, and that it lives while every engine works.
+    /// Monitors the clusters until the process ends. Reports the daemon as started when each
+    /// cluster is ready or degraded, and as alive while every engine is active.
     pub(crate) async fn watch_over(self, clusters: watch::Receiver<Clusters>) {
         let word = sd_notify::watchdog_enabled().map(|limit| limit / WORDS);
         let tick = word.map_or(TICK, |it| it.clamp(TICK / 100, TICK));
@@ -72,7 +73,7 @@ impl SdNotify {
                 let cluster = own.name.to_string();
                 tracing::error!(
                     cluster,
-                    "its engine does not go round: no sign of life is given"
+                    "engine does not respond, not notifying the watchdog"
                 );
             }
             stalls = stalled.is_some();
@@ -84,15 +85,15 @@ impl SdNotify {
         }
     }
 
-    /// The configuration is being read again.
+    /// Reports that a reload has started.
     pub(crate) fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(since) => send(&[NotifyState::Reloading, since]),
-            Err(error) => tracing::warn!(%error, "the service manager is not told of the reload"),
+            Err(error) => tracing::warn!(%error, "cannot notify systemd of the reload"),
         }
     }
 
-    /// It was read, or not for this reason.
+    /// Reports the result of a reload.
     pub(crate) fn reloaded(&self, fault: Option<String>) {
         *self.0.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
         if self.0.started.load(Ordering::Relaxed) {
@@ -100,18 +101,18 @@ impl SdNotify {
         }
     }
 
-    /// Why the configuration was not reloaded when it was last tried.
+    /// Error of the last reload, if it failed.
     pub(crate) fn fault(&self) -> Option<String> {
         let fault = self.0.fault.lock().unwrap_or_else(PoisonError::into_inner);
         fault.clone()
     }
 
-    /// The daemon ends.
+    /// Reports that the daemon is stopping.
     pub(crate) fn stopping(&self) {
         send(&[NotifyState::Stopping]);
     }
 
-    /// What `systemctl status` shows.
+    /// The status line of `systemctl status`.
     fn line(&self, shown: &[Arc<ClusterHandle>]) -> String {
         let counts = ClusterHealth::ALL.into_iter().filter_map(|standing| {
             let count = shown
@@ -126,7 +127,7 @@ impl SdNotify {
             line.push_str("; configuration not reloaded: ");
             line.push_str(&why);
         }
-        // One of more lines would be read as other words.
+        // Further lines would be parsed as other notifications.
         line.chars()
             .take(STATUS_CHARS)
             .map(|own| if own.is_control() { ' ' } else { own })
@@ -136,6 +137,6 @@ impl SdNotify {
 
 fn send(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "tell the service manager");
+        tracing::warn!(%error, "cannot notify systemd");
     }
 }

@@ -1,11 +1,10 @@
-//! Planned nodes get one place each where pods are left out because nobody knows in which of
-//! several those will be.
-//! It must not know in which order pods are bound.
+//! Assigns one topology domain to planned nodes if pods are unschedulable because the domain of
+//! these nodes is undecided.
 //!
-//! A node whose place does not matter to its own pods may be launched in any of several, as any of
-//! several types and bought in any way: whoever minds its daemons, or is spread over the nodes it
-//! may count among, is held against all that it may become. Once the node is there the pod may have
-//! a place after all; but then it waits for a second round.
+//! A node whose own pods need no domain may be launched in any of several domains, instance types
+//! and capacity types. Pods with rules about its DaemonSets, or that are spread over the nodes it
+//! counts among, are checked against every possibility. Once the node exists such a pod may fit,
+//! but only in a second pass.
 
 use std::collections::BTreeMap;
 
@@ -19,24 +18,24 @@ use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::node_template::TypeOption;
 use crate::scheduling::topology::topology_state::{Match, TopologyState};
 
-/// Steps of looking for hopes, each a type looked at for one class in one cell.
+/// Step limit of the search. One step evaluates a type for one class in one domain.
 const STEPS_MAX: u64 = 20_000_000;
 
-/// How many classes hope for each cell.
+/// Number of unschedulable classes by domain.
 pub(super) type DemandByDomain = Vec<usize>;
 
-/// Which cell a node gets of those it may be in, before the price decides.
+/// How to choose the domain of a node before price decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DomainChoice {
     /// The cheapest.
     Cheapest,
-    /// That for which the fewest hope: it may be in their way.
+    /// The domain with the least demand, because the node may be an obstacle.
     FewHopes,
-    /// That for which the most hope: they may have to be near it.
+    /// The domain with the most demand, because pods may need the node nearby.
     ManyHopes,
 }
 
-/// A claim with a place of its own: what its rows become, and what it costs then.
+/// A claim with an assigned domain: its offerings and its price.
 struct AssignedNode {
     cell: Option<usize>,
     price: f64,
@@ -44,8 +43,8 @@ struct AssignedNode {
 }
 
 impl<'p> Scheduler<'_, 'p, '_> {
-    /// The cells where pods that are left might have a place, were it known where all others will
-    /// be; none where that keeps nobody out. `board` has all hosts and all that is bound.
+    /// Returns the domains in which unschedulable pods might fit if all other locations were known,
+    /// or `None` if unknown locations reject no pod. `board` contains all hosts and bound pods.
     pub(super) fn hopes(&mut self, board: &TopologyState<'p>) -> Option<DemandByDomain> {
         let ground = self.ground;
         let left = |class: &usize| self.packed.left[*class] > 0 && self.calls[*class];
@@ -75,7 +74,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         any.then_some(hopes)
     }
 
-    /// Whether a node could be made for a pod of a class in a cell, as a kind asks.
+    /// Returns whether a node could be launched for a pod in a domain.
     fn could_have(
         &mut self,
         (class, kind): (usize, usize),
@@ -86,20 +85,20 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let own = &ground.problem.classes[class];
         let wants = ground.problem.kinds[kind].wants;
         let alternatives = ground.problem.wants[wants].alternatives.len();
-        (0..ground.shelves.len()).any(|shelf| {
-            let ledger = self.packed.ledgers.of(shelf);
+        (0..ground.templates.len()).any(|template| {
+            let ledger = self.packed.ledgers.of(template);
             (0..alternatives).any(|alternative| {
-                let Some(row) = self.market.row((wants, shelf, alternative, true, cell)) else {
+                let Some(row) = self.market.row((wants, template, alternative, true, cell)) else {
                     return false;
                 };
-                *steps += ground.shelves[shelf].shapes.len() as u64;
-                let pool = (&ground.shelves[shelf], &self.varieties[shelf]);
+                *steps += ground.templates[template].shapes.len() as u64;
+                let pool = (&ground.templates[template], &self.varieties[template]);
                 cheapest(pool, &[&self.market.rows[row]], &own.demand, &ledger).is_some()
             })
         })
     }
 
-    /// Whether a pod might go to a planned node whose place is open, as that is planned.
+    /// Returns whether a pod might fit on a planned node with an undecided domain.
     fn may_join(&mut self, class: usize, kind: usize, board: &TopologyState<'p>) -> bool {
         let ground = self.ground;
         let wants = ground.problem.kinds[kind].wants;
@@ -123,14 +122,14 @@ impl<'p> Scheduler<'_, 'p, '_> {
             }
             let own = rows_in(&self.packed.lots, &opened.claim.parts);
             for alternative in 0..alternatives {
-                let key = (wants, opened.shelf, alternative, true, None);
+                let key = (wants, opened.template, alternative, true, None);
                 let Some(row) = self.market.row(key) else {
                     continue;
                 };
                 let rows = own.iter().chain([&row]).map(|row| &self.market.rows[*row]);
                 let rows: Vec<&CompatibleOfferings> = rows.collect();
-                let shelf = &ground.shelves[opened.shelf];
-                if fitting(shelf, opened.claim.shape, &rows, &whole) != 0 {
+                let template = &ground.templates[opened.template];
+                if fitting(template, opened.claim.shape, &rows, &whole) != 0 {
                     return true;
                 }
             }
@@ -138,8 +137,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         false
     }
 
-    /// Gives every claim one place, and offers that count alike for those who are spread. Says
-    /// whether that changed any.
+    /// Assigns every claim one domain and offerings that count equally for spread pods. Returns
+    /// whether anything changed.
     pub(super) fn pin(&mut self, hopes: &DemandByDomain, choice: DomainChoice) -> bool {
         let most = hopes.iter().copied().max().unwrap_or(0);
         let rank = |cell: Option<usize>| match (choice, cell) {
@@ -176,7 +175,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         changed
     }
 
-    /// What a claim becomes; none where it has one place already, or has to have several.
+    /// Returns the assigned claim, or `None` if it has one domain already or needs several.
     fn pinned(
         &self,
         at: usize,
@@ -194,7 +193,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             own.iter().map(|row| &self.market.rows[*row]).collect();
         let cells: Vec<Option<usize>> = match cell {
             None if !ground.cells.keys.is_empty() => {
-                let cells = ground.cells.open_to(opened.shelf, &rows);
+                let cells = ground.cells.open_to(opened.template, &rows);
                 cells.into_iter().map(Some).collect()
             }
             own => vec![own],
@@ -207,26 +206,26 @@ impl<'p> Scheduler<'_, 'p, '_> {
                     let open = known.open.iter();
                     let labels: Requirements =
                         open.map(|(key, own)| (&key[..], own.clone())).collect();
-                    ground.cells.narrow((opened.shelf, cell), known, &labels)
+                    ground.cells.narrow((opened.template, cell), known, &labels)
                 }
             };
             let rows = own
                 .iter()
                 .map(|row| Some((*row, there(&self.market.rows[*row])?)));
             let mut rows: BTreeMap<usize, CompatibleOfferings> = rows.collect::<Option<_>>()?;
-            let shape = &ground.shelves[opened.shelf].shapes[opened.claim.shape];
+            let shape = &ground.templates[opened.template].shapes[opened.claim.shape];
             let masks = rows.values().map(|row| row.masks[opened.claim.shape]);
             let mask = masks.fold(shape.all(), |all, own| all & own);
             let price = shape.price(mask)?;
             let first = mask.trailing_zeros();
-            let alike = || self.alike(opened.shelf, (opened.claim.shape, 1 << first));
+            let alike = || self.alike(opened.template, (opened.claim.shape, 1 << first));
             let alike = known.entry(first).or_insert_with(alike);
             for row in rows.values_mut() {
                 for (mask, alike) in row.masks.iter_mut().zip(&*alike) {
                     *mask &= alike;
                 }
             }
-            self.settle_labels(opened.shelf, &mut rows, choice);
+            self.settle_labels(opened.template, &mut rows, choice);
             let varied = self.is_varied(at, &rows.values().collect::<Vec<&CompatibleOfferings>>());
             varied.then_some(AssignedNode { cell, price, rows })
         };
@@ -241,29 +240,28 @@ impl<'p> Scheduler<'_, 'p, '_> {
         best.filter(|own| own.cell != cell || !own.rows.iter().all(same))
     }
 
-    /// Says labels that the pool leaves open and that decide for whom a node counts: as they would
-    /// be anyway, or so that it counts for the fewest.
+    /// Sets labels that the pool leaves open and that decide for which pods a node counts.
     fn settle_labels(
         &self,
-        shelf: usize,
+        template: usize,
         rows: &mut BTreeMap<usize, CompatibleOfferings>,
         choice: DomainChoice,
     ) {
         let ground = self.ground;
-        let shelf = &ground.shelves[shelf];
+        let template = &ground.templates[template];
         let filters = ground.topology.filters.iter().zip(&ground.passing);
         let wants = filters.filter_map(|(own, known)| known.get().and(own.labels));
         let alternatives = wants.flat_map(|own| &ground.problem.wants[own].alternatives);
         let mut asked: BTreeMap<&str, Vec<&Requirement>> = BTreeMap::new();
         for (key, wanted) in alternatives.flat_map(|own| own.iter()) {
-            if shelf.chooses(key) && !ground.cells.keys.iter().any(|cell| cell == key) {
+            if template.chooses(key) && !ground.cells.keys.iter().any(|cell| cell == key) {
                 asked.entry(key).or_default().push(wanted);
             }
         }
         for (key, asked) in asked {
             let open = rows.values().flat_map(|row| &row.open);
             let open = open.filter(|own| own.0 == key).map(|own| &own.1);
-            let own = shelf.side.get(key).into_iter().chain(open).cloned();
+            let own = template.side.get(key).into_iter().chain(open).cloned();
             let Some(own) = own.reduce(|all, own| all.intersection(&own)) else {
                 continue;
             };
@@ -283,12 +281,12 @@ impl<'p> Scheduler<'_, 'p, '_> {
         }
     }
 
-    /// The offers of each type that pass every filter of a spread as this one of a type does.
-    fn alike(&self, shelf: usize, (shape, offer): (usize, u64)) -> Vec<u64> {
-        let shapes = self.ground.shelves[shelf].shapes.iter();
+    /// Returns the offerings of each type that pass the same spread filters as the given one.
+    fn alike(&self, template: usize, (shape, offer): (usize, u64)) -> Vec<u64> {
+        let shapes = self.ground.templates[template].shapes.iter();
         let mut alike: Vec<u64> = shapes.map(TypeOption::all).collect();
         let known = self.ground.passing.iter().filter_map(|own| own.get());
-        for suited in known.flat_map(|own| own[shelf].iter().flatten()) {
+        for suited in known.flat_map(|own| own[template].iter().flatten()) {
             let mut all = [Match::Yes, Match::Maybe, Match::No].into_iter();
             let pass = all.find(|pass| suited[shape].those(*pass, offer) != 0);
             for (alike, own) in alike.iter_mut().zip(suited) {
@@ -298,21 +296,21 @@ impl<'p> Scheduler<'_, 'p, '_> {
         alike
     }
 
-    /// Whether a claim has variety enough with these rows.
+    /// Returns whether a claim satisfies `min_values` with these offerings.
     fn is_varied(&self, at: usize, rows: &[&CompatibleOfferings]) -> bool {
         let opened = &self.packed.opened[at];
-        let (shelf, variety) = (
-            &self.ground.shelves[opened.shelf],
-            &self.varieties[opened.shelf],
+        let (template, variety) = (
+            &self.ground.templates[opened.template],
+            &self.varieties[opened.template],
         );
-        let planned = &shelf.shapes[opened.claim.shape];
+        let planned = &template.shapes[opened.claim.shape];
         if variety.is_empty() || planned.reservation.is_some() {
             return true;
         }
         let whole = sum(&self.packed.lots, &opened.claim.parts);
         let would_do = |at: &usize| {
-            shelf.shapes[*at].is_like(planned) && fitting(shelf, *at, rows, &whole) != 0
+            template.shapes[*at].is_like(planned) && fitting(template, *at, rows, &whole) != 0
         };
-        variety.has(shelf, (0..shelf.shapes.len()).filter(would_do))
+        variety.has(template, (0..template.shapes.len()).filter(would_do))
     }
 }

@@ -1,6 +1,5 @@
-//! One way to place everything, put into an order in which it can be bound, with another chance for
-//! those who have no turn in it.
-//! It must not know how the first packing came about, nor what is said of those that are left.
+//! One complete scheduling attempt: places all pods, orders them so that they can be bound, and
+//! retries pods without a turn in this order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,36 +10,35 @@ use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::topology::topology_state::TopologyState;
 
-/// Nodes are made so many times for pods that had no turn among the others, and whether they are
-/// spread over places where there is no node yet.
+/// Retries for pods without a turn, and whether spreads may use domains without nodes.
 const RETRIES: [bool; 4] = [true, true, false, false];
 
-/// How planned nodes get a place each, one way after the other while pods are left for want of it.
+/// Strategies to assign domains to planned nodes, tried while pods are unschedulable.
 const CHOICES: [DomainChoice; 3] = [
     DomainChoice::Cheapest,
     DomainChoice::FewHopes,
     DomainChoice::ManyHopes,
 ];
 
-/// One way to place everything, with the order in which it can be bound.
+/// A complete placement with its bind order.
 pub(super) struct PlacementAttempt<'g, 'p, 'a> {
-    /// Where everything goes.
+    /// The placement.
     pub(super) packer: Scheduler<'g, 'p, 'a>,
     /// The order.
     pub(super) turns: Vec<PlacementStep>,
-    /// Every host, and all that is bound in the end.
+    /// Every host, and all bound pods at the end.
     pub(super) bound: TopologyState<'p>,
-    /// Whether anything that was packed has no turn.
+    /// Whether any packed pod has no turn.
     gone: bool,
 }
 
 impl PlacementAttempt<'_, '_, '_> {
-    /// How many pods it leaves out.
+    /// Returns the number of unschedulable pods.
     pub(super) fn left(&self) -> u64 {
         self.packer.packed.left.iter().sum()
     }
 
-    /// Fills what is there further.
+    /// Adds more pods to existing nodes and claims.
     fn place_rest(&mut self) {
         self.bound.takes_unsettled = true;
         let (turns, bound) = (&mut self.turns, &mut self.bound);
@@ -48,8 +46,8 @@ impl PlacementAttempt<'_, '_, '_> {
     }
 }
 
-/// Puts what is packed into order, and gives those who have no turn another chance. Where they are
-/// left out because it is open where planned nodes will be, these get a place each.
+/// Orders packed pods and retries pods without a turn. If they are unschedulable because domains of
+/// planned nodes are undecided, domains are assigned.
 pub(super) fn settled<'g, 'p, 'a>(
     packer: Scheduler<'g, 'p, 'a>,
     board: &TopologyState<'p>,
@@ -74,7 +72,7 @@ pub(super) fn settled<'g, 'p, 'a>(
         }
         let mut other = tried(packer, board);
         other.place_rest();
-        // As good as before it is better: what is refused is refused for good.
+        // An equal result is preferred because the rejections are then final.
         if other.left() < best.left() || other.left() == best.left() && !is_pinned {
             (best, is_pinned) = (other, true);
         }
@@ -82,7 +80,7 @@ pub(super) fn settled<'g, 'p, 'a>(
     best
 }
 
-/// Puts what is packed into order, and makes nodes for those who have no turn.
+/// Orders packed pods, and adds nodes for pods without a turn.
 fn tried<'g, 'p, 'a>(
     mut packer: Scheduler<'g, 'p, 'a>,
     board: &TopologyState<'p>,
@@ -104,11 +102,10 @@ fn tried<'g, 'p, 'a>(
     }
 }
 
-/// Puts what is packed into order and takes out what has no turn. Says whether that was anything. A
-/// node that is not to be made after all was in that order, and its pods may have given other pods
-/// their turn: then the order is made anew. If daemons count for rules about places, the daemons of
-/// nodes without any turn may keep the pods of each other away: then every second of these nodes is
-/// given up, and the order is made anew.
+/// Orders packed pods and removes pods without a turn. Returns whether any was removed. If a claim
+/// is dropped, the order is recomputed, because its pods may have enabled other pods. If DaemonSet
+/// pods count for topology rules, those of nodes without turns may block each other. Then every
+/// second of these nodes is dropped and the order is recomputed.
 fn ordered<'p>(
     packer: &mut Scheduler<'_, 'p, '_>,
     board: &TopologyState<'p>,
@@ -136,7 +133,7 @@ fn ordered<'p>(
     }
 }
 
-/// Claims of which no pod has a turn.
+/// Returns claims without any pod in the order.
 fn idle(packed: &PackingState<'_, '_>, turns: &[PlacementStep]) -> Vec<usize> {
     let taken: BTreeSet<usize> = turns.iter().map(|turn| turn.site).collect();
     let opened = packed.opened.iter().enumerate();
@@ -144,18 +141,18 @@ fn idle(packed: &PackingState<'_, '_>, turns: &[PlacementStep]) -> Vec<usize> {
     idle.map(|(at, _)| at).collect()
 }
 
-/// Gives up a claim: no node is made of it, and its pods are left.
+/// Drops a claim and leaves its pods unscheduled.
 fn give_up(packed: &mut PackingState<'_, '_>, at: usize) {
     let opened = &mut packed.opened[at];
     for (lot, pods) in &mut opened.claim.parts {
         packed.left[packed.lots[*lot].class] += std::mem::take(pods);
     }
-    let limited = &packed.shelves[opened.shelf].shapes[opened.claim.shape].limited;
-    packed.ledgers.release(opened.shelf, limited);
+    let limited = &packed.templates[opened.template].shapes[opened.claim.shape].limited;
+    packed.ledgers.release(opened.template, limited);
     opened.gone = true;
 }
 
-/// Takes out what has no turn. Says whether that was anything.
+/// Removes pods without a turn. Returns whether any was removed.
 fn settle(packed: &mut PackingState<'_, '_>, turns: &[PlacementStep]) -> bool {
     let mut had: BTreeMap<(usize, usize), u64> = BTreeMap::new();
     for turn in turns {
@@ -184,7 +181,7 @@ fn settle(packed: &mut PackingState<'_, '_>, turns: &[PlacementStep]) -> bool {
     });
     let mut empty = Vec::new();
     for (at, opened) in opened.iter_mut().enumerate() {
-        // Parts of none stay: where the node is was settled by them, too.
+        // Empty parts are kept, because they determined the location of the node, too.
         for (lot, pods) in &mut opened.claim.parts {
             *pods = keep(*rooms + at, lots[*lot].class, *pods);
         }

@@ -1,30 +1,31 @@
-//! The order in which pods can be bound so that every rule holds at each step, all planned nodes
-//! being there from the start.
-//! It must not know why a pod was planned onto a host.
+//! Orders pods so that every rule holds at each binding. All planned nodes are assumed to exist
+//! from the start.
 
 use std::collections::BTreeMap;
 
 use crate::scheduling::packing::context::{PackingContext, PackingState};
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::rows_in;
-use crate::scheduling::packing::initial_topology::{add_claim, cell_of, claim_passes, count_crew};
+use crate::scheduling::packing::initial_topology::{
+    add_claim, cell_of, claim_passes, count_daemons,
+};
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::topology::DomainCounter;
 use crate::scheduling::topology::topology_state::{Match, NOWHERE, TopologyState};
 
-/// Steps of one sequence, each some pods of one class looked at for their turn.
+/// Step limit. One step evaluates some pods of one class.
 const STEPS_MAX: u64 = 100_000_000;
 
-/// Pods of a class on a site, that are still to have their turn.
+/// Pods of a class at a location that are not ordered yet.
 struct QueuedStep {
     kind: usize,
     site: usize,
     pods: u64,
 }
 
-/// Puts all that is packed into order. What never has its turn is left out. `board` has the rooms
-/// and what is bound there already.
+/// Orders all packed pods. Pods that never satisfy their rules are left out. `board` contains the
+/// nodes and bound pods.
 pub(super) fn sequence(
     ground: &PackingContext<'_, '_>,
     (packed, rows): (&PackingState<'_, '_>, &[CompatibleOfferings]),
@@ -58,7 +59,7 @@ pub(super) fn sequence(
             }
         }
     }
-    // Those that were dealt out to cells have their turns in that order, wherever in the cell.
+    // Pods assigned to domains are ordered as assigned, on any node of the domain.
     for own in &packed.dealt {
         let Some(items) = there.get_mut(&(own.class, own.cell)) else {
             continue;
@@ -75,7 +76,7 @@ pub(super) fn sequence(
             }
         }
     }
-    // Whoever was given a cell later goes where others of the kind go that have none.
+    // Pods that were assigned a domain later join the others of their kind.
     for ((class, _), items) in there {
         for QueuedStep { kind, site, pods } in items {
             let turn = (PlacementStep { class, site, pods }, kind);
@@ -90,7 +91,7 @@ pub(super) fn sequence(
     order(queue, board)
 }
 
-/// Where nobody cares for anybody, any order will do.
+/// Without topology rules, any order is valid.
 fn bulk(packed: &PackingState<'_, '_>) -> Vec<PlacementStep> {
     let mut turns = packed.placed.clone();
     for (at, opened) in packed.opened.iter().enumerate() {
@@ -108,7 +109,7 @@ fn add_claims(
     (packed, rows): (&PackingState<'_, '_>, &[CompatibleOfferings]),
     board: &mut TopologyState<'_>,
 ) {
-    // A claim whose place is open may be anywhere its offers are.
+    // A claim without a domain may be launched wherever it has offerings.
     let mut cells: BTreeMap<usize, usize> = BTreeMap::new();
     let mut open_to: BTreeMap<(usize, Vec<usize>), Vec<usize>> = BTreeMap::new();
     let mut open = Vec::new();
@@ -122,17 +123,17 @@ fn add_claims(
         if cell_of(&packed.lots, opened).is_none() {
             open.push((opened, site));
         } else {
-            count_crew(ground, known, (opened, site), board);
+            count_daemons(ground, known, (opened, site), board);
         }
     }
     for (opened, site) in open {
         let mut places: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         let own = rows_in(&packed.lots, &opened.claim.parts);
         let reach = open_to
-            .entry((opened.shelf, own))
-            .or_insert_with_key(|(shelf, own)| {
+            .entry((opened.template, own))
+            .or_insert_with_key(|(template, own)| {
                 let own: Vec<&CompatibleOfferings> = own.iter().map(|row| &rows[*row]).collect();
-                ground.cells.open_to(*shelf, &own)
+                ground.cells.open_to(*template, &own)
             });
         for cell in reach.iter().copied() {
             let values = &ground.cells.all[cell];
@@ -167,12 +168,12 @@ fn add_claims(
             board.sites.unsettle(key, site, places);
         }
         board.open(site);
-        count_crew(ground, known, (opened, site), board);
+        count_daemons(ground, known, (opened, site), board);
     }
 }
 
-/// Gives everyone a turn, in this order. Who may not have it yet comes again when all others had
-/// theirs, until nobody gets any further.
+/// Binds pods in this order. A pod whose rules do not hold yet is retried after all others, until
+/// no more progress is made.
 fn order(
     mut queue: Vec<(PlacementStep, usize)>,
     board: &mut TopologyState<'_>,

@@ -1,5 +1,4 @@
-//! Why a node is not made as a cheaper type: what stops each of them, counted.
-//! It must not know how the claim came about, only what it is.
+//! Explains why a node is not launched as a cheaper instance type: counts what rejects each type.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -19,27 +18,27 @@ use crate::scheduling::supply::min_values::widen;
 use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, of_types, sells};
 use crate::state::snapshot::Snapshot;
 
-/// What stops a cheaper type first.
+/// The first obstacle of a cheaper type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TypeRejection {
-    /// A label of it is not as the pod wants it.
+    /// It does not satisfy a label requirement of the pod.
     Label(String),
-    /// A daemon of it binds one of the pod's host ports.
+    /// A DaemonSet pod uses one of the pod's host ports.
     Ports,
-    /// It has too little of a resource after daemons and overhead.
+    /// It has too little of a resource after DaemonSets and overhead.
     Resource(String),
-    /// It is not sold so cheaply where and how the pod wants it.
+    /// It has no cheaper offering in a suitable zone and capacity type.
     Offering,
-    /// What would do is held down after a refusal.
+    /// Its matching offerings are unavailable.
     Held,
-    /// It would do for the pod, but not for all that the node is made for.
+    /// It fits the pod, but not all pods of the node.
     Together {
-        /// How many pods that is.
+        /// Number of pods of the node.
         pods: usize,
     },
-    /// The pool's limits leave no room for it.
+    /// It exceeds the limits of the pool.
     Limit,
-    /// Nothing: the plan as a whole is cheaper so, or a wish or a rule about places decides.
+    /// No obstacle: the plan as a whole is cheaper, or a preference or topology rule decides.
     Plan,
 }
 
@@ -51,7 +50,7 @@ impl TypeRejection {
             Self::Ports => "host_ports",
             Self::Resource(_) => "resource",
             Self::Offering => "offering",
-            Self::Held => "held_down",
+            Self::Held => "offerings_unavailable",
             Self::Together { .. } => "together",
             Self::Limit => "limit",
             Self::Plan => "plan",
@@ -59,22 +58,21 @@ impl TypeRejection {
     }
 }
 
-/// Cheaper types that one thing stops.
+/// Cheaper types with the same obstacle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cheaper {
-    /// What stops them.
+    /// The obstacle.
     pub obstacle: TypeRejection,
-    /// How many they are.
+    /// Number of types.
     pub types: usize,
-    /// The one that comes nearest, or else the first by name.
+    /// The closest type, otherwise the first by name.
     pub nearest: TypeName,
-    /// What is asked of the resource, and what the nearest has; `cpu` in thousandths.
+    /// The requested quantity, and that of the closest type; `cpu` in thousandths.
     pub amounts: Option<(i64, i64)>,
 }
 
-/// The types of the claim's pool that some offering makes cheaper than what the claim is planned
-/// as, by what stops them for one of its pods first. Nothing for a claim that is not of this
-/// snapshot.
+/// Returns the types of the pool with an offering cheaper than the planned one, by their first
+/// obstacle for one of the pods. Empty for a claim of a different snapshot.
 pub fn cheaper(
     snapshot: &Snapshot<'_>,
     claim: &NewNodeClaim,
@@ -87,14 +85,14 @@ pub fn cheaper(
     let of_claim = |own: &&&Pod| claim.pods.binary_search(&own.key).is_ok();
     let pods: Vec<&Pod> = snapshot.pending.iter().filter(of_claim).copied().collect();
     let problem = Problem::new(&pods, snapshot);
-    let mut shelf = NodeTemplate::new(pool, &problem, snapshot, now);
-    widen(&mut shelf, snapshot.cluster.scheduling.min_values);
-    let ledgers = Ledgers::new(std::slice::from_ref(&shelf), snapshot);
+    let mut template = NodeTemplate::new(pool, &problem, snapshot, now);
+    widen(&mut template, snapshot.cluster.scheduling.min_values);
+    let ledgers = Ledgers::new(std::slice::from_ref(&template), snapshot);
     let mut weighed = Weighed {
         ledger: ledgers.of(0),
         price: Price::default(),
         whole: vec![0; problem.classes.first().map_or(0, |own| own.demand.len())],
-        shelf: &shelf,
+        template: &template,
         problem: &problem,
     };
     for class in &problem.classes {
@@ -117,18 +115,18 @@ pub fn cheaper(
 
 struct Weighed<'w> {
     problem: &'w Problem<'w>,
-    shelf: &'w NodeTemplate<'w>,
+    template: &'w NodeTemplate<'w>,
     ledger: Ledger,
     price: Price,
-    /// What all pods of the claim ask for together.
+    /// Total requests of the pods of the claim.
     whole: Vec<i64>,
 }
 
 impl Weighed<'_> {
-    /// The price of a claim's first offering, as the pool plans with it.
+    /// Returns the planning price of the first offering of a claim.
     fn planned(&self, claim: &NewNodeClaim) -> Option<Price> {
         let (first, _) = claim.offerings.first()?;
-        let shapes = self.shelf.shapes.iter();
+        let shapes = self.template.shapes.iter();
         let shapes = shapes.filter(|own| own.instance_type.name == first.instance_type);
         let mut offers = shapes.flat_map(|shape| &shape.offers);
         let own = |offer: &&&Offering| {
@@ -140,7 +138,7 @@ impl Weighed<'_> {
     fn all(&self, class: usize) -> Vec<Cheaper> {
         let is_cheaper = |offer: &Offering| offer.price < self.price;
         let mut all: BTreeMap<TypeRejection, Cheaper> = BTreeMap::new();
-        for shape in &self.shelf.shapes {
+        for shape in &self.template.shapes {
             if !shape
                 .offers
                 .iter()
@@ -175,14 +173,14 @@ impl Weighed<'_> {
         Some((demand[axis], shape.net.as_ref().map_or(0, |net| net[axis])))
     }
 
-    /// What stops a type; of the alternatives of a class the one that comes furthest is told.
+    /// Returns the obstacle of a type. Of several alternatives, that of the closest is reported.
     fn obstacle(&self, shape: &TypeOption<'_>, class: usize) -> TypeRejection {
         let own = &self.problem.classes[class];
         let wants = self.problem.wants_of(self.problem.without_wishes(own.kind));
         let alternatives = wants.alternatives.iter();
-        let admitted = alternatives.filter_map(|own| self.shelf.admit(wants, own, true).ok());
+        let admitted = alternatives.filter_map(|own| self.template.admit(wants, own, true).ok());
         let stops = admitted.map(|labels| {
-            if clash(wants.ports, &shape.crew.ports) {
+            if clash(wants.ports, &shape.overhead.ports) {
                 return TypeRejection::Ports;
             }
             self.stops(shape, &labels, &own.demand)
@@ -222,17 +220,17 @@ impl Weighed<'_> {
         TypeRejection::Plan
     }
 
-    /// Whether something cheaper of a type is as every pod of the claim wants it.
+    /// Returns whether a type has a cheaper offering that suits every pod of the claim.
     fn suits_all(&self, shape: &TypeOption<'_>) -> bool {
         self.problem.classes.iter().all(|class| {
             let kind = self.problem.without_wishes(class.kind);
             let wants = self.problem.wants_of(kind);
             let mut alternatives = wants.alternatives.iter();
             alternatives.any(|own| {
-                self.shelf.admit(wants, own, true).is_ok_and(|labels| {
+                self.template.admit(wants, own, true).is_ok_and(|labels| {
                     let mut offers = shape.offers.iter();
                     shape.suits(&of_types(&labels)).is_ok()
-                        && !clash(wants.ports, &shape.crew.ports)
+                        && !clash(wants.ports, &shape.overhead.ports)
                         && offers.any(|own| own.price < self.price && sells(&labels, own))
                 })
             })
@@ -250,31 +248,30 @@ impl Display for Cheaper {
         } = self;
         write!(f, "{types} ({nearest}, …) ")?;
         match obstacle {
-            TypeRejection::Label(key) => write!(f, "do not have {key} as wanted"),
-            TypeRejection::Ports => f.write_str("have a daemon that binds one of its host ports"),
+            TypeRejection::Label(key) => write!(f, "do not satisfy the requirement on {key}"),
+            TypeRejection::Ports => {
+                f.write_str("have a DaemonSet pod that uses one of its host ports")
+            }
             TypeRejection::Resource(name) => {
                 write!(f, "have too little {name} after DaemonSets and overhead")?;
                 match amounts {
                     Some((asked, most)) => {
                         let (asked, most) = (shown(name, *asked), shown(name, *most));
-                        write!(f, ": {most} at most, needed is {asked}")
+                        write!(f, ": at most {most}, {asked} needed")
                     }
                     None => Ok(()),
                 }
             }
             TypeRejection::Offering => {
-                f.write_str("are not sold so cheaply where and how it wants")
+                f.write_str("have no cheaper offering in a suitable zone and capacity type")
             }
-            TypeRejection::Held => f.write_str("are held down after a refusal"),
+            TypeRejection::Held => f.write_str("are unavailable after a failed launch"),
             TypeRejection::Together { pods } => {
-                write!(
-                    f,
-                    "would do for it alone, but not for the node's {pods} pods"
-                )
+                write!(f, "fit this pod alone, but not all {pods} pods of the node")
             }
-            TypeRejection::Limit => f.write_str("are more than the pool's limits leave"),
+            TypeRejection::Limit => f.write_str("exceed the limits of the pool"),
             TypeRejection::Plan => f.write_str(
-                "would do: the whole plan is cheaper so, or wishes and places of pods decide",
+                "fit, but make the plan more expensive, or conflict with preferences or topology",
             ),
         }
     }

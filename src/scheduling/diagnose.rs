@@ -1,6 +1,7 @@
-//! Why a pod has no answer: for each pool, the first constraint that nothing of the pool satisfies.
-//! It must not know how pods were packed, only what was left when they were.
+//! Explains why a pod is unschedulable: for each pool, the first constraint that nothing in the
+//! pool satisfies.
 
+// Why no offering is available.
 pub(super) mod no_offering;
 /// Which topology constraint rejects a pod in which domains.
 pub(super) mod topology;
@@ -25,50 +26,50 @@ use crate::scheduling::{PoolRejection, RejectionCode};
 use crate::state::snapshot::ExistingNode;
 use crate::state::unavailable_offerings::UnavailableOfferings;
 
-/// Steps of the reasons of one solve, each a type looked at for one class in one pool: about a
-/// second. Ten thousand classes in ten pools of eight hundred types take eighty million.
+/// Step limit of one diagnosis, about a second. One step evaluates a type for one class in one
+/// pool. Ten thousand classes in ten pools of eight hundred types take eighty million.
 const STEPS_MAX: u64 = 100_000_000;
 
-/// Steps that holding the labels of a type against those wanted takes; its resources take one.
+/// Steps to match the labels of a type; matching its resources takes one.
 const LABEL_STEPS: u64 = 16;
 
-/// Hosts that are told of one pod.
+/// Maximum number of nodes listed per pod.
 const HOSTS_TOLD: usize = 3;
 
-/// A no of one pool.
+/// A rejection by one pool.
 pub(super) type Rejection = (RejectionCode, RejectionDetail);
 
-/// What is left when all is packed, and the reasons for it.
+/// Unscheduled pods after packing, and the state to explain them.
 pub(super) struct Diagnosis<'r, 'p, 'a> {
     ground: &'r PackingContext<'p, 'a>,
     packed: &'r PackingState<'p, 'a>,
     rooms: &'r [&'r ExistingNode],
     holds: &'r UnavailableOfferings,
     varieties: Vec<MinValues<'r>>,
-    /// Everybody's place in the end; only where somebody's place matters is it looked at.
+    /// Final locations of all pods. It is evaluated only for topology rules.
     board: TopologyState<'p>,
     places: Option<TopologyDiagnosis<'p>>,
     steps: u64,
 }
 
-/// What a pool has for pods of certain wants, by one alternative of theirs.
+/// The supply of a pool for one alternative of the requirements of a pod.
 enum PoolOffer {
     /// Nothing.
     No(RejectionCode, RejectionDetail),
-    /// Types whose labels and ports suit them.
+    /// Types with matching labels and free host ports.
     Some(Suited),
 }
 
 struct Suited {
     labels: Requirements,
-    /// The types, by their places on the shelf, and whether each is sold as wanted.
+    /// Index of each type, and whether it has a matching offering.
     types: Vec<(usize, bool)>,
-    /// The cells where anything is sold, with what; worked out once it matters.
+    /// Domains with matching offerings, computed on demand.
     cells: Option<Vec<(usize, CompatibleOfferings)>>,
 }
 
 impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
-    /// `board` has all hosts and all that is bound there in the end.
+    /// `board` contains all hosts and all bound pods at the end.
     pub(super) fn new(
         ground: &'r PackingContext<'p, 'a>,
         (packed, rooms): (&'r PackingState<'p, 'a>, &'r [&'r ExistingNode]),
@@ -76,7 +77,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         board: TopologyState<'p>,
     ) -> Self {
         let min_values = ground.scheduling.min_values;
-        let varieties = ground.shelves.iter();
+        let varieties = ground.templates.iter();
         Self {
             ground,
             packed,
@@ -91,8 +92,8 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         }
     }
 
-    /// The reasons of every class of which pods are left. Classes that want the same of a node are
-    /// looked at together, so that what types suit them is found out once.
+    /// Returns the rejections of every class with unscheduled pods. Classes with the same
+    /// requirements are grouped, so that matching types are computed once.
     pub(super) fn all(mut self) -> Vec<(usize, Arc<[PoolRejection]>)> {
         let problem = self.ground.problem;
         let wants = |class: usize| {
@@ -111,9 +112,13 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
                 continue;
             }
             if self.steps > STEPS_MAX {
-                let text = "it is not looked into: there are too many kinds of pods without a \
-                            place to say of each what stops it";
-                let (pool, code, miss) = (None, RejectionCode::Effort, RejectionDetail::told(text));
+                let text = "not analyzed: too many kinds of pods are unschedulable to determine \
+                            the reason for each";
+                let (pool, code, miss) = (
+                    None,
+                    RejectionCode::SearchLimit,
+                    RejectionDetail::told(text),
+                );
                 all.push((class, [PoolRejection { pool, code, miss }].into()));
                 continue;
             }
@@ -123,15 +128,15 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             };
             let (_, offers) = known.insert((wants, offers));
             let mut reasons = Vec::with_capacity(offers.len());
-            for (shelf, offers) in offers.iter_mut().enumerate() {
-                reasons.push(self.why(class, shelf, offers));
+            for (template, offers) in offers.iter_mut().enumerate() {
+                reasons.push(self.why(class, template, offers));
             }
             all.push((class, reasons.into()));
         }
         all
     }
 
-    /// What keeps a class from every pool, if anything does.
+    /// Returns a rejection that is independent of pools, if any.
     fn of_itself(&self, class: usize) -> Option<PoolRejection> {
         let own = self.ground.problem.classes[class].priority;
         let cutoff = self.ground.scheduling.priority_cutoff;
@@ -140,12 +145,12 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
                 RejectionCode::Priority,
                 RejectionDetail::Priority { own, cutoff },
             )
-        } else if self.ground.shelves.is_empty() {
-            let text = "no host has room for it, and there is no pool to make one";
+        } else if self.ground.templates.is_empty() {
+            let text = "no existing node fits it, and there is no pool to launch one";
             (RejectionCode::NoPool, RejectionDetail::told(text))
         } else {
             let text = restricted(self.ground.problem, class)?;
-            (RejectionCode::Restricted, RejectionDetail::told(&text))
+            (RejectionCode::RestrictedLabel, RejectionDetail::told(&text))
         };
         Some(PoolRejection {
             pool: None,
@@ -155,25 +160,28 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
     }
 
     fn offers(&mut self, wants: &NodeRequirements<'_>) -> Vec<Vec<PoolOffer>> {
-        let types = self.ground.shelves.iter().map(|shelf| shelf.shapes.len());
+        let types = self
+            .ground
+            .templates
+            .iter()
+            .map(|template| template.shapes.len());
         let types = types.sum::<usize>() * wants.alternatives.len();
         self.steps += LABEL_STEPS * types as u64;
-        let of = |shelf: &NodeTemplate<'_>| {
+        let of = |template: &NodeTemplate<'_>| {
             let alternatives = wants.alternatives.iter();
-            let offer = |own| offer(shelf, wants, own, &self.ground.problem.agents);
+            let offer = |own| offer(template, wants, own, &self.ground.problem.agents);
             alternatives.map(offer).collect()
         };
-        self.ground.shelves.iter().map(of).collect()
+        self.ground.templates.iter().map(of).collect()
     }
 
-    /// Why a pool has nothing for a class of pods. Of several alternatives the one that came
-    /// furthest is told.
-    fn why(&mut self, class: usize, shelf: usize, offers: &mut [PoolOffer]) -> PoolRejection {
+    /// Returns why a pool rejects a class. Of several alternatives, the closest one is reported.
+    fn why(&mut self, class: usize, template: usize, offers: &mut [PoolOffer]) -> PoolRejection {
         let mut furthest: Option<Rejection> = None;
         for offer in offers {
             let (code, miss) = match offer {
                 PoolOffer::No(code, miss) => (*code, miss.clone()),
-                PoolOffer::Some(suited) => self.answer(class, shelf, suited),
+                PoolOffer::Some(suited) => self.answer(class, template, suited),
             };
             if furthest.as_ref().is_none_or(|(other, _)| code > *other) {
                 furthest = Some((code, miss));
@@ -182,44 +190,44 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         let nothing = || {
             (
                 RejectionCode::Requirements,
-                RejectionDetail::told("asks for nothing that can be"),
+                RejectionDetail::told("its requirements contradict each other"),
             )
         };
         let (code, miss) = furthest.unwrap_or_else(nothing);
         PoolRejection {
-            pool: Some(self.ground.shelves[shelf].pool.name.clone()),
+            pool: Some(self.ground.templates[template].pool.name.clone()),
             code,
             miss,
         }
     }
 
-    /// What is in the way where types suit a class.
+    /// Returns the rejection of a class if types match its labels.
     fn answer(&mut self, class: usize, at: usize, suited: &mut Suited) -> Rejection {
         let problem = self.ground.problem;
-        let shelf = &self.ground.shelves[at];
+        let template = &self.ground.templates[at];
         let ledger = &self.packed.ledgers.of(at);
         let demand = &problem.classes[class].demand[..];
         self.steps += suited.types.len() as u64;
-        let fits = |own: &&(usize, bool)| fits(&shelf.shapes[own.0], demand);
+        let fits = |own: &&(usize, bool)| fits(&template.shapes[own.0], demand);
         let fitting: Vec<(usize, bool)> = suited.types.iter().filter(fits).copied().collect();
         if fitting.is_empty() {
             return (
                 RejectionCode::Resources,
-                unfit(problem, shelf, suited, demand),
+                unfit(problem, template, suited, demand),
             );
         }
         let sold = fitting.iter().filter(|(_, sold)| *sold);
         let sold: Vec<usize> = sold.map(|(shape, _)| *shape).collect();
         if sold.is_empty() {
-            return unsold(self.holds, shelf, &fitting, &suited.labels);
+            return unsold(self.holds, template, &fitting, &suited.labels);
         }
-        let allowed = |shape: &usize| ledger.copies(&shelf.shapes[*shape].limited) > 0;
+        let allowed = |shape: &usize| ledger.copies(&template.shapes[*shape].limited) > 0;
         let would_do: Vec<usize> = sold.iter().copied().filter(allowed).collect();
         if would_do.is_empty() {
-            return unlimited(shelf, &sold, ledger);
+            return unlimited(template, &sold, ledger);
         }
         if let Some((key, least, count)) =
-            self.varieties[at].shortage(shelf, would_do.iter().copied())
+            self.varieties[at].shortage(template, would_do.iter().copied())
         {
             let key = key.to_owned();
             return (
@@ -227,33 +235,33 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
                 RejectionDetail::Values { key, least, count },
             );
         }
-        // What could be had, and yet was not.
+        // Supply exists but was not used.
         self.unmet(class, at, (suited, &would_do))
     }
 
-    /// Which rules about other pods keep a pod from what the pool could make.
+    /// Returns the topology rules that reject a pod.
     fn unmet(
         &mut self,
         class: usize,
-        shelf: usize,
+        template: usize,
         (suited, would_do): (&mut Suited, &[usize]),
     ) -> Rejection {
         let problem = self.ground.problem;
         let own = &problem.classes[class];
         let kind = problem.without_wishes(own.kind);
         let steps = || {
-            let text = "the step limit of one solve was reached before this pod's turn";
-            (RejectionCode::Effort, RejectionDetail::told(text))
+            let text = "the step limit of one pass was reached before this pod was considered";
+            (RejectionCode::SearchLimit, RejectionDetail::told(text))
         };
         if self.packed.cut_short || self.ground.topology.checks[kind].is_empty() {
             return steps();
         }
-        let of = &self.ground.shelves[shelf];
+        let of = &self.ground.templates[template];
         let cells = suited.cells.get_or_insert_with(|| {
             let asked = (problem.wants_of(kind), &problem.agents);
             let row = of.row(asked, &suited.labels);
             let cells = self.ground.cells;
-            let narrow = |cell| Some((cell, cells.narrow((shelf, cell), &row, &suited.labels)?));
+            let narrow = |cell| Some((cell, cells.narrow((template, cell), &row, &suited.labels)?));
             (0..cells.all.len()).filter_map(narrow).collect()
         });
         let sells = |(cell, row): &(usize, CompatibleOfferings)| {
@@ -270,7 +278,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             .places
             .get_or_insert_with(|| TopologyDiagnosis::new(ground, board.clone()));
         match places.miss(kind, &cells) {
-            // Others keep it away, and not everywhere: it had no turn among them.
+            // Other pods reject it, but not in all domains: it had no turn.
             Some(RejectionDetail::Places { open, .. })
                 if open > 0 && problem.rules_of(kind).is_empty() =>
             {
@@ -282,7 +290,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
                     .iter()
                     .any(|own| own.map_or(is_had, |own| cells.contains(&own))) =>
             {
-                (RejectionCode::Unsettled, self.unsettled())
+                (RejectionCode::WaitingForInFlightNodes, self.unsettled())
             }
             Some(miss) => (RejectionCode::Topology, miss),
             None => steps(),
@@ -302,14 +310,14 @@ impl Diagnosis<'_, '_, '_> {
     }
 }
 
-/// What a pool has for pods, whatever resources they ask for.
+/// Returns the supply of a pool for pods, independent of resource requests.
 fn offer(
-    shelf: &NodeTemplate<'_>,
+    template: &NodeTemplate<'_>,
     wants: &NodeRequirements<'_>,
     alternative: &Requirements,
     agents: &ConstrainedDaemons<'_>,
 ) -> PoolOffer {
-    let labels = match shelf.admit(wants, alternative, true) {
+    let labels = match template.admit(wants, alternative, true) {
         Err(Incompatibility::Taint(taint)) => {
             return PoolOffer::No(RejectionCode::Taint, RejectionDetail::Taint(taint));
         }
@@ -321,29 +329,29 @@ fn offer(
         }
         Ok(labels) => labels,
     };
-    if let Some(fault) = shelf.fault {
+    if let Some(fault) = template.fault {
         return PoolOffer::No(RejectionCode::NodeClass, RejectionDetail::told(fault));
     }
-    if shelf.shapes.is_empty() {
+    if template.shapes.is_empty() {
         let text = "no instance type satisfies the pool's own requirements";
         return PoolOffer::No(RejectionCode::Requirements, RejectionDetail::told(text));
     }
     let asked = of_types(&labels);
-    let suits = |shape: &usize| shelf.shapes[*shape].suits(&asked).is_ok();
-    let suited: Vec<usize> = (0..shelf.shapes.len()).filter(suits).collect();
+    let suits = |shape: &usize| template.shapes[*shape].suits(&asked).is_ok();
+    let suited: Vec<usize> = (0..template.shapes.len()).filter(suits).collect();
     if suited.is_empty() {
-        return PoolOffer::No(RejectionCode::Requirements, unsuited(shelf, &labels));
+        return PoolOffer::No(RejectionCode::Requirements, unsuited(template, &labels));
     }
-    let free = |own: &&usize| shelf.has_ports(&shelf.shapes[**own], (wants, agents), &labels);
+    let free = |own: &&usize| template.has_ports(&template.shapes[**own], (wants, agents), &labels);
     let free: Vec<usize> = suited.iter().filter(free).copied().collect();
     if free.is_empty() {
         let types = suited.len();
         return PoolOffer::No(RejectionCode::Resources, RejectionDetail::Ports { types });
     }
-    let bar = |shape: &usize| shelf.bar(&shelf.shapes[*shape], (wants, agents), &labels);
+    let bar = |shape: &usize| template.bar(&template.shapes[*shape], (wants, agents), &labels);
     let open = free.iter().filter(|shape| bar(shape).is_none());
     let types = open.map(|shape| {
-        let mut offers = shelf.shapes[*shape].offers.iter();
+        let mut offers = template.shapes[*shape].offers.iter();
         (*shape, offers.any(|offer| sells(&labels, offer)))
     });
     let types: Vec<(usize, bool)> = types.collect();
@@ -361,13 +369,13 @@ fn offer(
     })
 }
 
-/// The label that a class asks for and no new node may be asked for, if that is in every
-/// alternative of it. Source: spec/scheduling.md §1.4 (b).
+/// Returns a label that must not be required, if every alternative of a class requires one. Source:
+/// spec/scheduling.md §1.4 (b).
 fn restricted(problem: &Problem<'_>, class: usize) -> Option<String> {
     let wants = problem.wants_of(problem.without_wishes(problem.classes[class].kind));
     let forbidden = |own: &Requirements| {
         let told = |key: &str| match key {
-            NODE_NAME => Some("that node alone could take it".to_owned()),
+            NODE_NAME => Some("only that node can match".to_owned()),
             key => Some(restriction(key)?.to_owned()),
         };
         let mut found = own
@@ -378,7 +386,7 @@ fn restricted(problem: &Problem<'_>, class: usize) -> Option<String> {
     };
     let found: Option<Vec<_>> = wants.alternatives.iter().map(forbidden).collect();
     let (key, why) = found?.into_iter().next()?;
-    Some(format!("asks for the label {key}: {why}"))
+    Some(format!("requires the label {key}: {why}"))
 }
 
 fn fits(shape: &TypeOption<'_>, demand: &[i64]) -> bool {
@@ -386,13 +394,17 @@ fn fits(shape: &TypeOption<'_>, demand: &[i64]) -> bool {
     net.is_some_and(|net| times(net, demand) > 0)
 }
 
-/// Which label no type of the pool has as wanted.
-fn unsuited(shelf: &NodeTemplate<'_>, labels: &Requirements) -> RejectionDetail {
-    let types = shelf.shapes.len();
+/// Returns the label requirement that no type of the pool satisfies.
+fn unsuited(template: &NodeTemplate<'_>, labels: &Requirements) -> RejectionDetail {
+    let types = template.shapes.len();
     for (key, wanted) in labels.iter() {
         let alone: Requirements = [(key, wanted.clone())].into_iter().collect();
         let alone = of_types(&alone);
-        if !shelf.shapes.iter().any(|shape| shape.suits(&alone).is_ok()) {
+        if !template
+            .shapes
+            .iter()
+            .any(|shape| shape.suits(&alone).is_ok())
+        {
             return RejectionDetail::Types {
                 key: Some(part(key)),
                 wanted: part(wanted),
@@ -407,26 +419,26 @@ fn unsuited(shelf: &NodeTemplate<'_>, labels: &Requirements) -> RejectionDetail 
     }
 }
 
-/// Which type comes nearest to what is asked for, and what it is short of: of the types with all
-/// but one resource the one with most of it, else one that is short of as few as any.
+/// Returns the closest type and its missing resources. If types lack only one resource, it is the
+/// type with most of that resource; otherwise a type that lacks the fewest.
 fn unfit(
     problem: &Problem<'_>,
-    shelf: &NodeTemplate<'_>,
+    template: &NodeTemplate<'_>,
     suited: &Suited,
     demand: &[i64],
 ) -> RejectionDetail {
     let nets = suited.types.iter().filter_map(|(shape, _)| {
-        let shape = &shelf.shapes[*shape];
+        let shape = &template.shapes[*shape];
         Some((shape, shape.net.as_deref()?))
     });
-    // How many resources it lacks, and the first of them.
+    // Number of missing resources, and the first of them.
     let lacks = |net: &[i64]| {
         let axes = demand.iter().zip(net).enumerate();
         let mut lacks = axes.filter(|(_, (wanted, there))| wanted > there);
         let first = lacks.next().map_or(0, |(axis, _)| axis);
         (1 + lacks.count(), first)
     };
-    // Fewest lacks, then the first resource by its ordinal, then most of it, then by name.
+    // Order: fewest missing resources, lowest ordinal, most of that resource, name.
     let mut best: Option<((usize, usize), &[i64], &TypeOption<'_>)> = None;
     let mut rivals = 0;
     for (shape, net) in nets {

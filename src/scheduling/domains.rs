@@ -1,6 +1,5 @@
-//! The places new nodes can be in, by every key that some rule speaks of: a cell is one value of
-//! each, such as a zone. Pods whose place matters are dealt out to cells before they are packed.
-//! It must not know which pods go where.
+//! Domain combinations of new nodes: one value of each topology key that some rule uses, such as a
+//! zone. Pods with topology rules are assigned to a combination before they are packed.
 
 /// Distributes pods with topology constraints over the domains.
 pub(super) mod distribute;
@@ -12,33 +11,34 @@ use crate::model::requirement::{Requirement, Requirements};
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption};
 
-/// Cells that are weighed. More come of rules about labels with very many values, such as the type.
+/// Maximum number of domain combinations. More arise from labels with very many values, such as the
+/// instance type.
 const CELLS_MAX: usize = 512;
 
-/// Values of one label that an offer may be given.
+/// Maximum number of values of one label per offering.
 const VALUES_MAX: usize = 64;
 
-/// A value for each key, in the order of the keys; none where a node has no such label.
+/// A value for each key, in key order. `None` if a node lacks the label.
 pub(super) type Values = Vec<Option<String>>;
 
-/// All cells, and who sells what in them.
+/// All domain combinations, and their offerings.
 #[derive(Debug, Default)]
 pub(super) struct DomainSet {
     /// The keys.
     pub(super) keys: Vec<String>,
     /// The cells, sorted.
     pub(super) all: Vec<Values>,
-    /// For each shelf and cell, the offers of each shape that are in it; none where there is none.
+    /// By template and combination: the offerings of each type in it, or `None`.
     masks: Vec<Vec<Option<Vec<u64>>>>,
-    /// How many cells are in the places of each, summed over all keys.
+    /// Number of combinations that share a domain with each, summed over all keys.
     choices: Vec<usize>,
-    /// For each shelf and cell, labels that have to be set for a node to be in it.
+    /// By template and combination: labels to set on a node in it.
     set: Vec<Vec<Vec<(String, Requirement)>>>,
 }
 
 impl DomainSet {
-    /// The cells of these shelves by these keys.
-    pub(super) fn new(keys: Vec<String>, shelves: &[NodeTemplate<'_>]) -> Self {
+    /// Returns the combinations of these templates for these keys.
+    pub(super) fn new(keys: Vec<String>, templates: &[NodeTemplate<'_>]) -> Self {
         let mut cells = Self {
             keys,
             ..Self::default()
@@ -48,10 +48,10 @@ impl DomainSet {
         }
         let mut known: BTreeMap<Values, usize> = BTreeMap::new();
         let mut found: Vec<BTreeMap<usize, Vec<u64>>> = Vec::new();
-        for shelf in shelves {
+        for template in templates {
             let mut own: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
-            for (at, bit) in &shelf.by_price {
-                for values in cells.values(shelf, &shelf.shapes[*at], *bit) {
+            for (at, bit) in &template.by_price {
+                for values in cells.values(template, &template.shapes[*at], *bit) {
                     let next = known.len();
                     let cell = match known.get(&values) {
                         Some(cell) => *cell,
@@ -63,7 +63,7 @@ impl DomainSet {
                     };
                     let masks = own
                         .entry(cell)
-                        .or_insert_with(|| vec![0; shelf.shapes.len()]);
+                        .or_insert_with(|| vec![0; template.shapes.len()]);
                     masks[*at] |= 1 << *bit;
                 }
             }
@@ -86,23 +86,28 @@ impl DomainSet {
                 .sum()
         };
         cells.choices = cells.all.iter().map(choice).collect();
-        for (shelf, mut own) in shelves.iter().zip(found) {
+        for (template, mut own) in templates.iter().zip(found) {
             let masks = known.values().map(|cell| own.remove(cell));
             cells.masks.push(masks.collect());
-            let set = known.keys().map(|values| cells.labels(shelf, values));
+            let set = known.keys().map(|values| cells.labels(template, values));
             cells.set.push(set.collect());
         }
         cells
     }
 
     /// The values an offer may have, each a cell.
-    fn values(&self, shelf: &NodeTemplate<'_>, shape: &TypeOption<'_>, bit: usize) -> Vec<Values> {
+    fn values(
+        &self,
+        template: &NodeTemplate<'_>,
+        shape: &TypeOption<'_>,
+        bit: usize,
+    ) -> Vec<Values> {
         let offer = shape.offers[bit];
         let mut all: Vec<Values> = vec![Vec::new()];
         for key in &self.keys {
             let own: Vec<Option<String>> = match key.as_str() {
                 key if OF_OFFERINGS.contains(&key) => vec![offer.label(key).map(str::to_owned)],
-                key => of_type(shelf, shape, key),
+                key => of_type(template, shape, key),
             };
             let longer = |values: &Values| -> Vec<Values> {
                 let with = |value: &Option<String>| {
@@ -117,12 +122,12 @@ impl DomainSet {
         all
     }
 
-    /// Labels that no offer decides and that make the cell.
-    fn labels(&self, shelf: &NodeTemplate<'_>, values: &Values) -> Vec<(String, Requirement)> {
+    /// Returns labels of the combination that no offering determines.
+    fn labels(&self, template: &NodeTemplate<'_>, values: &Values) -> Vec<(String, Requirement)> {
         let several = |(key, value): (&String, &Option<String>)| {
             let value = value.as_ref()?;
             let decided = OF_OFFERINGS.contains(&key.as_str())
-                || shelf
+                || template
                     .side
                     .get(key)
                     .and_then(Requirement::values)
@@ -132,25 +137,25 @@ impl DomainSet {
         self.keys.iter().zip(values).filter_map(several).collect()
     }
 
-    /// Whether anything is sold by a shelf in a cell.
-    pub(super) fn sells(&self, shelf: usize, cell: usize) -> bool {
-        self.masks[shelf][cell].is_some()
+    /// Returns whether a template has an offering in a combination.
+    pub(super) fn sells(&self, template: usize, cell: usize) -> bool {
+        self.masks[template][cell].is_some()
     }
 
-    /// The offers of each shape of a shelf that are in a cell; none where there is none.
-    pub(super) fn masks(&self, shelf: usize, cell: usize) -> Option<&[u64]> {
-        self.masks[shelf][cell].as_deref()
+    /// Returns the offerings of each type of a template in a combination, or `None`.
+    pub(super) fn masks(&self, template: usize, cell: usize) -> Option<&[u64]> {
+        self.masks[template][cell].as_deref()
     }
 
-    /// How many cells are in the places of one, summed over all keys.
+    /// Returns the number of combinations that share a domain with this one, summed over all keys.
     pub(super) fn choice(&self, cell: usize) -> usize {
         self.choices[cell]
     }
 
-    /// The cells in which a shelf sells anything that pods of all these rows may have.
-    pub(super) fn open_to(&self, shelf: usize, rows: &[&CompatibleOfferings]) -> Vec<usize> {
+    /// Returns the combinations in which a template has offerings for all these pods.
+    pub(super) fn open_to(&self, template: usize, rows: &[&CompatibleOfferings]) -> Vec<usize> {
         let sells = |cell: &usize| {
-            let masks = self.masks[shelf][*cell].iter().flatten().enumerate();
+            let masks = self.masks[template][*cell].iter().flatten().enumerate();
             let mut left = masks
                 .map(|(shape, mask)| rows.iter().fold(*mask, |all, row| all & row.masks[shape]));
             left.any(|mask| mask != 0)
@@ -158,14 +163,15 @@ impl DomainSet {
         (0..self.all.len()).filter(sells).collect()
     }
 
-    /// What is left of a row within a cell, given what the labels must be; none where nothing is.
+    /// Restricts compatible offerings to a combination with these labels, or returns `None` if
+    /// nothing remains.
     pub(super) fn narrow(
         &self,
-        (shelf, cell): (usize, usize),
+        (template, cell): (usize, usize),
         row: &CompatibleOfferings,
         labels: &Requirements,
     ) -> Option<CompatibleOfferings> {
-        let masks = self.masks[shelf][cell].as_ref()?;
+        let masks = self.masks[template][cell].as_ref()?;
         let fits = |(key, value): (&String, &Option<String>)| match (labels.get(key), value) {
             (None, _) => true,
             (Some(wanted), Some(value)) => wanted.has(value),
@@ -184,7 +190,7 @@ impl DomainSet {
             .iter()
             .map(|(key, own)| (&key[..], own.clone()))
             .collect();
-        for (key, value) in &self.set[shelf][cell] {
+        for (key, value) in &self.set[template][cell] {
             open.add(key, value.clone());
         }
         let open = open.iter().map(|(key, own)| (key.to_owned(), own.clone()));
@@ -195,10 +201,10 @@ impl DomainSet {
     }
 }
 
-/// The values a label can have on nodes of a type: those that the pool and the type both allow.
-fn of_type(shelf: &NodeTemplate<'_>, shape: &TypeOption<'_>, key: &str) -> Vec<Option<String>> {
+/// Returns the values of a label that both the pool and the type allow.
+fn of_type(template: &NodeTemplate<'_>, shape: &TypeOption<'_>, key: &str) -> Vec<Option<String>> {
     let both = match (
-        shelf.side.get(key),
+        template.side.get(key),
         shape.instance_type.requirements.get(key),
     ) {
         (Some(pool), Some(own)) => pool.intersection(own),

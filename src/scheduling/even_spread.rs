@@ -1,10 +1,9 @@
-//! Pods that are spread over hosts, many to each: all hosts get equal parts of them.
-//! It must not know whether that is better than few of them on each of many hosts.
+//! Spreads pods over hosts evenly if each host gets many of them.
 //!
-//! A scheduler holds a pod against the emptiest of the hosts that there are. On hosts that open
-//! together pods of a group are bound turn by turn, and each host ends with as many as any other.
-//! Every host that counts has to have its part, whatever else it is made for: one that is full
-//! before keeps all others down to its own number and the skew.
+//! kube-scheduler compares a pod with the host that has the fewest matching pods. On hosts that
+//! become ready together it binds the pods of a group in turn, so each host ends with the same
+//! number. Every host that counts must therefore have capacity for its share. A host that is full
+//! earlier limits all others to its own number plus the skew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,61 +19,62 @@ use crate::scheduling::topology::topology_state::TopologyState;
 use crate::scheduling::topology::{DomainCounter, TopologyCheck};
 use crate::state::snapshot::{ExistingNode, Snapshot};
 
-/// Hosts that a group is kept on at least, if it has as many pods: who asks to be spread over hosts
-/// wants to lose little with one of them. Who wants more asks for it (`minDomains`).
+/// Minimum number of hosts of a group with enough pods: spreading over hosts implies losing little
+/// with one of them. Users can require more with `minDomains`. See
+/// docs/decisions/012-equal-parts-on-hosts.md.
 const HOSTS_MIN: u64 = 10;
 
-/// Numbers of hosts that are tried for one family.
+/// Maximum host counts to try for one family.
 const TRIES_MAX: usize = 64;
 
-/// Steps of one family, each a type looked at for one host: some nanoseconds. Beyond, no further
-/// numbers of hosts are tried.
+/// Step limit of one family, some nanoseconds each. One step evaluates a type for one host. Beyond
+/// it, no further host counts are tried.
 const STEPS_MAX: u64 = 5_000_000;
 
-/// Pods that are spread over hosts with each other and with nobody else.
+/// Pods that are spread over hosts with each other and with no other pods.
 #[derive(Debug)]
 struct SpreadGroup {
     tally: usize,
     classes: Vec<usize>,
     pods: u64,
-    /// New hosts that it needs at least if all get equal parts: by the rules, and as it should be.
+    /// Minimum number of new hosts for equal shares: by the rules, and by [`HOSTS_MIN`].
     hosts_few: u64,
     hosts_min: u64,
-    /// New hosts that it needs if each starts with none and the emptiest stays so.
+    /// Number of new hosts needed if each starts empty and the emptiest remains empty.
     hosts_max: u64,
 }
 
-/// Groups that want the same of a host, and pods that want that, too, and mind nobody.
+/// Groups with equal requirements, and pods with these requirements but without topology rules.
 #[derive(Debug, Default)]
 struct SpreadFamily {
     groups: Vec<SpreadGroup>,
-    /// Classes, and which pods of a row they are: of a group, or of those who mind nobody. Each row
-    /// is dealt out to hosts one by one.
+    /// Classes with their range in a group, or among the pods without topology rules. Each range is
+    /// distributed over hosts one by one.
     dealt: Vec<(usize, u64, u64)>,
 }
 
-/// What one number of hosts comes to.
+/// The result of one host count.
 struct NodeCountTrial {
     /// In $/h, nodes counted.
     cost: f64,
     ledgers: Ledgers,
     /// New nodes: pool, type, price, and how many.
     made: Vec<(usize, usize, f64, u64)>,
-    /// What becomes of the claims that are there already.
+    /// The existing claims with their new pods.
     grown: Vec<PackedNode>,
 }
 
-/// Where a family may go.
+/// The supply for a family.
 struct Supply {
-    /// For each shelf that has something for it, the first of its lots: one for each class dealt.
+    /// For each template with supply, its first item group; one per class.
     lots: Vec<Option<usize>>,
-    /// Shelves of which new nodes are made.
+    /// Templates for new nodes.
     open: Vec<bool>,
     /// Claims that count as hosts.
     claims: Vec<usize>,
 }
 
-/// Packs with equal parts for all hosts; none where there is nobody to gain by that.
+/// Packs with equal shares for all hosts, or returns `None` if no pod would benefit.
 pub(super) fn pack<'g, 'p, 'a>(
     ground: &'g PackingContext<'p, 'a>,
     rooms: &'p [&'p ExistingNode],
@@ -86,7 +86,7 @@ pub(super) fn pack<'g, 'p, 'a>(
     if families.is_empty() {
         return None;
     }
-    // The hosts of all others have to be known.
+    // The hosts of all other pods must be known.
     let calls = packer.calls.clone();
     for (class, ..) in families.iter().flat_map(|own| &own.dealt) {
         packer.calls[*class] = false;
@@ -104,8 +104,8 @@ pub(super) fn pack<'g, 'p, 'a>(
 }
 
 impl<'p> Scheduler<'_, 'p, '_> {
-    /// Whether there are nodes for pods that are spread over hosts which those may have been made
-    /// for: nobody on them minds where others are.
+    /// Returns whether there are new nodes for pods with host spread whose pods have no other
+    /// topology rules.
     pub(super) fn may_level(&self) -> bool {
         let topology = self.ground.topology;
         let kind = |part: &ItemCount| self.packed.lots[part.0].kind;
@@ -118,7 +118,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         self.packed.opened.iter().filter(own).nth(1).is_some()
     }
 
-    /// Whether it places more pods than another or, of as many, for less.
+    /// Returns whether it schedules more pods than `other`, or as many for less.
     pub(super) fn is_better_than(&self, other: &Self) -> bool {
         let left = |packer: &Self| packer.packed.left.iter().sum::<u64>();
         let own = left(self).cmp(&left(other));
@@ -126,12 +126,12 @@ impl<'p> Scheduler<'_, 'p, '_> {
     }
 
     fn cost(&self) -> f64 {
-        let each = self.ground.scheduling.node_price.usd_per_h();
+        let each = self.ground.scheduling.node_overhead_price.usd_per_h();
         let claims = self.packed.opened.iter().filter(|opened| !opened.gone);
         claims.map(|opened| opened.claim.price + each).sum()
     }
 
-    /// Groups with pods left that gain by equal parts, those first that count the fewest hosts.
+    /// Returns the groups with unscheduled pods that benefit from equal shares, fewest hosts first.
     fn families(&mut self) -> Vec<SpreadFamily> {
         let mut of: BTreeMap<(bool, usize), SpreadFamily> = BTreeMap::new();
         let groups = self.groups();
@@ -149,7 +149,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             family.groups.push(group);
         }
         of.retain(|_, family| family.hosts_min() < family.hosts_max());
-        // Each plain pod goes with one family only.
+        // Each pod without topology rules belongs to one family only.
         let mut dealt = vec![false; problem.classes.len()];
         for ((_, wants), family) in &mut of {
             let plain = |class: &usize| {
@@ -165,7 +165,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         of.into_values().collect()
     }
 
-    /// The pods of these classes that are left, in a row.
+    /// Returns the unscheduled pods of these classes as one range.
     fn row(&self, classes: impl Iterator<Item = usize>) -> Vec<(usize, u64, u64)> {
         let mut end = 0;
         let own = classes.map(|class| {
@@ -176,7 +176,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         own.filter(|(_, first, end)| first < end).collect()
     }
 
-    /// Groups with pods left, by tally; none where others are counted, too, or are held against it.
+    /// Returns groups with unscheduled pods by counter. `None` if other pods are counted or
+    /// checked, too.
     fn groups(&mut self) -> BTreeMap<usize, Option<SpreadGroup>> {
         let (problem, topology) = (self.ground.problem, self.ground.topology);
         let mut wanted: BTreeMap<usize, Option<(usize, u32, u32)>> = BTreeMap::new();
@@ -201,8 +202,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 wanted.insert(*tally, None);
             }
         }
-        // Nor where daemons are counted with them.
-        for tally in topology.crews.iter().flatten() {
+        // The same applies if DaemonSet pods are counted with them.
+        for tally in topology.daemon_overheads.iter().flatten() {
             wanted.insert(*tally, None);
         }
         let mut groups: BTreeMap<usize, Option<SpreadGroup>> = BTreeMap::new();
@@ -239,7 +240,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         groups
     }
 
-    /// Gives all hosts of a family equal parts of it. Says whether that could be done.
+    /// Gives all hosts equal shares of a family. Returns whether that succeeded.
     fn level(&mut self, family: &SpreadFamily) -> bool {
         let before = self.packed.lots.len();
         let supply = self.supply(family);
@@ -270,16 +271,16 @@ impl<'p> Scheduler<'_, 'p, '_> {
             self.packed.opened[*at].claim = claim;
         }
         let mut host = 0;
-        for (shelf, shape, price, count) in trial.made {
+        for (template, shape, price, count) in trial.made {
             for _ in 0..count {
-                let parts = family.part(supply.lots[shelf], (host, hosts));
+                let parts = family.part(supply.lots[template], (host, hosts));
                 let claim = PackedNode {
                     shape,
                     price,
                     parts,
                 };
                 self.packed.opened.push(OpenedNode {
-                    shelf,
+                    template,
                     claim,
                     gone: false,
                 });
@@ -293,7 +294,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         true
     }
 
-    /// Makes the lots of a family.
+    /// Creates the item groups of a family.
     fn supply(&mut self, family: &SpreadFamily) -> Supply {
         let ground = self.ground;
         let wants = ground.problem.kinds[self.kinds[family.dealt[0].0]].wants;
@@ -303,9 +304,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
             open: Vec::new(),
             claims: Vec::new(),
         };
-        for shelf in 0..ground.shelves.len() {
+        for template in 0..ground.templates.len() {
             let keys = [false, true].into_iter().flat_map(|relaxed| {
-                (0..alternatives).map(move |own| (wants, shelf, own, relaxed, None))
+                (0..alternatives).map(move |own| (wants, template, own, relaxed, None))
             });
             let mut rows = keys.map(|key| (self.market.row(key), key.3));
             let row = rows.find(|own| own.0.is_some());
@@ -327,7 +328,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             supply.lots.push(first);
             supply.open.push(row.is_some_and(|own| !own.1));
         }
-        // Pools that are better left to others are for those who find no other.
+        // These pools are used only for pods without another pool.
         if !supply.open.contains(&true) {
             supply.open = supply.lots.iter().map(Option::is_some).collect();
         }
@@ -346,8 +347,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
         supply
     }
 
-    /// So many hosts with equal parts of a family, new ones beside those that are there; none where
-    /// one of them cannot have its part.
+    /// Evaluates equal shares for a number of hosts, new and existing, or returns `None` if one
+    /// cannot host its share.
     fn trial(
         &self,
         family: &SpreadFamily,
@@ -355,7 +356,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         (hosts, steps): (u64, &mut u64),
     ) -> Option<NodeCountTrial> {
         let new = hosts.checked_sub(supply.claims.len() as u64)?;
-        let node_price = self.ground.scheduling.node_price.usd_per_h();
+        let node_overhead_price = self.ground.scheduling.node_overhead_price.usd_per_h();
         let mut trial = NodeCountTrial {
             cost: 0.0,
             ledgers: self.packed.ledgers.clone(),
@@ -366,22 +367,22 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let most = self.most(family, supply, (new, hosts));
         let mut left = new;
         while left > 0 {
-            let (shelf, shape, price) = self.cheapest(supply, &most, &trial.ledgers, steps)?;
-            let limited = &self.ground.shelves[shelf].shapes[shape].limited;
-            let mut ledger = trial.ledgers.of(shelf);
+            let (template, shape, price) = self.cheapest(supply, &most, &trial.ledgers, steps)?;
+            let limited = &self.ground.templates[template].shapes[shape].limited;
+            let mut ledger = trial.ledgers.of(template);
             let count = ledger.copies(limited).min(left);
             ledger.reserve(limited, count);
-            trial.ledgers.put(shelf, ledger);
-            trial.made.push((shelf, shape, price, count));
+            trial.ledgers.put(template, ledger);
+            trial.made.push((template, shape, price, count));
             #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 nodes")]
             let nodes = count as f64;
-            trial.cost += nodes * (price + node_price);
+            trial.cost += nodes * (price + node_overhead_price);
             left -= count;
         }
         Some(trial)
     }
 
-    /// Adds their parts to the claims that are there; they come after the new hosts.
+    /// Adds their shares to existing claims, which come after the new hosts.
     fn grow_all(
         &self,
         family: &SpreadFamily,
@@ -389,24 +390,24 @@ impl<'p> Scheduler<'_, 'p, '_> {
         (hosts, steps): (u64, &mut u64),
         trial: &mut NodeCountTrial,
     ) -> Option<()> {
-        let node_price = self.ground.scheduling.node_price.usd_per_h();
+        let node_overhead_price = self.ground.scheduling.node_overhead_price.usd_per_h();
         let first = hosts - supply.claims.len() as u64;
         let mut last: Option<(usize, PackedNode)> = None;
         for (host, at) in (first..).zip(&supply.claims) {
             let opened = &self.packed.opened[*at];
-            let order = self.order(opened.shelf, &[]);
-            let mut parts = family.part(supply.lots[opened.shelf], (host, hosts));
+            let order = self.order(opened.template, &[]);
+            let mut parts = family.part(supply.lots[opened.template], (host, hosts));
             let nobody = family.share((host, hosts)).all(|own| own.1 == 0);
             if parts.is_empty() && !nobody {
                 return None;
             }
             parts.extend(&opened.claim.parts);
             let parts = united(parts);
-            let shapes = &self.ground.shelves[opened.shelf].shapes;
-            let mut ledger = trial.ledgers.of(opened.shelf);
+            let shapes = &self.ground.templates[opened.template].shapes;
+            let mut ledger = trial.ledgers.of(opened.template);
             ledger.release(&shapes[opened.claim.shape].limited);
-            let same = last.take().filter(|(shelf, own)| {
-                let alike = *shelf == opened.shelf && own.parts == parts;
+            let same = last.take().filter(|(template, own)| {
+                let alike = *template == opened.template && own.parts == parts;
                 alike && ledger.copies(&shapes[own.shape].limited) > 0
             });
             let grown = match same {
@@ -418,22 +419,22 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 }
             };
             ledger.reserve(&shapes[grown.shape].limited, 1);
-            trial.ledgers.put(opened.shelf, ledger);
-            trial.cost += grown.price + node_price;
+            trial.ledgers.put(opened.template, ledger);
+            trial.cost += grown.price + node_overhead_price;
             trial.grown.push(grown.clone());
-            last = Some((opened.shelf, grown));
+            last = Some((opened.template, grown));
         }
         Some(())
     }
 
-    /// The most that any of the new hosts is asked for. All are made for that, so that it is the
-    /// same which of them the scheduler gives the odd pods.
+    /// Returns the largest share of a new host. All new hosts are sized for it, so the scheduler
+    /// may place the remaining pods on any of them.
     fn most(&self, family: &SpreadFamily, supply: &Supply, (new, hosts): (u64, u64)) -> Vec<i64> {
         let ends = family.dealt.iter();
         // Parts change where a class begins or ends.
         let changes = ends.flat_map(|(_, first, end)| [first % hosts, end % hosts]);
         let changes: BTreeSet<u64> = changes.chain([0]).filter(|host| *host < new).collect();
-        // The lots of any shelf ask for the same.
+        // The item groups of all templates have equal requests.
         let first = supply.lots.iter().copied().flatten().next();
         let parts = changes
             .into_iter()
@@ -443,7 +444,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         most(sums.iter())
     }
 
-    /// The cheapest node with so much, of the heaviest pools that have any.
+    /// Returns the cheapest node with this capacity, of the pools with the highest weight.
     fn cheapest(
         &self,
         supply: &Supply,
@@ -451,17 +452,17 @@ impl<'p> Scheduler<'_, 'p, '_> {
         ledgers: &Ledgers,
         steps: &mut u64,
     ) -> Option<(usize, usize, f64)> {
-        tiers(self.ground.shelves).into_iter().find_map(|tier| {
+        tiers(self.ground.templates).into_iter().find_map(|tier| {
             let nodes = tier
-                .filter(|shelf| supply.open[*shelf])
-                .filter_map(|shelf| {
-                    let own = &self.ground.shelves[shelf];
+                .filter(|template| supply.open[*template])
+                .filter_map(|template| {
+                    let own = &self.ground.templates[template];
                     *steps += own.shapes.len() as u64;
-                    let row = self.packed.lots[supply.lots[shelf]?].row;
+                    let row = self.packed.lots[supply.lots[template]?].row;
                     let row = &[&self.market.rows[row]];
-                    let pool = (own, &self.varieties[shelf]);
-                    let (shape, price) = cheapest(pool, row, most, &ledgers.of(shelf))?;
-                    Some((shelf, shape, price))
+                    let pool = (own, &self.varieties[template]);
+                    let (shape, price) = cheapest(pool, row, most, &ledgers.of(template))?;
+                    Some((template, shape, price))
                 });
             nodes.min_by(|one, other| one.2.total_cmp(&other.2))
         })
@@ -469,7 +470,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
 }
 
 impl SpreadGroup {
-    /// Works out how many new hosts it needs, from the `minDomains` and skew that stand there.
+    /// Computes the number of new hosts from `minDomains` and the skew.
     fn count_hosts(&mut self, board: &mut TopologyState<'_>) {
         let (least, skew) = (self.hosts_min, self.hosts_max.max(1));
         let (hosts, emptiest) = board.extent(self.tally);
@@ -505,8 +506,7 @@ impl SpreadFamily {
         all.max().unwrap_or(0)
     }
 
-    /// Numbers of hosts to be tried, so many being there already: where a group has one pod less
-    /// on its fullest host.
+    /// Returns the host counts to try: each reduces the fullest host of a group by one pod.
     fn tries(&self, claims: u64) -> impl Iterator<Item = u64> {
         let (least, most) = (self.hosts_min().max(claims), self.hosts_max());
         let mut all: BTreeSet<u64> = BTreeSet::from([least]);
@@ -524,14 +524,14 @@ impl SpreadFamily {
         all.into_iter().step_by(step)
     }
 
-    /// How many pods of each class a host gets of so many.
+    /// Returns the number of pods of each class on one of these hosts.
     fn share(&self, (host, hosts): (u64, u64)) -> impl Iterator<Item = (usize, u64)> {
         let upto = move |pods: u64| pods / hosts + u64::from(pods % hosts > host);
         let own = self.dealt.iter();
         own.map(move |(class, first, end)| (*class, upto(*end) - upto(*first)))
     }
 
-    /// The same by lots, the first of which is this.
+    /// Returns the share by item groups, starting at this one.
     fn part(&self, first: Option<usize>, host: (u64, u64)) -> Vec<ItemCount> {
         let Some(first) = first else {
             return Vec::new();

@@ -1,5 +1,4 @@
-//! Pods that are of use only together: which of them fall short of a place for enough of them.
-//! It must not know how places are found.
+//! Gangs: finds groups of pods of which fewer than the required number can be scheduled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +8,7 @@ use crate::scheduling::Solution;
 use crate::scheduling::rejection::RejectionDetail;
 use crate::state::snapshot::Snapshot;
 
-/// Gangs of which some pods have a place and too few, with the reason. Those that are bound or
-/// promised count.
+/// Returns gangs with too few scheduled pods, with the reason. Bound and planned pods count.
 pub(super) fn short<'p>(
     snapshot: &Snapshot<'p>,
     sound: &[&'p Pod],
@@ -26,7 +24,7 @@ pub(super) fn short<'p>(
             *there.entry(key).or_insert(0) += 1;
         }
     }
-    // How many have a place, how many wait, how many it takes.
+    // Number of scheduled, pending and required pods.
     let mut gangs: BTreeMap<(&str, &str), (usize, usize, Option<u32>)> = BTreeMap::new();
     for pod in &snapshot.pending {
         if let Some(key) = pod.gang_key() {

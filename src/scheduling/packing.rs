@@ -1,8 +1,8 @@
-//! One way to pack what waits onto new nodes of one pool: type by type, best value first.
-//! It must not know the other pools, nor which of several drafts is taken.
+//! Packs pending pods onto new nodes of one pool: type by type, best value first.
 
 /// Fills one node with groups of identical pods.
 pub(super) mod fill_bin;
+// Cache of filled nodes.
 mod fill_cache;
 /// The types and offerings that a planned node may be launched as, by price and within limits.
 pub(super) mod launch_options;
@@ -32,58 +32,58 @@ use crate::scheduling::supply::compatible::CompatibleOfferings;
 use crate::scheduling::supply::min_values::MinValues;
 use crate::scheduling::supply::node_template::NodeTemplate;
 
-/// Types that are looked at for pods that are left, each for one claim that they may join.
+/// Step limit for adding unscheduled pods to claims. One step evaluates a type.
 const GROWTH_MAX: u64 = 20_000_000;
 
-/// A node to be made, in ordinals.
+/// A new node, in ordinals.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PackedNode {
-    /// The type it is planned as; others may do as well.
+    /// Its planned type. Other types may fit, too.
     pub(super) shape: usize,
-    /// The price of that.
+    /// The price of its planned type.
     pub(super) price: f64,
     /// Its pods, by lot.
     pub(super) parts: Vec<ItemCount>,
 }
 
-/// What is packed, the same for every draft.
+/// The input of packing, shared by all packings.
 #[derive(Clone, Copy)]
 pub(super) struct PackingInput<'o> {
-    /// Pods, some of them of earlier orders or of other pools.
+    /// Item groups, including those of other orders and pools.
     pub(super) lots: &'o [ItemGroup<'o>],
     /// The pool.
-    pub(super) shelf: &'o NodeTemplate<'o>,
+    pub(super) template: &'o NodeTemplate<'o>,
     /// The variety it wants.
     pub(super) variety: &'o MinValues<'o>,
-    /// What lots may have, some of them of other pools.
+    /// Compatible offerings of item groups, including those of other pools.
     pub(super) rows: &'o [CompatibleOfferings],
-    /// How many pods of each lot wait; none of those that are of other orders.
+    /// Number of pending items of each group; zero for those of other orders.
     pub(super) stock: &'o [u64],
-    /// How many counters a host has for those who ask of whom they share it with.
+    /// Number of per-host counters.
     pub(super) counters: usize,
-    /// What a node is taken to cost beyond its price, in $/h.
-    pub(super) node_price: f64,
-    /// The same for choosing what to open: more makes fewer, larger nodes.
+    /// Cost of a node beyond its price, in $/h.
+    pub(super) node_overhead_price: f64,
+    /// Node cost for choosing new nodes. A higher value creates fewer, larger nodes.
     pub(super) node_cost: f64,
 }
 
 /// A packing.
 #[derive(Clone, Debug)]
 pub(super) struct Packing {
-    /// Nodes to be made.
+    /// New nodes.
     pub(super) claims: Vec<PackedNode>,
-    /// Pods that are left, by lot.
+    /// Unscheduled items by group.
     pub(super) left: Vec<u64>,
-    /// What the limits leave.
+    /// The remaining limits.
     pub(super) ledger: Ledger,
-    /// Whether it ended because its steps were used up.
+    /// Whether the step limit was reached.
     pub(super) cut_short: bool,
-    /// How much was looked at.
+    /// Number of steps taken.
     pub(super) steps: u64,
 }
 
 impl<'o> PackingInput<'o> {
-    /// Whether lots of two rows ask for different values of a label that is still open.
+    /// Returns whether two rows require different values of an open label.
     pub(super) fn apart(&self, one: usize, other: usize) -> bool {
         let differs = |(key, wanted): &(String, _)| {
             let mut theirs = self.rows[other].open.iter();
@@ -92,7 +92,7 @@ impl<'o> PackingInput<'o> {
         self.rows[one].open.iter().any(differs)
     }
 
-    /// Does something with the terms of a type.
+    /// Calls `act` with the bin rules of a type.
     pub(super) fn with_terms<T>(&self, shape: usize, act: impl FnOnce(&BinRules<'_>) -> T) -> T {
         let terms = BinRules {
             mask: &|row| self.rows[row].masks.get(shape).copied().unwrap_or(0),
@@ -102,10 +102,10 @@ impl<'o> PackingInput<'o> {
         act(&terms)
     }
 
-    /// An empty host of a type, of whose offers those of `good` must not all be lost.
+    /// Returns an empty bin of a type that must keep at least one of the `good` offerings.
     pub(super) fn bin(&self, shape: usize, mask: u64, good: u64) -> Option<Bin> {
         Some(Bin {
-            free: self.shelf.shapes[shape].net.clone()?,
+            free: self.template.shapes[shape].net.clone()?,
             mask,
             good,
             picky: Vec::new(),
@@ -113,7 +113,7 @@ impl<'o> PackingInput<'o> {
         })
     }
 
-    /// These pods on one host of a type, if they go together there.
+    /// Returns these pods in one bin of a type if they fit together.
     fn together(&self, shape: usize, parts: &[ItemCount], terms: &BinRules<'_>) -> Option<Bin> {
         let mut bin = self.bin(shape, u64::MAX, u64::MAX)?;
         let followers = |part: &&ItemCount| !self.lots[part.0].shares.needs.is_empty();
@@ -127,7 +127,7 @@ impl<'o> PackingInput<'o> {
         Some(bin)
     }
 
-    /// Adds pods to a claim that is planned already, without making it dearer. Says what went in.
+    /// Adds pods to a planned claim without raising its price. Returns the added pods.
     pub(super) fn top_up(
         &self,
         claim: &PackedNode,
@@ -138,29 +138,32 @@ impl<'o> PackingInput<'o> {
             let Some(mut bin) = self.together(claim.shape, &claim.parts, terms) else {
                 return Vec::new();
             };
-            bin.good = self.shelf.shapes[claim.shape].cheapest(bin.mask);
+            bin.good = self.template.shapes[claim.shape].cheapest(bin.mask);
             let waiting = (waiting, stock, &[][..]);
             bin.fill(FillStrategy::Largest, (self.lots, terms), waiting, steps)
         })
     }
 
-    /// The rows of these pods.
+    /// Returns the rows of these pods.
     pub(super) fn rows_of(&self, parts: &[ItemCount]) -> Vec<&'o CompatibleOfferings> {
         let rows = rows_in(self.lots, parts).into_iter();
         rows.map(|row| &self.rows[row]).collect()
     }
 
-    /// Moves every claim to the cheapest type that its pods fit.
+    /// Changes every claim to the cheapest type that fits.
     pub(super) fn refit(&self, draft: &mut Packing) {
         let mut last: Option<(PackedNode, PackedNode)> = None;
         for claim in &mut draft.claims {
-            let limited = &self.shelf.shapes[claim.shape].limited;
+            let limited = &self.template.shapes[claim.shape].limited;
             draft.ledger.release(limited);
             if let Some((before, after)) = &last
                 && before == claim
-                && draft.ledger.copies(&self.shelf.shapes[after.shape].limited) > 0
+                && draft
+                    .ledger
+                    .copies(&self.template.shapes[after.shape].limited)
+                    > 0
             {
-                let limited = &self.shelf.shapes[after.shape].limited;
+                let limited = &self.template.shapes[after.shape].limited;
                 draft.ledger.reserve(limited, 1);
                 claim.clone_from(after);
                 continue;
@@ -169,29 +172,29 @@ impl<'o> PackingInput<'o> {
             let whole = sum(self.lots, &claim.parts);
             let rows = self.rows_of(&claim.parts);
             if let Some((shape, price)) =
-                cheapest((self.shelf, self.variety), &rows, &whole, &draft.ledger)
+                cheapest((self.template, self.variety), &rows, &whole, &draft.ledger)
                 && price < claim.price
             {
                 (claim.shape, claim.price) = (shape, price);
             }
-            let limited = &self.shelf.shapes[claim.shape].limited;
+            let limited = &self.template.shapes[claim.shape].limited;
             draft.ledger.reserve(limited, 1);
             last = Some((before, claim.clone()));
         }
     }
 
-    /// Takes claims apart that have too little variety, though each of their pods has enough: what
-    /// suits them all is less than what suits each.
+    /// Splits claims that violate `min_values`: fewer types suit all pods together than each pod.
     pub(super) fn split(&self, draft: &mut Packing) {
         if self.variety.is_empty() {
             return;
         }
         let all = draft.ledger.unlimited();
         for claim in std::mem::take(&mut draft.claims) {
-            let shape = &self.shelf.shapes[claim.shape];
+            let shape = &self.template.shapes[claim.shape];
             let whole = self.priced(claim.parts.clone(), &all);
-            let alike =
-                |own: &PackedNode| self.shelf.shapes[own.shape].crew.agents == shape.crew.agents;
+            let alike = |own: &PackedNode| {
+                self.template.shapes[own.shape].overhead.agents == shape.overhead.agents
+            };
             if shape.reservation.is_some() || whole.as_ref().is_some_and(alike) {
                 draft.claims.push(claim);
                 continue;
@@ -201,7 +204,7 @@ impl<'o> PackingInput<'o> {
             while let Some(parts) = waiting.pop() {
                 let own = self.priced(parts.clone(), &draft.ledger);
                 if let Some(own) = own.filter(|own| self.holds(own)) {
-                    let limited = &self.shelf.shapes[own.shape].limited;
+                    let limited = &self.template.shapes[own.shape].limited;
                     draft.ledger.reserve(limited, 1);
                     draft.claims.push(own);
                     continue;
@@ -216,11 +219,15 @@ impl<'o> PackingInput<'o> {
         }
     }
 
-    /// Puts pods that are left onto claims that get larger for it, one by one, where that costs
-    /// least: pods that must be near others, and those for which there may be no other node.
+    /// Adds unscheduled pods to claims that must grow, at the lowest cost: pods with required
+    /// affinity, and pods for which no other node may exist.
     pub(super) fn grow(&self, draft: &mut Packing) {
-        // Others that are left fit nowhere, or the limits leave no room for them.
-        let limited = self.shelf.limits.iter().any(|own| own.resource.is_none());
+        // The other remaining pods fit nowhere, or limits reject them.
+        let limited = self
+            .template
+            .limits
+            .iter()
+            .any(|own| own.resource.is_none());
         let mut moved = true;
         while moved {
             moved = false;
@@ -232,21 +239,21 @@ impl<'o> PackingInput<'o> {
                     let Some((at, claim)) = self.grown(draft, lot) else {
                         break;
                     };
-                    let before = &self.shelf.shapes[draft.claims[at].shape].limited;
+                    let before = &self.template.shapes[draft.claims[at].shape].limited;
                     draft.ledger.release(before);
                     draft
                         .ledger
-                        .reserve(&self.shelf.shapes[claim.shape].limited, 1);
+                        .reserve(&self.template.shapes[claim.shape].limited, 1);
                     draft.claims[at] = claim;
                     draft.left[lot] -= 1;
-                    // Others may have waited for this one.
+                    // Other pods may have waited for this one.
                     moved = true;
                 }
             }
         }
     }
 
-    /// Whether whom a lot needs on its host is among the pods of a claim.
+    /// Returns whether a claim contains the pods that a group requires on its host.
     fn has_company(&self, claim: &PackedNode, lot: usize) -> bool {
         let there = |counter: &usize| {
             let mut parts = claim.parts.iter();
@@ -264,7 +271,7 @@ impl<'o> PackingInput<'o> {
             if masks[claim.shape] == 0 || !self.has_company(claim, lot) {
                 continue;
             }
-            draft.steps += self.shelf.shapes.len() as u64;
+            draft.steps += self.template.shapes.len() as u64;
             let Some(joined) = self.joined(claim, lot, &draft.ledger) else {
                 continue;
             };
@@ -276,7 +283,7 @@ impl<'o> PackingInput<'o> {
         best.map(|(_, at, claim)| (at, claim))
     }
 
-    /// A claim with one more pod of a lot, as what is then cheapest; none where that cannot be.
+    /// Returns a claim with one more item at its new cheapest type, or `None`.
     pub(super) fn joined(
         &self,
         claim: &PackedNode,
@@ -287,9 +294,9 @@ impl<'o> PackingInput<'o> {
         self.holds(&joined).then_some(joined)
     }
 
-    /// The same for a pod that comes after all others, where the board has said that it may be the
-    /// next on that host: rules that count pods in whatever order they come say nothing more. Of
-    /// ports, which the pod binds or not, the board knows nothing.
+    /// Returns a claim with one more item that is bound last. The topology state already allows it,
+    /// so per-host counters are skipped. Host ports are still checked, because the topology state
+    /// does not contain them.
     pub(super) fn joined_last(
         &self,
         claim: &PackedNode,
@@ -302,8 +309,7 @@ impl<'o> PackingInput<'o> {
         }
     }
 
-    /// A claim with one more pod of a lot, whoever may share the host: labels that pools leave open
-    /// have to agree.
+    /// Returns a claim with one more item without per-host counters. Open labels must agree.
     fn grown_by(&self, claim: &PackedNode, lot: usize, ledger: &Ledger) -> Option<PackedNode> {
         let row = self.lots[lot].row;
         let mut others = claim.parts.iter();
@@ -313,14 +319,14 @@ impl<'o> PackingInput<'o> {
         let mut parts = claim.parts.clone();
         parts.push((lot, 1));
         let mut ledger = ledger.clone();
-        ledger.release(&self.shelf.shapes[claim.shape].limited);
+        ledger.release(&self.template.shapes[claim.shape].limited);
         self.priced(united(parts), &ledger)
     }
 
-    /// A claim of these pods as the cheapest type that has what they ask for.
+    /// Returns a claim with these pods at the cheapest type that fits.
     pub(super) fn priced(&self, parts: Vec<ItemCount>, ledger: &Ledger) -> Option<PackedNode> {
         let whole = sum(self.lots, &parts);
-        let pool = (self.shelf, self.variety);
+        let pool = (self.template, self.variety);
         let (shape, price) = cheapest(pool, &self.rows_of(&parts), &whole, ledger)?;
         Some(PackedNode {
             shape,
@@ -329,18 +335,18 @@ impl<'o> PackingInput<'o> {
         })
     }
 
-    /// Whether the pods of a claim go together on one host.
+    /// Returns whether the pods of a claim fit together on one host.
     pub(super) fn holds(&self, claim: &PackedNode) -> bool {
         let together = |terms: &BinRules<'_>| self.together(claim.shape, &claim.parts, terms);
         self.with_terms(claim.shape, together).is_some()
     }
 
-    /// Post-condition: every pod is counted once, and every claim's pods fit its type.
+    /// Checks that every pod is counted once, and that the pods of every claim fit its type.
     pub(super) fn check(&self, draft: &Packing) {
         let mut count = draft.left.clone();
         for claim in &draft.claims {
             let whole = sum(self.lots, &claim.parts);
-            let net = self.shelf.shapes[claim.shape].net.as_deref();
+            let net = self.template.shapes[claim.shape].net.as_deref();
             let fits = net.is_some_and(|net| fits(net, &whole));
             assert!(fits, "a claim's pods fit its type: {claim:?}");
             for (lot, own) in &claim.parts {
@@ -351,7 +357,7 @@ impl<'o> PackingInput<'o> {
     }
 }
 
-/// Pods in two parts, those of one row on their own first; none where there is only one pod.
+/// Splits pods in two parts, one row first, or returns `None` for a single pod.
 fn halves(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Option<[Vec<ItemCount>; 2]> {
     let row = lots[parts.first()?.0].row;
     let (first, rest): (Vec<ItemCount>, Vec<ItemCount>) =
@@ -368,9 +374,9 @@ fn halves(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Option<[Vec<ItemCount>
 }
 
 impl Packing {
-    /// What it costs in $/h, where a node costs so much beyond its price.
-    pub(super) fn cost(&self, node_price: f64) -> f64 {
+    /// Returns the cost in $/h, including this cost per node.
+    pub(super) fn cost(&self, node_overhead_price: f64) -> f64 {
         let all = self.claims.iter();
-        all.map(|claim| claim.price + node_price).sum()
+        all.map(|claim| claim.price + node_overhead_price).sum()
     }
 }

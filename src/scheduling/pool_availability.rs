@@ -1,5 +1,5 @@
-//! What one pool can have now: which types each of its requirements leaves, what of them is sold,
-//! held down or beyond its limits. It must not know what waits for nodes, nor who asks.
+//! Reports what one pool can launch now: the types that each requirement leaves, and which of them
+//! are available, unavailable or beyond limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
@@ -23,57 +23,57 @@ use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption, of_type
 use crate::scheduling::{PoolRejection, RejectionCode};
 use crate::state::snapshot::Snapshot;
 
-/// Offerings that are told one by one.
+/// Maximum number of listed offerings.
 const TOLD: usize = 5;
 
-/// What a pool can have.
+/// What a pool can launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolAvailability {
-    /// How many types there are at all.
+    /// Number of types in the catalog.
     pub catalog: usize,
-    /// What its nodes' labels have to be, and how many types each leaves alone.
+    /// Its requirements, with the number of types that satisfy each.
     pub asked: Vec<RequirementEffect>,
-    /// How many types all of them leave together.
+    /// Number of types that satisfy all requirements.
     pub suited: usize,
-    /// How many of those have no room for the pool's daemons.
+    /// Number of these without capacity for the DaemonSets.
     pub crowded: usize,
-    /// How many types can be had.
+    /// Number of types that can be launched.
     pub types: usize,
-    /// How many offerings of them can be had in each zone.
+    /// Number of available offerings by zone.
     pub zones: BTreeMap<Zone, usize>,
-    /// How many offerings of them are bought in each way.
+    /// Number of available offerings by capacity type.
     pub capacity_types: BTreeMap<CapacityType, usize>,
-    /// The first few offerings in the order of planning, with the prices that are paid.
+    /// The first offerings in planning order, with list prices.
     pub cheapest: Vec<(OfferingKey, Price)>,
-    /// What is held down and would do.
+    /// Matching offerings that are unavailable.
     pub held: Option<UnavailableSummary>,
-    /// Limits on its nodes, those that it shares with others too.
+    /// Limits of its nodes, including shared limits.
     pub limits: Vec<RemainingLimit>,
-    /// Why not one node can be made for it, where that is so.
+    /// Why no node can be launched, if so.
     pub barren: Option<PoolRejection>,
 }
 
-/// What a label has to be.
+/// A requirement and its effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequirementEffect {
     /// The label.
     pub key: String,
-    /// What it has to be.
+    /// The required values.
     pub wanted: Requirement,
-    /// How many types have it so, or are sold so.
+    /// Number of types that satisfy it or have matching offerings.
     pub types: usize,
 }
 
-/// Offerings that are held down.
+/// Unavailable offerings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnavailableSummary {
     /// How many.
     pub offerings: usize,
-    /// The first of them by name.
+    /// The first by name.
     pub first: OfferingKey,
-    /// When one of them is asked for again.
+    /// When the first of them is retried.
     pub until: Option<Timestamp>,
-    /// Whether some are of a zone where nodes of the pool do not register.
+    /// Whether some are in a zone where nodes of the pool do not register.
     pub unregistered: bool,
 }
 
@@ -96,47 +96,47 @@ impl UnavailableSummary {
     }
 }
 
-/// A limit and what is left of it.
+/// A limit and its remainder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemainingLimit {
-    /// Whose it is.
+    /// The owner of the limit.
     pub of: LimitOwner,
-    /// The resource; none means the number of nodes.
+    /// The resource. `None` means the number of nodes.
     pub resource: Option<String>,
-    /// How much there may be.
+    /// The limit.
     pub most: i64,
-    /// How much of that is left; below zero where it is exceeded.
+    /// The remainder; negative if exceeded.
     pub left: i64,
-    /// Why nobody may have anything of it now.
+    /// Why nothing may be launched under this limit now.
     pub closed: Option<String>,
 }
 
-/// Whose limit it is.
+/// The owner of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitOwner {
     /// The pool's own.
     Pool,
-    /// That of all pools of the cluster.
+    /// The cluster.
     Cluster,
-    /// That of all clusters.
+    /// The fleet.
     Fleet,
-    /// That of a reservation.
+    /// A reservation.
     Reservation(ReservationId),
 }
 
 impl PoolAvailability {
-    /// How many offerings can be had.
+    /// Returns the number of available offerings.
     pub fn offerings(&self) -> usize {
         self.capacity_types.values().sum()
     }
 
-    /// Whether nodes can be made for it, now or once limits leave room again.
+    /// Returns whether nodes can be launched, now or once limits allow it.
     pub fn is_open(&self) -> bool {
         let Some(barren) = &self.barren else {
             return true;
         };
         match barren.miss {
-            // A limit that no node keeps to never leaves room.
+            // A limit of zero never allows a node.
             RejectionDetail::Nodes { limit, .. } => limit > 0,
             RejectionDetail::Limit { limit, least, .. } => limit >= least,
             _ => barren.code == RejectionCode::Reservation,
@@ -144,41 +144,48 @@ impl PoolAvailability {
     }
 }
 
-/// What a pool can have now; none where there is no such pool.
+/// Returns what a pool can launch now, or `None` if it does not exist.
 pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option<PoolAvailability> {
     let pool = snapshot.cluster.pool(pool.as_str())?;
     let scheduling = &snapshot.cluster.scheduling;
     let problem = Problem::new(&[], snapshot);
-    let mut shelf = NodeTemplate::new(pool, &problem, snapshot, now);
-    widen(&mut shelf, scheduling.min_values);
-    let variety = MinValues::of(&shelf, scheduling.min_values);
-    let ledger = Ledgers::new(slice::from_ref(&shelf), snapshot).of(0);
+    let mut template = NodeTemplate::new(pool, &problem, snapshot, now);
+    widen(&mut template, scheduling.min_values);
+    let variety = MinValues::of(&template, scheduling.min_values);
+    let ledger = Ledgers::new(slice::from_ref(&template), snapshot).of(0);
     let nothing = problem.axes.demand(&Resources::default(), None);
-    let best = launch_options::cheapest((&shelf, &variety), &[], &nothing, &ledger);
-    let barren = match (best, shelf.fault) {
+    let best = launch_options::cheapest((&template, &variety), &[], &nothing, &ledger);
+    let barren = match (best, template.fault) {
         (Some(_), None) => None,
-        _ => Some(barren(snapshot.holds, &shelf, &variety, &ledger)),
+        _ => Some(barren(snapshot.holds, &template, &variety, &ledger)),
     };
-    let roomy = || shelf.shapes.iter().filter(|own| own.net.is_some());
-    let had = || shelf.shapes.iter().filter(|own| is_had(&shelf, own));
+    let roomy = || template.shapes.iter().filter(|own| own.net.is_some());
+    let had = || template.shapes.iter().filter(|own| is_had(&template, own));
     let (mut zones, mut capacity_types) = (BTreeMap::new(), BTreeMap::new());
     for offer in had().flat_map(|own| &own.offers) {
         *zones.entry(offer.zone.clone()).or_insert(0) += 1;
         *capacity_types.entry(offer.capacity_type).or_insert(0) += 1;
     }
-    let held = held_down((snapshot.holds, &shelf), roomy(), &Requirements::default());
+    let held = held_down(
+        (snapshot.holds, &template),
+        roomy(),
+        &Requirements::default(),
+    );
     let catalog = snapshot.catalog_of(&pool.name);
     Some(PoolAvailability {
         catalog: catalog.len(),
-        asked: asked(&shelf, snapshot),
-        suited: catalog.types().filter(|it| suits(it, &shelf.side)).count(),
-        crowded: types(shelf.shapes.iter()) - types(roomy()),
+        asked: asked(&template, snapshot),
+        suited: catalog
+            .types()
+            .filter(|it| suits(it, &template.side))
+            .count(),
+        crowded: types(template.shapes.iter()) - types(roomy()),
         types: types(had().filter(|own| !own.offers.is_empty())),
         zones,
         capacity_types,
-        cheapest: cheapest(&shelf, snapshot),
+        cheapest: cheapest(&template, snapshot),
         held: held.and_then(UnavailableSummary::of),
-        limits: limits(&shelf, &ledger),
+        limits: limits(&template, &ledger),
         barren: barren.map(|(code, miss)| PoolRejection {
             pool: Some(pool.name.clone()),
             code,
@@ -187,36 +194,35 @@ pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option
     })
 }
 
-/// Whether there is room on a type beside daemons, and anything left of its reservation.
-fn is_had(shelf: &NodeTemplate<'_>, shape: &TypeOption<'_>) -> bool {
-    let reservation = shape.reservation.map(|place| &shelf.reservations[place]);
+/// Returns whether a type has capacity after DaemonSets, and its reservation is not used up.
+fn is_had(template: &NodeTemplate<'_>, shape: &TypeOption<'_>) -> bool {
+    let reservation = shape.reservation.map(|place| &template.reservations[place]);
     shape.net.is_some() && reservation.is_none_or(|own| own.left > 0)
 }
 
-/// How many types these are.
+/// Counts distinct types.
 fn types<'s>(shapes: impl Iterator<Item = &'s TypeOption<'s>>) -> usize {
     let names: BTreeSet<&TypeName> = shapes.map(|own| &own.instance_type.name).collect();
     names.len()
 }
 
-/// Whether a type has labels as wanted, and is sold so.
+/// Returns whether a type has a matching offering.
 fn suits(it: &InstanceType, wanted: &Requirements) -> bool {
     let mut offerings = it.offerings.iter();
     it.requirements.intersects(&of_types(wanted)).is_ok()
         && offerings.any(|own| own.available && sells(wanted, own))
 }
 
-/// What each label leaves alone: all that the pool requires, and of the rest what leaves anything
-/// out.
-fn asked(shelf: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<RequirementEffect> {
-    let catalog = snapshot.catalog_of(&shelf.pool.name);
-    let all = shelf.side.iter().filter(|(key, _)| !of_pool(key));
+/// Returns the effect of each requirement: all of the pool, and others that exclude types.
+fn asked(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<RequirementEffect> {
+    let catalog = snapshot.catalog_of(&template.pool.name);
+    let all = template.side.iter().filter(|(key, _)| !of_pool(key));
     let asked = all.map(|(key, wanted)| {
         let alone: Requirements = [(key, wanted.clone())].into_iter().collect();
         let of_offering = OF_OFFERINGS.contains(&key);
         let suits = |it: &&InstanceType| match of_offering {
             true => suits(it, &alone),
-            // Where it is sold is another matter.
+            // Availability is checked separately.
             false => it.requirements.intersects(&alone).is_ok(),
         };
         RequirementEffect {
@@ -225,20 +231,20 @@ fn asked(shelf: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<RequirementEf
             types: catalog.types().filter(suits).count(),
         }
     });
-    let is_required = |own: &RequirementEffect| shelf.pool.requirements.get(&own.key).is_some();
+    let is_required = |own: &RequirementEffect| template.pool.requirements.get(&own.key).is_some();
     let asked = asked.filter(|own| is_required(own) || own.types < catalog.len());
     asked.collect()
 }
 
-fn cheapest(shelf: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<(OfferingKey, Price)> {
-    let all = shelf.by_price.iter().map(|(at, bit)| {
-        let shape = &shelf.shapes[*at];
+fn cheapest(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<(OfferingKey, Price)> {
+    let all = template.by_price.iter().map(|(at, bit)| {
+        let shape = &template.shapes[*at];
         (shape, shape.offers[*bit])
     });
-    let told = all.filter(|(shape, _)| is_had(shelf, shape)).take(TOLD);
+    let told = all.filter(|(shape, _)| is_had(template, shape)).take(TOLD);
     let priced = told.map(|(shape, offer)| {
         let key = shape.key(offer);
-        // Overlays count where nodes are planned, not in what is said of their cost.
+        // Price overlays affect planning, not reported cost.
         let listed = snapshot.catalog.offering(&key);
         let price = listed.map_or(offer.price, |own| own.price);
         (key, price)
@@ -246,22 +252,22 @@ fn cheapest(shelf: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<(OfferingK
     priced.collect()
 }
 
-/// All limits but those of reservations that the pool cannot have.
-fn limits(shelf: &NodeTemplate<'_>, ledger: &Ledger) -> Vec<RemainingLimit> {
-    let first = shelf.limits.len() - shelf.reservations.len();
-    let of = |at: usize| match shelf.limits[at].scope {
+/// Returns all limits except reservations that the pool cannot use.
+fn limits(template: &NodeTemplate<'_>, ledger: &Ledger) -> Vec<RemainingLimit> {
+    let first = template.limits.len() - template.reservations.len();
+    let of = |at: usize| match template.limits[at].scope {
         LimitScope::Pool => Some(LimitOwner::Pool),
         LimitScope::Cluster => Some(LimitOwner::Cluster),
         LimitScope::Fleet => Some(LimitOwner::Fleet),
         LimitScope::Reservation => {
             let place = at - first;
-            let mut shapes = shelf.shapes.iter();
+            let mut shapes = template.shapes.iter();
             let is_had = shapes.any(|own| own.reservation == Some(place));
-            is_had.then(|| LimitOwner::Reservation(shelf.reservations[place].id.clone()))
+            is_had.then(|| LimitOwner::Reservation(template.reservations[place].id.clone()))
         }
     };
     let left = |at: usize| {
-        let own = &shelf.limits[at];
+        let own = &template.limits[at];
         Some(RemainingLimit {
             of: of(at)?,
             resource: own.resource.map(str::to_owned),
@@ -270,5 +276,5 @@ fn limits(shelf: &NodeTemplate<'_>, ledger: &Ledger) -> Vec<RemainingLimit> {
             closed: own.closed.map(str::to_owned),
         })
     };
-    (0..shelf.limits.len()).filter_map(left).collect()
+    (0..template.limits.len()).filter_map(left).collect()
 }

@@ -1,5 +1,5 @@
-//! The problem in dense ordinals: what is asked for, by kinds and classes of pods that are alike.
-//! It must not know which pools or hosts there are.
+//! The scheduling problem in dense ordinals. Pods with equal constraints form kinds, and with equal
+//! requests form classes.
 
 /// Resource amounts as vectors, and how many copies of a request fit.
 pub(super) mod resource_vector;
@@ -29,49 +29,49 @@ use crate::scheduling::problem::pod_constraints::{PodConstraints, PodGroups};
 use crate::scheduling::problem::resource_vector::ResourceIndex;
 use crate::state::snapshot::{Snapshot, VolumeRequirements};
 
-/// Times that a pod's wishes give way one by one; then all the rest give way at once.
+/// Maximum number of preferences relaxed one by one; the rest is relaxed together.
 const LEVELS_MAX: usize = 24;
 
-/// What pods ask of a node, whatever else is on it.
+/// Requirements of pods on a node, independent of other pods.
 #[derive(Debug)]
 pub(super) struct NodeRequirements<'a> {
-    /// What its labels must satisfy: any one of these, in the pods' order.
+    /// Alternative label requirements, in the order of the pod.
     pub(super) alternatives: Vec<Requirements>,
     /// Taints they put up with.
     pub(super) tolerations: &'a [Toleration],
     /// Host ports they bind.
     pub(super) ports: &'a BTreeSet<HostPort>,
-    /// What they ask of the daemons of a new node.
+    /// Requirements on the DaemonSet pods of a new node.
     pub(super) company: DaemonRequirements,
 }
 
-/// Pods that may go to the same places, whatever resources they ask for.
+/// Pods with equal constraints, independent of resource requests.
 #[derive(Debug)]
 pub(super) struct ConstraintClass {
-    /// What they ask of a node.
+    /// Their node requirements.
     pub(super) wants: usize,
-    /// The same without their wishes and their volumes: where they are spread, nodes count that
-    /// are so.
+    /// Node requirements without preferences and volumes: they select the nodes that count for
+    /// topology spread.
     pub(super) bare: usize,
-    /// What they ask of each other's places.
+    /// Their topology rules.
     pub(super) rules: usize,
-    /// The groups they are of: a row of [`Problem::members`].
+    /// Their group memberships: an index into [`Problem::members`].
     pub(super) signature: usize,
-    /// The kind they become when one more wish gives way.
+    /// The kind after relaxing one more preference.
     pub(super) next: Option<usize>,
-    /// Whether they are near whom they must be near because daemons of their node are such pods:
-    /// the kind before has the same wishes and does without these daemons.
+    /// Whether DaemonSet pods of their node satisfy their affinity. The previous kind has the same
+    /// preferences without these DaemonSet pods.
     pub(super) is_beside: bool,
 }
 
-/// Pods that are alike to every host.
+/// Identical pods.
 #[derive(Debug)]
 pub(super) struct PodClass<'a> {
-    /// Where they may go, with all their wishes kept.
+    /// Their kind with all preferences.
     pub(super) kind: usize,
-    /// What one of them asks for.
+    /// Requests of one pod.
     pub(super) demand: Vec<i64>,
-    /// One divided by the demand, and infinite where nothing is asked for.
+    /// Reciprocal of the demand; infinite for zero.
     pub(super) per_unit: Vec<f64>,
     /// Their priority.
     pub(super) priority: i32,
@@ -79,28 +79,28 @@ pub(super) struct PodClass<'a> {
     pub(super) pods: Vec<&'a Pod>,
 }
 
-/// What is to be placed.
+/// The pods to schedule.
 #[derive(Debug)]
 pub(super) struct Problem<'a> {
     /// Names of the resources.
     pub(super) axes: ResourceIndex,
-    /// What pods ask of a node.
+    /// Distinct node requirements.
     pub(super) wants: Vec<NodeRequirements<'a>>,
-    /// What pods ask of each other's places.
+    /// Distinct topology rules.
     pub(super) rules: Vec<PodConstraints>,
-    /// The groups of pods that rules speak of.
+    /// The pod groups that topology rules select.
     pub(super) groups: PodGroups,
-    /// For each signature, whether its pods are of a group.
+    /// Group membership by signature.
     pub(super) members: Vec<Vec<bool>>,
-    /// The daemons that rules speak of, or whose own rules speak of pods.
+    /// DaemonSets that topology rules select, or that have topology rules.
     pub(super) agents: ConstrainedDaemons<'a>,
-    /// Where pods may go.
+    /// Kinds of pods.
     pub(super) kinds: Vec<ConstraintClass>,
     /// The pods: most cpu first, then most memory, then by key of their first pod.
     pub(super) classes: Vec<PodClass<'a>>,
 }
 
-/// What tells pods apart, resources and labels aside: first what is most often different.
+/// The properties that distinguish pods, except resources and labels, most selective first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct PodShapeKey<'a> {
     spread: &'a [TopologySpread],
@@ -108,9 +108,9 @@ struct PodShapeKey<'a> {
     anti_affinity: &'a [PodTerm],
     preferred_affinity: &'a [Preferred<PodTerm>],
     preferred_anti_affinity: &'a [Preferred<PodTerm>],
-    /// The ordinal of its constraints where it has none of its own.
+    /// The ordinal of its default topology spread, if it has none of its own.
     by_default: Option<usize>,
-    /// Spread speaks of pods of one namespace. Empty where that does not matter.
+    /// The namespace, which matters for topology spread. Otherwise empty.
     namespace: &'a str,
     node_affinity: &'a [Requirements],
     preferred_nodes: &'a [Preferred<Requirements>],
@@ -143,8 +143,8 @@ impl<'a> PodShapeKey<'a> {
         }
     }
 
-    /// What the pods ask for, first with every wish kept, then with one less each time.
-    /// Source: spec/scheduling.md §2.7; a wish of affinity to nodes counts one at a time.
+    /// Returns the requirements with all preferences, then with one preference less each time.
+    /// Source: spec/scheduling.md §2.7; preferred node affinity is relaxed term by term.
     fn levels(
         &self,
         policy: PreferencePolicy,
@@ -206,8 +206,8 @@ fn heaviest<T>(wishes: &[Preferred<T>], ignore: bool) -> Vec<&T> {
     sorted.into_iter().map(|wish| &wish.term).collect()
 }
 
-/// What a node selector, required node affinity and volumes ask of a node: any one of these.
-/// Source: spec/scheduling.md §2.2 (pod requirements), §2.12.
+/// Returns alternative label requirements from the node selector, required node affinity and
+/// volumes. Source: spec/scheduling.md §2.2 (pod requirements), §2.12.
 pub(super) fn alternatives(
     selector: &Labels,
     affinity: &[Requirements],
@@ -226,7 +226,7 @@ pub(super) fn alternatives(
 }
 
 impl<'a> Problem<'a> {
-    /// Sorts these pods into classes. Their order does not matter.
+    /// Groups pods into classes, independent of input order.
     pub(super) fn new(pods: &[&'a Pod], snapshot: &'a Snapshot<'a>) -> Self {
         let mounts = |pod: &Pod| snapshot.mounts.get(&pod.key);
         let requests = pods.iter().flat_map(|pod| &pod.requests.extended);
@@ -290,35 +290,34 @@ impl<'a> Problem<'a> {
             .collect()
     }
 
-    /// Whether two kinds bind a host port that both cannot have.
+    /// Returns whether the host ports of two kinds conflict.
     pub(super) fn ports_clash(&self, one: usize, other: usize) -> bool {
         let ports = |kind: usize| self.wants[self.kinds[kind].wants].ports;
         clash(ports(one), ports(other))
     }
 
-    /// What pods of a kind ask of a node.
+    /// Returns the node requirements of a kind.
     pub(super) fn wants_of(&self, kind: usize) -> &NodeRequirements<'a> {
         &self.wants[self.kinds[kind].wants]
     }
 
-    /// What pods of a kind ask of each other's places.
+    /// Returns the topology rules of a kind.
     pub(super) fn rules_of(&self, kind: usize) -> &PodConstraints {
         &self.rules[self.kinds[kind].rules]
     }
 
-    /// Whether pods of a kind are of a group.
+    /// Returns whether pods of a kind are members of a group.
     pub(super) fn is_member(&self, kind: usize, group: usize) -> bool {
         self.members[self.kinds[kind].signature][group]
     }
 
-    /// Whether pods of a kind go beside daemons of a group.
+    /// Returns whether pods of a kind rely on DaemonSet pods of a group.
     pub(super) fn is_beside(&self, kind: usize, group: usize) -> bool {
         let mut beside = self.wants_of(kind).company.beside.iter();
         beside.any(|(agents, _)| agents.iter().any(|own| self.agents.is_member(*own, group)))
     }
 
-    /// The kind that is left of a kind when every wish has given way. It still relies on daemons if
-    /// the kind does and they are whom its pods must be near.
+    /// Returns the kind without preferences. It still relies on DaemonSet pods if the kind does.
     pub(super) fn without_wishes(&self, kind: usize) -> usize {
         let left = self.last_wish(kind);
         match self.kinds[kind].is_beside {
@@ -327,10 +326,10 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The kinds that are left of a kind when every wish has given way: the one that relies on no
-    /// daemon, and the one that does, if there is one.
+    /// Returns the kinds without preferences: one that relies on no DaemonSet pod, and, if any, one
+    /// that does.
     pub(super) fn last_wish(&self, kind: usize) -> RangeInclusive<usize> {
-        // The kinds of a pod follow each other.
+        // The kinds of a pod are consecutive.
         let mut last = kind;
         while let Some(next) = self.kinds[last].next {
             last = next;
@@ -339,26 +338,26 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// What is left of a spec when some of its wishes have given way: wants, rules, and wants without
-/// wishes and volumes.
+/// Ordinals after relaxing preferences: node requirements, topology rules, and node requirements
+/// without preferences and volumes.
 type RelaxationLevel = (usize, usize, usize);
 
-/// Gives ordinals to what tells pods apart. Pods come by key, so that most are like the one before.
-/// All others are looked for in order, not by hashes: what they ask for is of many pieces, which
-/// take longer to hash than to compare, and whatever pods say, each is held against no more of the
-/// others than the logarithm of their number.
+/// Assigns ordinals to distinct properties of pods. Pods are sorted by key, so most equal the
+/// previous one. Others are looked up in ordered maps, not by hash: the properties have many parts
+/// that take longer to hash than to compare. A lookup compares a pod with at most the logarithm of
+/// the number of others.
 #[derive(Default)]
 struct ProblemBuilder<'a> {
     specs: BTreeMap<PodShapeKey<'a>, usize>,
     last_spec: Option<(PodShapeKey<'a>, usize)>,
-    /// What a spec asks for, wish by wish.
+    /// Relaxation levels of each spec.
     levels: Vec<Vec<RelaxationLevel>>,
     wants: Vec<NodeRequirements<'a>>,
     rules: Vec<PodConstraints>,
     groups: PodGroups,
     label_sets: BTreeMap<(&'a str, &'a Labels), usize>,
     last_labels: usize,
-    /// The same by ordinal.
+    /// Entries by ordinal.
     by_labels: Vec<(&'a str, &'a Labels)>,
     members: Vec<Vec<bool>>,
     agents: ConstrainedDaemons<'a>,
@@ -430,7 +429,7 @@ impl<'a> ProblemBuilder<'a> {
         self.last_labels
     }
 
-    /// The signature of every set of labels.
+    /// Returns the signature of every label set.
     fn signatures(&mut self, snapshot: &Snapshot<'_>) -> Vec<usize> {
         let mut known: BTreeMap<Vec<bool>, usize> = BTreeMap::new();
         let mut signatures = Vec::with_capacity(self.by_labels.len());
@@ -468,8 +467,8 @@ impl<'a> ProblemBuilder<'a> {
 }
 
 impl ProblemBuilder<'_> {
-    /// The levels of a spec, with what its pods ask of daemons; and each once more, relying on
-    /// daemons, where these are whom its pods must be near.
+    /// Returns the levels of a spec with requirements on DaemonSet pods. Each level occurs again if
+    /// DaemonSet pods can satisfy its affinity.
     fn keeping_company(&mut self, spec: usize, signature: usize) -> Vec<(RelaxationLevel, bool)> {
         let levels = self.levels[spec].clone();
         if self.agents.len() == 0 {
@@ -515,7 +514,7 @@ impl ProblemBuilder<'_> {
     }
 }
 
-/// Pods with their kinds, by key, in classes: those that ask for most first.
+/// Groups pods into classes, largest requests first.
 fn classes<'a>(
     pods: impl Iterator<Item = (&'a Pod, usize)>,
     axes: &ResourceIndex,
@@ -523,7 +522,7 @@ fn classes<'a>(
 ) -> Vec<PodClass<'a>> {
     let mut known: BTreeMap<(usize, Vec<i64>, i32), usize> = BTreeMap::new();
     let mut all: Vec<PodClass<'a>> = Vec::new();
-    // Most pods are like the one before.
+    // Most pods equal the previous one.
     let mut last: Option<((usize, i32, &Resources), usize)> = None;
     for (pod, kind) in pods {
         let mounts = snapshot.mounts.get(&pod.key);
@@ -566,8 +565,8 @@ fn class_of<'a>(kind: usize, demand: Vec<i64>, priority: i32) -> PodClass<'a> {
     }
 }
 
-/// Whether two host ports cannot be bound on one host: same protocol and number, and the same
-/// address or all addresses on either side. Source: spec/scheduling.md §2.11.
+/// Returns whether two host ports conflict: same protocol and number, and the same address or all
+/// addresses on either side. Source: spec/scheduling.md §2.11.
 pub(super) fn meet(one: &HostPort, other: &HostPort) -> bool {
     let everywhere = |address: &str| matches!(address, "" | "0.0.0.0" | "::");
     one.0 == other.0
@@ -575,7 +574,7 @@ pub(super) fn meet(one: &HostPort, other: &HostPort) -> bool {
         && (one.1 == other.1 || everywhere(&one.1) || everywhere(&other.1))
 }
 
-/// Whether two sets of host ports cannot be bound on one host.
+/// Returns whether two sets of host ports conflict.
 pub(super) fn clash(one: &BTreeSet<HostPort>, other: &BTreeSet<HostPort>) -> bool {
     one.iter().any(|a| other.iter().any(|b| meet(a, b)))
 }

@@ -1,5 +1,5 @@
-//! What stopped a pod and by how much it missed, in values that become text where somebody reads
-//! them. It must not know how that was found out.
+//! Rejection details: what rejects a pod and by how much, as values that are rendered as text
+//! later.
 
 use std::fmt::{self, Display, Formatter, Write};
 use std::sync::Arc;
@@ -13,164 +13,163 @@ use crate::model::requirement::Incompatible;
 use crate::model::taint::Taint;
 use crate::text::sanitize::disturbs;
 
-/// Characters of one text of elsewhere, such as the values that a pod wants of a label.
+/// Maximum characters of one external string, such as the required values of a label.
 const PART_MAX: usize = 200;
 
-/// Characters of a whole reason.
+/// Maximum characters of a whole reason.
 const TEXT_MAX: usize = 1_000;
 
-/// Places of one rule that are told by name.
+/// Maximum number of listed domains of one rule.
 pub(super) const PLACES_TOLD: usize = 5;
 
-/// What stopped a pod, with the nearest miss where there is a number to it.
+/// Why a pod is rejected, with the numbers involved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RejectionDetail {
-    /// There is no number to it: words alone.
+    /// A message without numbers.
     Told(String),
-    /// Its priority is too low to cause nodes to be made.
+    /// Its priority is too low to launch nodes.
     Priority {
         /// Its priority.
         own: i32,
-        /// The least that would do.
+        /// The minimum priority for launching nodes.
         cutoff: i32,
     },
-    /// Too few of its gang have a place.
+    /// Too few pods of its gang can be scheduled.
     Gang {
         /// The gang's name.
         name: String,
-        /// How many have a place.
+        /// Number of pods that can be scheduled.
         placed: usize,
-        /// How many need one for any to be of use.
+        /// Number of pods required.
         least: usize,
     },
     /// A taint of the pool that it does not tolerate.
     Taint(Taint),
-    /// A label of the pool that is not as it wants.
+    /// A label of the pool that it does not accept.
     Label(Arc<Incompatible>),
-    /// What no type of the pool is.
+    /// A requirement that no type of the pool satisfies.
     Types {
-        /// The label; none where each is to be had, but not all of them on one type.
+        /// The label. `None` if types satisfy each requirement, but none satisfies all.
         key: Option<String>,
-        /// What is wanted.
+        /// The required values.
         wanted: String,
-        /// How many types the pool has.
+        /// Number of types of the pool.
         types: usize,
     },
-    /// A daemon of every type binds one of its host ports.
+    /// On every type, a DaemonSet pod uses one of its host ports.
     Ports {
-        /// How many types would do otherwise.
+        /// Number of otherwise matching types.
         types: usize,
     },
-    /// A daemon of every type must be away from it, or it from the daemon.
+    /// On every type, anti-affinity with a DaemonSet pod rejects it.
     Daemon {
-        /// How many types would do otherwise.
+        /// Number of otherwise matching types.
         types: usize,
-        /// The first of the daemons.
+        /// The first DaemonSet.
         daemon: String,
     },
-    /// No type has enough.
+    /// No type has enough resources.
     Resources {
-        /// What the nearest type is short of.
+        /// The missing resources of the closest type.
         short: Vec<ResourceShortfall>,
-        /// The type that has most of it; none where daemons alone are too much for every type.
+        /// The closest type. `None` if DaemonSets exceed every type.
         nearest: Option<TypeName>,
-        /// How many types it was chosen from: those with enough of everything else, if there are
-        /// any.
+        /// Number of types compared: those with enough of everything else, if any.
         types: usize,
     },
-    /// Types fit, but none is sold where and how it is wanted.
+    /// Types fit, but none has a suitable offering.
     Offering {
-        /// How many types fit.
+        /// Number of types that fit.
         types: usize,
-        /// The first of them by name.
+        /// The first by name.
         first: TypeName,
-        /// What is wanted of zone and capacity type.
+        /// Required zones and capacity types.
         wanted: Vec<String>,
-        /// Where and how they are sold, the first few.
+        /// Available zones and capacity types, the first few.
         sold: Vec<String>,
     },
-    /// Everything that would do is held down after a refusal.
+    /// All matching offerings are unavailable.
     Held {
-        /// How many offerings that is.
+        /// Number of unavailable offerings.
         offerings: usize,
-        /// The first of them.
+        /// The first one.
         first: OfferingKey,
-        /// When the first is asked for again.
+        /// When the first is retried.
         until: Option<Timestamp>,
-        /// Whether some are of a zone where nodes of the pool do not register.
+        /// Whether some are in a zone where nodes of the pool do not register.
         unregistered: bool,
     },
-    /// A limit on a resource leaves too little.
+    /// A resource limit has too little left.
     Limit {
         /// The resource.
         name: String,
-        /// Whose limit it is, as words that follow it; nothing for the pool's own.
+        /// The owner of the limit as a suffix; empty for the pool.
         whose: &'static str,
         /// The limit.
         limit: i64,
-        /// What is left of it, all that is planned taken out; below zero where it is exceeded.
+        /// The remainder after all planned nodes; negative if exceeded.
         left: i64,
-        /// What a node takes of it at least.
+        /// The smallest quantity that a node needs.
         least: i64,
-        /// The type that takes so little.
+        /// The type that needs this quantity.
         smallest: TypeName,
     },
     /// A limit on nodes is reached.
     Nodes {
         /// The limit.
         limit: i64,
-        /// Whose limit it is, as words that follow it; nothing for the pool's own.
+        /// The owner of the limit as a suffix; empty for the pool.
         whose: &'static str,
     },
-    /// The types that would do have too few values of a label between them.
+    /// The fitting types have too few values of a label (`min_values`).
     Values {
         /// The label.
         key: String,
-        /// How many values are wanted.
+        /// Number of required values.
         least: usize,
-        /// How many there are.
+        /// Number of values.
         count: usize,
     },
-    /// Nodes could be made, but not where its rules about other pods hold.
+    /// No new node satisfies its topology rules.
     Places {
-        /// Places that the pool could make a node in.
+        /// Number of domains where the pool can launch a node.
         reachable: usize,
-        /// Those of them where every rule holds.
+        /// Number of these where every rule holds.
         open: usize,
-        /// The rules, the first few.
+        /// The first rules.
         rules: Vec<TopologyRuleDetail>,
     },
-    /// Its rules about other pods may hold, once it is known where nodes are that are to come.
+    /// Its topology rules depend on the location of in-flight nodes.
     Unsettled {
-        /// How many hosts are on their way of which that is not known; none where it is only nodes
-        /// of the same plan.
+        /// Number of in-flight nodes with unknown location. Zero if only nodes of the same plan are
+        /// concerned.
         count: usize,
-        /// The first few of them.
+        /// The first few nodes.
         hosts: Vec<String>,
     },
 }
 
-/// A resource that a type is short of.
+/// A missing resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceShortfall {
     /// Its name.
     pub name: String,
-    /// What is asked for; `cpu` in thousandths.
+    /// The requested quantity; `cpu` in thousandths.
     pub asked: i64,
-    /// What the type has after daemons and overhead.
+    /// The quantity that the type has after DaemonSets and overhead.
     pub left: i64,
 }
 
-/// What kind of rule about other pods' places it is.
+/// Kind of a topology rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RuleKind {
-    /// Near certain pods.
+    /// Pod affinity.
     Affinity,
-    /// Away from certain pods.
+    /// Pod anti-affinity.
     AntiAffinity,
-    /// Spread evenly, with this skew at most.
+    /// Topology spread with this `maxSkew`.
     Spread(u32),
-    /// Other pods have to be away from it.
+    /// Pod anti-affinity of other pods.
     Repelled,
 }
 
@@ -186,48 +185,48 @@ impl RuleKind {
     }
 }
 
-/// A rule about other pods' places, and what stands in the way of it.
+/// A topology rule and its obstacles.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TopologyRuleDetail {
     /// Its kind.
     pub kind: RuleKind,
-    /// The labels whose values are places.
+    /// Its topology keys.
     pub keys: Vec<String>,
-    /// How many places the pool could make a node in.
+    /// Number of domains where the pool can launch a node.
     pub reachable: usize,
-    /// In how many of them the rule holds.
+    /// Number of these where the rule holds.
     pub open: usize,
-    /// How many pods there are anywhere that it speaks of.
+    /// Number of matching pods in all domains.
     pub pods: u64,
-    /// Where the pods are that it speaks of; where pods are spread, the emptiest places. The first
+    /// Domains of the matching pods; for topology spread, the domains with the fewest. The first
     /// few.
     pub places: Vec<DomainDetail>,
 }
 
-/// A place of a rule.
+/// A topology domain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DomainDetail {
     /// The value of the label.
     pub name: String,
-    /// How many of the pods that the rule speaks of are there.
+    /// Number of matching pods there.
     pub pods: u32,
-    /// Whether the pool could make a node there.
+    /// Whether the pool can launch a node there.
     pub is_reachable: bool,
 }
 
 impl RejectionDetail {
-    /// Words alone.
+    /// Creates a message without numbers.
     pub fn told(text: &str) -> Self {
         Self::Told(shortened(text, TEXT_MAX))
     }
 
-    /// The reason in words, whatever its names hold on one line of bounded length.
+    /// Returns the reason as one line of bounded length.
     pub fn text(&self) -> String {
         shortened(self, TEXT_MAX)
     }
 }
 
-/// A text of elsewhere, bounded, without what could disturb a terminal or a log.
+/// Returns an external string with bounded length, without control characters.
 pub fn part(text: impl Display) -> String {
     shortened(text, PART_MAX)
 }
@@ -243,7 +242,7 @@ fn shortened(text: impl Display, most: usize) -> String {
     out.text
 }
 
-/// Takes so many characters and no more; who writes is stopped there.
+/// A writer that stops after a number of characters.
 struct Bounded {
     text: String,
     left: usize,
@@ -259,7 +258,7 @@ impl Write for Bounded {
     }
 }
 
-/// An amount as people write it, cores as decimals.
+/// Formats a quantity, cores as decimals.
 pub fn shown(name: &str, amount: i64) -> String {
     if name != "cpu" || amount % 1000 == 0 {
         return display_amount(name, amount);
@@ -277,8 +276,8 @@ impl Display for RejectionDetail {
             Self::Told(text) => f.write_str(text),
             Self::Priority { own, cutoff } => write!(
                 f,
-                "no host has room for it, and its priority {own} is below {cutoff}, from which on \
-                 pods cause nodes to be made"
+                "no existing node fits it, and its priority {own} is below {cutoff}, the minimum \
+                 for launching nodes"
             ),
             Self::Gang {
                 name,
@@ -286,7 +285,7 @@ impl Display for RejectionDetail {
                 least,
             } => write!(
                 f,
-                "{placed} of the {least} pods of its gang {} have a place",
+                "{placed} of the {least} required pods of gang {} can be scheduled",
                 part(name)
             ),
             Self::Taint(taint) => write!(f, "does not tolerate {}", part(taint)),
@@ -294,16 +293,16 @@ impl Display for RejectionDetail {
             Self::Types { key, wanted, types } => match key {
                 Some(key) => write!(
                     f,
-                    "{key}: wanted {wanted}, which no instance type of the pool has, of {types}"
+                    "requires {key} {wanted}, which none of the pool's {types} instance types has"
                 ),
                 None => write!(
                     f,
-                    "no instance type of the pool, of {types}, is all of this: {wanted}"
+                    "none of the pool's {types} instance types satisfies all of: {wanted}"
                 ),
             },
             Self::Ports { types } => write!(
                 f,
-                "a daemon of every type that suits, {types} in all, binds one of its host ports"
+                "on each of the {types} matching types, a DaemonSet pod uses one of its host ports"
             ),
             Self::Daemon { types, daemon } => apart(f, *types, daemon),
             Self::Resources {
@@ -313,7 +312,7 @@ impl Display for RejectionDetail {
             } => resources(f, short, nearest.as_ref(), *types),
             Self::Values { key, least, count } => write!(
                 f,
-                "{key} wants {least} values in the types that would do; they have {count}"
+                "the pool requires {least} values of {key}, but the types that fit have {count}"
             ),
             Self::Places {
                 reachable,
@@ -354,11 +353,11 @@ fn offering(
     let wanted = wanted.join(", ");
     write!(
         f,
-        "{types} types fit ({first}, …), but none is offered with {wanted}; "
+        "{types} types fit ({first}, …), but none has an offering with {wanted}; "
     )?;
     match sold.len() {
-        0 => f.write_str("none is offered at all"),
-        _ => write!(f, "there is {}", sold.join(", ")),
+        0 => f.write_str("no offering is available"),
+        _ => write!(f, "available: {}", sold.join(", ")),
     }
 }
 
@@ -379,8 +378,8 @@ fn limit_text(
     let (left, least) = (shown(name, left), shown(name, least));
     write!(
         f,
-        "{name} limit {limit}{whose}, of which {used} is in use or planned, leaves {left}; the \
-         smallest fitting type, {smallest}, has {least}"
+        "{name} limit {limit}{whose}: {used} in use or planned, {left} left; the smallest fitting \
+         type, {smallest}, needs {least}"
     )
 }
 
@@ -392,15 +391,15 @@ fn held(
 ) -> fmt::Result {
     write!(
         f,
-        "all {offerings} offerings that would do are held down: {first}, …"
+        "all {offerings} matching offerings are unavailable: {first}, …"
     )?;
     if unregistered {
         f.write_str(
-            "; nodes of the pool do not register in some zones, where one at a time is tried",
+            "; nodes of the pool do not register in some zones; only one at a time is tried there",
         )?;
     }
     match until {
-        Some(until) => write!(f, "; one is asked for again at {until}"),
+        Some(until) => write!(f, "; next retry at {until}"),
         None => Ok(()),
     }
 }
@@ -408,8 +407,8 @@ fn held(
 fn apart(f: &mut Formatter<'_>, types: usize, daemon: &str) -> fmt::Result {
     write!(
         f,
-        "on every type that suits, {types} in all, a daemon runs that it must not be near or that \
-         must not be near it: {daemon}"
+        "on each of the {types} matching types, anti-affinity with a DaemonSet pod rejects it: \
+         {daemon}"
     )
 }
 
@@ -427,17 +426,17 @@ fn resources(
     write!(f, "needs {}; ", list(|own| own.asked))?;
     let rest = "after DaemonSets and overhead";
     match (nearest, short) {
-        (None, _) => write!(f, "no type of {types} has room for its DaemonSets alone"),
+        (None, _) => write!(f, "none of {types} types has room for the DaemonSets alone"),
         (Some(nearest), [only]) => {
             let left = shown(&only.name, only.left);
             write!(
                 f,
-                "the largest of {types} types that fit the rest, {nearest}, leaves {left} {rest}"
+                "the largest of {types} types that fit otherwise, {nearest}, has {left} left {rest}"
             )
         }
         (Some(nearest), _) => write!(
             f,
-            "the nearest of {types} types that suit, {nearest}, leaves {} {rest}",
+            "the closest of {types} matching types, {nearest}, has {} left {rest}",
             list(|own| own.left)
         ),
     }
@@ -449,11 +448,11 @@ fn places(
     rules: &[TopologyRuleDetail],
 ) -> fmt::Result {
     match open {
-        0 => f.write_str("nodes could be made, but none where its rules hold: ")?,
+        0 => f.write_str("no new node would satisfy its rules about other pods: ")?,
         _ => write!(
             f,
-            "its rules hold in {open} of {reachable} places, but no order of the other pods let \
-             it have one: "
+            "its rules hold in {open} of {reachable} domains, but the placement of the other pods \
+             leaves none for it: "
         )?,
     }
     for (at, rule) in rules.iter().enumerate() {
@@ -464,20 +463,20 @@ fn places(
     }
     let alone = rules.len() > 1 && rules.iter().all(|rule| rule.open > 0);
     if open == 0 && alone {
-        f.write_str("; each of them somewhere, and nowhere all")?;
+        f.write_str("; each rule holds in some domain, but no domain satisfies all of them")?;
     }
     Ok(())
 }
 
 fn unsettled(f: &mut Formatter<'_>, count: usize, hosts: &[String]) -> fmt::Result {
-    f.write_str("its rules about other pods may hold once it is known where ")?;
+    f.write_str("its rules about other pods depend on the location of ")?;
     match (count, hosts) {
-        (0, _) => f.write_str("the nodes are that are planned now"),
-        (1, [only]) => write!(f, "{only} is"),
+        (0, _) => f.write_str("the nodes that are planned now"),
+        (1, [only]) => write!(f, "{only}"),
         _ => {
             let more = if count > hosts.len() { ", …" } else { "" };
             let hosts = hosts.join(", ");
-            write!(f, "{count} nodes are that are on their way: {hosts}{more}")
+            write!(f, "{count} in-flight nodes: {hosts}{more}")
         }
     }
 }
@@ -486,27 +485,25 @@ impl Display for TopologyRuleDetail {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let keys = self.keys.join(" and ");
         match self.kind {
-            RuleKind::Affinity => write!(f, "affinity by {keys}")?,
-            RuleKind::AntiAffinity => write!(f, "anti-affinity by {keys}")?,
-            RuleKind::Repelled => write!(f, "anti-affinity of other pods by {keys}")?,
-            RuleKind::Spread(skew) => {
-                write!(f, "spread over {keys} with a skew of {skew} at most")?
-            }
+            RuleKind::Affinity => write!(f, "pod affinity on {keys}")?,
+            RuleKind::AntiAffinity => write!(f, "pod anti-affinity on {keys}")?,
+            RuleKind::Repelled => write!(f, "anti-affinity of other pods on {keys}")?,
+            RuleKind::Spread(skew) => write!(f, "topology spread over {keys} with maxSkew {skew}")?,
         }
         let Self {
             reachable, open, ..
         } = self;
         match (*reachable, self.places.is_empty()) {
-            (0, _) => return f.write_str(" holds nowhere, for no node to be made has the label"),
-            (_, false) => write!(f, " holds in {open} of {reachable} places to be had")?,
-            _ if self.pods == 0 => return f.write_str(" holds nowhere, for there is no such pod"),
-            _ => return write!(f, " holds on no new node ({} such pods)", self.pods),
+            (0, _) => return f.write_str(" cannot hold: no new node would have the label"),
+            (_, false) => write!(f, " holds in {open} of {reachable} domains")?,
+            _ if self.pods == 0 => return f.write_str(" cannot hold: no pod matches"),
+            _ => return write!(f, " holds on no new node ({} matching pods)", self.pods),
         }
         let one = |place: &DomainDetail| {
             let reach = if place.is_reachable {
                 ""
             } else {
-                " and no node can be made there"
+                " and no node can be launched there"
             };
             format!("{} has {}{reach}", place.name, place.pods)
         };
@@ -535,7 +532,11 @@ mod tests {
             placed: 1,
             least: 2,
         };
-        assert!(gang.text().ends_with("… have a place"), "{}", gang.text());
+        assert!(
+            gang.text().ends_with("… can be scheduled"),
+            "{}",
+            gang.text()
+        );
         assert_eq!(part("plain"), "plain");
     }
 

@@ -1,13 +1,12 @@
-//! Where every pod goes, in phases: first what there is, then new nodes pool by pool.
-//! It must not know what a claim is called, nor how reasons are worded.
+//! Schedules every pod in phases: existing nodes first, then new nodes pool by pool.
 //!
 //! ```text
-//! pods ─► rooms ─► for every wish that gives way, and last PreferNoSchedule:
-//!           │        those whose place matters ─► cells
-//!           │        pools by weight, each alternative of the pods ─► claims
-//!           ▼                                                           │
-//!         placed                                                        ▼
-//!           └────────────────► the order in which all may be bound ◄────┘      left ─► reasons
+//! pods ─► existing ─► for each relaxed preference, and last PreferNoSchedule:
+//!          nodes        pods with topology rules ─► domains
+//!            │          pools by weight, each alternative of the pods ─► claims
+//!            ▼                                                             │
+//!         placed                                                           ▼
+//!            └────────────────► the order in which all are bound ◄─────────┘   left ─► reasons
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +21,9 @@ use crate::scheduling::packing::best_value::{STEPS_MAX, best_draft};
 use crate::scheduling::packing::context::{OpenedNode, PackingContext, PackingState};
 use crate::scheduling::packing::existing_nodes::ExistingNodes;
 use crate::scheduling::packing::fill_bin::{FillQueues, ItemGroup};
-use crate::scheduling::packing::initial_topology::{add_cells, add_claim, count_crew, sure_crew};
+use crate::scheduling::packing::initial_topology::{
+    add_cells, add_claim, count_daemons, sure_daemons,
+};
 use crate::scheduling::packing::launch_options::Ledgers;
 use crate::scheduling::packing::offering_cache::OfferingCache;
 use crate::scheduling::problem::pod_constraints::HOST;
@@ -33,12 +34,12 @@ use crate::scheduling::topology::TopologyCheck;
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::state::snapshot::{ExistingNode, Snapshot};
 
-/// Drafts of one round: a draft moves claims to smaller types at its end, which may free some of
-/// the limits for pods that it left.
+/// Maximum packings per round. A packing ends with moving claims to smaller types, which may
+/// release limits for its unscheduled pods.
 const DRAFTS_MAX: usize = 8;
 
-/// The shelves of a snapshot: pools that pods may call for, by weight, then name.
-pub(super) fn shelves<'a>(
+/// Returns the node templates of a snapshot: pools for pods, by weight, then name.
+pub(super) fn templates<'a>(
     problem: &Problem<'_>,
     snapshot: &Snapshot<'a>,
     now: Timestamp,
@@ -46,15 +47,15 @@ pub(super) fn shelves<'a>(
     let pools = snapshot.cluster.pools.iter();
     let mut pools: Vec<_> = pools.filter(|pool| pool.replicas.is_none()).collect();
     pools.sort_by(|one, other| (!one.weight, &one.name).cmp(&(!other.weight, &other.name)));
-    let shelf = |pool| {
-        let mut shelf = NodeTemplate::new(pool, problem, snapshot, now);
-        widen(&mut shelf, snapshot.cluster.scheduling.min_values);
-        shelf
+    let template = |pool| {
+        let mut template = NodeTemplate::new(pool, problem, snapshot, now);
+        widen(&mut template, snapshot.cluster.scheduling.min_values);
+        template
     };
-    pools.into_iter().map(shelf).collect()
+    pools.into_iter().map(template).collect()
 }
 
-/// Packs all classes. `board` has the rooms, in their order, and what is on them.
+/// Packs all classes. `board` contains the nodes, in order, and their pods.
 pub(super) fn pack<'g, 'p, 'a>(
     ground: &'g PackingContext<'p, 'a>,
     rooms: &'p [&'p ExistingNode],
@@ -66,7 +67,7 @@ pub(super) fn pack<'g, 'p, 'a>(
     packer
 }
 
-/// What fits the rooms is placed; nothing is opened yet. The sites are those of the cells.
+/// Places pods on existing nodes only. The sites are those of the domains.
 pub(super) fn begin<'g, 'p, 'a>(
     ground: &'g PackingContext<'p, 'a>,
     rooms: &'p [&'p ExistingNode],
@@ -87,13 +88,13 @@ pub(super) fn begin<'g, 'p, 'a>(
         is_whole: true,
         calls: problem.classes.iter().map(calls).collect(),
         varieties: ground
-            .shelves
+            .templates
             .iter()
-            .map(|shelf| MinValues::of(shelf, ground.scheduling.min_values))
+            .map(|template| MinValues::of(template, ground.scheduling.min_values))
             .collect(),
         packed: PackingState {
-            ledgers: Ledgers::new(ground.shelves, snapshot),
-            shelves: ground.shelves,
+            ledgers: Ledgers::new(ground.templates, snapshot),
+            templates: ground.templates,
             placed: Vec::new(),
             dealt: Vec::new(),
             rooms: rooms.len(),
@@ -112,16 +113,17 @@ pub(super) fn begin<'g, 'p, 'a>(
     (packer, sites)
 }
 
-/// Pods of a class that wait for a node, in a cell if their place matters.
+/// Pending pods of a class, with their domain if it matters.
 type PendingPods = (usize, Option<usize>, u64);
 
-/// Pools of one weight that are tried as the first for all, and pods that are tried with them.
+/// Number of pools of one weight that are tried first for all pods, and number of pods for this
+/// attempt.
 const RIVALS_MAX: usize = 4;
 const CONTESTED_MAX: u64 = 2_000;
 
-/// Pools of one weight, heaviest first.
-pub(super) fn tiers(shelves: &[NodeTemplate<'_>]) -> Vec<Range<usize>> {
-    let alike = shelves.chunk_by(|one, other| one.pool.weight == other.pool.weight);
+/// Groups pools by weight, highest first.
+pub(super) fn tiers(templates: &[NodeTemplate<'_>]) -> Vec<Range<usize>> {
+    let alike = templates.chunk_by(|one, other| one.pool.weight == other.pool.weight);
     let mut from = 0;
     alike
         .map(|own| {
@@ -135,28 +137,27 @@ pub(super) fn tiers(shelves: &[NodeTemplate<'_>]) -> Vec<Range<usize>> {
 #[derive(Clone)]
 pub(super) struct Scheduler<'g, 'p, 'a> {
     pub(super) ground: &'g PackingContext<'p, 'a>,
-    /// What comes of it.
+    /// The result.
     pub(super) packed: PackingState<'p, 'a>,
     pub(super) rooms: ExistingNodes<'p>,
     pub(super) market: OfferingCache<'g, 'p, 'a>,
-    /// What every class has come to be, wish by wish.
+    /// The current kind of every class after relaxing preferences.
     pub(super) kinds: Vec<usize>,
     pub(super) board: TopologyState<'p>,
-    /// How many claims are on the board.
+    /// Number of claims in the topology state.
     pub(super) counted: usize,
-    /// How many of these have the sites that follow those of the rooms; [`retry`](Self::retry)
-    /// sets it.
+    /// Number of claims whose sites follow those of the nodes; [`retry`](Self::retry) sets it.
     pub(super) known_sites: usize,
-    /// Whether pods that must share a host with others of their kind are packed all or none.
+    /// Whether pods that must share a host are packed completely or not at all.
     pub(super) is_whole: bool,
-    /// Whether pods of a class are worth a node.
+    /// Whether a node may be launched for pods of a class.
     pub(super) calls: Vec<bool>,
-    /// The variety that each pool wants.
+    /// The `min_values` of each pool.
     pub(super) varieties: Vec<MinValues<'p>>,
 }
 
 impl<'p, 'a> Scheduler<'_, 'p, 'a> {
-    /// Lets the places exist that pods which are spread can reach: a node may be made there.
+    /// Opens the domains that spread pods can reach, because a node may be launched there.
     pub(super) fn open_cells(&mut self, sites: &[usize]) {
         let ground = self.ground;
         for (kind, checks) in ground.topology.checks.iter().enumerate() {
@@ -171,18 +172,18 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 
-    /// Opens claims for all that is left.
+    /// Adds claims for all pending pods.
     pub(super) fn finish(&mut self, sites: &[usize]) {
         self.open_claims(sites);
         self.drop_unvaried();
         self.check();
     }
 
-    /// Opens claims for what is left, wish by wish.
+    /// Adds claims for pending pods, relaxing preferences one by one.
     pub(super) fn open_claims(&mut self, sites: &[usize]) {
-        let mut shelves = self.ground.shelves.iter();
-        let soft = shelves.any(|shelf| {
-            let mut taints = shelf.pool.taints.iter();
+        let mut templates = self.ground.templates.iter();
+        let soft = templates.any(|template| {
+            let mut taints = template.pool.taints.iter();
             taints.any(|taint| taint.effect == Effect::PreferNoSchedule)
         });
         let classes = &self.ground.problem.classes;
@@ -195,7 +196,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 
-    /// Lets every wish of these classes give way but the last.
+    /// Relaxes all but the last preference of these classes.
     pub(super) fn begin_last_wish(&mut self, classes: &[usize]) {
         let problem = self.ground.problem;
         for class in classes {
@@ -203,8 +204,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 
-    /// Tries these classes with the wishes they have now, and goes on with fewer wishes for those
-    /// of which pods are left.
+    /// Schedules these classes with their current preferences, and continues with fewer preferences
+    /// for classes with unscheduled pods.
     pub(super) fn rounds(&mut self, mut classes: Vec<usize>, sites: &[usize], relaxed: bool) {
         classes.retain(|class| self.packed.left[*class] > 0);
         while !classes.is_empty() && !self.packed.cut_short {
@@ -218,8 +219,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 
-    /// What [`distribute`] has to know of the pods of a class that wait: their number, and the
-    /// cells that have a node for one of them.
+    /// Returns the input of [`distribute`] for a class: the number of pending pods, and the domains
+    /// with supply.
     fn asked(&mut self, (class, kind): (usize, usize), pods: u64, relaxed: bool) -> DomainDemand {
         let ground = self.ground;
         let wants = ground.problem.kinds[kind].wants;
@@ -232,26 +233,27 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
         let counts = self.is_alone(kind);
         let counted = cells.iter().filter(|_| counts);
-        let crews = counted
-            .map(|own| sure_crew(ground, own.0).to_vec())
+        let daemon_overheads = counted
+            .map(|own| sure_daemons(ground, own.0).to_vec())
             .collect();
         DomainDemand {
             class,
             kind,
             pods,
             cells,
-            crews,
+            daemon_overheads,
         }
     }
 
-    /// Whether each pod of a kind gets a host of its own, and rules about places count daemons.
+    /// Returns whether each pod of a kind needs its own host, and topology rules count DaemonSet
+    /// pods.
     fn is_alone(&self, kind: usize) -> bool {
         let ground = self.ground;
         let shares = &ground.hosts.shares[kind];
         ground.topology.counts_daemons() && shares.room(&vec![0; ground.hosts.counters], 2) < 2
     }
 
-    /// One try for these classes with the wishes they have now.
+    /// One round for these classes with their current preferences.
     fn round(&mut self, classes: &[usize], sites: &[usize], relaxed: bool) {
         self.count_claims();
         self.market.heed(&self.packed.ledgers);
@@ -270,7 +272,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             }
             asked.push(self.asked((*class, kind), pods, relaxed));
         }
-        // Those who are spread go first, then those who must be near others.
+        // Spread pods come first, then pods with required affinity.
         asked.sort_by_key(|own| {
             let near = !ground.problem.rules_of(own.kind).near.is_empty();
             (near, !ground.topology.is_early(own.kind))
@@ -293,14 +295,14 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             ground.problem.wants[wants].alternatives.len()
         };
         let most = classes.iter().map(alternatives).max().unwrap_or(0);
-        for tier in tiers(ground.shelves) {
+        for tier in tiers(ground.templates) {
             self.compete(&mut waiting, tier, (most, relaxed));
         }
         let mut left: BTreeMap<usize, u64> = BTreeMap::new();
         for (class, _, pods) in waiting {
             *left.entry(class).or_insert(0) += pods;
         }
-        // What found no cell still waits.
+        // Pods without a domain remain pending.
         for own in &asked {
             let found = found.get(&own.class).copied().unwrap_or(0);
             *left.entry(own.class).or_insert(0) += own.pods - found;
@@ -310,8 +312,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 
-    /// Pools of one weight: pods go to that which is cheapest for them or, where they are few, all
-    /// to one pool first if that is cheaper still.
+    /// Schedules pods on pools of one weight: each on its cheapest pool, or few pods all on one
+    /// pool if that is cheaper.
     fn compete(&mut self, waiting: &mut Vec<PendingPods>, tier: Range<usize>, deal: (usize, bool)) {
         let ranked = waiting
             .iter()
@@ -338,10 +340,12 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             self.packed.clone_from(&before);
             let mut trial = waiting.clone();
             self.sell(&mut trial, &ranked, deal);
-            let node_price = self.ground.scheduling.node_price.usd_per_h();
+            let node_overhead_price = self.ground.scheduling.node_overhead_price.usd_per_h();
             let left: u64 = trial.iter().map(|own| own.2).sum();
             let claims = self.packed.opened.iter().filter(|opened| !opened.gone);
-            let cost: f64 = claims.map(|opened| opened.claim.price + node_price).sum();
+            let cost: f64 = claims
+                .map(|opened| opened.claim.price + node_overhead_price)
+                .sum();
             let better = |best: &(u64, f64)| left < best.0 || left == best.0 && cost < best.1;
             if best.as_ref().is_none_or(|(known, ..)| better(known)) {
                 best = Some(((left, cost), self.packed.clone(), trial));
@@ -353,8 +357,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
     }
 
-    /// The pools of a tier that have something for pods that wait, the cheapest for each of them
-    /// first.
+    /// Returns the pools of a tier with supply for pending pods, cheapest first.
     fn ranked(&mut self, own: PendingPods, tier: Range<usize>, relaxed: bool) -> Vec<usize> {
         let (class, cell, pods) = own;
         let wanted = (
@@ -362,23 +365,23 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             relaxed,
             cell,
         );
-        let selling = tier.filter(|shelf| self.market.sells(*shelf, wanted));
+        let selling = tier.filter(|template| self.market.sells(*template, wanted));
         let selling: Vec<usize> = selling.collect();
         if selling.len() < 2 {
             return selling;
         }
         let demand = &self.ground.problem.classes[class].demand;
         let mut priced = Vec::with_capacity(selling.len());
-        for shelf in selling {
-            let ledger = self.packed.ledgers.of(shelf);
-            let each = self.market.least(shelf, wanted, (demand, pods), &ledger);
-            priced.push((each.unwrap_or(f64::INFINITY), shelf));
+        for template in selling {
+            let ledger = self.packed.ledgers.of(template);
+            let each = self.market.least(template, wanted, (demand, pods), &ledger);
+            priced.push((each.unwrap_or(f64::INFINITY), template));
         }
         priced.sort_by(|one, other| one.0.total_cmp(&other.0));
-        priced.into_iter().map(|(_, shelf)| shelf).collect()
+        priced.into_iter().map(|(_, template)| template).collect()
     }
 
-    /// Opens claims for what waits, from the pools of each in this order.
+    /// Adds claims for pending pods, using their pools in this order.
     fn sell(
         &mut self,
         waiting: &mut [PendingPods],
@@ -389,28 +392,28 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         for rank in 0..ranks {
             let asked = |pools: &Vec<usize>| pools.get(rank).copied();
             let asked: Vec<Option<usize>> = ranked.iter().map(asked).collect();
-            let shelves: BTreeSet<usize> = asked.iter().flatten().copied().collect();
-            for shelf in shelves {
+            let templates: BTreeSet<usize> = asked.iter().flatten().copied().collect();
+            for template in templates {
                 for alternative in 0..alternatives {
-                    self.open_round((waiting, &asked), shelf, (alternative, relaxed));
+                    self.open_round((waiting, &asked), template, (alternative, relaxed));
                 }
             }
         }
     }
 
-    /// One pool and one alternative of every kind, for those who ask that pool. What waits is
-    /// lessened by what is packed.
+    /// One round with one pool and one alternative of every kind. Packed pods are subtracted from
+    /// the pending ones.
     fn open_round(
         &mut self,
         (waiting, asked): (&mut [PendingPods], &[Option<usize>]),
-        shelf: usize,
+        template: usize,
         (alternative, relaxed): (usize, bool),
     ) {
         let ground = self.ground;
         let first = self.packed.lots.len();
         let mut origin = Vec::new();
         for (at, (class, cell, pods)) in waiting.iter().enumerate() {
-            if asked[at] != Some(shelf) {
+            if asked[at] != Some(template) {
                 continue;
             }
             let kind = self.kinds[*class];
@@ -418,7 +421,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             if *pods == 0 {
                 continue;
             }
-            let key = (wants, shelf, alternative, relaxed, *cell);
+            let key = (wants, template, alternative, relaxed, *cell);
             let Some(row) = self.market.row_of_kind(kind, key) else {
                 continue;
             };
@@ -445,23 +448,23 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
         let mut stock = vec![0; first];
         stock.extend(origin.iter().map(|at| waiting[*at].2));
-        self.pack_lots(&mut stock, shelf);
+        self.pack_lots(&mut stock, template);
         for (at, left) in origin.iter().zip(&stock[first..]) {
             waiting[*at].2 = *left;
         }
     }
 
-    /// Packs lots onto claims of a shelf, those first that are planned already.
-    fn pack_lots(&mut self, stock: &mut Vec<u64>, shelf: usize) {
+    /// Packs item groups onto claims of a template, existing claims first.
+    fn pack_lots(&mut self, stock: &mut Vec<u64>, template: usize) {
         let mut steps = 0;
         let waiting: Vec<usize> = (0..stock.len()).filter(|lot| stock[*lot] > 0).collect();
         let all = FillQueues::of(waiting.iter().copied());
         for at in 0..self.packed.opened.len() {
             let opened = &self.packed.opened[at];
-            if opened.shelf != shelf || opened.gone || steps > STEPS_MAX {
+            if opened.template != template || opened.gone || steps > STEPS_MAX {
                 continue;
             }
-            let order = self.order(shelf, stock);
+            let order = self.order(template, stock);
             let shut = |lot: &usize| at < self.known_sites && !self.may_top_up(*lot, at);
             let open = || waiting.iter().copied().filter(|lot| !shut(lot));
             let open = waiting.iter().any(shut).then(|| FillQueues::of(open()));
@@ -473,27 +476,27 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             self.packed.opened[at].claim.parts.extend(more);
         }
         for _ in 0..DRAFTS_MAX {
-            let order = self.order(shelf, stock);
-            let mut draft = best_draft(&order, &self.packed.ledgers.of(shelf));
+            let order = self.order(template, stock);
+            let mut draft = best_draft(&order, &self.packed.ledgers.of(template));
             order.split(&mut draft);
             if draft.claims.is_empty() {
                 break;
             }
             let opened = draft.claims.into_iter();
             let opened = opened.map(|claim| OpenedNode {
-                shelf,
+                template,
                 claim,
                 gone: false,
             });
             self.packed.opened.extend(opened);
-            self.packed.ledgers.put(shelf, draft.ledger);
+            self.packed.ledgers.put(template, draft.ledger);
             *stock = draft.left;
             self.packed.cut_short |= draft.cut_short;
         }
     }
 
-    /// Whether spreads over hosts may let pods of a lot onto a claim of which the site is known.
-    /// Where hosts are too few for `minDomains`, one more is needed.
+    /// Returns whether host spread allows items on a claim with a known site. If hosts are too few
+    /// for `minDomains`, an additional host is needed.
     fn may_top_up(&self, lot: usize, at: usize) -> bool {
         let (topology, site) = (self.ground.topology, self.packed.rooms + at);
         let mut checks = topology.checks[self.packed.lots[lot].kind].iter();
@@ -505,22 +508,22 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         })
     }
 
-    pub(super) fn order<'o>(&'o self, shelf: usize, stock: &'o [u64]) -> PackingInput<'o> {
+    pub(super) fn order<'o>(&'o self, template: usize, stock: &'o [u64]) -> PackingInput<'o> {
         PackingInput {
             lots: &self.packed.lots,
-            shelf: &self.ground.shelves[shelf],
-            variety: &self.varieties[shelf],
+            template: &self.ground.templates[template],
+            variety: &self.varieties[template],
             rows: &self.market.rows,
             stock,
             counters: self.ground.hosts.counters,
-            node_price: self.ground.scheduling.node_price.usd_per_h(),
-            node_cost: self.ground.scheduling.node_price.usd_per_h(),
+            node_overhead_price: self.ground.scheduling.node_overhead_price.usd_per_h(),
+            node_cost: self.ground.scheduling.node_overhead_price.usd_per_h(),
         }
     }
 }
 
 impl<'p> Scheduler<'_, 'p, '_> {
-    /// Puts claims on the board that are not on it yet, with their pods.
+    /// Adds new claims and their pods to the topology state.
     fn count_claims(&mut self) {
         if self.ground.topology.tallies.is_empty() {
             return;
@@ -529,8 +532,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let known = (&self.packed.lots[..], &self.market.rows[..]);
             let site = add_claim(self.ground, known, opened, &mut self.board);
             self.board.open(site);
-            count_crew(self.ground, known, (opened, site), &mut self.board);
-            // Pods whose place does not matter are bound last.
+            count_daemons(self.ground, known, (opened, site), &mut self.board);
+            // Pods without topology rules are bound last.
             let lots = &self.packed.lots;
             let parts = opened.claim.parts.iter();
             for (lot, pods) in parts.filter(|part| lots[part.0].cell.is_some()) {
@@ -541,7 +544,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         self.counted = self.packed.opened.len();
     }
 
-    /// Post-condition: every pod is counted once.
+    /// Checks that every pod is counted once.
     fn check(&self) {
         let mut count = self.packed.left.clone();
         for turn in &self.packed.placed {

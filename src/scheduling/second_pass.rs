@@ -1,24 +1,22 @@
-//! A second chance for pods that had no turn, once it is known where all others are.
-//! It must not know how the first packing came about.
+//! A second pass for pods without a turn, once the location of all other pods is known.
 
 use crate::scheduling::packing::PackedNode;
 use crate::scheduling::packing::context::OpenedNode;
 use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::packing::fill_bin::ItemGroup;
-use crate::scheduling::packing::initial_topology::{add_cells, cell_of, claim_passes, crew_of};
+use crate::scheduling::packing::initial_topology::{add_cells, cell_of, claim_passes, daemons_of};
 use crate::scheduling::packing::launch_options::{Scratch, offerings, sum};
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::supply::min_values::MinValues;
 use crate::scheduling::topology::topology_state::{Match, TopologyState};
 
-/// Steps for pods that are left when all others have their turn, each a type looked at for one
-/// claim, or a room for one class.
+/// Step limit for remaining pods. One step evaluates a type for one claim, or a node for one class.
 const REST_MAX: u64 = 20_000_000;
 
 impl<'p> Scheduler<'_, 'p, '_> {
-    /// Makes nodes for pods that had no turn, now that it is known where all others are: `board`
-    /// has every host and all that was bound. They are spread over places where nodes could be, or
-    /// else only where there are any. Says whether that gave any a place.
+    /// Adds nodes for pods without a turn, now that the location of all others is known: `board`
+    /// contains every host and all bound pods. Spreads may use domains of possible nodes, or only
+    /// those of existing nodes. Returns whether any pod was scheduled.
     pub(super) fn retry(&mut self, board: TopologyState<'p>, spreads_further: bool) -> bool {
         let problem = self.ground.problem;
         let hard = |class: &usize| problem.without_wishes(problem.classes[*class].kind);
@@ -44,24 +42,24 @@ impl<'p> Scheduler<'_, 'p, '_> {
         self.packed.left != before || self.packed.opened.len() > self.known_sites
     }
 
-    /// Gives up claims for which the limits leave too little variety, now that all are known.
+    /// Drops claims that violate `min_values` because of limits, once all claims are known.
     pub(super) fn drop_unvaried(&mut self) {
         let ground = self.ground;
         let mut scratch = Scratch::default();
-        for (shelf, own) in ground.shelves.iter().enumerate() {
+        for (template, own) in ground.templates.iter().enumerate() {
             let variety = MinValues::of(own, ground.scheduling.min_values);
             if variety.is_empty() {
                 continue;
             }
-            let mut ledger = self.packed.ledgers.of(shelf);
+            let mut ledger = self.packed.ledgers.of(template);
             for at in 0..self.packed.opened.len() {
                 let opened = &self.packed.opened[at];
                 let planned = opened.claim.shape;
                 let needs_none = || own.shapes[planned].reservation.is_some();
-                if opened.shelf != shelf || opened.gone || needs_none() {
+                if opened.template != template || opened.gone || needs_none() {
                     continue;
                 }
-                let order = self.order(shelf, &[]);
+                let order = self.order(template, &[]);
                 let rows = order.rows_of(&opened.claim.parts);
                 let whole = sum(&self.packed.lots, &opened.claim.parts);
                 let planned = (opened.claim.shape, opened.claim.price);
@@ -75,7 +73,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 ledger = before;
                 let limited = &own.shapes[planned.0].limited;
                 ledger.release(limited);
-                self.packed.ledgers.release(shelf, limited);
+                self.packed.ledgers.release(template, limited);
                 let opened = &mut self.packed.opened[at];
                 opened.gone = true;
                 for (lot, pods) in std::mem::take(&mut opened.claim.parts) {
@@ -85,9 +83,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
         }
     }
 
-    /// Gives pods that are left a place wherever there is one after all these turns, `board` having
-    /// every host and all that was bound. Those who do not care where others are had their chance
-    /// unless some are gone again (`everyone`).
+    /// Schedules remaining pods wherever possible after all turns. `board` contains every host and
+    /// all bound pods. Pods without topology rules are retried only if claims were dropped
+    /// (`everyone`).
     pub(super) fn place_rest(
         &mut self,
         turns: &mut Vec<PlacementStep>,
@@ -113,8 +111,8 @@ impl<'p> Scheduler<'_, 'p, '_> {
                     if self.packed.left[class] == 0 || steps >= REST_MAX {
                         break;
                     }
-                    let shelf = self.packed.opened[at].shelf;
-                    steps += self.ground.shelves[shelf].shapes.len() as u64;
+                    let template = self.packed.opened[at].template;
+                    steps += self.ground.templates[template].shapes.len() as u64;
                     if let Some(turn) = self.join(class, at, board) {
                         turns.push(turn);
                         moved = true;
@@ -124,14 +122,13 @@ impl<'p> Scheduler<'_, 'p, '_> {
         }
     }
 
-    /// Whether the board still counts the site of a claim correctly once the claim has one more
-    /// pod, which may change its type and labels: its daemons, and the filters of spreads that it
-    /// passes.
-    fn is_same_site(&self, (shelf, claim): (usize, &PackedNode), joined: &PackedNode) -> bool {
+    /// Returns whether the topology state remains valid for a claim with one more pod. The pod may
+    /// change its type and labels, and thus its DaemonSets and spread filters.
+    fn is_same_site(&self, (template, claim): (usize, &PackedNode), joined: &PackedNode) -> bool {
         let ground = self.ground;
         let known = (&self.packed.lots[..], &self.market.rows[..]);
         let opened = |claim: &PackedNode| OpenedNode {
-            shelf,
+            template,
             claim: claim.clone(),
             gone: false,
         };
@@ -139,15 +136,16 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let cell = |own: &OpenedNode| cell_of(&self.packed.lots, own);
         let pass = |filter, own| claim_passes(ground, filter, known, (own, cell(own)));
         let mut filters = 0..ground.topology.filters.len();
-        // The board allows for both answers where a site may pass.
+        // The topology state allows both results if a location may pass.
         let holds = |filter| {
             let before = pass(filter, &before);
             before == Match::Maybe || before == pass(filter, &after)
         };
-        filters.all(holds) && crew_of(ground, known, &before) == crew_of(ground, known, &after)
+        filters.all(holds)
+            && daemons_of(ground, known, &before) == daemons_of(ground, known, &after)
     }
 
-    /// Puts one more pod of a class onto a claim, if its rules and those of others allow it.
+    /// Adds one pod to a claim if its rules and those of other pods allow it.
     fn join(
         &mut self,
         class: usize,
@@ -158,7 +156,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let own = &ground.problem.classes[class];
         let kind = ground.problem.without_wishes(own.kind);
         let site = self.packed.rooms + at;
-        // One that lost its pods is no node to be made.
+        // A claim that lost its pods is not launched.
         if self.packed.opened[at].gone {
             return None;
         }
@@ -166,9 +164,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
             return None;
         }
         let wants = ground.problem.kinds[kind].wants;
-        let (shelf, cell) = {
+        let (template, cell) = {
             let opened = &self.packed.opened[at];
-            (opened.shelf, cell_of(&self.packed.lots, opened))
+            (opened.template, cell_of(&self.packed.lots, opened))
         };
         let pinned = ground.topology.is_pinned(kind) && !ground.cells.keys.is_empty();
         if pinned && cell.is_none() {
@@ -177,7 +175,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let own_ports = !ground.problem.wants[wants].ports.is_empty();
         for alternative in 0..ground.problem.wants[wants].alternatives.len() {
             let cell = cell.filter(|_| pinned);
-            let key = (wants, shelf, alternative, true, cell);
+            let key = (wants, template, alternative, true, cell);
             let Some(row) = self.market.row_of_kind(kind, key) else {
                 continue;
             };
@@ -192,20 +190,20 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 together: 1,
             });
             let lot = self.packed.lots.len() - 1;
-            let order = self.order(shelf, &[]);
-            let mut ledger = self.packed.ledgers.of(shelf);
+            let order = self.order(template, &[]);
+            let mut ledger = self.packed.ledgers.of(template);
             let claim = &self.packed.opened[at].claim;
             let joined = order.joined_last(claim, (lot, own_ports), &ledger);
-            // Who is not worth a node is not worth a dearer one.
+            // Pods that may not launch a node may not launch a more expensive one.
             let worth = |joined: &PackedNode| {
                 let cheap = self.calls[class] || joined.price <= claim.price;
-                cheap && self.is_same_site((shelf, claim), joined)
+                cheap && self.is_same_site((template, claim), joined)
             };
             if let Some(joined) = joined.filter(worth) {
-                let shapes = &ground.shelves[shelf].shapes;
+                let shapes = &ground.templates[template].shapes;
                 ledger.release(&shapes[claim.shape].limited);
                 ledger.reserve(&shapes[joined.shape].limited, 1);
-                self.packed.ledgers.put(shelf, ledger);
+                self.packed.ledgers.put(template, ledger);
                 self.packed.opened[at].claim = joined;
                 self.packed.left[class] -= 1;
                 board.bind(kind, site, 1);

@@ -1,5 +1,4 @@
-//! What a packing buys and for which pods, as far as that can be said without dealing pods out.
-//! It must not know which pod goes where.
+//! Compares packings by their nodes and scheduled pods, before pods are assigned to nodes.
 
 use foldhash::HashMap;
 
@@ -9,24 +8,24 @@ use crate::scheduling::packing::context::PackingState;
 use crate::scheduling::problem::Problem;
 use crate::scheduling::{Solution, queue};
 
-/// Cpu in thousandths of a core, and memory in bytes, that a pod asks for.
+/// Requested cpu in thousandths of a core and memory in bytes.
 pub type Size = (i64, i64);
 
-/// What a solution comes to.
+/// The cost of a solution.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SolutionCost {
-    /// The nodes to be made.
+    /// The new nodes.
     pub bought: Vec<NodePurchase>,
     /// Pods with no answer.
     pub left: Vec<PodKey>,
 }
 
-/// A node to be made.
+/// A new node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodePurchase {
-    /// What it costs at least, in $/h.
+    /// Its lowest price in $/h.
     pub price: f64,
-    /// Its pods by what they ask for, and how many ask for that.
+    /// Its pods: number by requests.
     pub pods: Vec<(Size, u64)>,
 }
 
@@ -59,7 +58,7 @@ impl SolutionCost {
         }
     }
 
-    /// The weight of a solution for these pods.
+    /// Computes the cost of a solution for these pods.
     pub(super) fn of(solution: &Solution, pods: &[&Pod]) -> Self {
         let pods: HashMap<&PodKey, &Pod> = pods.iter().map(|pod| (&pod.key, *pod)).collect();
         let size = |key: &PodKey| {

@@ -1,8 +1,8 @@
-//! Nodes of static pools: those that a pool lacks of its number, whatever pods ask for.
-//! It must not know which nodes are too many, nor what will run on them.
+//! Plans the missing nodes of static pools, independent of pods.
 //!
-//! Source: spec/scheduling.md §3.3. Karpenter leaves the choice of type and zone to the launch;
-//! here it is planned like any other: what is cheapest, and of one price where the pool has least.
+//! Source: spec/scheduling.md §3.3. Karpenter leaves the choice of type and zone to the launch.
+//! Outrigger plans it: the cheapest type, and among equal prices the zone with the fewest nodes of
+//! the pool.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,15 +27,15 @@ use crate::scheduling::{NewNodeClaim, PoolRejection, RejectionCode, daemons};
 use crate::state::snapshot::Snapshot;
 use crate::state::unavailable_offerings::UnavailableOfferings;
 
-/// Nodes that are planned for one pool at once; those still missing have their turn after them.
+/// Maximum nodes planned for one pool in one pass; the others follow in the next pass.
 const AT_ONCE: usize = 500;
 
-/// What shall be there whatever pods ask for.
+/// Capacity that is independent of pods.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StaticDemand {
     /// The nodes of a static pool.
     Nodes(PoolName),
-    /// The room that a buffer keeps free.
+    /// The capacity that a buffer reserves.
     Room(String),
 }
 
@@ -43,23 +43,23 @@ impl fmt::Display for StaticDemand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nodes(pool) => write!(f, "nodes of pool {pool}"),
-            Self::Room(buffer) => write!(f, "room of buffer {buffer}"),
+            Self::Room(buffer) => write!(f, "capacity of buffer {buffer}"),
         }
     }
 }
 
-/// Something that shall be there and cannot be had now.
+/// Static capacity that cannot be launched now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortfall {
-    /// What it is.
+    /// The kind of capacity.
     pub need: StaticDemand,
-    /// How much of it: nodes, or pods that there is no room for.
+    /// The missing quantity: nodes, or virtual pods.
     pub missing: usize,
     /// Why, never empty.
     pub reasons: Arc<[PoolRejection]>,
 }
 
-/// The nodes to be made for the sake of pools' numbers, and what of them cannot be had.
+/// Returns the missing nodes of static pools, and those that cannot be launched.
 pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, Vec<Shortfall>) {
     let (mut claims, mut short) = (Vec::new(), Vec::new());
     if snapshot.lacking.is_empty() {
@@ -69,43 +69,43 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, 
     let scheduling = &snapshot.cluster.scheduling;
     let pools = snapshot.lacking.keys();
     let pools = pools.filter_map(|name| snapshot.cluster.pool(name.as_str()));
-    let shelves: Vec<NodeTemplate<'_>> = pools
+    let templates: Vec<NodeTemplate<'_>> = pools
         .map(|pool| {
-            let mut shelf = NodeTemplate::new(pool, &problem, snapshot, now);
-            widen(&mut shelf, scheduling.min_values);
-            shelf
+            let mut template = NodeTemplate::new(pool, &problem, snapshot, now);
+            widen(&mut template, scheduling.min_values);
+            template
         })
         .collect();
     let nothing = problem.axes.demand(&Resources::default(), None);
-    let mut ledgers = Ledgers::new(&shelves, snapshot);
-    // All are planned before any has alternatives, which take of the limits, too.
-    let mut planned = Vec::with_capacity(shelves.len());
-    for (at, shelf) in shelves.iter().enumerate() {
-        let wanted = snapshot.lacking[&shelf.pool.name].min(AT_ONCE);
+    let mut ledgers = Ledgers::new(&templates, snapshot);
+    // All nodes are planned before alternatives are added, because these use limits, too.
+    let mut planned = Vec::with_capacity(templates.len());
+    for (at, template) in templates.iter().enumerate() {
+        let wanted = snapshot.lacking[&template.pool.name].min(AT_ONCE);
         let mut ledger = ledgers.of(at);
-        let variety = MinValues::of(shelf, scheduling.min_values);
+        let variety = MinValues::of(template, scheduling.min_values);
         let mut shapes = Vec::new();
         while shapes.len() < wanted {
-            let best = launch_options::cheapest((shelf, &variety), &[], &nothing, &ledger);
+            let best = launch_options::cheapest((template, &variety), &[], &nothing, &ledger);
             let Some((shape, price)) = best else { break };
-            ledger.reserve(&shelf.shapes[shape].limited, 1);
+            ledger.reserve(&template.shapes[shape].limited, 1);
             shapes.push((shape, price));
         }
         let more = shapes.len() < wanted;
-        let why = more.then(|| barren(snapshot.holds, shelf, &variety, &ledger));
+        let why = more.then(|| barren(snapshot.holds, template, &variety, &ledger));
         ledgers.put(at, ledger);
         planned.push((shapes, why));
     }
     for (at, (shapes, why)) in planned.into_iter().enumerate() {
-        let shelf = &shelves[at];
-        let missing = snapshot.lacking[&shelf.pool.name];
+        let template = &templates[at];
+        let missing = snapshot.lacking[&template.pool.name];
         let mut ledger = ledgers.of(at);
-        let (made, poor) = nodes(shelf, &shapes, (&nothing, snapshot), &mut ledger);
+        let (made, poor) = nodes(template, &shapes, (&nothing, snapshot), &mut ledger);
         ledgers.put(at, ledger);
         if let Some((code, miss)) = why.or(poor) {
-            let pool = Some(shelf.pool.name.clone());
+            let pool = Some(template.pool.name.clone());
             short.push(Shortfall {
-                need: StaticDemand::Nodes(shelf.pool.name.clone()),
+                need: StaticDemand::Nodes(template.pool.name.clone()),
                 missing: missing - made.len(),
                 reasons: [PoolRejection { pool, code, miss }].into(),
             });
@@ -115,16 +115,16 @@ pub fn replicas(snapshot: &Snapshot<'_>, now: Timestamp) -> (Vec<NewNodeClaim>, 
     (claims, short)
 }
 
-/// Nodes of one pool, planned as these types; and why some of them cannot be had after all.
+/// Plans nodes of one pool with these types; returns why some cannot be launched.
 fn nodes(
-    shelf: &NodeTemplate<'_>,
+    template: &NodeTemplate<'_>,
     planned: &[(usize, f64)],
     (nothing, snapshot): (&[i64], &Snapshot<'_>),
     ledger: &mut Ledger,
 ) -> (Vec<NewNodeClaim>, Option<Rejection>) {
-    let pool = shelf.pool;
+    let pool = template.pool;
     let scheduling = &snapshot.cluster.scheduling;
-    let variety = MinValues::of(shelf, scheduling.min_values);
+    let variety = MinValues::of(template, scheduling.min_values);
     let mut scratch = Scratch::default();
     let mut zones = zones(pool, snapshot);
     let mut claims = Vec::with_capacity(planned.len());
@@ -132,18 +132,18 @@ fn nodes(
     for (shape, price) in planned {
         let before = ledger.clone();
         let (mut offerings, types) = launch_options::offerings(
-            (shelf, &variety),
+            (template, &variety),
             (*shape, *price),
             &[],
             (nothing, scheduling),
             (ledger, &mut scratch),
         );
-        let reservation = shelf.shapes[*shape].reservation;
-        // Others may have taken what the limits left when this one was planned.
-        let short = variety.shortage(shelf, types.iter().copied());
+        let reservation = template.shapes[*shape].reservation;
+        // Other claims may have used the limits that remained when this one was planned.
+        let short = variety.shortage(template, types.iter().copied());
         if let Some((key, least, count)) = short.filter(|_| reservation.is_none()) {
             *ledger = before;
-            ledger.release(&shelf.shapes[*shape].limited);
+            ledger.release(&template.shapes[*shape].limited);
             let key = key.to_owned();
             why = Some((
                 RejectionCode::MinValues,
@@ -156,29 +156,29 @@ fn nodes(
         if let Some((first, _)) = offerings.first() {
             *zones.entry(first.zone.clone()).or_insert(0) += 1;
         }
-        let mut labels = shelf.labels(&[]);
-        let reservation = reservation.map(|own| shelf.reservations[own].labels());
+        let mut labels = template.labels(&[]);
+        let reservation = reservation.map(|own| template.reservations[own].labels());
         labels.extend(reservation.into_iter().flatten());
         claims.push(NewNodeClaim {
             pool: pool.name.clone(),
             offerings,
             labels,
-            requests: daemons(shelf, &types),
+            requests: daemons(template, &types),
             pods: Vec::new(),
         });
     }
     (claims, why)
 }
 
-/// Why a pool can make no node at all, whatever is to run on it.
+/// Returns why a pool cannot launch any node.
 pub(super) fn barren(
     holds: &UnavailableOfferings,
-    shelf: &NodeTemplate<'_>,
+    template: &NodeTemplate<'_>,
     variety: &MinValues<'_>,
     ledger: &Ledger,
 ) -> Rejection {
-    let shapes = &shelf.shapes;
-    if let Some(fault) = shelf.fault {
+    let shapes = &template.shapes;
+    if let Some(fault) = template.fault {
         return (RejectionCode::NodeClass, RejectionDetail::told(fault));
     }
     if shapes.is_empty() {
@@ -188,17 +188,17 @@ pub(super) fn barren(
     let fits = (0..shapes.len()).filter(|at| shapes[*at].net.is_some());
     let fits: Vec<(usize, bool)> = fits.map(|at| (at, !shapes[at].offers.is_empty())).collect();
     if fits.is_empty() {
-        let text = "daemons ask for more than any of its types has";
+        let text = "DaemonSets need more than any of its instance types has";
         return (RejectionCode::Resources, RejectionDetail::told(text));
     }
     let sold = fits.iter().filter(|(_, sold)| *sold);
     let sold: Vec<usize> = sold.map(|(at, _)| *at).collect();
     if sold.is_empty() {
-        return unsold(holds, shelf, &fits, &Requirements::default());
+        return unsold(holds, template, &fits, &Requirements::default());
     }
     let allowed = |at: &usize| ledger.copies(&shapes[*at].limited) > 0;
     let would_do = sold.iter().copied().filter(allowed);
-    match variety.shortage(shelf, would_do.clone()) {
+    match variety.shortage(template, would_do.clone()) {
         Some((key, least, count)) if would_do.count() > 0 => {
             let key = key.to_owned();
             (
@@ -206,11 +206,11 @@ pub(super) fn barren(
                 RejectionDetail::Values { key, least, count },
             )
         }
-        _ => unlimited(shelf, &sold, ledger),
+        _ => unlimited(template, &sold, ledger),
     }
 }
 
-/// How many nodes a pool has in each zone, where that is settled.
+/// Returns the number of nodes of a pool by zone, if known.
 fn zones(pool: &Pool, snapshot: &Snapshot<'_>) -> BTreeMap<Zone, usize> {
     let mut zones = BTreeMap::new();
     let only = |labels: &Requirements, key: &str| {

@@ -4,6 +4,7 @@
 pub(super) mod limits;
 /// DaemonSets that run on the nodes of a pool, for each type and offering.
 pub(super) mod daemon_overhead;
+// Offerings that a class of pods may use.
 pub(super) mod compatible;
 /// A pool as instance types less daemons, and which pods may use which offerings.
 pub(super) mod node_template;

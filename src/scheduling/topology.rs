@@ -1,5 +1,5 @@
-//! What each kind of pods is held against where it is bound, and in which tallies it is counted.
-//! It must not know where anybody is.
+//! The topology checks for each kind of pods at binding, and the counters that each kind
+//! increments.
 
 /// Pods for each topology domain, and whether one more may be added.
 pub(super) mod topology_state;
@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::pod_constraints::{HOST, SpreadConstraint};
 
-/// What a tally counts, place by place.
+/// What a counter counts per domain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DomainCounter {
     /// Pods of a group.
     Members { group: usize, key: usize },
-    /// Pods that must be away from a group.
+    /// Pods with anti-affinity against a group.
     Owners { group: usize, key: usize },
-    /// Pods of a group that are not being deleted, on sites that pass a filter.
+    /// Pods of a group that are not being deleted, at locations that pass a filter.
     Spread {
         group: usize,
         key: usize,
@@ -34,21 +34,21 @@ impl DomainCounter {
     }
 }
 
-/// Which sites count for a spread: those where its pods might be.
+/// The nodes that count for a topology spread: those its pods could use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NodeFilter {
-    /// The wants whose labels a site has to satisfy; none where all do.
+    /// The requirements that the labels of a location must satisfy, or `None`.
     pub(super) labels: Option<usize>,
-    /// The wants whose tolerations have to cover its taints; none where they need not.
+    /// The requirements whose tolerations must cover the taints, or `None`.
     pub(super) taints: Option<usize>,
     /// The keys a site must have.
     pub(super) keys: Vec<usize>,
 }
 
-/// What has to hold where a pod is bound.
+/// A check at the binding of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TopologyCheck {
-    /// The place has none of these.
+    /// The domain contains none of these pods.
     Free { tally: usize },
     /// The place does not lead the emptiest by more than the skew, the pod itself counted.
     Even {
@@ -57,8 +57,8 @@ pub(super) enum TopologyCheck {
         least: u32,
         own: u32,
     },
-    /// Every one of these places has some; or there are none anywhere and the pod is one itself.
-    /// `beside` says that there is a daemon on the pod's own node to see to that.
+    /// Each of these domains contains matching pods, or there are none anywhere and the pod matches
+    /// itself. `beside`: a DaemonSet pod on the same node satisfies it.
     Near {
         tallies: Vec<usize>,
         own: bool,
@@ -66,28 +66,29 @@ pub(super) enum TopologyCheck {
     },
 }
 
-/// What every kind of pods is held against, and what it adds to.
+/// The checks and counters of every kind of pods.
 #[derive(Debug, Default)]
 pub(super) struct Topology {
     pub(super) tallies: Vec<DomainCounter>,
     pub(super) filters: Vec<NodeFilter>,
-    /// For each kind, what has to hold.
+    /// Checks by kind.
     pub(super) checks: Vec<Vec<TopologyCheck>>,
-    /// For each kind, the tallies that its pods are counted in.
+    /// Counters that the pods of each kind increment.
     pub(super) adds: Vec<Vec<usize>>,
-    /// For each daemon that matters, the tallies that its pods are counted in.
-    pub(super) crews: Vec<Vec<usize>>,
-    /// How many keys there are.
+    /// Counters that the pods of each constrained DaemonSet increment.
+    pub(super) daemon_overheads: Vec<Vec<usize>>,
+    /// Number of keys.
     pub(super) keys: usize,
 }
 
 impl Topology {
-    /// Whether any rule about places counts daemons.
+    /// Returns whether any topology rule counts DaemonSet pods.
     pub(super) fn counts_daemons(&self) -> bool {
-        self.crews.iter().any(|own| !own.is_empty())
+        self.daemon_overheads.iter().any(|own| !own.is_empty())
     }
 
-    /// The rules of a problem. `standing` are the group and key of terms that bound pods have.
+    /// Builds the rules of a problem. `standing` are the groups and keys of the terms of bound
+    /// pods.
     pub(super) fn new(problem: &Problem<'_>, standing: &[(usize, usize)]) -> Self {
         let mut maker = Maker {
             problem,
@@ -106,7 +107,7 @@ impl Topology {
             tallies, filters, ..
         } = maker;
         let tallies = by_ordinal(tallies);
-        // A pod of a group keeps away from those who must be away from it.
+        // A pod of a group is rejected by pods with anti-affinity against it.
         for (kind, own) in checks.iter_mut().enumerate() {
             for (at, tally) in tallies.iter().enumerate() {
                 if let DomainCounter::Owners { group, .. } = tally
@@ -132,7 +133,7 @@ impl Topology {
                 .filter(|(_, tally)| counts(tally));
             own.map(|(at, _)| at).collect()
         });
-        let crews = (0..problem.agents.len()).map(|agent| {
+        let daemon_overheads = (0..problem.agents.len()).map(|agent| {
             let counts = |tally: &DomainCounter| match tally {
                 DomainCounter::Members { group, .. } | DomainCounter::Spread { group, .. } => {
                     problem.agents.is_member(agent, *group)
@@ -146,7 +147,7 @@ impl Topology {
             own.map(|(at, _)| at).collect()
         });
         Self {
-            crews: crews.collect(),
+            daemon_overheads: daemon_overheads.collect(),
             adds: adds.collect(),
             tallies,
             filters: by_ordinal(filters),
@@ -155,14 +156,14 @@ impl Topology {
         }
     }
 
-    /// Whether pods of a kind have to be spread: they are bound before those that need not.
+    /// Returns whether a kind has topology spread. Such pods are bound before others.
     pub(super) fn is_early(&self, kind: usize) -> bool {
         let mut checks = self.checks[kind].iter();
         checks.any(|check| matches!(check, TopologyCheck::Even { .. }))
     }
 
-    /// The spread over hosts of a kind whose pods ask for nothing else about others' places and are
-    /// counted in nothing else: its tally, skew and least number of hosts.
+    /// Returns the host spread of a kind without any other topology rules or counters: its counter,
+    /// skew and minimum number of hosts.
     pub(super) fn spread_alone(&self, kind: usize) -> Option<(usize, u32, u32)> {
         match (&self.checks[kind][..], &self.adds[kind][..]) {
             (
@@ -182,13 +183,13 @@ impl Topology {
         }
     }
 
-    /// Whether it matters to nobody where pods of a kind are.
+    /// Returns whether no topology rule concerns a kind.
     pub(super) fn is_free(&self, kind: usize) -> bool {
         self.checks[kind].is_empty() && self.adds[kind].is_empty()
     }
 
-    /// Whether the place by a key other than the host's has to be known for pods of a kind before
-    /// they are packed: their own rules or those of others depend on it.
+    /// Returns whether a kind needs a domain before packing, because its rules or those of others
+    /// depend on a key other than the host.
     pub(super) fn is_pinned(&self, kind: usize) -> bool {
         let elsewhere = |tally: usize| self.tallies[tally].key() != HOST;
         let checked = |check: &TopologyCheck| match check {
@@ -237,7 +238,7 @@ impl Maker<'_, '_> {
         let mut checks = Vec::new();
         for away in &rules.away {
             let (group, key) = (away.group, away.key);
-            // Others keep away from those who must be alone, not from those who would like it.
+            // Only required anti-affinity rejects other pods.
             if away.is_hard {
                 self.tally(DomainCounter::Owners { group, key });
             }

@@ -3,7 +3,9 @@
 //!
 //! It serves the simulation, and behind a real API server it serves `run` as a simulated cloud.
 
+// Instances and their visibility in listings.
 pub mod instance;
+// Capacity pools of offerings.
 pub mod capacity;
 
 use std::collections::BTreeMap;
@@ -146,7 +148,7 @@ impl Cloud {
             return repeated(machine);
         }
         let Some(first) = launch.offerings.first() else {
-            return failed(FailureKind::Invalid, "the launch names no offering");
+            return failed(FailureKind::Invalid, "the launch contains no offering");
         };
         let mut refused = Vec::new();
         let mut sold: Vec<(OfferingKey, Price)> = Vec::new();

@@ -1,13 +1,21 @@
 //! A cluster as far as anyone outside can tell: API server, owners, scheduler, kubelets, budgets.
 //! It must not know Outrigger: whatever it is asked for, it answers as Kubernetes would.
 
+// kube-scheduler's filters, written independently.
 pub mod scheduler_filters;
+// Objects of the API server.
 pub mod store;
+// Deployments, StatefulSets, Jobs, DaemonSets.
 pub mod workload_controllers;
+// Rolling updates of Deployments.
 mod rollout;
+// Controller of PodDisruptionBudgets.
 pub mod pdb_controller;
+// kube-scheduler: filter, score, bind.
 pub mod scheduler;
+// Kubelets and node controllers.
 pub mod kubelet;
+// API calls of clients.
 pub mod api_server;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -116,7 +116,7 @@ pub struct FaultPlan {
     until: Timestamp,
     mix: FaultRates,
     listing_lag: SignedDuration,
-    mishaps: Vec<(Timestamp, ScheduledFault)>,
+    scheduled_faults: Vec<(Timestamp, ScheduledFault)>,
     trips: Rng,
     fates: Rng,
     machines: Rng,
@@ -127,7 +127,7 @@ pub struct FaultPlan {
 const LISTING_LAG_MAX: SignedDuration = SignedDuration::from_secs(4);
 
 /// Each kind of mishap happens up to this often in a scenario.
-const MISHAPS_MAX: u32 = 5;
+const SCHEDULED_FAULTS_MAX: u32 = 5;
 
 impl FaultPlan {
     /// No fault at all: only the usual delays.
@@ -136,7 +136,7 @@ impl FaultPlan {
             until: Timestamp::MIN,
             mix: FaultRates::default(),
             listing_lag: SignedDuration::from_secs(1),
-            mishaps: Vec::new(),
+            scheduled_faults: Vec::new(),
             trips: stream(seed, "faults/trips"),
             fates: stream(seed, "faults/fates"),
             machines: stream(seed, "faults/machines"),
@@ -174,7 +174,7 @@ impl FaultPlan {
             until,
             mix,
             listing_lag: up_to(&mut lags, LISTING_LAG_MAX),
-            mishaps: draw_mishaps(seed, from, until),
+            scheduled_faults: draw_scheduled_faults(seed, from, until),
             ..Self::none(seed)
         }
     }
@@ -190,8 +190,8 @@ impl FaultPlan {
     }
 
     /// All mishaps with their times.
-    pub fn mishaps(&self) -> &[(Timestamp, ScheduledFault)] {
-        &self.mishaps
+    pub fn scheduled_faults(&self) -> &[(Timestamp, ScheduledFault)] {
+        &self.scheduled_faults
     }
 
     /// What becomes of a command that is sent now.
@@ -289,14 +289,18 @@ fn draw_fate(mix: &FaultRates, command: &Command, rng: &mut Rng) -> CommandFault
     }
 }
 
-fn draw_mishaps(seed: u64, from: Timestamp, until: Timestamp) -> Vec<(Timestamp, ScheduledFault)> {
+fn draw_scheduled_faults(
+    seed: u64,
+    from: Timestamp,
+    until: Timestamp,
+) -> Vec<(Timestamp, ScheduledFault)> {
     let mut rng = stream(seed, "faults/mishaps");
     let span = until.duration_since(from);
     let mut all = Vec::new();
     let seconds = SignedDuration::from_secs;
     for kind in 0..7 {
         let count = if rng.bool() {
-            rng.u32(1..=MISHAPS_MAX)
+            rng.u32(1..=SCHEDULED_FAULTS_MAX)
         } else {
             0
         };

@@ -18,7 +18,7 @@ const STRANGERS: usize = 3;
 
 impl World {
     /// Another installation's instance, another cluster's, and nobody's, which is a node here.
-    pub(super) fn settle_strangers(&mut self) {
+    pub(super) fn settle_foreign(&mut self) {
         let Some(offering) = self.any_offering() else {
             return;
         };
@@ -71,7 +71,7 @@ impl World {
     }
 
     /// Whether every stranger's instance still lives.
-    pub(super) fn check_strangers(&mut self) {
+    pub(super) fn check_foreign(&mut self) {
         let ended: Vec<String> = self
             .scene
             .cloud

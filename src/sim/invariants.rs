@@ -1,7 +1,9 @@
 //! What must hold after every step, and what must hold once faults have stopped.
 //! It must not know how the engine decides: it looks at commands and at the truth behind them.
 
+// Early binding and nominations.
 mod early_binding;
+// Disruption of nodes.
 pub mod disruption;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,7 +149,7 @@ const LAST_MOMENTS: SignedDuration = SignedDuration::from_secs(15);
 pub struct Checker {
     violations: Vec<Violation>,
     tainted: BTreeMap<NodeName, Timestamp>,
-    meddlers: ExternalTaintRemovals,
+    external_changes: ExternalTaintRemovals,
     leaving: Leaving,
     commands: u64,
 }
@@ -168,13 +170,13 @@ impl Checker {
         let store = scene.cluster.store();
         if let Some(node) = store.nodes().get(node) {
             let pods = store.pods_on(node.name.as_str());
-            self.meddlers.untainted(node, pods);
+            self.external_changes.untainted(node, pods);
         }
     }
 
     /// The daemon is told something.
     pub fn told(&mut self, event: &Event, now: Timestamp) {
-        self.meddlers.told(event, now);
+        self.external_changes.told(event, now);
         self.leaving.told(event, now);
     }
 
@@ -216,13 +218,13 @@ impl Checker {
             Command::PatchNode(patch) => self.patching(patch, scene, now),
             Command::DeleteNode { node, uid } => self.deleting(node, uid, scene, now),
             Command::Evict { pod, uid } => self.evicting(pod, uid, scene, (sent, now)),
-            Command::Hint { node, .. } | Command::Unhint { node, .. } => {
+            Command::Nominate { node, .. } | Command::ClearNomination { node, .. } => {
                 self.hinting(node, scene, now);
             }
             Command::Launch(_)
             | Command::Tag { .. }
             | Command::Adopt(_)
-            | Command::Learn { .. }
+            | Command::SaveDiscoveredMemory { .. }
             | Command::ListInstances
             | Command::ListPodsOn { .. }
             | Command::ReadLease
@@ -231,11 +233,11 @@ impl Checker {
             | Command::ListAttachments { .. }
             | Command::Probe { .. }
             | Command::Rewatch { .. }
-            | Command::Ask(_)
-            | Command::AskLeave { .. }
-            | Command::Muster(_)
-            | Command::Account { .. }
-            | Command::HoldDown { .. } => {}
+            | Command::RequestGrant(_)
+            | Command::RequestDisruption { .. }
+            | Command::ReportDisruptions(_)
+            | Command::ReportUsage { .. }
+            | Command::MarkUnavailable { .. } => {}
         }
     }
 
@@ -271,7 +273,7 @@ impl Checker {
         }
         self.displacing(node, &format!("terminate {instance}"), scene, (sent, now));
         let untainted = node.is_registered() && !node.has_disrupted_taint();
-        if untainted && !self.meddlers.is_untold(&node.name, sent) {
+        if untainted && !self.external_changes.is_untold(&node.name, sent) {
             let text = format!("terminate {instance} though {} is not tainted", node.name);
             self.fault(Invariant::Drain, now, text);
         }
@@ -300,7 +302,7 @@ impl Checker {
         // Those that a meddler let in while the act was on its way are nobody's fault, and nobody
         // waits for those that should have ended long ago.
         let pods = scene.occupying(node).filter(|pod| !pod.is_stuck(now));
-        let count = pods.filter(|pod| !self.meddlers.has_let_in(&node.name, pod, sent));
+        let count = pods.filter(|pod| !self.external_changes.has_let_in(&node.name, pod, sent));
         let count = count.count();
         if count == 0 {
             return;
@@ -382,7 +384,7 @@ impl Checker {
             let text = format!("evict {key} from {}, which is not ours", node.name);
             self.fault(Invariant::Foreign, now, text);
         } else if !node.has_disrupted_taint()
-            && !self.meddlers.is_untold(&node.name, sent)
+            && !self.external_changes.is_untold(&node.name, sent)
             // Somebody had deleted it, and its kubelet has made it anew meanwhile.
             && node.created.is_none_or(|at| at <= sent)
         {

@@ -196,7 +196,7 @@ impl Together {
             world.now = quiet;
             let acts = world.checker.acts() - acts;
             world.checker.settled(&world.scene, acts, quiet);
-            world.check_strangers();
+            world.check_foreign();
             let (held, real) = (self.fleet.held(&world.setup.config.name), really(world));
             if held != real {
                 let text = format!("the fleet counts {held:?}, there is {real:?}");

@@ -1,8 +1,11 @@
 //! A scenario: what runs over a day, what runs short, what is taken back; read from HCL.
 //! It must not know the cluster's configuration, which it passes on as text.
 
+// Typed reader for scenario HCL.
 pub mod decode;
+// Blocks of a scenario.
 pub mod blocks;
+// Configuration changes within a scenario.
 pub mod reload;
 
 use std::fmt;

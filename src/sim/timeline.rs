@@ -1,5 +1,5 @@
-//! What anyone watching the world would see, as one line a fact, for a terminal or as JSON.
-//! It must not know who caused it, nor where lines are written.
+//! Events of a simulation, one line each, for a terminal or as JSON.
+//! It must not know what caused an event, nor where lines are written.
 
 use std::fmt;
 
@@ -9,23 +9,23 @@ use serde_json::{Map, Value, json};
 use crate::model::id::{ClaimId, InstanceId, NodeName, PoolName};
 use crate::model::instance::{OfferingKey, Price};
 
-/// Something that happened.
+/// An event of the simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TimelineFact {
-    /// A workload is asked for in another number; for a job, that many more runs.
+    /// A workload was scaled. For a job, `to` runs were added.
     Scaled {
         /// The workload.
         workload: String,
-        /// Before.
+        /// Replicas before.
         from: u32,
-        /// After.
+        /// Replicas after.
         to: u32,
     },
-    /// The scheduler found no place for pods that it had not tried before.
+    /// New pods are pending: the scheduler found no node for them.
     Waiting {
-        /// How many.
+        /// New pending pods.
         pods: usize,
-        /// How many wait in all.
+        /// All pending pods.
         pending: usize,
     },
     /// A claim was planned.
@@ -36,27 +36,27 @@ pub enum TimelineFact {
         pool: PoolName,
         /// Its cheapest offering.
         offering: OfferingKey,
-        /// The price of that.
+        /// Price of this offering.
         price: Price,
-        /// How many pods it is for.
+        /// Number of pods planned for the claim.
         pods: usize,
     },
     /// An instance was launched.
     Launched {
-        /// For this claim.
+        /// The claim.
         claim: ClaimId,
         /// The instance.
         instance: InstanceId,
-        /// What it is.
+        /// Its offering.
         offering: OfferingKey,
         /// Its price.
         price: Price,
     },
-    /// The cloud had nothing of what was asked for.
+    /// The cloud had no capacity for a launch.
     Refused {
         /// The claim.
         claim: ClaimId,
-        /// What was asked for.
+        /// The requested offerings.
         offerings: Vec<OfferingKey>,
     },
     /// A kubelet registered its node.
@@ -66,7 +66,7 @@ pub enum TimelineFact {
         /// Its instance.
         instance: InstanceId,
     },
-    /// A node can run pods.
+    /// A node became ready.
     Ready {
         /// The node.
         node: NodeName,
@@ -75,82 +75,82 @@ pub enum TimelineFact {
     },
     /// The scheduler bound pods.
     Bound {
-        /// To this node.
+        /// The node.
         node: NodeName,
-        /// How many.
+        /// Number of pods.
         pods: usize,
     },
-    /// A node was asked to leave.
+    /// A node is disrupted.
     Leaving {
-        /// The node, or the claim where there is none.
+        /// The node, or the claim if it has no node.
         node: String,
-        /// Why.
+        /// The disruption reason.
         reason: &'static str,
-        /// What it cost per hour, if that is known.
+        /// Its price per hour, if known.
         price: Option<Price>,
     },
-    /// An instance was ended by command.
+    /// An instance was terminated by Outrigger.
     Retired {
         /// The instance.
         instance: InstanceId,
-        /// What it was.
+        /// Its offering.
         offering: OfferingKey,
-        /// How long it ran.
+        /// Time since its launch.
         ran: SignedDuration,
     },
-    /// A spot instance will be taken back.
+    /// A spot instance received an interruption notice.
     Interrupted {
         /// The instance.
         instance: InstanceId,
-        /// When.
+        /// Time of the interruption.
         at: Timestamp,
     },
-    /// An instance is gone that nobody ended by command.
+    /// An instance ended without a command of Outrigger.
     Lost {
         /// The instance.
         instance: InstanceId,
     },
-    /// An offering ran short, or came back.
+    /// The capacity of offerings changed.
     Stock {
-        /// How many offerings.
+        /// Number of offerings.
         offerings: usize,
-        /// In words: which.
+        /// Description of the offerings.
         which: String,
-        /// How many are left of each; none means enough.
+        /// Instances left of each offering. `None` if there is no limit.
         left: Option<u32>,
     },
-    /// Something was made to go wrong.
+    /// A fault was injected.
     Fault(String),
-    /// The daemon has no answer to a pod.
+    /// The daemon cannot schedule a pod.
     Unplaced {
         /// The pod.
         pod: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The configuration is another one.
+    /// The configuration changed.
     Reloaded,
     /// The daemon stopped.
     Stopped,
     /// The daemon started.
     Started,
-    /// Instances do not end until a user accepts it.
+    /// Terminations without a drain wait for approval by a user.
     Held {
-        /// How many.
+        /// Held instances.
         instances: usize,
-        /// Of how many that run.
+        /// Running instances.
         total: usize,
     },
-    /// A user accepts what is held under an id.
+    /// A user approved the held terminations with this ID.
     Accepted(String),
-    /// The daemon holds back, and why.
+    /// The cluster state is out of sync, and the reason.
     Frozen(String),
-    /// The daemon goes on.
+    /// The cluster state is in sync again.
     Thawed,
 }
 
 impl TimelineFact {
-    /// The kind, as JSON has it.
+    /// The `kind` of the event in JSON.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Scaled { .. } => "scaled",
@@ -270,18 +270,20 @@ fn short(duration: SignedDuration) -> String {
 }
 
 impl fmt::Display for TimelineFact {
-    #[expect(clippy::too_many_lines, reason = "a table: one arm a kind")]
+    #[expect(clippy::too_many_lines, reason = "a table with one arm per kind")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Scaled { workload, from, to } if from == to => {
-                write!(f, "{workload} runs {to}")
+                write!(f, "started {to} runs of {workload}")
             }
-            Self::Scaled { workload, from, to } => write!(f, "{workload} {from} -> {to}"),
+            Self::Scaled { workload, from, to } => {
+                write!(f, "scaled {workload} from {from} to {to}")
+            }
             Self::Waiting { pods, pending } if pods == pending => {
                 write!(f, "{} pending", plural(*pods))
             }
             Self::Waiting { pods, pending } => {
-                write!(f, "{} pending, {pending} in all", plural(*pods))
+                write!(f, "{} pending, {pending} in total", plural(*pods))
             }
             Self::Planned {
                 pool,
@@ -291,7 +293,7 @@ impl fmt::Display for TimelineFact {
                 ..
             } => write!(
                 f,
-                "plan {offering} at {:.4} $/h in {pool} for {}",
+                "planned {offering} at {:.4} $/h in {pool} for {}",
                 price.usd_per_h(),
                 plural(*pods)
             ),
@@ -313,16 +315,16 @@ impl fmt::Display for TimelineFact {
                 [one, rest @ ..] => {
                     write!(
                         f,
-                        "launch refused: no capacity for {one} and {} others",
+                        "launch refused: no capacity for {one} and {} more offerings",
                         rest.len()
                     )
                 }
             },
-            Self::Registered { node, instance } => write!(f, "{node} registered ({instance})"),
+            Self::Registered { node, instance } => write!(f, "registered {node} ({instance})"),
             Self::Ready { node, after } => {
-                write!(f, "{node} ready, {} after its launch", short(*after))
+                write!(f, "{node} ready {} after launch", short(*after))
             }
-            Self::Bound { node, pods } => write!(f, "{} bound to {node}", plural(*pods)),
+            Self::Bound { node, pods } => write!(f, "bound {} to {node}", plural(*pods)),
             Self::Leaving {
                 node,
                 reason,
@@ -330,7 +332,7 @@ impl fmt::Display for TimelineFact {
             } => {
                 write!(
                     f,
-                    "{node} leaves ({reason}), {:.4} $/h less",
+                    "disrupting {node} ({reason}), saves {:.4} $/h",
                     price.usd_per_h()
                 )
             }
@@ -338,18 +340,18 @@ impl fmt::Display for TimelineFact {
                 node,
                 reason,
                 price: None,
-            } => write!(f, "{node} leaves ({reason})"),
+            } => write!(f, "disrupting {node} ({reason})"),
             Self::Retired {
                 instance,
                 offering,
                 ran,
             } => {
-                write!(f, "retired {instance} {offering} after {}", short(*ran))
+                write!(f, "terminated {instance} {offering} after {}", short(*ran))
             }
             Self::Interrupted { instance, at } => {
-                write!(f, "{instance} will be taken back at {at:.0}")
+                write!(f, "{instance} will be interrupted at {at:.0}")
             }
-            Self::Lost { instance } => write!(f, "{instance} is gone"),
+            Self::Lost { instance } => write!(f, "lost {instance}"),
             Self::Stock {
                 which, left: None, ..
             } => write!(f, "{which} available again"),
@@ -364,33 +366,35 @@ impl fmt::Display for TimelineFact {
                 ..
             } => write!(f, "{which}: {left} left"),
             Self::Fault(text) => write!(f, "fault: {text}"),
-            Self::Unplaced { pod, why } => write!(f, "no place for {pod}: {why}"),
+            Self::Unplaced { pod, why } => write!(f, "cannot schedule {pod}: {why}"),
             Self::Reloaded => f.write_str("configuration changed"),
             Self::Stopped => f.write_str("daemon stopped"),
             Self::Started => f.write_str("daemon started"),
             Self::Held { instances, total } => write!(
                 f,
-                "{instances} of {total} instances would end without a drain: held until a user \
-                 accepts it"
+                "{instances} of {total} instances would be terminated without a drain, waiting for \
+                 approval"
             ),
-            Self::Accepted(id) => write!(f, "a user accepts {id}"),
-            Self::Frozen(why) => write!(f, "holding back: {why}"),
-            Self::Thawed => f.write_str("going on"),
+            Self::Accepted(id) => write!(f, "user approved {id}"),
+            Self::Frozen(why) => {
+                write!(f, "cluster state out of sync, suspending decisions: {why}")
+            }
+            Self::Thawed => f.write_str("cluster state in sync, resuming decisions"),
         }
     }
 }
 
-/// A fact with its time.
+/// An event with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimelineEntry {
-    /// When.
+    /// The time.
     pub at: Timestamp,
-    /// What.
+    /// The event.
     pub fact: TimelineFact,
 }
 
 impl TimelineEntry {
-    /// The line as one JSON object.
+    /// Returns the line as one JSON object.
     pub fn to_json(&self) -> Value {
         let mut object = Map::new();
         object.insert("at".to_owned(), json!(self.at.to_string()));

@@ -1,5 +1,4 @@
-//! Who lives where: the pods that are bound, counted by what matters to the places of others.
-//! It must not know which nodes there are, nor what a pod asks for beside its distance to others.
+//! Bound pods, grouped and counted by the properties that topology rules use.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +8,7 @@ use crate::model::labels::Labels;
 use crate::model::pod::Pod;
 use crate::state::snapshot::BoundPodGroup;
 
-/// What makes pods alike to every rule about the places of pods.
+/// Properties of pods that topology rules use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PodGroupKey {
     namespace: String,
@@ -29,13 +28,12 @@ impl PodGroupKey {
     }
 }
 
-/// The node of a pod that is bound and has not ended. Only such pods count: they are those that the
-/// scheduler keeps in its own books.
+/// Returns the node of a bound, active pod. Only such pods count, as in kube-scheduler.
 fn home(pod: &Pod) -> Option<&NodeName> {
     pod.node.as_ref().filter(|_| !pod.is_terminal())
 }
 
-/// Bound pods that have not ended, by group and node.
+/// Bound, active pods by group and node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct BoundPods {
     groups: BTreeMap<PodGroupKey, BTreeMap<NodeName, u32>>,
@@ -52,7 +50,7 @@ impl BoundPods {
         }
     }
 
-    /// Counts a pod out that was counted in, as it was then.
+    /// Removes a pod with the properties with which it was added.
     pub(super) fn remove(&mut self, pod: &Pod) {
         let Some(node) = home(pod) else { return };
         let group = PodGroupKey::of(pod);
@@ -68,8 +66,8 @@ impl BoundPods {
         }
     }
 
-    /// The labels of the pods of one namespace, and the nodes of those who have them. Labels come
-    /// again where pods are alike in nothing else.
+    /// Returns the label sets of the pods of one namespace and the nodes of these pods. A label set
+    /// can occur several times.
     pub(super) fn homes_in<'a>(
         &'a self,
         namespace: &str,
@@ -85,7 +83,7 @@ impl BoundPods {
         own.map(|(group, homes)| (&group.labels, homes.keys()))
     }
 
-    /// All groups with their nodes, in a fixed order, as if these pods were not there.
+    /// Returns all groups with their nodes, in a fixed order, without the given pods.
     pub(super) fn residents(&self, but: &[&Pod]) -> Vec<BoundPodGroup<'_>> {
         let mut absent: BTreeMap<PodGroupKey, BTreeMap<&NodeName, u32>> = BTreeMap::new();
         for (pod, node) in but.iter().filter_map(|pod| Some((pod, home(pod)?))) {

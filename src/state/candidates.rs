@@ -1,5 +1,4 @@
-//! Who might leave one cluster at one moment, and what speaks for and against it.
-//! It must not know for which reason anyone would.
+//! Disruption candidates of one cluster at one time, with their blockers and costs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,72 +22,72 @@ use crate::state::disruption_blockers::{DisruptionBlocker, InvalidInput};
 use crate::state::node_claims::NodeClaim;
 use crate::state::pdbs::PdbIndex;
 
-/// Who might leave one cluster at one moment, and who does. Made much more often than a snapshot,
-/// and much cheaper.
+/// The disruption candidates and ongoing disruptions of one cluster. It is built much more often
+/// than a snapshot, and much cheaper.
 #[derive(Clone, Debug)]
 pub struct DisruptionView<'a> {
     /// The configuration in force.
     pub cluster: &'a Cluster,
-    /// Nodes that might leave on purpose, by name.
+    /// Nodes that may be disrupted voluntarily, by name.
     pub candidates: Vec<Candidate<'a>>,
-    /// How many nodes of each pool are leaving already, of those that were initialized.
+    /// Number of initialized nodes of each pool that are already being disrupted.
     pub leaving: BTreeMap<PoolName, usize>,
-    /// What is remembered of the cluster: pauses, and who was let go.
+    /// Lease annotations: pauses and recorded disruptions.
     pub notes: &'a LeaseAnnotations,
-    /// Nodes that were let go, with those that leave by our own choice and are not noted yet.
+    /// Recorded disruptions, including voluntary ones that are not written to the Lease yet.
     pub let_go: BTreeMap<ClaimId, DisruptionRecord>,
-    /// What is known of other clusters; none where nothing is shared with any.
+    /// The fleet view, or `None` if the cluster shares nothing.
     pub fleet: Option<&'a FleetView>,
-    /// What was done in the cluster lately.
+    /// Recent actions in the cluster.
     pub recent: RecentActions,
-    /// Nodes whose room a buffer needs, with the buffer's name, as last planned.
+    /// Nodes whose capacity a buffer uses, with the name of the buffer, as last planned.
     pub held: BTreeMap<NodeName, String>,
-    /// Pools of which nothing is moved to save something, since that came to nothing, and until
-    /// when.
+    /// Pools in consolidation back-off, with its end.
     pub resting: &'a BTreeMap<PoolName, Timestamp>,
-    /// Nodes that were only just made to save something, and until when they are left alone.
+    /// Nodes recently launched to save cost, with the end of their protection.
     pub fresh: &'a BTreeMap<NodeName, Timestamp>,
-    /// Claims of static pools without a Node that are not leaving, and how far they have come.
+    /// Claims of static pools without a Node that are not being disrupted, with their phase.
     pub coming: BTreeMap<PoolName, Vec<(ClaimPhase, ClaimId)>>,
-    /// What would count for these nodes and cannot be understood; the first hundred things.
+    /// The first hundred invalid values that would affect these nodes.
     pub misreads: BTreeSet<InvalidInput>,
-    /// Nodes that are leaving, with their pool and why.
+    /// Nodes being disrupted, with their pool and reason.
     pub going: Vec<(&'a PoolName, &'a Node, Reason)>,
     /// The instance types as each pool is to plan with them.
     pub catalogs: BTreeMap<&'a PoolName, &'a Catalog>,
-    /// What node classes would make by now.
+    /// The resolved node classes.
     pub classes: &'a Classes,
-    /// How many of the cluster's nodes are well.
+    /// Number of ready and unready nodes.
     pub health: NodeHealth,
-    /// What another configuration has made due and nobody has accepted yet.
+    /// Disruptions by a changed configuration that wait for approval.
     pub unaccepted: Option<&'a PendingApproval>,
 }
 
-/// When each of these was last done in a cluster; none where that is not known.
+/// Times of the last actions in a cluster. `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecentActions {
     /// An instance was launched.
     pub launched: Option<Timestamp>,
     /// An instance was ended.
     pub ended: Option<Timestamp>,
-    /// A node was to leave and could not.
+    /// A disruption failed.
     pub failed: Option<Timestamp>,
 }
 
-/// How many nodes of a cluster are not ready. Those that have not started yet do not count, and
-/// those that are leaving may be as they like.
+/// Number of nodes that are not ready. Nodes that have not started yet and nodes being disrupted do
+/// not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeHealth {
-    /// That are not ready.
+    /// Nodes that are not ready.
     pub unready: usize,
-    /// All of them.
+    /// All nodes.
     pub total: usize,
 }
 
-/// Nodes that another configuration has made due to leave, and that stay until it is accepted.
+/// Nodes that a changed configuration makes due, and that are kept until a user approves the
+/// change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingApproval {
-    /// What to accept.
+    /// The ID to approve.
     pub id: String,
     /// The nodes.
     pub nodes: BTreeSet<NodeName>,
@@ -97,13 +96,13 @@ pub struct PendingApproval {
 }
 
 impl PendingApproval {
-    /// The share of the nodes that is held, in per cent, rounded up.
+    /// Returns the share of held nodes in per cent, rounded up.
     pub fn percent(&self) -> usize {
         (self.nodes.len() * 100).div_ceil(self.total.max(1))
     }
 }
 
-/// A node that might leave on purpose, and what speaks for and against it.
+/// A disruption candidate with its blockers and cost.
 #[derive(Clone, Debug)]
 pub struct Candidate<'a> {
     /// Its claim; none in an offline plan.
@@ -114,51 +113,50 @@ pub struct Candidate<'a> {
     pub pool: PoolName,
     /// Since when it is counted as old: its claim's making, else its own.
     pub born: Option<Timestamp>,
-    /// When it was initialized; none while it is not.
+    /// When it was initialized, or `None`.
     pub initialized: Option<Timestamp>,
-    /// When a pod last came or went, or it was initialized.
+    /// When a pod was last added or removed, or the node was initialized.
     pub changed: Option<Timestamp>,
-    /// Pods on it that will need another place, and are worth one: neither daemons nor mirrors,
-    /// not ended nor on their way out, and not such as cost nothing to move.
+    /// Number of pods to reschedule that keep the node in use: no DaemonSet or static pods, not
+    /// terminated or terminating, and with a positive disruption cost.
     pub pods: usize,
-    /// What it costs to move all its pods: one, and what moving each costs, where one that says
-    /// nothing of it costs one more. Source: spec/disruption.md §1.4.
+    /// The disruption cost: one, plus the cost of each pod, whose default is one. Source:
+    /// spec/disruption.md §1.4.
     pub cost: f64,
-    /// How much of its cpu or memory its pods ask for, whichever is more, in per cent rounded
-    /// down, daemons apart; none where it has neither.
+    /// Utilization of cpu or memory without DaemonSet pods, whichever is higher, in per cent
+    /// rounded down. `None` if it has neither.
     pub utilization: Option<u32>,
-    /// Whether pods are expected on it.
+    /// Whether pods are nominated for it.
     pub nominated: bool,
-    /// Whether it has all of a termination grace period to leave, once it does.
+    /// Whether it has its full termination grace period when it is disrupted.
     pub graceful: bool,
-    /// What it or one of its pods says against it: the first of all that is said, and what is said
-    /// of the node itself comes before what its pods say.
+    /// The first disruption blocker. Blockers of the node come before blockers of its pods.
     pub blocker: Option<DisruptionBlocker>,
-    /// What it costs, if the catalog knows it.
+    /// Its price, if the catalog contains it.
     pub price: Option<Price>,
 }
 
 impl Candidate<'_> {
-    /// What is said against its leaving for a reason. What pods say does not count where the node
-    /// has all its grace period to leave, after which they go anyhow.
+    /// Returns the blocker for a reason. Blockers of pods do not count if the node has its full
+    /// grace period, because the pods are evicted at its end anyway.
     pub fn blocker_for(&self, reason: Reason) -> Option<&DisruptionBlocker> {
         let graceful =
             |own: &&DisruptionBlocker| self.has_grace_for(reason) && own.yields_to_grace();
         self.blocker.as_ref().filter(|own| !graceful(own))
     }
 
-    /// Whether it would leave for this reason within a termination grace period.
+    /// Returns whether disruption for this reason uses a termination grace period.
     fn has_grace_for(&self, reason: Reason) -> bool {
         reason.is_eventual() && self.graceful
     }
 }
 
-/// A claim and the node that fulfils it.
+/// A claim and its node.
 type Owned<'a> = (&'a NodeClaim, Option<&'a Node>);
 
 impl State {
-    /// Whether a claim's node has all of its termination grace period to leave. Not where its pool
-    /// has it stay again before: whoever stays on it would outlast every attempt.
+    /// Returns whether the node of a claim has its full termination grace period. It does not if
+    /// its pool aborts drains earlier, because a blocked pod would outlast every attempt.
     pub fn is_graceful(&self, claim: &NodeClaim) -> bool {
         let pool = self.cluster.pool(claim.record.pool.as_str());
         let aborts = |grace: SignedDuration| {
@@ -170,12 +168,12 @@ impl State {
         grace.is_some_and(|grace| !aborts(grace))
     }
 
-    /// Who might leave now.
-    pub fn roster(&self, now: Timestamp) -> DisruptionView<'_> {
+    /// Returns the disruption view of this time.
+    pub fn disruption_view(&self, now: Timestamp) -> DisruptionView<'_> {
         let mut leaving = BTreeMap::new();
         let mut let_go = self.notes.let_go.clone();
         let mut recent = self.recent;
-        // What happened before the start is not known.
+        // Events before startup are unknown.
         recent.ended = recent.ended.max(self.started);
         recent.failed = recent.failed.max(self.started);
         let mut going = Vec::new();
@@ -239,8 +237,8 @@ impl State {
         }
     }
 
-    /// Nodes that were made here whose instances were ending already when we started: they are left
-    /// for as long as their Node objects are.
+    /// Nodes of this installation whose instances were already terminating at startup. They count
+    /// as being disrupted while their Node objects exist.
     fn lone_nodes(&self, claims: &[Owned<'_>]) -> impl Iterator<Item = &Node> {
         let claimed = claims.iter().filter_map(|(_, node)| Some(&(*node)?.name));
         let claimed: HashSet<&NodeName> = claimed.collect();
@@ -250,8 +248,8 @@ impl State {
         })
     }
 
-    /// How many nodes are well. Those of nobody's pool count from the first on: nothing says when
-    /// they are initialized.
+    /// Returns the node health. Nodes without a pool count immediately, because their
+    /// initialization is unknown.
     pub fn health(&self) -> NodeHealth {
         let mut health = NodeHealth::default();
         for node in self.objects.nodes.values() {
@@ -263,22 +261,22 @@ impl State {
     }
 
     fn candidates<'a>(&'a self, claims: &[Owned<'a>], now: Timestamp) -> Vec<Candidate<'a>> {
-        let shields = PdbIndex::new(&self.objects);
+        let pdb_index = PdbIndex::new(&self.objects);
         let mut all: Vec<Candidate<'_>> = claims
             .iter()
             .filter(|(claim, _)| claim.leaving.is_none() && claim.phase <= ClaimPhase::Initialized)
-            // What waits for another in its place leaves then, and counts for nothing now: else a
-            // static pool would end the other.
+            // A node that waits for its replacement is disrupted later and does not count now.
+            // Otherwise a static pool would terminate the replacement.
             .filter(|(claim, _)| claim.replaced_since.is_none())
             .filter_map(|(claim, node)| Some(((*node)?, Some(*claim))))
             .chain(self.claimless_nodes().map(|node| (node, None)))
-            .map(|(node, claim)| self.candidate(node, claim, &shields, now))
+            .map(|(node, claim)| self.candidate(node, claim, &pdb_index, now))
             .collect();
         all.sort_by(|a, b| a.node.name.cmp(&b.node.name));
         all
     }
 
-    /// What speaks for and against a node's leaving.
+    /// Builds the candidate of a node.
     #[expect(
         clippy::cast_precision_loss,
         reason = "the pods of a node are few enough for their costs to be exact"
@@ -287,7 +285,7 @@ impl State {
         &'a self,
         node: &'a Node,
         claim: Option<&'a NodeClaim>,
-        shields: &PdbIndex<'_>,
+        pdb_index: &PdbIndex<'_>,
         now: Timestamp,
     ) -> Candidate<'a> {
         let name = node.name.as_str();
@@ -305,7 +303,7 @@ impl State {
             None
         };
         let started = self.started.filter(|_| claim.is_some());
-        let stake = self.objects.stake(name);
+        let disruption_cost_of = self.objects.disruption_cost_of(name);
         let promised = claim.is_some_and(|claim| self.expects_pods(claim, now));
         let nominated = self.nominated_until(&node.name);
         Candidate {
@@ -319,12 +317,12 @@ impl State {
                 .pods_changed(name)
                 .max(initialized)
                 .max(started),
-            pods: stake.holding(),
-            cost: 1.0 + stake.cost() as f64 / COST_OF_ONE as f64,
-            utilization: stake.utilization(&node.allocatable),
+            pods: disruption_cost_of.holding(),
+            cost: 1.0 + disruption_cost_of.cost() as f64 / COST_OF_ONE as f64,
+            utilization: disruption_cost_of.utilization(&node.allocatable),
             nominated: promised || nominated.is_some_and(|until| until > now),
             graceful: claim.is_some_and(|own| self.is_graceful(own)),
-            blocker: self.first_blocker(node, claim, shields, now),
+            blocker: self.first_blocker(node, claim, pdb_index, now),
             price: self.price_of(node, claim),
         }
     }

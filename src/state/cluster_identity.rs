@@ -1,5 +1,5 @@
-//! Whether the API server, the listing of instances and the configuration are of one cluster.
-//! It must not know what the engine does if they are not.
+//! Checks that the API server, the instance listing and the configuration belong to the same
+//! cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,22 +14,23 @@ use crate::model::template_hash::accept_id;
 use crate::state::State;
 use crate::state::node_claims::NodeClaim;
 
-/// The Namespace whose UID identifies a cluster: each API server makes it at its first start, and
+/// The Namespace whose UID identifies a cluster. Each API server creates it at its first start and
 /// refuses to delete it.
 const IDENTIFYING_NAMESPACE: &str = "kube-system";
 
-/// Fewer Nodes than this that are silent and have no listed instance may just have ended.
+/// Fewer silent Nodes without a listed instance may just have terminated.
 const SILENT_MIN: usize = 2;
 
-/// More than one in this many ready Nodes without a listed instance is a mismatch.
+/// More than one in this many ready Nodes without a listed instance is a mismatch. See
+/// docs/decisions/036-which-cluster-this-is.md.
 pub const UNLISTED_SHARE_MAX: usize = 5;
 
-/// Why the API server, the instances and the configuration cannot be of one cluster.
+/// Why the API server, the instances and the configuration cannot belong to one cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch {
     /// The API server has no Namespace `kube-system`.
     Unidentified,
-    /// Instances were launched for another API server.
+    /// Instances were launched for a different API server.
     OtherCluster {
         /// For which.
         launched_for: ClusterUid,
@@ -37,10 +38,10 @@ pub enum Mismatch {
         here: ClusterUid,
         /// How many instances.
         instances: usize,
-        /// What a person accepts where the cluster was built anew.
+        /// The ID to approve if the cluster was rebuilt.
         id: String,
     },
-    /// Instances were launched under another Lease: two daemons may lead the cluster.
+    /// Instances were launched under a different Lease: two daemons may lead the cluster.
     OtherLease {
         /// Under which.
         launched_under: String,
@@ -48,34 +49,34 @@ pub enum Mismatch {
         here: String,
         /// How many instances.
         instances: usize,
-        /// What a person accepts where the Lease was renamed.
+        /// The ID to approve if the Lease was renamed.
         id: String,
     },
-    /// Nodes are ready whose instances no listing shows: the region, the account or the role is
-    /// another.
+    /// The listing does not contain the instances of ready nodes: the region, account or role is
+    /// wrong.
     OtherInstances {
         /// How many Nodes.
         nodes: usize,
-        /// Of how many that are ready, or of all where none is.
+        /// Number of ready nodes, or of all nodes if none is ready.
         total: usize,
-        /// What a person accepts where these instances are gone.
+        /// The ID to approve if these instances no longer exist.
         id: String,
     },
-    /// Instances run whose Nodes are gone.
+    /// Instances are running, but their Nodes are missing.
     NoNodes {
         /// How many instances.
         instances: usize,
-        /// Of how many.
+        /// Number of running instances.
         total: usize,
-        /// What a person accepts where these instances may end.
+        /// The ID to approve if these instances may be terminated.
         id: String,
     },
 }
 
-/// Instances that a person is to accept before they end.
+/// Instances that are terminated only after approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldEnds {
-    /// What to accept.
+    /// The ID to approve.
     pub id: String,
     /// The claims.
     pub claims: BTreeSet<ClaimId>,
@@ -111,8 +112,8 @@ impl fmt::Display for Mismatch {
             } => write!(
                 f,
                 "{instances} instances were launched for the cluster with UID {launched_for}, and \
-                 this API server has UID {here}: correct the kubeconfig; if the cluster was built \
-                 anew, run `outrigger reload --accept {id}`, and these instances end"
+                 this API server has UID {here}: correct the kubeconfig; if the cluster was \
+                 rebuilt, run `outrigger reload --accept {id}` to terminate these instances"
             ),
             Self::OtherLease {
                 launched_under,
@@ -128,8 +129,8 @@ impl fmt::Display for Mismatch {
             Self::OtherInstances { nodes, total, id } => write!(
                 f,
                 "{nodes} of {total} nodes of this installation have no listed instance: correct \
-                 the region, the role or the account; if these instances are gone, run \
-                 `outrigger reload --accept {id}`"
+                 the region, the role or the account; if these instances no longer exist, \
+                 run `outrigger reload --accept {id}`"
             ),
             Self::NoNodes {
                 instances,
@@ -137,22 +138,22 @@ impl fmt::Display for Mismatch {
                 id,
             } => write!(
                 f,
-                "{instances} of {total} instances run and have no Node, though they had one or \
-                 should have: bring the Nodes back by a restart of their kubelets; if these \
-                 instances may end, run `outrigger reload --accept {id}`"
+                "{instances} of {total} running instances have no Node, though they had one or \
+                 should have: restart their kubelets to restore the Nodes; to terminate these \
+                 instances, run `outrigger reload --accept {id}`"
             ),
         }
     }
 }
 
 impl State {
-    /// Which cluster the API server is of; none before its namespaces are known.
+    /// Returns the UID of the cluster, or `None` before its namespaces are synced.
     pub fn cluster_uid(&self) -> Option<ClusterUid> {
         let namespace = self.objects.namespaces.get(IDENTIFYING_NAMESPACE)?;
         (!namespace.uid.is_empty()).then(|| ClusterUid(format!("ns:{}", namespace.uid)))
     }
 
-    /// The cluster UID and the Lease that a launch writes into its tags.
+    /// The cluster UID and Lease that a launch writes into its tags.
     pub fn origin(&self) -> ClaimOrigin {
         ClaimOrigin {
             cluster_uid: self.cluster_uid(),
@@ -160,7 +161,7 @@ impl State {
         }
     }
 
-    /// Claims of ours whose instance runs, as far as listings and answers say.
+    /// Claims of Outrigger whose instance is running, according to listings and call results.
     pub fn running_claims(&self) -> impl Iterator<Item = &NodeClaim> {
         let claims = self.ledger.claims.values();
         claims.filter(|own| {
@@ -169,8 +170,7 @@ impl State {
         })
     }
 
-    /// Why the API server and the instances cannot be of one cluster, as far as a view says that is
-    /// whole.
+    /// Returns a mismatch between the API server and the instances, if the view is complete.
     pub fn mismatch(&self) -> Option<Mismatch> {
         let Some(here) = self.cluster_uid() else {
             return Some(Mismatch::Unidentified);
@@ -196,8 +196,8 @@ impl State {
         self.unlisted_nodes()
     }
 
-    /// What a person accepts so that instances which say this are of this cluster: for another UID
-    /// or another Lease it is another id.
+    /// Returns the ID to approve so that instances with this value belong to this cluster. A
+    /// different UID or Lease has a different ID.
     fn identity_id(&self, said: &str) -> Option<String> {
         let here = self.cluster_uid()?;
         let lease = self.cluster.lease.to_string();
@@ -210,8 +210,8 @@ impl State {
         id.is_some_and(|id| self.notes.accepted.contains(&id))
     }
 
-    /// Whether a claim was launched for another cluster, and a person has accepted that this API
-    /// server stands for it.
+    /// Returns whether a claim was launched for a different cluster and a user approved that this
+    /// API server replaces it.
     pub fn is_of_accepted_cluster(&self, claim: &NodeClaim) -> bool {
         let launched_for = claim.record.origin.cluster_uid.as_ref();
         let here = self.cluster_uid();
@@ -236,13 +236,13 @@ impl State {
         Some((first, instances))
     }
 
-    /// Returns `other_instances` if no listing shows the instances of more than a fifth of the
-    /// ready Nodes of this installation, running or ended, or of any Node where none is ready.
+    /// Returns `other_instances` if no listing contains the instances of more than a fifth of the
+    /// ready Nodes of this installation. If no Node is ready, all Nodes count.
     fn unlisted_nodes(&self) -> Option<Mismatch> {
         let (mut ready, mut unlisted): (usize, Vec<&Node>) = (0, Vec::new());
         let mut listed = 0;
         for node in self.objects.nodes.values() {
-            // Several clusters of a configuration may be reached at one API server.
+            // Several configured clusters may share one API server.
             let cluster = node.annotations.get(CLUSTER);
             let of_other = cluster.is_some_and(|own| own != self.cluster.name.as_str());
             let is_ours = self.is_made_here(node) && node.annotations.contains_key(CLAIM);
@@ -272,15 +272,15 @@ impl State {
         wrong.then_some(Mismatch::OtherInstances { nodes, total, id })
     }
 
-    /// Ids of the instances that Nodes say they are; of ready Nodes alone if `ready`.
+    /// Instance IDs in `providerID` of Nodes; only of ready Nodes if `ready`.
     pub fn instances_of_nodes(&self, ready: bool) -> HashSet<&str> {
         let nodes = self.objects.nodes.values();
         let nodes = nodes.filter(|own| !ready || own.ready);
         nodes.filter_map(|own| own.instance_id()).collect()
     }
 
-    /// Whether claims of 0.1, which do not say of which API server they are, are of this one: a
-    /// ready Node is one of them.
+    /// Returns whether claims of version 0.1, which lack a cluster UID, belong to this API server:
+    /// a ready Node is one of them.
     pub fn knows_unmarked_claims(&self) -> bool {
         let ready = self.instances_of_nodes(true);
         let mut unmarked = self

@@ -1,8 +1,8 @@
-//! What a node or a pod on it says against the node's leaving on purpose: every reason has a type.
-//! It must not know for which reason the node would leave, but for whether that can wait.
+//! Disruption blockers of a node and of the pods on it.
 //!
-//! Source: spec/disruption.md §1.2, rows 7 and 10 to 12; Cluster Autoscaler's words beside those of
-//! Karpenter, and its rules for pools that ask for them.
+//! Source: spec/disruption.md §1.2, rows 7 and 10 to 12. Annotations of Cluster Autoscaler are
+//! supported in addition to those of Karpenter, as are its eviction rules for pools that enable
+//! them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,49 +21,48 @@ use crate::state::State;
 use crate::state::node_claims::NodeClaim;
 use crate::state::pdbs::{PdbIndex, PdbMatch};
 
-/// So many things that cannot be understood are told at once; the rest has its turn when these are
-/// mended.
+/// Maximum number of reported invalid values. The others are reported after these are fixed.
 const MISREADS_MAX: usize = 100;
 
-/// What a node or a pod on it says against the node's leaving on purpose.
+/// A blocker of voluntary disruption on a node or its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DisruptionBlocker {
     /// The node is annotated with this key, `true`.
     Annotated(&'static str),
-    /// Another Node, this one, says that it is the same instance.
+    /// This other Node has the same providerID.
     SameInstance(NodeName),
-    /// It was to leave and could not: it is not tried again before this time.
+    /// Its disruption was cancelled. The next attempt is not before this time.
     Withdrawn(Timestamp),
-    /// A pod on it must stay where it is.
+    /// A pod on it blocks disruption.
     Pod(PodKey, PodBlocker),
 }
 
-/// Why a pod must stay where it is.
+/// Why a pod blocks the disruption of its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodBlocker {
     /// It is annotated with this key, `true`.
     Annotated(&'static str),
-    /// It is annotated with this key and a duration, which is over at this time; none while it has
+    /// It is annotated with this key and a duration, which ends at this time. `None` if the pod has
     /// not started.
     Until(&'static str, Option<Timestamp>),
     /// It is annotated as not safe to evict.
     NotSafe,
-    /// The disruption budget that covers it allows no disruption now.
+    /// Its PodDisruptionBudget allows no disruption now.
     Budget {
-        /// The budget's name.
+        /// The name of the PodDisruptionBudget.
         pdb: String,
-        /// How many pods of it are healthy, and how many have to be.
+        /// Number of healthy pods, and of required healthy pods.
         healthy: (i64, i64),
     },
-    /// The disruption budget that covers it never allows any.
+    /// Its PodDisruptionBudget never allows a disruption.
     BudgetForEver(String),
-    /// Two disruption budgets or more cover it: the API evicts no such pod.
+    /// Several PodDisruptionBudgets cover it, so the API server rejects its eviction.
     Budgets(String, String),
-    /// Nobody would make it anew.
+    /// No controller would recreate it.
     NotReplicated,
-    /// It belongs to the system, and no disruption budget covers it.
+    /// It is in kube-system, and no PodDisruptionBudget covers it.
     System,
-    /// What is in this volume would be lost.
+    /// The data in this volume would be lost.
     LocalVolume(String),
 }
 
@@ -100,28 +99,29 @@ impl fmt::Display for PodBlocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Annotated(key) => write!(f, "is annotated {key}=true"),
-            Self::Until(key, Some(until)) => write!(f, "is protected until {until} by {key}"),
+            Self::Until(key, Some(until)) => write!(f, "is protected by {key} until {until}"),
             Self::Until(key, None) => write!(f, "has not started and is protected by {key}"),
             Self::NotSafe => write!(f, "is annotated {SAFE_TO_EVICT}=false"),
             Self::Budget { pdb, healthy } => {
                 let (healthy, wanted) = healthy;
                 write!(
                     f,
-                    "is covered by disruption budget {pdb}, which allows no disruption now \
-                     ({healthy} pods are healthy, {wanted} have to be)"
+                    "is covered by PodDisruptionBudget {pdb}, which allows no disruption now \
+                     ({healthy} pods are healthy, {wanted} must be)"
                 )
             }
             Self::BudgetForEver(pdb) => write!(
                 f,
-                "is covered by disruption budget {pdb}, which never allows any disruption"
+                "is covered by PodDisruptionBudget {pdb}, which never allows any disruption"
             ),
             Self::Budgets(one, other) => write!(
                 f,
-                "is covered by disruption budgets {one} and {other}: the API evicts no pod of two"
+                "is covered by PodDisruptionBudgets {one} and {other}: Kubernetes does not evict a \
+                 pod that is covered by more than one"
             ),
-            Self::NotReplicated => f.write_str("has no controller that would make it anew"),
-            Self::System => f.write_str("is in kube-system and no disruption budget covers it"),
-            Self::LocalVolume(volume) => write!(f, "would lose what is in its volume {volume}"),
+            Self::NotReplicated => f.write_str("has no controller that would recreate it"),
+            Self::System => f.write_str("is in kube-system and no PodDisruptionBudget covers it"),
+            Self::LocalVolume(volume) => write!(f, "would lose the data in its volume {volume}"),
         }
     }
 }
@@ -138,20 +138,19 @@ impl DisruptionBlocker {
         }
     }
 
-    /// Whether it stands back where a node may take its time to leave and has a termination grace
-    /// period, after which its pods go whatever they say: what pods say does, what is said of the
-    /// node itself does not. Source: spec/disruption.md §1.2.
+    /// Returns whether a termination grace period overrides it. Blockers of pods are overridden;
+    /// blockers of the node are not. Source: spec/disruption.md §1.2.
     pub fn yields_to_grace(&self) -> bool {
         matches!(self, Self::Pod(..))
     }
 
-    /// Whether it is likely to be over soon by itself: an eviction that is refused for it is tried
-    /// again. It keeps a node from being chosen, not one that is leaving already.
+    /// Returns whether it likely ends soon by itself. A rejected eviction is retried. It prevents
+    /// the choice of a node, but not an ongoing disruption.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::Pod(_, PodBlocker::Budget { .. }))
     }
 
-    /// When it is over by itself, where that is known.
+    /// Returns when it ends by itself, if known.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
             Self::Withdrawn(until) | Self::Pod(_, PodBlocker::Until(_, Some(until))) => {
@@ -161,7 +160,7 @@ impl DisruptionBlocker {
         }
     }
 
-    /// The pod that says it.
+    /// Returns the blocking pod.
     pub fn pod(&self) -> Option<&PodKey> {
         match self {
             Self::Pod(pod, _) => Some(pod),
@@ -176,20 +175,22 @@ impl fmt::Display for DisruptionBlocker {
             Self::Annotated(key) => write!(f, "the node is annotated {key}=true"),
             Self::SameInstance(other) => write!(
                 f,
-                "node {other} has the same providerID: which of them is the instance is not known"
+                "node {other} has the same providerID; only one of them can be the instance"
             ),
-            Self::Withdrawn(until) => write!(f, "it was to leave and could not; again at {until}"),
+            Self::Withdrawn(until) => {
+                write!(f, "its disruption was canceled; next attempt at {until}")
+            }
             Self::Pod(pod, hold) => write!(f, "pod {pod} {hold}"),
         }
     }
 }
 
-/// Something that somebody wrote and nobody can read: it counts for nothing.
+/// An invalid value set by a user. It is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InvalidInput {
-    /// What it is about, such as `pod default/web-0`.
+    /// The object, such as `pod default/web-0`.
     pub of: String,
-    /// What is wrong with it.
+    /// The problem.
     pub why: String,
 }
 
@@ -200,8 +201,7 @@ impl InvalidInput {
 }
 
 impl State {
-    /// Everything that a node and its pods say against its leaving on purpose: first the node, then
-    /// the pods by key, each with one thing.
+    /// Returns all blockers of a node and its pods: first the node, then one per pod, by key.
     pub fn blockers<'a>(
         &'a self,
         node: &'a Node,
@@ -218,32 +218,32 @@ impl State {
         own.into_iter().chain(pods)
     }
 
-    /// The first of them, found with what is known of all budgets at once.
+    /// Returns the first blocker, using the index of all PodDisruptionBudgets.
     pub(super) fn first_blocker(
         &self,
         node: &Node,
         claim: Option<&NodeClaim>,
-        shields: &PdbIndex<'_>,
+        pdb_index: &PdbIndex<'_>,
         now: Timestamp,
     ) -> Option<DisruptionBlocker> {
         if let Some(own) = self.blocker_of_node(node, claim, now) {
             return Some(own);
         }
-        let stake = self.objects.stake(node.name.as_str());
+        let disruption_cost_of = self.objects.disruption_cost_of(node.name.as_str());
         let safety = self.safety_of(node);
-        let feared = safety == Safety::Conservative && stake.is_risky();
-        // Most nodes have no such pod, and none of their pods is looked at.
-        if !stake.is_guarded() && !feared && !shields.are_over(&node.name) {
+        let feared = safety == Safety::Conservative && disruption_cost_of.is_risky();
+        // Most nodes have no such pod, so their pods need no check.
+        if !disruption_cost_of.is_guarded() && !feared && !pdb_index.are_over(&node.name) {
             return None;
         }
         let mut pods = self.objects.pods_on(node.name.as_str());
         pods.find_map(|pod| {
-            let hold = self.hold(pod, safety, shields.cover(pod), now)?;
+            let hold = self.hold(pod, safety, pdb_index.cover(pod), now)?;
             Some(DisruptionBlocker::Pod(pod.key.clone(), hold))
         })
     }
 
-    /// What is said of the node itself.
+    /// Returns the blocker of the node itself.
     fn blocker_of_node(
         &self,
         node: &Node,
@@ -268,7 +268,7 @@ impl State {
         pool.map_or(Safety::default(), |own| own.disruption.safety)
     }
 
-    /// Why a pod must stay where it is, if it must. `cover` has the budgets that may keep it.
+    /// Returns the blocker of a pod. `cover` is its PodDisruptionBudget match.
     fn hold(
         &self,
         pod: &Pod,
@@ -307,8 +307,8 @@ impl State {
         }
     }
 
-    /// What nodes, their pods and disruption budgets say that cannot be understood, as far as it
-    /// would count where a node leaves.
+    /// Returns invalid values of nodes, their pods and PodDisruptionBudgets that would affect
+    /// disruption.
     pub(super) fn misreads<'a>(
         &'a self,
         nodes: impl Iterator<Item = &'a Node>,
@@ -316,23 +316,25 @@ impl State {
         let pdbs = self.objects.pdbs.values();
         let pdbs = pdbs.flat_map(|pdb| {
             let told = pdb.defects.iter();
-            told.map(|why| InvalidInput::new(format!("disruption budget {}", pdb.key), why.clone()))
+            told.map(|why| {
+                InvalidInput::new(format!("PodDisruptionBudget {}", pdb.key), why.clone())
+            })
         });
         let nodes = nodes.flat_map(|node| self.misreads_on(node));
         let mut all = pdbs.chain(nodes);
         let mut told: BTreeSet<InvalidInput> = all.by_ref().take(MISREADS_MAX).collect();
         if all.next().is_some() {
-            let why = format!("says more than {MISREADS_MAX} things like these");
+            let why = format!("has more than {MISREADS_MAX} invalid values");
             told.insert(InvalidInput::new("the cluster".to_owned(), why));
         }
         told
     }
 
-    /// What one node and its pods say that cannot be understood.
+    /// Returns invalid values of one node and its pods.
     pub fn misreads_on<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = InvalidInput> + 'a {
         let own = misreads_of_node(&node.annotations);
         let own = own.map(|why| InvalidInput::new(format!("node {}", node.name), why));
-        let odd = self.objects.stake(node.name.as_str()).is_odd();
+        let odd = self.objects.disruption_cost_of(node.name.as_str()).is_odd();
         let pods = odd.then(|| self.objects.pods_on(node.name.as_str()));
         own.chain(pods.into_iter().flatten().flat_map(|pod| {
             let all = pod.misreads();

@@ -1,32 +1,30 @@
-//! What the pods of one node have at stake in it, kept up pod by pod: what it is used for, what
-//! moving them costs, and whether any of them has something to say about it.
-//! It must not know whether the node leaves, nor what time it is.
+//! Aggregates the pods of one node incrementally: whether the node is in use, its disruption cost,
+//! and whether a pod may block disruption.
 
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 
-/// What pods that have not ended have at stake in their node.
+/// Totals over the active pods of a node.
 ///
-/// Sums are wider than amounts, so that what one pod added can be taken away again however large it
-/// was.
+/// Sums are wider than single quantities, so that subtracting a pod always reverses adding it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DisruptionCost {
-    /// Pods because of which the node is of use.
+    /// Number of pods that keep the node in use.
     holding: usize,
-    /// What moving pods costs, in the units of pods' costs; those that cost nothing add nothing.
+    /// Sum of pod disruption costs; negative costs add nothing.
     cost: i64,
-    /// What pods ask for that are neither daemons nor mirrors.
+    /// Requests of pods except DaemonSet and static pods.
     cpu_milli: i128,
     memory: i128,
-    /// Pods that may forbid that they are moved.
+    /// Number of pods that may block disruption.
     guarded: usize,
-    /// Pods that Cluster Autoscaler would not move.
+    /// Number of pods that Cluster Autoscaler would not move.
     risky: usize,
-    /// Pods that say something that cannot be understood.
+    /// Number of pods with invalid values.
     odd: usize,
 }
 
-/// What is at stake where there are no pods.
+/// The totals without pods.
 static NOTHING: DisruptionCost = DisruptionCost {
     holding: 0,
     cost: 0,
@@ -38,7 +36,7 @@ static NOTHING: DisruptionCost = DisruptionCost {
 };
 
 impl DisruptionCost {
-    /// What is at stake in a node without pods.
+    /// Returns the totals of a node without pods.
     pub(super) fn nothing() -> &'static Self {
         &NOTHING
     }
@@ -48,7 +46,7 @@ impl DisruptionCost {
         self.change(pod, true);
     }
 
-    /// Counts a pod out that was counted in, as it was then.
+    /// Removes a pod with the properties with which it was added.
     pub(super) fn remove(&mut self, pod: &Pod) {
         self.change(pod, false);
     }
@@ -82,33 +80,33 @@ impl DisruptionCost {
         }
     }
 
-    /// How many pods there are because of which the node is of use.
+    /// Returns the number of pods that keep the node in use.
     pub(super) fn holding(&self) -> usize {
         self.holding
     }
 
-    /// What moving all pods costs, in the units of pods' costs.
+    /// Returns the sum of pod disruption costs.
     pub(super) fn cost(&self) -> i64 {
         self.cost
     }
 
-    /// Whether a pod may forbid that it is moved.
+    /// Returns whether a pod may block disruption.
     pub(super) fn is_guarded(&self) -> bool {
         self.guarded > 0
     }
 
-    /// Whether there is a pod that Cluster Autoscaler would not move.
+    /// Returns whether Cluster Autoscaler would not move one of the pods.
     pub(super) fn is_risky(&self) -> bool {
         self.risky > 0
     }
 
-    /// Whether a pod says something that cannot be understood.
+    /// Returns whether a pod has an invalid value.
     pub(super) fn is_odd(&self) -> bool {
         self.odd > 0
     }
 
-    /// How much of this the pods ask for that are neither daemons nor mirrors, in per cent rounded
-    /// down, of cpu or of memory, whichever is more; none where there is nothing of either.
+    /// Returns the utilization of cpu or memory without DaemonSet and static pods, whichever is
+    /// higher, in per cent rounded down. `None` if there is neither resource.
     pub(super) fn utilization(&self, allocatable: &Resources) -> Option<u32> {
         let share = |used: i128, there: i64| {
             let there = Some(i128::from(there)).filter(|own| *own > 0)?;
@@ -200,8 +198,8 @@ mod tests {
             memory,
             ..Resources::default()
         };
-        let mut stake = DisruptionCost::default();
-        stake.add(&owned("a", "ReplicaSet"));
+        let mut disruption_cost_of = DisruptionCost::default();
+        disruption_cost_of.add(&owned("a", "ReplicaSet"));
         let cases = [
             (allocatable(1000, 1000), Some(20)),
             (allocatable(150, 1000), Some(66)),
@@ -211,7 +209,11 @@ mod tests {
             (allocatable(-5, 1), Some(20_000)),
         ];
         for (allocatable, expect) in cases {
-            assert_eq!(stake.utilization(&allocatable), expect, "{allocatable:?}");
+            assert_eq!(
+                disruption_cost_of.utilization(&allocatable),
+                expect,
+                "{allocatable:?}"
+            );
         }
         assert_eq!(
             DisruptionCost::nothing().utilization(&allocatable(1, 1)),

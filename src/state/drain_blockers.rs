@@ -1,5 +1,4 @@
-//! What holds a node that is leaving: which pod, and which budget, finalizer or volume of it.
-//! It must not know why the node leaves, nor what is done about it.
+//! Explains what delays the drain of a node: a pod, a PodDisruptionBudget, a finalizer or a volume.
 
 use std::fmt;
 
@@ -11,32 +10,32 @@ use crate::model::pod::Pod;
 use crate::model::watched_object::Attachment;
 use crate::state::State;
 
-/// Names of budgets and finalizers that are told of one pod, at most.
+/// Maximum number of PodDisruptionBudgets and finalizers listed per pod.
 const NAMES_MAX: usize = 3;
 
-/// What holds a node that is leaving.
+/// What delays the drain of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DrainBlocker {
-    /// A pod asks never to be disrupted.
+    /// A pod must not be disrupted.
     Protected(PodKey),
-    /// A pod's disruption budgets do not let it go, or it has several, which the API server never
-    /// lets pass.
+    /// PodDisruptionBudgets block the eviction of a pod. A pod with several is never evicted by the
+    /// API server.
     Budget {
         /// The pod.
         pod: PodKey,
-        /// Its budgets, the first few.
+        /// Its first PodDisruptionBudgets.
         budgets: Vec<ObjectKey>,
     },
-    /// A pod is ending.
+    /// A pod is terminating.
     Ending {
         /// The pod.
         pod: PodKey,
-        /// By when it should have ended.
+        /// When it should have terminated.
         until: Timestamp,
-        /// What keeps it then, the first few.
+        /// Its first finalizers.
         finalizers: Vec<String>,
     },
-    /// A pod has yet to be told to go, or to heed it.
+    /// A pod is not evicted yet, or has not reacted to its eviction.
     Pod(PodKey),
     /// A volume is still attached.
     Volume(Attachment),
@@ -64,7 +63,7 @@ impl fmt::Display for DrainBlocker {
                 let s = if names.len() == 1 { "" } else { "s" };
                 write!(
                     f,
-                    "pod {pod} is kept by the disruption budget{s} {}",
+                    "pod {pod} is protected by PodDisruptionBudget{s} {}",
                     names.join(", ")
                 )
             }
@@ -73,21 +72,21 @@ impl fmt::Display for DrainBlocker {
                 until,
                 finalizers,
             } => {
-                write!(f, "pod {pod} is to have ended by {until}")?;
+                write!(f, "pod {pod} should terminate by {until}")?;
                 match &finalizers[..] {
                     [] => Ok(()),
                     all => write!(f, " and has the finalizers {}", all.join(", ")),
                 }
             }
-            Self::Pod(pod) => write!(f, "pod {pod} is on it"),
+            Self::Pod(pod) => write!(f, "pod {pod} is not evicted yet"),
             Self::Volume(own) => {
-                write!(f, "volume {} is attached to it ({})", own.volume, own.name)
+                write!(f, "volume {} is still attached ({})", own.volume, own.name)
             }
         }
     }
 }
 
-/// The first few, and how many more there are, in words.
+/// Lists the first blockers and the number of others.
 pub fn listed(first: &[DrainBlocker], more: usize) -> String {
     let mut words: Vec<String> = first.iter().map(ToString::to_string).collect();
     words.extend((more > 0).then(|| format!("and {more} more")));
@@ -95,7 +94,7 @@ pub fn listed(first: &[DrainBlocker], more: usize) -> String {
 }
 
 impl State {
-    /// The pods that hold a node that is leaving, those first whose turn it is.
+    /// Returns the pods that delay the drain of a node, in eviction order.
     pub fn obstacles(&self, node: &str, now: Timestamp) -> Vec<DrainBlocker> {
         let mut pods: Vec<&Pod> = self.objects.pods_on(node).collect();
         pods.retain(|pod| pod.holds_drain(now));

@@ -1,10 +1,9 @@
-//! Which of a claim's pods may be bound to its node before that is there.
-//! It must not know how a pod is bound, nor when.
+//! Selects the pods of a claim that may be bound to its node before the node exists.
 //!
-//! Whoever binds a pod does the scheduler's work: what else the scheduler would have to do for the
-//! pod (volumes, claims of resources), or to hold against the places of others that are not there
-//! yet, is left to it. And a pod that is bound cannot be let go but by its deletion: it must be one
-//! that is made anew. Source: docs/decisions/019-early-binding.md.
+//! Binding a pod replaces the scheduler. A pod that needs other work of the scheduler (volumes,
+//! resource claims) is left to it. So is a pod with topology rules against pods that are not bound
+//! yet. A bound pod can only be moved by deletion, so it must have a controller that recreates it.
+//! Source: docs/decisions/019-early-binding.md.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +20,8 @@ use crate::state::object_cache::labels_of;
 use crate::state::volume_topology::mounts_of;
 
 impl State {
-    /// The pods of a claim that may be bound to its node as soon as that has a name, by key. The
-    /// node will have these labels, and these taints when its kubelet comes.
+    /// Returns the pods of a claim that may be bound once its node has a name, by key. The node
+    /// will have these labels and taints at registration.
     pub fn bindable<'a>(
         &'a self,
         claim: &'a NodeClaim,
@@ -57,19 +56,19 @@ impl State {
         chosen
     }
 
-    /// Whether a pod's volumes can be used on a node with these labels: they may have been made
-    /// somewhere else since the pod was planned.
+    /// Returns whether the volumes of a pod can be used on a node with these labels. They may have
+    /// been provisioned elsewhere after planning.
     fn reaches_volumes(&self, pod: &Pod, labels: &Requirements) -> bool {
         let own = mounts_of(&self.objects, pod, &BTreeMap::new());
         let suits = |own: &Requirements| labels.compatible(own, false).is_ok();
         own.fault.is_none() && (own.alternatives.is_empty() || own.alternatives.iter().any(suits))
     }
 
-    /// Whether a place is all that the scheduler would have to find for a pod, and whether it is
-    /// made anew once it is deleted.
+    /// Returns whether a pod needs nothing from the scheduler except a node, and has a controller
+    /// that recreates it.
     fn needs_only_room(&self, pod: &Pod) -> bool {
         let is_own = matches!(pod.scheduler.as_str(), "" | DEFAULT_SCHEDULER);
-        // Before the plugin of a device has come, a kubelet turns pods away that ask for one.
+        // Before a device plugin has registered, the kubelet rejects pods that request the device.
         let devices = pod.requests.extended.values().any(|amount| *amount > 0);
         let ready = |name: &String| {
             let key = ObjectKey::new(&pod.key.namespace, name);
@@ -99,15 +98,16 @@ impl State {
     }
 }
 
-/// Whether a node with these labels is one that a pod asks for: a kubelet turns others away.
+/// Returns whether a node with these labels satisfies the node selector and affinity of a pod. The
+/// kubelet rejects other pods.
 fn wants(pod: &Pod, labels: &Requirements) -> bool {
     let suits = |own: &Requirements| labels.compatible(own, false).is_ok();
     suits(&Requirements::from_labels(&pod.node_selector))
         && (pod.node_affinity.is_empty() || pod.node_affinity.iter().any(suits))
 }
 
-/// Whether a pod may be the next on its host, wherever the others of its kind are: a host with no
-/// more of them than they may differ by is never too full.
+/// Returns whether a pod may be added to its host wherever its other pods are: the host has no more
+/// of them than the skew allows.
 fn keeps_skew(pod: &Pod, there: &[&Pod]) -> bool {
     pod.spread.iter().filter(|own| own.is_hard).all(|own| {
         let kin = |other: &&&Pod| {

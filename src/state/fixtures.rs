@@ -1,5 +1,4 @@
-//! Pods, nodes and claims that tests of the state are made of.
-//! It must not know what is tested with them.
+//! Pods, nodes and claims for tests of the state.
 
 use jiff::Timestamp;
 
@@ -30,7 +29,7 @@ pub(crate) fn pod(namespace: &str, name: &str, node: &str) -> Pod {
     }
 }
 
-/// A pod of 100 milli-cpu that waits.
+/// A pending pod of 100 milli-cpu.
 pub(crate) fn waiting(namespace: &str, name: &str) -> Pod {
     Pod {
         node: None,

@@ -1,5 +1,4 @@
-//! The room there is on nodes, and will be on the nodes of claims.
-//! It must not know who is to have it.
+//! Capacity of existing nodes, and expected capacity of in-flight nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,23 +24,23 @@ use crate::state::object_cache::labels_of;
 use crate::state::snapshot::{ExistingNode, NodeRef, VolumeRequirements};
 use crate::state::volume_topology::attachable_left;
 
-/// The DaemonSets, each with the labels its nodes must have: any one of these.
+/// The DaemonSets, each with alternative label requirements of its nodes.
 pub(super) type Daemons<'a> = Vec<(&'a DaemonSet, Vec<Requirements>)>;
 
-/// A node that leaves is taken for gone this long: if it has not gone by then, it may stay for
-/// hours.
+/// A node counts as gone for this long after its termination starts. If it still exists later, it
+/// may remain for hours. See docs/decisions/027-consolidation.md.
 const GOING: SignedDuration = SignedDuration::from_mins(5);
 
-/// Whether a node leaves and will be gone before long. To a scheduler that spreads pods over hosts
-/// it is an empty one until then, so that no other may have more than a few: for that nobody makes
-/// a node for each pod.
+/// Returns whether a node is being terminated and will be gone soon. Until then, a scheduler that
+/// spreads pods over hosts counts it as an empty host and limits all others to the skew. Launching
+/// one node per pod for that would be wasteful.
 fn is_going(claim: &NodeClaim, now: Timestamp) -> bool {
     claim.leaving.is_some() && now.duration_since(claim.since) < GOING
 }
 
 impl State {
-    /// All rooms, less what is expected on them: initialized ones first, then by host. Of volumes
-    /// only those are counted that these pods bring more of.
+    /// Returns all nodes with their free capacity minus expected pods: initialized nodes first,
+    /// then by name. Attached volumes are counted only for drivers that these pods use.
     pub(super) fn rooms(
         &self,
         expected: &BTreeMap<NodeRef, Vec<&Pod>>,
@@ -90,7 +89,7 @@ impl State {
         rooms
     }
 
-    /// Whether a node takes pods: it neither leaves nor is cordoned.
+    /// Returns whether a node accepts pods: it is neither being disrupted nor cordoned.
     pub(super) fn is_open(&self, node: &Node, claim: Option<&NodeClaim>) -> bool {
         node.deleting.is_none()
             && !node.unschedulable
@@ -98,7 +97,8 @@ impl State {
             && claim.is_none_or(NodeClaim::takes_pods)
     }
 
-    /// The room on a node, volumes apart. A closed one shows labels and taints as they are.
+    /// Returns the free capacity of a node without volumes. For a tainted node, labels and taints
+    /// are reported as they are.
     pub(super) fn room_of_node(
         &self,
         node: &Node,
@@ -122,11 +122,11 @@ impl State {
             .cloned()
             .collect();
         let mut free = node.allocatable.clone();
-        // How many volumes can be attached stands in the CSINode alone.
+        // Only the CSINode contains the number of attachable volumes.
         free.extended
             .retain(|name, _| !name.starts_with(ATTACHABLE));
         if let (false, Some(claim)) = (initialized, claim) {
-            // Plugins report their resources late: count on what the type has.
+            // Device plugins report their resources late, so the resources of the type are used.
             let catalog = self.catalog_of(&claim.record.pool);
             let known = offering_of(claim).and_then(|own| catalog.get(own.instance_type.as_str()));
             if let Some(known) = known {
@@ -160,7 +160,7 @@ impl State {
         room
     }
 
-    /// The labels of a node, with those that its claim will give it as soon as it is registered.
+    /// Returns the labels of a node, including those that its claim sets at registration.
     fn labels_of_node(&self, node: &Node, claim: Option<&NodeClaim>) -> Arc<Requirements> {
         let claim = claim.filter(|_| !node.is_registered());
         let pool = claim.and_then(|claim| self.cluster.pool(claim.record.pool.as_str()));
@@ -181,7 +181,7 @@ impl State {
         let offers = (offerings_of(claim), catalog);
         let mut room = room_to_come(host, pool, offers, &claim.labels)?;
         self.take_adapters(claim, &mut room.free);
-        // Pods may be bound to it before its Node is seen.
+        // Pods may be bound to it before its Node is observed.
         let node = claim.instance.as_ref().and_then(|own| own.node.as_ref());
         if let Some(node) = node {
             let load = self.objects.load(node.name.as_str());
@@ -193,8 +193,8 @@ impl State {
         Some(room)
     }
 
-    /// Takes the adapters off what a claim's type has, where the claim is launched without them:
-    /// they are a matter of its template, not of the type alone. Source: spec/aws.md §10, 102.
+    /// Removes network adapters from the capacity of a type if the claim is launched without them:
+    /// they depend on the launch template, not on the type alone. Source: spec/aws.md §10, 102.
     fn take_adapters(&self, claim: &NodeClaim, of: &mut Resources) {
         let mut classes = self.cluster.node_classes.iter();
         let class = classes.find(|own| Some(&own.name) == claim.record.node_class.as_ref());
@@ -202,7 +202,7 @@ impl State {
         let lacks = match facts.and_then(|own| own.adapters) {
             Some(count) => count == 0,
             None => {
-                // A layout of the class' own goes before what pods ask for.
+                // A layout of the node class takes precedence over pod requests.
                 let by_pods = class.is_some_and(|own| own.network_interfaces.is_none());
                 let devices = claim.devices.as_ref();
                 by_pods && devices.is_some_and(|own| !own.contains(EFA))
@@ -213,7 +213,7 @@ impl State {
         }
     }
 
-    /// The DaemonSets with the labels that each asks of its nodes.
+    /// Returns the DaemonSets with the label requirements of each.
     pub(super) fn daemons(&self) -> Daemons<'_> {
         wanting(self.objects.daemons())
     }
@@ -235,13 +235,13 @@ fn wanting<'a>(sets: impl Iterator<Item = &'a DaemonSet>) -> Daemons<'a> {
     sets.map(|set| (set, wanted(&set.template))).collect()
 }
 
-/// The daemons that will come to a room on which none is counted yet.
+/// Returns the DaemonSets of a node on which no DaemonSet pod is counted yet.
 pub fn daemons_of(room: &ExistingNode, sets: &[&DaemonSet]) -> Vec<(ObjectKey, bool)> {
     let sets = wanting(sets.iter().copied());
     keys(&to_come(sets.iter(), &room.taints, &started(&room.labels)))
 }
 
-/// Takes what daemons will ask for off a room.
+/// Subtracts expected DaemonSet requests from a node.
 fn leave_room(room: &mut ExistingNode, coming: &[(&DaemonSet, bool)]) {
     for (set, _) in coming {
         room.free.subtract(&set.template.requests);
@@ -256,7 +256,7 @@ fn keys(coming: &[(&DaemonSet, bool)]) -> Vec<(ObjectKey, bool)> {
     keys.collect()
 }
 
-/// The labels of a host once it has started: a daemon may wait for that.
+/// Returns the labels of a node after its initialization, which a DaemonSet may require.
 fn started(labels: &Requirements) -> Requirements {
     let mut labels = labels.clone();
     for key in [REGISTERED, INITIALIZED] {
@@ -265,8 +265,7 @@ fn started(labels: &Requirements) -> Requirements {
     labels
 }
 
-/// The room on a node that is still to come, whichever of its offerings it will be, daemons not
-/// counted yet.
+/// Returns the capacity of an in-flight node for any of its offerings, before DaemonSet overhead.
 pub fn room_to_come(
     host: NodeRef,
     pool: &Pool,
@@ -310,8 +309,8 @@ pub fn room_to_come(
     })
 }
 
-/// The daemons that will run on a host, and whether each is sure to, whichever it will be of the
-/// values that its labels may have. Source: spec/scheduling.md §2.9.
+/// Returns the DaemonSets that will run on a node, and whether each is certain for all values that
+/// its labels may have. Source: spec/scheduling.md §2.9.
 fn to_come<'a>(
     sets: impl Iterator<Item = &'a (&'a DaemonSet, Vec<Requirements>)>,
     taints: &[Taint],
@@ -338,12 +337,12 @@ fn to_come<'a>(
     coming
 }
 
-/// What an instance was launched as, once there is one.
+/// Returns the offering of the instance, once it exists.
 pub(super) fn offering_of(claim: &NodeClaim) -> Option<&OfferingKey> {
     claim.instance.as_ref().map(|instance| &instance.offering)
 }
 
-/// What a claim may be launched as; that of its instance alone, once there is one.
+/// Returns the offerings of a claim; only that of its instance, once it exists.
 pub(super) fn offerings_of(claim: &NodeClaim) -> &[OfferingKey] {
     offering_of(claim).map_or(&claim.offerings, std::slice::from_ref)
 }
@@ -362,8 +361,8 @@ fn lower(resources: &mut Resources, name: &str, by: i64) {
     resources.subtract(&taken);
 }
 
-/// The labels a claim's node is sure to get: those all its offerings share, and where they do not,
-/// the zones and capacity types that it may have.
+/// Returns the labels of the node of a claim: values that all its offerings share, otherwise all
+/// possible zones and capacity types.
 fn claim_labels(pool: &Pool, offerings: &[OfferingKey], types: &[&InstanceType]) -> Requirements {
     let mut labels = Requirements::from_labels(&pool.labels);
     labels.add(POOL, Requirement::is_in([pool.name.as_str()]));
@@ -380,7 +379,7 @@ fn claim_labels(pool: &Pool, offerings: &[OfferingKey], types: &[&InstanceType])
             labels.add(key, requirement.clone());
         }
     }
-    // Where it may be one of several, it may be any of them.
+    // If several values are possible, all are listed.
     for (key, of) in [
         (
             ZONE,
@@ -674,7 +673,7 @@ mod tests {
             let free = room(state, node).free;
             (free.cpu_milli, free.extended.get(&resource).copied())
         };
-        // Nobody brings any more volumes yet.
+        // No pods bring more volumes yet.
         assert_eq!(left(&state, "n"), (800, None));
         mounting(waiting("default", "pending"), "c", &mut state);
         assert_eq!(left(&state, "n"), (800, Some(3)));

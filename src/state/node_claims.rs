@@ -1,5 +1,4 @@
-//! Claims, and the instances and nodes that fulfil them: the join of three truths.
-//! It must not know what is to be done about a claim.
+//! NodeClaims, joined with their instances and nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,61 +13,60 @@ use crate::model::labels::Labels;
 use crate::model::pool::Reason;
 use crate::model::reservation::Reservation;
 
-/// Instances that a listing shows, by id, and whether each is live.
+/// Listed instances by ID, and whether each is live.
 type ListedInstances = Arc<[(InstanceId, bool)]>;
 
-/// No instance of a claim is older than the claim by more than this: the clock of the host that
-/// planned it and that of EC2 may have differed.
+/// An instance is never older than its claim by more than this. The clocks of the planning host and
+/// EC2 may differ.
 const OLDER_MAX: SignedDuration = SignedDuration::from_hours(1);
 
-/// Whether a machine is too old to have been launched for a claim.
+/// Returns whether an instance is too old to be launched for a claim.
 fn is_older(instance: &Instance, record: &ClaimRecord) -> bool {
     record.created.duration_since(instance.launched) > OLDER_MAX
 }
 
-/// Orders instances of one claim: the first one is the original, since it names its fleet or is
-/// older.
+/// Orders the instances of one claim. The first is the original: it names its fleet, or is older.
 fn rank(instance: &Instance) -> (bool, Timestamp, &InstanceId) {
     let names_fleet = instance.tags.contains_key(TAG_FLEET);
     (!names_fleet, instance.launched, &instance.id)
 }
 
-/// One promised node.
+/// A planned or existing node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeClaim {
-    /// What the instance's tags remember.
+    /// The record in the tags of the instance.
     pub record: ClaimRecord,
-    /// How far it has come.
+    /// Its phase.
     pub phase: ClaimPhase,
-    /// When it came there, as far as we saw.
+    /// When the phase was first observed.
     pub since: Timestamp,
-    /// What may be launched for it, cheapest first; empty once an instance exists.
+    /// Its offerings, cheapest first. Empty once an instance exists.
     pub offerings: Vec<OfferingKey>,
-    /// Labels its node gets beyond those of its pool and type.
+    /// Labels of its node in addition to those of its pool and type.
     pub labels: Labels,
     /// Its instance.
     pub instance: Option<Instance>,
     /// Its Node.
     pub node: Option<NodeName>,
-    /// Resources that its template was made to provide, once it was asked for; none where that is
-    /// not known.
+    /// Resources that its launch template provides, once requested. `None` if unknown.
     pub devices: Option<BTreeSet<String>>,
     /// Pending pods it is planned for and will be given some time to get.
     pub pods: BTreeSet<PodKey>,
     /// Why it is leaving.
     pub leaving: Option<Reason>,
-    /// Since when others are to take its place, before it leaves.
+    /// When its replacement started, before it is disrupted.
     pub replaced_since: Option<Timestamp>,
-    /// Until when it does not leave on purpose, since it was to and could not, and how often.
+    /// End of the back-off after a cancelled disruption, and the number of cancellations.
     pub withdrawn: Option<(Timestamp, u32)>,
-    /// Until when its node may yet be closed by what was sent before it was decided that it stays.
+    /// Until when its node may still be tainted by a request that was sent before its disruption
+    /// was cancelled.
     pub closing_until: Option<Timestamp>,
-    /// Whether another has made its node, and it is only counted as if it were ours: no listing
-    /// shows its instance.
+    /// Whether a different tool launched its node. It only counts as a node of this pool, and no
+    /// listing contains its instance.
     pub foreign: bool,
     /// When its instance was first missing from a listing.
     missing_since: Option<Timestamp>,
-    /// Whether a later listing, far enough from the first, lacked it too.
+    /// Whether a later listing, sufficiently apart, lacks it, too.
     missing_confirmed: bool,
 }
 
@@ -95,13 +93,13 @@ impl NodeClaim {
         }
     }
 
-    /// Whether it leaves since it is as old as it may be at all: nothing that is said against it
-    /// counts then.
+    /// Returns whether it is disrupted because it is beyond its maximum age, which overrides all
+    /// blockers.
     pub fn has_to_leave(&self, now: Timestamp) -> bool {
         self.leaving == Some(Reason::Expired) && self.record.is_overdue(now)
     }
 
-    /// Whether its instance is gone: ended, or missing from two listings far enough apart.
+    /// Returns whether its instance is terminated, or missing from two listings sufficiently apart.
     pub fn instance_is_gone(&self) -> bool {
         self.missing_confirmed
             || self
@@ -110,16 +108,16 @@ impl NodeClaim {
                 .is_some_and(|own| own.state == InstanceState::Terminated)
     }
 
-    /// The reservation it holds one of: that of its instance or, before there is one, that of its
-    /// offerings, which are all of one reservation or of none.
+    /// Returns the reservation that it uses: that of its instance or, before, that of its
+    /// offerings, which share one or have none.
     pub fn reservation(&self) -> Option<&ReservationId> {
         let launched = self.instance.as_ref().map(|own| &own.offering);
         let offering = launched.or_else(|| self.offerings.first())?;
         offering.reservation.as_deref()
     }
 
-    /// Whether it holds one of its reservation that the provider did not take off when it counted:
-    /// it is about to be launched, or was launched about then or later.
+    /// Returns whether the provider has not subtracted it from its reservation. It is then about to
+    /// be launched, or was launched at or after the time of the count.
     fn is_uncounted(&self, counted: Option<Timestamp>) -> bool {
         let Some(instance) = &self.instance else {
             return true;
@@ -128,7 +126,7 @@ impl NodeClaim {
         instance.state != InstanceState::Terminated && counted.is_none_or(later)
     }
 
-    /// Whether pods may be planned onto it.
+    /// Returns whether pods may be planned for it.
     pub fn takes_pods(&self) -> bool {
         self.leaving.is_none()
             && self.replaced_since.is_none()
@@ -143,25 +141,26 @@ impl NodeClaim {
     }
 }
 
-/// A new instance may be missing from listings for this long: EC2 is eventually consistent.
+/// A new instance may be missing from listings for this long, because EC2 is eventually consistent.
 const LISTING_LAG: SignedDuration = SignedDuration::from_secs(60);
 
 /// Two listings count as independent when they are this far apart.
 pub const LISTING_APART: SignedDuration = SignedDuration::from_secs(5);
 
-/// More missing instances than this share of those we knew is no listing to believe.
+/// A listing that lacks more than this share of known instances is not trusted. See
+/// docs/decisions/003-a-partial-view-freezes.md.
 const MISSING_SHARE_MAX: usize = 5;
 
-/// What a listing of instances told.
+/// The result of an instance listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListingResult {
-    /// Instances that bear our tags but cannot be claims, and why.
-    pub strangers: Vec<(InstanceId, String)>,
-    /// Claims that a listing brought in.
+    /// Instances with Outrigger's tags that cannot be claims, and why.
+    pub foreign_instances: Vec<(InstanceId, String)>,
+    /// Claims discovered by the listing.
     pub found: Vec<ClaimId>,
-    /// Whether so many instances were missing that the listing is taken for partial.
+    /// Whether the listing is considered partial because many instances are missing.
     pub partial: bool,
-    /// Whether it told anything that was not known.
+    /// Whether it contained changes.
     pub news: bool,
 }
 
@@ -174,15 +173,15 @@ pub struct NodeClaims {
     last_listing: Option<(Timestamp, ListedInstances)>,
     agreed: bool,
     doubted: Option<(Timestamp, Vec<ClaimId>)>,
-    strangers: BTreeSet<InstanceId>,
+    foreign_instances: BTreeSet<InstanceId>,
     ended: BTreeSet<InstanceId>,
-    /// Whether some instance says which fleet launched it: those of a provider that does not write
-    /// this would all be copies.
+    /// Whether some instance names the fleet that launched it. With a provider that does not, all
+    /// instances would look like copies.
     names_fleets: bool,
 }
 
 impl NodeClaims {
-    /// The pool of a claim; the empty name where there is no such claim.
+    /// Returns the pool of a claim, or the empty name if the claim does not exist.
     pub fn pool_of(&self, claim: &ClaimId) -> PoolName {
         let claim = self.claims.get(claim);
         claim.map_or(PoolName::default(), |own| own.record.pool.clone())
@@ -193,18 +192,18 @@ impl NodeClaims {
         self.by_instance.get(instance)
     }
 
-    /// Whether the last listing showed this instance of ours as ended.
+    /// Returns whether the last listing contains this instance as terminated.
     pub fn has_ended(&self, instance: &str) -> bool {
         self.ended.contains(instance)
     }
 
-    /// Whether the last listing showed this instance as live, a claim's or not.
+    /// Returns whether the last listing contains this instance as live, with or without a claim.
     pub fn is_listed_live(&self, instance: &str) -> bool {
         let mut listed = self.last_listing.iter().flat_map(|(_, all)| &all[..]);
         listed.any(|(id, live)| *live && id.as_str() == instance)
     }
 
-    /// Whether two listings at least `LISTING_APART` apart have agreed since the start.
+    /// Returns whether two listings at least `LISTING_APART` apart agree since startup.
     pub fn is_settled(&self) -> bool {
         self.agreed
     }
@@ -223,7 +222,7 @@ impl NodeClaims {
         self.claims.insert(claim.record.id.clone(), claim);
     }
 
-    /// Forgets a claim that is gone.
+    /// Removes a claim.
     pub fn remove(&mut self, id: &ClaimId) {
         self.claims.remove(id);
         self.by_instance.retain(|_, owner| owner != id);
@@ -242,7 +241,8 @@ impl NodeClaims {
         (claim.missing_since, claim.missing_confirmed) = (None, false);
     }
 
-    /// What is left of reservations, by id, less what our claims hold that was not counted.
+    /// Returns the remaining capacity of reservations by ID, minus claims that the provider has not
+    /// counted.
     pub fn left_of(
         &self,
         reservations: &BTreeMap<ReservationId, Reservation>,
@@ -261,7 +261,7 @@ impl NodeClaims {
         left
     }
 
-    /// Nothing was done from `from` to `now`: no claim is held to have waited meanwhile.
+    /// No pass ran from `from` to `now`, so this time does not count as waiting of any claim.
     pub fn skip(&mut self, from: Timestamp, now: Timestamp) {
         for claim in self.claims.values_mut() {
             let lost = now.duration_since(from.max(claim.since));
@@ -269,7 +269,7 @@ impl NodeClaims {
         }
     }
 
-    /// Takes a full listing of our instances in.
+    /// Applies a full listing of instances.
     pub fn listed(
         &mut self,
         instances: Vec<Instance>,
@@ -297,7 +297,7 @@ impl NodeClaims {
         let fingerprint: ListedInstances = same.cloned().unwrap_or_else(anew);
         self.ended.clear();
         let seen = |id: &InstanceId| fingerprint.binary_search_by(|own| own.0.cmp(id)).is_ok();
-        self.strangers.retain(seen);
+        self.foreign_instances.retain(seen);
         let mut news = instances;
         news.retain(|own| !self.is_known(own));
         let read = |own: Instance| {
@@ -306,7 +306,7 @@ impl NodeClaims {
         };
         let news: Vec<(Instance, Result<ClaimRecord, NotAClaim>)> =
             news.into_iter().map(read).collect();
-        // A program of the user may buy in several ways.
+        // An exec provider may launch with several methods.
         self.names_fleets |= cluster.exec.is_none()
             && news.iter().any(|(own, record)| {
                 let is_ours = record.as_ref().is_ok_and(|record| !is_older(own, record));
@@ -320,7 +320,7 @@ impl NodeClaims {
         outcome
     }
 
-    /// Whether a listing says of an instance what is known already. Most do: they are not read.
+    /// Returns whether an instance is unchanged since the last listing. Most are, and are skipped.
     fn is_known(&mut self, instance: &Instance) -> bool {
         let claim = self.by_instance.get(&instance.id);
         let claim = claim.and_then(|id| self.claims.get_mut(id));
@@ -345,9 +345,9 @@ impl NodeClaims {
         let known = self.by_instance.get(&instance.id).cloned();
         outcome.news |= !ended || known.is_some();
         if let Some(id) = known {
-            // An instance stays the claim that it is, also where a user edits its tags.
+            // An instance keeps its claim even if a user edits its tags.
             if !record.is_ok_and(|own| own.id == id) {
-                let why = format!("its tags were edited: it stays claim {id} until a restart");
+                let why = format!("its tags were edited: it remains claim {id} until a restart");
                 self.stranger(&instance.id, why, outcome);
             }
             self.join_again(&id, instance);
@@ -355,7 +355,8 @@ impl NodeClaims {
         }
         let record = match record {
             Ok(record) => record,
-            // The listing is filtered by these tags; should it not be, we still never touch it.
+            // The listing is filtered by these tags. If it were not, these instances must still
+            // never be touched.
             Err(NotAClaim::Foreign) => return,
             Err(why) => {
                 self.stranger(&instance.id, why.to_string(), outcome);
@@ -365,7 +366,7 @@ impl NodeClaims {
         let id = record.id.clone();
         if self.is_copy(&instance, &record) {
             if instance.state.is_live() {
-                let why = format!("its tags are copied: claim {id} was not launched as this one");
+                let why = format!("its tags are a copy: claim {id} is a different instance");
                 self.stranger(&instance.id, why, outcome);
             }
             return;
@@ -377,23 +378,23 @@ impl NodeClaims {
             Some(Some(_)) | None if !instance.state.is_live() => {}
             None => self.find(record, instance, now, outcome),
             Some(None) => self.join(&id, instance),
-            // The first listing may show the copy alone. Later no instance takes another's claim.
+            // The first listing may contain only the copy. Later, no instance takes over a claim.
             Some(Some(own)) if !self.agreed && rank(&instance) < rank(own) => {
                 let (copy, original) = (own.id.clone(), instance.id.clone());
                 self.remove(&id);
                 self.find(record, instance, now, outcome);
-                let why = format!("claim {id} has instance {original}, which is older");
+                let why = format!("claim {id} belongs to the older instance {original}");
                 self.stranger(&copy, why, outcome);
             }
             Some(Some(own)) => {
-                let why = format!("claim {id} has instance {} already", own.id);
+                let why = format!("claim {id} already has instance {}", own.id);
                 self.stranger(&instance.id, why, outcome);
             }
         }
     }
 
-    /// Takes in what a listing says of a claim's instance. It may lag behind: what is ending does
-    /// not come back to life.
+    /// Updates a known instance. A listing may lag: a terminating instance never becomes live
+    /// again.
     fn join_again(&mut self, id: &ClaimId, instance: Instance) {
         if instance.state == InstanceState::Terminated {
             self.ended.insert(instance.id.clone());
@@ -410,7 +411,7 @@ impl NodeClaims {
         self.join(id, Instance { state, ..instance });
     }
 
-    /// Takes over the claim of an instance that was launched in an earlier life.
+    /// Adopts the claim of an instance that was launched before this process started.
     fn find(
         &mut self,
         record: ClaimRecord,
@@ -425,9 +426,9 @@ impl NodeClaims {
         self.insert(claim);
     }
 
-    /// Whether a user has launched an instance with the tags of one of ours ("launch more like
-    /// this"), or has given them to a machine that is older than the claim. No fleet of ours has
-    /// launched an adopted instance; its claim has the instance's own id.
+    /// Returns whether a user launched an instance with copied tags ("launch more like this"), or
+    /// added the tags to an instance that is older than the claim. An adopted instance was not
+    /// launched by a fleet of Outrigger; its claim has the ID of the instance.
     fn is_copy(&self, instance: &Instance, record: &ClaimRecord) -> bool {
         match record.reason.as_str() {
             ADOPTED => record.id.as_str() != instance.id.as_str(),
@@ -437,14 +438,13 @@ impl NodeClaims {
     }
 
     fn stranger(&mut self, instance: &InstanceId, why: String, outcome: &mut ListingResult) {
-        if self.strangers.insert(instance.clone()) {
-            outcome.strangers.push((instance.clone(), why));
+        if self.foreign_instances.insert(instance.clone()) {
+            outcome.foreign_instances.push((instance.clone(), why));
         }
     }
 
-    /// Notes which live instances a listing lacks. Where too many are lacking at once the listing
-    /// counts for nothing until another one, far enough from it, says the same. Returns whether any
-    /// is lacking.
+    /// Marks live instances that a listing lacks. If too many are missing, the listing is ignored
+    /// until a second one, sufficiently apart, confirms it. Returns whether any is missing.
     fn mark_missing(
         &mut self,
         seen: &impl Fn(&InstanceId) -> bool,
@@ -499,7 +499,7 @@ impl NodeClaims {
 
     fn settle(&mut self, fingerprint: &ListedInstances, now: Timestamp) {
         match &self.last_listing {
-            // Too close to tell: the earlier one stays the one to compare with.
+            // The listings are too close: the earlier one remains the reference.
             Some((at, last)) if now.duration_since(*at) < LISTING_APART && last == fingerprint => {
                 return;
             }

@@ -1,23 +1,22 @@
 //! Finds Nodes whose `providerID` names the same instance: a machine has registered under two
 //! names, or a user has created one of the Nodes.
-//! It must not know which of them tells the truth.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::id::{InstanceId, NodeName};
 use crate::model::node::Node;
 
-/// Nodes by the instance that their `providerID` names. Nodes that await their kubelets are left
-/// out: a kubelet may come under another name.
+/// Nodes by the instance in their `providerID`. Nodes without a kubelet yet are excluded, because
+/// the kubelet may register under a different name.
 #[derive(Clone, Debug, Default)]
 pub struct NodeInstances {
     by_instance: BTreeMap<InstanceId, BTreeSet<NodeName>>,
-    /// Instances of more than one Node.
+    /// Instances with more than one Node.
     shared: BTreeSet<InstanceId>,
 }
 
 impl NodeInstances {
-    /// A Node is another than before, new or gone.
+    /// Updates a changed, new or deleted Node.
     pub(super) fn replace(&mut self, before: Option<&Node>, now: Option<&Node>) {
         let instance = |node: Option<&Node>| {
             let node = node.filter(|own| !own.is_awaited())?;
@@ -50,18 +49,18 @@ impl NodeInstances {
         }
     }
 
-    /// The instances of more than one Node, with these.
+    /// Returns the instances with more than one Node, and these Nodes.
     pub fn shared(&self) -> impl Iterator<Item = (&InstanceId, &BTreeSet<NodeName>)> {
         let shared = self.shared.iter();
         shared.filter_map(|id| Some((id, self.by_instance.get(id)?)))
     }
 
-    /// Whether an instance has more than one Node.
+    /// Returns whether an instance has more than one Node.
     pub fn is_shared(&self, instance: &str) -> bool {
         self.shared.contains(instance)
     }
 
-    /// Another Node of the same instance.
+    /// Returns a different Node of the same instance.
     pub(super) fn other_of(&self, node: &Node) -> Option<&NodeName> {
         let id = node.instance_id().filter(|id| self.is_shared(id))?;
         let mut names = self.by_instance.get(id)?.iter();

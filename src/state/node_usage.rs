@@ -1,5 +1,4 @@
-//! What the pods of one node take of it, kept up pod by pod.
-//! It must not know what the node has.
+//! Sums the resource requests of the pods of one node, incrementally.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +9,10 @@ use crate::model::quantity::Resources;
 /// A host port: protocol, address (empty for all) and number.
 type UsedPort = (String, String, u16);
 
-/// What the pods of a node that have not ended take of it.
+/// Total usage of the active pods of a node.
 ///
-/// Sums are wider than amounts, so that what one pod added can be taken away again however large it
-/// was; everything else is counted, since two pods may share it.
+/// Sums are wider than single quantities, so that subtracting a pod always reverses adding it.
+/// Everything else is counted, because two pods may share it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeUsage {
     cpu_milli: i128,
@@ -26,7 +25,7 @@ pub(super) struct NodeUsage {
     claims: BTreeMap<ObjectKey, u32>,
 }
 
-/// What nobody takes.
+/// The usage without pods.
 static NOTHING: NodeUsage = NodeUsage {
     cpu_milli: 0,
     memory: 0,
@@ -39,7 +38,7 @@ static NOTHING: NodeUsage = NodeUsage {
 };
 
 impl NodeUsage {
-    /// The load of a node without pods.
+    /// Returns the usage of a node without pods.
     pub(super) fn nothing() -> &'static Self {
         &NOTHING
     }
@@ -49,7 +48,7 @@ impl NodeUsage {
         self.change(pod, true);
     }
 
-    /// Counts a pod out that was counted in, as it was then.
+    /// Removes a pod with the properties with which it was added.
     pub(super) fn remove(&mut self, pod: &Pod) {
         self.change(pod, false);
     }
@@ -84,7 +83,7 @@ impl NodeUsage {
         }
     }
 
-    /// The sum of what the pods ask for, within what amounts can hold.
+    /// Returns the sum of the requests, limited to the range of quantities.
     pub(super) fn requests(&self) -> Resources {
         let extended = self.extended.iter();
         Resources {
@@ -108,12 +107,12 @@ impl NodeUsage {
         self.claims.keys()
     }
 
-    /// Whether one of them uses this claim.
+    /// Returns whether a pod uses this PersistentVolumeClaim.
     pub(super) fn has_claim(&self, claim: &ObjectKey) -> bool {
         self.claims.contains_key(claim)
     }
 
-    /// Whether a pod of this DaemonSet is there.
+    /// Returns whether a pod of this DaemonSet runs here.
     pub(super) fn has_daemon(&self, set: &ObjectKey) -> bool {
         self.daemons.contains_key(set)
     }

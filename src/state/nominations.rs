@@ -1,5 +1,4 @@
-//! Which waiting pods which hosts are expected to take, and for how long.
-//! It must not know why a pod was planned onto a host.
+//! Nominations: which pending pods are expected on which nodes, and until when.
 
 use std::collections::BTreeMap;
 
@@ -19,21 +18,21 @@ use crate::state::snapshot_builder::host_of;
 /// turn. Karpenter nominates for twice its longest batch (spec/scheduling.md §1.5).
 pub const NOMINATED: SignedDuration = SignedDuration::from_secs(20);
 
-/// A pod that the scheduler has not answered for this long is not in its queue: it may wait for
-/// something that we do not know.
+/// A pod without a scheduling result for this long is not in the queue of the scheduler. It waits
+/// for something unknown to Outrigger.
 const UNTRIED_MAX: SignedDuration = SignedDuration::from_mins(5);
 
-/// The scheduler of pods that name none.
+/// The scheduler of pods without a scheduler name.
 pub(super) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 impl State {
-    /// Pods that wait for capacity and that no host is expected to take, by key: those without a
-    /// place, and those that are about to lose theirs.
+    /// Returns the pods that need capacity and are not expected on any node, by key: unschedulable
+    /// pods and pods of terminating nodes.
     pub fn waiting(&self, now: Timestamp) -> Vec<&Pod> {
-        self.waiting_but(&self.expected(now), &self.movers(now))
+        self.waiting_but(&self.expected(now), &self.reschedulable(now))
     }
 
-    /// The same, and the pods that claims may still get, by claim.
+    /// Returns these pods, and the pods that are still expected on claims, by claim.
     pub fn waiting_and_expected(
         &self,
         now: Timestamp,
@@ -43,29 +42,33 @@ impl State {
         let by_host = named
             .map(|(claim, pods)| (host_of(claim), pods.clone()))
             .collect();
-        (self.waiting_but(&by_host, &self.movers(now)), by_claim)
+        (
+            self.waiting_but(&by_host, &self.reschedulable(now)),
+            by_claim,
+        )
     }
 
     pub(super) fn waiting_but<'a>(
         &'a self,
         expected: &BTreeMap<NodeRef, Vec<&Pod>>,
-        movers: &[&'a Pod],
+        reschedulable: &[&'a Pod],
     ) -> Vec<&'a Pod> {
-        // This is done in every pass, for all pods that wait: most are held.
+        // This runs in every pass for all pending pods, most of which are expected on claims.
         let held: HashSet<&PodKey> = expected.values().flatten().map(|pod| &pod.key).collect();
         let waiting = self.objects.waiting().iter();
         let free = waiting.filter(|key| !held.contains(key));
         let free = free.filter_map(|key| self.objects.pods.get(key));
         let free = free.filter(|pod| self.is_placed_by_us(pod));
-        let movers = movers.iter().filter(|pod| !held.contains(&pod.key));
-        let mut all: Vec<&Pod> = free.chain(movers.copied()).collect();
+        let reschedulable = reschedulable.iter().filter(|pod| !held.contains(&pod.key));
+        let mut all: Vec<&Pod> = free.chain(reschedulable.copied()).collect();
         all.retain(|pod| !self.preempts(pod));
         all.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         all
     }
 
-    /// Whether the scheduler is behind: a pod that is for it has had no answer for `least`, and not
-    /// for so long that none is to be expected. Where it keeps up, it answers within milliseconds.
+    /// Returns whether the scheduler lags: one of its pods has had no scheduling result for
+    /// `least`, but not for so long that none is expected. Without lag, it responds within
+    /// milliseconds.
     pub fn is_scheduler_behind(&self, least: SignedDuration, now: Timestamp) -> bool {
         let mut untried = self.objects.untried();
         untried.any(|(pod, since)| {
@@ -74,7 +77,7 @@ impl State {
         })
     }
 
-    /// Whether a pod is placed by a scheduler that we provide for.
+    /// Returns whether Outrigger provisions for the scheduler of a pod.
     pub(super) fn is_placed_by_us(&self, pod: &Pod) -> bool {
         let own = &self.cluster.scheduling.schedulers;
         match pod.scheduler.as_str() {
@@ -83,9 +86,8 @@ impl State {
         }
     }
 
-    /// Whether the scheduler is making room for a pod: others leave the node nominated for it.
-    /// Any other nomination is but a word, and may be out of date; so is one that says what was
-    /// planned.
+    /// Returns whether the scheduler preempts pods for a pod: pods terminate on its nominated node.
+    /// Every other nomination may be outdated, or be the plan of Outrigger.
     pub(super) fn preempts(&self, pod: &Pod) -> bool {
         let node = pod.nominated_node.as_ref().filter(|_| pod.is_waiting());
         let node = node.filter(|name| {
@@ -99,7 +101,7 @@ impl State {
         there.any(|pod| pod.deleting.is_some() && !pod.is_terminal())
     }
 
-    /// The pods a claim was planned for that still wait.
+    /// Returns the pending pods that a claim is planned for.
     pub fn pods_of<'a>(&'a self, claim: &'a NodeClaim) -> impl Iterator<Item = &'a Pod> {
         let pods = claim
             .pods
@@ -108,7 +110,7 @@ impl State {
         pods.filter(|pod| pod.is_waiting())
     }
 
-    /// Pending pods that claims were planned for and may still get, by host.
+    /// Returns the pending pods that are still expected on claims, by node.
     pub(super) fn expected(&self, now: Timestamp) -> BTreeMap<NodeRef, Vec<&Pod>> {
         let expected = self.expected_by_claim(now).into_iter();
         expected
@@ -116,10 +118,10 @@ impl State {
             .collect()
     }
 
-    /// The same by claim.
+    /// Returns them by claim.
     ///
-    /// Schedulers spread pods as they like. A pod whose place another one took is expected no
-    /// more: it waits again, and need not wait until its node's turn is over.
+    /// kube-scheduler places pods independently. If a different pod uses the planned capacity, the
+    /// pod is no longer expected there and becomes pending again without waiting for the node.
     pub fn expected_by_claim(&self, now: Timestamp) -> Vec<(&NodeClaim, Vec<&Pod>)> {
         let mut expected = Vec::new();
         let daemons = self.daemons();
@@ -129,7 +131,7 @@ impl State {
             let known = keys.filter_map(|key| self.objects.pods.get(key));
             let mut pods: Vec<&Pod> = known.filter(|pod| self.comes_to(pod, claim, now)).collect();
             let node = self.node_of(claim);
-            // On a node that was closed meanwhile nobody is expected any more.
+            // No pods are expected on a node that was tainted or cordoned meanwhile.
             if pods.is_empty() || node.is_some_and(|node| !self.is_open(node, Some(claim))) {
                 continue;
             }
@@ -142,8 +144,8 @@ impl State {
         expected
     }
 
-    /// Pods that have a place: those for whom there is room, as all is now, on a node that stays
-    /// and is open, or ready to be, since its claim was made for them or they were planned onto it.
+    /// Returns the pods with sufficient capacity on a kept node that is untainted or about to be,
+    /// because they are planned for it.
     pub fn housed<'a>(
         &'a self,
         planned: &'a BTreeMap<NodeName, Vec<PodKey>>,
@@ -185,8 +187,7 @@ impl State {
         housed
     }
 
-    /// A pod is seen: where it has come to the node that it was planned for, nobody has to look
-    /// after it any more.
+    /// Observes a pod. If it is bound to its planned node, its nomination ends.
     pub fn arrived(&mut self, pod: &Pod) {
         let claim = self.claim_under(pod);
         let waits =
@@ -202,12 +203,12 @@ impl State {
             !is_over(claim, now)
                 && (pod.nominated_node.is_none() || pod.nominated_node == claim.node)
         } else {
-            // Most have come.
+            // Most are bound already.
             pod.node != claim.node && self.is_mover(pod, now)
         }
     }
 
-    /// Whether pods are expected on a claim's node.
+    /// Returns whether pods are expected on the node of a claim.
     pub(super) fn expects_pods(&self, claim: &NodeClaim, now: Timestamp) -> bool {
         claim.takes_pods()
             && claim.pods.iter().any(|key| {
@@ -216,7 +217,7 @@ impl State {
             })
     }
 
-    /// When the next node's turn is over: pods that were expected on it wait again.
+    /// Returns when the next nomination period ends. Its pods then become pending again.
     pub fn next_release(&self, now: Timestamp) -> Option<Timestamp> {
         let claims = self.ledger.claims.values();
         let ready =
@@ -226,7 +227,7 @@ impl State {
     }
 }
 
-/// Whether a pod fits into what is free; then it has it.
+/// Reserves free capacity for a pod if it fits.
 fn takes(free: &mut Resources, pod: &Pod) -> bool {
     let fits = pod.requests.fit(free);
     if fits {
@@ -235,7 +236,7 @@ fn takes(free: &mut Resources, pod: &Pod) -> bool {
     fits
 }
 
-/// Whether the time is over in which pods that wait are expected on a claim's node.
+/// Returns whether the nomination period of the node of a claim is over.
 pub(super) fn is_over(claim: &NodeClaim, now: Timestamp) -> bool {
     claim.phase == ClaimPhase::Initialized && now.duration_since(claim.since) >= NOMINATED
 }
@@ -346,7 +347,7 @@ mod tests {
         assert_eq!(room(&moving(true)), Some(900));
         // Its new node is not taken for an empty one meanwhile, nor is it told of pods that run.
         let state = moving(true);
-        let candidates = state.roster(NOW).candidates;
+        let candidates = state.disruption_view(NOW).candidates;
         assert!(
             candidates
                 .iter()

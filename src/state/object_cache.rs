@@ -1,5 +1,4 @@
 //! The objects of one cluster as its watches report them, with the pods of each node.
-//! It must not know which of them are ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,35 +42,35 @@ pub struct ObjectCache {
     pub csi_nodes: BTreeMap<NodeName, CsiNode>,
     /// Namespaces.
     pub namespaces: BTreeMap<String, Namespace>,
-    /// What selects pods.
+    /// Selectors of workloads.
     pub selectors: WorkloadSelectors,
-    /// Which Nodes say that they are the same instance.
+    /// Nodes by instance.
     pub node_instances: NodeInstances,
     labels: BTreeMap<NodeName, Arc<Requirements>>,
     by_node: BTreeMap<NodeName, NodePods>,
     by_claim: BTreeMap<ObjectKey, BTreeSet<PodKey>>,
     /// The pods of each DaemonSet, the newest last.
     by_set: BTreeMap<ObjectKey, BTreeSet<(Option<Timestamp>, PodKey)>>,
-    /// DaemonSets whose newest pod asks for something else than their template.
+    /// DaemonSets whose newest pod has different requests from their template.
     asking: BTreeMap<ObjectKey, DaemonSet>,
     census: BoundPods,
     waiting: BTreeSet<PodKey>,
-    /// Pods that the scheduler has yet to look at, and since when they are known.
+    /// Pods without a scheduling result, with the time they were first seen.
     untried: BTreeMap<PodKey, Timestamp>,
     pods_changed: BTreeMap<NodeName, Timestamp>,
 }
 
-/// The pods bound to one node, ended ones among them, what the others take of it, and what they
-/// have at stake in it.
+/// The pods bound to one node, including terminated ones, with the usage and disruption cost of the
+/// active ones.
 #[derive(Clone, Debug, Default)]
 struct NodePods {
     keys: BTreeSet<PodKey>,
     load: NodeUsage,
-    stake: DisruptionCost,
+    disruption_cost_of: DisruptionCost,
 }
 
 impl ObjectCache {
-    /// Takes an object in, in place of an earlier one of its key.
+    /// Adds or replaces an object.
     pub fn apply(&mut self, object: WatchedObject, now: Timestamp) {
         match object {
             WatchedObject::Pod(pod) => self.apply_pod(*pod, now),
@@ -181,7 +180,7 @@ impl ObjectCache {
         vanished
     }
 
-    /// How many objects of a kind there are.
+    /// Returns the number of objects of a kind.
     pub fn count(&self, kind: ObjectKind) -> usize {
         match kind {
             ObjectKind::Pod => self.pods.len(),
@@ -190,7 +189,7 @@ impl ObjectCache {
         }
     }
 
-    /// Whether a pod or node of this key is known.
+    /// Returns whether the cache contains a pod or node with this key.
     pub fn has(&self, kind: ObjectKind, key: &ObjectKey) -> bool {
         match kind {
             ObjectKind::Pod => self.pods.contains_key(key),
@@ -235,14 +234,17 @@ impl ObjectCache {
         }
     }
 
-    /// The labels of a node as requirements, its name among them.
+    /// Returns the labels of a node as requirements, including its name.
     pub(super) fn labels(&self, node: &NodeName) -> Arc<Requirements> {
         self.labels.get(node).cloned().unwrap_or_default()
     }
 
     /// The pods bound to a node.
     pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Pod> {
-        let keys = self.by_node.get(node).map(|tenants| &tenants.keys);
+        let keys = self
+            .by_node
+            .get(node)
+            .map(|reschedulable| &reschedulable.keys);
         keys.into_iter()
             .flatten()
             .filter_map(|key| self.pods.get(key))
@@ -254,59 +256,62 @@ impl ObjectCache {
         listed.deletion_seen = deletion_seen(self.pods.get(&listed.key), listed, now);
     }
 
-    /// What the pods bound to a node take of it.
+    /// Returns the usage of the pods on a node.
     pub(super) fn load(&self, node: &str) -> &NodeUsage {
-        let tenants = self.by_node.get(node);
-        tenants.map_or(NodeUsage::nothing(), |tenants| &tenants.load)
+        let reschedulable = self.by_node.get(node);
+        reschedulable.map_or(NodeUsage::nothing(), |reschedulable| &reschedulable.load)
     }
 
-    /// What the pods bound to a node have at stake in it.
-    pub(super) fn stake(&self, node: &str) -> &DisruptionCost {
-        let tenants = self.by_node.get(node);
-        tenants.map_or(DisruptionCost::nothing(), |tenants| &tenants.stake)
+    /// Returns the disruption totals of the pods on a node.
+    pub(super) fn disruption_cost_of(&self, node: &str) -> &DisruptionCost {
+        let reschedulable = self.by_node.get(node);
+        reschedulable.map_or(DisruptionCost::nothing(), |reschedulable| {
+            &reschedulable.disruption_cost_of
+        })
     }
 
-    /// Who lives where.
+    /// Returns the bound pods.
     pub(super) fn census(&self) -> &BoundPods {
         &self.census
     }
 
-    /// The pods that use a volume claim, bound and not ended, by key.
+    /// Returns the bound, active pods that use a PersistentVolumeClaim, by key.
     pub(super) fn users(&self, claim: &ObjectKey) -> impl Iterator<Item = &PodKey> {
         self.by_claim.get(claim).into_iter().flatten()
     }
 
-    /// The keys of pods that wait for a place, those with a nominated node among them.
+    /// Returns the keys of pending pods, including nominated ones.
     pub fn waiting(&self) -> &BTreeSet<PodKey> {
         &self.waiting
     }
 
-    /// Pods that the scheduler has yet to look at, and since when they are known.
+    /// Returns the pods without a scheduling result, with the time they were first seen.
     pub fn untried(&self) -> impl Iterator<Item = (&Pod, Timestamp)> {
         let untried = self.untried.iter();
         untried.filter_map(|(key, since)| Some((self.pods.get(key)?, *since)))
     }
 
-    /// When a pod that is no daemon last came to a node or left it, as far as we saw.
+    /// Returns when a pod, except DaemonSet pods, was last observed to be added to or removed from
+    /// a node.
     pub fn pods_changed(&self, node: &str) -> Option<Timestamp> {
         self.pods_changed.get(node).copied()
     }
 
-    /// Nodes that pods are bound to although no such Node is known: a sign of a partial view.
+    /// Returns names of missing Nodes to which pods are bound: a sign of an incomplete view.
     pub fn unknown_nodes(&self) -> impl Iterator<Item = &NodeName> {
         self.by_node
             .keys()
             .filter(|name| !self.nodes.contains_key(*name))
     }
 
-    /// Forgets what is remembered of nodes that are gone.
+    /// Removes data of deleted nodes.
     pub fn forget_gone_nodes(&mut self) {
         self.pods_changed
             .retain(|name, _| self.nodes.contains_key(name));
     }
 
-    /// Forgets when pods came and went, where the objects were given at once: what the API server
-    /// says of the time counts then.
+    /// Removes the observed times of pod changes, if all objects were loaded together. The
+    /// timestamps of the API server are used instead.
     pub fn forget_changes(&mut self) {
         self.pods_changed.clear();
         self.pods.change_each(|pod| pod.deletion_seen = None);
@@ -343,8 +348,8 @@ impl ObjectCache {
         sets.iter().for_each(|set| self.ask_anew(set));
     }
 
-    /// Looks again at what the newest pod of a DaemonSet asks for. Admission may have given it more
-    /// than the template says, and will give it to those to come. Source: spec/scheduling.md §2.9.
+    /// Updates the requests of a DaemonSet from its newest pod. Admission may add requests to the
+    /// template, also for future pods. Source: spec/scheduling.md §2.9.
     fn ask_anew(&mut self, key: &ObjectKey) {
         let newest = self.by_set.get(key).and_then(BTreeSet::last);
         let pod = newest.and_then(|(_, pod)| self.pods.get(pod));
@@ -365,7 +370,7 @@ impl ObjectCache {
         sets.map(|(key, set)| self.asking.get(key).unwrap_or(set))
     }
 
-    /// A pod has come to its node or is about to leave it.
+    /// Records that a pod was added to its node or starts to terminate.
     fn note_change(&mut self, pod: &Pod, now: Timestamp) {
         if let Some(node) = pod.node.as_ref().filter(|_| pod.occupies_node()) {
             self.pods_changed.insert(node.clone(), now);
@@ -374,10 +379,10 @@ impl ObjectCache {
 
     fn count_in(&mut self, pod: &Pod) {
         let Some(node) = &pod.node else { return };
-        let tenants = self.by_node.entry(node.clone()).or_default();
-        tenants.keys.insert(pod.key.clone());
-        tenants.load.add(pod);
-        tenants.stake.add(pod);
+        let reschedulable = self.by_node.entry(node.clone()).or_default();
+        reschedulable.keys.insert(pod.key.clone());
+        reschedulable.load.add(pod);
+        reschedulable.disruption_cost_of.add(pod);
         self.census.add(pod);
         for claim in claims(pod) {
             let users = self.by_claim.entry(claim).or_default();
@@ -389,14 +394,14 @@ impl ObjectCache {
         }
     }
 
-    /// Takes back what `count_in` did, given the pod as it was then.
+    /// Reverts `count_in` with the properties of the pod at that time.
     fn count_out(&mut self, pod: &Pod) {
         let Some(node) = &pod.node else { return };
-        if let Some(tenants) = self.by_node.get_mut(node) {
-            tenants.keys.remove(&pod.key);
-            tenants.load.remove(pod);
-            tenants.stake.remove(pod);
-            if tenants.keys.is_empty() {
+        if let Some(reschedulable) = self.by_node.get_mut(node) {
+            reschedulable.keys.remove(&pod.key);
+            reschedulable.load.remove(pod);
+            reschedulable.disruption_cost_of.remove(pod);
+            if reschedulable.keys.is_empty() {
                 self.by_node.remove(node);
             }
         }
@@ -420,8 +425,8 @@ impl ObjectCache {
     }
 }
 
-/// The labels of a node of this name as requirements. The name stands in for a host name that is
-/// missing, and is no label that anyone could set.
+/// Returns the labels of a node as requirements. The node name replaces a missing host name; it is
+/// not a label that a user could set.
 pub(super) fn labels_of(node: &NodeName, labels: &Labels) -> Requirements {
     let mut all = Requirements::default();
     for (key, value) in labels.iter().filter(|(key, _)| *key != NODE_NAME) {
@@ -435,7 +440,7 @@ pub(super) fn labels_of(node: &NodeName, labels: &Labels) -> Requirements {
     all
 }
 
-/// The DaemonSet of a daemon that has not ended.
+/// Returns the DaemonSet of an active pod.
 fn set_of(pod: &Pod) -> Option<ObjectKey> {
     let owner = pod
         .owner
@@ -453,22 +458,22 @@ fn claims(pod: &Pod) -> impl Iterator<Item = ObjectKey> {
     names.map(|name| ObjectKey::new(pod.key.namespace.as_str(), name.as_str()))
 }
 
-/// When the deletion of a pod was first seen, with the grace period that it has now: a second
-/// deletion may shorten it, and the kubelet counts from then.
+/// Returns when the deletion of a pod was first seen with its current grace period. A second
+/// deletion may shorten the period, and the kubelet counts from then.
 fn deletion_seen(old: Option<&Pod>, pod: &Pod, now: Timestamp) -> Option<Timestamp> {
     pod.deleting?;
     let same = old.filter(|old| old.uid == pod.uid && old.gone_by == pod.gone_by);
     same.and_then(|old| old.deletion_seen).or(Some(now))
 }
 
-/// Whether a pod is elsewhere now, or has begun to end or ended.
+/// Returns whether a pod changed its node, or started to terminate or terminated.
 fn moved(old: &Pod, new: &Pod) -> bool {
     old.node != new.node
         || old.is_terminal() != new.is_terminal()
         || old.deleting.is_some() != new.deleting.is_some()
 }
 
-/// Whether a pod counts otherwise than it did. Most news of pods are about other things.
+/// Returns whether a change affects the totals. Most pod updates do not.
 fn counts_anew(old: &Pod, new: &Pod) -> bool {
     moved(old, new)
         || old.requests != new.requests
@@ -647,9 +652,9 @@ mod tests {
                 sum.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
             };
             let load = objects.load(name);
-            let mut stake = DisruptionCost::default();
-            here.iter().for_each(|pod| stake.add(pod));
-            assert_eq!(objects.stake(name), &stake);
+            let mut disruption_cost_of = DisruptionCost::default();
+            here.iter().for_each(|pod| disruption_cost_of.add(pod));
+            assert_eq!(objects.disruption_cost_of(name), &disruption_cost_of);
             let requests = load.requests();
             for own in ["cpu", "memory", "pods", "gpu", "fpga"] {
                 assert_eq!(requests.get(own), sum(&|asked| asked.get(own)), "{own}");
@@ -712,7 +717,7 @@ mod tests {
                 }
                 recount(&objects);
             }
-            // Nothing is left of anybody in the end.
+            // No entries remain in the end.
             for key in objects.pods.keys().cloned().collect::<Vec<_>>() {
                 objects.delete(ObjectKind::Pod, &key, NOW);
             }

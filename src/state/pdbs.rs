@@ -1,8 +1,7 @@
-//! Which disruption budgets keep which pods where they are now.
-//! It must not know who would move them, nor what else keeps a pod.
+//! Finds the PodDisruptionBudgets that currently block the eviction of a pod.
 //!
-//! Whoever asks for one pod looks at the budgets of its namespace. Whoever asks for all looks at
-//! the pods by what their labels are, which are far fewer, and holds few budgets against each.
+//! For one pod, the PodDisruptionBudgets of its namespace are checked. For all pods, distinct label
+//! sets are checked instead, which are far fewer, each against few PodDisruptionBudgets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +13,12 @@ use crate::model::pdb::Pdb;
 use crate::model::pod::Pod;
 use crate::state::object_cache::ObjectCache;
 
-/// The budgets that cover a pod, as far as they may keep it.
+/// The PodDisruptionBudgets that may block the eviction of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PdbMatch<'a> {
-    /// Just one.
+    /// Exactly one.
     One(&'a Pdb),
-    /// More than one: the eviction API takes no such pod, whatever they allow.
+    /// More than one: the eviction API rejects such a pod.
     Many(&'a Pdb, &'a Pdb),
 }
 
@@ -32,7 +31,7 @@ impl<'a> PdbMatch<'a> {
         })
     }
 
-    /// Whether it keeps a pod from being evicted now.
+    /// Returns whether it blocks the eviction of a pod now.
     pub(super) fn keeps(self, pod: &Pod) -> bool {
         match self {
             Self::One(pdb) => pdb.keeps(pod),
@@ -42,24 +41,24 @@ impl<'a> PdbMatch<'a> {
 }
 
 impl ObjectCache {
-    /// The budgets that cover a pod, if any does.
+    /// Returns the PodDisruptionBudgets of a pod, if any.
     pub(super) fn cover(&self, pod: &Pod) -> Option<PdbMatch<'_>> {
         let budgets = budgets_in(&self.pdbs, &pod.key.namespace);
         PdbMatch::of(budgets.filter(|pdb| pdb.covers(pod)))
     }
 
-    /// Whether budgets keep a pod from being evicted now.
+    /// Returns whether PodDisruptionBudgets block the eviction of a pod now.
     pub fn keep_now(&self, pod: &Pod) -> bool {
         self.cover(pod).is_some_and(|cover| cover.keeps(pod))
     }
 
-    /// Whether budgets will never let a pod go that would have to be evicted.
+    /// Returns whether PodDisruptionBudgets permanently block the eviction of a pod.
     pub(super) fn is_kept_for_ever(&self, pod: &Pod, now: Timestamp) -> bool {
         pod.is_evictable(now) && self.keeps_while(pod, Pdb::blocks_for_ever)
     }
 
-    /// Whether a pod that is to go stays until somebody changes what it says, its budgets, or how
-    /// many pods there are.
+    /// Returns whether the eviction of a pod is blocked until a user changes its annotations, its
+    /// PodDisruptionBudgets or its replicas.
     pub fn is_stuck(&self, pod: &Pod, now: Timestamp) -> bool {
         let asks = || pod.protection(now).is_some_and(|own| own.lasts.is_none());
         let stays = || asks() || self.keeps_while(pod, Pdb::wants_all);
@@ -84,8 +83,8 @@ fn budgets_in<'a>(
     own.map(|(_, pdb)| pdb)
 }
 
-/// All budgets that keep pods now, by those pods' namespace and labels, and the nodes these pods
-/// are on.
+/// All PodDisruptionBudgets that currently block evictions, by namespace and labels of the pods,
+/// and the nodes of these pods.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PdbIndex<'a> {
     covers: BTreeMap<(&'a str, &'a Labels), PdbMatch<'a>>,
@@ -93,42 +92,42 @@ pub(super) struct PdbIndex<'a> {
 }
 
 impl<'a> PdbIndex<'a> {
-    /// What the budgets say at this moment.
+    /// Builds the index from the current objects.
     pub(super) fn new(objects: &'a ObjectCache) -> Self {
-        let mut shields = Self::default();
+        let mut pdb_index = Self::default();
         let mut all = objects.pdbs.values().peekable();
         while let Some(first) = all.peek().copied() {
             let namespace = first.key.namespace.as_str();
             let own = std::iter::from_fn(|| all.next_if(|pdb| pdb.key.namespace == namespace));
-            let shelf = NamespacePdbs::new(own);
+            let template = NamespacePdbs::new(own);
             for (labels, nodes) in objects.census().homes_in(namespace) {
                 let is_shut = |cover: &PdbMatch<'_>| match cover {
                     PdbMatch::One(pdb) => pdb.is_shut(),
                     PdbMatch::Many(..) => true,
                 };
-                if let Some(cover) = shelf.cover(labels).filter(is_shut) {
-                    shields.covers.insert((namespace, labels), cover);
-                    shields.nodes.extend(nodes);
+                if let Some(cover) = template.cover(labels).filter(is_shut) {
+                    pdb_index.covers.insert((namespace, labels), cover);
+                    pdb_index.nodes.extend(nodes);
                 }
             }
         }
-        shields
+        pdb_index
     }
 
-    /// Whether a pod may be kept that is on a node.
+    /// Returns whether the eviction of a pod on a node may be blocked.
     pub(super) fn are_over(&self, node: &NodeName) -> bool {
         self.nodes.contains(node)
     }
 
-    /// The budgets that may keep a pod, if any does.
+    /// Returns the PodDisruptionBudgets that may block a pod, if any.
     pub(super) fn cover(&self, pod: &'a Pod) -> Option<PdbMatch<'a>> {
         let key = (pod.key.namespace.as_str(), &pod.labels);
         self.covers.get(&key).copied()
     }
 }
 
-/// The budgets of one namespace, each under a label that its pods must have, if there is such a
-/// label.
+/// The PodDisruptionBudgets of one namespace, indexed by a label that its pods must have, if
+/// possible.
 #[derive(Default)]
 struct NamespacePdbs<'a> {
     by_label: BTreeMap<(&'a str, &'a str), Vec<&'a Pdb>>,
@@ -137,7 +136,7 @@ struct NamespacePdbs<'a> {
 
 impl<'a> NamespacePdbs<'a> {
     fn new(budgets: impl Iterator<Item = &'a Pdb>) -> Self {
-        let mut shelf = Self::default();
+        let mut template = Self::default();
         for pdb in budgets {
             let Some(selector) = &pdb.selector else {
                 continue;
@@ -151,11 +150,11 @@ impl<'a> NamespacePdbs<'a> {
                     .then_some((key.as_str(), value.as_str()))
             });
             match single.next() {
-                Some(label) => shelf.by_label.entry(label).or_default().push(pdb),
-                None => shelf.others.push(pdb),
+                Some(label) => template.by_label.entry(label).or_default().push(pdb),
+                None => template.others.push(pdb),
             }
         }
-        shelf
+        template
     }
 
     fn cover(&self, labels: &Labels) -> Option<PdbMatch<'a>> {
@@ -241,13 +240,13 @@ mod tests {
             for pod in pods {
                 objects.apply(pod.into(), NOW);
             }
-            let shields = PdbIndex::new(&objects);
+            let pdb_index = PdbIndex::new(&objects);
             for pod in objects.pods.values() {
                 let own = objects.cover(pod).filter(|cover| cover.keeps(pod));
-                let found = shields.cover(pod).filter(|cover| cover.keeps(pod));
+                let found = pdb_index.cover(pod).filter(|cover| cover.keeps(pod));
                 prop_assert_eq!(found.is_some(), own.is_some(), "{:?}", pod.key);
                 let node: NodeName = pod.node.clone().expect("it is bound");
-                prop_assert!(own.is_none() || shields.are_over(&node));
+                prop_assert!(own.is_none() || pdb_index.are_over(&node));
             }
         }
     }

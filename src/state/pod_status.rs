@@ -1,5 +1,4 @@
-//! Whether a pod waits for capacity, and if not, what else is to be said of it.
-//! It must not know whether there is capacity.
+//! Determines whether a pod waits for capacity, or its state otherwise.
 
 use jiff::Timestamp;
 
@@ -8,12 +7,12 @@ use crate::model::pod::{HeldBack, Pod};
 use crate::state::State;
 use crate::state::snapshot::{NodeRef, Snapshot};
 
-/// Where a pod stands with us.
+/// The state of a pod with respect to provisioning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodDisposition {
     /// It waits for capacity: it has no place, or is about to lose its own.
     Waits {
-        /// The node it has to leave.
+        /// The terminating node that it is bound to.
         leaves: Option<NodeName>,
     },
     /// It is bound to a node.
@@ -22,26 +21,26 @@ pub enum PodDisposition {
     Expected(NodeRef),
     /// It has ended.
     Ended,
-    /// Its deletion was asked for.
+    /// It is being deleted.
     Deleted,
-    /// It belongs to one node: a DaemonSet or the kubelet itself makes one for each.
+    /// It is a DaemonSet or static pod of one node.
     OfNode,
     /// Scheduling gates keep the scheduler from looking at it.
     Gated,
-    /// A scheduler places it that we do not provide for.
+    /// It uses a scheduler that Outrigger does not provision for.
     OtherScheduler(String),
-    /// The scheduler makes room for it on a node by preemption.
+    /// The scheduler preempts pods for it on this node.
     Preempts(NodeName),
-    /// The scheduler looks at it once enough pods of this PodGroup are there.
+    /// The scheduler waits for more pods of this PodGroup.
     Grouped(String),
-    /// The scheduler has not looked for a place, or has come to nothing, for this reason.
+    /// The scheduler did not evaluate it, or failed, for this reason.
     Failed(String),
-    /// The scheduler has not said yet that it fits nowhere.
+    /// The scheduler has not reported it as unschedulable yet.
     Untried,
 }
 
 impl State {
-    /// Where a pod stands; `snapshot` is this state's.
+    /// Returns the state of a pod. `snapshot` is the snapshot of this state.
     pub fn standing(&self, pod: &Pod, snapshot: &Snapshot<'_>, now: Timestamp) -> PodDisposition {
         let waits = snapshot
             .pending

@@ -1,5 +1,4 @@
-//! Which pods are about to lose their place, since their node is leaving, and will need another.
-//! It must not know where they will go.
+//! Finds the pods of terminating nodes that need capacity elsewhere.
 
 use jiff::Timestamp;
 
@@ -12,9 +11,9 @@ use crate::state::State;
 use crate::state::node_claims::NodeClaim;
 
 impl State {
-    /// Pods that are about to lose their place and will be made anew by those who made them. A
-    /// place is sought for them before they are gone. Source: spec/scheduling.md §1.3.
-    pub(super) fn movers(&self, now: Timestamp) -> Vec<&Pod> {
+    /// Returns the pods of terminating nodes that their controllers will recreate. Capacity is
+    /// planned before they terminate. Source: spec/scheduling.md §1.3.
+    pub(super) fn reschedulable(&self, now: Timestamp) -> Vec<&Pod> {
         let claims = self.ledger.claims.values();
         let leaving = claims.filter_map(|claim| Some((self.node_of(claim)?, notice(claim)?)));
         let offline = self
@@ -29,14 +28,14 @@ impl State {
         pods.collect()
     }
 
-    /// Whether a pod is one of these. In an offline plan there are no claims that could ask.
+    /// Returns whether a pod is reschedulable. An offline plan has no claims being disrupted.
     pub fn is_mover(&self, pod: &Pod, now: Timestamp) -> bool {
         let claim = self.claim_under(pod);
         claim.is_some_and(|own| self.moves_from(own, pod, now))
     }
 
-    /// Those of one claim's node.
-    pub fn movers_of<'a>(
+    /// Returns the reschedulable pods of the node of one claim.
+    pub fn reschedulable_of<'a>(
         &'a self,
         claim: &'a NodeClaim,
         now: Timestamp,
@@ -45,12 +44,12 @@ impl State {
         pods.filter(move |pod| self.moves_from(claim, pod, now))
     }
 
-    /// A pod on one claim's node that would be lost with it, and that nobody would make anew.
-    pub fn stray_of(&self, claim: &NodeClaim, now: Timestamp) -> Option<&PodKey> {
+    /// Returns a pod on the node of a claim that no controller would recreate.
+    pub fn unmanaged_pod_of(&self, claim: &NodeClaim, now: Timestamp) -> Option<&PodKey> {
         let lost = |pod: &&Pod| pod.occupies_node() && pod.deleting.is_none();
         let mut pods = self.pods_under(claim).filter(lost);
-        let stray = pods.find(|pod| !self.moves_from(claim, pod, now))?;
-        Some(&stray.key)
+        let unmanaged_pod = pods.find(|pod| !self.moves_from(claim, pod, now))?;
+        Some(&unmanaged_pod.key)
     }
 
     fn moves_from(&self, claim: &NodeClaim, pod: &Pod, now: Timestamp) -> bool {
@@ -62,39 +61,39 @@ impl State {
         self.objects.pods_on(node)
     }
 
-    /// Whether a pod on a node that stays would need another place, if that left on purpose.
+    /// Returns whether a pod would need capacity elsewhere if its node were disrupted voluntarily.
     pub(super) fn is_tenant(&self, pod: &Pod, now: Timestamp) -> bool {
         self.will_return(pod, TerminationMode::Drained, now)
     }
 
-    /// The claim of the node that a pod is on.
+    /// Returns the claim of the node of a pod.
     pub fn claim_under(&self, pod: &Pod) -> Option<&NodeClaim> {
         let node = self.objects.nodes.get(pod.node.as_ref()?)?;
         self.claim_of(node)
     }
 
-    /// Whether the instance of a node is one of our claims'.
+    /// Returns whether the instance of a node belongs to a claim.
     pub fn is_claimed(&self, node: &Node) -> bool {
         self.claim_of(node).is_some()
     }
 
-    /// Whether a node says that this installation has made it.
+    /// Returns whether the labels of a node identify this installation.
     pub fn is_made_here(&self, node: &Node) -> bool {
         let installation = &self.cluster.installation;
         !installation.is_empty() && node.labels.get(MANAGED_BY) == Some(installation)
     }
 
-    /// The claim that a node fulfils.
+    /// Returns the claim of a node.
     pub fn claim_of(&self, node: &Node) -> Option<&NodeClaim> {
         let id = self.ledger.by_instance(node.instance_id()?)?;
         let claim = self.ledger.claims.get(id)?;
         (claim.node.as_ref() == Some(&node.name)).then_some(claim)
     }
 
-    /// Whether a bound pod will be made anew once it is gone.
+    /// Returns whether a bound pod will be recreated after its termination.
     fn will_return(&self, pod: &Pod, notice: TerminationMode, now: Timestamp) -> bool {
-        // One that must not be disrupted, or that no budget will ever let go, stays as long as it
-        // likes, if anyone may choose (spec/disruption.md §6, 12 and 13).
+        // A pod that must not be disrupted, or that a PodDisruptionBudget permanently protects, is
+        // kept if the disruption is voluntary (spec/disruption.md §6, 12 and 13).
         let stays = || pod.is_protected(now) || self.objects.is_kept_for_ever(pod, now);
         pod.is_reschedulable()
             && pod.owner.is_some()
@@ -103,17 +102,17 @@ impl State {
     }
 }
 
-/// How a node leaves.
+/// How a node is terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TerminationMode {
-    /// When its pods are gone.
+    /// After its pods are drained.
     Drained,
-    /// Whether its pods are gone or not.
+    /// Independent of whether its pods are drained.
     TakenBack,
 }
 
-/// How a claim's node leaves with pods on it, if it does. An empty one stays when pods have come to
-/// it.
+/// Returns how the node of a claim is terminated with pods, if it is. An empty node is kept if it
+/// gets pods.
 fn notice(claim: &NodeClaim) -> Option<TerminationMode> {
     match claim.leaving {
         None => claim.replaced_since.map(|_| TerminationMode::Drained),
@@ -159,7 +158,7 @@ mod tests {
 
     fn names(state: &State) -> String {
         let names: Vec<&str> = state
-            .movers(NOW)
+            .reschedulable(NOW)
             .iter()
             .map(|pod| pod.key.name.as_str())
             .collect();

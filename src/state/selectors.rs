@@ -1,5 +1,5 @@
-//! What selects pods: Services and the controllers of pods, and the selector that kube-scheduler
-//! deduces of them for a pod that is spread by default. It must not know how pods are spread.
+//! Selectors of Services and pod controllers, and the selector that kube-scheduler derives from
+//! them for default topology spread.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ use crate::model::watched_object::{ObjectKind, WorkloadSelector};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkloadSelectors {
     all: BTreeMap<ObjectKind, BTreeMap<ObjectKey, Selector>>,
-    /// The Services of each namespace, each under one of the labels it selects by: one that few
-    /// others stand under, so that only few are held against a pod however many there are.
+    /// The Services of each namespace, indexed by the label of their selector with the fewest
+    /// Services, so that only few are checked per pod.
     services: BTreeMap<String, ByLabel>,
 }
 
@@ -23,7 +23,7 @@ pub struct WorkloadSelectors {
 type ByLabel = BTreeMap<String, BTreeMap<String, BTreeSet<ObjectKey>>>;
 
 impl WorkloadSelectors {
-    /// Takes one in, in place of an earlier one of its kind and key.
+    /// Adds or replaces a selector.
     pub fn apply(&mut self, own: WorkloadSelector) {
         if self.has(&own) {
             return;
@@ -45,7 +45,7 @@ impl WorkloadSelectors {
         of_kind.insert(own.key, own.selector);
     }
 
-    /// Forgets one.
+    /// Removes a selector.
     pub fn delete(&mut self, kind: ObjectKind, key: &ObjectKey) {
         let of_kind = self.all.get_mut(&kind);
         let Some(selector) = of_kind.and_then(|own| own.remove(key)) else {
@@ -71,12 +71,12 @@ impl WorkloadSelectors {
         }
     }
 
-    /// Whether one is known just so.
+    /// Returns whether an identical selector exists.
     pub fn has(&self, own: &WorkloadSelector) -> bool {
         self.get(own.kind, &own.key) == Some(&own.selector)
     }
 
-    /// Keys of all of a kind.
+    /// Returns the keys of a kind.
     pub fn keys(&self, kind: ObjectKind) -> impl Iterator<Item = &ObjectKey> {
         self.all.get(&kind).into_iter().flat_map(BTreeMap::keys)
     }
@@ -85,12 +85,13 @@ impl WorkloadSelectors {
         self.all.get(&kind)?.get(key)
     }
 
-    /// The pods that a pod with these labels and this controller is spread among where it does not
-    /// say so itself; none where nothing selects it, and it is not spread.
+    /// Returns the selector for default topology spread of a pod with these labels and this
+    /// controller, or `None` if no Service or controller selects it.
     ///
-    /// All that Services and controller ask for must hold, but that a ReplicationController's word
-    /// on a label counts instead of theirs. Source: kube-scheduler, `helper.DefaultSelector`. It
-    /// takes a controller by kind and name, whether it selects the pod or not.
+    /// All requirements of the Services and the controller must hold, but for a label that a
+    /// ReplicationController requires, its value takes precedence. Source: kube-scheduler,
+    /// `helper.DefaultSelector`. It uses a controller by kind and name, whether or not it selects
+    /// the pod.
     pub fn of(&self, namespace: &str, labels: &Labels, owner: Option<&Owner>) -> Option<Selector> {
         let services = self.candidates(namespace, labels);
         let mut expressions: BTreeSet<&(String, Requirement)> = services
@@ -112,7 +113,7 @@ impl WorkloadSelectors {
         (!selector.expressions().is_empty()).then_some(selector)
     }
 
-    /// The Services that may select pods with these labels: all that do, and few others.
+    /// Returns a small superset of the Services that select pods with these labels.
     fn candidates<'a>(
         &'a self,
         namespace: &str,
@@ -125,8 +126,8 @@ impl WorkloadSelectors {
     }
 }
 
-/// The controllers whose pods are spread together. The scheduler also asks for their API group; one
-/// of another group has pods of its own names, so that no controller here shares its name.
+/// Returns the controller kinds with default spread. kube-scheduler also checks their API group.
+/// Controllers of other groups have different pod names, so their names do not conflict.
 fn controller(kind: &str) -> Option<ObjectKind> {
     match kind {
         "ReplicationController" => Some(ObjectKind::ReplicationController),
@@ -136,7 +137,7 @@ fn controller(kind: &str) -> Option<ObjectKind> {
     }
 }
 
-/// The labels of a selector that wants just one value of each, as that of a Service does.
+/// Returns the key-value pairs of an equality-based selector, such as that of a Service.
 fn pairs(selector: &Selector) -> impl Iterator<Item = (&str, &str)> {
     let all = selector.expressions().iter();
     all.filter_map(|(label, own)| Some((label.as_str(), own.values()?.first()?.as_str())))

@@ -1,5 +1,4 @@
-//! The read-only view that decisions receive: what runs, what is coming, what waits.
-//! It must not know how the view is kept up to date.
+//! The read-only view for decisions: existing nodes, in-flight nodes and pending pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,7 +19,7 @@ use crate::model::taint::Taint;
 use crate::state::selectors::WorkloadSelectors;
 use crate::state::unavailable_offerings::UnavailableOfferings;
 
-/// What can carry a pod: a node, or a claim whose node is still to come.
+/// A node, or a claim whose node does not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeRef {
     /// A Node object.
@@ -38,63 +37,63 @@ impl fmt::Display for NodeRef {
     }
 }
 
-/// Room for pods on one host.
+/// An existing or in-flight node with its free capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExistingNode {
-    /// Whose room it is.
+    /// The node or claim.
     pub host: NodeRef,
-    /// Its labels as requirements. Those of a node say its host name and
-    /// [`NODE_NAME`](crate::model::labels::NODE_NAME). Shared, since thousands of nodes have dozens
-    /// each and few change from one view to the next.
+    /// Its labels as requirements, including the host name and
+    /// [`NODE_NAME`](crate::model::labels::NODE_NAME). They are shared, because thousands of nodes
+    /// have dozens of labels each, which rarely change between snapshots.
     pub labels: Arc<Requirements>,
-    /// The taints that count: those of a starting node that go by themselves are left out.
+    /// Its taints, except startup taints that are removed automatically.
     pub taints: Vec<Taint>,
-    /// Allocatable, less the requests of its pods, less what daemons still to come will ask for.
+    /// Allocatable, minus the requests of its pods and of expected DaemonSet pods.
     pub free: Resources,
-    /// DaemonSets whose pods are still to come, and whether they are sure to, whatever the node
-    /// turns out to be.
+    /// DaemonSets whose pods are expected, and whether they are certain for all offerings of the
+    /// node.
     pub daemons: Vec<(ObjectKey, bool)>,
     /// Host ports taken: protocol, address (empty for all) and port.
     pub host_ports: BTreeSet<(String, String, u16)>,
-    /// Whether it runs pods already; hosts that do are filled first.
+    /// Whether it is initialized. Initialized nodes are filled first.
     pub initialized: bool,
-    /// Whether it is filled after other initialized hosts: nothing runs there, and it may be ended.
+    /// Whether it is filled after other initialized nodes: it is empty and may be disrupted.
     pub idle: bool,
-    /// Whether it takes pods. One that does not is leaving, cordoned or not ours to fill, but its
-    /// pods count where pods are spread or kept apart.
+    /// Whether it accepts pods. Otherwise it is being disrupted, cordoned or not managed, but its
+    /// pods count for topology rules.
     pub open: bool,
 }
 
-/// Pods that are alike to every rule about the places of pods, and the nodes they are bound to.
+/// Bound pods with equal properties for topology rules, and their nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoundPodGroup<'a> {
     /// Their namespace.
     pub namespace: &'a str,
     /// Their labels.
     pub labels: &'a Labels,
-    /// Pods they must be away from.
+    /// Their pod anti-affinity terms.
     pub anti_affinity: &'a [PodTerm],
-    /// Whether they are being deleted: spread does not count them, affinity does.
+    /// Whether they are being deleted. Topology spread does not count such pods, affinity does.
     pub deleting: bool,
-    /// How many of them are on which nodes, by name.
+    /// Number of them by node name.
     pub nodes: Vec<(&'a NodeName, u32)>,
 }
 
-/// What the volumes of a pod ask of its node.
+/// Requirements of the volumes of a pod on its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeRequirements {
     /// Why the pod cannot be placed anywhere now.
     pub fault: Option<String>,
-    /// Labels of nodes where all its volumes can be used: any one of these. None means anywhere.
+    /// Alternative node labels with which all its volumes can be used. Empty means any node.
     pub alternatives: Vec<Requirements>,
-    /// How many volumes of a CSI driver it attaches, by the resource
-    /// [`ATTACHABLE`](crate::model::labels::ATTACHABLE) and the driver. On a room the same name
-    /// stands in `free` for how many more can be attached; one without the name has no limit. It
-    /// stands there only where a pending pod attaches volumes of the driver.
+    /// Number of attached volumes by CSI driver, as the resource
+    /// [`ATTACHABLE`](crate::model::labels::ATTACHABLE) plus the driver. The same name in `free` of
+    /// a node is the number of volumes that can still be attached; without the name there is no
+    /// limit. It is set only for drivers of pending pods.
     pub attached: BTreeMap<String, i64>,
 }
 
-/// What one pool has in use: everything that counts towards its limits.
+/// The usage of one pool that counts towards its limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Sum of the capacity of its nodes and claims.
@@ -103,66 +102,65 @@ pub struct Usage {
     pub nodes: usize,
 }
 
-/// The room that buffers keep free now.
+/// Capacity that buffers reserve now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BufferPods {
-    /// The virtual pods that keep it, of all buffers.
+    /// The virtual pods of all buffers.
     pub pods: Vec<Pod>,
-    /// For how many pods each buffer is to keep room; none where it is not known what these are
-    /// like. Of all together no more virtual pods are made than a plan may have.
+    /// Number of pods that each buffer reserves capacity for. `None` if their shape is unknown. The
+    /// total number of virtual pods is limited.
     pub wanted: BTreeMap<String, Option<u32>>,
-    /// Nodes that could leave if no buffer needed their room.
+    /// Nodes that could be disrupted if no buffer needed their capacity.
     pub idle: BTreeSet<NodeName>,
 }
 
-/// A view of one cluster at one moment.
+/// A view of one cluster at one time.
 #[derive(Clone, Debug)]
 pub struct Snapshot<'a> {
     /// The configuration in force.
     pub cluster: &'a Cluster,
     /// Instance types and prices, as the provider has them.
     pub catalog: &'a Catalog,
-    /// The same as pools are to plan with it, for those that node classes or overlays concern.
+    /// The catalogs of pools that node classes or price overlays change.
     pub overlaid: &'a PoolCatalogs,
-    /// Offerings not to ask for.
+    /// Unavailable offerings.
     pub holds: &'a UnavailableOfferings,
-    /// What is known of the fleet; none where the cluster shares nothing with others.
+    /// The fleet view, or `None` if the cluster shares nothing.
     pub fleet: Option<&'a FleetView>,
-    /// All hosts: initialized ones first, then by host.
+    /// All nodes: initialized nodes first, then by name.
     pub rooms: Vec<ExistingNode>,
-    /// Pods that are bound and have not ended, without those that have to move and are pending or
-    /// promised.
+    /// Bound, active pods, without reschedulable pods that are pending or planned.
     pub residents: Vec<BoundPodGroup<'a>>,
-    /// Pods that wait for a host they are planned onto, by host. Their requests are taken out of
-    /// its room already.
+    /// Pending pods by the node they are planned for. Their requests are subtracted from its
+    /// capacity.
     pub promised: BTreeMap<NodeRef, Vec<&'a Pod>>,
-    /// What volumes ask for, of the pending pods that have any.
+    /// Volume requirements of pending pods.
     pub mounts: BTreeMap<&'a PodKey, VolumeRequirements>,
     /// Labels of namespaces.
     pub namespaces: BTreeMap<&'a str, &'a Labels>,
-    /// What selects pods, where pods are spread by default.
+    /// Selectors for default topology spread.
     pub selectors: &'a WorkloadSelectors,
-    /// Pods that wait for capacity, those of leaving nodes included, sorted by key.
+    /// Pending pods, including those of terminating nodes, sorted by key.
     pub pending: Vec<&'a Pod>,
-    /// Pods that have to move, planned for or not: where they are they count for a scheduler.
-    pub movers: Vec<&'a Pod>,
+    /// All reschedulable pods. kube-scheduler counts them on their current nodes.
+    pub reschedulable: Vec<&'a Pod>,
     /// DaemonSets.
     pub daemon_sets: Vec<&'a DaemonSet>,
-    /// What each pool has in use.
+    /// Usage of each pool.
     pub usage: BTreeMap<PoolName, Usage>,
-    /// Namespace and name of the gangs that pending pods are of, and how many of their pods are
-    /// bound and stay.
+    /// Gangs of pending pods by namespace and name, with the number of their pods that remain
+    /// bound.
     pub gangs: BTreeMap<(&'a str, &'a str), usize>,
-    /// Reservations, with what is left of each when all that was given out is taken off.
+    /// Reservations with their remaining capacity.
     pub reservations: BTreeMap<ReservationId, Reservation>,
-    /// How many nodes static pools lack, those that do.
+    /// Number of missing nodes of static pools.
     pub lacking: BTreeMap<PoolName, usize>,
-    /// The room that buffers keep free.
+    /// Capacity that buffers reserve.
     pub spare: BufferPods,
 }
 
 impl<'a> Snapshot<'a> {
-    /// The instance types as a pool is to plan with them. What is paid stands in `catalog`.
+    /// Returns the catalog of a pool for planning. List prices are in `catalog`.
     pub fn catalog_of(&self, pool: &PoolName) -> &'a Catalog {
         self.overlaid.get(pool.as_str()).unwrap_or(self.catalog)
     }

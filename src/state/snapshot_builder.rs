@@ -1,5 +1,4 @@
 //! Builds the snapshot that decisions receive from the state of one cluster.
-//! It must not know which decision is about to be made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,30 +21,30 @@ use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot::{BufferPods, NodeRef, Snapshot, Usage};
 use crate::state::volume_topology::mounts;
 
-/// Virtual pods of all buffers together at most: objects may declare as many as they like.
+/// Maximum number of virtual pods. Buffer objects may declare any number.
 const VIRTUAL_MAX: usize = 50_000;
 
 impl State {
-    /// The Node of a claim, as the watch shows it. Names of Nodes are used again: only one that
-    /// stands for the claim's own instance counts.
+    /// Returns the Node of a claim. Node names are reused, so only a Node of the claim's own
+    /// instance counts.
     pub fn node_of(&self, claim: &NodeClaim) -> Option<&Node> {
         let node = self.objects.nodes.get(claim.node.as_ref()?)?;
         let own = claim.instance.as_ref()?.id.as_str();
         (node.instance_id() == Some(own)).then_some(node)
     }
 
-    /// The view of this moment.
+    /// Returns the snapshot of this time.
     pub fn snapshot(&self, now: Timestamp) -> Snapshot<'_> {
         self.view(&[], now)
     }
 
-    /// The same, with what these pods ask for beside those that wait, should they have to move.
-    pub(super) fn view<'a>(&'a self, tenants: &[&'a Pod], now: Timestamp) -> Snapshot<'a> {
+    /// Returns the snapshot, including the constraints of these pods in case they must move.
+    pub(super) fn view<'a>(&'a self, removed: &[&'a Pod], now: Timestamp) -> Snapshot<'a> {
         let expected = self.expected(now);
-        let movers = self.movers(now);
-        let pending = self.waiting_but(&expected, &movers);
+        let reschedulable = self.reschedulable(now);
+        let pending = self.waiting_but(&expected, &reschedulable);
         let promised = expected.values().flatten().copied();
-        let asking: Vec<&Pod> = pending.iter().chain(tenants).copied().collect();
+        let asking: Vec<&Pod> = pending.iter().chain(removed).copied().collect();
         let mounts = mounts(&self.objects, &asking, promised);
         let namespaces = self.objects.namespaces.iter();
         let gangs = self.gangs(&asking, &pending);
@@ -57,14 +56,14 @@ impl State {
             holds: &self.holds,
             fleet: self.fleet.as_deref(),
             rooms: self.rooms(&expected, &mounts, now),
-            residents: self.objects.census().residents(&movers),
+            residents: self.objects.census().residents(&reschedulable),
             mounts,
             namespaces: namespaces
                 .map(|(name, own)| (name.as_str(), &own.labels))
                 .collect(),
             selectors: &self.objects.selectors,
             pending,
-            movers,
+            reschedulable,
             promised: expected,
             daemon_sets: self.objects.daemons().collect(),
             usage: self.usage(),
@@ -75,7 +74,7 @@ impl State {
         }
     }
 
-    /// The gangs of pods that ask, with how many of each are bound and stay, those aside that move.
+    /// Returns the gangs of pending pods with the number of their pods that remain bound.
     fn gangs<'s>(
         &'s self,
         asking: &[&'s Pod],
@@ -97,7 +96,7 @@ impl State {
         gangs
     }
 
-    /// How many nodes static pools lack, those that do. What is leaving counts for none.
+    /// Returns the number of missing nodes of static pools. Nodes being disrupted do not count.
     pub fn lacking(&self) -> BTreeMap<PoolName, usize> {
         let pools = self.cluster.pools.iter();
         let wanted = pools.filter_map(|pool| Some((pool.name.clone(), pool.replicas?)));
@@ -123,8 +122,7 @@ impl State {
         lacking
     }
 
-    /// Whether a pool has as many nodes that run and stay as it is to have whatever pods ask for;
-    /// true of one where pods decide.
+    /// Returns whether a static pool has its number of kept nodes; true for other pools.
     pub fn has_number(&self, pool: &PoolName) -> bool {
         let own = self.cluster.pool(pool.as_str());
         let Some(wanted) = own.and_then(|own| own.replicas) else {
@@ -138,8 +136,8 @@ impl State {
         stays.count() >= usize::try_from(wanted).unwrap_or(usize::MAX)
     }
 
-    /// The room that buffers keep free now. A cutoff of priorities is not for what someone has
-    /// configured.
+    /// Returns the capacity that buffers reserve now. The priority cutoff does not apply to
+    /// configured buffers.
     fn spare(&self, expected: &BTreeMap<NodeRef, Vec<&Pod>>, now: Timestamp) -> BufferPods {
         let cutoff = self.cluster.scheduling.priority_cutoff;
         let (mut pods, mut wanted) = (Vec::new(), BTreeMap::new());
@@ -187,8 +185,8 @@ impl State {
         usage
     }
 
-    /// Reservations, with what was given out of them taken off. Offline, whoever wrote the catalog
-    /// down counted no instances: every node of ours is taken off.
+    /// Returns reservations minus their use. In offline mode the catalog counts no instances, so
+    /// all nodes are subtracted.
     fn reservations(&self) -> BTreeMap<ReservationId, Reservation> {
         let mut left = self.ledger.left_of(self.catalog.reservations());
         if left.is_empty() {
@@ -203,12 +201,12 @@ impl State {
         left
     }
 
-    /// What a claim counts for in every limit.
+    /// Returns the capacity of a claim for limits.
     pub fn capacity_of(&self, claim: &NodeClaim) -> Resources {
         let mut capacity = Resources::default();
         let catalog = self.catalog_of(&claim.record.pool);
         for offering in offerings_of(claim) {
-            // Until it is known which is launched, the largest of each resource counts.
+            // Until the launched type is known, the largest quantity of each resource counts.
             if let Some(it) = catalog.get(offering.instance_type.as_str()) {
                 capacity.raise_to(&it.capacity);
             }
@@ -220,8 +218,8 @@ impl State {
         capacity
     }
 
-    /// Offline, nodes of our pools stand for their claims, and those that we have made for pools
-    /// that are gone.
+    /// In offline mode, nodes of configured pools count as claims, as do nodes of this installation
+    /// whose pools are gone.
     pub(super) fn claimless_nodes(&self) -> impl Iterator<Item = &Node> {
         let ours = |node: &&Node| {
             let of = |pool: &str| self.is_made_here(node) || self.cluster.pool(pool).is_some();
@@ -231,7 +229,8 @@ impl State {
         nodes.into_iter().flatten().filter(ours)
     }
 
-    /// Nodes of instances that another has launched for one of our pools, as Karpenter's are.
+    /// Returns nodes that a different tool launched for a pool with the same name, such as
+    /// Karpenter.
     pub fn adoptable_nodes(&self) -> impl Iterator<Item = &Node> {
         let known = |node: &Node| {
             let id = node.instance_id();
@@ -242,20 +241,21 @@ impl State {
             .filter(move |node| !known(node))
     }
 
-    /// Those of them that will be ours, and count for limits and numbers of pools before they are.
+    /// Returns the adoptable nodes that will be adopted. They already count for limits and static
+    /// pools.
     fn to_be_adopted(&self) -> impl Iterator<Item = &Node> {
         let takes = self.cluster.adopt && self.cluster.mode == ManagementMode::Manage;
         let nodes = takes.then(|| self.adoptable_nodes());
         nodes.into_iter().flatten()
     }
 
-    /// Those for pools that are not configured here.
+    /// Returns the adoptable nodes without a configured pool.
     pub fn poolless_nodes(&self) -> impl Iterator<Item = &Node> {
         self.karpenters_nodes(|pool| self.cluster.pool(pool).is_none())
     }
 
-    /// Nodes of pools that no installation says to have made. What EKS runs in Auto Mode is called
-    /// alike, and nobody's but its own.
+    /// Returns Karpenter nodes without an Outrigger installation label. Nodes of EKS Auto Mode have
+    /// the same label but are excluded.
     fn karpenters_nodes(&self, is_wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = &Node> {
         self.objects.nodes.values().filter(move |node| {
             let label = |key: &str| node.labels.get(key).map(String::as_str);
@@ -265,31 +265,31 @@ impl State {
         })
     }
 
-    /// What all nodes cost whose offerings the catalog knows, in US dollars per hour.
+    /// Returns the total price of all nodes with known offerings, in US dollars per hour.
     pub fn cost(&self) -> f64 {
         let prices = self
             .objects
             .nodes
             .values()
             .filter_map(|node| self.price_of(node, None));
-        // A sum of nothing would be -0.0.
+        // The sum of an empty iterator would be -0.0.
         prices
             .map(Price::usd_per_h)
             .fold(0.0, |sum, price| sum + price)
     }
 
-    /// What a claim's instance costs, if there is one and the catalog knows it.
+    /// Returns the price of the instance of a claim, if both are known.
     pub fn price_of_instance(&self, claim: &NodeClaim) -> Option<Price> {
         let offering = self.catalog.offering(offering_of(claim)?);
         offering.map(|own| own.price)
     }
 
-    /// What a node costs, by its instance or else by its labels.
+    /// Returns the price of a node, by its instance or its labels.
     pub fn price_of(&self, node: &Node, claim: Option<&NodeClaim>) -> Option<Price> {
         self.price_in(&self.catalog, node, claim)
     }
 
-    /// The same by another catalog.
+    /// Returns the price in a given catalog.
     pub(super) fn price_in(
         &self,
         catalog: &Catalog,
@@ -311,7 +311,7 @@ pub(super) fn host_of(claim: &NodeClaim) -> NodeRef {
     }
 }
 
-/// The labels that a claim's node has from us, from its launch on, without those of its instance.
+/// Returns the labels that Outrigger sets on the node of a claim, without those of its instance.
 pub fn node_labels(claim: &NodeClaim, pool: &Pool) -> Labels {
     let mut labels = pool.labels.clone();
     labels.insert(POOL.to_owned(), pool.name.to_string());

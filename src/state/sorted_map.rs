@@ -1,9 +1,8 @@
-//! Objects that are looked up far more often than they are walked: found by hash, walked in the
-//! order of their keys.
-//! It must not know what they are.
+//! A map for objects that are looked up far more often than iterated: lookup by hash, iteration in
+//! key order.
 //!
-//! A pass looks thousands of pods up, by keys that differ only in their last letters, so that each
-//! step of a search in a tree compares most of them.
+//! A pass looks up thousands of pods. Their keys differ only in the last characters, so a tree
+//! lookup would compare almost the full key at each step.
 
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -29,7 +28,7 @@ impl<K, V> Default for SortedHashMap<K, V> {
 }
 
 impl<K: Clone + Hash + Ord, V> SortedHashMap<K, V> {
-    /// Puts a value in, in place of an earlier one of its key, which is returned.
+    /// Inserts a value, and returns the previous one.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let before = self.found.insert(key.clone(), value);
         if before.is_none() {
@@ -38,7 +37,7 @@ impl<K: Clone + Hash + Ord, V> SortedHashMap<K, V> {
         before
     }
 
-    /// Takes a value out.
+    /// Removes a value.
     pub fn remove<Q: Hash + Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -48,7 +47,7 @@ impl<K: Clone + Hash + Ord, V> SortedHashMap<K, V> {
         Some(before)
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
@@ -56,7 +55,7 @@ impl<K: Clone + Hash + Ord, V> SortedHashMap<K, V> {
         self.found.get(key)
     }
 
-    /// Whether there is a value of this key.
+    /// Returns whether the key exists.
     pub fn contains_key<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -64,12 +63,12 @@ impl<K: Clone + Hash + Ord, V> SortedHashMap<K, V> {
         self.found.contains_key(key)
     }
 
-    /// How many there are.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
@@ -79,18 +78,18 @@ impl<K: Clone + Hash + Ord, V> SortedHashMap<K, V> {
         self.order.iter()
     }
 
-    /// All, in the order of their keys.
+    /// Iterates in key order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         let all = self.order.iter();
         all.filter_map(|key| Some((key, self.found.get(key)?)))
     }
 
-    /// The values, in the order of their keys.
+    /// Iterates over values in key order.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.iter().map(|(_, value)| value)
     }
 
-    /// Changes each value, in the order of their keys.
+    /// Changes each value in key order.
     pub fn change_each(&mut self, mut change: impl FnMut(&mut V)) {
         for key in &self.order {
             if let Some(value) = self.found.get_mut(key) {

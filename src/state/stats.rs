@@ -1,6 +1,5 @@
-//! What a cluster holds now, summed up for those who watch it: what nodes have and give away, how
-//! many pods are in which phase, what pools use and cost.
-//! It must not know who watches, nor under which names.
+//! Statistics of a cluster: allocatable and requested resources, pods by phase, use and cost per
+//! pool.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +11,19 @@ use crate::model::quantity::Resources;
 use crate::state::State;
 use crate::state::snapshot::Usage;
 
-/// What pods ask for that are bound to one node and have not ended.
+/// Requests of the active pods of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requested {
-    /// Those of DaemonSets.
+    /// Requests of DaemonSet pods.
     pub daemons: Resources,
-    /// All others.
+    /// Requests of all other pods.
     pub pods: Resources,
 }
 
-/// Pods that are counted together.
+/// Key of a pod count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodStatsKey<'a> {
-    /// The node they are bound to; none where they wait for one.
+    /// Their node, or `None` if they are not bound.
     pub node: Option<&'a NodeName>,
     /// Their namespace.
     pub namespace: &'a str,
@@ -32,16 +31,16 @@ pub struct PodStatsKey<'a> {
     pub phase: &'static str,
 }
 
-/// How far the nodes of a pool are.
+/// Number of nodes of a pool by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeCounts {
-    /// Those that run pods.
+    /// Ready nodes.
     pub ready: usize,
-    /// Those that have started and are not ready.
+    /// Initialized nodes that are not ready.
     pub unready: usize,
-    /// Those that are on their way.
+    /// In-flight nodes.
     pub starting: usize,
-    /// Those that are leaving.
+    /// Nodes being disrupted.
     pub leaving: usize,
 }
 
@@ -56,28 +55,27 @@ impl NodeCounts {
         *own += 1;
     }
 
-    /// All of them.
+    /// Returns the total number.
     pub fn total(&self) -> usize {
         self.ready + self.unready + self.starting + self.leaving
     }
 }
 
-/// What one pool has.
+/// Statistics of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PoolStats {
-    /// What counts towards its limits.
+    /// Usage that counts towards its limits.
     pub usage: Usage,
     /// Its claims, by phase.
     pub claims: BTreeMap<ClaimPhase, usize>,
-    /// The same as people count them, with the nodes that stand for claims where no instances can
-    /// be listed.
+    /// Nodes by state. If instances cannot be listed, nodes count as claims.
     pub nodes: NodeCounts,
-    /// What its instances cost, as far as the catalog knows.
+    /// Price of its instances, as far as the catalog contains them.
     pub cost: Price,
 }
 
 impl State {
-    /// What the pods on a node ask for.
+    /// Returns the requests of the pods on a node.
     pub fn requested_on(&self, node: &Node) -> Requested {
         let mut requested = Requested::default();
         let pods = self.objects.pods_on(node.name.as_str());
@@ -91,12 +89,12 @@ impl State {
         requested
     }
 
-    /// The sum of it, which is kept up pod by pod: of all nodes it is had at once.
+    /// Returns the total requests of a node, which are updated incrementally.
     pub fn taken_on(&self, node: &Node) -> Resources {
         self.objects.load(node.name.as_str()).requests()
     }
 
-    /// How many pods there are of each kind.
+    /// Returns the number of pods by key.
     pub fn pods_alike(&self) -> BTreeMap<PodStatsKey<'_>, usize> {
         let mut counts = BTreeMap::new();
         for pod in self.objects.pods.values() {
@@ -110,8 +108,7 @@ impl State {
         counts
     }
 
-    /// What each pool has, those that have nothing too, and those that are configured no more as
-    /// long as they have anything.
+    /// Returns statistics of each configured pool, and of removed pools with remaining nodes.
     pub fn holdings(&self) -> BTreeMap<PoolName, PoolStats> {
         let pools = self.cluster.pools.iter();
         let mut all: BTreeMap<PoolName, PoolStats> = pools

@@ -1,5 +1,4 @@
-//! Offerings that were refused lately and are not asked for again until a time.
-//! It must not know who was refused.
+//! Unavailable offerings: a launch failed recently, and they are not retried before a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,43 +7,43 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::id::{ClaimId, NodeClassName, PoolName, Zone};
 use crate::model::instance::{CapacityType, OfferingKey, UnavailableKey};
 
-/// How long a refused offering is left alone. Karpenter's three minutes (spec/aws.md §0.2).
+/// The first back-off of a failed offering: three minutes as in Karpenter (spec/aws.md §0.2).
 pub const HOLD: SignedDuration = SignedDuration::from_mins(3);
 
-/// Each refusal that follows upon the end of a hold doubles it, up to this.
+/// Each failed retry doubles the back-off, up to this.
 pub const HOLD_MAX: SignedDuration = SignedDuration::from_mins(30);
 
-/// A refusal that comes so long after the end of a hold has nothing to do with it.
+/// A failure later than this after a back-off starts anew with the shortest back-off.
 const MEMORY: SignedDuration = SignedDuration::from_mins(30);
 
-/// Whether a launch may ask for an offering.
+/// Whether a launch may request an offering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It may ask.
+    /// Allowed.
     Free,
-    /// The hold has ended, and another launch asks for the offering now.
+    /// The back-off has ended, and a different launch is retrying the offering.
     Tried,
     /// The offering is held down.
     Held,
 }
 
-/// An offering that is, or was lately, held down.
+/// An offering that is, or was recently, unavailable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hold {
     until: Timestamp,
-    /// How long it was for; zero once the offering was had.
+    /// Length of the back-off; zero after a successful launch.
     length: SignedDuration,
     trial: Trial,
 }
 
-/// Whether a launch has asked for an offering since the end of its hold.
+/// Whether a launch has retried the offering since its back-off ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Trial {
     /// No launch has.
     Due,
-    /// The launch of this claim was the last one that has.
+    /// This claim retried it last.
     AskedBy(ClaimId),
-    /// A launch that asked for it has succeeded.
+    /// A retry succeeded.
     Over,
 }
 
@@ -57,8 +56,7 @@ impl Hold {
         }
     }
 
-    /// It is refused once more. Those that were asked for together and refused one after the other
-    /// count once.
+    /// Records a failure. Failures of requests that were sent together count once.
     fn refused(own: Option<Self>, now: Timestamp) -> Self {
         let known = own.filter(|own| own.is_known(now));
         match known {
@@ -72,7 +70,7 @@ impl Hold {
         }
     }
 
-    /// Whether the hold has ended, and no launch that asked for the offering has succeeded since.
+    /// Returns whether the back-off has ended without a successful retry so far.
     fn is_on_trial(&self, now: Timestamp) -> bool {
         let is_over = self.length == SignedDuration::ZERO || self.trial == Trial::Over;
         self.until <= now && !is_over && self.is_known(now)
@@ -96,30 +94,31 @@ impl Hold {
 pub struct UnavailableOfferings {
     /// For everyone.
     general: BTreeMap<OfferingKey, Hold>,
-    /// For the nodes of one class, whose template, image or subnets are at fault.
+    /// Unavailable offerings of one node class, whose template, image or subnets are the cause.
     by_class: BTreeMap<NodeClassName, BTreeMap<OfferingKey, Hold>>,
-    /// All that is bought like this.
+    /// Unavailable capacity types.
     ways: BTreeMap<CapacityType, Hold>,
-    /// Pools of which nodes do not register.
+    /// Pools whose nodes do not register.
     pub untried: BTreeMap<PoolName, Untried>,
 }
 
-/// Where nodes of a pool do not register, or may not.
+/// Zones in which nodes of a pool do not register.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Untried {
-    /// Zones in which they do not, and when one is tried there again.
+    /// Zones without registration, with the time of the next retry.
     pub until: BTreeMap<Zone, Timestamp>,
-    /// When one is tried in any zone, while none has registered; none where one may be now.
+    /// The next retry in any zone, while no node has registered. `None` if a retry is allowed now.
     pub all_until: Option<Timestamp>,
-    /// Zones in which one has registered since. In all others one at a time is tried.
+    /// Zones in which a node has registered since. In all other zones one node at a time is
+    /// launched.
     pub proven: BTreeSet<Zone>,
-    /// By when it is known of the one that is tried now; none where none is. A plan that may have
-    /// one is made with [`Timestamp::MIN`].
+    /// Deadline of the current retry. [`Timestamp::MIN`] in a plan that may include a retry.
     pub tried: Option<Timestamp>,
 }
 
 impl UnavailableOfferings {
-    /// An offering was refused, to everyone or to nodes of one class. Says until when it is held.
+    /// Records a failed launch of an offering, for all node classes or one. Returns the end of the
+    /// back-off.
     pub fn refuse(
         &mut self,
         class: Option<&NodeClassName>,
@@ -136,7 +135,7 @@ impl UnavailableOfferings {
         until
     }
 
-    /// Nothing may be bought like this. Says until when that is held.
+    /// Records that a capacity type is unavailable. Returns the end of the back-off.
     pub fn refuse_way(&mut self, way: CapacityType, now: Timestamp) -> Timestamp {
         let hold = Hold::refused(self.ways.remove(&way), now);
         let until = hold.until;
@@ -144,7 +143,7 @@ impl UnavailableOfferings {
         until
     }
 
-    /// Holds something down until a time, or until later where it is held already.
+    /// Marks something as unavailable until a time, or until an existing later time.
     pub fn hold(&mut self, what: impl Into<UnavailableKey>, until: Timestamp, now: Timestamp) {
         let new = Hold::new(until, now);
         let own = match what.into() {
@@ -156,15 +155,15 @@ impl UnavailableOfferings {
         }
     }
 
-    /// An offering was had: should it be refused again, that is for the first time. What is held
-    /// stays held.
+    /// Records a successful launch: the next failure counts as the first. Current back-offs
+    /// continue.
     pub fn had(&mut self, class: Option<&NodeClassName>, offering: &OfferingKey) {
         for hold in self.of_mut(class, offering) {
             hold.length = SignedDuration::ZERO;
         }
     }
 
-    /// Whether nothing is held down, nor was lately.
+    /// Returns whether no offering is or was recently unavailable.
     pub fn is_empty(&self) -> bool {
         self.general.is_empty()
             && self.by_class.is_empty()
@@ -172,8 +171,8 @@ impl UnavailableOfferings {
             && self.untried.is_empty()
     }
 
-    /// Whether no node of a pool may be planned in a zone, since it is not known that one registers
-    /// there.
+    /// Returns whether no node of a pool may be planned in a zone because registration there is
+    /// uncertain.
     pub fn is_untried(&self, pool: &PoolName, zone: &Zone) -> bool {
         let own = self.untried.get(pool);
         own.is_some_and(|own| {
@@ -183,8 +182,8 @@ impl UnavailableOfferings {
         })
     }
 
-    /// When an offering is next asked for, for nodes of a pool and its class: neither a refusal nor
-    /// a node that does not register keeps it held any more. None where nothing says when.
+    /// Returns when an offering is next requested for a pool and its node class, after failed
+    /// launches and missing registrations. `None` if unknown.
     pub fn ends(
         &self,
         (pool, class): (&PoolName, Option<&NodeClassName>),
@@ -197,7 +196,7 @@ impl UnavailableOfferings {
         refused.max(untried)
     }
 
-    /// Whether the offering is held down at `now` for nodes of a class.
+    /// Returns whether the offering is unavailable at `now` for a node class.
     pub fn is_held(
         &self,
         class: Option<&NodeClassName>,
@@ -207,8 +206,8 @@ impl UnavailableOfferings {
         self.until(class, offering).is_some_and(|until| until > now)
     }
 
-    /// Decides whether a launch for nodes of a class may ask for an offering. `tries` says whether
-    /// the launch of a claim is on its way.
+    /// Decides whether a launch for a node class may request an offering. `tries` returns whether
+    /// the launch of a claim is in flight.
     pub fn access(
         &self,
         class: Option<&NodeClassName>,
@@ -226,7 +225,7 @@ impl UnavailableOfferings {
         }
     }
 
-    /// Records that the launch of a claim asks for an offering. If the offering was refused lately,
+    /// Records that the launch of a claim requests an offering. If the offering failed recently,
     /// other launches wait for this one.
     pub fn asked(
         &mut self,
@@ -242,8 +241,8 @@ impl UnavailableOfferings {
         }
     }
 
-    /// Records that the launch of a claim has succeeded. It had asked for this offering, and may
-    /// have got another one; other launches stop waiting for it.
+    /// Records that the launch of a claim succeeded with this or a different offering. Other
+    /// launches stop waiting for it.
     pub fn answered(
         &mut self,
         class: Option<&NodeClassName>,
@@ -257,7 +256,7 @@ impl UnavailableOfferings {
         }
     }
 
-    /// Until when the offering is held down for nodes of a class, if it is or was lately.
+    /// Returns the end of the last back-off of an offering for a node class.
     pub fn until(
         &self,
         class: Option<&NodeClassName>,
@@ -266,7 +265,7 @@ impl UnavailableOfferings {
         self.of(class, offering).map(|hold| hold.until).max()
     }
 
-    /// The holds that apply to an offering.
+    /// Returns the entries that apply to an offering.
     fn of(
         &self,
         class: Option<&NodeClassName>,
@@ -290,7 +289,7 @@ impl UnavailableOfferings {
         [general, own, way].into_iter().flatten()
     }
 
-    /// When something is next held down no longer.
+    /// Returns when the next offering becomes available again.
     pub fn next_end(&self, now: Timestamp) -> Option<Timestamp> {
         let of_classes = self.by_class.values().flat_map(BTreeMap::values);
         let of_all = self.general.values().chain(self.ways.values());
@@ -298,7 +297,7 @@ impl UnavailableOfferings {
         ends.filter(|until| *until > now).min()
     }
 
-    /// Forgets what was held down so long ago that it does not matter any more.
+    /// Removes entries that are no longer relevant.
     pub fn expire(&mut self, now: Timestamp) {
         self.general.retain(|_, hold| hold.is_known(now));
         self.ways.retain(|_, hold| hold.is_known(now));

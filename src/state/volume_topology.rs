@@ -1,5 +1,5 @@
-//! What a pod's volumes ask of its node, and how many more volumes a node can attach.
-//! It must not know which nodes the pod may go to otherwise.
+//! Topology requirements of the volumes of a pod, and the number of volumes that a node can still
+//! attach.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,24 +11,24 @@ use crate::model::watched_object::{CsiNode, VolumeClaim};
 use crate::state::object_cache::ObjectCache;
 use crate::state::snapshot::VolumeRequirements;
 
-/// The CSI driver of EBS, which has taken over what Kubernetes once did itself.
+/// The CSI driver of EBS, which replaces the in-tree provisioner.
 pub const EBS_DRIVER: &str = "ebs.csi.aws.com";
 
-/// The provisioner of the time before.
+/// The in-tree provisioner of EBS.
 const EBS_IN_TREE: &str = "kubernetes.io/aws-ebs";
 
-/// Provisioner of a class whose volumes somebody makes by hand.
+/// Provisioner of a StorageClass with manually created volumes.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// A pod with more volume claims than any node could attach is not looked at.
 const CLAIMS_MAX: usize = 1000;
 
-/// The volumes of a pod may leave it so many combinations of places. Two volumes in one zone each
-/// leave one; more than this many means that hardly any two exclude each other.
+/// Maximum number of alternative locations for the volumes of a pod. Zonal volumes leave one; a
+/// higher number means that the volumes hardly restrict each other.
 const ALTERNATIVES_MAX: usize = 64;
 
-/// What the volumes of these pods ask for, of those that have any. `promised` pods wait for a host
-/// of their own and may be using claims already.
+/// Returns the volume requirements of these pods. `promised` pods are planned for nodes and may
+/// already use PersistentVolumeClaims.
 pub(super) fn mounts<'a>(
     objects: &ObjectCache,
     pending: &[&'a Pod],
@@ -40,7 +40,7 @@ pub(super) fn mounts<'a>(
         .copied()
         .filter(|pod| mounts_any(pod))
         .collect();
-    // A claim for one pod at a time is for the one that the scheduler looks at first.
+    // The pod that kube-scheduler considers first uses a ReadWriteOncePod claim.
     order.sort_by_key(|pod| (std::cmp::Reverse(pod.priority), pod.created, &pod.key));
     for pod in promised.chain(order.iter().copied()) {
         for key in claim_keys(pod) {
@@ -61,7 +61,7 @@ fn mounts_any(pod: &Pod) -> bool {
     !pod.volume_claims.is_empty()
 }
 
-/// The claims of a pod, each once.
+/// Returns the distinct PersistentVolumeClaims of a pod.
 fn claim_keys(pod: &Pod) -> BTreeSet<ObjectKey> {
     let namespace = pod.key.namespace.as_str();
     let names = pod.volume_claims.iter().take(CLAIMS_MAX);
@@ -69,8 +69,7 @@ fn claim_keys(pod: &Pod) -> BTreeSet<ObjectKey> {
     keys.collect()
 }
 
-/// What the volumes of a pod ask for. `first` are the pods that have the claims for one pod at a
-/// time.
+/// Returns the volume requirements of a pod. `first` are the pods that use ReadWriteOncePod claims.
 pub(super) fn mounts_of(
     objects: &ObjectCache,
     pod: &Pod,
@@ -80,14 +79,16 @@ pub(super) fn mounts_of(
     let mut places = BTreeSet::from([Requirements::default()]);
     let count = pod.volume_claims.len();
     if count > CLAIMS_MAX {
-        mounts.fault = Some(format!("its {count} volumes are more than are weighed"));
+        mounts.fault = Some(format!(
+            "it has {count} volumes, more than Outrigger evaluates"
+        ));
         return mounts;
     }
     for key in claim_keys(pod) {
         let narrowed = match wanted(objects, &key) {
             Ok(claim) => match used_by(objects, claim, pod, first) {
                 Some(user) => Err(format!(
-                    "the volume claim {key} is for one pod at a time, and {user} uses it"
+                    "PersistentVolumeClaim {key} is ReadWriteOncePod and used by {user}"
                 )),
                 None => alternatives(objects, claim).and_then(|own| narrow(&places, own)),
             },
@@ -104,29 +105,29 @@ pub(super) fn mounts_of(
             *mounts.attached.entry(attachable(driver)).or_insert(0) += 1;
         }
     }
-    // A place without requirements is anywhere, whatever the others are.
+    // An alternative without requirements matches any node.
     if !places.iter().any(Requirements::is_empty) {
         mounts.alternatives = places.into_iter().collect();
     }
     mounts
 }
 
-/// A claim that a pod could use at all. Source: spec/scheduling.md §1.4 (c).
+/// Returns a usable PersistentVolumeClaim. Source: spec/scheduling.md §1.4 (c).
 fn wanted<'o>(objects: &'o ObjectCache, key: &ObjectKey) -> Result<&'o VolumeClaim, String> {
     let Some(claim) = objects.volume_claims.get(key) else {
-        return Err(format!("the volume claim {key} does not exist"));
+        return Err(format!("PersistentVolumeClaim {key} does not exist"));
     };
     if claim.deleting {
-        return Err(format!("the volume claim {key} is being deleted"));
+        return Err(format!("PersistentVolumeClaim {key} is being deleted"));
     }
     if claim.phase == "Lost" {
-        return Err(format!("the volume claim {key} has lost its volume"));
+        return Err(format!("PersistentVolumeClaim {key} has lost its volume"));
     }
     Ok(claim)
 }
 
-/// Another pod that has a claim for one pod at a time, or will have it first.
-/// Source: kube-scheduler, VolumeRestrictions.
+/// Returns a different pod that uses, or will first use, a ReadWriteOncePod claim. Source:
+/// kube-scheduler, VolumeRestrictions.
 fn used_by<'o>(
     objects: &'o ObjectCache,
     claim: &VolumeClaim,
@@ -142,58 +143,58 @@ fn used_by<'o>(
     bound.or_else(|| first.filter(|key| **key != pod.key))
 }
 
-/// Where the volume of a claim can be used: alternatives, none for everywhere. `Err` says why it
-/// can be used nowhere now. Source: kube-scheduler, VolumeBinding.
+/// Returns alternative locations of the volume of a claim; empty means anywhere. `Err` is the
+/// reason why it cannot be used now. Source: kube-scheduler, VolumeBinding.
 fn alternatives<'o>(
     objects: &'o ObjectCache,
     claim: &'o VolumeClaim,
 ) -> Result<&'o [Requirements], String> {
     let (key, volume) = (&claim.key, &claim.volume);
     if claim.is_bound {
-        // A volume that is one node's alone stays with the name of that node: no other node will do
-        // for the scheduler, not even one that takes its place.
+        // A local volume keeps the name of its node. The scheduler accepts no other node, not even
+        // a replacement with the same role.
         return match objects.volumes.get(volume) {
             Some(own) if own.deleting => Err(format!(
-                "the volume {volume} of the claim {key} is being deleted"
+                "PersistentVolume {volume} of claim {key} is being deleted"
             )),
             Some(own) => Ok(&own.node_affinity),
             None => Err(format!(
-                "the volume {volume} of the claim {key} does not exist"
+                "PersistentVolume {volume} of claim {key} does not exist"
             )),
         };
     }
     let class = &claim.storage_class;
     if !volume.is_empty() {
         return Err(format!(
-            "the volume claim {key} waits for the volume {volume}"
+            "PersistentVolumeClaim {key} is not yet bound to PersistentVolume {volume}"
         ));
     }
     if class.is_empty() {
         return Err(format!(
-            "the volume claim {key} has no storage class and waits for a volume"
+            "PersistentVolumeClaim {key} has no storage class and is not bound"
         ));
     }
     let Some(class) = objects.storage_classes.get(class) else {
         return Err(format!(
-            "the storage class {class} of the volume claim {key} does not exist"
+            "StorageClass {class} of PersistentVolumeClaim {key} does not exist"
         ));
     };
     let name = &class.name;
     if !class.waits_for_consumer {
         return Err(format!(
-            "the volume claim {key} waits for its volume, which the storage class {name} makes at \
-             once"
+            "PersistentVolumeClaim {key} is not bound yet, though StorageClass {name} provisions \
+             volumes immediately"
         ));
     }
     if class.provisioner == NO_PROVISIONER {
         return Err(format!(
-            "the volume claim {key} waits for a volume, and the storage class {name} makes none"
+            "PersistentVolumeClaim {key} is not bound; StorageClass {name} provisions no volumes"
         ));
     }
     Ok(&class.allowed_topologies)
 }
 
-/// The places where both what is known so far and one more volume can be used.
+/// Returns the locations that satisfy both the previous volumes and this one.
 fn narrow(
     places: &BTreeSet<Requirements>,
     volume: &[Requirements],
@@ -212,17 +213,17 @@ fn narrow(
             both.insert(narrowed);
         }
         if both.len() > ALTERNATIVES_MAX {
-            return Err("its volumes leave too many combinations of places".to_owned());
+            return Err("its volumes allow too many combinations of locations".to_owned());
         }
     }
     if both.is_empty() {
-        return Err("there is no place where all its volumes can be used".to_owned());
+        return Err("no location can use all its volumes".to_owned());
     }
     Ok(both)
 }
 
-/// The CSI driver that attaches the volume of a claim, as far as one is known.
-/// Source: spec/scheduling.md §2.12.
+/// Returns the CSI driver that attaches the volume of a claim, if known. Source: spec/scheduling.md
+/// §2.12.
 fn driver<'o>(objects: &'o ObjectCache, claim: &ObjectKey) -> Option<&'o str> {
     let claim = objects.volume_claims.get(claim)?;
     if let Some(volume) = objects.volumes.get(&claim.volume) {
@@ -231,20 +232,20 @@ fn driver<'o>(objects: &'o ObjectCache, claim: &ObjectKey) -> Option<&'o str> {
     let class = objects.storage_classes.get(&claim.storage_class)?;
     match class.provisioner.as_str() {
         EBS_IN_TREE => Some(EBS_DRIVER),
-        // Nothing that Kubernetes did itself is counted otherwise.
+        // In-tree volumes other than EBS are not counted.
         other if other.starts_with("kubernetes.io/") || other.is_empty() => None,
         other => Some(other),
     }
 }
 
-/// The resource by which volumes of a driver are counted.
+/// Returns the resource name that counts volumes of a driver.
 fn attachable(driver: &str) -> String {
     format!("{ATTACHABLE}{driver}")
 }
 
-/// How many more volumes of these drivers a node can attach, beside those of its own pods and of
-/// those that are coming; nothing of drivers without a limit there. Never below zero: what is too
-/// much already keeps only pods away that bring more.
+/// Returns how many more volumes of these drivers a node can attach, beyond those of its current
+/// and expected pods. Drivers without a limit are omitted. Never negative: an overcommitted node
+/// only rejects pods with more volumes.
 pub(super) fn attachable_left(
     objects: &ObjectCache,
     node: &CsiNode,
@@ -471,17 +472,20 @@ mod tests {
             ("lost", "has lost its volume"),
             (
                 "gone",
-                "the volume pv-gone of the claim default/gone does not exist",
+                "PersistentVolume pv-gone of claim default/gone does not exist",
             ),
-            ("ending-volume", "the volume pv-ending-volume of the claim"),
-            ("half", "waits for the volume pv-half"),
+            (
+                "ending-volume",
+                "PersistentVolume pv-ending-volume of claim",
+            ),
+            ("half", "is not yet bound to PersistentVolume pv-half"),
             ("no-class", "has no storage class"),
-            ("lost-class", "the storage class unknown"),
-            ("at-once", "waits for its volume"),
-            ("by-hand", "makes none"),
-            ("a b", "no place where all its volumes"),
-            ("a ab b", "no place where all its volumes"),
-            ("a by-hand", "makes none"),
+            ("lost-class", "StorageClass unknown"),
+            ("at-once", "provisions volumes immediately"),
+            ("by-hand", "provisions no volumes"),
+            ("a b", "no location can use all its volumes"),
+            ("a ab b", "no location can use all its volumes"),
+            ("a by-hand", "provisions no volumes"),
         ];
         for (claims, why) in cases {
             let fault = asked(&objects, claims).fault.unwrap_or_default();
@@ -544,7 +548,7 @@ mod tests {
             ),
             (vec![with("a", none)], vec![with("z", none)], vec![], ""),
             (vec![with("a", none)], vec![], vec![bound_pod("z")], ""),
-            // One that has to move has the claim itself.
+            // A reschedulable pod owns the claim itself.
             (vec![bound_pod("z")], vec![], vec![bound_pod("z")], "z"),
         ];
         for (pending, promised, there, expect) in cases {

@@ -1,5 +1,4 @@
-//! How far the watches of a cluster can be believed: synced, recent and whole, or not.
-//! It must not know what is held back meanwhile.
+//! Tracks whether the watches of a cluster are synced, recent and complete.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +6,17 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::watched_object::ObjectKind;
 
-/// A relist that lacks this many objects we knew, and more than one in `SHRUNK_SHARE`, is doubted.
+/// A relist that lacks at least this many known objects, and more than one in `SHRUNK_SHARE`, is
+/// considered incomplete. See docs/decisions/003-a-partial-view-freezes.md.
 const SHRUNK_MIN: usize = 3;
 /// See `SHRUNK_MIN`.
 const SHRUNK_SHARE: usize = 5;
 
-/// What is known of one watch.
+/// The health of one watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct WatchStatus {
     synced: bool,
-    /// Why it is not, where it broke and somebody has said so.
+    /// The error of a failed watch, if known.
     why: String,
     seen: Option<Timestamp>,
     doubted: bool,
@@ -29,8 +29,8 @@ pub struct WatchHealth {
 }
 
 impl WatchHealth {
-    /// A full listing came in. Returns whether it is to be doubted: it lacks `vanished` of the
-    /// `known` objects that a synced watch had shown before, without a word about their deletion.
+    /// Records a full listing. Returns whether it is considered incomplete: it lacks `vanished` of
+    /// the `known` objects of a synced watch, without deletion events.
     pub fn listed(
         &mut self,
         kind: ObjectKind,
@@ -50,49 +50,50 @@ impl WatchHealth {
         view.doubted
     }
 
-    /// The watch gave a sign of life.
+    /// Records activity of the watch.
     pub fn alive(&mut self, kind: ObjectKind, now: Timestamp) {
         let view = self.kinds.entry(kind).or_default();
         view.seen = view.seen.max(Some(now));
     }
 
-    /// The watch broke, for this reason.
+    /// Records that the watch failed with this error.
     pub fn lost(&mut self, kind: ObjectKind, why: String) {
         let view = self.kinds.entry(kind).or_default();
         (view.synced, view.why) = (false, why);
     }
 
-    /// Single objects were asked for, and what the listing lacks is truly gone.
+    /// Records that the missing objects were confirmed as deleted by individual requests.
     pub fn believe(&mut self, kind: ObjectKind) {
         self.kinds.entry(kind).or_default().doubted = false;
     }
 
-    /// The watch shows less than there is.
+    /// Marks the watch as incomplete.
     pub fn doubt(&mut self, kind: ObjectKind) {
         self.kinds.entry(kind).or_default().doubted = true;
     }
 
-    /// Whether the watch shows less than there is, or may.
+    /// Returns whether the watch is, or may be, incomplete.
     pub fn is_doubted(&self, kind: ObjectKind) -> bool {
         self.kinds.get(&kind).is_some_and(|own| own.doubted)
     }
 
-    /// Whether the watch gave a sign of life within so long.
+    /// Returns whether the watch was active within this time.
     pub fn is_recent(&self, kind: ObjectKind, now: Timestamp, within: SignedDuration) -> bool {
         let seen = self.kinds.get(&kind).and_then(|own| own.seen);
         seen.is_some_and(|at| now.duration_since(at) <= within)
     }
 
-    /// When that watch of these kinds last gave a sign of life that has been silent for longest;
-    /// none before any has.
+    /// Returns the last activity of the watch that has been silent longest, or `None` before any
+    /// activity.
     pub fn seen_least(&self, kinds: &[ObjectKind]) -> Option<Timestamp> {
         let seen = |kind: &ObjectKind| self.kinds.get(kind).and_then(|own| own.seen);
         kinds.iter().filter_map(seen).min()
     }
 
-    /// Why nothing voluntary may be done now; none when every watch of these kinds is whole.
+    /// Returns why voluntary disruption is suspended, or `None` if all watches of these kinds are
+    /// complete.
     ///
-    /// A watch that gave no sign of life for longer than `age_max` is stale.
+    /// A watch without activity for longer than `age_max` is stale.
     pub fn fault(
         &self,
         kinds: &[ObjectKind],
@@ -108,20 +109,20 @@ impl WatchHealth {
                 None | Some(WatchStatus { synced: false, .. }) => {
                     Some(format!("{name} are not synced"))
                 }
-                Some(WatchStatus { doubted: true, .. }) => {
-                    Some(format!("the listing of {name} shrank"))
-                }
+                Some(WatchStatus { doubted: true, .. }) => Some(format!(
+                    "the last listing of {name} lacks many known objects"
+                )),
                 Some(WatchStatus { seen, .. }) => {
                     let age = now.duration_since(seen.unwrap_or(Timestamp::UNIX_EPOCH));
-                    (age > age_max).then(|| format!("{name} gave no sign of life for {age:#}"))
+                    (age > age_max).then(|| format!("the watch of {name} is silent for {age:#}"))
                 }
             }
         })
     }
 
-    /// When the next watch that is not stale yet will be, unless it gives a sign of life.
+    /// Returns when the next watch becomes stale without activity.
     pub fn next_stale(&self, now: Timestamp, age_max: SignedDuration) -> Option<Timestamp> {
-        // One millisecond on, the age is above its limit.
+        // One millisecond later, the age exceeds its limit.
         let limit = age_max + SignedDuration::from_millis(1);
         let synced = self.kinds.values().filter(|view| view.synced);
         let stale = synced.filter_map(|view| view.seen?.checked_add(limit).ok());

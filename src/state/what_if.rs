@@ -1,5 +1,4 @@
-//! The view in which nodes can be thought away, to see what that would cost.
-//! It must not know which of them are worth it.
+//! The what-if snapshot: evaluates the cost of a cluster without some of its nodes.
 
 use std::collections::BTreeMap;
 
@@ -15,34 +14,34 @@ use crate::state::State;
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot::{BoundPodGroup, BufferPods, ExistingNode, NodeRef, Snapshot};
 
-/// A snapshot, and what would change in it if nodes that stay left.
+/// A snapshot, and how it changes if nodes are removed.
 #[derive(Clone, Debug)]
 pub struct WhatIf<'a> {
-    /// The view of this moment. What waits is there to be counted, not to be placed.
+    /// The snapshot of this time. Its pending pods are counted, not placed.
     pub snapshot: Snapshot<'a>,
-    /// What each node would leave behind that takes pods now.
+    /// The effect of removing each node that accepts pods now.
     pub tenancies: BTreeMap<&'a NodeName, NodeRemoval<'a>>,
-    /// All pods of these, by key, each with the place of its node among them.
-    tenants: Vec<(&'a Pod, usize)>,
+    /// Pods of these nodes by key, with the index of their node.
+    reschedulable: Vec<(&'a Pod, usize)>,
 }
 
-/// What a node would leave behind.
+/// The effect of removing a node.
 #[derive(Clone, Debug)]
 pub struct NodeRemoval<'a> {
     /// Its pool.
     pub pool: PoolName,
-    /// Pods that would need another place, by key.
+    /// Pods to reschedule, by key.
     pub pods: Vec<&'a Pod>,
-    /// A pod that nobody would make anew, or plan for.
-    pub stray: Option<PodKey>,
-    /// What it takes of the limits of its pool.
+    /// A pod that no controller would recreate, or that uses an unsupported scheduler.
+    pub unmanaged_pod: Option<PodKey>,
+    /// Its capacity that counts towards the limits of its pool.
     pub capacity: Resources,
-    /// What it costs as its pool plans, overlays counted; none where the catalog does not know.
+    /// Its price for planning with overlays. `None` if the catalog does not contain it.
     pub price: Option<Price>,
 }
 
 impl State {
-    /// The field of this moment.
+    /// Builds the what-if view of this time.
     pub fn field(&self, now: Timestamp) -> WhatIf<'_> {
         let claims = self.ledger.claims.values();
         let taken = claims.filter(|own| own.takes_pods());
@@ -55,12 +54,12 @@ impl State {
             .collect();
         own.sort_by_key(|own| own.0);
         own.dedup_by_key(|own| own.0);
-        let tenants = self.tenants(&mut own, now);
-        let pods: Vec<&Pod> = tenants.iter().map(|(pod, _)| *pod).collect();
+        let reschedulable = self.take_pods(&mut own, now);
+        let pods: Vec<&Pod> = reschedulable.iter().map(|(pod, _)| *pod).collect();
         WhatIf {
             snapshot: self.view(&pods, now),
             tenancies: own.into_iter().collect(),
-            tenants,
+            reschedulable,
         }
     }
 
@@ -68,7 +67,7 @@ impl State {
         let pool = claim.map(|own| own.record.pool.clone());
         let pool = pool.or_else(|| node.pool()).unwrap_or_default();
         NodeRemoval {
-            stray: None,
+            unmanaged_pod: None,
             pods: Vec::new(),
             capacity: claim.map_or_else(|| node.capacity.clone(), |own| self.capacity_of(own)),
             price: self.price_in(self.catalog_of(&pool), node, claim),
@@ -76,16 +75,16 @@ impl State {
         }
     }
 
-    /// Fills in what pods these nodes would leave behind. All pods are gone through once: to look
-    /// each up by its node takes far longer.
-    fn tenants<'a>(
+    /// Collects the pods of these nodes in one pass over all pods. Looking up each pod by node
+    /// takes far longer.
+    fn take_pods<'a>(
         &'a self,
         all: &mut [(&'a NodeName, NodeRemoval<'a>)],
         now: Timestamp,
     ) -> Vec<(&'a Pod, usize)> {
         let names = all.iter().enumerate().map(|(at, own)| (own.0, at));
         let places: HashMap<&NodeName, usize> = names.collect();
-        let mut tenants = Vec::new();
+        let mut reschedulable = Vec::new();
         for pod in self.objects.pods.values() {
             let place = pod.node.as_ref().and_then(|node| places.get(node));
             let Some(place) = place.copied() else {
@@ -94,20 +93,19 @@ impl State {
             let own = &mut all[place].1;
             if self.is_tenant(pod, now) {
                 own.pods.push(pod);
-                tenants.push((pod, place));
+                reschedulable.push((pod, place));
             } else if pod.occupies_node() && pod.deleting.is_none() {
-                own.stray.get_or_insert_with(|| pod.key.clone());
+                own.unmanaged_pod.get_or_insert_with(|| pod.key.clone());
             }
         }
-        tenants
+        reschedulable
     }
 }
 
 impl<'a> WhatIf<'a> {
-    /// The snapshot as it would be without these nodes: their pods are to be placed, with those
-    /// that have to move already. Those that wait without a place are left out: they have their
-    /// answer, which does not depend on who leaves. `closed` take no pods, nor does what is
-    /// still starting.
+    /// Returns the snapshot without these nodes: their pods, and the pods that already must move,
+    /// are to be placed. Unschedulable pods are excluded, because their result does not depend on
+    /// the removed nodes. Nodes in `closed` and nodes that are still starting accept no pods.
     pub fn without(&self, nodes: &HashSet<&NodeName>, closed: &HashSet<&NodeName>) -> Snapshot<'a> {
         let own = &self.snapshot;
         let stays = |room: &&ExistingNode| match &room.host {
@@ -131,7 +129,7 @@ impl<'a> WhatIf<'a> {
             rooms: own.rooms.iter().filter(stays).map(opened).collect(),
             residents: own.residents.iter().filter_map(left).collect(),
             pending: self.pending_without(nodes),
-            movers: Vec::new(),
+            reschedulable: Vec::new(),
             promised: own.promised.clone(),
             mounts: own.mounts.clone(),
             namespaces: own.namespaces.clone(),
@@ -165,15 +163,15 @@ impl<'a> WhatIf<'a> {
         snapshot
     }
 
-    /// Pods that have to move already, and those of these nodes, by key.
+    /// Returns the pods that already must move and those of these nodes, by key.
     pub fn pending_without(&self, nodes: &HashSet<&NodeName>) -> Vec<&'a Pod> {
         let leave = self.tenancies.keys().map(|name| nodes.contains(name));
         let leave: Vec<bool> = leave.collect();
-        let movers = self.snapshot.pending.iter().copied();
-        let mut pending: Vec<&Pod> = movers.filter(|pod| pod.node.is_some()).collect();
+        let reschedulable = self.snapshot.pending.iter().copied();
+        let mut pending: Vec<&Pod> = reschedulable.filter(|pod| pod.node.is_some()).collect();
         let sorted = pending.is_empty();
-        let tenants = self.tenants.iter().filter(|(_, at)| leave[*at]);
-        pending.extend(tenants.map(|(pod, _)| *pod));
+        let reschedulable = self.reschedulable.iter().filter(|(_, at)| leave[*at]);
+        pending.extend(reschedulable.map(|(pod, _)| *pod));
         if !sorted {
             // Two runs, which a stable sort finds.
             pending.sort_by(|one, other| one.key.cmp(&other.key));

@@ -1,6 +1,5 @@
-//! What a cluster holds, as series that are made anew from time to time rather than counted, so
-//! that nothing is left of a node that is gone.
-//! It must not know when, nor who reads them.
+//! Gauges of cluster objects. They are rebuilt periodically, so that series of deleted nodes
+//! disappear. It must not know when, nor who reads them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,13 +14,13 @@ use crate::model::pool::Reason;
 use crate::model::quantity::Resources;
 use crate::state::State;
 
-/// What Karpenter says where a node does not say what a label is, or a pod has no node.
+/// Karpenter's value for a missing label, or for a pod without a node.
 const NONE: &str = "N/A";
 
-/// What every node has.
+/// Resources of every node.
 const COMMON: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pods"];
 
-/// Labels of nodes, under Karpenter's names for them.
+/// Node labels, with Karpenter's metric label names.
 const OF_NODES: [(&str, &str); 5] = [
     ("nodepool", POOL),
     ("zone", ZONE),
@@ -30,16 +29,16 @@ const OF_NODES: [(&str, &str); 5] = [
     ("instance_type", INSTANCE_TYPE),
 ];
 
-/// One value, now.
+/// A sample.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MetricSample {
     name: &'static str,
-    /// What stands between the braces.
+    /// Its labels in Prometheus syntax.
     labels: String,
     value: f64,
 }
 
-/// What is being put together for one cluster.
+/// Collects the samples of one cluster.
 struct SampleBuffer {
     cluster: String,
     samples: Vec<MetricSample>,
@@ -68,7 +67,7 @@ impl SampleBuffer {
     }
 }
 
-/// Appends a label with its value, in which everything may stand.
+/// Appends a label with an escaped value.
 fn label(out: &mut String, key: &str, value: &str) {
     if !out.is_empty() {
         out.push(',');
@@ -86,11 +85,11 @@ fn label(out: &mut String, key: &str, value: &str) {
     out.push('"');
 }
 
-/// Why nodes of a pool stay that would leave for a reason.
+/// Verdicts that block the disruption of due nodes of a pool, by reason.
 pub(crate) type Held = (PoolName, Reason, &'static str);
 
-/// How the view of a cluster is: since when it has not been whole, if it is not, when that watch
-/// last gave a sign of life that has been silent for longest, and how far clocks differ.
+/// State of the watches: since when the cluster state is out of sync, if it is, when the longest
+/// silent watch was last active, and the clock skews.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sync {
     pub(crate) unready_since: Option<Timestamp>,
@@ -98,7 +97,7 @@ pub(crate) struct Sync {
     pub(crate) clock_skews: [Option<ClockSkew>; 2],
 }
 
-/// How old the view of a cluster is at the moment.
+/// Current age of the state of a cluster.
 pub(crate) fn age(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<MetricSample> {
     let seconds = |since: Timestamp| now.duration_since(since).as_secs_f64().max(0.0);
     let mut sheet = SampleBuffer::of(cluster);
@@ -119,7 +118,7 @@ pub(crate) fn age(cluster: &ClusterName, sync: Sync, now: Timestamp) -> Vec<Metr
     sheet.samples
 }
 
-/// All series of one cluster. `per_node` is for those of which each node has its own.
+/// All samples of one cluster. `per_node` adds series per node.
 pub(crate) fn samples<'h>(
     cluster: &ClusterName,
     state: &State,
@@ -155,7 +154,7 @@ fn pools(sheet: &mut SampleBuffer, state: &State) {
             sheet.put("karpenter_nodepools_usage", &labels, value);
         };
         use_of("nodes", count(own.usage.nodes));
-        // What a pool has nothing of falls to nothing, and does not vanish.
+        // A pool without usage reports 0, and its series do not disappear.
         let capacity = &own.usage.capacity;
         for name in COMMON {
             use_of(name, units(name, capacity.get(name)));
@@ -187,8 +186,8 @@ fn pools(sheet: &mut SampleBuffer, state: &State) {
     }
 }
 
-/// Pods by phase and place. Where nodes have no series of their own, those of nodes that are alike
-/// are counted together: sums over them are the same.
+/// Pods by phase and node properties. Without series per node, pods on nodes with equal labels are
+/// counted together. Sums are the same.
 fn pods(sheet: &mut SampleBuffer, state: &State, per_node: bool) {
     let mut counts: BTreeMap<Vec<(&str, &str)>, usize> = BTreeMap::new();
     for (alike, pods) in state.pods_alike() {
@@ -241,15 +240,15 @@ fn amounts(resources: &Resources) -> impl Iterator<Item = (&str, f64)> {
     all.map(|(name, amount)| (name, units(name, amount)))
 }
 
-/// A resource as Karpenter's labels have it.
+/// A resource name in Karpenter's spelling.
 fn type_of(resource: &str) -> String {
     resource.replace('-', "_")
 }
 
-/// An amount in cores, bytes or pieces.
+/// A quantity in cores, bytes or units.
 #[expect(
     clippy::cast_precision_loss,
-    reason = "what is shown is rounded anyhow"
+    reason = "the value is rounded for display"
 )]
 fn units(resource: &str, amount: i64) -> f64 {
     match resource {
@@ -260,14 +259,14 @@ fn units(resource: &str, amount: i64) -> f64 {
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "no cluster has 2^52 of anything"
+    reason = "no count of a cluster reaches 2^52"
 )]
 pub(super) fn count(count: usize) -> f64 {
     count as f64
 }
 
-/// The series of all clusters in the text format of Prometheus, each name once; `about` says what
-/// it is.
+/// Renders the samples of all clusters in the Prometheus text format, grouped by name. `about`
+/// returns the help text.
 pub(crate) fn render<'s>(
     all: impl Iterator<Item = &'s [MetricSample]>,
     about: impl Fn(&str) -> &'static str,

@@ -1,8 +1,8 @@
-//! Lines for the journal, with their fields as fields of the journal: `CLUSTER=`, `POOL=`, `NODE=`.
-//! It must not know what any of them says.
+//! Writes log lines to the systemd journal, with structured fields: `CLUSTER=`, `POOL=`, `NODE=`.
+//! It must not know the meaning of a line.
 //!
-//! The usual layer for it leaves of a line only its first words for `journalctl` to show; ours puts
-//! the fields behind them as well, as they stand in a file.
+//! The layer of tracing-journald puts only the message into `MESSAGE`. This layer appends the
+//! fields to `MESSAGE` too, as in the text format.
 
 use std::fmt::{Debug, Write as _};
 use std::os::unix::fs::MetadataExt;
@@ -18,50 +18,50 @@ use tracing_subscriber::layer::{Context, Layer};
 
 use crate::host::clock;
 
-/// Where the journal listens. Source: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL>.
+/// Socket of the journal.
 pub(crate) const SOCKET: &str = "/run/systemd/journal/socket";
 
-/// Bytes of one value: more than any of ours has, and far less than a datagram may.
+/// Maximum size of a value in bytes: more than any value of Outrigger, and much less than the
+/// datagram limit.
 const VALUE_BYTES: usize = 16 << 10;
 
-/// Characters of a name that the journal takes.
+/// Maximum length of a field name.
 const NAME_MAX: usize = 64;
 
-/// How long a journal that takes nothing may hold up whoever has something to say, and for how
-/// long it is then left alone.
+/// How long a blocked journal may delay a log line, and how long it is then skipped.
 const PATIENCE: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Whether the journal takes what is said on stderr: its device and inode are those that the
-/// service manager names. Source: systemd.exec(5), `JOURNAL_STREAM`.
+/// Returns whether stderr is connected to the journal: its device and inode match `JOURNAL_STREAM`.
+/// Source: systemd.exec(5).
 #[expect(
     clippy::disallowed_methods,
-    reason = "how a unit learns it; whoever wants another form says so"
+    reason = "systemd sets this variable; no configuration has it"
 )]
 pub(crate) fn takes_stderr() -> bool {
     let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
-    // What stands behind a descriptor, whatever it is.
+    // Metadata of the file descriptor.
     let about = fs::metadata("/proc/self/fd/2");
     about.is_ok_and(|own| stream == format!("{}:{}", own.dev(), own.ino()))
 }
 
-/// Sends lines to the journal.
+/// Writes lines to the journal.
 pub(crate) struct Journal {
     place: PathBuf,
     line: Mutex<Connected>,
 }
 
-/// A connection, and what came of it.
+/// A connection and its state.
 struct Connected {
     socket: UnixDatagram,
-    /// Lines that nobody took.
+    /// Lost lines.
     lost: u64,
-    /// When the journal is tried again.
+    /// When the journal is retried.
     again: Option<Instant>,
 }
 
 impl Journal {
-    /// Finds the journal that listens there.
+    /// Connects to the journal at this path.
     pub(crate) fn connect(socket: &Path) -> io::Result<Self> {
         Ok(Self {
             place: socket.to_owned(),
@@ -73,8 +73,8 @@ impl Journal {
         })
     }
 
-    /// Sends a line, also to a journal that was started anew. What it does not take is counted, and
-    /// told when it takes something again: there is nowhere else to say it.
+    /// Sends a line, also to a restarted journal. Lost lines are counted, and the count is logged
+    /// when the journal accepts lines again.
     fn send(&self, datagram: &[u8]) {
         let mut own = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let now = clock::monotonic().into_std();
@@ -94,7 +94,7 @@ impl Journal {
         own.again = None;
         if own.lost > 0 {
             let mut told = JournalEntry::default();
-            told.field("message", "lines of the log were lost".to_owned());
+            told.field("message", "lost log lines".to_owned());
             told.field("lines", own.lost.to_string());
             if own.socket.send(&told.datagram(Level::WARN)).is_ok() {
                 own.lost = 0;
@@ -118,7 +118,7 @@ impl<S: Subscriber> Layer<S> for Journal {
     }
 }
 
-/// What an event says.
+/// The message and fields of an event.
 #[derive(Default)]
 struct JournalEntry {
     message: String,
@@ -133,12 +133,12 @@ impl JournalEntry {
         }
     }
 
-    /// The line as the journal takes it.
+    /// The line in the journal's native format.
     fn datagram(&self, level: Level) -> Vec<u8> {
         let mut message = self.message.clone();
         for (name, value) in &self.fields {
             let plain = !value.is_empty() && !value.contains([' ', '"', '=', '\n']);
-            // Writing to a text cannot fail.
+            // Writing to a String cannot fail.
             let _ = match plain {
                 true => write!(message, " {name}={value}"),
                 false => write!(message, " {name}={value:?}"),
@@ -165,7 +165,7 @@ impl Visit for JournalEntry {
     }
 }
 
-/// Syslog's priorities, which `journalctl -p` selects by.
+/// Syslog priorities, for `journalctl -p`.
 fn priority(level: Level) -> &'static str {
     match level {
         Level::ERROR => "3",
@@ -175,7 +175,7 @@ fn priority(level: Level) -> &'static str {
     }
 }
 
-/// A name as the journal takes it: capitals, digits and underscores, a letter first.
+/// A valid journal field name: capital letters, digits and underscores, starting with a letter.
 fn journal_name(name: &str) -> String {
     let fits = |c: char| match c.to_ascii_uppercase() {
         own @ ('A'..='Z' | '0'..='9') => own,
@@ -186,7 +186,7 @@ fn journal_name(name: &str) -> String {
     own.chars().take(NAME_MAX).collect()
 }
 
-/// A field: a value of several lines goes with its length before it.
+/// Appends a field. A value with line breaks is preceded by its length.
 fn append(all: &mut Vec<u8>, name: &str, value: &str) {
     if name.is_empty() {
         return;
@@ -290,7 +290,7 @@ mod tests {
                 String::from_utf8_lossy(&datagram[..length]).into_owned()
             };
             assert!(next().starts_with("MESSAGE=here\n"));
-            assert!(next().starts_with("MESSAGE=lines of the log were lost lines=2\n"));
+            assert!(next().starts_with("MESSAGE=lost log lines lines=2\n"));
         });
     }
 

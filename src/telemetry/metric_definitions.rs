@@ -1,49 +1,49 @@
-//! Every series there is: its name, its labels and what it says; docs/METRICS.md is made of this.
-//! It must not know what any of them is worth now.
+//! Definitions of all metrics: name, kind, labels and help text. docs/METRICS.md is generated from
+//! them. It must not know their values.
 
-/// What a series is to Prometheus.
+/// The Prometheus type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetricKind {
-    /// It only rises.
+    /// Only increases.
     Counter,
-    /// It rises and falls.
+    /// Increases and decreases.
     Gauge,
     /// Quantiles 0, 0.5, 0.9, 0.99 and 1, a sum and a count.
     Summary,
-    /// How many were below each of some bounds, a sum and a count.
+    /// Counts of values up to each bound, a sum and a count.
     Histogram,
 }
 
-/// A series.
+/// A metric.
 #[derive(Debug)]
 pub(crate) struct Metric {
     /// Its name.
     pub(crate) name: &'static str,
-    /// What it is.
+    /// Its kind.
     pub(crate) kind: MetricKind,
     /// Its labels.
-    #[cfg_attr(not(test), expect(dead_code, reason = "only the reference names them"))]
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the reference lists them"))]
     pub(crate) labels: &'static [&'static str],
-    /// What it says.
+    /// Its help text.
     pub(crate) about: &'static str,
 }
 
-/// How long passes of engines took, under the name by which dashboards know controllers.
+/// Duration of engine passes, under the name that dashboards use for controllers.
 pub(crate) const PASSES: &str = "controller_runtime_reconcile_time_seconds";
 
-/// How long passes took in which pods were planned for.
+/// Duration of engine passes that planned pods.
 pub(crate) const PLANS: &str = "karpenter_scheduler_scheduling_duration_seconds";
 
-/// How long pods waited for a plan.
+/// Time until pods were planned.
 pub(crate) const DECISIONS: &str = "karpenter_pods_scheduling_decision_duration_seconds";
 
-/// How old messages of a queue were.
+/// Age of interruption queue messages.
 pub(crate) const NOTICES: &str = "karpenter_interruption_message_queue_duration_seconds";
 
-/// How old nodes got.
+/// Age of terminated nodes.
 pub(crate) const LIFETIMES: &str = "karpenter_nodes_lifetime_duration_seconds";
 
-/// Instances whose status checks fail.
+/// Instances with failed status checks.
 pub(crate) const UNHEALTHY: &str = "karpenter_interruption_instance_status_unhealthy_total";
 
 const CLUSTER: &[&str] = &["cluster"];
@@ -96,134 +96,140 @@ const fn summary(
     metric(name, MetricKind::Summary, labels, about)
 }
 
-/// All of them, by name.
+/// All metrics, sorted by name.
 #[rustfmt::skip]
 pub(crate) const ALL: &[Metric] = &[
-    metric(PASSES, MetricKind::Histogram, OF_CONTROLLER, "How long passes of the engine took."),
-    counter("controller_runtime_reconcile_total", OF_CONTROLLER, "Passes of the engine."),
+    metric(PASSES, MetricKind::Histogram, OF_CONTROLLER,
+        "Duration of reconcile passes of the engine."),
+    counter("controller_runtime_reconcile_total", OF_CONTROLLER, "Reconcile passes of the engine."),
     gauge("karpenter_build_info", &["version"],
-        "1. The version is Outrigger's, as of `outrigger_build_info`."),
+        "Always 1. The version is Outrigger's, as in `outrigger_build_info`."),
     gauge("karpenter_cluster_state_node_count", CLUSTER,
-        "Nodes of the cluster, whoever made them."),
+        "Nodes of the cluster, including nodes that Outrigger did not launch."),
     gauge("karpenter_cluster_state_synced", CLUSTER,
-        "1 while the view of the cluster is whole, as of `outrigger_cluster_up`."),
+        "1 while the cluster state is in sync, as in `outrigger_cluster_up`."),
     gauge("karpenter_cluster_state_unsynced_time_seconds", CLUSTER,
-        "For how long the view of the cluster has not been whole; 0 while it is."),
+        "Time since the cluster state went out of sync. 0 while it is in sync."),
     counter("karpenter_interruption_deleted_messages_total", &[],
-        "Messages of the interruption queue that were dealt with."),
-    counter(UNHEALTHY, CLUSTER, "Instances that were seen to fail their status checks."),
+        "Messages handled and deleted from the interruption queue."),
+    counter(UNHEALTHY, CLUSTER, "Instances with failed status checks."),
     metric(NOTICES, MetricKind::Histogram, &[],
-        "How old messages of the interruption queue were when they were read."),
+        "Age of interruption queue messages when received."),
     counter("karpenter_interruption_received_messages_total", &["message_type"],
-        "Messages of the interruption queue that were read."),
-    counter("karpenter_nodeclaims_created_total", OF_POOL, "Claims that were planned."),
+        "Messages received from the interruption queue."),
+    counter("karpenter_nodeclaims_created_total", OF_POOL, "Claims created."),
     counter("karpenter_nodeclaims_disrupted_total", &["cluster", "nodepool", "reason"],
-        "Nodes that were asked to leave."),
-    counter("karpenter_nodeclaims_terminated_total", OF_POOL, "Claims whose instance is gone."),
+        "Nodes disrupted."),
+    counter("karpenter_nodeclaims_terminated_total", OF_POOL, "Claims terminated."),
     gauge("karpenter_nodepools_limit", OF_RESOURCE,
-        "What a pool may have: cores, bytes or pieces."),
-    gauge("karpenter_nodepools_usage", OF_RESOURCE, "What counts towards these limits."),
+        "Resource limits of a pool, in cores, bytes or units."),
+    gauge("karpenter_nodepools_usage", OF_RESOURCE,
+        "Resource usage that counts toward the limits of a pool, in cores, bytes or units."),
     gauge("karpenter_nodes_allocatable", OF_NODE,
-        "What pods may have of a node: cores, bytes or pieces. Only with `per_node`."),
+        "Allocatable resources of a node, in cores, bytes or units. Only with `per_node`."),
     counter("karpenter_nodes_created_total", OF_POOL,
-        "Nodes that registered."),
+        "Nodes registered."),
     metric(LIFETIMES, MetricKind::Histogram, OF_POOL,
-        "How old nodes were when they ended."),
-    counter("karpenter_nodes_terminated_total", OF_POOL, "Nodes that are gone."),
+        "Age of nodes when terminated."),
+    counter("karpenter_nodes_terminated_total", OF_POOL, "Nodes terminated."),
     summary("karpenter_nodes_termination_duration_seconds", OF_POOL,
-        "How long nodes took to leave, from when they were asked."),
+        "Time from the start of disruption until the node was removed."),
     gauge("karpenter_nodes_total_daemon_requests", OF_NODE,
-        "What pods of DaemonSets on a node ask for. Only with `per_node`."),
+        "Resource requests of DaemonSet pods on a node. Only with `per_node`."),
     gauge("karpenter_nodes_total_pod_requests", OF_NODE,
-        "What all other pods on a node ask for. Only with `per_node`."),
+        "Resource requests of all other pods on a node. Only with `per_node`."),
     counter("karpenter_pods_disruption_initiated_total", OF_REASON,
-        "Pods that need another place since their node was asked to leave."),
-    counter("karpenter_pods_drained_total", OF_REASON, "Pods that were evicted."),
+        "Pods to reschedule because their node is disrupted."),
+    counter("karpenter_pods_drained_total", OF_REASON, "Pods evicted."),
     metric(DECISIONS, MetricKind::Histogram, CLUSTER,
-        "How long pods waited until they were planned for."),
+        "Time from when a pending pod is first seen until it is planned."),
     summary("karpenter_pods_startup_duration_seconds", CLUSTER,
-        "How old pods that were seen to wait were when they were seen to run; not where a cluster \
-         is polled, nor while a watch is broken."),
+        "Time from the creation of a pending pod until it runs. Not measured if the cluster is \
+         polled or while a watch is down."),
     gauge("karpenter_pods_state",
         &["cluster", "namespace", "phase", "node", "nodepool", "zone", "arch", "capacity_type",
             "instance_type"],
-        "Pods by phase and place. `node` only with `per_node`: else those on nodes that are alike \
-         are counted together."),
+        "Pods by phase and node properties. `node` is set only with `per_node`. Otherwise pods on \
+         nodes with equal labels are counted together."),
     metric(PLANS, MetricKind::Histogram, CLUSTER,
-        "How long passes of the engine took in which pods were planned for."),
+        "Duration of engine passes that planned pods."),
     counter("karpenter_voluntary_disruption_decisions_total",
         &["cluster", "nodepool", "decision", "reason", "consolidation_type"],
-        "Decisions that nodes leave since they are empty or their pods can be had for less; of \
-         those of several pools `nodepool` is empty."),
+        "Decisions to disrupt nodes that are empty or underutilized. `nodepool` is empty for \
+         decisions that span several pools."),
     gauge("karpenter_voluntary_disruption_eligible_nodes", OF_REASON,
-        "Nodes that may leave for a reason, as far as they are concerned."),
+        "Nodes eligible for disruption, by reason. Budgets, windows and pauses may still block \
+         them."),
     counter("karpenter_voluntary_disruption_failed_validations_total", OF_REASON,
-        "Nodes that stay after all, since what was decided did not hold any more."),
+        "Disruptions cancelled because validation failed."),
     counter("outrigger_aws_requests_total", &["region", "service", "operation"],
-        "Requests to AWS."),
-    gauge("outrigger_braked", &["cluster", "for"],
-        "1 while something is held back: too many nodes are unready (`health`), another \
-         configuration would change too much (`change`), too many instances would end without a \
-         drain (`undrained`), the API server and the instances are not of one cluster \
-         (`identity`), or nodes of a pool do not register (`registration`)."),
-    gauge("outrigger_buffers_left_out", CLUSTER,
-        "Buffers that make no sense, or may not be read."),
-    gauge("outrigger_build_info", &["version"], "1."),
+        "AWS API requests."),
+    gauge("outrigger_build_info", &["version"], "Always 1."),
+    gauge("outrigger_capacity_shortfall", &["cluster", "need", "name"],
+        "Missing static capacity: nodes of a static pool (`need` is `nodes`), or pods of a \
+         CapacityBuffer that do not fit (`need` is `room`)."),
     gauge("outrigger_claims", &["cluster", "nodepool", "phase"], "Claims by phase."),
     gauge("outrigger_clock_skew_seconds", &["cluster", "peer"],
-        "By how much the clock of this host is ahead of that of a peer (`api_server`, `aws`); \
-         negative where it is behind."),
-    gauge("outrigger_cluster_leader", CLUSTER, "1 while this host leads the cluster."),
-    gauge("outrigger_cluster_up", CLUSTER, "1 while decisions are made for the cluster."),
+        "Clock of this host minus the clock of a peer (`api_server`, `aws`). Negative if this host \
+         is behind."),
+    gauge("outrigger_cluster_leader", CLUSTER, "1 while this host is the leader of the cluster."),
+    gauge("outrigger_cluster_up", CLUSTER,
+        "1 while the cluster state is in sync and Outrigger makes decisions for the cluster."),
     summary("outrigger_command_duration_seconds", &["cluster", "command"],
-        "How long commands took."),
+        "Duration of commands."),
     counter("outrigger_commands_total", &["cluster", "command", "outcome"],
-        "Commands that were carried out, or not."),
+        "Commands executed, by outcome."),
     gauge("outrigger_config_hash", &[],
-        "A number that differs where configurations do: hosts that share clusters show the same."),
+        "Hash of the configuration. Hosts that share clusters must report the same value."),
     gauge("outrigger_config_last_reload_successful", &[],
-        "1 if the configuration was read when it last was to be."),
-    gauge("outrigger_config_last_reload_timestamp_seconds", &[], "When that was."),
+        "1 if the last configuration load or reload succeeded."),
+    gauge("outrigger_config_last_reload_timestamp_seconds", &[],
+        "Unix time of the last configuration load or reload."),
     gauge("outrigger_cost_dollars_per_hour", OF_POOL,
-        "What the instances of a pool cost, as far as their prices are known. What is reserved is \
-         paid for anyhow, and costs nothing."),
+        "Cost of the instances of a pool, as far as prices are known. Reserved instances count as \
+         0."),
     gauge("outrigger_disruption_held", &["cluster", "nodepool", "reason", "verdict"],
-        "1 while nodes of a pool would leave for a reason and stay until it is time or somebody \
-         lets them. Only of clusters that are managed."),
-    counter("outrigger_drains_forced_total", CLUSTER, "Drains whose time was over."),
+        "1 while the disruption of due nodes is blocked, by reason and verdict. Only for managed \
+         clusters."),
+    gauge("outrigger_disruption_suspended", &["cluster", "for"],
+        "1 while a safeguard suspends changes: too many nodes are not ready (`health`), a \
+         configuration change would disrupt too many nodes (`change`), too many instances would be \
+         terminated without a drain (`undrained`), the API server and the instances belong to \
+         different clusters (`identity`), or nodes of a pool fail to register (`registration`)."),
+    counter("outrigger_drains_forced_total", CLUSTER, "Drains that timed out."),
     counter("outrigger_drains_held_total", CLUSTER,
-        "Drains of which it was said that something holds them."),
+        "Drains reported as blocked."),
     counter("outrigger_ec2_throttled_total", &["region", "api"],
-        "Answers of AWS that too much was asked; each is tried again."),
+        "Throttled AWS API calls. Throttled calls are retried."),
     counter("outrigger_evictions_refused_total", CLUSTER,
-        "Evictions that the API server refused, such as for a disruption budget."),
+        "Evictions refused by the API server, for example because of a PodDisruptionBudget."),
     counter("outrigger_exec_ends_total", CLUSTER,
-        "Unexpected ends of the program that launches instances."),
-    counter("outrigger_exec_garbage_total", CLUSTER,
-        "Lines of that program that answer nothing."),
+        "Unexpected exits of the exec program."),
+    counter("outrigger_exec_invalid_lines_total", CLUSTER,
+        "Lines of the exec program that are not valid responses."),
     counter("outrigger_failures_total", &["cluster", "command", "kind"],
-        "Commands that failed and are tried again."),
-    counter("outrigger_freezes_total", CLUSTER,
-        "Times that the view of the cluster was not whole, so that nothing voluntary was done."),
+        "Failed commands. Failed commands are retried."),
     counter("outrigger_ice_total", &["cluster", "zone", "capacity_type", "reason"],
-        "Offerings that were refused."),
-    counter("outrigger_instances_lingering_total", CLUSTER,
-        "Instances that were told to end and did not."),
+        "Offerings refused at launch."),
     counter("outrigger_interruptions_total", &["cluster", "kind"],
-        "Notices that an instance will be interrupted."),
+        "Interruption notices."),
+    gauge("outrigger_invalid_buffers", CLUSTER,
+        "CapacityBuffers ignored because they are invalid or cannot be read."),
     counter("outrigger_launches_total", &["cluster", "capacity_type"], "Instances launched."),
-    gauge("outrigger_missing", &["cluster", "need", "name"],
-        "Nodes or room that shall be there whatever pods ask for and cannot be had."),
+    counter("outrigger_out_of_sync_total", CLUSTER,
+        "Times the cluster state went out of sync and decisions were suspended."),
     gauge("outrigger_plan_claims", CLUSTER, "New nodes in the last plan."),
     gauge("outrigger_plan_pods", &["cluster", "state"], "Pods in the last plan."),
-    counter("outrigger_plans_total", CLUSTER, "Plans for pods that wait."),
+    counter("outrigger_plans_total", CLUSTER, "Plans computed for pending pods."),
     summary("outrigger_pods_decided_seconds", CLUSTER,
-        "The same as `karpenter_pods_scheduling_decision_duration_seconds`, by quantiles."),
+        "Quantiles of `karpenter_pods_scheduling_decision_duration_seconds`."),
+    counter("outrigger_slow_terminations_total", CLUSTER,
+        "Instances that did not terminate in time after the request."),
     gauge("outrigger_watch_lag_seconds", CLUSTER,
-        "How old the last sign of life is of the watch that is silent for longest."),
+        "Time since the last activity of the watch that has been silent longest."),
 ];
 
-/// What a series says; nothing if there is no such series.
+/// Returns the help text of a metric, or an empty string if the metric does not exist.
 pub(crate) fn about(name: &str) -> &'static str {
     let own = ALL.iter().find(|own| own.name == name);
     own.map_or("", |own| own.about)
@@ -273,7 +279,7 @@ mod tests {
         );
     }
 
-    /// Names as they stand in the code, in quotes.
+    /// Metric names in string literals of the code.
     fn named(dir: &Path, found: &mut BTreeSet<String>) {
         for entry in fs::read_dir(dir).expect("a folder") {
             let path = entry.expect("an entry").path();

@@ -1,27 +1,27 @@
-//! Traces: a span for each pass of an engine, with what it decided and the calls that followed.
-//! It must not know what any of them is for.
+//! Traces: a span per engine pass, with its decisions and the resulting calls. It must not know
+//! their meaning.
 //!
-//! Spans are of a target of their own, which the log leaves out: without the feature `otlp`, or
-//! without a collector, none is made.
+//! Spans use their own target, which the log filters out. Without the feature `otlp`, or without a
+//! collector, no spans are created.
 
 use tracing::Span;
 
 use crate::model::id::ClusterName;
 
-/// What spans are told apart by from lines of the log.
+/// The target that separates spans from log lines.
 pub(crate) const TARGET: &str = "outrigger::trace";
 
-/// A pass: as long as anything of it is under way.
+/// The span of a pass, until its last command completes.
 pub(crate) fn pass(cluster: &ClusterName) -> Span {
     tracing::info_span!(target: "outrigger::trace", parent: None, "pass", %cluster)
 }
 
-/// What an engine makes of an event or of the time.
+/// The span of a decision.
 pub(crate) fn decide(pass: &Span) -> Span {
     tracing::info_span!(target: "outrigger::trace", parent: pass, "decide")
 }
 
-/// A command that is carried out; `outcome` is told when it was.
+/// The span of a command. `outcome` is set on completion.
 pub(crate) fn command(pass: &Span, command: &'static str) -> Span {
     tracing::info_span!(
         target: "outrigger::trace", parent: pass, "command", command,
@@ -29,7 +29,7 @@ pub(crate) fn command(pass: &Span, command: &'static str) -> Span {
     )
 }
 
-/// Sends spans to a collector until it is dropped, and then what is left.
+/// Sends spans to a collector until dropped, then flushes the rest.
 #[cfg(feature = "otlp")]
 pub(crate) mod exporter {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,10 +46,10 @@ pub(crate) mod exporter {
     use tracing_subscriber::layer::Layer;
     use tracing_subscriber::registry::LookupSpan;
 
-    /// Time for spans to be sent.
+    /// Timeout of sending spans.
     const LIMIT: Duration = Duration::from_secs(5);
 
-    /// An exporter whose first failure after a success is told: the SDK says nothing of it.
+    /// An exporter that logs its first failure after a success, because the SDK logs none.
     #[derive(Debug)]
     struct Heard<E> {
         exporter: E,
@@ -61,8 +61,8 @@ pub(crate) mod exporter {
             let sent = self.exporter.export(batch).await;
             let failed = self.fails.swap(sent.is_err(), Ordering::Relaxed);
             match &sent {
-                Err(error) if !failed => tracing::warn!(%error, "traces are not sent"),
-                Ok(()) if failed => tracing::info!("traces are sent again"),
+                Err(error) if !failed => tracing::warn!(%error, "cannot send traces"),
+                Ok(()) if failed => tracing::info!("sending traces again"),
                 _ => {}
             }
             sent
@@ -77,11 +77,11 @@ pub(crate) mod exporter {
         }
     }
 
-    /// What sends spans.
+    /// Sends spans.
     pub(crate) struct Sender(SdkTracerProvider);
 
     impl Sender {
-        /// One that sends to a collector. Nothing is sent yet: whether one is there shows later.
+        /// Creates a sender to a collector. It does not connect yet.
         pub(crate) fn to(endpoint: &str) -> Result<Self, ExporterBuildError> {
             let exporter = SpanExporter::builder().with_tonic();
             let exporter = exporter.with_endpoint(endpoint).with_timeout(LIMIT);
@@ -100,7 +100,7 @@ pub(crate) mod exporter {
             Self(provider.build())
         }
 
-        /// Has it take spans, and our lines of the log within them.
+        /// Returns the layer that records spans and the log lines within them.
         pub(crate) fn layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
         where
             S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
@@ -119,7 +119,7 @@ pub(crate) mod exporter {
     impl Drop for Sender {
         fn drop(&mut self) {
             if let Err(error) = self.0.shutdown_with_timeout(LIMIT) {
-                tracing::warn!(%error, "the last traces are not sent");
+                tracing::warn!(%error, "cannot send the last traces");
             }
         }
     }

@@ -1,5 +1,6 @@
-//! Reports as lines of the log, with the same fields in every line: cluster, pool, node, claim.
-//! It must not know what is counted.
+//! Writes engine reports to the log. All lines use the same names of fields: cluster, pool, node,
+//! claim.
+//! It must not know which metrics exist.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -11,8 +12,10 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, registry, reload};
 
 use crate::config::settings::{LogFormat, LogLevel};
 use crate::engine::report::Report;
+use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, ClusterName, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
+use crate::model::pool::Reason;
 use crate::scheduling::static_pools::Shortfall;
 use crate::scheduling::{PoolRejection, UnschedulablePod};
 use crate::state::candidates::NodeHealth;
@@ -23,13 +26,13 @@ use crate::telemetry::journal::Journal;
 use crate::telemetry::otlp::exporter::Sender;
 use crate::telemetry::{journal, otlp};
 
-/// Pods named in one line; a node may be planned for a thousand.
+/// Maximum number of pods listed in one line. A node may be planned for a thousand pods.
 const PODS: usize = 10;
 
-/// Lines go to stderr, as text or as one JSON object each, or to the journal; to stderr as well
-/// where there is none. `RUST_LOG` wins over `level`, which is
-/// for our own lines; of other crates only warnings are told. Traces go to an endpoint, if any; a
-/// runtime has to be entered for that.
+/// Initializes logging. Lines are written to stderr as text or JSON, or to the journal. Without a
+/// journal, lines are written to stderr. `level` applies to Outrigger's own lines; other crates
+/// log only warnings. `RUST_LOG` overrides `level`. Traces are sent to `endpoint`, if one is set.
+/// Sending traces requires an entered Tokio runtime.
 pub(crate) fn init(
     format: LogFormat,
     level: LogLevel,
@@ -50,11 +53,11 @@ pub(crate) fn init(
         LogFormat::Auto | LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
         LogFormat::Journald => match journal() {
             Some(journal) => journal.boxed(),
-            // Whoever takes the lines there has the time already.
+            // The reader of stderr adds timestamps.
             None => lines.without_time().with_ansi(false).boxed(),
         },
     };
-    // Spans are for traces, whatever `RUST_LOG` says of our lines.
+    // Spans are for traces only, whatever `RUST_LOG` selects.
     let lines_only = filter_fn(|about| about.target() != otlp::TARGET);
     let lines = registry().with(lines.with_filter(filter.and(lines_only)));
     let level = LogFilter((!is_fixed).then_some(handle));
@@ -66,44 +69,44 @@ pub(crate) fn init(
             .as_ref()
             .and_then(|own| Some(own.as_ref().ok()?.layer())),
     );
-    // A second subscriber is refused, which only tests can see.
+    // Fails if a subscriber is already set, which happens only in tests.
     drop(lines.try_init());
     #[cfg(feature = "otlp")]
     let traces = traces.map(|own| {
-        let told = own.inspect_err(|error| tracing::warn!(%error, "no traces are sent"));
+        let told = own.inspect_err(|error| tracing::warn!(%error, "cannot send traces"));
         Traces(told.ok())
     });
     #[cfg(not(feature = "otlp"))]
     let traces = endpoint.map(|_| {
-        tracing::warn!("no traces are sent: this build has not the feature \"otlp\"");
+        tracing::warn!("cannot send traces: this build lacks the feature \"otlp\"");
         Traces
     });
     (level, traces)
 }
 
-/// Sends traces until it is dropped.
+/// Sends traces until dropped.
 #[cfg(feature = "otlp")]
-pub(crate) struct Traces(#[expect(dead_code, reason = "its end is what counts")] Option<Sender>);
+pub(crate) struct Traces(#[expect(dead_code, reason = "its Drop ends the export")] Option<Sender>);
 
-/// Would send traces.
+/// Placeholder in builds without trace export.
 #[cfg(not(feature = "otlp"))]
 pub(crate) struct Traces;
 
-/// What is left out of the log, which can change while the daemon runs; not where `RUST_LOG` says.
+/// The log filter. It can change at runtime unless `RUST_LOG` is set.
 pub(crate) struct LogFilter(Option<reload::Handle<EnvFilter, Registry>>);
 
 impl LogFilter {
-    /// From here on this is left out.
+    /// Sets the log level.
     pub(crate) fn set(&self, level: LogLevel) {
         let set = self.0.as_ref().map(|handle| handle.reload(filter(level)));
         if let Some(Err(error)) = set {
-            tracing::warn!(%error, "the level of the log stays as it was");
+            tracing::warn!(%error, "cannot change log level");
         }
     }
 }
 
-/// Our own lines from this level on, and warnings of others. What kube says of each failed call is
-/// said by us as well, where it matters.
+/// Logs Outrigger's own lines from this level on, and warnings of other crates. Lines of kube are
+/// disabled because Outrigger logs failed API calls itself.
 fn filter(level: LogLevel) -> EnvFilter {
     let ours = match level {
         LogLevel::Error => "error",
@@ -141,31 +144,33 @@ fn some(pods: &[PodKey]) -> String {
     shown.join(" ") + &more
 }
 
-/// Writes the line of a report.
-#[expect(clippy::too_many_lines, reason = "a table: one arm a kind")]
+/// Writes a report to the log.
+#[expect(clippy::too_many_lines, reason = "a table with one arm per kind")]
 pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
     let mode = if managed { "manage" } else { "observe" };
     match report {
-        Report::Ready => tracing::info!(%cluster, mode, "ready: decisions begin"),
-        Report::Frozen(why) => tracing::warn!(%cluster, why, "frozen: nothing voluntary is done"),
-        Report::Thawed => tracing::info!(%cluster, "thawed: the view is whole again"),
+        Report::Ready => tracing::info!(%cluster, mode, "cluster ready, starting decisions"),
+        Report::Frozen(why) => {
+            tracing::warn!(%cluster, why, "cluster state out of sync, suspending decisions");
+        }
+        Report::Thawed => tracing::info!(%cluster, "cluster state in sync, resuming decisions"),
         Report::Mismatch(own) => tracing::error!(
             %cluster, code = own.code(), why = %own,
-            "the API server and the instances are not of one cluster: nothing is done"
+            "API server and instances belong to different clusters, suspending all changes"
         ),
         Report::Matches => {
-            tracing::info!(%cluster, "the API server and the instances are of one cluster");
+            tracing::info!(%cluster, "API server and instances belong to the same cluster");
         }
         Report::SameInstance { instance, nodes } => tracing::warn!(
             %cluster, %instance, nodes = names(nodes),
-            "several nodes have the same providerID: none of them leaves on purpose"
+            "blocked voluntary disruption of nodes with the same providerID"
         ),
         Report::EndsHeld(held) => tracing::warn!(
             %cluster, id = held.id, instances = held.claims.len(), total = held.total,
-            "too many instances would end without a drain: accept it, and they do"
+            "too many instances would be terminated without a drain, waiting for approval"
         ),
         Report::EndsReleased => {
-            tracing::info!(%cluster, "no instance is kept from ending without a drain");
+            tracing::info!(%cluster, "no termination without a drain needs approval");
         }
         Report::Unregistered {
             pool,
@@ -174,11 +179,11 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             until,
         } => tracing::warn!(
             %cluster, %pool, %zone, failures, %until,
-            "nodes do not register: launches wait, and one node is tried then; look at the image, \
+            "nodes fail to register, holding launches until a test launch; check the image, \
              user data, subnet and security groups"
         ),
         Report::Registers { pool, zone, .. } => {
-            tracing::info!(%cluster, %pool, %zone, "launches wait no longer for nodes to register");
+            tracing::info!(%cluster, %pool, %zone, "resumed launches held for failed registration");
         }
         Report::Planned {
             pending,
@@ -188,15 +193,19 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             price,
         } => {
             let usd_per_h = price.usd_per_h();
-            tracing::info!(%cluster, pending, placed, claims, unplaced, usd_per_h, "planned");
+            tracing::info!(%cluster, pending, placed, claims, unplaced, usd_per_h, "computed plan");
         }
-        Report::Decided(waited) => tracing::debug!(%cluster, pods = waited.len(), "decided"),
-        // By the thousand, and of no use one by one.
+        Report::Decided(waited) => {
+            tracing::debug!(%cluster, pods = waited.len(), "planned pods for the first time");
+        }
+        // Too many for the log. The metrics count them.
         Report::PodStarted(_) => {}
         Report::Unplaced(unplaced) => self::unplaced(cluster, unplaced),
         Report::Short(short) => self::short(cluster, short),
-        Report::AllAnswered => tracing::info!(%cluster, "no pod is without an answer any more"),
-        Report::Enough(need) => tracing::info!(%cluster, %need, "no more is missing"),
+        Report::AllAnswered => tracing::info!(%cluster, "no unschedulable pods remain"),
+        Report::Enough(need) => {
+            tracing::info!(%cluster, %need, "required capacity no longer missing")
+        }
         Report::ClaimPlanned {
             claim,
             pool,
@@ -207,13 +216,18 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         } => {
             let usd_per_h = price.usd_per_h();
             let (count, named) = (pods.len(), some(pods));
+            let action = if managed {
+                "planned claim"
+            } else {
+                "would launch claim"
+            };
             tracing::info!(
                 %cluster, %pool, %claim, mode, instance_type = %offering.instance_type,
                 zone = %offering.zone, capacity_type = offering.capacity_type.as_str(),
-                usd_per_h, offerings, pod_count = count, pods = named, "claim planned"
+                usd_per_h, offerings, pod_count = count, pods = named, "{action}"
             );
             for pod in pods {
-                tracing::debug!(%cluster, %claim, %pod, "pod planned");
+                tracing::debug!(%cluster, %claim, %pod, "planned pod");
             }
         }
         Report::ClaimLaunched {
@@ -224,7 +238,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         } => tracing::info!(
             %cluster, %claim, %instance, instance_type = %offering.instance_type,
             zone = %offering.zone, capacity_type = offering.capacity_type.as_str(),
-            usd_per_h = usd(*price), "claim launched"
+            usd_per_h = usd(*price), "launched claim"
         ),
         Report::ClaimRefused { claim, refusals } => {
             let first = refusals.first().map(|it| it.offering.to_string());
@@ -234,10 +248,10 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         }
         Report::ClaimRenewed { claim, next } => {
             let next = next.as_ref().map(ClaimId::as_str);
-            tracing::debug!(%cluster, %claim, next, "claim goes on under a new id, or anew");
+            tracing::debug!(%cluster, %claim, next, "replaced claim after failed launch");
         }
         Report::ClaimDenied { claim, why } => {
-            tracing::info!(%cluster, %claim, why, "claim denied by the fleet");
+            tracing::info!(%cluster, %claim, why, "denied claim, limit reached");
         }
         Report::BoundEarly {
             claim,
@@ -246,16 +260,16 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             after,
         } => {
             let after_ms = i64::try_from(after.as_millis()).unwrap_or(i64::MAX);
-            tracing::info!(%cluster, %claim, %node, pods, after_ms, "pods bound early");
+            tracing::info!(%cluster, %claim, %node, pods, after_ms, "bound pods early");
         }
         Report::NotEarly { claim, why } => {
-            tracing::warn!(%cluster, %claim, why, "pods are not bound early");
+            tracing::warn!(%cluster, %claim, why, "cannot bind pods early");
         }
         Report::ClaimPhase {
             claim, node, phase, ..
         } => {
-            let (node, phase) = (name(node.as_ref()), phase.as_str());
-            tracing::info!(%cluster, %claim, node, phase, "claim moved on");
+            let (node, action) = (name(node.as_ref()), entered(*phase));
+            tracing::info!(%cluster, %claim, node, phase = phase.as_str(), "{action}");
         }
         Report::Retire {
             claim,
@@ -264,13 +278,20 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             price,
             pods,
             ..
-        } => tracing::info!(
-            %cluster, %claim, mode, node = name(node.as_ref()), reason = reason.as_str(),
-            usd_per_h = usd(*price), pods, "node asked to leave"
-        ),
+        } => {
+            let action = match reason {
+                _ if !managed => "would disrupt node",
+                Reason::TimedOut => "terminating claim, timed out",
+                _ => "disrupting node",
+            };
+            tracing::info!(
+                %cluster, %claim, mode, node = name(node.as_ref()), reason = reason.as_str(),
+                usd_per_h = usd(*price), pods, "{action}"
+            );
+        }
         Report::Eligible { reason, nodes } => {
             let reason = reason.as_str();
-            tracing::debug!(%cluster, reason, nodes, "nodes may leave");
+            tracing::debug!(%cluster, reason, nodes, "counted nodes eligible for disruption");
         }
         Report::Consolidates {
             nodes,
@@ -278,27 +299,37 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             before,
             after,
             ..
-        } => tracing::info!(
-            %cluster, mode, nodes, claims,
-            usd_per_h_before = before.usd_per_h(), usd_per_h_after = after.usd_per_h(),
-            "nodes leave since their pods can be had for less"
-        ),
-        Report::Drifted { node, why } => tracing::info!(%cluster, %node, why, "node has drifted"),
+        } => {
+            let action = if managed {
+                "consolidating nodes"
+            } else {
+                "would consolidate nodes"
+            };
+            tracing::info!(
+                %cluster, mode, nodes, claims, usd_per_h_before = before.usd_per_h(),
+                usd_per_h_after = after.usd_per_h(), "{action}"
+            );
+        }
+        Report::Drifted { node, why } => tracing::info!(%cluster, %node, why, "detected drift"),
         Report::Ailing(NodeHealth { unready, total }) => tracing::warn!(
-            %cluster, unready, total, "too many nodes are not ready: none leaves on purpose"
+            %cluster, unready, total,
+            "too many nodes are not ready, suspending voluntary disruption"
         ),
         Report::Well(NodeHealth { unready, total }) => tracing::info!(
-            %cluster, unready, total, "enough nodes are ready: others may leave on purpose again"
+            %cluster, unready, total,
+            "enough nodes are ready, resuming voluntary disruption"
         ),
         Report::Held(hold) => {
             let (id, nodes, total) = (hold.id.as_str(), hold.nodes.len(), hold.total);
             tracing::warn!(
                 %cluster, id, nodes, total,
-                "too many nodes would leave by the configuration: accept it, and they do"
+                "configuration would disrupt too many nodes, waiting for approval"
             );
         }
         Report::Unheld { id, nodes } => {
-            tracing::info!(%cluster, id, nodes, "the configuration is accepted, or another");
+            tracing::info!(
+                %cluster, id, nodes, "configuration approved or superseded, releasing held nodes"
+            );
         }
         Report::Interrupted {
             claim,
@@ -308,14 +339,14 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             ignored,
         } => tracing::info!(
             %cluster, %claim, node = name(node.as_ref()), %instance, what = what.as_str(),
-            ignored, "instance interrupted"
+            ignored, "received interruption notice"
         ),
         Report::Kept { claim, reason, why } => {
             let reason = reason.as_str();
-            tracing::info!(%cluster, %claim, reason, why, "node stays");
+            tracing::info!(%cluster, %claim, reason, why, "cancelled disruption");
         }
         Report::Evicted { pod, reason } => {
-            tracing::info!(%cluster, %pod, reason = reason.as_str(), "pod told to go");
+            tracing::info!(%cluster, %pod, reason = reason.as_str(), "evicted pod");
         }
         Report::Ended {
             node,
@@ -324,7 +355,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             age,
         } => {
             let (took_s, age_s) = (took.as_secs(), age.as_secs());
-            tracing::info!(%cluster, %pool, %node, took_s, age_s, "node ended");
+            tracing::info!(%cluster, %pool, %node, took_s, age_s, "terminated node");
         }
         Report::Lacking {
             node,
@@ -334,25 +365,27 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             found,
         } => tracing::warn!(
             %cluster, %node, %instance_type, resource, promised, found,
-            "node has less than its type promises"
+            "node has less capacity than its instance type"
         ),
         Report::Unguarded { node } => {
-            tracing::warn!(%cluster, %node, "node came without its taint");
+            tracing::warn!(
+                %cluster, %node, "node registered without taint karpenter.sh/unregistered"
+            );
         }
         Report::Paused { pool, until, why } => {
             let (pool, until) = (
                 pool.as_ref().map(PoolName::as_str),
                 until.map(|it| it.to_string()),
             );
-            tracing::warn!(%cluster, pool, until, why, "paused: nothing voluntary is done");
+            tracing::warn!(%cluster, pool, until, why, "paused voluntary disruption");
         }
         Report::Resumed { pool } => {
             let pool = pool.as_ref().map(PoolName::as_str);
-            tracing::info!(%cluster, pool, "a pause is over");
+            tracing::info!(%cluster, pool, "resumed voluntary disruption");
         }
         Report::Shut { pool, reason, why } => {
             let reason = reason.as_str();
-            tracing::info!(%cluster, %pool, reason, why, "nodes that are due to leave stay");
+            tracing::info!(%cluster, %pool, reason, why, "blocked disruption");
         }
         Report::DrainHeld {
             claim,
@@ -364,7 +397,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         } => {
             let (since_s, held_by) = (since.as_secs(), listed(held_by, *more));
             let until = deadline.map(|at| at.to_string()).unwrap_or_default();
-            tracing::warn!(%cluster, %claim, %node, since_s, held_by, until, "drain held");
+            tracing::warn!(%cluster, %claim, %node, since_s, held_by, until, "drain blocked");
         }
         Report::DrainForced {
             claim,
@@ -373,7 +406,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             more,
         } => {
             let held_by = listed(held_by, *more);
-            tracing::warn!(%cluster, %claim, %node, held_by, "node ends all the same");
+            tracing::warn!(%cluster, %claim, %node, held_by, "terminating node, drain timed out");
         }
         Report::Lingers {
             claim,
@@ -381,23 +414,23 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             since,
         } => {
             let since_s = since.as_secs();
-            tracing::warn!(%cluster, %claim, %instance, since_s, "instance does not end");
+            tracing::warn!(%cluster, %claim, %instance, since_s, "instance does not terminate");
         }
         Report::EvictRefused { pod, text } => {
-            tracing::info!(%cluster, %pod, text, "eviction refused for now");
+            tracing::info!(%cluster, %pod, text, "eviction refused, retrying");
         }
         Report::Orphan { node } => {
-            tracing::info!(%cluster, %node, "node without an instance: its object goes");
+            tracing::info!(%cluster, %node, "garbage collecting node without instance");
         }
         Report::LeftClosed { nodes } => {
             tracing::warn!(
                 %cluster, nodes,
-                "the cluster is only observed now, and nodes that were leaving stay closed: \
-                 `outrigger release` opens them"
+                "switched to observe mode, disrupted nodes remain tainted; \
+                 run `outrigger release` to untaint them"
             );
         }
         Report::Misread(InvalidInput { of, why }) => {
-            tracing::warn!(%cluster, of, why, "not understood");
+            tracing::warn!(%cluster, of, why, "ignoring invalid value");
         }
         Report::Failed {
             command,
@@ -407,28 +440,43 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             tracing::warn!(%cluster, command, kind = kind.as_str(), text, "command failed");
         }
         Report::Adopted { node, pool } => {
-            tracing::info!(%cluster, %node, %pool, "node of Karpenter's taken over");
+            tracing::info!(%cluster, %node, %pool, "adopted Karpenter node");
         }
         Report::NotAdopted { pool, nodes } => {
             tracing::warn!(
                 %cluster, %pool, nodes,
-                "nodes of Karpenter's stay with nobody: no pool is called like theirs"
+                "cannot adopt Karpenter nodes, no pool with a matching name"
             );
         }
         Report::Stranger { instance, why } => {
-            tracing::warn!(%cluster, %instance, why, "instance left alone");
+            tracing::warn!(%cluster, %instance, why, "ignoring instance");
         }
+    }
+}
+
+/// The verb for a claim that enters a phase.
+fn entered(phase: ClaimPhase) -> &'static str {
+    match phase {
+        ClaimPhase::Planned => "planning claim",
+        ClaimPhase::Launching => "launching claim",
+        ClaimPhase::Launched => "found instance of claim",
+        ClaimPhase::Registered => "registered claim",
+        ClaimPhase::Initialized => "initialized claim",
+        ClaimPhase::Draining => "draining claim",
+        ClaimPhase::Terminating => "terminating claim",
+        ClaimPhase::Gone => "terminated claim",
     }
 }
 
 fn unplaced(cluster: &ClusterName, unplaced: &UnschedulablePod) {
     let pod = &unplaced.pod;
-    tracing::warn!(%cluster, %pod, reasons = words(&unplaced.reasons), "pod unplaced");
+    tracing::warn!(%cluster, %pod, reasons = words(&unplaced.reasons), "cannot schedule pod");
 }
 
 fn short(cluster: &ClusterName, short: &Shortfall) {
     let (need, missing) = (&short.need, short.missing);
-    tracing::warn!(%cluster, %need, missing, reasons = words(&short.reasons), "too few can be had");
+    let reasons = words(&short.reasons);
+    tracing::warn!(%cluster, %need, missing, reasons, "cannot provide required capacity");
 }
 
 fn words(reasons: &[PoolRejection]) -> String {

@@ -1,5 +1,5 @@
-//! Counters and gauges under Karpenter's names where they mean the same, else `outrigger_*`.
-//! It must not know who reads them.
+//! Counters and gauges of reports, with Karpenter's names if the meaning is the same, otherwise
+//! `outrigger_*`. It must not know who reads them.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -23,37 +23,37 @@ use crate::telemetry::metric_definitions::{
     ALL, DECISIONS, LIFETIMES, MetricKind, NOTICES, PASSES, PLANS, UNHEALTHY, about,
 };
 
-/// Why nothing is counted.
+/// Why metrics cannot be set up.
 #[derive(Debug, Error)]
 pub(crate) enum MetricsError {
-    #[error("set the metrics up")]
+    #[error("cannot set up metrics")]
     Build(#[source] BuildError),
-    #[error("set the metrics up: they are already")]
+    #[error("cannot set up metrics: already set up")]
     Twice,
 }
 
-/// Everything that was counted.
+/// All recorded metrics.
 #[derive(Clone)]
 pub(crate) struct MetricsRecorder {
     handle: PrometheusHandle,
-    /// How the names of series begin that are not wanted.
+    /// Prefixes of disabled metrics.
     unwanted: Vec<&'static str>,
 }
 
-/// Whether each node has series of its own: as the recorder, once for the whole process.
+/// True if per-node metrics are enabled, for the whole process.
 static PER_NODE: OnceLock<bool> = OnceLock::new();
 
-/// Bounds in seconds of how long a pass may have taken: where one is too slow, by how much.
+/// Histogram buckets in seconds for the duration of passes.
 const PASS_BOUNDS: [f64; 11] = [
     0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0,
 ];
 
-/// Bounds in seconds of what pods, nodes and messages wait for.
+/// Histogram buckets in seconds for waiting times of pods, nodes and messages.
 const WAIT_BOUNDS: [f64; 14] = [
     0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
 ];
 
-/// Bounds in seconds of how old nodes get: from ten minutes to a quarter of a year.
+/// Histogram buckets in seconds for the age of nodes: from ten minutes to a quarter of a year.
 const AGE_BOUNDS: [f64; 10] = [
     600.0,
     3600.0,
@@ -67,7 +67,7 @@ const AGE_BOUNDS: [f64; 10] = [
     7_776_000.0,
 ];
 
-/// The bounds of each histogram.
+/// The buckets of each histogram.
 const BOUNDS: [(&str, &[f64]); 5] = [
     (PASSES, &PASS_BOUNDS),
     (PLANS, &PASS_BOUNDS),
@@ -76,7 +76,7 @@ const BOUNDS: [(&str, &[f64]); 5] = [
     (LIFETIMES, &AGE_BOUNDS),
 ];
 
-/// The cluster that a line is about. No name of one has anything to escape in it.
+/// Returns the cluster label of a line. Cluster names need no escaping.
 fn cluster_of(line: &str) -> Option<&str> {
     let (_, labels) = line.split_once('{')?;
     let start = match labels.strip_prefix("cluster=\"") {
@@ -86,14 +86,13 @@ fn cluster_of(line: &str) -> Option<&str> {
     start.split('"').next()
 }
 
-/// Whether each node has series of its own.
+/// Returns whether per-node metrics are enabled.
 pub(crate) fn per_node() -> bool {
     PER_NODE.get().copied().unwrap_or(false)
 }
 
 impl MetricsRecorder {
-    /// Counts from here on, for the whole process; only series under the names that are wanted are
-    /// shown.
+    /// Installs the recorder for the whole process. Only enabled metrics are exported.
     pub(crate) fn init(
         telemetry: &Telemetry,
         written: &ConfigValues,
@@ -119,7 +118,7 @@ impl MetricsRecorder {
         for name in ["outrigger_build_info", "karpenter_build_info"] {
             gauge!(name, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         }
-        // Whoever counts has read one.
+        // The recorder has parsed the value before.
         reloaded(true);
         in_force(written);
         let all = [
@@ -135,8 +134,8 @@ impl MetricsRecorder {
         })
     }
 
-    /// All of it about these clusters and these samples, in the text format of Prometheus. What was
-    /// counted of a cluster that is configured no more is shown again once it is.
+    /// Renders all metrics of these clusters and samples in the Prometheus text format. Metrics of
+    /// removed clusters are hidden until the cluster is configured again.
     pub(crate) fn render<'s>(
         &self,
         clusters: &BTreeSet<&str>,
@@ -154,14 +153,14 @@ impl MetricsRecorder {
         text.split_inclusive('\n').filter(is_shown).collect()
     }
 
-    /// Drops what summaries need no more.
+    /// Drops old samples of summaries.
     pub(crate) fn keep_small(&self) {
         self.handle.run_upkeep();
     }
 }
 
-/// Counts what an engine decided or saw. What is merely observed is not done, so not counted.
-#[expect(clippy::too_many_lines, reason = "a table: one arm a kind")]
+/// Counts a report of an engine. Reports of clusters in observe mode are not counted.
+#[expect(clippy::too_many_lines, reason = "a table with one arm per kind")]
 pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
     let name = || cluster.to_string();
     match report {
@@ -304,7 +303,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             counter!("outrigger_drains_forced_total", "cluster" => name()).increment(1);
         }
         Report::Lingers { .. } => {
-            counter!("outrigger_instances_lingering_total", "cluster" => name()).increment(1);
+            counter!("outrigger_slow_terminations_total", "cluster" => name()).increment(1);
         }
         Report::EvictRefused { .. } => {
             counter!("outrigger_evictions_refused_total", "cluster" => name()).increment(1);
@@ -324,29 +323,35 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::Enough(need) => missing(&name(), need, 0),
         Report::Ailing(_) | Report::Well(_) => {
             let own = f64::from(u8::from(matches!(report, Report::Ailing(_))));
-            gauge!("outrigger_braked", "cluster" => name(), "for" => "health").set(own);
+            gauge!("outrigger_disruption_suspended", "cluster" => name(), "for" => "health")
+                .set(own);
         }
         Report::Held(_) | Report::Unheld { .. } => {
             let own = f64::from(u8::from(matches!(report, Report::Held(_))));
-            gauge!("outrigger_braked", "cluster" => name(), "for" => "change").set(own);
+            gauge!("outrigger_disruption_suspended", "cluster" => name(), "for" => "change")
+                .set(own);
         }
         Report::Mismatch(_) | Report::Matches => {
             let own = f64::from(u8::from(matches!(report, Report::Mismatch(_))));
-            gauge!("outrigger_braked", "cluster" => name(), "for" => "identity").set(own);
+            gauge!("outrigger_disruption_suspended", "cluster" => name(), "for" => "identity")
+                .set(own);
         }
         Report::EndsHeld(_) | Report::EndsReleased => {
             let own = f64::from(u8::from(matches!(report, Report::EndsHeld(_))));
-            gauge!("outrigger_braked", "cluster" => name(), "for" => "undrained").set(own);
+            gauge!("outrigger_disruption_suspended", "cluster" => name(), "for" => "undrained")
+                .set(own);
         }
         Report::Unregistered { .. } => {
-            gauge!("outrigger_braked", "cluster" => name(), "for" => "registration").set(1.0);
+            gauge!("outrigger_disruption_suspended", "cluster" => name(), "for" => "registration")
+                .set(1.0);
         }
         Report::Registers { left, .. } => {
             let own = f64::from(u8::from(*left > 0));
-            gauge!("outrigger_braked", "cluster" => name(), "for" => "registration").set(own);
+            gauge!("outrigger_disruption_suspended", "cluster" => name(), "for" => "registration")
+                .set(own);
         }
         Report::Frozen(_) => {
-            counter!("outrigger_freezes_total", "cluster" => name()).increment(1);
+            counter!("outrigger_out_of_sync_total", "cluster" => name()).increment(1);
         }
         Report::Ready
         | Report::Thawed
@@ -375,8 +380,8 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
     }
 }
 
-/// Counts a decision: whether others come in the place of what leaves, why it leaves, and whether
-/// it is one node that does not stand empty, several, or none of them used.
+/// Counts a disruption decision, by replacement, reason and consolidation type: a single node,
+/// several nodes, or empty nodes.
 fn decided(
     cluster: &str,
     pool: Option<&PoolName>,
@@ -392,14 +397,14 @@ fn decided(
     .increment(1);
 }
 
-/// Shows how much of what shall be there cannot be had.
+/// Sets the capacity shortfall.
 fn missing(cluster: &str, need: &StaticDemand, missing: usize) {
     let (kind, name) = match need {
         StaticDemand::Nodes(pool) => ("nodes", pool.to_string()),
         StaticDemand::Room(buffer) => ("room", buffer.clone()),
     };
     let cluster = cluster.to_owned();
-    gauge!("outrigger_missing", "cluster" => cluster, "need" => kind, "name" => name)
+    gauge!("outrigger_capacity_shortfall", "cluster" => cluster, "need" => kind, "name" => name)
         .set(count(missing));
 }
 
@@ -424,7 +429,7 @@ fn phase_reached(cluster: &str, pool: &str, has_node: bool, phase: ClaimPhase) {
     }
 }
 
-/// Counts a pass of an engine, under the name by which controllers are known to dashboards.
+/// Records an engine pass, under the controller name that dashboards use.
 pub(crate) fn pass(cluster: &ClusterName, took: Duration) {
     let labels = [
         ("cluster", cluster.to_string()),
@@ -434,12 +439,12 @@ pub(crate) fn pass(cluster: &ClusterName, took: Duration) {
     histogram!(PASSES, &labels).record(took.as_secs_f64());
 }
 
-/// Counts a pass in which pods were planned for.
+/// Records a pass that planned pods.
 pub(crate) fn planned(cluster: &ClusterName, took: Duration) {
     histogram!(PLANS, "cluster" => cluster.to_string()).record(took.as_secs_f64());
 }
 
-/// Counts a command that was carried out, or not.
+/// Records a command and its outcome.
 pub(crate) fn command(
     cluster: &ClusterName,
     name: &'static str,
@@ -456,35 +461,35 @@ pub(crate) fn command(
         .record(took.as_secs_f64());
 }
 
-/// Shows whether decisions are made for a cluster.
+/// Sets whether decisions are made for a cluster.
 pub(crate) fn status(cluster: &ClusterName, ready: bool) {
     for name in ["outrigger_cluster_up", "karpenter_cluster_state_synced"] {
         gauge!(name, "cluster" => cluster.to_string()).set(f64::from(u8::from(ready)));
     }
 }
 
-/// Shows whether this host leads a cluster that is managed.
+/// Sets whether this host is the leader of a managed cluster.
 pub(crate) fn leads(cluster: &ClusterName, leads: bool) {
     gauge!("outrigger_cluster_leader", "cluster" => cluster.to_string())
         .set(f64::from(u8::from(leads)));
 }
 
-/// Shows how many buffers that objects declare make no sense, or may not be read.
+/// Sets the number of CapacityBuffers that are invalid or cannot be read.
 pub(crate) fn buffers_left_out(cluster: &str, left_out: usize) {
-    gauge!("outrigger_buffers_left_out", "cluster" => cluster.to_owned()).set(count(left_out));
+    gauge!("outrigger_invalid_buffers", "cluster" => cluster.to_owned()).set(count(left_out));
 }
 
-/// Counts an end of the program that launches for a cluster, which was not meant to end.
+/// Counts an unexpected exit of the exec program of a cluster.
 pub(crate) fn program_ended(cluster: &ClusterName) {
     counter!("outrigger_exec_ends_total", "cluster" => cluster.to_string()).increment(1);
 }
 
-/// Counts a line of that program that answers nothing.
+/// Counts an invalid line of the exec program.
 pub(crate) fn program_rambled(cluster: &ClusterName) {
-    counter!("outrigger_exec_garbage_total", "cluster" => cluster.to_string()).increment(1);
+    counter!("outrigger_exec_invalid_lines_total", "cluster" => cluster.to_string()).increment(1);
 }
 
-/// Notes how the last attempt to read the configuration went.
+/// Records the result of the last configuration load.
 pub(crate) fn reloaded(well: bool) {
     gauge!("outrigger_config_last_reload_successful").set(f64::from(u8::from(well)));
     let now = clock::now().as_second();
@@ -492,7 +497,7 @@ pub(crate) fn reloaded(well: bool) {
     gauge!("outrigger_config_last_reload_timestamp_seconds").set(now as f64);
 }
 
-/// Shows which configuration is in force, by a number that others do not have.
+/// Sets the hash of the current configuration.
 pub(crate) fn in_force(written: &ConfigValues) {
     gauge!("outrigger_config_hash").set(f64::from(written.print()));
 }

@@ -133,7 +133,7 @@ const CARRIED: &[(&str, &str)] = &[
     ("--cores-total=0:64", "cpu = 64"),
     ("--memory-total=0:256", "memory = \"256Gi\""),
     ("--max-nodes-total=7", "nodes = 7"),
-    ("--max-total-unready-percentage=20", "unready_max = \"20%\""),
+    ("--max-total-unready-percentage=20", "max_unready = \"20%\""),
     ("--scale-down-delay-after-add=1h", "after_launch  = \"1h\""),
     (
         "--scale-down-delay-after-delete=30s",
@@ -325,7 +325,7 @@ fn what_cannot_be_imported_is_named() {
             "LaunchTemplateVersions: [{}]",
             "has no LaunchTemplateData",
         ),
-        ("--v=4", &again, "it tells of the group a again"),
+        ("--v=4", &again, "an earlier file describes the group a"),
         ("--v=4", &alike, "both become node_class \"a-b\""),
     ];
     for (autoscaler, answer, expect) in rows {
@@ -352,7 +352,11 @@ fn priorities_are_weights_where_they_come_first() {
         let autoscaler = SourceFile::new("autoscaler.yaml", text);
         let imported = import(&autoscaler, &answers, &ImportOptions::default());
         let text = imported.expect(expander).text();
-        assert_eq!(text.contains("weight "), is_weighed, "{expander}: {text}");
+        assert_eq!(
+            text.contains("\n  weight "),
+            is_weighed,
+            "{expander}: {text}"
+        );
         let is_lost = text.contains("dropped --expander=priority (");
         assert_ne!(is_lost, is_weighed, "{expander}: {text}");
     }
@@ -367,7 +371,7 @@ fn without_groups_it_is_told_what_to_give() {
     let imported = imported.expect("an autoscaler");
     let text = imported.text();
     assert!(
-        text.contains("missing groups (none was told of that it scales"),
+        text.contains("missing groups (the input has no groups"),
         "{text}"
     );
     assert!(!text.lines().any(|line| line.starts_with("pool")), "{text}");

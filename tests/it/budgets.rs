@@ -93,7 +93,7 @@ fn change(state: &mut State, change: impl FnOnce(&mut Cluster)) {
 }
 
 fn swept(state: &State, now: Timestamp) -> Plan {
-    sweep(&state.roster(now), now)
+    sweep(&state.disruption_view(now), now)
 }
 
 /// How many nodes leave, and the different verdicts of those that stay.
@@ -179,7 +179,7 @@ fn a_budget_counts_only_while_its_schedule_holds() {
     assert_eq!(before.0, 2);
     let (count, why) = outcome(&state, NOW);
     assert_eq!(count, 0);
-    let expect = "the budgets of its pool allow 0 nodes to leave at once now, until \
+    let expect = "the disruption budget of its pool allows 0 node(s) at a time, until \
                   2027-01-15T09:00:00Z";
     assert_eq!(why, BTreeSet::from([expect.to_owned()]));
     assert_eq!(next_due(&swept(&state, NOW).kept), Some(minutes(60)));
@@ -208,10 +208,10 @@ fn nodes_that_leave_are_not_ready_or_deleted_by_somebody_use_a_budget_up_but_not
                 .objects
                 .apply(WatchedObject::Node(Box::new(node)), NOW);
         }
-        let mut roster = state.roster(NOW);
-        roster.leaving.insert("general".into(), leaving);
-        let mut budgets = Budgets::new(&roster, NOW);
-        let whole = roster.candidates.iter();
+        let mut disruption_view = state.disruption_view(NOW);
+        disruption_view.leaving.insert("general".into(), leaving);
+        let mut budgets = Budgets::new(&disruption_view, NOW);
+        let whole = disruption_view.candidates.iter();
         let whole = whole.filter(|own| own.node.ready && own.node.deleting.is_none());
         let gone = whole.filter(|own| budgets.take(own, Reason::Drifted).is_ok());
         let what = (leaving, unready, deleted);
@@ -237,8 +237,8 @@ fn nodes_that_are_not_initialized_or_not_ours_count_for_nothing() {
             .apply(WatchedObject::Node(Box::new(node)), NOW);
     }
     assert_eq!(leave(&state), 2);
-    let roster = state.roster(NOW);
-    assert_eq!(Budgets::new(&roster, NOW).counted(), (4, 0));
+    let disruption_view = state.disruption_view(NOW);
+    assert_eq!(Budgets::new(&disruption_view, NOW).counted(), (4, 0));
 }
 
 #[test]
@@ -263,13 +263,13 @@ fn budgets_of_a_cluster_count_all_its_nodes() {
         cluster.disruption.budgets = vec![budget(BudgetNodes::Nodes(3))];
     });
     let (count, why) = outcome(&state, NOW);
-    let expect = "the budgets of its pool allow 1 nodes to leave at once now";
+    let expect = "the disruption budget of its pool allows 1 node(s) at a time";
     assert_eq!((count, why), (1, BTreeSet::from([expect.to_owned()])));
 }
 
 #[test]
 fn budgets_of_the_fleet_count_what_the_others_have() {
-    let muster = |nodes, unready, leaving: usize| DisruptionUsage {
+    let disruption_usage = |nodes, unready, leaving: usize| DisruptionUsage {
         nodes,
         unready,
         leaving: (0..leaving)
@@ -279,9 +279,9 @@ fn budgets_of_the_fleet_count_what_the_others_have() {
     };
     // A share of 30 % of ten nodes here and twenty there is nine.
     for (other, expect) in [
-        (muster(20, 0, 0), 9),
-        (muster(20, 2, 3), 4),
-        (muster(20, 9, 9), 0),
+        (disruption_usage(20, 0, 0), 9),
+        (disruption_usage(20, 2, 3), 4),
+        (disruption_usage(20, 9, 9), 0),
     ] {
         let mut state = one(&[budget(BudgetNodes::Percent(100))], 10);
         let mut others = OtherClusters::default();
@@ -378,7 +378,7 @@ fn a_rate_counts_reasons_that_it_names_and_pools_that_it_is_for() {
     let_go(&mut state, &[("other", 5, Reason::Drifted)]);
     let (count, why) = outcome(&state, NOW);
     let expect =
-        "the budgets of the cluster let 2/h nodes go, and have, until 2027-01-15T08:55:00Z";
+        "the disruption budget of the cluster is used up (2/h), until 2027-01-15T08:55:00Z";
     assert_eq!((count, why), (1, BTreeSet::from([expect.to_owned()])));
     // That of the fleet counts all clusters.
     let mut state = one(std::slice::from_ref(&all), 3);
@@ -460,7 +460,7 @@ fn nodes_leave_in_times_for_maintenance_of_their_pool_and_their_cluster() {
         own.pools[0].disruption.windows = vec![allow("0 9 * * *", 120)];
         own.disruption.windows = vec![allow("0 10 * * *", 120)];
     });
-    let expect = "it is no time for maintenance before 2027-01-15T10:00:00Z".to_owned();
+    let expect = "outside maintenance windows until 2027-01-15T10:00:00Z".to_owned();
     assert_eq!(outcome(&state, NOW), (0, BTreeSet::from([expect])));
     assert_eq!(next_due(&swept(&state, NOW).kept), Some(minutes(120)));
     assert_eq!(outcome(&state, minutes(120)).0, 3);
@@ -479,12 +479,16 @@ fn nothing_is_consolidated_until_it_has_cooled_down() {
     });
     assert_eq!(leave(&state), 3);
     state.recent.ended = Some(minutes(-4));
-    let expect = "nothing leaves until 2027-01-15T08:06:00Z, after an end".to_owned();
+    let expect = "in back-off until 2027-01-15T08:06:00Z, after a termination".to_owned();
     assert_eq!(outcome(&state, NOW), (0, BTreeSet::from([expect])));
     assert_eq!(next_due(&swept(&state, NOW).kept), Some(minutes(6)));
-    let roster = state.roster(NOW);
-    let budgets = Budgets::new(&roster, NOW);
-    let refused = |reason| budgets.refusal(&roster.candidates[0], reason).is_some();
+    let disruption_view = state.disruption_view(NOW);
+    let budgets = Budgets::new(&disruption_view, NOW);
+    let refused = |reason| {
+        budgets
+            .refusal(&disruption_view.candidates[0], reason)
+            .is_some()
+    };
     let reasons = [Reason::Underutilized, Reason::Drifted, Reason::Expired];
     assert_eq!(reasons.map(refused), [true, false, false]);
 }

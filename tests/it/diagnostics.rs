@@ -1,4 +1,4 @@
-//! Every code that the program says is in docs/DIAGNOSTICS.md, with its meaning and what to do.
+//! Every code that the program reports is in docs/DIAGNOSTICS.md, with its meaning and what to do.
 //! It must not know when a code is said.
 
 use std::collections::BTreeSet;
@@ -76,40 +76,40 @@ fn every_code_is_listed_with_what_to_do() {
     let cases = [
         ("## Configuration\n", problems),
         (
-            "## Clusters that cannot be driven\n",
-            &spelled("src/runtime/clusters/error.rs", "The stable name")
-                | &spelled("src/kubernetes/client.rs", "The stable name"),
+            "## Clusters that cannot be started\n",
+            &spelled("src/runtime/clusters/error.rs", "The stable code")
+                | &spelled("src/kubernetes/client.rs", "The stable code"),
         ),
         (
-            "## APIs that cannot be used\n",
-            spelled("src/kubernetes/api_error.rs", "The stable name"),
+            "## API servers that cannot be used\n",
+            spelled("src/kubernetes/api_error.rs", "The stable code"),
         ),
         (
-            "## Set-ups\n",
+            "## Host and cluster checks\n",
             spelled("src/doctor/codes.rs", "The stable name"),
         ),
         (
-            "## Pods without a place\n",
+            "## Unschedulable pods\n",
             spelled("src/scheduling.rs", "impl RejectionCode"),
         ),
         (
-            "## Why nodes leave\n",
+            "## Disruption reasons\n",
             spelled("src/model/pool.rs", "impl Reason"),
         ),
         (
-            "In what a node has drifted:\n",
+            "Causes of drift:\n",
             &spelled("src/disruption/drift.rs", "impl DriftReason")
                 | &spelled("src/disruption/instance_drift.rs", "impl InstanceDrift"),
         ),
         (
-            "By what the provider announces it",
+            "Interruption messages",
             spelled("src/engine/event.rs", "impl Interruption"),
         ),
         ("## Events\n", of_events()),
-        ("## Nodes that stay\n", &verdicts | &outlooks),
-        ("What forbids a node to leave:\n", &blockers | &holds),
+        ("## Nodes that are kept\n", &verdicts | &outlooks),
+        ("Blockers of voluntary disruption:\n", &blockers | &holds),
         (
-            "## Nodes that are leaving\n",
+            "## Nodes that are draining\n",
             spelled("src/state/drain_blockers.rs", "impl DrainBlocker"),
         ),
         ("## Launches that are refused\n", refusals),
@@ -118,7 +118,7 @@ fn every_code_is_listed_with_what_to_do() {
             spelled("src/model/node_class/resolved.rs", "impl ConditionKind"),
         ),
         (
-            "Why one does not:\n",
+            "Reasons for a condition that does not hold:\n",
             spelled("src/model/node_class/resolved.rs", "impl Cause"),
         ),
         (

@@ -101,7 +101,7 @@ fn a_daemon_that_cannot_start_ends_with_78_and_says_why() {
     let path = empty.path().to_str().expect("a readable path");
     check(
         &["run", "--config", path],
-        &["[unreadable]", "ends in .hcl", "= help:"],
+        &["[unreadable]", "it contains no .hcl", "= help:"],
     );
     let broken = bad.0.path().join("kubeconfig");
     fs::write(&broken, "clusters: {").expect("written");
@@ -111,7 +111,7 @@ fn a_daemon_that_cannot_start_ends_with_78_and_says_why() {
         &["cluster \"a\"", "kubeconfig", "= help:"],
     );
     let none = Config::new(LISTEN);
-    check(&["run", "--config", none.path()], &["names no cluster"]);
+    check(&["run", "--config", none.path()], &["has no cluster"]);
     check(&["run", "--nonsense"], &["--nonsense"]);
     // Nor does it matter whether anybody can be told.
     let full = fs::File::options().write(true).open("/dev/full");
@@ -273,7 +273,7 @@ fn fmt_leaves_a_file_as_it_is_that_has_no_room_for_more() {
     let output = shell.arg(&main).output().expect("a shell");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert!(errors.contains("make room for it"), "{errors}");
+    assert!(errors.contains("free disk space"), "{errors}");
     assert_eq!(fs::read_to_string(&main).expect("text"), text);
 }
 
@@ -313,7 +313,7 @@ fn a_reload_keeps_the_old_configuration_or_takes_the_new_one_whole() {
 
     config.write(&format!("{one}{}", cluster("two", api.kubeconfig())));
     daemon.signal("HUP");
-    daemon.logged("configuration reloaded", 1);
+    daemon.logged("reloaded configuration", 1);
     has("outrigger_config_last_reload_successful 1");
     has("outrigger_cluster_up{cluster=\"two\"}");
     let (_, text) = get(&admin, "/readyz?verbose");
@@ -324,9 +324,9 @@ fn a_reload_keeps_the_old_configuration_or_takes_the_new_one_whole() {
     fs::write(api.kubeconfig(), format!("{text}# rotated\n")).expect("written");
     config.write(&one.replace("127.0.0.1:0", "127.0.0.1:1"));
     daemon.signal("HUP");
-    daemon.logged("configuration reloaded", 2);
-    daemon.logged("cluster stopped", 2);
-    daemon.logged("telemetry.listen has changed", 1);
+    daemon.logged("reloaded configuration", 2);
+    daemon.logged("stopped cluster", 2);
+    daemon.logged("telemetry.listen changed", 1);
     let gone = || (!metrics().contains("cluster=\"two\"")).then_some(());
     assert!(within(10, gone).is_some(), "{}", metrics());
     daemon.signal("TERM");
@@ -394,9 +394,9 @@ fn what_cannot_be_had_or_makes_no_sense_is_counted() {
     };
     let missing = |need: &str, name: &str, count: u32| {
         let labels = format!("cluster=\"a\",need=\"{need}\",name=\"{name}\"");
-        counted(&format!("outrigger_missing{{{labels}}} {count}"));
+        counted(&format!("outrigger_capacity_shortfall{{{labels}}} {count}"));
     };
-    counted("outrigger_buffers_left_out{cluster=\"a\"} 2");
+    counted("outrigger_invalid_buffers{cluster=\"a\"} 2");
     missing("room", "shop/room", 3);
     missing("nodes", "fixed", 2);
     config.write(&fixed(1));
@@ -443,9 +443,14 @@ fn a_kind_that_must_not_be_watched_is_named() {
     let text = format!("{LISTEN}{}", cluster("a", api.kubeconfig()));
     let config = Config::new(&format!("{text}{BY_DEFAULT}"));
     let mut daemon = config.daemon();
-    daemon.logged("grant the user of the kubeconfig what it is denied here", 1);
+    daemon.logged(
+        "grant the denied permission to the user of the kubeconfig",
+        1,
+    );
     let log = daemon.log();
-    let lost = log.lines().find(|line| line.contains("grant the user"));
+    let lost = log
+        .lines()
+        .find(|line| line.contains("grant the denied permission"));
     assert!(
         lost.is_some_and(|line| line.contains("replicasets")),
         "{log}"
@@ -459,7 +464,7 @@ fn a_daemon_stops_while_nothing_answers_it() {
     let api = Api::start(Manner::Hang, Vec::new());
     let config = Config::new(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     let mut daemon = config.daemon();
-    daemon.logged("cluster started", 1);
+    daemon.logged("started cluster", 1);
     assert_eq!(get(&daemon.admin(), "/readyz").0, 503);
     daemon.signal("TERM");
     assert_eq!(daemon.ends(5).code(), Some(0));
@@ -481,8 +486,8 @@ fn a_busy_usual_port_does_not_stop_a_daemon() {
     let api = Api::start(Manner::Well, Vec::new());
     let config = Config::new(&cluster("a", api.kubeconfig()));
     let mut daemon = config.daemon();
-    daemon.logged("going on without /livez", 1);
-    daemon.logged("cluster started", 1);
+    daemon.logged("cannot serve /livez", 1);
+    daemon.logged("started cluster", 1);
     daemon.signal("TERM");
     assert_eq!(daemon.ends(10).code(), Some(0));
 }
@@ -502,7 +507,7 @@ fn nothing_is_launched_while_the_clock_differs_from_the_api_servers() {
     let config = Config::new(&format!("{LISTEN}{}", managed(api.kubeconfig())));
     let mut daemon = config.daemon();
     let admin = daemon.admin();
-    daemon.logged("nothing voluntary is done until the clocks agree", 1);
+    daemon.logged("clocks differ, suspending decisions", 1);
     let series = "outrigger_clock_skew_seconds{cluster=\"it\",peer=\"api_server\"} 1";
     let shown = within(18, || {
         get(&admin, "/metrics").1.contains(series).then_some(())
@@ -620,7 +625,7 @@ fn a_pod_is_explained_and_the_exit_code_says_whether_all_is_well() {
             "needs cpu 100000; the largest of ",
         ),
         ("a/gated", Some(2), "gated", "Scheduling gates"),
-        ("a/running", Some(0), "bound", "It is on node n."),
+        ("a/running", Some(0), "bound", "It is bound to node n."),
     ];
     for (pod, code, answer, words) in cases {
         let (got, text, errors) = explain(pod, &[]);
@@ -665,12 +670,7 @@ fn a_pool_is_explained_and_the_exit_code_says_whether_it_can_have_nodes() {
         (code, out, text(output.stderr))
     };
     let cases = [
-        (
-            "a",
-            Some(0),
-            "+ 1 node would be made in it now, for 1 pod",
-            1,
-        ),
+        ("a", Some(0), "+ It would launch 1 node now, for 1 pod", 1),
         (
             "none",
             Some(2),
@@ -752,12 +752,12 @@ fn release_takes_our_finalizer_and_taints_off_our_nodes_and_leaves_others() {
         assert!(output.status.success(), "{text}{error}");
         text
     };
-    let expect = "node leaving would lose our finalizer and marks\n\
-                  node coming would lose our marks\n\
-                  node marked would lose our marks\n";
+    let expect = "node leaving: would remove Outrigger's finalizer and taints\n\
+                  node coming: would remove Outrigger's taints\n\
+                  node marked: would remove Outrigger's taints\n";
     assert_eq!(release(&["--dry-run"]), expect);
     assert!(api.patches().is_empty());
-    assert_eq!(release(&[]), expect.replace("would lose", "has lost"));
+    assert_eq!(release(&[]), expect.replace("would remove", "removed"));
     let patches = api.patches();
     let [(path, first), (_, second), (_, third)] = &patches[..] else {
         panic!("{patches:?}")

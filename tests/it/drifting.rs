@@ -23,7 +23,7 @@ use outrigger::plan::{Plan, sweep};
 use outrigger::state::State;
 use outrigger::state::node_claims::NodeClaim;
 
-mod brakes;
+mod safeguards;
 mod expiry;
 mod provider;
 mod repair;
@@ -195,7 +195,7 @@ impl Fleet {
     }
 
     fn sweep(&self, now: Timestamp) -> Plan {
-        sweep(&self.state.roster(now), now)
+        sweep(&self.state.disruption_view(now), now)
     }
 
     /// Who leaves for this reason, in the order of the plan.

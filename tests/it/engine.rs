@@ -34,7 +34,7 @@ mod copies;
 mod drifting;
 mod early;
 mod ending;
-mod herald;
+mod event_recorder;
 mod identity;
 mod inventory;
 mod launches;
@@ -70,7 +70,7 @@ struct Stage {
     /// What is attached to nodes.
     attached: Vec<Attachment>,
     /// What the fleet was last told.
-    muster: DisruptionUsage,
+    disruption_usage: DisruptionUsage,
     /// The watch of these gives no sign of life.
     silent: Option<ObjectKind>,
 }
@@ -87,7 +87,7 @@ impl Stage {
             seen: Vec::new(),
             reports: Vec::new(),
             attached: Vec::new(),
-            muster: DisruptionUsage::default(),
+            disruption_usage: DisruptionUsage::default(),
             silent: None,
         };
         stage.start(mode);
@@ -312,8 +312,8 @@ impl Stage {
             Command::ListInstances => {
                 CommandResult::Instances(self.instances.values().cloned().collect())
             }
-            Command::Muster(muster) => {
-                self.muster = DisruptionUsage::clone(muster);
+            Command::ReportDisruptions(disruption_usage) => {
+                self.disruption_usage = DisruptionUsage::clone(disruption_usage);
                 CommandResult::Done
             }
             Command::PatchNode(patch) => {
@@ -331,9 +331,9 @@ impl Stage {
             Command::Probe { .. } => CommandResult::Probed { alive: 0 },
             Command::ReadLease => CommandResult::Lease(self.lease.clone()),
             Command::PatchLease(patch) => self.patch_lease(patch),
-            Command::Ask(_) | Command::AskLeave { .. } => CommandResult::Granted,
-            Command::Hint { pod, node, .. } => self.nominate(pod, Some(node.clone())),
-            Command::Unhint { pod, .. } => self.nominate(pod, None),
+            Command::RequestGrant(_) | Command::RequestDisruption { .. } => CommandResult::Granted,
+            Command::Nominate { pod, node, .. } => self.nominate(pod, Some(node.clone())),
+            Command::ClearNomination { pod, .. } => self.nominate(pod, None),
             Command::CreateNode(_) | Command::Bind { .. } | Command::DeletePod { .. } => {
                 self.place(command)
             }
@@ -347,10 +347,10 @@ impl Stage {
             Command::Adopt(own) => self.adopt(own),
             Command::PatchBuffer(patch) => CommandResult::Version(format!("{}0", patch.version)),
             Command::Evict { .. }
-            | Command::Learn { .. }
+            | Command::SaveDiscoveredMemory { .. }
             | Command::Rewatch { .. }
-            | Command::Account { .. }
-            | Command::HoldDown { .. } => CommandResult::Done,
+            | Command::ReportUsage { .. }
+            | Command::MarkUnavailable { .. } => CommandResult::Done,
         }
     }
 
@@ -559,7 +559,7 @@ fn a_pending_pod_becomes_a_node_that_leaves_when_it_is_empty() {
     );
     stage.apply(bound(pod.clone(), "node-0"));
     stage.run(120, &[]);
-    let steps = ["launch", "hint", "patch_node"];
+    let steps = ["launch", "nominate", "patch_node"];
     assert_eq!(stage.seen, steps, "a node in use stays");
     stage.event(Event::Deleted(ObjectKind::Pod, pod.key));
     stage.run(20, &[]);
@@ -601,7 +601,7 @@ fn without_hints_a_node_opens_as_soon_as_it_is_registered() {
 #[test]
 fn hints_that_nobody_has_taken_are_taken_back_when_they_are_switched_off() {
     for (hints, first) in [
-        (PlacementHints::On, Some("hint")),
+        (PlacementHints::On, Some("nominate")),
         (PlacementHints::Off, None),
     ] {
         let mut stage = Stage::new(ManagementMode::Manage);
@@ -655,7 +655,7 @@ fn nodes_of_one_plan_open_together_when_they_come_close_together() {
         stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
         stage.run(1, &[]);
         assert_eq!(stage.open(), 2, "after {seconds} s");
-        assert_eq!(stage.count("hint"), 2, "each pod is told once");
+        assert_eq!(stage.count("nominate"), 2, "each pod is told once");
     }
 }
 
@@ -672,11 +672,11 @@ fn pods_that_were_bereft_are_told_again_before_the_nodes_of_their_plan_open() {
     stage.nominate(&told.key, None);
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     // The other is told first, then this one again.
-    let held = stage.run(1, &["hint"]);
+    let held = stage.run(1, &["nominate"]);
     let [issued] = &held[..] else {
         panic!("one pod is told at a time: {held:?}")
     };
-    let Command::Hint { pod, node, .. } = &issued.command else {
+    let Command::Nominate { pod, node, .. } = &issued.command else {
         panic!("{issued:?}")
     };
     assert!(*pod != told.key && stage.open() == 0, "{pod}");
@@ -684,9 +684,9 @@ fn pods_that_were_bereft_are_told_again_before_the_nodes_of_their_plan_open() {
     stage.event(Event::Answered(issued.id, answer));
     stage.seen.clear();
     // Its answer is not waited for any longer.
-    let held = stage.run(1, &["hint"]);
+    let held = stage.run(1, &["nominate"]);
     assert_eq!(held.len(), 1);
-    assert_eq!(stage.seen, ["hint", "patch_node", "patch_node"]);
+    assert_eq!(stage.seen, ["nominate", "patch_node", "patch_node"]);
     assert_eq!(stage.open(), 2);
 }
 
@@ -699,7 +699,7 @@ fn nodes_open_soon_though_nobody_sees_what_their_pods_were_told() {
     for node in 0..2 {
         stage.apply(WatchedObject::Node(Box::new(stage.node(node))));
     }
-    let held = stage.run(1, &["hint"]);
+    let held = stage.run(1, &["nominate"]);
     assert_eq!(held.len(), 2);
     for issued in held {
         stage.event(Event::Answered(issued.id, CommandResult::Done));
@@ -721,7 +721,11 @@ fn a_pod_that_is_refused_by_its_node_is_planned_again() {
             stage.run(1, &[]);
         }
         stage.run(5, &[]);
-        assert_eq!(stage.count("unhint"), taken_back, "{refusals} refusals");
+        assert_eq!(
+            stage.count("clear_nomination"),
+            taken_back,
+            "{refusals} refusals"
+        );
         let waiting = stage.engine.state().waiting(stage.now);
         assert_eq!(waiting.len(), taken_back);
     }
@@ -736,7 +740,7 @@ fn a_pod_that_the_scheduler_never_takes_keeps_one_node() {
         stage.run(15, &[]);
     }
     assert_eq!((stage.launches.len(), stage.count("terminate")), (1, 0));
-    assert!(stage.count("hint") <= 10);
+    assert!(stage.count("nominate") <= 10);
 }
 
 /// One that runs elsewhere and has to move cannot be told; its own node is to open all the same.
@@ -755,7 +759,7 @@ fn pods_that_still_run_are_not_told() {
     });
     stage.apply(bound(mover, "node-0"));
     stage.run(1, &[]);
-    let before = stage.count("hint");
+    let before = stage.count("nominate");
     stage.event(Event::Interrupted(
         "i-0".into(),
         Interruption::Spot,
@@ -765,7 +769,7 @@ fn pods_that_still_run_are_not_told() {
     assert_eq!(stage.launches.len(), 2, "a node is made ahead");
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(5, &["list_pods_on"]);
-    assert_eq!(stage.count("hint"), before);
+    assert_eq!(stage.count("nominate"), before);
 }
 
 #[test]
@@ -783,7 +787,7 @@ fn pods_are_told_when_nothing_else_is_to_be_done() {
     let next = std::iter::from_fn(|| stage.engine.next_command());
     let next = next.filter(|own| !own.command.is_look());
     let names: Vec<&str> = next.map(|own| own.command.name()).collect();
-    assert_eq!(names, ["launch", "hint", "hint"]);
+    assert_eq!(names, ["launch", "nominate", "nominate"]);
 }
 
 /// A stage with one node, open, whose only pod was told of it.
@@ -809,12 +813,16 @@ fn a_pod_is_told_again_unless_another_names_a_node_for_it() {
             ..pod.clone()
         })));
         stage.run(3, &[]);
-        assert_eq!(stage.count("hint"), hints, "{nominated:?}");
+        assert_eq!(stage.count("nominate"), hints, "{nominated:?}");
         stage.run(60, &[]);
         let own = &stage.engine.state().objects.pods[&pod.key];
         assert_eq!(own.nominated_node, nominated.map(NodeName::from));
         let taken_back = usize::from(nominated.is_none());
-        assert_eq!(stage.count("unhint"), taken_back, "its turn is over");
+        assert_eq!(
+            stage.count("clear_nomination"),
+            taken_back,
+            "its turn is over"
+        );
     }
 }
 
@@ -824,7 +832,7 @@ fn without_the_right_to_tell_pods_nodes_open_all_the_same() {
     stage.sync(vec![], loners(["a", "b"]));
     stage.run(10, &[]);
     stage.apply(WatchedObject::Node(Box::new(stage.node(0))));
-    let held = stage.run(1, &["hint"]);
+    let held = stage.run(1, &["nominate"]);
     let denied = CommandResult::Failed {
         kind: FailureKind::Denied,
         text: "forbidden".into(),
@@ -836,7 +844,7 @@ fn without_the_right_to_tell_pods_nodes_open_all_the_same() {
     assert!(!stage.seen_node().has_unregistered_taint());
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(60, &[]);
-    assert_eq!(stage.count("hint"), 1, "it is not tried again");
+    assert_eq!(stage.count("nominate"), 1, "it is not tried again");
 }
 
 #[test]
@@ -871,7 +879,7 @@ fn pods_that_are_spread_are_told_of_one_node_one_by_one() {
     stage.run(2, &[]);
     let nodes = stage.launches.len();
     assert!(nodes < pods.len());
-    assert_eq!(stage.count("hint"), nodes);
+    assert_eq!(stage.count("nominate"), nodes);
     let known = stage.engine.state().objects.pods.values();
     let told: Vec<Pod> = known
         .filter(|pod| pod.nominated_node.is_some())
@@ -882,7 +890,7 @@ fn pods_that_are_spread_are_told_of_one_node_one_by_one() {
         stage.apply(bound(pod, node.as_str()));
     }
     stage.run(1, &[]);
-    assert_eq!(stage.count("hint"), pods.len().min(2 * nodes));
+    assert_eq!(stage.count("nominate"), pods.len().min(2 * nodes));
 }
 
 #[test]
@@ -1151,7 +1159,7 @@ fn sharing() -> Stage {
     stage.event(Event::FleetChanged(Some(leaves(20))));
     stage.sync(vec![], vec![]);
     stage.run(7, &[]);
-    assert_eq!(stage.seen, ["account"], "what there is is told first");
+    assert_eq!(stage.seen, ["report_usage"], "what there is is told first");
     stage.apply(WatchedObject::Pod(Box::new(waiting_pod("a"))));
     stage
 }
@@ -1159,16 +1167,16 @@ fn sharing() -> Stage {
 #[test]
 fn what_is_shared_is_asked_for_before_it_is_launched() {
     let mut stage = sharing();
-    let asked = stage.run(3, &["ask"]);
+    let asked = stage.run(3, &["request_grant"]);
     assert_eq!((asked.len(), stage.launches.len()), (1, 0));
     stage.event(Event::Answered(asked[0].id, CommandResult::Granted));
-    let told = stage.run(1, &["account"]);
-    assert_eq!(stage.seen[1..], ["ask", "launch", "account"]);
+    let told = stage.run(1, &["report_usage"]);
+    assert_eq!(stage.seen[1..], ["request_grant", "launch", "report_usage"]);
     // It is not the largest of all that it might have become.
-    let Command::Ask(ask) = &asked[0].command else {
+    let Command::RequestGrant(ask) = &asked[0].command else {
         panic!("{asked:?}");
     };
-    let Command::Account { whole, claims } = &told[0].command else {
+    let Command::ReportUsage { whole, claims } = &told[0].command else {
         panic!("{told:?}");
     };
     let (claim, holding) = &claims[0];
@@ -1180,7 +1188,7 @@ fn what_is_shared_is_asked_for_before_it_is_launched() {
 #[test]
 fn who_is_denied_waits_until_the_fleet_leaves_more() {
     let mut stage = sharing();
-    let asked = stage.run(3, &["ask"]);
+    let asked = stage.run(3, &["request_grant"]);
     let (why, view) = ("cpu limit 20 of the fleet leaves 0".to_owned(), leaves(0));
     stage.event(Event::Answered(
         asked[0].id,
@@ -1191,18 +1199,18 @@ fn who_is_denied_waits_until_the_fleet_leaves_more() {
         },
     ));
     stage.run(120, &[]);
-    assert_eq!((stage.count("ask"), stage.launches.len()), (1, 0));
+    assert_eq!((stage.count("request_grant"), stage.launches.len()), (1, 0));
     assert!(stage.engine.state().ledger.claims.is_empty());
     let waits = |report: &&Report| match report {
         Report::Unplaced(own) => own.reasons[0]
             .text()
-            .contains("limit 20 of the fleet, of which 20 is in use"),
+            .contains("limit 20 of the fleet: 20 in use or planned, 0 left"),
         _ => false,
     };
     assert_eq!(stage.reports.iter().filter(waits).count(), 1);
     stage.event(Event::FleetChanged(Some(leaves(4))));
     stage.run(3, &[]);
-    assert_eq!((stage.count("ask"), stage.launches.len()), (2, 1));
+    assert_eq!((stage.count("request_grant"), stage.launches.len()), (2, 1));
 }
 
 #[test]
@@ -1212,7 +1220,7 @@ fn an_older_view_of_the_fleet_does_not_count() {
         Arc::new(FleetView { number, ..own })
     };
     let mut stage = sharing();
-    let asked = stage.run(3, &["ask"]);
+    let asked = stage.run(3, &["request_grant"]);
     let answer = CommandResult::Denied {
         why: "cpu limit 20 of the fleet leaves 0".to_owned(),
         used_up: false,
@@ -1222,9 +1230,9 @@ fn an_older_view_of_the_fleet_does_not_count() {
     // What was told before the claim was denied comes after.
     stage.event(Event::FleetChanged(Some(view(4, 20))));
     stage.run(60, &[]);
-    assert_eq!((stage.count("ask"), stage.launches.len()), (1, 0));
+    assert_eq!((stage.count("request_grant"), stage.launches.len()), (1, 0));
     stage.event(Event::FleetChanged(Some(view(6, 10))));
-    let asked = stage.run(3, &["ask"]);
+    let asked = stage.run(3, &["request_grant"]);
     stage.event(Event::FleetChanged(Some(view(8, 0))));
     // A claim that is denied by what is older still is denied, and the view stays.
     let answer = CommandResult::Denied {
@@ -1234,7 +1242,7 @@ fn an_older_view_of_the_fleet_does_not_count() {
     };
     stage.event(Event::Answered(asked[0].id, answer));
     stage.run(60, &[]);
-    assert_eq!((stage.count("ask"), stage.launches.len()), (2, 0));
+    assert_eq!((stage.count("request_grant"), stage.launches.len()), (2, 0));
 }
 
 #[test]
@@ -1244,10 +1252,10 @@ fn nothing_is_planned_while_the_fleet_is_closed() {
     view.closed = Some("cluster two has not said what it has".to_owned());
     stage.event(Event::FleetChanged(Some(Arc::new(view))));
     stage.run(60, &[]);
-    assert_eq!(stage.count("ask"), 0);
+    assert_eq!(stage.count("request_grant"), 0);
     stage.event(Event::FleetChanged(Some(leaves(20))));
     stage.run(3, &[]);
-    assert_eq!((stage.count("ask"), stage.launches.len()), (1, 1));
+    assert_eq!((stage.count("request_grant"), stage.launches.len()), (1, 1));
 }
 
 #[test]
@@ -1256,11 +1264,14 @@ fn a_fleet_that_does_not_listen_stops_launches_and_is_told_anew() {
     stage.event(Event::FleetChanged(Some(leaves(20))));
     stage.sync(vec![], vec![waiting_pod("a")]);
     // For two minutes each what it is told is lost.
-    stage.run(100, &["account"]);
-    assert_eq!((stage.count("account"), stage.count("ask")), (1, 0));
+    stage.run(100, &["report_usage"]);
+    assert_eq!(
+        (stage.count("report_usage"), stage.count("request_grant")),
+        (1, 0)
+    );
     stage.run(60, &[]);
-    assert_eq!((stage.count("ask"), stage.launches.len()), (1, 1));
-    assert!(stage.count("account") > 1);
+    assert_eq!((stage.count("request_grant"), stage.launches.len()), (1, 1));
+    assert!(stage.count("report_usage") > 1);
 }
 
 #[test]
@@ -1282,14 +1293,14 @@ fn what_is_refused_is_given_back_and_told_to_others() {
     let gone = wanted.claim.id.clone();
     let answer = CommandResult::LaunchRefused(refusals.clone());
     stage.event(Event::Answered(launch[0].id, answer));
-    let told = stage.run(1, &["account", "hold_down", "ask"]);
+    let told = stage.run(1, &["report_usage", "mark_unavailable", "request_grant"]);
     let commands: Vec<&Command> = told.iter().map(|own| &own.command).collect();
-    let held = Command::HoldDown {
+    let held = Command::MarkUnavailable {
         what: vec![refusals[0].offering.clone().into()],
         until: stage.now + SignedDuration::from_secs(180 - 1),
     };
     assert_eq!(*commands[0], held, "no more than want of capacity is told");
-    let account = Command::Account {
+    let account = Command::ReportUsage {
         whole: false,
         claims: vec![(gone, None)],
     };

@@ -116,16 +116,16 @@ fn a_pod_is_told_where_it_goes_or_what_stops_it() {
 type Odd = (&'static str, &'static str, bool, fn(&mut Pod));
 
 const ODD: [Odd; 10] = [
-    ("bound", "It is on node n.", true, |it| {
+    ("bound", "It is bound to node n.", true, |it| {
         it.node = Some("n".into());
     }),
-    ("ended", "It has ended.", true, |it| {
+    ("ended", "It has terminated.", true, |it| {
         (it.node, it.phase) = (Some("n".into()), PodPhase::Succeeded);
     }),
-    ("deleted", "Its deletion was asked for.", true, |it| {
+    ("deleted", "It is being deleted.", true, |it| {
         it.deleting = Some(NOW);
     }),
-    ("of_node", "It belongs to a node", true, |it| {
+    ("of_node", "which belongs to its node", true, |it| {
         it.unschedulable = false;
         it.owner = Some(Owner {
             kind: "DaemonSet".to_owned(),
@@ -133,26 +133,36 @@ const ODD: [Odd; 10] = [
             uid: "agent".to_owned(),
         });
     }),
-    ("gated", "Scheduling gates hold it back", false, |it| {
+    ("gated", "It has scheduling gates", false, |it| {
         (it.unschedulable, it.is_gated) = (false, true);
     }),
     ("other_scheduler", "Scheduler volcano", false, |it| {
         it.scheduler = "volcano".to_owned();
     }),
-    ("preempts", "makes room for it on node n.", true, |it| {
+    ("preempts", "preempts pods for it on node n.", true, |it| {
         it.nominated_node = Some("n".into());
     }),
-    ("grouped", "It is of PodGroup train:", false, |it| {
+    ("grouped", "It belongs to PodGroup train,", false, |it| {
         it.unschedulable = false;
         it.held_back = Some(HeldBack::Group("train".to_owned()));
     }),
-    ("failed", "no answer for it: SchedulerError;", false, |it| {
-        it.unschedulable = false;
-        it.held_back = Some(HeldBack::Reason("SchedulerError".to_owned()));
-    }),
-    ("untried", "has not said that it fits", true, |it| {
-        it.unschedulable = false;
-    }),
+    (
+        "failed",
+        "could not process it: SchedulerError;",
+        false,
+        |it| {
+            it.unschedulable = false;
+            it.held_back = Some(HeldBack::Reason("SchedulerError".to_owned()));
+        },
+    ),
+    (
+        "untried",
+        "has not reported it as unschedulable",
+        true,
+        |it| {
+            it.unschedulable = false;
+        },
+    ),
 ];
 
 #[test]

@@ -153,13 +153,13 @@ fn what_cannot_be_imported_is_named() {
     let both = format!("{}---\n{older}", pool("a"));
     let rows = [
         ("a: [", "read in.yaml: "),
-        ("- 1", "its document 1 is no object"),
-        ("kind: NodePool", "its document 1 is no object"),
+        ("- 1", "document 1 is not an object"),
+        ("kind: NodePool", "document 1 is not an object"),
         (&deep, "read in.yaml: "),
-        ("", "there is none"),
+        ("", "the input has none"),
         (
             "apiVersion: v1\nkind: Secret\nmetadata: { name: a }",
-            "there is none, only Secret",
+            "the input has only Secret",
         ),
         (
             "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {}",
@@ -205,14 +205,14 @@ fn files_of_others_are_passed_over_and_counted() {
     for (texts, expect) in [
         (
             &[values, values] as &[&str],
-            "there is none, only document without a kind",
+            "the input has only document without a kind",
         ),
-        (&[values], "its document 1 is no object"),
-        (&[kustomization], "there is none, only Kustomization"),
-        (&[empty], "there is none"),
+        (&[values], "document 1 is not an object"),
+        (&[kustomization], "the input has only Kustomization"),
+        (&[empty], "the input has none"),
         (
             &[list, values],
-            "read 0.yaml: its document 1, items[1] is no object with a kind",
+            "cannot read 0.yaml: document 1, items[1] is not an object with a kind",
         ),
         (
             &["apiVersion: karpenter.sh/v1\nkind: NodePool"],
@@ -220,7 +220,7 @@ fn files_of_others_are_passed_over_and_counted() {
         ),
         (
             &["kind: NodePool", values],
-            "read 0.yaml: its document 1 is no object",
+            "read 0.yaml: document 1 is not an object",
         ),
     ] {
         let error = files(texts).expect_err(expect).to_string();
@@ -295,7 +295,10 @@ fn of_spec(kind: &str, spec: &str) -> Imported {
 fn a_spec_that_is_no_object_is_told_of() {
     let own = of_spec("karpenter.k8s.aws/v1 kind=EC2NodeClass", "[{ role: x }]");
     let told: Vec<String> = own.losses.iter().map(DroppedField::to_string).collect();
-    assert_eq!(told, ["EC2NodeClass/a: dropped spec (it is no object)"]);
+    assert_eq!(
+        told,
+        ["EC2NodeClass/a: dropped spec (the value is not an object)"]
+    );
 }
 
 #[test]
@@ -379,7 +382,10 @@ fn one_cluster_of_several_is_chosen() {
     let error = export(&config, None).expect_err("which one");
     assert!(matches!(error, ExportError::Several { .. }), "{error}");
     let error = export(&config, Some("c")).expect_err("not there");
-    assert_eq!(error.to_string(), "export the cluster \"c\": there is a, b");
+    assert_eq!(
+        error.to_string(),
+        "the configuration has no cluster \"c\"; it has a, b"
+    );
     let own = export(&config, Some("b")).expect("it is there");
     assert!(own.text.contains("name: b") && !own.text.contains("name: a"));
     assert!(export(&Config::default(), None).is_err());

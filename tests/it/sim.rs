@@ -3,7 +3,7 @@
 mod setup;
 mod day;
 mod ending;
-mod meddlers;
+mod external_changes;
 mod leaving;
 mod fleets;
 mod random;

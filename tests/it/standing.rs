@@ -82,7 +82,7 @@ fn state(pools: Vec<Pool>, objects: Vec<WatchedObject>) -> State {
 }
 
 fn plan(state: &State) -> Plan {
-    let plan = whole(&state.snapshot(NOW), &state.roster(NOW), NOW);
+    let plan = whole(&state.snapshot(NOW), &state.disruption_view(NOW), NOW);
     assert_eq!(plan.findings, Vec::<String>::new());
     plan
 }
@@ -174,7 +174,7 @@ fn what_is_too_much_leaves_and_takes_no_pods() {
     assert_eq!(retired, [("n1", Reason::Surplus)]);
     let placed: Vec<String> = plan.placed.iter().map(|own| own.0.to_string()).collect();
     assert_eq!(placed, ["node n2"]);
-    assert!(shown(&plan).contains("- retire n1: surplus, 0.0960 $/h\n"));
+    assert!(shown(&plan).contains("- disrupt n1: surplus, $0.0960/h\n"));
 }
 
 #[test]
@@ -197,13 +197,13 @@ fn what_cannot_be_had_is_shown_with_its_reason() {
         "! nodes of pool plain: 2 missing",
         "pool plain: no instance type satisfies the pool's own requirements [requirements]",
         "! nodes of pool unsold: 1 missing",
-        "pool unsold: 1 types fit (m6i.large, …), but none is offered with \
+        "pool unsold: 1 types fit (m6i.large, …), but none has an offering with \
          topology.kubernetes.io/zone in [moon], karpenter.sh/capacity-type in [on-demand]; \
-         there is us-east-1a spot, us-east-1a on-demand, us-east-1b spot, us-east-1b on-demand, \
+         available: us-east-1a spot, us-east-1a on-demand, us-east-1b spot, us-east-1b on-demand, \
          us-east-1c spot, us-east-1c on-demand, us-east-1d spot, us-east-1d on-demand [offering]",
         "! nodes of pool varied: 1 missing",
-        "pool varied: node.kubernetes.io/instance-type wants 3 values in the types that would \
-         do; they have 2 [min_values]",
+        "pool varied: the pool requires 3 values of node.kubernetes.io/instance-type, but the \
+         types that fit have 2 [min_values]",
     ];
     let shown = shown(&plan);
     let lines: Vec<&str> = shown.lines().collect();
@@ -254,7 +254,7 @@ fn pods_that_are_there_come_before_buffers() {
     assert_eq!(plan.launches.len(), 2);
     let shown = shown(&plan);
     let lines = shown.lines();
-    let room = lines.filter(|line| *line == "room for 1 pod of buffer spare");
+    let room = lines.filter(|line| *line == "capacity for 1 pod of buffer spare");
     assert_eq!(room.count(), 2);
 }
 
@@ -292,7 +292,7 @@ fn room_is_kept_where_a_node_stays_anyway() {
         let held: Vec<&str> = plan
             .kept
             .iter()
-            .filter(|own| own.verdict.to_string() == "it is kept for buffer spare")
+            .filter(|own| own.verdict.to_string() == "reserved for capacity buffer spare")
             .map(|own| own.node.as_str())
             .collect();
         let idle = kept.iter().filter(|name| !busy.contains(name));

@@ -31,7 +31,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 TRANSCRIPT = os.path.join(TOP, "docs", "INSTALL.md")
 # Which part of it: the code after this heading and before the next.
-HEADING = "## From the package to nodes"
+HEADING = "## Walkthrough"
 PLANE = os.path.join(TOP, "tests", "plane", "up")
 # How the plane begins to say that there is nothing it could start.
 MISSING = "control plane binaries: "
@@ -336,7 +336,7 @@ def starts_without_configuration(host):
     facts = host.says("systemctl show -P ExecMainStatus -P NRestarts -P ActiveState outrigger")
     expect(sorted(facts.split()) == ["0", "78", "failed"], f"without clusters it is {facts!r}")
     said = host.says("journalctl -u outrigger -o cat")
-    expect("names no cluster" in said, "a daemon without clusters does not say so")
+    expect("configuration has no cluster" in said, "a daemon without clusters does not say so")
     host.does("systemctl reset-failed outrigger")
 
 
@@ -352,7 +352,7 @@ def upgraded(host, command, before):
     """Upgrades, while the daemon runs and a file of the administrator's differs."""
     host.does("echo OUTRIGGER_VAR_kept=yes >>/etc/default/outrigger")
     said = host.does(command)
-    expect("What comes next" not in said, "an upgrade says what comes after an installation")
+    expect("Next steps" not in said, "an upgrade says what comes after an installation")
     until("an upgrade starts the daemon anew", lambda: is_running(host))
     expect(process(host) != before, "an upgrade leaves the old daemon running")
     kept = host.says("cat /etc/default/outrigger")
@@ -419,7 +419,7 @@ def rpm_comes_and_goes(host, package, newer):
     # Terraform's user data writes the configuration first.
     host.does("echo '# mine' >/etc/outrigger.d/outrigger.hcl")
     said = host.does(f"{rpm} -i {package}")
-    expect("What comes next" in said, "an installation of the .rpm does not say what comes next")
+    expect("Next steps" in said, "an installation of the .rpm does not say what comes next")
     installed(host)
     mine = host.says("cat /etc/outrigger.d/outrigger.hcl")
     expect(mine == "# mine", "the .rpm writes over a configuration that is there")

@@ -288,7 +288,7 @@ def words(cell):
 
 def security(text, case, calls, where):
     """Where a document says something else of statements and rules than there is."""
-    said = {words(row[0])[0]: set(words(row[1])) for row in rows(text, "What it may do in AWS")}
+    said = {words(row[0])[0]: set(words(row[1])) for row in rows(text, "AWS permissions")}
     there = {}
     for output in ("policy", "assume_policy", "queue_policy", "queue_key_policy"):
         for own in json.loads(case[output])["Statement"]:
@@ -299,7 +299,7 @@ def security(text, case, calls, where):
         if said[sid] != there[sid]:
             yield f"{where}: {sid} has the actions {sorted(there[sid])}"
     said = set()
-    for role, what, verbs, option, why in rows(text, "What it may do in a cluster"):
+    for role, what, verbs, option, why in rows(text, "Kubernetes permissions"):
         resource, *name = words(what)
         options = words(option) or ["-"]
         for verb in words(verbs):

@@ -1,5 +1,5 @@
-//! Many seeds, each to its end and to rest: what does not hold in any of them.
-//! It must not know what has to hold.
+//! Runs many seeds to their end and prints violated invariants.
+//! It must not know the invariants.
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -12,7 +12,7 @@ use crate::host::clock::Stopwatch;
 use crate::sim::invariants::Violation;
 use crate::sim::{Setup, World};
 
-/// Runs `count` seeds from the first on, on every core there is. Fails if anything does not hold.
+/// Runs `count` seeds on all cores. Fails if any invariant is violated.
 pub(super) fn run(
     setup_of: &(dyn Fn(u64) -> Setup + Sync),
     count: u64,

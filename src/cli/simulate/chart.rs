@@ -1,5 +1,5 @@
-//! The picture of a run: instances, pods, cost, use and events over one time axis, as SVG.
-//! It must not know where the picture is shown, nor how the run went beyond its samples and lines.
+//! The charts of a run as SVG: instances, pods, cost, utilization and events over time.
+//! It must not know where the charts are shown; its only input is samples and timeline entries.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,20 +20,21 @@ use crate::model::instance::CapacityType;
 use crate::sim::samples::WorldSample;
 use crate::sim::timeline::{TimelineEntry, TimelineFact};
 
-/// The picture in pixels. Each panel has a legend of its own at its right.
+/// Sizes in pixels. Each panel has its legend on the right.
 const WIDTH: u32 = 1000;
 const PANEL: u32 = 170;
 const EVENTS: u32 = 130;
 const LEFT: u32 = 110;
 const LEGEND: u32 = 210;
 const TOP: u32 = 26;
-/// At most this many points a line: the plot has no more pixels to show them on.
+/// The most points of a line: the plot has no pixels for more.
 const POINTS_MAX: usize = 600;
-/// The types with most instance minutes have a colour of their own; the others share one.
+/// The number of instance types with their own colour, those with the most instance minutes. All
+/// other types share a colour.
 const TYPES_MAX: usize = 6;
 
-/// Colours that people with any colour blindness can tell apart (Okabe and Ito, 2008), without the
-/// yellow, which is lost on white paper. [`STYLE`] has those of a dark page.
+/// Colours that are distinguishable with any colour blindness (Okabe and Ito, 2008), without
+/// yellow, which is not visible on white. [`STYLE`] has the colours of a dark page.
 const BLUE: RGBColor = RGBColor(0x00, 0x72, 0xb2);
 const ORANGE: RGBColor = RGBColor(0xe6, 0x9f, 0x00);
 const GREEN: RGBColor = RGBColor(0x00, 0x9e, 0x73);
@@ -47,7 +48,7 @@ const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
 const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 const PAPER: RGBColor = RGBColor(0xff, 0xff, 0xff);
 
-/// The colours of a dark page, by those of a light one; print is light.
+/// Replaces the light colours by dark ones if the reader's system prefers a dark page.
 const STYLE: &str = "<style>@media screen and (prefers-color-scheme: dark) {\
     [fill=\"#222222\"]{fill:#dddddd}[stroke=\"#222222\"]{stroke:#dddddd}\
     [fill=\"#DDDDDD\"]{fill:#3a3f44}[stroke=\"#DDDDDD\"]{stroke:#3a3f44}\
@@ -55,13 +56,13 @@ const STYLE: &str = "<style>@media screen and (prefers-color-scheme: dark) {\
     [fill=\"#0072B2\"]{fill:#4aa3df}[stroke=\"#0072B2\"]{stroke:#4aa3df}\
     }</style>";
 
-/// What is drawn.
+/// The data of the charts.
 pub(super) struct Day<'a> {
-    /// When the run began; the axis begins there.
+    /// The start of the run and of the time axis.
     pub(super) start: Timestamp,
-    /// One a minute.
+    /// One sample per minute.
     pub(super) samples: &'a [WorldSample],
-    /// All that happened.
+    /// All entries of the timeline.
     pub(super) lines: &'a [TimelineEntry],
 }
 
@@ -70,7 +71,7 @@ type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64
 type Drawn = Result<(), anyhow::Error>;
 
 impl Day<'_> {
-    /// The picture as one SVG element, fit for a file of its own and for a page.
+    /// Returns the charts as one SVG element, for a file or for embedding in HTML.
     pub(super) fn svg(&self) -> anyhow::Result<String> {
         let mut svg = String::new();
         {
@@ -80,7 +81,7 @@ impl Day<'_> {
             let (upper, events) = root.split_vertically(4 * PANEL);
             let panels = upper.split_evenly((4, 1));
             let [instances, pods, cost, used] = panels.as_slice() else {
-                anyhow::bail!("split the picture into four panels");
+                anyhow::bail!("cannot split the picture into four panels");
             };
             let points = self.points();
             self.instances(instances, &points)?;
@@ -96,7 +97,8 @@ impl Day<'_> {
         Ok(svg)
     }
 
-    /// Of every few minutes the one with most pending pods.
+    /// Reduces the samples to the plotted points: of each interval, the sample with the most
+    /// pending pods.
     fn points(&self) -> Vec<&WorldSample> {
         let each = self.samples.len().div_ceil(POINTS_MAX).max(1);
         let chunks = self.samples.chunks(each);
@@ -114,7 +116,7 @@ impl Day<'_> {
         last.map_or(1.0, |own| self.hours(own.at)).max(0.1)
     }
 
-    /// A panel with axes for values up to `most`.
+    /// Draws a panel with axes for values up to `most`.
     fn panel<'a, 'b>(
         &self,
         area: &'a Area<'b>,
@@ -206,7 +208,7 @@ impl Day<'_> {
         draw_legend(area, &legend.collect::<Vec<_>>())
     }
 
-    /// A row a kind of event, a mark a minute in which one happened.
+    /// Draws one row for each kind of event, with a mark for each minute that has an event.
     fn events(&self, area: &Area<'_>) -> Drawn {
         area.draw(&Text::new("Events".to_owned(), (8, 2), bold()))?;
         let (width, height) = area.dim_in_pixel();
@@ -242,10 +244,10 @@ impl Day<'_> {
     }
 }
 
-/// A line of a panel: its name, its colour, and what it shows of a sample.
+/// A line of a panel: its name, its colour, and the value that it shows.
 type Series = (&'static str, RGBColor, fn(&WorldSample) -> f64);
 
-/// Panels of lines, from the top down: their titles and lines.
+/// The line panels from top to bottom, with their titles and lines.
 const PANELS: [(&str, [Series; 2]); 3] = [
     (
         "Pods",
@@ -255,14 +257,14 @@ const PANELS: [(&str, [Series; 2]); 3] = [
         ],
     ),
     (
-        "US dollars an hour",
+        "US dollars per hour",
         [
-            ("as it ran", BLUE, |own| own.usd_per_h),
-            ("the same on one type", ORANGE, |own| own.fixed_usd_per_h),
+            ("this run", BLUE, |own| own.usd_per_h),
+            ("fixed fleet of one type", ORANGE, |own| own.fixed_usd_per_h),
         ],
     ),
     (
-        "Requested of what nodes have, %",
+        "Requested share of allocatable, %",
         [
             ("CPU", BLUE, |own| own.cpu_share * 100.0),
             ("memory", ORANGE, |own| own.memory_share * 100.0),
@@ -281,16 +283,16 @@ const ROWS: [EventRow; ROWS_COUNT as usize] = [
     ("instances launched", GREEN, |fact| {
         matches!(fact, TimelineFact::Launched { .. })
     }),
-    ("nodes leave", BLUE, |fact| {
+    ("nodes disrupted", BLUE, |fact| {
         matches!(fact, TimelineFact::Leaving { .. })
     }),
-    ("spot taken back", ORANGE, |fact| {
+    ("spot interrupted", ORANGE, |fact| {
         matches!(
             fact,
             TimelineFact::Interrupted { .. } | TimelineFact::Lost { .. }
         )
     }),
-    ("refused, faults", RED, |fact| {
+    ("rejected, faults", RED, |fact| {
         matches!(
             fact,
             TimelineFact::Refused { .. }
@@ -303,7 +305,8 @@ const ROWS: [EventRow; ROWS_COUNT as usize] = [
     }),
 ];
 
-/// Instances that share a colour: those of one type, or all other types that are bought this way.
+/// Instances that share a colour: instances of one type and capacity type, or all other instances
+/// of one capacity type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct InstanceSeries {
     capacity_type: CapacityType,
@@ -325,8 +328,8 @@ impl InstanceSeries {
     }
 }
 
-/// The kinds of all instances, from the bottom of the picture up: types with a colour of their own
-/// first, then the others by how they are bought.
+/// Returns the series from the bottom of the panel to the top: first the types with their own
+/// colour, then all others by capacity type.
 fn kinds(samples: &[WorldSample]) -> Vec<InstanceSeries> {
     let mut minutes: BTreeMap<&(CapacityType, TypeName), usize> = BTreeMap::new();
     for (kind, count) in samples.iter().flat_map(|own| &own.instances) {
@@ -352,7 +355,7 @@ fn kinds(samples: &[WorldSample]) -> Vec<InstanceSeries> {
     kinds
 }
 
-/// How many instances of a kind a sample has.
+/// Counts the instances of a series in a sample.
 fn count(sample: &WorldSample, kind: &InstanceSeries, kinds: &[InstanceSeries]) -> usize {
     let is_named = |capacity_type: CapacityType, name: &TypeName| {
         let named = |own: &InstanceSeries| {
@@ -371,7 +374,7 @@ fn count(sample: &WorldSample, kind: &InstanceSeries, kinds: &[InstanceSeries]) 
     own.map(|(_, count)| count).sum()
 }
 
-/// Names beside a panel, each with its colour.
+/// Draws the legend of a panel: names with their colours.
 fn draw_legend(area: &Area<'_>, all: &[(String, RGBColor)]) -> Drawn {
     let left = pixels(WIDTH - LEGEND) + 14;
     for (place, (name, colour)) in (0..).zip(all) {
@@ -397,12 +400,12 @@ fn bold() -> TextStyle<'static> {
     font(14.0, FontStyle::Bold)
 }
 
-/// Text that begins at its place, in the middle of its line.
+/// Left-aligned, vertically centred text.
 fn beside() -> TextStyle<'static> {
     plain().pos(Pos::new(HPos::Left, VPos::Center))
 }
 
-/// Text that ends at its place.
+/// Right-aligned, vertically centred text.
 fn side() -> TextStyle<'static> {
     plain().pos(Pos::new(HPos::Right, VPos::Center))
 }
@@ -416,7 +419,7 @@ pub(super) fn float(count: usize) -> f64 {
     count as f64
 }
 
-/// A number of an axis, without digits that say nothing.
+/// Formats a number of an axis without trailing zeros.
 fn short(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

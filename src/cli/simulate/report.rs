@@ -1,6 +1,5 @@
-//! What a run leaves behind for people: a page with its picture and its decisions, a table for
-//! spreadsheets, and lines of the terminal that show the day at a glance.
-//! It must not know how the run went beyond its samples and lines.
+//! The reports of a run: an HTML page with charts and decisions, a CSV table, and sparklines for
+//! the terminal. Its only input is samples and timeline entries.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,13 +12,13 @@ use crate::sim::summary::Summary;
 use crate::sim::timeline::{TimelineEntry, TimelineFact};
 use crate::text::sanitize::plain;
 
-/// More rows of a table than this are not read, and make a page slow.
+/// The most rows of the decision table: more rows make a page slow.
 const ROWS_MAX: usize = 5000;
 
-/// How wide lines of the terminal are that show a day.
+/// The width of the sparklines in characters.
 const SPARKS: usize = 48;
 
-/// How the page looks: one column, its colours those of the reader's system, fit for paper.
+/// The style of the page: one column, light or dark as the reader's system prefers, printable.
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#222;--paper:#fff;--rule:#ddd}
 @media screen and (prefers-color-scheme:dark){:root{--ink:#ddd;--paper:#15181b;--rule:#3a3f44}}
@@ -33,7 +32,7 @@ td:first-child{white-space:nowrap;font-variant-numeric:tabular-nums}
 @media print{body{margin:0;max-width:none}tr{break-inside:avoid}}
 ";
 
-/// One page that needs no other file, no network and no script.
+/// Formats a self-contained page: no other files, no network access, no scripts.
 pub(super) fn page(day: &Day<'_>, summary: &Summary) -> anyhow::Result<String> {
     let title = escaped(&format!("{}, seed {}", summary.title, summary.seed));
     let mut page = format!(
@@ -50,8 +49,8 @@ pub(super) fn page(day: &Day<'_>, summary: &Summary) -> anyhow::Result<String> {
     Ok(page)
 }
 
-/// What was decided and what it answers to, in order. What merely follows (a node registers, a pod
-/// is bound) is left out.
+/// Writes the table of decisions and their causes, in order. Omits the consequences: nodes that
+/// register and become ready, and pods that are bound.
 fn table(page: &mut String, lines: &[TimelineEntry]) {
     let is_told = |line: &&TimelineEntry| {
         !matches!(
@@ -74,12 +73,12 @@ fn table(page: &mut String, lines: &[TimelineEntry]) {
     }
     page.push_str("</tbody>\n</table>\n");
     if let Some(more) = told.len().checked_sub(ROWS_MAX).filter(|more| *more > 0) {
-        let note = format!("<p>{more} more are left out; --json prints all of them.</p>\n");
+        let note = format!("<p>{more} more rows are omitted; --json prints all of them.</p>\n");
         page.push_str(&note);
     }
 }
 
-/// A text as HTML has it, without what could disturb who reads it.
+/// Escapes a string for HTML and replaces control characters.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for line in text.lines() {
@@ -97,7 +96,7 @@ fn escaped(text: &str) -> String {
     escaped.trim_end().to_owned()
 }
 
-/// Comma-separated values: a line a minute, a column a type that ever ran.
+/// Formats comma-separated values: one line per minute, one column per instance type that ran.
 pub(super) fn csv(samples: &[WorldSample]) -> String {
     let kinds = samples.iter().flat_map(|own| own.instances.keys());
     let kinds: BTreeSet<&(CapacityType, TypeName)> = kinds.collect();
@@ -134,7 +133,7 @@ pub(super) fn csv(samples: &[WorldSample]) -> String {
     text
 }
 
-/// A text of others as one cell (RFC 4180).
+/// Formats an untrusted string as one cell (RFC 4180).
 fn cell(text: &str) -> String {
     let text: String = plain(text).collect();
     match text.contains([',', '"']) {
@@ -143,7 +142,7 @@ fn cell(text: &str) -> String {
     }
 }
 
-/// The day in three lines: pods, nodes and cost, each with its least and most.
+/// Formats the run as three sparklines: pods, nodes and cost, each with its minimum and maximum.
 pub(super) fn sparklines(samples: &[WorldSample]) -> String {
     let row = |name: &str, digits: usize, of: &dyn Fn(&WorldSample) -> f64| {
         let values: Vec<f64> = samples.iter().map(of).collect();
@@ -163,7 +162,7 @@ pub(super) fn sparklines(samples: &[WorldSample]) -> String {
     }
 }
 
-/// Values as blocks of eight heights, the most of each span.
+/// Formats values as blocks of eight heights. A block shows the maximum of its interval.
 fn sparks(values: &[f64], most: f64) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let spans = SPARKS.min(values.len());

@@ -1,4 +1,4 @@
-//! The view of what was decided, done and seen in a cluster lately.
+//! The timeline view: recent decisions, actions and events of a cluster.
 //! It must not know how it is drawn.
 
 use jiff::Timestamp;
@@ -8,27 +8,27 @@ use super::table::{Cell, CellStyle, Column, Table, TableRow};
 use crate::runtime::activity_log::ActivityEntry;
 use crate::runtime::control::inventory::ToldInventory;
 
-/// What lines are told by, in columns.
+/// Builds the table of the timeline.
 pub(super) fn sheet(told: Option<&ToldInventory>, now: Timestamp) -> Table {
     let lines = told.iter().flat_map(|own| &own.timeline);
     let is_told = told.is_some();
     Table {
         columns: vec![
             Column::new("ago", "AGO", (4, 5), 1).right(),
-            Column::new("what", "WHAT", (8, 12), 0),
-            Column::new("of", "OF", (8, 12), 2),
-            Column::new("more", "MORE", (12, 20), 3),
+            Column::new("what", "EVENT", (8, 12), 0),
+            Column::new("of", "OBJECT", (8, 12), 2),
+            Column::new("more", "DETAIL", (12, 20), 3),
         ],
         rows: lines.enumerate().map(|own| row(own, now)).collect(),
         more: 0,
         empty: match is_told {
-            true => "nothing has happened yet".to_owned(),
-            false => "the daemon is being asked".to_owned(),
+            true => "no events yet".to_owned(),
+            false => "waiting for the daemon".to_owned(),
         },
     }
 }
 
-/// Much may happen in one moment: the order is that in which it was told.
+/// Entries are ranked by position, because several can have the same time.
 #[expect(
     clippy::cast_precision_loss,
     reason = "there are some hundreds at most"
@@ -44,7 +44,7 @@ fn row((place, own): (usize, &ActivityEntry), now: Timestamp) -> TableRow {
         times => format!("{} ×{times}", own.what),
     };
     let (at, of, text) = (own.at, &own.of, &own.text);
-    // The clock of the host, to the second.
+    // Rounded down to seconds.
     let at_second = Timestamp::from_second(at.as_second()).unwrap_or(at);
     TableRow {
         key: format!("{at} {what} {of}"),

@@ -1,4 +1,4 @@
-//! What is looked at, and what keys do to it.
+//! The state of the screen, and how keys change it.
 //! It must not know how keys are read, nor how anything is drawn.
 
 use jiff::{SignedDuration, Timestamp};
@@ -8,7 +8,7 @@ use super::table::Table;
 use super::{activity_view, fleet_view, nodes_view, pods_view};
 use crate::runtime::control::inventory::InventoryRequest;
 
-/// What may be looked at.
+/// The views of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum View {
     #[default]
@@ -30,7 +30,7 @@ impl View {
         }
     }
 
-    /// Its place among all.
+    /// The position of the view in [`View::ALL`].
     pub(super) fn index(self) -> usize {
         match self {
             Self::Fleet => 0,
@@ -45,7 +45,7 @@ impl View {
     }
 }
 
-/// What is done by a key.
+/// The commands that keys stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Up,
@@ -66,41 +66,41 @@ pub(super) enum Key {
     Quit,
 }
 
-/// What a key asks of whoever has read it.
+/// What the event loop does after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Nothing,
-    /// Something else is looked at: it is to be asked for now.
+    /// The screen needs different data: request it now.
     Ask,
     Quit,
 }
 
-/// What was asked for at the start.
+/// The settings from the command line.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settings {
-    /// The cluster to which all is confined.
+    /// The only cluster to show, if one was chosen.
     pub(super) only: Option<String>,
     pub(super) interval: SignedDuration,
     pub(super) labels: Vec<String>,
     pub(super) resources: Vec<String>,
-    /// By what nodes are sorted, and whether the greatest come first.
+    /// The sort key of the nodes, and whether the order is descending.
     pub(super) node_sort: Option<(String, bool)>,
     pub(super) has_colour: bool,
 }
 
-/// How one view is looked at.
+/// The sort order and the selection of one view.
 #[derive(Clone, Debug, Default)]
 struct ViewState {
     sorted_by: String,
     is_descending: bool,
-    /// The row that is looked at, by its key: it stays so wherever it goes. Empty means the first,
-    /// whichever that is.
+    /// The key of the selected row, which stays selected when it moves. Empty selects the first
+    /// row.
     chosen: String,
-    /// Where it was last, for when it is gone.
+    /// The last position of the selected row, used when the row disappears.
     place: usize,
 }
 
-/// All that a screen shows.
+/// The state of the screen.
 #[derive(Debug)]
 pub(super) struct App {
     pub(super) heard: DaemonData,
@@ -109,12 +109,12 @@ pub(super) struct App {
     pub(super) is_paused: bool,
     cluster: Option<String>,
     habits: [ViewState; 4],
-    /// Rows that one page has.
+    /// The rows of one page.
     page: usize,
 }
 
 impl App {
-    /// Nothing has been heard yet.
+    /// Creates the state before the first response.
     pub(super) fn new(settings: Settings) -> Self {
         let habit = |sorted_by: &str, is_descending| ViewState {
             sorted_by: sorted_by.to_owned(),
@@ -141,7 +141,7 @@ impl App {
         }
     }
 
-    /// What is to be asked now.
+    /// Returns the request for the current view.
     pub(super) fn asking(&self) -> DaemonRequest {
         match (self.view, self.cluster()) {
             (View::Fleet, _) | (_, None) => DaemonRequest::Fleet,
@@ -157,7 +157,7 @@ impl App {
         }
     }
 
-    /// The cluster that is looked into: the first, where none was chosen.
+    /// Returns the selected cluster, or the first one.
     pub(super) fn cluster(&self) -> Option<String> {
         let first = || {
             let all = self.heard.clusters(self.settings.only.as_deref());
@@ -166,12 +166,12 @@ impl App {
         self.cluster.clone().or_else(first)
     }
 
-    /// So many rows have room from here on.
+    /// Sets the number of rows that fit on the screen.
     pub(super) fn resize(&mut self, rows: usize) {
         self.page = rows.max(1);
     }
 
-    /// What the view shows, in its order.
+    /// Builds the sorted table of the current view.
     pub(super) fn sheet(&self, now: Timestamp) -> Table {
         let cluster = self.cluster().unwrap_or_default();
         let told = self.heard.inside(&cluster);
@@ -186,14 +186,14 @@ impl App {
         sheet
     }
 
-    /// The column that a sheet is sorted by, and whether the greatest come first.
+    /// Returns the sort column of a table, and whether the order is descending.
     pub(super) fn order(&self, sheet: &Table) -> (usize, bool) {
         let habit = self.habit();
         let column = sheet.column(&habit.sorted_by).unwrap_or(0);
         (column, habit.is_descending)
     }
 
-    /// The row that is looked at.
+    /// Returns the index of the selected row.
     pub(super) fn place(&self, sheet: &Table) -> usize {
         let habit = self.habit();
         if habit.chosen.is_empty() {
@@ -212,7 +212,7 @@ impl App {
         &mut self.habits[self.view.index()]
     }
 
-    /// Does what a key is for.
+    /// Handles a key.
     pub(super) fn press(&mut self, key: Key, now: Timestamp) -> Action {
         match key {
             Key::Quit => return Action::Quit,
@@ -246,7 +246,7 @@ impl App {
         Action::Nothing
     }
 
-    /// Looks at something else. From the fleet one goes to the cluster that is looked at there.
+    /// Changes the view. From the fleet view, opens the selected cluster.
     fn turn(&mut self, view: View, now: Timestamp) -> Action {
         if view == self.view {
             return Action::Nothing;
@@ -261,7 +261,7 @@ impl App {
         Action::Ask
     }
 
-    /// Looks into a cluster, from its first row on where it is another.
+    /// Selects a cluster. If it is a different one, selects its first rows.
     fn go_into(&mut self, cluster: Option<String>) {
         if cluster.is_none() || cluster == self.cluster {
             return;
@@ -272,7 +272,7 @@ impl App {
         }
     }
 
-    /// Looks into the next cluster but so many, in a circle.
+    /// Selects the next cluster if `by` is 1, else the previous one, cyclically.
     fn switch(&mut self, by: usize) -> Action {
         if self.view == View::Fleet {
             return Action::Nothing;
@@ -289,7 +289,7 @@ impl App {
         Action::Ask
     }
 
-    /// Sorts by the next column.
+    /// Sorts by the next column, in ascending order.
     fn sort(&mut self, now: Timestamp) {
         let sheet = self.sheet(now);
         let (column, _) = self.order(&sheet);
@@ -301,7 +301,7 @@ impl App {
         }
     }
 
-    /// Goes to another row: from where it is, by what a page has.
+    /// Selects the row that `to` computes from the selected row and the page size.
     fn scroll(&mut self, to: impl Fn(usize, usize) -> usize, now: Timestamp) {
         let sheet = self.sheet(now);
         let last = sheet.rows.len().saturating_sub(1);
@@ -309,7 +309,7 @@ impl App {
         let key = sheet.rows.get(place).map(|own| own.key.clone());
         let habit = self.habit_mut();
         habit.place = place;
-        // Whoever is at the top stays there, whatever comes.
+        // A selection at the top stays at the top when rows are inserted.
         habit.chosen = key.filter(|_| place > 0).unwrap_or_default();
     }
 }

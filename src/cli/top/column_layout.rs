@@ -1,16 +1,16 @@
-//! Which columns have room on a screen, and how much: what does not fit is left out.
-//! It must not know what is in them.
+//! Chooses the columns that fit on the screen, and their widths.
+//! It must not know the content of the columns.
 
-/// What a column asks for.
+/// The width constraints of a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ColumnWidth {
-    /// What it may shrink to.
+    /// The minimum width.
     pub(super) least: usize,
-    /// What it has where it is of use: columns that matter less are left out for it.
+    /// The width at which the column is useful. Less important columns are hidden to reach it.
     pub(super) fair: usize,
-    /// What it would take.
+    /// The width of the widest cell.
     pub(super) wanted: usize,
-    /// The greater, the sooner it is left out.
+    /// The rank: columns with a greater rank are hidden first.
     pub(super) leaves: u8,
 }
 
@@ -24,21 +24,21 @@ impl ColumnWidth {
     }
 }
 
-/// A column that has room.
+/// A visible column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// Which it is.
+    /// The index of the column.
     pub(super) column: usize,
-    /// Where it begins.
+    /// The position of its first character.
     pub(super) at: usize,
     pub(super) width: usize,
 }
 
-/// Columns up to this rank shrink before they are left out.
+/// Columns up to this rank are shrunk before they are hidden.
 const CORE: u8 = 3;
 
-/// Places columns side by side, with a gap between them, on a screen of this width. The last to be
-/// left out takes what there is.
+/// Arranges columns with a gap between them on a screen of this width. The most important column is
+/// always visible, even if it is cut.
 pub(super) fn fit(claims: &[ColumnWidth], gap: usize, width: usize) -> Vec<Slot> {
     let needed = |chosen: &[usize], each: fn(&ColumnWidth) -> usize| {
         let gaps = gap * chosen.len().saturating_sub(1);
@@ -77,8 +77,8 @@ pub(super) fn fit(claims: &[ColumnWidth], gap: usize, width: usize) -> Vec<Slot>
     slots.filter(|own| own.width > 0).collect()
 }
 
-/// The widths of columns that have so much more together than they need: each first what is fair,
-/// then what it wants, those that matter most before the others.
+/// Distributes the free width `left` over the columns, the most important first: each gets its
+/// fair width, then its wanted width.
 fn widths(claims: &[ColumnWidth], chosen: &[usize], mut left: usize) -> Vec<usize> {
     let mut widths: Vec<usize> = chosen.iter().map(|own| claims[*own].least()).collect();
     let mut order: Vec<usize> = (0..chosen.len()).collect();
@@ -101,7 +101,7 @@ fn widths(claims: &[ColumnWidth], chosen: &[usize], mut left: usize) -> Vec<usiz
 mod tests {
     use super::{ColumnWidth, fit};
 
-    /// What a column may shrink to, has in fairness and wants, and how soon it is left out.
+    /// Minimum, fair and wanted width of a column, and its rank.
     type Told = (usize, usize, usize, u8);
 
     fn check(claims: &[Told], width: usize, expect: &[(usize, usize, usize)]) {

@@ -1,38 +1,38 @@
-//! What the daemon was asked, what it last said, and how long it has said nothing.
-//! It must not know how it was asked, nor how that is shown.
+//! The last responses of the daemon, and the time since then.
+//! It must not know how requests are sent, nor how responses are shown.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::runtime::control::inventory::{InventoryRequest, ToldInventory};
 use crate::runtime::control::{ClusterStatusResponse, StatusResponse};
 
-/// What is asked: how all clusters are doing, or what is in one.
+/// A request: the status of all clusters, or the inventory of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DaemonRequest {
     Fleet,
     Inside(InventoryRequest),
 }
 
-/// What is answered.
+/// A response of the daemon.
 #[derive(Debug)]
 pub(super) enum DaemonResponse {
     Fleet(StatusResponse),
     Inside(Box<ToldInventory>),
 }
 
-/// What was last heard.
+/// The last responses.
 #[derive(Debug, Default)]
 pub(super) struct DaemonData {
     fleet: Option<StatusResponse>,
     inside: Option<Box<ToldInventory>>,
-    /// When there was an answer.
+    /// The time of the last response.
     answered: Option<Timestamp>,
-    /// Why there was none since.
+    /// Why the last request failed.
     pub(super) fault: Option<String>,
 }
 
 impl DaemonData {
-    /// Takes in an answer, or why there was none.
+    /// Stores a response, or the cause of a failure.
     pub(super) fn take(&mut self, answer: Result<DaemonResponse, String>, now: Timestamp) {
         match answer {
             Ok(DaemonResponse::Fleet(told)) => self.fleet = Some(told),
@@ -46,7 +46,7 @@ impl DaemonData {
         self.fault = None;
     }
 
-    /// The clusters, by name; of one only where only that is looked at.
+    /// Returns the clusters sorted by name, or only the chosen one.
     pub(super) fn clusters(&self, only: Option<&str>) -> Vec<&ClusterStatusResponse> {
         let all = self.fleet.iter().flat_map(|own| &own.clusters);
         let wanted = all.filter(|own| only.is_none_or(|name| own.name == name));
@@ -55,27 +55,28 @@ impl DaemonData {
         all
     }
 
-    /// Whether anything was said of the fleet.
+    /// Returns whether the status of the fleet was received.
     pub(super) fn has_fleet(&self) -> bool {
         self.fleet.is_some()
     }
 
-    /// The daemon's version.
+    /// Returns the daemon's version.
     pub(super) fn version(&self) -> &str {
         self.fleet.as_ref().map_or("", |own| &own.outrigger)
     }
 
-    /// Why the configuration was not reloaded.
+    /// Returns why the last reload of the configuration failed.
     pub(super) fn reload_fault(&self) -> Option<&str> {
         self.fleet.as_ref()?.reload_fault.as_deref()
     }
 
-    /// What is in this cluster; none where that was not told yet.
+    /// Returns the inventory of this cluster, if it was received.
     pub(super) fn inside(&self, cluster: &str) -> Option<&ToldInventory> {
         self.inside.as_deref().filter(|own| own.name == cluster)
     }
 
-    /// For how long nothing was said that should have been.
+    /// Returns the time since the last response if the last request failed or the time exceeds
+    /// `late`.
     pub(super) fn silence(&self, late: SignedDuration, now: Timestamp) -> Option<SignedDuration> {
         let silent = now.duration_since(self.answered?);
         (self.fault.is_some() || silent > late).then_some(silent)

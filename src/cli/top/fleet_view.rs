@@ -1,4 +1,4 @@
-//! The view of the fleet: one row a cluster.
+//! The fleet view: one row per cluster.
 //! It must not know how it is drawn.
 
 use super::daemon_data::DaemonData;
@@ -7,7 +7,7 @@ use crate::engine::views::status::ClusterStatus;
 use crate::runtime::cluster_handle::ClusterHealth;
 use crate::runtime::control::ClusterStatusResponse;
 
-/// What a cluster is told by, in columns.
+/// Builds the table of the clusters.
 pub(super) fn sheet(heard: &DaemonData, only: Option<&str>) -> Table {
     let clusters = heard.clusters(only);
     Table {
@@ -19,15 +19,15 @@ pub(super) fn sheet(heard: &DaemonData, only: Option<&str>) -> Table {
             Column::new("nodes", "NODES", (5, 6), 1).right(),
             Column::new("unready", "NOT READY", (9, 9), 7).right(),
             Column::new("waiting", "PENDING", (7, 7), 3).right(),
-            Column::new("unplaced", "NO PLACE", (8, 8), 8).right(),
+            Column::new("unplaced", "UNPLACED", (8, 8), 8).right(),
             Column::new("price", "$/H", (7, 7), 5).right(),
         ],
         rows: clusters.into_iter().map(row).collect(),
         more: 0,
         empty: match (heard.has_fleet(), only) {
-            (false, _) => "the daemon is being asked".to_owned(),
-            (true, None) => "the daemon drives no cluster".to_owned(),
-            (true, Some(name)) => format!("the daemon drives no cluster {name:?} any more"),
+            (false, _) => "waiting for the daemon".to_owned(),
+            (true, None) => "the daemon has no cluster".to_owned(),
+            (true, Some(name)) => format!("the daemon no longer has a cluster {name:?}"),
         },
     }
 }
@@ -65,13 +65,15 @@ fn row(own: &ClusterStatusResponse) -> TableRow {
     }
 }
 
-/// Nobody need lead a cluster to look at it.
+/// Returns the leader of a cluster. A cluster in observe mode has no leader.
 fn leader(own: &ClusterStatusResponse) -> Cell {
     let mode = own.status.as_ref().map(|own| own.mode.as_str());
     match (mode, &own.led_by) {
-        (Some("observe"), _) => Cell::text("nobody").faint(),
+        (Some("observe"), _) => Cell::text("none").faint(),
         (Some(_), _) => Cell::text("this host"),
-        (None, Some(_)) if own.standing == ClusterHealth::Standby.as_str() => Cell::text("another"),
+        (None, Some(_)) if own.standing == ClusterHealth::Standby.as_str() => {
+            Cell::text("other host")
+        }
         (None, _) => Cell::maybe(None),
     }
 }
@@ -83,23 +85,23 @@ fn health(own: &ClusterStatusResponse) -> (&str, CellStyle) {
             return ("paused", CellStyle::Warns);
         }
         if status.unaccepted.is_some() || status.held_ends.is_some() {
-            return ("held back", CellStyle::Warns);
+            return ("unapproved", CellStyle::Warns);
         }
     }
     let held = status.is_some_and(|own| own.held_by.is_some());
     match (own.is_well, held) {
         (true, _) => (&own.standing, CellStyle::Good),
-        (false, true) if own.standing == "ready" => ("held", CellStyle::Bad),
+        (false, true) if own.standing == "ready" => ("suspended", CellStyle::Bad),
         (false, _) => (&own.standing, CellStyle::Bad),
     }
 }
 
-/// What a word does not say.
+/// Formats the details of a cluster: leader, suspension, pauses, pending approvals and pools.
 fn detail(own: &ClusterStatusResponse) -> String {
     let mut all: Vec<String> = own.led_by.iter().cloned().collect();
     if let Some(status) = &own.status {
         let held = status.held_by.iter();
-        all.extend(held.map(|why| format!("nothing voluntary is done: {why}")));
+        all.extend(held.map(|why| format!("voluntary disruption is suspended: {why}")));
         let pools = status.pools.iter();
         let pools = pools.map(|own| (format!("pool {}", own.name), own.paused.as_ref()));
         let whole = ("the cluster".to_owned(), status.paused.as_ref());
@@ -111,20 +113,23 @@ fn detail(own: &ClusterStatusResponse) -> String {
         }
         all.extend(status.unaccepted.iter().map(|own| {
             let (nodes, total, id) = (own.nodes, own.total, &own.id);
-            format!("{nodes} of {total} nodes would leave: outrigger reload --accept {id}")
+            format!(
+                "the new configuration would disrupt {nodes} of {total} nodes; to approve: \
+                 outrigger reload --accept {id}"
+            )
         }));
         all.extend(status.held_ends.iter().map(|own| {
             let (instances, total, id) = (own.nodes, own.total, &own.id);
             format!(
-                "{instances} of {total} instances would end without a drain: outrigger reload \
-                 --accept {id}"
+                "{instances} of {total} instances would be terminated without a drain; to approve: \
+                 outrigger reload --accept {id}"
             )
         }));
         let pools = status.pools.iter();
         all.extend(pools.map(|own| {
             let (ready, coming, leaving) = (own.ready, own.starting, own.leaving);
             format!(
-                "pool {}: {ready} ready, {} not ready, {coming} starting, {leaving} leaving",
+                "pool {}: {ready} ready, {} not ready, {coming} starting, {leaving} draining",
                 own.name, own.unready
             )
         }));

@@ -1,16 +1,16 @@
-//! Spans, amounts and shares as a screen shows them: short, and of a kind in every row.
+//! Formats durations, quantities and shares for the screen.
 //! It must not know where they come from.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::views::inventory::Amount;
 
-/// How long ago something was, in its two largest units, or one where that says enough.
+/// Formats the time since `since` in one or two units.
 pub(super) fn age(since: Timestamp, now: Timestamp) -> String {
     span(now.duration_since(since))
 }
 
-/// The same of a span. What is to come is a moment.
+/// Formats a duration in one or two units. Negative durations are shown as zero.
 pub(super) fn span(own: SignedDuration) -> String {
     let seconds = own.as_secs().max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -25,10 +25,10 @@ pub(super) fn span(own: SignedDuration) -> String {
     }
 }
 
-/// An amount of a resource as people write it.
+/// Formats a resource quantity, such as `1.5` CPUs or `1.5Gi` of memory.
 #[expect(
     clippy::cast_precision_loss,
-    reason = "what is shown is rounded anyhow"
+    reason = "the result is rounded for display"
 )]
 pub(super) fn amount(resource: &str, amount: i64) -> String {
     let (own, gib) = (amount as f64, f64::from(1 << 30));
@@ -40,16 +40,16 @@ pub(super) fn amount(resource: &str, amount: i64) -> String {
     text.replace(".0", "")
 }
 
-/// The share that is taken; none where there is nothing.
+/// Returns the used share of a resource. `None` if the capacity is zero.
 #[expect(
     clippy::cast_precision_loss,
-    reason = "what is shown is rounded anyhow"
+    reason = "the result is rounded for display"
 )]
 pub(super) fn share(own: Amount) -> Option<f64> {
     (own.there > 0).then(|| own.taken as f64 / own.there as f64)
 }
 
-/// So many of something.
+/// Formats a count with its noun in singular or plural.
 pub(super) fn some(count: usize, what: &str) -> String {
     match count {
         1 => format!("1 {what}"),
@@ -57,7 +57,7 @@ pub(super) fn some(count: usize, what: &str) -> String {
     }
 }
 
-/// Of a name with a domain what stands behind it, in capitals: the title of a column.
+/// Returns the part of a label or resource name after the `/` in upper case, as a column title.
 pub(super) fn title(name: &str) -> String {
     name.rsplit('/').next().unwrap_or(name).to_uppercase()
 }

@@ -1,4 +1,4 @@
-//! The view of a cluster's nodes: one row a node, with what it has and gives away.
+//! The nodes view: one row per node, with its capacity and usage.
 //! It must not know how it is drawn.
 
 use jiff::Timestamp;
@@ -7,19 +7,19 @@ use super::format;
 use super::table::{Cell, CellStyle, Column, Table, TableRow};
 use crate::runtime::control::inventory::{InventoryRequest, NodeDto, ToldInventory};
 
-/// The names of the columns that are always there, as they are sorted by.
+/// The sort keys of the columns that are always present.
 const NAMED: [&str; 9] = [
     "name", "pool", "type", "zone", "capacity", "pods", "age", "price", "state",
 ];
 
-/// The keys by which nodes can be sorted, where this is asked of them.
+/// Returns the sort keys of the nodes, including the requested resources and labels.
 pub(super) fn keys(asked: &InventoryRequest) -> Vec<String> {
     let named = NAMED.iter().map(|own| (*own).to_owned());
     let asked = asked.resources.iter().chain(&asked.labels).cloned();
     named.chain(asked).collect()
 }
 
-/// What nodes are told by, in columns.
+/// Builds the table of the nodes.
 pub(super) fn sheet(
     told: Option<&ToldInventory>,
     asked: &InventoryRequest,
@@ -50,25 +50,25 @@ pub(super) fn sheet(
         columns,
         rows: nodes.map(|own| row(own, now)).collect(),
         more: holds.map_or(0, |own| own.more_nodes),
-        empty: empty(told, "the cluster has no node"),
+        empty: empty(told, "the cluster has no nodes"),
     }
 }
 
-/// What is said where there are no rows.
+/// Returns the message for a table without rows.
 pub(super) fn empty(told: Option<&ToldInventory>, none: &str) -> String {
     let Some(told) = told else {
-        return "the daemon is being asked".to_owned();
+        return "waiting for the daemon".to_owned();
     };
     match (&told.holds, &told.led_by) {
         (Some(_), _) => none.to_owned(),
-        (None, Some(who)) => format!("nothing is known here: {who}"),
-        (None, None) => format!("nothing is known yet: the cluster is {}", told.standing),
+        (None, Some(who)) => format!("no data on this host: {who}"),
+        (None, None) => format!("no data yet: the cluster is {}", told.standing),
     }
 }
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "neither times nor pods are as many"
+    reason = "times and pod counts are below 2^52"
 )]
 fn row(own: &NodeDto, now: Timestamp) -> TableRow {
     let mut cells = vec![

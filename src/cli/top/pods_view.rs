@@ -1,4 +1,4 @@
-//! The view of pods that wait, with what becomes of each.
+//! The pending pods view: one row per pod, with the reason that it is pending.
 //! It must not know how it is drawn.
 
 use jiff::Timestamp;
@@ -8,26 +8,23 @@ use super::nodes_view::empty;
 use super::table::{Cell, CellStyle, Column, Table, TableRow};
 use crate::runtime::control::inventory::{ToldInventory, ToldPod};
 
-/// What pods are told by, in columns.
+/// Builds the table of the pending pods.
 pub(super) fn sheet(told: Option<&ToldInventory>, now: Timestamp) -> Table {
     let holds = told.and_then(|own| own.holds.as_ref());
     let pods = holds.iter().flat_map(|own| &own.pods);
     Table {
         columns: vec![
             Column::new("pod", "POD", (12, 20), 0),
-            Column::new("waiting", "WAITING", (7, 7), 1).right(),
+            Column::new("waiting", "PENDING", (7, 7), 1).right(),
             Column::new("reason", "REASON", (12, 12), 2),
         ],
         rows: pods.map(|own| row(own, now)).collect(),
         more: holds.map_or(0, |own| own.more_pods),
-        empty: empty(told, "no pod waits"),
+        empty: empty(told, "no pending pods"),
     }
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "no time is as many seconds away"
-)]
+#[expect(clippy::cast_precision_loss, reason = "times are below 2^52 seconds")]
 fn row(own: &ToldPod, now: Timestamp) -> TableRow {
     let tone = if own.is_unplaced {
         CellStyle::Bad

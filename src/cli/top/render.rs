@@ -1,5 +1,5 @@
-//! Draws a screen of any size: what does not fit is left out, the least important first.
-//! It must not know a terminal, nor what time it is: it is told both.
+//! Draws the screen at any size. Parts that do not fit are hidden, the least important first.
+//! It must not know the terminal, nor read the clock: both are parameters.
 
 use jiff::{SignedDuration, Timestamp};
 use ratatui::buffer::Buffer;
@@ -12,17 +12,17 @@ use super::format;
 use super::table::{Cell, CellStyle, Table, width};
 use crate::host::text::bounded;
 
-/// Between two parts of a line.
+/// The gap between two parts of a line.
 const GAP: usize = 2;
 
-/// From this width on columns stand as far apart; below it each letter counts.
+/// From this width on, columns are separated by [`GAP`]; below it, by one space.
 const WIDE: u16 = 140;
 
-/// An answer is late after so many intervals, and not before so many seconds.
+/// A response is late after this number of intervals, but not before this time.
 const LATE: i32 = 3;
 const LATE_LEAST: SignedDuration = SignedDuration::from_secs(5);
 
-/// What keys do, the most important first.
+/// The help on keys, the most important first.
 const HELP: [&str; 9] = [
     "q quit",
     "tab view",
@@ -35,7 +35,7 @@ const HELP: [&str; 9] = [
     "[ ] cluster",
 ];
 
-/// Which lines there are on a screen of a height.
+/// The lines of a screen of a given height.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layout {
     has_tabs: bool,
@@ -46,7 +46,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// The head is always there, then one row, then what explains it.
+    /// The head line is always shown, then one row, then help, tabs and titles.
     fn new(height: u16) -> Self {
         let (has_help, has_tabs, has_titles) = (height >= 3, height >= 4, height >= 5);
         let details = match height {
@@ -67,12 +67,12 @@ impl Layout {
     }
 }
 
-/// How many rows of a table have room on a screen of this height.
+/// Returns the number of table rows on a screen of this height.
 pub(super) fn rows(height: u16) -> usize {
     usize::from(Layout::new(height).rows)
 }
 
-/// Draws it all.
+/// Draws the screen.
 pub(super) fn draw(screen: &App, area: Rect, buffer: &mut Buffer, now: Timestamp) {
     let area = area.intersection(buffer.area);
     if area.is_empty() {
@@ -101,7 +101,7 @@ pub(super) fn draw(screen: &App, area: Rect, buffer: &mut Buffer, now: Timestamp
     }
 }
 
-/// Where lines are written, one below the other.
+/// Writes lines from top to bottom.
 struct LineWriter<'b> {
     buffer: &'b mut Buffer,
     area: Rect,
@@ -127,7 +127,7 @@ impl LineWriter<'_> {
         usize::from(self.area.width)
     }
 
-    /// Writes a text into the line, cut with a sign where there is no room for all of it.
+    /// Writes a string into the current line. Cuts it with `…` if it does not fit.
     fn write(&mut self, at: usize, text: &str, room: usize, style: Style) {
         let room = room.min(self.width().saturating_sub(at));
         if room == 0 || self.line >= self.area.height {
@@ -143,8 +143,7 @@ impl LineWriter<'_> {
         self.buffer.set_stringn(end, y, "…", 1, style);
     }
 
-    /// Writes as many parts as have room, and goes on to the next line. Of the first there is as
-    /// much as fits.
+    /// Writes the parts that fit, and advances to the next line. Cuts the first part if needed.
     fn parts(&mut self, parts: &[(String, CellStyle)]) {
         let mut at = 0;
         for (index, (text, tone)) in parts.iter().enumerate() {
@@ -159,14 +158,14 @@ impl LineWriter<'_> {
     }
 }
 
-/// What is to be known at once. What is wrong comes first.
+/// Returns the parts of the head line, problems first.
 fn head(screen: &App, now: Timestamp) -> Vec<(String, CellStyle)> {
     let mut parts = Vec::new();
     let late = screen.settings.interval.checked_mul(LATE);
     let late = late.unwrap_or(LATE_LEAST).max(LATE_LEAST);
     let silence = screen.heard.silence(late, now);
     if let Some(silence) = silence.filter(|_| !screen.is_paused) {
-        let text = format!("no answer for {}", format::span(silence));
+        let text = format!("no response for {}", format::span(silence));
         parts.push((text, CellStyle::Bad));
     }
     if screen.is_paused {
@@ -187,7 +186,7 @@ fn head_of_fleet(screen: &App, parts: &mut Vec<(String, CellStyle)>) {
     let (waiting, unplaced) = told.iter().fold((0, 0), |(waiting, unplaced), own| {
         (waiting + own.waiting_pods, unplaced + own.unplaced_pods)
     });
-    // A sum of nothing would be -0.0.
+    // An empty `sum()` would be -0.0.
     let cost = told.iter().fold(0.0, |sum, own| sum + own.cost_per_hour);
     let unwell_tone = if unwell > 0 {
         CellStyle::Bad
@@ -196,13 +195,13 @@ fn head_of_fleet(screen: &App, parts: &mut Vec<(String, CellStyle)>) {
     };
     parts.extend([
         (format::some(all.len(), "cluster"), CellStyle::Plain),
-        (format!("{unwell} not well"), unwell_tone),
+        (format!("{unwell} unhealthy"), unwell_tone),
         (format::some(nodes, "node"), CellStyle::Plain),
         (format!("${cost:.2}/h"), CellStyle::Plain),
         (pending(waiting), CellStyle::Plain),
     ]);
     if unplaced > 0 {
-        parts.push((format!("{unplaced} find no place"), CellStyle::Bad));
+        parts.push((format!("{unplaced} unschedulable"), CellStyle::Bad));
     }
     let version = screen.heard.version();
     parts.push((format!("outrigger {}", bounded(version)), CellStyle::Faint));
@@ -239,20 +238,21 @@ fn head_of_cluster(screen: &App, cluster: &str, parts: &mut Vec<(String, CellSty
             CellStyle::Plain,
         ));
     }
-    parts.push((format!("{} pods run", holds.bound_pods), CellStyle::Plain));
+    parts.push((format!("{} pods bound", holds.bound_pods), CellStyle::Plain));
     parts.push((format!("${month:.0}/month"), CellStyle::Plain));
     if told.standing != "ready" {
         parts.push((bounded(&told.standing), CellStyle::Warns));
     }
 }
 
-/// The views, and where one is in this. Where not all have room, the one that is looked at.
+/// Draws the names of the views and the position in the table. If not all names fit, draws only the
+/// current one.
 fn tabs(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, place: usize) {
     let name = |view: View| format!(" {} {} ", view.index() + 1, view.as_str());
     let at = match (sheet.rows.len(), sheet.more) {
         (0, _) => String::new(),
         (rows, 0) => format!("{}/{rows}", place + 1),
-        (rows, more) => format!("{}/{rows}, {more} not told", place + 1),
+        (rows, more) => format!("{}/{rows}, {more} not shown", place + 1),
     };
     let all: usize = View::ALL.iter().map(|own| width(&name(*own))).sum();
     let has_room = all + GAP + width(&at) <= paper.width();
@@ -275,7 +275,7 @@ fn tabs(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, place: usize) {
     paper.line += 1;
 }
 
-/// The table: titles, and the rows around the one that is looked at.
+/// Draws the titles and the rows around the selected one.
 fn table(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, (place, plan): (usize, Layout)) {
     let gap = if paper.area.width < WIDE { 1 } else { GAP };
     let columns = sheet.columns.iter().enumerate();
@@ -283,7 +283,7 @@ fn table(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, (place, plan):
     let claims = columns.map(|(index, own)| ColumnWidth {
         least: own.least,
         fair: own.fair,
-        // Of the order there is a sign beside the title.
+        // The title of the sort column has an arrow.
         wanted: sheet.wanted(index) + usize::from(index == sorted),
         leaves: own.leaves,
     });
@@ -354,12 +354,12 @@ fn cell(paper: &mut LineWriter<'_>, cell: &Cell, slot: Slot, is_right: bool) {
     paper.write(slot.at + at, &cell.text, slot.width - at, style);
 }
 
-/// A bar of so many steps.
+/// Formats a bar of this number of steps.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a share between nothing and all of some steps is a number of steps"
+    reason = "the result is between 0 and the number of steps"
 )]
 fn filled(share: f64, steps: usize) -> String {
     let full = (share.clamp(0.0, 1.0) * steps as f64).round() as usize;
@@ -367,7 +367,7 @@ fn filled(share: f64, steps: usize) -> String {
     "█".repeat(full) + &"░".repeat(steps - full)
 }
 
-/// What went wrong, or else all that is to be said of the row that is looked at.
+/// Draws the error of the last request or reload, else the details of the selected row.
 fn details(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, (place, lines): (usize, u16)) {
     let faults = [screen.heard.fault.as_deref(), screen.heard.reload_fault()];
     let (text, tone) = match (faults, sheet.rows.get(place)) {
@@ -394,7 +394,7 @@ fn details(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, (place, line
     }
 }
 
-/// What of a text has room, up to a space if there is one, and what is left of it.
+/// Splits a string at the last space that fits in the line, and returns the line and the rest.
 fn broken(text: &str, room: usize) -> (String, String) {
     let mut end = 0;
     let mut space = None;

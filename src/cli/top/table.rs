@@ -1,5 +1,5 @@
-//! A table before it has a width: columns with what they may shrink to, rows of cells, an order.
-//! It must not know what is in it, nor how wide a screen is.
+//! A table before layout: columns with their width limits, and sorted rows of cells.
+//! It must not know the content of the cells, nor the width of the screen.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use ratatui::text::Span;
 
 use crate::host::text::bounded;
 
-/// How a text is meant.
+/// The style of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum CellStyle {
     #[default]
@@ -22,15 +22,15 @@ pub(super) enum CellStyle {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Cell {
     pub(super) text: String,
-    /// By what it is sorted; by its text where there is nothing.
+    /// The sort value. If `None`, the cell is sorted by its text.
     rank: Option<f64>,
-    /// The part of a bar that is full; none where it is no bar.
+    /// The filled share of a bar. `None` if the cell is not a bar.
     pub(super) share: Option<f64>,
     pub(super) tone: CellStyle,
 }
 
 impl Cell {
-    /// A text of elsewhere.
+    /// Creates a cell from an untrusted string.
     pub(super) fn text(text: &str) -> Self {
         Self {
             text: bounded(text),
@@ -38,7 +38,7 @@ impl Cell {
         }
     }
 
-    /// A text that may be missing.
+    /// Creates a cell from an optional string.
     pub(super) fn maybe(text: Option<&str>) -> Self {
         match text {
             Some(text) => Self::text(text),
@@ -46,7 +46,7 @@ impl Cell {
         }
     }
 
-    /// A text that is sorted by this.
+    /// Creates a cell that is sorted by `rank`.
     pub(super) fn ranked(text: &str, rank: f64) -> Self {
         Self {
             rank: Some(rank),
@@ -54,7 +54,7 @@ impl Cell {
         }
     }
 
-    /// A bar, of which this share is full.
+    /// Creates a bar with this filled share.
     pub(super) fn bar(share: Option<f64>) -> Self {
         let Some(share) = share else {
             return Self::maybe(None);
@@ -70,7 +70,7 @@ impl Cell {
         }
     }
 
-    /// The same, meant so.
+    /// Sets the style.
     pub(super) fn toned(self, tone: CellStyle) -> Self {
         Self { tone, ..self }
     }
@@ -79,7 +79,7 @@ impl Cell {
         self.toned(CellStyle::Faint)
     }
 
-    /// The columns of the screen that it would take.
+    /// Returns the display width of the cell.
     fn width(&self) -> usize {
         match self.share {
             Some(_) => BAR,
@@ -87,7 +87,7 @@ impl Cell {
         }
     }
 
-    /// What is not known comes last, whichever way the others stand.
+    /// Compares two cells. Unknown values are last in both orders.
     fn order(&self, other: &Self, is_descending: bool) -> Ordering {
         let order = match (self.rank, other.rank) {
             (Some(one), Some(other)) => one.total_cmp(&other),
@@ -102,10 +102,10 @@ impl Cell {
     }
 }
 
-/// A bar with its per cent: ten steps, a space, four letters.
+/// The width of a bar: ten steps, a space and a percentage of four characters.
 const BAR: usize = 15;
 
-/// The columns of the screen that a text takes.
+/// Returns the display width of a string.
 pub(super) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
@@ -113,20 +113,20 @@ pub(super) fn width(text: &str) -> usize {
 /// One column.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Column {
-    /// What it is called where it is sorted by.
+    /// The sort key of the column.
     pub(super) key: String,
     pub(super) title: String,
-    /// What it may shrink to before it is left out.
+    /// The minimum width.
     pub(super) least: usize,
-    /// What it has before columns that matter less have any room.
+    /// The width that is reserved before less important columns are shown.
     pub(super) fair: usize,
-    /// The greater, the sooner it is left out.
+    /// The rank: columns with a greater rank are hidden first.
     pub(super) leaves: u8,
     pub(super) is_right: bool,
 }
 
 impl Column {
-    /// A column of texts, which may shrink to the first of these, and is fair with the other.
+    /// Creates a left-aligned column with its minimum and fair width.
     pub(super) fn new(key: &str, title: &str, (least, fair): (usize, usize), leaves: u8) -> Self {
         Self {
             key: key.to_owned(),
@@ -138,7 +138,7 @@ impl Column {
         }
     }
 
-    /// The same with its texts on the right, as numbers stand.
+    /// Aligns the column to the right, for numbers.
     pub(super) fn right(self) -> Self {
         Self {
             is_right: true,
@@ -150,10 +150,10 @@ impl Column {
 /// One row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct TableRow {
-    /// What it is found by when it is elsewhere next time.
+    /// The key that identifies the row after the table changes.
     pub(super) key: String,
     pub(super) cells: Vec<Cell>,
-    /// All that is to be said of it, in a line of its own.
+    /// The detail line of the selected row.
     pub(super) detail: String,
 }
 
@@ -162,19 +162,19 @@ pub(super) struct TableRow {
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
     pub(super) rows: Vec<TableRow>,
-    /// Rows that were not told.
+    /// The number of rows that the daemon omitted.
     pub(super) more: usize,
-    /// What is said where there are no rows.
+    /// The message for a table without rows.
     pub(super) empty: String,
 }
 
 impl Table {
-    /// The column of this name.
+    /// Returns the index of the column with this key.
     pub(super) fn column(&self, key: &str) -> Option<usize> {
         self.columns.iter().position(|own| own.key == key)
     }
 
-    /// Puts the rows in order by a column; those that are alike by their keys.
+    /// Sorts the rows by a column, then by key.
     pub(super) fn sort(&mut self, column: usize, is_descending: bool) {
         self.rows.sort_by(|one, other| {
             let order = match (one.cells.get(column), other.cells.get(column)) {
@@ -185,7 +185,7 @@ impl Table {
         });
     }
 
-    /// The columns of the screen that a column would take.
+    /// Returns the display width of the widest cell of a column, including the title.
     pub(super) fn wanted(&self, column: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.cells.get(column));
         let title = self.columns.get(column).map_or(0, |own| width(&own.title));

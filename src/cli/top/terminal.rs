@@ -1,5 +1,5 @@
-//! The terminal of whoever watches: taken over, drawn on, listened to, and given back.
-//! It must not know what is drawn, nor what keys are for beyond their names.
+//! The terminal: opens it, draws on it, reads keys and restores it.
+//! It must not know what is drawn, nor what the keys do.
 
 use std::{io, thread};
 
@@ -11,10 +11,10 @@ use super::app::{App, Key, View};
 use super::render;
 use crate::host::clock;
 
-/// Keys that wait to be looked at; who types is waited for when there are more.
+/// The capacity of the key queue. The reader thread blocks if the queue is full.
 const KEYS: usize = 64;
 
-/// A terminal that is taken over for as long as this is there, also if something panics.
+/// An open terminal. Dropping it restores the terminal, also during a panic.
 pub(super) struct Session(DefaultTerminal);
 
 impl Session {
@@ -22,7 +22,7 @@ impl Session {
         ratatui::try_init().map(Self).inspect_err(|_| give_back())
     }
 
-    /// Draws a screen, of whatever size the terminal is now.
+    /// Draws the screen at the current size of the terminal.
     pub(super) fn draw(&mut self, screen: &mut App) -> io::Result<()> {
         let now = clock::now();
         self.0.draw(|frame| {
@@ -40,21 +40,20 @@ impl Drop for Session {
     }
 }
 
-/// There is nobody left to tell that a terminal is gone.
+/// Restores the terminal. A failure cannot be reported.
 fn give_back() {
     drop(ratatui::try_restore());
 }
 
-/// What is heard of a terminal.
+/// An input event of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TerminalInput {
     Key(Key),
-    /// It has another size.
+    /// The size of the terminal changed.
     Resized,
 }
 
-/// Listens until nobody wants to hear more, on a thread that ends with the process. It ends by
-/// itself when the terminal is gone.
+/// Reads input on a thread until the receiver is dropped or the terminal is closed.
 pub(super) fn listen() -> io::Result<mpsc::Receiver<TerminalInput>> {
     let (inputs, heard) = mpsc::channel(KEYS);
     thread::Builder::new()
@@ -76,7 +75,7 @@ pub(super) fn listen() -> io::Result<mpsc::Receiver<TerminalInput>> {
     Ok(heard)
 }
 
-/// What a key is for.
+/// Returns the command of a key, if it has one.
 pub(super) fn key(event: KeyEvent) -> Option<Key> {
     if event.kind == KeyEventKind::Release {
         return None;

@@ -1,5 +1,4 @@
-//! Screens of all views and sizes, and what keys do to them.
-//! They must not know a daemon: what it would say is made up here.
+//! Tests of all views and sizes, and of the keys. The responses of the daemon are test data.
 
 use std::borrow::Cow;
 
@@ -29,7 +28,7 @@ use crate::text::sanitize::disturbs;
 
 const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-/// So many seconds before now.
+/// Returns the time this number of seconds before [`NOW`].
 fn ago(seconds: i64) -> Timestamp {
     NOW - SignedDuration::from_secs(seconds)
 }
@@ -44,7 +43,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Four clusters: one that is well, one that is not, one that is paused, one that another leads.
+/// Four clusters: healthy, unhealthy, paused, and led by a different host.
 fn fleet() -> StatusResponse {
     let status = |nodes, unready_nodes, waiting_pods, unplaced_pods| ClusterStatus {
         mode: "manage".to_owned(),
@@ -116,11 +115,11 @@ fn node(number: i64) -> NodeDto {
         usd_per_h: Some(if is_large { 0.8064 } else { 0.0168 }),
         state: "ready".to_owned(),
         is_well: true,
-        why: Some("stays (underutilized): its pods elsewhere hardly less".to_owned()),
+        why: Some("kept (underutilized): the saving is too small".to_owned()),
     }
 }
 
-/// A claim of which there is no node yet.
+/// A claim without a node.
 fn coming() -> NodeDto {
     NodeDto {
         name: "pdvyhwi7bkq3y".to_owned(),
@@ -147,15 +146,15 @@ fn waiting(name: &str, seconds: i64, is_unplaced: bool, why: &str) -> ToldPod {
 fn happened(seconds: i64, what: &'static str, of: &str, text: &str) -> ActivityEntry {
     ActivityEntry {
         at: ago(seconds),
-        warns: what == "drain held",
+        warns: what == "drain blocked",
         what: Cow::Borrowed(what),
         of: of.to_owned(),
         text: text.to_owned(),
-        times: if what == "pod told to go" { 14 } else { 1 },
+        times: if what == "evicted pod" { 14 } else { 1 },
     }
 }
 
-/// What is in `east`.
+/// The inventory of `east`.
 fn inside() -> ToldInventory {
     let mut nodes: Vec<NodeDto> = (1..40).map(node).collect();
     nodes[0].state = "draining: drifted".to_owned();
@@ -176,7 +175,7 @@ fn inside() -> ToldInventory {
                     "web-7d4b9-x2x",
                     12,
                     false,
-                    "a node is made for it: claim pdvyhwi7bkq3y",
+                    "new node for it: claim pdvyhwi7bkq3y",
                 ),
                 waiting("train-0", 7_500, true, short),
             ],
@@ -186,26 +185,21 @@ fn inside() -> ToldInventory {
             usd_per_h: 12.345,
         }),
         timeline: vec![
-            happened(3, "claim planned", "pdvyhwi7bkq3y", offering),
-            happened(
-                64,
-                "pod told to go",
-                "shop/web-1",
-                "its node leaves: drifted",
-            ),
+            happened(3, "planned claim", "pdvyhwi7bkq3y", offering),
+            happened(64, "evicted pod", "shop/web-1", "node drifted"),
             happened(
                 300,
-                "drain held",
+                "drain blocked",
                 "ip-10-0-1-1",
                 "for 5m: pod shop/db-0 is on it",
             ),
-            happened(9_000, "ready", "", "decisions begin"),
+            happened(9_000, "ready", "", "starting decisions"),
         ],
         ..ToldInventory::default()
     }
 }
 
-/// A screen on which all was heard just now.
+/// A screen that has received all responses one second ago.
 fn screen(settings: Settings) -> App {
     let mut screen = App::new(settings);
     screen
@@ -216,7 +210,7 @@ fn screen(settings: Settings) -> App {
     screen
 }
 
-/// Presses keys, and returns what the last of them asks for.
+/// Presses keys, and returns the action of the last key.
 fn press(screen: &mut App, keys: &[Key]) -> Action {
     let none = Action::Nothing;
     keys.iter().fold(none, |_, key| screen.press(*key, NOW))
@@ -270,7 +264,7 @@ fn a_daemon_that_is_gone_is_told_of_with_the_time_since() {
     let told = DaemonResponse::Inside(Box::new(inside()));
     screen.heard.take(Ok(told), NOW);
     let shown = drawn(&mut screen, (80, 24));
-    assert!(!shown.contains("no answer"), "{shown}");
+    assert!(!shown.contains("no response"), "{shown}");
 }
 
 #[test]
@@ -279,11 +273,11 @@ fn an_answer_that_is_late_is_told_of_unless_one_has_paused() {
     screen
         .heard
         .take(Ok(DaemonResponse::Fleet(fleet())), ago(90));
-    assert!(drawn(&mut screen, (80, 24)).contains("no answer for 1m30s"));
+    assert!(drawn(&mut screen, (80, 24)).contains("no response for 1m30s"));
     assert_eq!(press(&mut screen, &[Key::Pause]), Action::Nothing);
     let shown = drawn(&mut screen, (80, 24));
     assert!(
-        shown.contains("paused") && !shown.contains("no answer"),
+        shown.contains("paused") && !shown.contains("no response"),
         "{shown}"
     );
     assert_eq!(press(&mut screen, &[Key::Pause]), Action::Ask);
@@ -324,7 +318,7 @@ fn keys_change_the_view_and_what_is_asked() {
     assert_eq!(screen.asking(), of("east"));
     assert_eq!(press(&mut screen, &[Key::NextCluster]), Action::Ask);
     assert_eq!(screen.asking(), of("north"));
-    assert!(drawn(&mut screen, (80, 24)).contains("the daemon is being asked"));
+    assert!(drawn(&mut screen, (80, 24)).contains("waiting for the daemon"));
     press(&mut screen, &[Key::PreviousCluster, Key::PreviousCluster]);
     assert_eq!(screen.asking(), of("west"));
     press(
@@ -349,7 +343,7 @@ fn rows_are_scrolled_and_found_again_when_they_have_moved() {
         sheet.rows[screen.place(&sheet)].key.clone()
     };
     let newest = chosen(&screen);
-    assert_eq!(newest, "pdvyhwi7bkq3y", "what came last is first");
+    assert_eq!(newest, "pdvyhwi7bkq3y", "the newest node is first");
     press(&mut screen, &[Key::PageDown, Key::Up]);
     let ninth = chosen(&screen);
     assert_eq!(ninth, node(9).name);
@@ -454,7 +448,7 @@ fn keys_are_those_of_other_tools() {
     check(KeyCode::Char('4'), plain, Some(Key::View(View::Timeline)));
 }
 
-/// All that may be pressed.
+/// All keys.
 const KEYS: [Key; 19] = [
     Key::Up,
     Key::Down,
@@ -477,7 +471,7 @@ const KEYS: [Key; 19] = [
     Key::Quit,
 ];
 
-/// Something odd of everything.
+/// An inventory with unusual values.
 fn odd(text: &str, number: i64) -> ToldInventory {
     let at = Timestamp::from_second(number % 200_000_000_000).ok();
     let amount = Amount {
@@ -547,9 +541,9 @@ proptest! {
             screen.resize(rows(lines));
             draw(&screen, area, &mut buffer, NOW);
             let mut letters = buffer.content.iter().flat_map(|own| own.symbol().chars());
-            prop_assert!(!letters.any(disturbs), "a terminal would be disturbed");
+            prop_assert!(!letters.any(disturbs), "a control character was drawn");
             let said = buffer.content.iter().any(|own| own.symbol() != " ");
-            prop_assert!(said || area.is_empty(), "{columns}x{lines}: nothing is said");
+            prop_assert!(said || area.is_empty(), "{columns}x{lines}: the screen is empty");
         }
     }
 }

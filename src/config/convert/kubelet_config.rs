@@ -1,8 +1,8 @@
-//! The fields of `KubeletConfiguration` that a node class passes on as they are, and their shapes.
-//! It must not know which images take them.
+//! The fields of `KubeletConfiguration` that a node class passes to the kubelet unchanged, and
+//! their types. It must not know which images support them.
 //!
-//! Source: Kubernetes, `k8s.io/kubelet/config/v1beta1` of July 2026. The kubelet refuses to start
-//! on a field that it does not know or that is of another type, so a node with one never joins.
+//! Source: Kubernetes, `k8s.io/kubelet/config/v1beta1` of July 2026. The kubelet does not start if
+//! a field is unknown or has the wrong type, so the node never joins.
 
 use hcl::Value;
 use serde_json::Value as Json;
@@ -15,18 +15,18 @@ use crate::config::value::{nearest, quote, to_text};
 use crate::model::node_class::kubelet::Signal;
 use crate::model::quantity::parse_milli;
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy, Debug)]
 enum FieldShape {
     Flag,
     Whole,
     Number,
     Text,
-    /// As Go writes it, such as `1m30s`.
+    /// A Go duration such as `1m30s`.
     Duration,
-    /// A quantity: a text, or a number.
+    /// A quantity: a string or a number.
     Quantity,
-    /// A text or a number.
+    /// A string or a number.
     Either,
     List(&'static FieldShape),
     Map(&'static FieldShape),
@@ -35,7 +35,7 @@ enum FieldShape {
     Fields(Fields),
 }
 
-/// Names of fields by their shape.
+/// Names of fields by their type.
 type Fields = &'static [(FieldShape, &'static [&'static str])];
 
 const TEXTS: FieldShape = FieldShape::List(&FieldShape::Text);
@@ -267,7 +267,7 @@ const LOGGING: Fields = &[
     ),
 ];
 
-/// Fields that have an argument of their own. The left ones are `Kubelet::MANAGED`.
+/// Fields that are set with a separate argument. The left ones are `Kubelet::MANAGED`.
 const ARGUMENTS: [(&str, &str); 12] = [
     ("clusterDNS", "cluster_dns"),
     ("maxPods", "max_pods"),
@@ -289,16 +289,16 @@ const ARGUMENTS: [(&str, &str); 12] = [
     ("cpuCFSQuota", "cpu_cfs_quota"),
 ];
 
-/// Fields that we see to, and why.
+/// Fields that Outrigger sets, and the reason.
 const OURS: [(&str, &str); 5] = [
-    ("registerWithTaints", "taints are written in the pool"),
+    ("registerWithTaints", "taints are set in the pool"),
     ("registerNode", "every node registers"),
-    ("providerID", "it is the instance's own"),
-    ("apiVersion", "it is written for you"),
-    ("kind", "it is written for you"),
+    ("providerID", "it is the id of the instance"),
+    ("apiVersion", "Outrigger sets it"),
+    ("kind", "Outrigger sets it"),
 ];
 
-/// A field as JSON, or all that is wrong with it; paths start within the map of fields.
+/// Returns a field as JSON, or all errors in it. Paths start within the map of fields.
 pub(super) fn field(name: &str, value: &Value) -> Result<Json, Vec<ConversionError>> {
     let refuse = |detail: String, help: Option<String>| {
         vec![ConversionError {
@@ -309,7 +309,7 @@ pub(super) fn field(name: &str, value: &Value) -> Result<Json, Vec<ConversionErr
         }]
     };
     if let Some((_, argument)) = ARGUMENTS.iter().find(|(own, _)| *own == name) {
-        let detail = format!("{name:?} has an argument of its own.");
+        let detail = format!("{name:?} is set with a separate argument.");
         return Err(refuse(detail, Some(format!("write {argument} = …"))));
     }
     if let Some((_, why)) = OURS.iter().find(|(own, _)| *own == name) {
@@ -320,7 +320,7 @@ pub(super) fn field(name: &str, value: &Value) -> Result<Json, Vec<ConversionErr
     if !faults.is_empty() {
         return Err(faults);
     }
-    serde_json::to_value(value).map_err(|_| refuse(format!("{name:?} is no JSON."), None))
+    serde_json::to_value(value).map_err(|_| refuse(format!("{name:?} is not valid JSON."), None))
 }
 
 fn member(
@@ -343,7 +343,7 @@ fn member(
     faults.push(ConversionError {
         path: at,
         code: ProblemCode::UnknownArgument,
-        detail: format!("The kubelet's configuration has no field {name:?} here."),
+        detail: format!("The kubelet configuration has no field {name:?} here."),
         help: nearest(name, names).map(|near| format!("did you mean {near:?}?")),
     });
 }
@@ -398,11 +398,7 @@ impl FieldShape {
             faults.push(ConversionError {
                 path: path.clone(),
                 code: ProblemCode::WrongType,
-                detail: format!(
-                    "{name:?} should be {}, and is {}.",
-                    self.wants(),
-                    quote(value)
-                ),
+                detail: format!("{name:?} must be {}, not {}.", self.wants(), quote(value)),
                 help: None,
             });
         }
@@ -413,10 +409,10 @@ impl FieldShape {
             Self::Flag => "true or false",
             Self::Whole => "an integer",
             Self::Number => "a number",
-            Self::Text => "a text",
+            Self::Text => "a string",
             Self::Duration => "a duration such as \"1m30s\"",
             Self::Quantity => "a quantity such as \"1Gi\"",
-            Self::Either => "a text or a number",
+            Self::Either => "a string or a number",
             Self::List(_) => "a list",
             Self::Map(_) | Self::Fields(_) => "a map",
             Self::Signals => "a map from signals to thresholds",
@@ -424,7 +420,7 @@ impl FieldShape {
     }
 }
 
-/// Whether Go reads a text as a duration that is not negative.
+/// Reports if Go parses a string as a duration that is not negative.
 fn is_go_duration(text: &str) -> bool {
     let mut rest = text;
     while !rest.is_empty() {
@@ -476,7 +472,7 @@ mod tests {
             assert_eq!(all.len(), count, "{all:?}");
             all
         }
-        // Of 126 fields twelve have arguments, and three are ours.
+        // Of 126 fields, twelve have separate arguments, and Outrigger sets three.
         assert_eq!(names(FIELDS).len(), 126 - 12 - 3);
     }
 
@@ -490,8 +486,8 @@ mod tests {
         }
     }
 
-    const RECLAIM: &str = "\"evictionMinimumReclaim\" should be a map from signals to thresholds, \
-                           and is a map of 1 element.";
+    const RECLAIM: &str = "\"evictionMinimumReclaim\" must be a map from signals to thresholds, \
+                           not a map of 1 element.";
 
     #[test]
     fn values_have_the_shape_of_their_field() {
@@ -504,12 +500,12 @@ mod tests {
         check(
             "podPidsLimit",
             value!("1"),
-            &["\"podPidsLimit\" should be an integer, and is \"1\"."],
+            &["\"podPidsLimit\" must be an integer, not \"1\"."],
         );
         check(
             "featureGates",
             value!({ A = true, B = 1 }),
-            &["\"B\" should be true or false, and is 1."],
+            &["\"B\" must be true or false, not 1."],
         );
         check(
             "evictionMinimumReclaim",
@@ -524,17 +520,17 @@ mod tests {
         check(
             "reservedMemory",
             value!([{ numaNode = 0, limits = { memory = "1Gi" } }, { numaNode = 1, limit = {} }]),
-            &["The kubelet's configuration has no field \"limit\" here."],
+            &["The kubelet configuration has no field \"limit\" here."],
         );
         check(
             "logging",
             value!({ options = { json = { infoBufferSize = "x" } }, flushFrequency = "5s" }),
-            &["\"infoBufferSize\" should be a quantity such as \"1Gi\", and is \"x\"."],
+            &["\"infoBufferSize\" must be a quantity such as \"1Gi\", not \"x\"."],
         );
         check(
             "kind",
             value!("KubeletConfiguration"),
-            &["\"kind\" cannot be set here: it is written for you."],
+            &["\"kind\" cannot be set here: Outrigger sets it."],
         );
     }
 }

@@ -1,5 +1,4 @@
-//! Turns maps into what arguments of the schema take.
-//! It must not know which argument that is.
+//! Converts maps to the types of arguments. It must not know which argument that is.
 
 use hcl::{Map, Value};
 
@@ -15,23 +14,26 @@ use crate::model::claim::TAG_VALUE_MAX;
 use crate::model::node_class::kubelet::{Reserved, Signal, Threshold};
 use crate::model::quantity::{parse_milli, parse_whole};
 
-/// EC2 allows 128 characters in the key of a tag.
+/// EC2 allows 128 characters in a tag key.
 const TAG_KEY_MAX: usize = 128;
-/// Tags of one term at most. Source: spec/aws.md §1.1.
+/// Maximum number of tags in one term. Source: spec/aws.md §1.1.
 const SEARCHED_MAX: usize = 20;
-/// What a kubelet can keep from pods.
+/// Resources that a kubelet can reserve.
 const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 
-/// Tags that launches write themselves, or AWS does; all that start so.
-/// Source: spec/aws.md §1.1 and §5.5; the rest is ours.
+/// Prefixes of tags that only AWS or a launch may set, and the reason. Source: spec/aws.md §1.1 and
+/// §5.5, and Outrigger's own tags.
 const RESTRICTED: [(&str, &str); 7] = [
-    ("aws:", "only AWS sets it"),
-    ("eks:eks-cluster-name", "launches set it"),
-    ("kubernetes.io/cluster", "launches set it"),
-    ("karpenter.sh/nodepool", "launches set it"),
-    ("karpenter.sh/nodeclaim", "launches set it"),
-    ("karpenter.k8s.aws/ec2nodeclass", "launches set it"),
-    ("outrigger.dev/", "launches set what is there"),
+    ("aws:", "only AWS sets tags with this prefix"),
+    ("eks:eks-cluster-name", "Outrigger sets it at launch"),
+    ("kubernetes.io/cluster", "Outrigger sets it at launch"),
+    ("karpenter.sh/nodepool", "Outrigger sets it at launch"),
+    ("karpenter.sh/nodeclaim", "Outrigger sets it at launch"),
+    (
+        "karpenter.k8s.aws/ec2nodeclass",
+        "Outrigger sets it at launch",
+    ),
+    ("outrigger.dev/", "Outrigger sets tags with this prefix"),
 ];
 
 impl Converter<'_> {
@@ -73,7 +75,7 @@ impl Converter<'_> {
             ArgumentType::Searched if items.is_empty() || items.len() > SEARCHED_MAX => {
                 let mut fault = self.fault(ProblemCode::OutOfRange, value);
                 fault.detail = format!(
-                    "{:?} names {} tags: there are 1 to {SEARCHED_MAX}.",
+                    "{:?} has {} tags; it must have 1 to {SEARCHED_MAX}.",
                     self.name,
                     items.len()
                 );
@@ -85,7 +87,7 @@ impl Converter<'_> {
         })
     }
 
-    /// Converts each element, or says everything that is wrong with any.
+    /// Converts each element, or returns all errors in them.
     fn each<T>(
         &self,
         items: &Map<String, Value>,
@@ -113,12 +115,15 @@ impl Converter<'_> {
     fn element(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
         to_text(item).ok_or_else(|| {
             let mut fault = self.wrong_type(item);
-            fault.detail = format!("{key:?} should be a text, and is {}.", quote(item));
+            fault.detail = format!(
+                "The value of {key:?} must be a string, not {}.",
+                quote(item)
+            );
             fault
         })
     }
 
-    /// A fault of a key.
+    /// An error in a key.
     fn bad_key(&self, code: ProblemCode, key: &str, detail: String) -> ConversionError {
         let path = vec![PathStep::KeyItself(key.to_owned())];
         let fault = self.fault(code, &Value::Null);
@@ -133,7 +138,7 @@ impl Converter<'_> {
         let Some(why) = label_key_fault(key) else {
             return Ok(());
         };
-        let detail = format!("{key:?} cannot be a key here. {why}");
+        let detail = format!("{key:?} is not a valid key. {why}");
         Err(self.bad_key(ProblemCode::InvalidLabel, key, detail))
     }
 
@@ -143,7 +148,7 @@ impl Converter<'_> {
         match label_value_fault(&text).filter(|_| self.kind == ArgumentType::Labels) {
             Some(why) => {
                 let mut fault = self.fault(ProblemCode::InvalidLabel, item);
-                fault.detail = format!("{} cannot be the value of {key:?}. {why}", quote(item));
+                fault.detail = format!("{} is not a valid value of {key:?}. {why}", quote(item));
                 Err(fault)
             }
             None => Ok(text),
@@ -171,9 +176,9 @@ impl Converter<'_> {
 
     fn reserved(&self, key: &str, item: &Value) -> Result<Reserved, ConversionError> {
         if !RESERVABLE.contains(&key) {
-            let detail = format!("Kubelets cannot keep {key:?} from pods.");
+            let detail = format!("The kubelet cannot reserve {key:?}.");
             let mut fault = self.bad_key(ProblemCode::InvalidValue, key, detail);
-            fault.help = Some(format!("there are: {}", RESERVABLE.join(", ")));
+            fault.help = Some(format!("expected one of: {}", RESERVABLE.join(", ")));
             return Err(fault);
         }
         let text = self.element(key, item)?;
@@ -183,12 +188,12 @@ impl Converter<'_> {
 
     fn signal(&self, key: &str) -> Result<Signal, ConversionError> {
         Signal::parse(key).ok_or_else(|| {
-            let detail = format!("There is no signal {key:?}.");
+            let detail = format!("There is no eviction signal {key:?}.");
             let mut fault = self.bad_key(ProblemCode::InvalidValue, key, detail);
             let names = Signal::ALL.iter().map(|(_, name)| *name);
             fault.help = Some(match nearest(key, names.clone()) {
                 Some(near) => format!("did you mean {near:?}?"),
-                None => format!("there are: {}", names.collect::<Vec<_>>().join(", ")),
+                None => format!("expected one of: {}", names.collect::<Vec<_>>().join(", ")),
             });
             fault
         })
@@ -199,10 +204,10 @@ impl Converter<'_> {
         let text = self.element(key, item)?;
         let threshold = threshold(&text).ok_or_else(|| {
             let mut fault = self.fault(ProblemCode::InvalidQuantity, item);
-            fault.detail = format!("{} is no threshold for {key:?}.", quote(item));
+            fault.detail = format!("{} is not a valid threshold for {key:?}.", quote(item));
             fault.help = Some(
-                "write a quantity such as \"100Mi\", or 0 to 100 per cent with at most two \
-                 decimals, such as \"10%\""
+                "write a quantity such as \"100Mi\", or a percentage from 0% to 100% with at most \
+                 two decimals, such as \"10%\""
                     .to_owned(),
             );
             fault
@@ -219,18 +224,18 @@ impl Converter<'_> {
         let text = self.element(key, item)?;
         let period = parse_duration(&text).ok_or_else(|| {
             let mut fault = self.fault(ProblemCode::InvalidDuration, item);
-            fault.detail = format!("{} is no duration.", quote(item));
+            fault.detail = format!("{} is not a duration.", quote(item));
             fault.help = Some("write it like \"90s\" or \"1m30s\"".to_owned());
             fault
         })?;
         Ok((signal, period))
     }
 
-    /// A tag that is written. EC2 takes any characters.
+    /// Converts a tag to set. EC2 allows any characters.
     fn tag(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
         let length = key.chars().count();
         if length == 0 || length > TAG_KEY_MAX {
-            let detail = format!("The key of a tag has 1 to {TAG_KEY_MAX} characters.");
+            let detail = format!("The key of a tag must have 1 to {TAG_KEY_MAX} characters.");
             return Err(self.bad_key(ProblemCode::OutOfRange, key, detail));
         }
         if let Some((_, why)) = RESTRICTED.iter().find(|(start, _)| key.starts_with(start)) {
@@ -240,30 +245,31 @@ impl Converter<'_> {
         let text = self.element(key, item)?;
         if text.chars().count() > TAG_VALUE_MAX {
             let mut fault = self.fault(ProblemCode::OutOfRange, item);
-            fault.detail = format!("The value of a tag has at most {TAG_VALUE_MAX} characters.");
+            fault.detail =
+                format!("The value of a tag must have at most {TAG_VALUE_MAX} characters.");
             return Err(fault);
         }
         Ok(text)
     }
 
-    /// A tag that is looked for.
+    /// Converts a tag to search for.
     fn searched(&self, key: &str, item: &Value) -> Result<String, ConversionError> {
         if key.is_empty() {
-            let detail = "The key of a tag is not empty.".to_owned();
+            let detail = "The key of a tag must not be empty.".to_owned();
             return Err(self.bad_key(ProblemCode::InvalidValue, key, detail));
         }
         let text = self.element(key, item)?;
         if text.is_empty() {
             let mut fault = self.fault(ProblemCode::InvalidValue, item);
             fault.detail = format!("The value of {key:?} is empty.");
-            fault.help = Some("\"*\" is any value".to_owned());
+            fault.help = Some("write \"*\" to match any value".to_owned());
             return Err(fault);
         }
         Ok(text)
     }
 }
 
-/// A quantity of a resource: `cpu` in thousandths, nodes and pods as counts.
+/// Parses a quantity of a resource: `cpu` in thousandths, nodes and pods as counts.
 fn amount(resource: &str, text: &str) -> Result<i64, String> {
     let counted = matches!(resource, "nodes" | "pods");
     if counted && text.parse::<u32>().is_err() {
@@ -275,7 +281,7 @@ fn amount(resource: &str, text: &str) -> Result<i64, String> {
     };
     let amount = amount.map_err(|error| error.to_string())?;
     if amount < 0 {
-        return Err(format!("{text:?} is less than nothing"));
+        return Err(format!("{text:?} is negative"));
     }
     Ok(amount)
 }

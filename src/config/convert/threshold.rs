@@ -1,10 +1,9 @@
-//! Thresholds of what makes a kubelet evict pods.
-//! It must not know of which signal.
+//! Kubelet eviction thresholds. It must not know which signal a threshold is for.
 
 use crate::model::node_class::kubelet::Threshold;
 use crate::model::quantity::parse_whole;
 
-/// A percentage with at most two decimals, or a quantity that is not negative.
+/// Parses a percentage with at most two decimals, or a quantity that is not negative.
 pub(super) fn threshold(text: &str) -> Option<Threshold> {
     match text.strip_suffix('%') {
         Some(percent) => hundredths(percent).map(Threshold::Share),

@@ -1,5 +1,5 @@
-//! Calls: what becomes of the arguments, and the functions that need more than values.
-//! It must not know what the other functions do.
+//! Evaluates calls, and the functions that need unevaluated arguments. It must not know what the
+//! other functions do.
 
 use std::cell::Cell;
 
@@ -57,10 +57,7 @@ impl Evaluation<'_> {
             let at = refusal
                 .arg
                 .and_then(|arg| call.args.get(arg).or(call.args.last()));
-            let detail = format!(
-                "The function {:?} does not answer: {}.",
-                call.name, refusal.text
-            );
+            let detail = format!("Call to function {:?} failed: {}.", call.name, refusal.text);
             EvalError::new(
                 at.map_or(span, |arg| arg.span),
                 ProblemCode::FunctionCall,
@@ -74,7 +71,7 @@ impl Evaluation<'_> {
         Ok(answer)
     }
 
-    /// The evaluation of something that may fail; nobody reads the values beside its fault.
+    /// Evaluates an expression that may fail, without collecting values for its error.
     fn silently(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> EvalResult {
         let run = Evaluation {
             quiet: true,
@@ -99,16 +96,21 @@ impl Evaluation<'_> {
         }
         let why = last.map_or_else(
             || "it needs at least one argument.".to_owned(),
-            |fault| format!("no argument has a value. Of the last one: {}", fault.detail),
+            |fault| {
+                format!(
+                    "no argument can be evaluated. The error of the last one: {}",
+                    fault.detail
+                )
+            },
         );
-        let detail = format!("The function \"try\" does not answer: {why}");
+        let detail = format!("Call to function \"try\" failed: {why}");
         Err(EvalError::new(span, ProblemCode::FunctionCall, detail))
     }
 
     fn templatefile(&self, call: &Call, values: &[Value], span: Span) -> EvalResult {
         check_count(call, values.len(), 2, 2)?;
         let refuse = |arg: usize, why: String| {
-            let detail = format!("The function \"templatefile\" does not answer: {why}.");
+            let detail = format!("Call to function \"templatefile\" failed: {why}.");
             EvalError::new(
                 call.args[arg.min(call.args.len() - 1)].span,
                 ProblemCode::FunctionCall,
@@ -116,10 +118,13 @@ impl Evaluation<'_> {
             )
         };
         let (Some(name), Some(vars)) = (values[0].as_str(), values[1].as_object()) else {
-            return Err(refuse(0, "it wants a path and a map of names".to_owned()));
+            return Err(refuse(0, "it takes a path and a map of names".to_owned()));
         };
         if self.templates > 0 {
-            return Err(refuse(0, "a template cannot render another one".to_owned()));
+            return Err(refuse(
+                0,
+                "a template cannot render another template".to_owned(),
+            ));
         }
         let path = self.evaluator.environment.resolve(name);
         let text = (self.evaluator.environment.read)(&path)
@@ -149,7 +154,7 @@ impl Evaluation<'_> {
         })
     }
 
-    /// The value of an expression in which all of `vars` are names.
+    /// Evaluates an expression with all of `vars` in scope.
     fn with_all(&self, vars: &Map<String, Value>, sensitive: bool, expr: &Expr) -> EvalResult {
         fn nest(
             run: &Evaluation<'_>,
@@ -171,7 +176,7 @@ impl Evaluation<'_> {
                 }
             }
         }
-        // One frame of the stack for each name.
+        // Each name takes one stack frame.
         const NAMES_MAX: usize = 100;
         if vars.len() > NAMES_MAX {
             let detail = format!("A template takes at most {NAMES_MAX} names.");
@@ -206,12 +211,12 @@ fn check_count(call: &Call, got: usize, least: usize, most: usize) -> Result<(),
 }
 
 fn unknown_function(call: &Call) -> Box<EvalError> {
-    let detail = format!("There is no function {:?}.", call.name);
+    let detail = format!("There is no function named {:?}.", call.name);
     let fault = EvalError::new(call.name_span, ProblemCode::UnknownFunction, detail);
     let names = functions::FUNCTIONS.iter().map(|function| function.name);
     let help = match call.name.as_str() {
         "timestamp" | "uuid" | "bcrypt" | "plantimestamp" => {
-            "a configuration must mean the same each time it is read; give the value as a variable"
+            "a configuration must have the same meaning on every read; pass the value as a variable"
                 .to_owned()
         }
         name => match nearest(name, names.chain(functions::SPECIAL)) {

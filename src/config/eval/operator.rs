@@ -1,5 +1,4 @@
-//! Operators of two values.
-//! They must not know where the values come from.
+//! Binary operators. They must not know where the values come from.
 
 use hcl::{Number, Value};
 use hcl_edit::expr::BinaryOperator;
@@ -34,7 +33,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// The result of an operator on two numbers: whole as long as it can be.
+/// The result of an operator on two numbers: an integer if possible.
 fn calculate(operator: BinaryOperator, one: Number, other: Number) -> Result<Value, String> {
     let (a, b) = (
         one.as_f64().unwrap_or_default(),

@@ -1,5 +1,4 @@
-//! Paths: a name and the steps from its value to another one within it.
-//! It must not know which names there are.
+//! Evaluates paths: a name and the steps into its value. It must not know which names there are.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -13,7 +12,7 @@ use crate::config::syntax::{Expr, ExprKind, Step, StepKind};
 use crate::config::value::{self, nearest, quote, type_name};
 
 impl Evaluation<'_> {
-    /// The value that a name and the steps after it lead to.
+    /// Evaluates a name and the steps after it.
     pub(super) fn path(
         &self,
         base: &Expr,
@@ -39,7 +38,7 @@ impl Evaluation<'_> {
             return Err(self.unknown_root(name, base.span, frame));
         };
         let Some((first, rest)) = steps.split_first() else {
-            let detail = format!("{name:?} is no value by itself.");
+            let detail = format!("{name:?} is not a value by itself.");
             let fault = EvalError::new(span, ProblemCode::Evaluation, detail);
             return Err(fault.help(format!("write {name}.NAME")));
         };
@@ -47,7 +46,7 @@ impl Evaluation<'_> {
             StepKind::Name(second) => second.clone(),
             StepKind::Index(index) => self.key(index, frame)?,
             _ => {
-                let detail = format!("{name:?} has no elements to go through.");
+                let detail = format!("{name:?} has no elements to iterate over.");
                 return Err(EvalError::new(first.span, ProblemCode::Evaluation, detail));
             }
         };
@@ -65,8 +64,8 @@ impl Evaluation<'_> {
 
     fn unknown_root(&self, name: &str, span: Span, frame: Option<&Frame<'_>>) -> Box<EvalError> {
         let detail = match name {
-            "each" => "\"each\" stands only in blocks that have a for_each.".to_owned(),
-            _ => format!("There is no {name:?} here."),
+            "each" => "\"each\" is only available in blocks with a for_each.".to_owned(),
+            _ => format!("{name:?} is not available here."),
         };
         let fault = EvalError::new(span, ProblemCode::UnknownReference, detail);
         if name == "each" {
@@ -82,7 +81,7 @@ impl Evaluation<'_> {
             Some(near) => format!("did you mean {near:?}?"),
             None if known.is_empty() => return fault,
             None => format!(
-                "a text stands in quotes; expressions here may use {}",
+                "write strings in quotes; expressions here may use {}",
                 known.join(", ")
             ),
         };
@@ -131,13 +130,13 @@ impl Evaluation<'_> {
         Ok(at.clone())
     }
 
-    /// Says so where something is not there since it is sensitive.
+    /// Adds a hint if a name is missing because the output is sensitive.
     fn left_out(&self, fault: Box<EvalError>, name: &str) -> Box<EvalError> {
         match self.evaluator.left_out.borrow().contains(name) {
             false => fault,
             true => fault.help(
-                "Terraform calls an output of this name sensitive, and such are left out; give \
-                 secrets by secret(\"NAME\"), or declare an output that is not sensitive",
+                "the Terraform output of this name is sensitive, and sensitive outputs are not \
+                 read; use secret(\"NAME\"), or declare an output that is not sensitive",
             ),
         }
     }
@@ -154,7 +153,7 @@ impl Evaluation<'_> {
         Ok(Value::Array(items.collect::<Result<_, _>>()?))
     }
 
-    /// What the names in an expression stand for, for the reader of a fault.
+    /// The values of the names in an expression, to show with an error.
     pub(super) fn notes(&self, expr: &Expr, frame: Option<&Frame<'_>>) -> Vec<(String, String)> {
         const NOTES_MAX: usize = 4;
         let mut notes: Vec<(String, String)> = Vec::new();
@@ -164,7 +163,7 @@ impl Evaluation<'_> {
             ExprKind::Variable(_) => paths.push((inner, &[][..])),
             _ => {}
         });
-        // Whoever reads of `each.value` wants to know which element it is of.
+        // For `each.value`, `each.key` is shown too.
         let key = [Step {
             span: expr.span,
             kind: StepKind::Name("key".to_owned()),
@@ -186,7 +185,7 @@ impl Evaluation<'_> {
         notes
     }
 
-    /// As much of a path as has a value, with that value.
+    /// The longest prefix of a path that has a value, with that value.
     fn note(
         &self,
         base: &Expr,
@@ -214,7 +213,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// That there is no `root.name`.
+/// The error for an undeclared `root.name`.
 pub(super) fn unknown_name(
     root: &str,
     name: &str,
@@ -226,16 +225,16 @@ pub(super) fn unknown_name(
         "local" => "local value",
         other => other,
     };
-    let detail = format!("There is no {what} {name:?}.");
+    let detail = format!("There is no {what} named {name:?}.");
     let fault = EvalError::new(span, ProblemCode::UnknownReference, detail);
-    let fault = fault.label("not declared anywhere");
+    let fault = fault.label("not declared");
     let known = names.keys().map(String::as_str);
     match nearest(name, known.clone()) {
         Some(near) => fault.help(format!("did you mean {root}.{near}?")),
         None if names.is_empty() => fault,
         None => {
             let list: Vec<&str> = known.take(8).collect();
-            fault.help(format!("there are: {}", list.join(", ")))
+            fault.help(format!("expected one of: {}", list.join(", ")))
         }
     }
 }
@@ -254,7 +253,7 @@ fn member<'v>(at: &'v Value, name: &str, span: Span) -> Result<&'v Value, Box<Ev
             None if map.is_empty() => fault,
             None => {
                 let list: Vec<&str> = keys.take(8).collect();
-                fault.help(format!("it has: {}", list.join(", ")))
+                fault.help(format!("its keys are: {}", list.join(", ")))
             }
         }
     })
@@ -268,7 +267,7 @@ fn item<'v>(
 ) -> Result<&'v Value, Box<EvalError>> {
     match at {
         Value::Object(_) => {
-            let name = value::to_text(key).ok_or_else(|| wrong(index, "a text as key", key))?;
+            let name = value::to_text(key).ok_or_else(|| wrong(index, "a string as key", key))?;
             member(at, &name, span)
         }
         Value::Array(items) => {
@@ -279,7 +278,7 @@ fn item<'v>(
                 .and_then(|place| items.get(place));
             found.ok_or_else(|| {
                 let count = items.len();
-                let detail = format!("The list has {count} elements, and none at {place}.");
+                let detail = format!("The list has {count} elements, and no index {place}.");
                 EvalError::new(span, ProblemCode::Evaluation, detail)
             })
         }
@@ -296,7 +295,7 @@ fn capital(text: &str) -> String {
     format!("{}{}", first.unwrap_or_default(), chars.as_str())
 }
 
-/// A name and its steps as text, where each step is known without evaluation.
+/// A name and its steps as text, if every step is a literal.
 fn path_text(base: &Expr, steps: &[Step]) -> Option<String> {
     let ExprKind::Variable(name) = &base.kind else {
         return None;

@@ -1,9 +1,9 @@
-//! Where a blank stands between two tokens of one line.
-//! It must not know of lines, nor of what is aligned with what.
+//! Decides if a space is written between two tokens of a line. It must not know of lines or
+//! alignment.
 
 use crate::config::format::tokens::{Token, TokenKind};
 
-/// Whether a blank stands between two tokens of a line, after what came before them.
+/// Reports if a space is written between two tokens of a line, given the tokens before them.
 pub(super) fn is_apart(before: Option<&Token>, one: &Token, other: &Token) -> bool {
     let is_in = one.kind == TokenKind::Ident && one.text == "in";
     match (one.kind, other.kind) {
@@ -13,10 +13,10 @@ pub(super) fn is_apart(before: Option<&Token>, one: &Token, other: &Token) -> bo
         | (TokenKind::Dot, _)
         | (_, TokenKind::Dot | TokenKind::Comma | TokenKind::Ellipsis) => false,
         (TokenKind::Comma, _) => true,
-        // What is text stays as it is.
+        // Text in strings is not changed.
         (TokenKind::Text | TokenKind::Quote | TokenKind::Heredoc, _)
         | (_, TokenKind::Text | TokenKind::Unquote | TokenKind::HeredocEnd) => false,
-        // `for x in [y]` is no index.
+        // `for x in [y]` is not an index.
         _ if is_in && before.is_some_and(|own| own.kind == TokenKind::Ident) => true,
         (
             TokenKind::Ident | TokenKind::Number | TokenKind::Close(_) | TokenKind::InterpEnd,
@@ -34,7 +34,7 @@ pub(super) fn is_apart(before: Option<&Token>, one: &Token, other: &Token) -> bo
     }
 }
 
-/// Whether a minus after this takes something away, rather than that it stands before a number.
+/// Reports if a minus after this token is a subtraction, not a sign.
 fn is_subtraction(before: Option<&Token>) -> bool {
     !matches!(
         before.map(|own| own.kind),

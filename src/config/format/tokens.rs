@@ -1,13 +1,13 @@
-//! Cuts a text in HCL into tokens, each with all its bytes: whatever is not among them is blanks.
-//! It must not know which tokens may follow each other.
+//! Splits HCL into tokens without loss: the bytes between tokens are whitespace. It must not know
+//! which tokens may follow each other.
 
 use std::str::Chars;
 
-/// What a token is, as far as its blanks depend on it.
+/// The kind of a token, as needed for spacing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenKind {
     Newline,
-    /// A comment; one that runs to the end of the line has its line break.
+    /// A comment. A comment to the end of the line includes its line break.
     Comment,
     Ident,
     Number,
@@ -15,7 +15,7 @@ pub(super) enum TokenKind {
     Open(char),
     /// `}`, `]` or `)`.
     Close(char),
-    /// The quote before a text, and the one after it.
+    /// The opening and closing quote of a string.
     Quote,
     Unquote,
     /// The first and the last line of a heredoc.
@@ -23,7 +23,7 @@ pub(super) enum TokenKind {
     HeredocEnd,
     /// Text between quotes or lines of a heredoc.
     Text,
-    /// `${` or `%{`, and what ends it.
+    /// `${` or `%{`, and the end of it.
     Interp,
     InterpEnd,
     Equal,
@@ -33,10 +33,9 @@ pub(super) enum TokenKind {
     DoubleColon,
     Bang,
     Minus,
-    /// `:`, `?`, and every other operator: after it something begins.
+    /// `:`, `?`, and every other operator. An operand follows.
     Operator,
-    /// `=>`, after which a minus may stand that is taken for a subtraction, and whatever is none
-    /// of these.
+    /// `=>`, after which a minus is treated as a subtraction, and all other tokens.
     Other,
 }
 
@@ -45,7 +44,7 @@ pub(super) enum TokenKind {
 pub(super) struct Token {
     pub(super) kind: TokenKind,
     pub(super) text: String,
-    /// Blanks before it.
+    /// Spaces before it.
     pub(super) blanks: usize,
 }
 
@@ -59,13 +58,13 @@ impl Token {
         }
     }
 
-    /// Whether a line ends with it.
+    /// Reports if it ends a line.
     pub(super) fn ends_line(&self) -> bool {
         self.kind == TokenKind::Newline
             || self.kind == TokenKind::Comment && self.text.ends_with('\n')
     }
 
-    /// How many brackets are open after it beyond those before.
+    /// The change in the number of open brackets.
     pub(super) fn opens(&self) -> i32 {
         match self.kind {
             TokenKind::Open(_) | TokenKind::Interp => 1,
@@ -75,20 +74,20 @@ impl Token {
     }
 }
 
-/// Where the scanner stands: in a template, or in an expression within so many braces.
+/// The state of the scanner: in a template, or in an expression with a number of open braces.
 #[derive(Clone, Debug)]
 enum ScanMode {
     Expression {
         braces: usize,
     },
     Quoted,
-    /// Lines up to this word.
+    /// Lines up to this delimiter.
     Lines {
         end: String,
     },
 }
 
-/// The tokens of a text. What is no HCL comes out as some token all the same.
+/// Splits a string into tokens. Invalid HCL is also returned as tokens.
 pub(super) fn tokens(text: &str) -> Vec<Token> {
     let mut scanner = TokenScanner {
         rest: text,
@@ -112,7 +111,7 @@ struct TokenScanner<'a> {
 }
 
 impl TokenScanner<'_> {
-    /// The next bytes become a token.
+    /// Turns the next bytes into a token.
     fn take(&mut self, kind: TokenKind, bytes: usize) {
         let (text, rest) = self.rest.split_at(bytes);
         self.rest = rest;
@@ -191,7 +190,7 @@ impl TokenScanner<'_> {
         self.modes.push(ScanMode::Lines { end });
     }
 
-    /// Text up to the end of the quotes or to what is put in.
+    /// Text up to the closing quote or the next interpolation.
     fn quoted(&mut self) {
         let mut at = 0;
         while let Some(next) = self.rest[at..].chars().next() {
@@ -211,7 +210,7 @@ impl TokenScanner<'_> {
         self.take(TokenKind::Text, at);
     }
 
-    /// Lines up to the last one or to what is put in.
+    /// Lines up to the delimiter or the next interpolation.
     fn lines(&mut self, end: &str) {
         let mut at = 0;
         let mut begins = self.tokens.last().is_some_and(|own| {
@@ -246,12 +245,12 @@ impl TokenScanner<'_> {
     }
 }
 
-/// Whether a text begins with an escaped `${` or `%{`.
+/// Reports if a string starts with an escaped `${` or `%{`.
 fn is_escape(text: &str) -> bool {
     text.starts_with("$${") || text.starts_with("%%{")
 }
 
-/// How long the beginning of something put in is, if a text begins with one.
+/// The length of the interpolation mark at the start of a string, if any.
 fn interp(text: &str) -> Option<usize> {
     let begins = text.starts_with("${") || text.starts_with("%{");
     begins.then(|| 2 + usize::from(text[2..].starts_with('~')))
@@ -265,7 +264,7 @@ fn is_in_name(own: char) -> bool {
     unicode_ident::is_xid_continue(own) || own == '-'
 }
 
-/// How long the number is that a text begins with.
+/// The length of the number at the start of a string.
 fn number(text: &str) -> usize {
     let digits = |from: usize| {
         let rest = &text[from..];
@@ -287,7 +286,7 @@ fn number(text: &str) -> usize {
     end
 }
 
-/// The operator that a text begins with.
+/// The operator at the start of a string.
 fn operator(text: &str) -> (TokenKind, usize) {
     const LONG: [(&str, TokenKind); 9] = [
         ("...", TokenKind::Ellipsis),

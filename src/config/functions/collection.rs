@@ -8,10 +8,10 @@ use hcl::{Map, Value};
 use super::{Args, FunctionError, FunctionResult};
 use crate::config::value;
 
-/// Elements that `setproduct` makes at most: beyond that the configuration is a mistake.
+/// Maximum number of elements of a `setproduct`.
 const PRODUCT_MAX: usize = 10_000;
 
-/// A text that two values share only when they are equal.
+/// A string that is equal for two values only if the values are equal.
 fn identity(item: &Value) -> String {
     match item {
         Value::Array(items) => {
@@ -112,7 +112,7 @@ pub(super) fn flatten(args: &Args<'_>) -> FunctionResult {
 pub(super) fn index(args: &Args<'_>) -> FunctionResult {
     match args.list(0)?.iter().position(|item| item == args.value(1)) {
         Some(place) => Ok(Value::from(place)),
-        None => Err("the list does not hold this value".into()),
+        None => Err("the list does not contain this value".into()),
     }
 }
 
@@ -137,7 +137,7 @@ pub(super) fn length(args: &Args<'_>) -> FunctionResult {
         Value::String(text) => text.chars().count(),
         Value::Array(items) => items.len(),
         Value::Object(items) => items.len(),
-        _ => return args.refuse(0, "a list, a map or a text"),
+        _ => return args.refuse(0, "a list, a map or a string"),
     }))
 }
 
@@ -148,7 +148,7 @@ pub(super) fn lookup(args: &Args<'_>) -> FunctionResult {
         (None, Some(default)) => Ok(default.clone()),
         (None, None) => Err(FunctionError {
             arg: Some(1),
-            text: format!("the map has no key {key:?}, and there is no default"),
+            text: format!("the map has no key {key:?}, and no default is given"),
         }),
     }
 }
@@ -172,7 +172,10 @@ pub(super) fn one(args: &Args<'_>) -> FunctionResult {
         [only] => Ok(only.clone()),
         more => Err(FunctionError {
             arg: Some(0),
-            text: format!("the list holds {} elements, not one or none", more.len()),
+            text: format!(
+                "the list has {} elements; at most one is allowed",
+                more.len()
+            ),
         }),
     }
 }

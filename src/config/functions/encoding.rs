@@ -1,5 +1,5 @@
-//! Functions that turn one form of value into another, or fetch a value from outside.
-//! They must not know where files, secrets and the environment come from.
+//! Functions that convert values, or read files, secrets and the environment. They must not know
+//! where these come from.
 
 use std::fmt::Write as _;
 
@@ -38,7 +38,7 @@ pub(super) fn env(args: &Args<'_>) -> FunctionResult {
         (None, Some(default)) => Ok(default.clone()),
         (None, None) => Err(FunctionError {
             arg: Some(0),
-            text: format!("the environment has no variable {name:?}, and there is no default"),
+            text: format!("the environment variable {name:?} is not set, and no default is given"),
         }),
     }
 }
@@ -49,7 +49,7 @@ pub(super) fn secret(args: &Args<'_>) -> FunctionResult {
         Some(found) => Ok(Value::String(found.clone())),
         None => Err(FunctionError {
             arg: Some(0),
-            text: format!("no secret is named {name:?}"),
+            text: format!("there is no secret named {name:?}"),
         }),
     }
 }
@@ -74,12 +74,12 @@ pub(super) fn jsondecode(args: &Args<'_>) -> FunctionResult {
         Ok(json) => Ok(from_json(&json)),
         Err(error) => Err(FunctionError {
             arg: Some(0),
-            text: format!("the text is not JSON: {error}"),
+            text: format!("the string is not JSON: {error}"),
         }),
     }
 }
 
-/// A value of JSON as one of HCL.
+/// Converts a JSON value to an HCL value.
 pub(in crate::config) fn from_json(json: &Json) -> Value {
     match json {
         Json::Null => Value::Null,
@@ -105,7 +105,7 @@ pub(super) fn jsonencode(args: &Args<'_>) -> FunctionResult {
     Ok(Value::String(json_text(args.value(0))))
 }
 
-/// The value as JSON: keys in order, and the characters escaped that Terraform escapes.
+/// The value as JSON: keys are sorted, and the same characters are escaped as in Terraform.
 pub(super) fn json_text(item: &Value) -> String {
     fn to_json(item: &Value) -> Json {
         match item {
@@ -138,7 +138,7 @@ pub(super) fn json_text(item: &Value) -> String {
 pub(super) fn yamldecode(args: &Args<'_>) -> FunctionResult {
     yaml::parse(&args.text(0)?).map_err(|fault| FunctionError {
         arg: Some(0),
-        text: format!("line {} of the text: {}", fault.line, fault.text),
+        text: format!("line {} of the string: {}", fault.line, fault.text),
     })
 }
 
@@ -146,7 +146,7 @@ pub(super) fn yamlencode(args: &Args<'_>) -> FunctionResult {
     fn quoted(text: &str) -> String {
         Json::from(text).to_string()
     }
-    /// Writes what follows a key or a dash.
+    /// Writes the value after a key or a dash.
     fn write(item: &Value, indent: usize, out: &mut String) {
         let pad = "  ".repeat(indent);
         match item {
@@ -216,14 +216,14 @@ pub(super) fn base64decode(args: &Args<'_>) -> FunctionResult {
     let data = text.trim_end_matches('=');
     if text.len() % 4 != 0 || text.len() - data.len() > 2 {
         return Err(refuse(
-            "the text is not base64: its length is not a multiple of four",
+            "the string is not base64: its length is not a multiple of four",
         ));
     }
     let (mut bytes, mut bits, mut count) = (Vec::new(), 0_u32, 0);
     for byte in data.bytes() {
         let Some(sextet) = ALPHABET.iter().position(|own| *own == byte) else {
             return Err(refuse(
-                "the text is not base64: it has a character that is none of its",
+                "the string is not base64: it has an invalid character",
             ));
         };
         bits = bits << 6 | u32::try_from(sextet).unwrap_or(0);
@@ -237,5 +237,5 @@ pub(super) fn base64decode(args: &Args<'_>) -> FunctionResult {
     let decoded = String::from_utf8(bytes);
     decoded
         .map(Value::String)
-        .map_err(|_| refuse("what the text encodes is not UTF-8"))
+        .map_err(|_| refuse("the decoded string is not UTF-8"))
 }

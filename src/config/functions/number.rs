@@ -1,11 +1,10 @@
-//! Functions of numbers.
-//! They must not know the other functions.
+//! Number functions. They must not know the other functions.
 
 use hcl::{Number, Value};
 
 use super::{Args, FunctionError, FunctionResult};
 
-/// Terraform's bound on the length of a range.
+/// Terraform's limit on the length of a range.
 const RANGE_MAX: usize = 1024;
 
 pub(super) fn abs(args: &Args<'_>) -> FunctionResult {
@@ -71,7 +70,7 @@ pub(super) fn range(args: &Args<'_>) -> FunctionResult {
     if step == 0.0 || (step > 0.0) != (start <= end) {
         return Err(FunctionError {
             arg: Some(2),
-            text: "the step must lead from the start towards the end".to_owned(),
+            text: "the step must lead from the start to the end".to_owned(),
         });
     }
     let mut items = Vec::new();

@@ -1,5 +1,4 @@
-//! Functions of texts.
-//! They must not know the other functions.
+//! String functions. They must not know the other functions.
 
 use hcl::{Map, Value};
 use regex::{Captures, Regex};
@@ -7,9 +6,9 @@ use regex::{Captures, Regex};
 use super::{Args, FunctionError, FunctionResult};
 use crate::config::value;
 
-/// Bytes a text may come to have: what goes into user data or a label is far below.
+/// Maximum length of a result in bytes, far above the size of user data or labels.
 const TEXT_MAX: usize = 4 << 20;
-/// Width and precision a format may ask for.
+/// Maximum width and precision of a format.
 const WIDTH_MAX: usize = 1024;
 
 fn text(text: impl Into<String>) -> FunctionResult {
@@ -22,7 +21,7 @@ fn list(texts: impl IntoIterator<Item = String>) -> FunctionResult {
 
 fn bounded(bytes: usize) -> Result<(), FunctionError> {
     if bytes > TEXT_MAX {
-        return Err("the text would be longer than 4 MiB".into());
+        return Err("the result would be longer than 4 MiB".into());
     }
     Ok(())
 }
@@ -114,7 +113,7 @@ pub(super) fn substr(args: &Args<'_>) -> FunctionResult {
     let end = match wanted {
         -1 => length,
         0.. => start.saturating_add(wanted).min(length),
-        _ => return args.refuse(2, "a length, or -1 for all the rest"),
+        _ => return args.refuse(2, "a length, or -1 for the rest"),
     };
     let place = |at: i64| usize::try_from(at).unwrap_or(0);
     text(whole[place(start)..place(end)].iter().collect::<String>())
@@ -135,7 +134,7 @@ fn pattern(args: &Args<'_>, arg: usize, text: &str) -> Result<Regex, FunctionErr
     })
 }
 
-/// A match as Terraform gives it: the text, the groups, or the groups by name.
+/// A match as in Terraform: the string, the groups, or the groups by name.
 fn groups(regex: &Regex, found: &Captures<'_>) -> Value {
     let group = |place: usize| {
         let text = found.get(place).map(|group| group.as_str().to_owned());
@@ -160,7 +159,7 @@ pub(super) fn regex(args: &Args<'_>) -> FunctionResult {
     let regex = pattern(args, 0, &wanted)?;
     match regex.captures(&whole) {
         Some(found) => Ok(groups(&regex, &found)),
-        None => Err(format!("{wanted:?} does not match anything in the text").into()),
+        None => Err(format!("{wanted:?} matches nothing in the string").into()),
     }
 }
 
@@ -180,7 +179,7 @@ pub(super) fn replace(args: &Args<'_>) -> FunctionResult {
         .and_then(|rest| rest.strip_suffix('/'));
     if let Some(wanted) = slashed {
         let regex = pattern(args, 1, wanted)?;
-        // Each of the matches may give the text back as a whole, several times.
+        // Each match may insert the whole string several times.
         let hits = regex.find_iter(&whole).count();
         let most = new.len().saturating_mul(whole.len().max(1));
         bounded(
@@ -254,7 +253,7 @@ fn formatted(pattern: &str, inputs: &[Value]) -> Result<String, FunctionError> {
             while let Some(digit) = rest.next_if(char::is_ascii_digit) {
                 number = number * 10 + digit.to_digit(10).unwrap_or(0) as usize;
                 if number > WIDTH_MAX {
-                    return Err(format!("a width is at most {WIDTH_MAX}").into());
+                    return Err(format!("a width must be at most {WIDTH_MAX}").into());
                 }
             }
             Ok(number)
@@ -268,7 +267,7 @@ fn formatted(pattern: &str, inputs: &[Value]) -> Result<String, FunctionError> {
             verb.precision = Some(number);
         }
         let Some(letter) = rest.next() else {
-            return Err("the format ends within a %".into());
+            return Err("the format ends with an incomplete verb".into());
         };
         if letter == '%' {
             out.push('%');
@@ -292,14 +291,14 @@ impl FormatVerb {
         let refuse = |wants: &str| FunctionError {
             arg: Some(arg),
             text: format!(
-                "%{letter} wants {wants}, and got {}",
+                "the value of %{letter} must be {wants}, not {}",
                 value::type_name(input)
             ),
         };
         let number = || value::to_number(input).ok_or_else(|| refuse("a number"));
         let float = || Ok::<f64, FunctionError>(number()?.as_f64().unwrap_or_default());
         let integer = || number()?.as_i64().ok_or_else(|| refuse("an integer"));
-        let plain = || value::to_text(input).ok_or_else(|| refuse("a text, number or bool"));
+        let plain = || value::to_text(input).ok_or_else(|| refuse("a string, number or bool"));
         let text = match letter {
             's' => plain()?,
             'v' => value::to_text(input).unwrap_or_else(|| super::encoding::json_text(input)),

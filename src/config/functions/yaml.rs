@@ -1,11 +1,11 @@
-//! Reads the part of YAML that configuration is written in: block and flow collections, plain,
-//! quoted and block scalars. It refuses the rest: anchors, tags, several documents.
+//! Parses a subset of YAML: block and flow collections, plain, quoted and block scalars. It rejects
+//! anchors, tags and multiple documents.
 
 use hcl::Value;
 
 use crate::config::value::parse_number;
 
-/// Why a text is not YAML of this kind.
+/// A parse error.
 #[derive(Debug)]
 pub(super) struct Fault {
     /// Line, from one.
@@ -13,10 +13,10 @@ pub(super) struct Fault {
     pub(super) text: String,
 }
 
-/// How many collections may lie in one another.
+/// Maximum nesting of collections.
 const DEPTH_MAX: usize = 64;
 
-/// A line that says something: its number, its indent, its text from there on.
+/// A line with content: its number, its indentation and its content.
 #[derive(Clone, Debug)]
 struct YamlLine<'a> {
     number: usize,
@@ -32,7 +32,7 @@ struct Parser<'a> {
 
 type YamlResult<T> = Result<T, Fault>;
 
-/// The value of a document.
+/// Parses a document.
 pub(super) fn parse(text: &str) -> YamlResult<Value> {
     let raw: Vec<&str> = text.lines().collect();
     let mut lines = Vec::new();
@@ -55,7 +55,7 @@ pub(super) fn parse(text: &str) -> YamlResult<Value> {
     let indent = first.indent;
     let value = parser.block(indent, 0)?;
     match parser.lines.get(parser.at) {
-        Some(line) => fault(line.number, "it does not belong to what stands before it"),
+        Some(line) => fault(line.number, "it does not belong to the preceding value"),
         None => Ok(value),
     }
 }
@@ -70,7 +70,7 @@ impl<'a> Parser<'a> {
         self.lines.get(self.at).cloned()
     }
 
-    /// The value whose lines start at `indent`.
+    /// Parses the value whose lines start at `indent`.
     fn block(&mut self, indent: usize, depth: usize) -> YamlResult<Value> {
         let Some(line) = self.line() else {
             return Ok(Value::Null);
@@ -79,7 +79,7 @@ impl<'a> Parser<'a> {
             return fault(line.number, format!("more than {DEPTH_MAX} nested levels"));
         }
         if line.text.starts_with('\t') {
-            return fault(line.number, "a tab cannot indent");
+            return fault(line.number, "tabs are not allowed as indentation");
         }
         if is_item(line.text) {
             return self.sequence(indent, depth);
@@ -103,7 +103,7 @@ impl<'a> Parser<'a> {
                 self.at += 1;
                 items.push(self.below(indent + 1, depth)?);
             } else if is_item(inner) || split_key(inner).is_some() {
-                // The rest of the line is the first line of a collection of its own.
+                // The rest of the line is the first line of a nested collection.
                 self.lines[self.at] = YamlLine {
                     indent: indent_inner,
                     text: inner,
@@ -131,7 +131,7 @@ impl<'a> Parser<'a> {
             let rest = rest.trim_start();
             self.at += 1;
             let value = if comment(rest) {
-                // A list may stand as far left as the key it belongs to.
+                // A list may have the same indentation as its key.
                 let list = self
                     .line()
                     .filter(|next| next.indent == indent && is_item(next.text));
@@ -143,16 +143,16 @@ impl<'a> Parser<'a> {
                 self.scalar(&line, rest, indent + 1)?
             };
             if items.insert(key.clone(), value).is_some() {
-                return fault(line.number, format!("the key {key:?} is there twice"));
+                return fault(line.number, format!("the key {key:?} is set twice"));
             }
         }
         if let Some(line) = self.line().filter(|line| line.indent > indent) {
-            return fault(line.number, "its indent fits nothing before it");
+            return fault(line.number, "its indentation matches no preceding line");
         }
         Ok(Value::Object(items))
     }
 
-    /// The value on the lines that follow, if they are indented at least this far.
+    /// Parses the value on the following lines, if they are indented at least this far.
     fn below(&mut self, indent: usize, depth: usize) -> YamlResult<Value> {
         match self.line() {
             Some(next) if next.indent >= indent => self.block(next.indent, depth + 1),
@@ -169,10 +169,10 @@ impl<'a> Parser<'a> {
             }
             Some(b'[' | b'{') => {
                 let mut flow = without_comment(text).to_owned();
-                // A flow collection may go on over several lines.
+                // A flow collection may span several lines.
                 while open_brackets(&flow) > 0 {
                     let Some(next) = self.line() else {
-                        return fault(line.number, "the collection is never closed");
+                        return fault(line.number, "the collection is not closed");
                     };
                     flow.push(' ');
                     flow.push_str(without_comment(next.text));
@@ -182,7 +182,7 @@ impl<'a> Parser<'a> {
                 let value = flow_value(&mut rest, line.number, 0)?;
                 match rest.trim() {
                     "" => Ok(value),
-                    _ => fault(line.number, "there is something after the collection"),
+                    _ => fault(line.number, "text follows the collection"),
                 }
             }
             _ => plain(without_comment(text).trim(), line.number),
@@ -248,7 +248,7 @@ fn comment(text: &str) -> bool {
     text.trim().is_empty() || text.starts_with('#')
 }
 
-/// A key with what follows its colon; nothing where the line has no key.
+/// A key and the text after its colon. `None` if the line has no key.
 fn split_key(text: &str) -> Option<(&str, &str)> {
     let mut quote = None;
     for (at, c) in text.char_indices() {
@@ -319,7 +319,7 @@ fn flow_value(rest: &mut &str, line: usize, depth: usize) -> YamlResult<Value> {
             break;
         }
         if rest.is_empty() {
-            return fault(line, "the collection is never closed");
+            return fault(line, "the collection is not closed");
         }
         if list {
             items.push(flow_value(rest, line, depth + 1)?);
@@ -363,7 +363,7 @@ fn flow_token<'a>(rest: &mut &'a str, line: usize) -> YamlResult<&'a str> {
             *rest = &whole[end..];
             Ok(&whole[..end])
         }
-        None => fault(line, "the quote is never closed"),
+        None => fault(line, "the quote is not closed"),
     }
 }
 
@@ -372,13 +372,13 @@ fn plain(text: &str, line: usize) -> YamlResult<Value> {
     if text.starts_with('"') {
         return match serde_json::from_str::<String>(text) {
             Ok(text) => Ok(Value::String(text)),
-            Err(_) => fault(line, "the quoted text is malformed"),
+            Err(_) => fault(line, "the quoted string is malformed"),
         };
     }
     if let Some(rest) = text.strip_prefix('\'') {
         return match rest.strip_suffix('\'') {
             Some(inner) => Ok(Value::String(inner.replace("''", "'"))),
-            None => fault(line, "the quote is never closed"),
+            None => fault(line, "the quote is not closed"),
         };
     }
     Ok(match text {

@@ -1,5 +1,5 @@
-//! Lowers buffers, and checks that what they keep room for can be had.
-//! It must not know which nodes there are.
+//! Converts buffers, and checks that their capacity can be provided. It must not know which nodes
+//! there are.
 
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
@@ -16,7 +16,7 @@ use crate::model::id::PoolName;
 use crate::model::labels::{POOL, normalized, restriction};
 use crate::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 
-/// A buffer, and the clusters it is for.
+/// A buffer and its clusters.
 pub(super) struct BufferSpec {
     buffer: Buffer,
     /// Names of clusters, or patterns.
@@ -37,7 +37,7 @@ pub(super) fn lower(
         .collect()
 }
 
-/// Gives a cluster its buffers. One that is pinned to a pool is only for clusters that have it.
+/// Sets the buffers of a cluster. A buffer that names a pool is only for clusters with that pool.
 pub(super) fn give(drafts: &[BufferSpec], cluster: &mut Cluster) {
     let mut all = Vec::new();
     for draft in drafts
@@ -59,7 +59,7 @@ pub(super) fn give(drafts: &[BufferSpec], cluster: &mut Cluster) {
     cluster.buffers = all;
 }
 
-/// Buffers that no cluster has, or not one that they name.
+/// Reports buffers whose pool is missing in their clusters.
 pub(super) fn check_clusters(reader: &Decoder<'_>, drafts: &[BufferSpec], clusters: &[&Cluster]) {
     for draft in drafts {
         let Some(pool) = &draft.buffer.pool else {
@@ -87,10 +87,7 @@ pub(super) fn check_clusters(reader: &Decoder<'_>, drafts: &[BufferSpec], cluste
             }
         }
         if nowhere && !clusters.is_empty() {
-            let detail = format!(
-                "None of the clusters the buffer is for has the pool {:?}.",
-                pool.as_str()
-            );
+            let detail = format!("No cluster of the buffer has the pool {:?}.", pool.as_str());
             let span = draft.section.span("pool");
             let finding = SpannedDiagnostic::warning(ProblemCode::MatchesNothing, span, detail);
             reader.reporter.add(finding.within(&draft.section.title));
@@ -106,7 +103,7 @@ fn one(
 ) -> BufferSpec {
     let name = section.label();
     if let Some(why) = name_fault(name).filter(|_| !name.is_empty()) {
-        let detail = format!("{name:?} cannot be the name of a buffer. {why}");
+        let detail = format!("{name:?} is not a valid name for a buffer. {why}");
         let finding =
             SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
         reader.reporter.add(finding.within(&section.title));
@@ -135,7 +132,7 @@ fn one(
     }
 }
 
-/// Whether it says for how many pods, and what these are like.
+/// Checks that the buffer sets the number of pods and describes them.
 fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
     let report = |code, detail: &str, label: &str, help: &str| {
         let mut finding = SpannedDiagnostic::error(code, section.header, detail)
@@ -153,7 +150,7 @@ fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
     {
         report(
             ProblemCode::MissingArgument,
-            "The buffer does not say for how many pods it keeps room.",
+            "The buffer does not set the number of pods to reserve capacity for.",
             "",
             "write one of replicas, percentage and limits",
         );
@@ -162,14 +159,14 @@ fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
     if section.has("percentage") && scalable.is_none() {
         report(
             ProblemCode::MissingBlock,
-            "percentage is a share of a workload, and none is named.",
+            "percentage is a share of a workload, so it requires a scalable block.",
             "scalable is missing",
             "write scalable { … } with kind, namespace and name",
         );
     } else if pod.is_none() && scalable.is_none() {
         report(
             ProblemCode::MissingBlock,
-            "The buffer does not say what the pods are like that it keeps room for.",
+            "The buffer does not describe the pods to reserve capacity for.",
             "pod is missing",
             "write pod { requests = { cpu = 1, memory = \"2Gi\" } }, or name a workload with \
              scalable { … }",
@@ -177,7 +174,7 @@ fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
     }
 }
 
-/// A static pool makes no nodes for pods, virtual ones among them.
+/// A static pool launches no nodes for pods, including virtual pods.
 fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::PoolSpec]) {
     let Some(name) = section.reference("pool") else {
         return;
@@ -186,9 +183,10 @@ fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::Poo
     let Some(draft) = found.filter(|draft| draft.pool.replicas.is_some()) else {
         return;
     };
-    let detail = format!("The pool {name:?} is static: no node is made in it for pods to come.");
+    let detail =
+        format!("The pool {name:?} is static: Outrigger launches no nodes in it for buffers.");
     let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.span("pool"), detail)
-        .also(draft.section.span("replicas"), "it has so many nodes")
+        .also(draft.section.span("replicas"), "the pool is static")
         .within(&section.title);
     reader.reporter.add(finding);
 }
@@ -202,12 +200,12 @@ fn scalable(section: &DecodedBlock) -> Option<Scalable> {
 }
 
 fn pod(reader: &Decoder<'_>, buffer: &DecodedBlock, section: &DecodedBlock) -> BufferPod {
-    let counted = (&["nodes", "pods"][..], "no pod asks for it");
+    let counted = (&["nodes", "pods"][..], "pods cannot request it");
     let refused = refuse_names(reader, section, "requests", counted);
     let amounts = section.quantities("requests");
     let nothing = amounts.iter().all(|(_, amount)| *amount == 0);
     if nothing && !refused && section.get("requests").is_some() {
-        let detail = "Pods that ask for nothing need no room.";
+        let detail = "The pod must request at least one resource.";
         let code = ProblemCode::InvalidValue;
         let finding = SpannedDiagnostic::error(code, section.span("requests"), detail);
         reader.reporter.add(finding.within(&section.title));
@@ -216,10 +214,10 @@ fn pod(reader: &Decoder<'_>, buffer: &DecodedBlock, section: &DecodedBlock) -> B
     for key in node_selector.keys() {
         let span = section.inner_span("node_selector", PathStep::KeyItself(key.clone()));
         let finding = if let Some(why) = restriction(key) {
-            let detail = format!("A pod cannot ask for the label {key:?}: {why}.");
+            let detail = format!("A pod cannot require the label {key:?}: {why}.");
             SpannedDiagnostic::error(ProblemCode::RestrictedLabel, span, detail)
         } else if let Some(pool) = buffer.get("pool").filter(|_| normalized(key) == POOL) {
-            let detail = "The buffer names its pool with pool, or here, not both.";
+            let detail = "The pool is set twice: with the argument pool, and here.";
             SpannedDiagnostic::error(ProblemCode::Conflict, span, detail).also(pool.name_span, "")
         } else {
             continue;
@@ -239,7 +237,7 @@ fn pod(reader: &Decoder<'_>, buffer: &DecodedBlock, section: &DecodedBlock) -> B
 
 fn toleration(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Toleration> {
     let key = section.label();
-    // An empty label has been reported as such.
+    // An empty label is already reported.
     let key_fault = label_key_fault(key).filter(|_| !key.is_empty());
     let value = section.text("value");
     let value_fault = value.and_then(label_value_fault);
@@ -264,7 +262,7 @@ fn toleration(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Toleration
             });
         }
     };
-    let detail = format!("{text:?} cannot be a taint's {what}. {why}");
+    let detail = format!("{text:?} is not a valid taint {what}. {why}");
     let finding = SpannedDiagnostic::error(ProblemCode::InvalidLabel, span, detail);
     reader.reporter.add(finding.within(&section.title));
     None
@@ -279,7 +277,7 @@ fn tolerated(taint: &Taint) -> Toleration {
     }
 }
 
-/// Limits on what the pods do not ask for have no effect.
+/// Warns about limits on resources that the pods do not request.
 fn check_limits(reader: &Decoder<'_>, section: &DecodedBlock, buffer: &Buffer) {
     let Some(pod) = &buffer.pod else {
         return;
@@ -289,7 +287,7 @@ fn check_limits(reader: &Decoder<'_>, section: &DecodedBlock, buffer: &Buffer) {
             continue;
         }
         let span = section.inner_span("limits", PathStep::KeyItself(name.clone()));
-        let detail = format!("The pods ask for no {name}, so this limit has no effect.");
+        let detail = format!("The pods do not request {name}, so this limit has no effect.");
         let finding = SpannedDiagnostic::warning(ProblemCode::Unused, span, detail);
         reader.reporter.add(finding.within(&section.title));
     }

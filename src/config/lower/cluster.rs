@@ -1,5 +1,4 @@
-//! Lowers clusters, without their pools.
-//! It must not know which pools there are.
+//! Converts clusters, without their pools. It must not know which pools there are.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,14 +21,14 @@ use crate::model::cluster::{
 use crate::model::id::{ClusterName, LeaseName};
 use crate::model::proxy::Proxy;
 
-/// A cluster, and where it was written.
+/// A cluster, and its mode in the configuration.
 pub(super) struct ClusterSpec {
     pub(super) cluster: Cluster,
-    /// Whether it is managed as it is written, be it only a dry run.
+    /// True if the configuration sets `mode = "manage"`, even in a dry run.
     pub(super) managed: bool,
 }
 
-/// All clusters, and whether none is missing because of a fault.
+/// All clusters. The flag is false if a cluster is missing because of an error.
 pub(super) fn lower(
     reader: &Decoder<'_>,
     blocks: &Blocks<'_>,
@@ -51,7 +50,7 @@ pub(super) fn lower(
             .get("name")
             .map_or(section.header, |name| name.expr.span);
         if let Some(before) = places.insert(cluster.name.0.clone(), place) {
-            // Two blocks of one label have been reported as such.
+            // Two blocks with the same label are already reported.
             if before != place || instance.key.is_some() {
                 report_twice(reader, section, cluster.name.as_str(), place, before);
             }
@@ -68,12 +67,14 @@ fn report_twice(
     place: Span,
     before: Span,
 ) {
-    let detail = format!("There are two clusters {name:?}.");
+    let detail = format!("Two clusters have the name {name:?}.");
     let mut finding = SpannedDiagnostic::error(ProblemCode::DuplicateName, place, detail);
     if before == place {
         finding = finding.help("with for_each, write name = each.key");
     } else {
-        finding = finding.label("again here").also(before, "first here");
+        finding = finding
+            .label("second definition")
+            .also(before, "first definition");
     }
     reader.reporter.add(finding.within(&section.title));
 }
@@ -91,7 +92,7 @@ fn one(
     let name = section.owned("name").or(instance.key.clone());
     let name = name.unwrap_or_else(|| section.label().to_owned());
     if let Some(why) = name_fault(&name).filter(|_| !section.label().is_empty()) {
-        let detail = format!("{name:?} cannot be the name of a cluster. {why}");
+        let detail = format!("{name:?} is not a valid name for a cluster. {why}");
         let finding =
             SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
         reader.reporter.add(finding.within(&section.title));
@@ -145,7 +146,7 @@ fn one(
             Some(false) => PlacementHints::Off,
             _ => PlacementHints::On,
         },
-        brakes: brakes(section),
+        safeguards: safeguards(section),
         finalizer: section.flag("finalizer") == Some(true),
         adopt: section.flag("adopt").unwrap_or(!managed) && may_adopt(section, managed),
         events: section.flag("events") != Some(false),
@@ -154,12 +155,12 @@ fn one(
     Some(ClusterSpec { cluster, managed })
 }
 
-fn brakes(section: &DecodedBlock) -> Safeguards {
+fn safeguards(section: &DecodedBlock) -> Safeguards {
     let default = Safeguards::default();
     Safeguards {
-        unready_max: section
-            .allowance("unready_max")
-            .unwrap_or(default.unready_max),
+        max_unready: section
+            .allowance("max_unready")
+            .unwrap_or(default.max_unready),
         undrained_max: section
             .allowance("undrained_max")
             .unwrap_or(default.undrained_max),
@@ -203,14 +204,14 @@ fn exec(reader: &Decoder<'_>, section: &DecodedBlock) -> Exec {
     const NAME: &str = "command";
     let mut command = section.texts(NAME).unwrap_or_default().to_vec();
     let resolve = |text: &str| reader.evaluator.environment.resolve(text);
-    // Where the daemon runs is nothing that a configuration can know.
+    // A relative program path is resolved against the folder of the configuration.
     if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
         *program = resolve(program).to_string_lossy().into_owned();
     }
     let named = command.first().is_some_and(|it| !it.trim().is_empty());
     if section.get(NAME).is_some() && !named {
         let span = section.inner_span(NAME, PathStep::Index(0));
-        let detail = "A command starts with the name of its program.";
+        let detail = "A command must start with the name of a program.";
         let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
         reader.reporter.add(finding.within(&section.title));
     }
@@ -221,11 +222,11 @@ fn exec(reader: &Decoder<'_>, section: &DecodedBlock) -> Exec {
     }
 }
 
-/// Checks what is only for EC2, or needed for it.
+/// Checks arguments that are only supported or required with EC2.
 fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
     let (simulated, exec) = (section.block("simulated"), section.block("exec"));
     if let (Some(first), Some(second)) = (simulated, exec) {
-        let detail = "Nodes are simulated or a program's: simulated and exec exclude each other.";
+        let detail = "simulated and exec exclude each other.";
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, second.header, detail)
             .also(first.header, "")
             .within(&section.title);
@@ -235,8 +236,8 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
     let token = section.block("eks").is_some() && section.block("kubeconfig").is_none();
     if !section.has("region") && (stand_in.is_none() || token) {
         let detail = match stand_in {
-            None => "A cluster whose nodes EC2 makes needs the argument \"region\".",
-            Some(_) => "A cluster that EKS is asked for needs the argument \"region\".",
+            None => "A cluster whose nodes EC2 launches requires the argument \"region\".",
+            Some(_) => "A cluster that is looked up in EKS requires the argument \"region\".",
         };
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
@@ -247,10 +248,10 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
     }
     let shift = section.flag("zonal_shift") == Some(true);
     if shift && stand_in.is_none() && section.block("eks").is_none() {
-        let detail = "AWS shifts traffic away from zones of EKS clusters: an eks block is missing.";
+        let detail = "zonal_shift is only supported for EKS clusters, so it requires an eks block.";
         let span = section.span("zonal_shift");
         let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, span, detail)
-            .help("write eks {}, or leave zonal_shift out");
+            .help("write eks {}, or remove zonal_shift");
         reader.reporter.add(finding.within(&section.title));
     }
     if stand_in.is_none() {
@@ -261,34 +262,41 @@ fn check_ec2(reader: &Decoder<'_>, section: &DecodedBlock) {
             reader,
             section,
             "zonal_shift",
-            "EC2 does not make its nodes",
+            "EC2 does not launch the nodes of this cluster",
         );
     }
     if section.flag("disable_dry_run") == Some(true) {
-        let why = "EC2 does not make its nodes";
+        let why = "EC2 does not launch the nodes of this cluster";
         unused(reader, section, "disable_dry_run", why);
     }
     if section.has("role_arn") && section.block("eks").is_none() {
-        unused(reader, section, "role_arn", "AWS is not called for it");
+        unused(
+            reader,
+            section,
+            "role_arn",
+            "Outrigger does not call AWS for this cluster",
+        );
     }
     if let Some(inner) = section.block("interruption") {
-        let detail = "The block interruption is not used: EC2 does not make the cluster's nodes.";
+        let detail = "The block interruption is not used: EC2 does not launch the nodes of this \
+                      cluster.";
         let finding = SpannedDiagnostic::warning(ProblemCode::Unused, inner.header, detail);
         reader.reporter.add(finding.within(&section.title));
     }
 }
 
-/// The role that is assumed, which a cluster of EKS may also say in its block.
+/// The role to assume. An EKS cluster may also set it in its eks block.
 fn role_arn(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<String> {
     let own = section.owned("role_arn");
     let inner = section.block("eks").filter(|eks| eks.has("role_arn"));
     if let Some(eks) = inner
         && own.is_some()
     {
-        let detail = "The role is said twice: by the cluster, and in its eks block.".to_owned();
+        let detail =
+            "role_arn is set twice: in the cluster block, and in its eks block.".to_owned();
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, eks.span("role_arn"), detail);
         let finding = finding.within(&section.title);
-        reader.reporter.add(finding.help("leave one of them out"));
+        reader.reporter.add(finding.help("remove one of them"));
     }
     own.or_else(|| inner?.owned("role_arn"))
 }
@@ -299,27 +307,27 @@ fn unused(reader: &Decoder<'_>, section: &DecodedBlock, argument: &str, why: &st
     reader.reporter.add(finding.within(&section.title));
 }
 
-/// What says nothing in a mode, or beside what else is said.
+/// Warns about arguments that have no effect in this mode.
 fn check_of_mode(reader: &Decoder<'_>, section: &DecodedBlock, managed: bool) {
     if section.text("binding") == Some("early") && !managed {
-        let why = "pods are bound only in a managed cluster";
+        let why = "Outrigger binds pods only in a managed cluster";
         unused(reader, section, "binding", why);
     }
     if section.flag("adopt") == Some(true) && !may_adopt(section, managed) {
-        let why = "a program of your own takes no instance over";
+        let why = "an exec provider cannot adopt instances";
         unused(reader, section, "adopt", why);
     }
 }
 
-/// Whether anybody could take instances over, where it is not only said what would be done.
+/// Reports if adoption of instances is supported.
 fn may_adopt(section: &DecodedBlock, managed: bool) -> bool {
     !managed || section.block("exec").is_none()
 }
 
 fn check_managed(reader: &Decoder<'_>, section: &DecodedBlock, installation: &Installation) {
     if !installation.named {
-        let detail = "A managed cluster needs to know which instances are its own, by the name \
-                      of the installation.";
+        let detail = "A managed cluster requires the name of the installation, which identifies \
+                      its instances.";
         let mut finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.span("mode"), detail)
                 .help("write outrigger { installation = \"NAME\" }, the same on all hosts")
@@ -329,23 +337,23 @@ fn check_managed(reader: &Decoder<'_>, section: &DecodedBlock, installation: &In
         }
         reader.reporter.add(finding);
     }
-    // A simulated cluster may live in a scenario or a file alone; `run` asks for it.
+    // A simulated cluster needs no API server in a scenario; `run` checks for it.
     let reached = ["kubeconfig", "eks", "simulated"];
     if reached.iter().all(|name| section.block(name).is_none()) {
-        let detail = "A managed cluster needs a kubeconfig or an eks block: nothing else says how \
-                      its API is reached.";
+        let detail = "A managed cluster requires a kubeconfig or an eks block to reach its API \
+                      server.";
         let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, section.header, detail)
             .label("kubeconfig is missing")
             .help("write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }, or eks {}")
             .within(&section.title);
         reader.reporter.add(finding);
     }
-    // Where instances are simulated, a wrong cluster ends no machine.
+    // If instances are simulated, a wrong cluster cannot terminate instances.
     let kubeconfig = section.block("kubeconfig");
     let kubeconfig = kubeconfig.filter(|_| section.block("simulated").is_none());
     if let Some(inner) = kubeconfig.filter(|own| !own.has("context")) {
-        let detail = "Without a context, Outrigger uses the current context of the file: kubectl \
-                      config use-context would change which cluster this is.";
+        let detail = "Without a context, Outrigger uses the current context of the file. A call of \
+                      kubectl config use-context would change which cluster this is.";
         let finding =
             SpannedDiagnostic::warning(ProblemCode::MissingArgument, inner.header, detail)
                 .label("context is missing")
@@ -363,13 +371,13 @@ fn proxy(reader: &Decoder<'_>, section: &DecodedBlock) -> Proxy {
         direct: section.texts("no_proxy").unwrap_or_default().to_vec(),
     };
     let help = match (&own.username, &own.password) {
-        (None, Some(_)) => "write username as well",
+        (None, Some(_)) => "set username as well",
         (Some(_), _) if own.url.starts_with("socks5:") => {
-            "use an http or https proxy, or one that wants no name"
+            "use an http or https proxy, or a proxy without credentials"
         }
         _ => return own,
     };
-    let detail = "The proxy cannot be given these credentials.";
+    let detail = "The proxy does not support these credentials.";
     let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.header, detail);
     reader
         .reporter
@@ -388,9 +396,9 @@ fn api(section: &DecodedBlock) -> ApiSettings {
             Some("on") => WatchList::On,
             _ => WatchList::Off,
         },
-        view_max_age: section
-            .duration("view_max_age")
-            .unwrap_or(default.view_max_age),
+        watch_timeout: section
+            .duration("watch_timeout")
+            .unwrap_or(default.watch_timeout),
         proxy: None,
     }
 }

@@ -1,5 +1,5 @@
-//! Lowers what limits disruption: budgets, times for maintenance, cool-downs.
-//! It must not know whose they are.
+//! Converts budgets, maintenance windows and cool-downs. It must not know which block they belong
+//! to.
 
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
@@ -9,7 +9,7 @@ use crate::config::report::SpannedDiagnostic;
 use crate::model::pool::{Budget, BudgetNodes, ClusterDisruption, CoolDown, Maintenance, Reason};
 use crate::model::window::Window;
 
-/// What a cluster says in its block `disruption`.
+/// The `disruption` block of a cluster.
 pub(super) fn of_cluster(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
@@ -46,7 +46,7 @@ pub(super) fn budgets(
         .collect()
 }
 
-/// The times for and against maintenance in a block.
+/// The maintenance windows in a block.
 pub(super) fn windows(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
@@ -61,7 +61,8 @@ fn budget(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -
     let during = window(reader, section, schedules);
     let rate = section.rate("rate");
     if !section.has("nodes") && !section.has("rate") {
-        let detail = "A budget says how many nodes may leave: at once, or within some time.";
+        let detail = "A budget must limit the nodes that are disrupted at the same time, or within \
+                      a period.";
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
                 .label("nodes and rate are missing")
@@ -75,14 +76,14 @@ fn budget(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -
         .iter()
         .any(|name| section.has(name));
     if always && matches!(given, Some(BudgetNodes::Nodes(0) | BudgetNodes::Percent(0))) {
-        let detail = "This budget is always zero: no node ever leaves by our own choice.";
+        let detail = "This budget is always zero: it blocks all voluntary disruption.";
         let finding =
             SpannedDiagnostic::warning(ProblemCode::OutOfRange, section.span("nodes"), detail)
-                .help("say when with during, or for which reasons, or pause for a while instead")
+                .help("limit it with during or reasons, or pause disruption for a while instead")
                 .within(&section.title);
         reader.reporter.add(finding);
     }
-    // All may leave at once where only a rate is given.
+    // If only a rate is set, the number of simultaneous disruptions is not limited.
     let nodes = given.or(rate.map(|_| BudgetNodes::Percent(100)))?;
     Some(Budget {
         nodes,
@@ -101,7 +102,7 @@ fn maintenance(
         .iter()
         .any(|name| section.has(name))
     {
-        let detail = "A window says when it is.";
+        let detail = "A window must have a schedule.";
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
                 .label("during is missing")
@@ -122,12 +123,12 @@ fn reasons(section: &DecodedBlock) -> Vec<Reason> {
     given.filter_map(|text| Reason::parse(text)).collect()
 }
 
-/// When a budget or window holds: a schedule by name, or one in place.
+/// The schedule of a budget or window: named or inline.
 fn window(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -> Option<Window> {
     let in_place = ["schedule", "duration", "timezone"];
     let first = in_place.iter().find_map(|name| section.get(name));
     if let (Some(during), Some(first)) = (section.get("during"), first) {
-        let detail = "This names a schedule with during, or gives one in place, not both.";
+        let detail = "during and an inline schedule exclude each other.";
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, first.name_span, detail)
             .also(during.name_span, "")
             .within(&section.title);
@@ -139,11 +140,11 @@ fn window(reader: &Decoder<'_>, section: &DecodedBlock, schedules: &Schedules) -
     }
     let first = first?;
     if !section.has("schedule") {
-        let detail = "This says for how long it holds, but nothing from when on.";
+        let detail = "The start is missing: schedule is not set.";
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, first.name_span, detail)
                 .label("schedule is missing")
-                .help("write schedule = \"0 8 * * mon-fri\" beside it")
+                .help("add schedule = \"0 8 * * mon-fri\"")
                 .within(&section.title);
         reader.reporter.add(finding);
         return None;

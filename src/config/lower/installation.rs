@@ -1,5 +1,4 @@
-//! Lowers what is there once: the installation, the fleet, telemetry.
-//! It must not know the clusters.
+//! Converts the installation, fleet and telemetry blocks. It must not know the clusters.
 
 use core::net::IpAddr;
 
@@ -21,7 +20,7 @@ use crate::model::pool::BudgetNodes;
 pub(super) struct Installation {
     pub(super) name: Option<String>,
     pub(super) dry_run: bool,
-    /// Whether a name was written, be it a wrong one.
+    /// True if a name is set, even an invalid one.
     pub(super) named: bool,
     pub(super) header: Option<Span>,
 }
@@ -49,11 +48,13 @@ fn check_version(reader: &Decoder<'_>, section: &DecodedBlock) {
     let finding = match allows(wanted, own) {
         Some(true) => return,
         Some(false) => {
-            let detail = format!("The configuration is for Outrigger {wanted}, and this is {own}.");
+            let detail = format!(
+                "The configuration requires Outrigger {wanted}, but this is version {own}."
+            );
             SpannedDiagnostic::error(ProblemCode::UnsupportedVersion, span, detail)
         }
         None => {
-            let detail = format!("{wanted:?} does not say which versions are meant.");
+            let detail = format!("{wanted:?} is not a valid version constraint.");
             SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail)
                 .help("write it like \"~> 0.1\" or \">= 0.1, < 0.3\"")
         }
@@ -61,8 +62,8 @@ fn check_version(reader: &Decoder<'_>, section: &DecodedBlock) {
     reader.reporter.add(finding.within(&section.title));
 }
 
-/// Whether a version fits constraints such as `~> 0.1` or `>= 0.1, < 0.3`; none where they are
-/// malformed. Of a version's parts those that are missing are zero.
+/// Reports if a version meets constraints such as `~> 0.1` or `>= 0.1, < 0.3`. `None` if they are
+/// invalid. Missing parts of a version are zero.
 fn allows(constraints: &str, version: &str) -> Option<bool> {
     let own = parts(version)?;
     let mut fine = true;
@@ -79,7 +80,7 @@ fn allows(constraints: &str, version: &str) -> Option<bool> {
             ">=" => own >= wanted,
             "<" => own < wanted,
             "<=" => own <= wanted,
-            // The last part that is given may grow.
+            // The last part of the constraint may be greater.
             "~>" => own >= wanted && own[..given.max(2) - 1] == wanted[..given.max(2) - 1],
             _ => return None,
         };
@@ -95,7 +96,7 @@ fn parts(version: &str) -> Option<[u64; 3]> {
     Some(parts)
 }
 
-/// What all clusters share, and how many nodes of each may leave by a reload.
+/// The limits of the fleet, and how many nodes of each cluster a reload may disrupt.
 pub(super) fn lower_fleet(
     reader: &Decoder<'_>,
     blocks: &Blocks<'_>,
@@ -108,11 +109,13 @@ pub(super) fn lower_fleet(
         limits: section.map(limits).unwrap_or_default(),
         budgets: section.map(budgets).unwrap_or_default(),
     };
-    (limits, section.and_then(|own| own.allowance("max_retired")))
+    (
+        limits,
+        section.and_then(|own| own.allowance("max_disrupted_per_reload")),
+    )
 }
 
-/// Whether only this host reaches an address, a `host:port`. Only the usual name is believed to be
-/// this host.
+/// Reports if a `host:port` is a loopback address. The only host name that counts is `localhost`.
 fn is_loopback(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -129,13 +132,13 @@ pub(super) fn lower_telemetry(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Tele
     telemetry.listen = section.owned("listen");
     if let Some(listen) = telemetry.listen.as_deref().filter(|it| !is_loopback(it)) {
         let detail = format!(
-            "{listen} can be reached from other hosts, and whoever reaches it may read the names \
-             of clusters, pools and zones: nobody is asked who they are."
+            "Other hosts can reach {listen}, and can read the names of clusters, pools and zones: \
+             the endpoint has no authentication."
         );
         let finding =
             SpannedDiagnostic::warning(ProblemCode::Exposed, section.span("listen"), detail)
                 .within(&section.title)
-                .help("listen on 127.0.0.1 or [::1], or keep strangers away with a firewall");
+                .help("listen on 127.0.0.1 or [::1], or restrict access with a firewall");
         reader.reporter.add(finding);
     }
     if let Some(log) = section.block("log") {

@@ -1,5 +1,4 @@
-//! Lowers node classes.
-//! It must not know which pools use them.
+//! Converts node classes. It must not know which pools use them.
 
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
@@ -9,12 +8,16 @@ use crate::config::report::SpannedDiagnostic;
 use crate::model::id::NodeClassName;
 use crate::model::node_class::{MetadataOptions, NodeClass, NodeIdentity, VM_OVERHEAD_PER_MILLE};
 
+// Selector terms: images, subnets, groups, reservations.
 mod terms;
+// Block devices and network interfaces.
 mod devices;
+// Kubelet settings, checked against the image family.
 mod kubelet;
+// Bootstrap settings.
 mod bootstrap;
 
-/// A node class, and the clusters it is for.
+/// A node class and its clusters.
 pub(super) struct NodeClassSpec {
     pub(super) class: NodeClass,
     /// Names of clusters, or patterns.
@@ -96,23 +99,23 @@ fn metadata(section: &DecodedBlock) -> MetadataOptions {
     }
 }
 
-/// The overhead in thousandths; none where it is the usual one.
+/// The overhead in thousandths. `None` if it is the default.
 fn overhead(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<u32> {
     const NAME: &str = "vm_memory_overhead_percent";
     let tenths = section.number(NAME)? * 10.0;
     let whole = (0..=1000).find(|whole| (tenths - f64::from(*whole)).abs() < 1e-6);
     if whole.is_none() {
-        let detail = format!("{NAME} has more than one decimal.");
+        let detail = format!("{NAME} must have at most one decimal.");
         let finding =
             SpannedDiagnostic::error(ProblemCode::InvalidValue, section.span(NAME), detail)
-                .help("what is a share of 0.075 to Karpenter is written 7.5")
+                .help("write 7.5 for Karpenter's 0.075")
                 .within(&section.title);
         reader.reporter.add(finding);
     }
     whole.filter(|whole| *whole != VM_OVERHEAD_PER_MILLE)
 }
 
-/// Reports two arguments of which only one may be there.
+/// Reports two arguments that exclude each other.
 fn exclusive(reader: &Decoder<'_>, section: &DecodedBlock, one: &str, other: &str) {
     if let (Some(first), Some(second)) = (section.get(one), section.get(other)) {
         let detail = format!("{one} and {other} exclude each other.");
@@ -123,16 +126,16 @@ fn exclusive(reader: &Decoder<'_>, section: &DecodedBlock, one: &str, other: &st
     }
 }
 
-/// Reports blocks of a type beyond as many as there may be. Source: spec/aws.md §1.1.
+/// Reports too many blocks of a type. Source: spec/aws.md §1.1.
 fn at_most(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str, max: usize) {
     if let Some(beyond) = section.blocks(kind).nth(max) {
-        let detail = format!("A node class has at most {max} {kind} blocks.");
+        let detail = format!("A node class must have at most {max} {kind} blocks.");
         let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, beyond.header, detail);
         reader.reporter.add(finding.within(&section.title));
     }
 }
 
-/// Reports what is wrong with an argument, or with its block where it is missing.
+/// Reports an error at an argument, or at its block if the argument is missing.
 fn refuse(
     reader: &Decoder<'_>,
     section: &DecodedBlock,

@@ -1,5 +1,5 @@
-//! Lowers overlays, and finds those that contradict each other.
-//! It must not know which instance types there are.
+//! Converts overlays, and finds conflicts between them. It must not know which instance types there
+//! are.
 
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
@@ -17,7 +17,7 @@ use crate::model::instance::Price;
 use crate::model::labels::{POOL, normalized};
 use crate::model::overlay::{Overlay, PriceAdjustment};
 
-/// An overlay, and the clusters it is for.
+/// An overlay and its clusters.
 pub(super) struct OverlaySpec {
     overlay: Overlay,
     /// Names of clusters, or patterns.
@@ -25,10 +25,10 @@ pub(super) struct OverlaySpec {
     pub(super) section: DecodedBlock,
 }
 
-/// What every instance type has, and what it has not. Source: spec/scheduling.md §3.4.
+/// Resources that an overlay cannot set, and the reason. Source: spec/scheduling.md §3.4.
 const MEASURED: (&[&str], &str) = (
     &["cpu", "memory", "ephemeral-storage", "pods", "nodes"],
-    "an overlay adds devices and the like, and leaves alone what every node has",
+    "an overlay can only set extended resources",
 );
 
 pub(super) fn lower(
@@ -43,7 +43,7 @@ pub(super) fn lower(
         .collect()
 }
 
-/// Gives a cluster its overlays, in the order of their application.
+/// Sets the overlays of a cluster, in the order in which they are applied.
 pub(super) fn give(drafts: &[OverlaySpec], cluster: &mut Cluster) {
     let own = drafts
         .iter()
@@ -56,18 +56,18 @@ pub(super) fn give(drafts: &[OverlaySpec], cluster: &mut Cluster) {
 fn one(reader: &Decoder<'_>, section: DecodedBlock, pools: &[pool::PoolSpec]) -> OverlaySpec {
     let name = section.label();
     if let Some(why) = name_fault(name).filter(|_| !name.is_empty()) {
-        let detail = format!("{name:?} cannot be the name of an overlay. {why}");
+        let detail = format!("{name:?} is not a valid name for an overlay. {why}");
         let finding =
             SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
         reader.reporter.add(finding.within(&section.title));
     }
     if section.block("require").is_none() {
-        let detail = "The overlay does not say which instance types it is about.";
+        let detail = "The overlay does not select any instance types.";
         let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, section.header, detail)
             .label("require is missing")
             .help(
-                "write require \"KEY\" { in = […] }; \"kubernetes.io/os\" { exists = true } is \
-                   about all of them",
+                "write require \"KEY\" { in = […] }; to select all of them, write require \
+                 \"kubernetes.io/os\" { exists = true }",
             )
             .within(&section.title);
         reader.reporter.add(finding);
@@ -92,7 +92,7 @@ fn one(reader: &Decoder<'_>, section: DecodedBlock, pools: &[pool::PoolSpec]) ->
     }
 }
 
-/// Whether it says anything, and not two things of one price.
+/// Checks that the overlay changes something, and sets the price only once.
 fn check_effect(reader: &Decoder<'_>, section: &DecodedBlock) {
     if let (Some(price), Some(adjustment)) = (section.get("price"), section.get("price_adjustment"))
     {
@@ -115,7 +115,7 @@ fn check_effect(reader: &Decoder<'_>, section: &DecodedBlock) {
     }
 }
 
-/// Pools it names that are not there.
+/// Reports pools that do not exist.
 fn check_pools(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::PoolSpec]) {
     let named = section.blocks("require");
     for inner in named.filter(|inner| normalized(inner.label()) == POOL) {
@@ -127,7 +127,7 @@ fn check_pools(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::Pool
                     continue;
                 }
                 let span = inner.inner_span(argument, PathStep::Index(index));
-                let detail = format!("There is no pool {name:?}.");
+                let detail = format!("There is no pool named {name:?}.");
                 let near = nearest(name, known.by_ref());
                 let finding = SpannedDiagnostic::error(ProblemCode::UnknownReference, span, detail)
                     .maybe_help(near.map(|near| format!("did you mean {near:?}?")))
@@ -138,8 +138,8 @@ fn check_pools(reader: &Decoder<'_>, section: &DecodedBlock, pools: &[pool::Pool
     }
 }
 
-/// Overlays of one weight that say different things of the same. What can only be known with the
-/// catalog is decided by the order of their application.
+/// Reports overlays with the same weight that set the same value. Conflicts that depend on the
+/// catalog are resolved by the order of application.
 pub(super) fn check_conflicts(reader: &Decoder<'_>, drafts: &[OverlaySpec], clusters: &[&Cluster]) {
     for (index, draft) in drafts.iter().enumerate() {
         for other in &drafts[..index] {
@@ -149,18 +149,18 @@ pub(super) fn check_conflicts(reader: &Decoder<'_>, drafts: &[OverlaySpec], clus
                     covers(&draft.clusters, cluster) && covers(&other.clusters, cluster)
                 });
             let clash = clash(draft, other).filter(|_| meet);
-            // Two blocks of one label have been reported as such.
+            // Two blocks with the same label are already reported.
             let Some((what, span, before)) = clash.filter(|_| !same_name(draft, other)) else {
                 continue;
             };
             let detail = format!(
-                "The overlays {:?} and {:?} have the same weight, {}, and both set {what} of the \
+                "The overlays {:?} and {:?} have the same weight ({}), and both set {what} of the \
                  same instance types.",
                 other.overlay.name, draft.overlay.name, draft.overlay.weight
             );
             let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
                 .also(before, "")
-                .help("give a higher weight to the one that is to be believed")
+                .help("give a higher weight to the overlay that takes precedence")
                 .within(&draft.section.title);
             reader.reporter.add(finding);
         }
@@ -171,7 +171,7 @@ fn same_name(one: &OverlaySpec, other: &OverlaySpec) -> bool {
     one.overlay.name == other.overlay.name
 }
 
-/// What two overlays both set, and where.
+/// The value that both overlays set, with its spans.
 fn clash(one: &OverlaySpec, other: &OverlaySpec) -> Option<(String, Span, Span)> {
     if one.overlay.price.is_some() && other.overlay.price.is_some() {
         let place = |draft: &OverlaySpec| {

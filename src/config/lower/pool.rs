@@ -1,5 +1,5 @@
-//! Lowers pools, with what `defaults "pool"` says where they do not.
-//! It must not know which clusters there are.
+//! Converts pools, with the defaults of `defaults "pool"`. It must not know which clusters there
+//! are.
 
 use jiff::SignedDuration;
 
@@ -21,12 +21,12 @@ use crate::model::pool::{Consolidation, Disruption, OnBlocked, Pool, RepairPolic
 use crate::model::requirement::Requirement;
 use crate::model::taint::{Effect, Taint};
 
-/// A pool, and what it says that a cluster's copy of it does not.
+/// A pool, with the settings that do not depend on a cluster.
 pub(super) struct PoolSpec {
     pub(super) pool: Pool,
     /// Names of clusters, or patterns.
     pub(super) clusters: Vec<String>,
-    /// The node class, and where it is named.
+    /// The name of the node class, and the span of its reference.
     pub(super) node_class: Option<(String, Span)>,
     pub(super) section: DecodedBlock,
 }
@@ -41,7 +41,10 @@ pub(super) fn lower(
         .iter()
         .filter(|section| !matches!(section.label(), "" | "pool"))
     {
-        let detail = format!("There are no defaults for {:?}.", section.label());
+        let detail = format!(
+            "There are no defaults for blocks of type {:?}.",
+            section.label()
+        );
         let finding =
             SpannedDiagnostic::error(ProblemCode::BlockLabel, section.label_span(), detail)
                 .help("write defaults \"pool\" { … }")
@@ -56,7 +59,7 @@ pub(super) fn lower(
         .collect()
 }
 
-/// A pool's arguments, and after them those of the defaults.
+/// The arguments of a pool, then those of the defaults.
 struct WithDefaults<'a>([Option<&'a DecodedBlock>; 2]);
 
 impl<'a> WithDefaults<'a> {
@@ -90,7 +93,7 @@ fn one(
 ) -> PoolSpec {
     let name = section.label();
     if let Some(why) = name_fault(name).filter(|_| !name.is_empty()) {
-        let detail = format!("{name:?} cannot be the name of a pool. {why}");
+        let detail = format!("{name:?} is not a valid name for a pool. {why}");
         let finding =
             SpannedDiagnostic::error(ProblemCode::InvalidLabel, section.label_span(), detail);
         reader.reporter.add(finding.within(&section.title));
@@ -127,7 +130,7 @@ fn one(
     check_age(reader, &section, &pool);
     if let Some(replicas) = pool.replicas {
         check_static(reader, &section, replicas, pool.limits.nodes);
-        // What defaults say is for pools to which it applies.
+        // Defaults that do not apply to a static pool are ignored.
         pool.weight = 0;
         pool.disruption.consolidate_after = None;
         pool.disruption.utilization_threshold = None;
@@ -146,15 +149,15 @@ fn one(
     }
 }
 
-/// Arguments that are about consolidation alone.
+/// Arguments that only affect consolidation.
 const OF_CONSOLIDATION: [&str; 5] = [
     "consolidation",
     "consolidate_after",
     "utilization_threshold",
-    "spot_to_spot_types",
+    "spot_to_spot_min_types",
     "unneeded_for",
 ];
-/// What the pool says of conditions beside what holds by default, or in its place.
+/// The repair policies: the defaults, replaced or extended by the `repair` blocks.
 fn repair(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
@@ -174,13 +177,13 @@ fn repair(
             .find(|own| (own.0, own.1) == (condition, status));
         if let Some((.., before)) = same {
             let detail = format!(
-                "There are two blocks for {condition} being {}.",
+                "Two blocks have the condition {condition} and the status {}.",
                 status.as_str()
             );
             let finding =
                 SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
-                    .label("again here")
-                    .also(*before, "first here")
+                    .label("second definition")
+                    .also(*before, "first definition")
                     .within(&inner.title);
             reader.reporter.add(finding);
         }
@@ -195,7 +198,7 @@ fn repair(
     policies
 }
 
-/// A node that has to leave before it may is never replaced in time.
+/// Warns if nodes must be disrupted before they can be replaced.
 fn check_age(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
     let (Some(soft), Some(hard)) = (pool.expire_after, pool.expire_hard_after) else {
         return;
@@ -203,25 +206,24 @@ fn check_age(reader: &Decoder<'_>, section: &DecodedBlock, pool: &Pool) {
     if hard <= soft && section.has("expire_hard_after") {
         let span = section.span("expire_hard_after");
         let detail = format!(
-            "At the age of {hard:#} nodes have to leave, and only at {soft:#} they may: none is \
-             replaced before."
+            "expire_hard_after ({hard:#}) is not longer than expire_after ({soft:#}), so nodes are \
+             not replaced before they are disrupted."
         );
         let finding = SpannedDiagnostic::warning(ProblemCode::OutOfRange, span, detail)
-            .help("make expire_after shorter, or expire_hard_after longer")
+            .help("reduce expire_after, or increase expire_hard_after")
             .within(&section.title);
         reader.reporter.add(finding);
     }
 }
 
-/// What a static pool says to no effect. Source: spec/scheduling.md §3.1.
+/// Reports arguments that have no effect in a static pool. Source: spec/scheduling.md §3.1.
 fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, replicas: u32, nodes: Option<u32>) {
     let place = section.span("replicas");
     let report = |span: Span, what: &str, title: &str| {
-        let detail = format!(
-            "A static pool has its nodes whatever pods ask for, and {what} does not apply to it."
-        );
+        let detail =
+            format!("A static pool has a fixed number of nodes, so {what} does not apply to it.");
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
-            .also(place, "it is static")
+            .also(place, "the pool is static")
             .within(title);
         reader.reporter.add(finding);
     };
@@ -243,7 +245,8 @@ fn check_static(reader: &Decoder<'_>, section: &DecodedBlock, replicas: u32, nod
     }
     if let Some(nodes) = nodes.filter(|nodes| *nodes < replicas) {
         let span = section.inner_span("limits", PathStep::Key("nodes".to_owned()));
-        let detail = format!("The pool is limited to {nodes} nodes, and never has {replicas}.");
+        let detail =
+            format!("The pool is limited to {nodes} nodes, so it cannot have {replicas} replicas.");
         let finding = SpannedDiagnostic::warning(ProblemCode::OutOfRange, span, detail)
             .also(place, "")
             .within(&section.title);
@@ -291,7 +294,7 @@ fn taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec<Taint
         }
         let value = inner.text("value").unwrap_or_default();
         if let Some(why) = label_value_fault(value) {
-            let detail = format!("{value:?} cannot be a taint's value. {why}");
+            let detail = format!("{value:?} is not a valid taint value. {why}");
             let code = ProblemCode::InvalidLabel;
             let finding = SpannedDiagnostic::error(code, inner.span("value"), detail);
             reader.reporter.add(finding.within(&inner.title));
@@ -307,13 +310,13 @@ fn taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec<Taint
         let same = |other: &&(Taint, Span)| other.0.key == taint.key && other.0.effect == effect;
         if let Some((_, before)) = taints.iter().find(same) {
             let detail = format!(
-                "There are two taints {key:?} with the effect {}.",
+                "Two taints have the key {key:?} and the effect {}.",
                 effect.as_str()
             );
             let finding =
                 SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
-                    .label("again here")
-                    .also(*before, "first here")
+                    .label("second definition")
+                    .also(*before, "first definition")
                     .within(&inner.title);
             reader.reporter.add(finding);
         }
@@ -324,8 +327,8 @@ fn taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec<Taint
     if kind == "startup_taint" && length > TAG_VALUE_MAX {
         let last = taints.last().map_or(section.header, |(_, span)| *span);
         let detail = format!(
-            "Together the startup taints of a pool have {length} characters, and a tag of an \
-             instance, which has to hold them, {TAG_VALUE_MAX} at most."
+            "The startup taints of the pool have {length} characters. They are stored in an \
+             instance tag, which can have at most {TAG_VALUE_MAX}."
         );
         let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, last, detail)
             .help("use fewer startup taints, or shorter keys")
@@ -352,7 +355,7 @@ fn disruption(
         _ => Some(Safety::Standard),
     });
     let threshold = inner.find(|section| section.count("utilization_threshold"));
-    let types = inner.find(|section| section.count("spot_to_spot_types"));
+    let types = inner.find(|section| section.count("spot_to_spot_min_types"));
     let on_blocked = inner.find(|section| match section.text("on_blocked")? {
         "abort" => Some(OnBlocked::Abort),
         "force" => Some(OnBlocked::Force),
@@ -367,7 +370,7 @@ fn disruption(
         safety: safety.unwrap_or(default.safety),
         min_age: inner.duration("min_age", default.min_age),
         utilization_threshold: threshold.or(default.utilization_threshold),
-        spot_to_spot_types: types.unwrap_or(default.spot_to_spot_types),
+        spot_to_spot_min_types: types.unwrap_or(default.spot_to_spot_min_types),
         unneeded_for: inner.duration("unneeded_for", default.unneeded_for),
         on_blocked: on_blocked.unwrap_or(default.on_blocked),
         drain_timeout: inner.duration("drain_timeout", default.drain_timeout),

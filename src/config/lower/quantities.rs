@@ -1,5 +1,5 @@
-//! Lowers maps of quantities: limits, and what pods ask for.
-//! It must not know whose they are.
+//! Converts maps of quantities: limits and pod requests. It must not know which block they belong
+//! to.
 
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
@@ -9,7 +9,7 @@ use crate::config::syntax::PathStep;
 use crate::model::pool::Limits;
 use crate::model::quantity::Resources;
 
-/// The limits on nodes in the argument `limits`.
+/// The node limits in the argument `limits`.
 pub(super) fn limits(section: &DecodedBlock) -> Limits {
     let mut limits = Limits::default();
     for (name, amount) in section.quantities("limits") {
@@ -23,7 +23,7 @@ pub(super) fn limits(section: &DecodedBlock) -> Limits {
     limits
 }
 
-/// What a pod asks for that has these amounts.
+/// The requests of a pod with these quantities.
 pub(super) fn requests(amounts: &[(String, i64)]) -> Resources {
     let mut all = Resources {
         pods: 1,
@@ -40,13 +40,13 @@ pub(super) fn requests(amounts: &[(String, i64)]) -> Resources {
     all
 }
 
-/// Whether a map of quantities was written that has any, be it a wrong one.
+/// Reports if a map of quantities is set and not empty, even if it is invalid.
 pub(super) fn says_amounts(section: &DecodedBlock, argument: &str) -> bool {
     let fine = section.get(argument).is_some();
     section.has(argument) && !(fine && section.quantities(argument).is_empty())
 }
 
-/// Reports those of these names that a map of quantities must not have, and says whether it did.
+/// Reports names that a map of quantities must not contain. Returns true if there are any.
 pub(super) fn refuse_names(
     reader: &Decoder<'_>,
     section: &DecodedBlock,

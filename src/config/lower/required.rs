@@ -1,5 +1,5 @@
-//! Whether node classes say enough for EC2 to make nodes of them.
-//! It must not know whether AWS has what they name.
+//! Checks that node classes have all arguments that EC2 needs for a launch. It must not know what
+//! exists in AWS.
 
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::ProblemCode;
@@ -7,11 +7,11 @@ use crate::config::lower::node_class;
 use crate::config::report::SpannedDiagnostic;
 use crate::model::cluster::Cluster;
 
-/// EC2 allows 50 tags; a claim, its node and its volumes have up to 19 of ours.
-/// Source: EC2, tag restrictions.
+/// EC2 allows 50 tags. Outrigger adds up to 19 to a claim, its node and its volumes. Source: EC2,
+/// tag restrictions.
 const TAGS_MAX: usize = 31;
 
-/// Reports what the node classes of a managed cluster lack whose nodes EC2 makes.
+/// Reports missing blocks and arguments in the node classes of a managed EC2 cluster.
 pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class::NodeClassSpec]) {
     for draft in used {
         let section = &draft.section;
@@ -25,10 +25,10 @@ pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class
         }
         if !missing.is_empty() {
             let detail =
-                format!("The managed cluster {name:?} needs more to make nodes of this class.");
+                format!("The managed cluster {name:?} cannot launch nodes from this node class.");
             let finding =
                 SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
-                    .label(format!("without {}", missing.join(", ")))
+                    .label(format!("missing: {}", missing.join(", ")))
                     .within(&section.title)
                     .once();
             reader.reporter.add(finding);
@@ -37,8 +37,8 @@ pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class
         let count = keys.collect::<std::collections::BTreeSet<_>>().len();
         if count > TAGS_MAX {
             let detail = format!(
-                "With the tags of the cluster {name:?} it has {count} tags: more than {TAGS_MAX} \
-                 leave no room for ours."
+                "The node class and the cluster {name:?} have {count} tags. At most {TAGS_MAX} are \
+                 allowed, because Outrigger adds its own."
             );
             let span = section.span("tags");
             let finding = SpannedDiagnostic::error(ProblemCode::LimitExceeded, span, detail);

@@ -1,5 +1,5 @@
-//! Lowers `require` blocks to requirements, and refuses what no node can meet.
-//! It must not know the pool or overlay they belong to.
+//! Converts `require` blocks to requirements, and rejects requirements that no node can meet. It
+//! must not know the pool or overlay they belong to.
 
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
@@ -36,7 +36,7 @@ const EXCLUSIVE: [(&str, &str); 9] = [
     ("exists", "lte"),
 ];
 
-/// Whose block speaks of a label.
+/// The type of block that contains a requirement.
 #[derive(Clone, Copy)]
 pub(super) enum RequirementOwner {
     Pool,
@@ -58,15 +58,15 @@ pub(super) fn lower(
     all
 }
 
-/// Why a label can be neither asked for nor set.
+/// Why a label can be neither required nor set.
 pub(super) fn restricted(key: &str) -> Option<&'static str> {
     match key {
-        POOL => Some("it is the name of the pool itself"),
+        POOL => Some("it is set to the name of the pool"),
         key => restriction(key),
     }
 }
 
-/// Reports a key that cannot be used, and says whether it did.
+/// Reports a key that cannot be used. Returns true if it did.
 pub(super) fn refuse_key(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
@@ -80,11 +80,11 @@ pub(super) fn refuse_key(
     let (code, detail) = match (label_key_fault(key), restricted) {
         (Some(why), _) => (
             ProblemCode::InvalidLabel,
-            format!("{key:?} cannot be a key. {why}"),
+            format!("{key:?} is not a valid key. {why}"),
         ),
         (None, Some(why)) => (
             ProblemCode::RestrictedLabel,
-            format!("{who} can say nothing about {key:?}: {why}."),
+            format!("{who} cannot use the key {key:?}: {why}."),
         ),
         (None, None) => return false,
     };
@@ -99,7 +99,7 @@ fn one(
     whose: RequirementOwner,
 ) -> Option<Requirement> {
     let key = section.label();
-    // An empty label has been reported as such.
+    // An empty label is already reported.
     if key.is_empty() || refuse_key(reader, section, whose) {
         return None;
     }
@@ -110,7 +110,7 @@ fn one(
         .collect();
     if used.is_empty() {
         if !OPERATORS.iter().any(|(name, _)| section.has(name)) {
-            let detail = format!("It does not say what {key:?} may be.");
+            let detail = format!("The requirement on {key:?} has no operator.");
             let finding =
                 SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
                     .help("write one of in, not_in, exists, gt, gte, lt, lte")
@@ -132,7 +132,7 @@ fn one(
         match Requirement::from_operator(operator, &values) {
             Ok(more) => requirement = requirement.intersection(&more),
             Err(_) => {
-                let detail = format!("{name} is empty, so no value of {key:?} would do.");
+                let detail = format!("{name} is empty, so no value of {key:?} matches.");
                 let code = ProblemCode::InvalidValue;
                 let finding = SpannedDiagnostic::error(code, section.span(name), detail);
                 reader.reporter.add(finding.within(&section.title));
@@ -145,7 +145,7 @@ fn one(
         let mut finding = SpannedDiagnostic::error(
             ProblemCode::Impossible,
             section.span(used[0].0),
-            format!("No value of {key:?} meets all of this."),
+            format!("No value of {key:?} meets all of these conditions."),
         );
         for (name, _) in used.iter().skip(1) {
             finding = finding.also(section.span(name), "");
@@ -172,7 +172,7 @@ fn conflicts(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
     false
 }
 
-/// Whose hardware a node is on. Source: spec/aws.md §4.2.
+/// The tenancy of an instance. Source: spec/aws.md §4.2.
 const TENANCY: &str = "karpenter.k8s.aws/instance-tenancy";
 
 fn values_fine(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
@@ -188,13 +188,13 @@ fn values_fine(reader: &Decoder<'_>, section: &DecodedBlock) -> bool {
         for (index, text) in section.texts(name).unwrap_or_default().iter().enumerate() {
             let span = section.inner_span(name, PathStep::Index(index));
             let finding = if let Some(why) = label_value_fault(text) {
-                let detail = format!("{text:?} cannot be a label's value. {why}");
+                let detail = format!("{text:?} is not a valid label value. {why}");
                 SpannedDiagnostic::error(ProblemCode::InvalidLabel, span, detail)
             } else if !known.is_empty() && !known.contains(&text.as_str()) {
-                let detail = format!("{} is never {text:?}.", section.label());
+                let detail = format!("{} cannot have the value {text:?}.", section.label());
                 let help = match nearest(text, known.iter().copied()) {
                     Some(near) => format!("did you mean {near:?}?"),
-                    None => format!("it may be: {}", known.join(", ")),
+                    None => format!("expected one of: {}", known.join(", ")),
                 };
                 SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail).help(help)
             } else {
@@ -215,7 +215,7 @@ fn check_min_values(reader: &Decoder<'_>, section: &DecodedBlock) {
         return;
     }
     let detail = format!(
-        "min_values is {least}, but in names {} values.",
+        "min_values is {least}, but in has only {} values.",
         values.len()
     );
     let finding =

@@ -1,5 +1,5 @@
-//! Lowers schedules, and what budgets say in place of one, to windows of time.
-//! It must not know what happens within a window.
+//! Converts schedules, and the inline schedules of budgets, to time windows. It must not know what
+//! happens within a window.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::config::source::Span;
 use crate::config::value::nearest;
 use crate::model::window::{Window, WindowError};
 
-/// Windows by the name of their schedule; none where it has a fault.
+/// Windows by the name of their schedule. `None` if it has an error.
 pub(super) type Schedules = BTreeMap<String, Option<Window>>;
 
 pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Schedules {
@@ -38,7 +38,7 @@ pub(super) fn window_of(
         (Some(duration), None) => duration,
         (None, Some(_)) => until_end(reader, section, expression)?,
         (Some(_), Some(end)) => {
-            let detail = "A schedule has a duration or an end, not both.";
+            let detail = "duration and end exclude each other.";
             let finding = SpannedDiagnostic::error(ProblemCode::Conflict, end.name_span, detail)
                 .also(section.get("duration")?.name_span, "")
                 .within(&section.title);
@@ -48,7 +48,7 @@ pub(super) fn window_of(
         (None, None) => {
             if !section.has("duration") && !section.has("end") {
                 let detail =
-                    format!("{start} says when it opens, but nothing how long it is open.");
+                    format!("{start} sets when the window opens, but its duration is missing.");
                 let finding =
                     SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
                         .label("duration is missing")
@@ -80,7 +80,7 @@ fn opens(window: &Window) -> bool {
 fn refuse(reader: &Decoder<'_>, section: &DecodedBlock, start: &str, error: &WindowError) {
     match error {
         WindowError::Cron { expression, why } => {
-            let detail = format!("{expression:?} is not a schedule: {why}.");
+            let detail = format!("{expression:?} is not a valid schedule: {why}.");
             let help = "write minute, hour, day of month, month and day of week, such as \
                         \"0 8 * * mon-fri\"";
             report(
@@ -92,7 +92,7 @@ fn refuse(reader: &Decoder<'_>, section: &DecodedBlock, start: &str, error: &Win
             );
         }
         WindowError::TimeZone(zone) => {
-            let detail = format!("There is no time zone {zone:?}.");
+            let detail = format!("There is no time zone named {zone:?}.");
             let names: Vec<String> = jiff::tz::db()
                 .available()
                 .map(|name| name.to_string())
@@ -111,7 +111,7 @@ fn refuse(reader: &Decoder<'_>, section: &DecodedBlock, start: &str, error: &Win
             );
         }
         WindowError::Duration => {
-            let detail = "A window lasts from 1m to 744h.".to_owned();
+            let detail = "The duration of a window must be from 1m to 744h.".to_owned();
             report(reader, section, section.span("duration"), detail, None);
         }
     }
@@ -130,18 +130,18 @@ fn report(
         .add(finding.maybe_help(help).within(&section.title));
 }
 
-/// How many openings are looked at to learn how long a window is: a year of days and more.
+/// Number of starts to compare for the duration of a window: more than a year of days.
 const OPENINGS: usize = 400;
 
-/// The duration of a window that is given by its start and its end. It is measured by the clock on
-/// the wall, and must be the same each time.
+/// The duration of a window with a start and an end. It is measured in wall-clock time, and must be
+/// the same for each start.
 fn until_end(reader: &Decoder<'_>, section: &DecodedBlock, start: &str) -> Option<SignedDuration> {
     let end = section.text("end")?;
     let minute = SignedDuration::from_mins(1);
     let window = |name: &str, expression: &str| match Window::new(expression, minute, "UTC") {
         Ok(window) if opens(&window) => Some(window),
         Ok(_) => {
-            let detail = format!("The schedule {expression:?} never comes.");
+            let detail = format!("The schedule {expression:?} never matches.");
             report(reader, section, section.span(name), detail, None);
             None
         }
@@ -165,10 +165,9 @@ fn until_end(reader: &Decoder<'_>, section: &DecodedBlock, start: &str) -> Optio
     }
     let first = durations.first().copied()?;
     if durations.iter().any(|duration| *duration != first) {
-        let detail = format!(
-            "From {start:?} to {end:?} is not always equally long, so this is not one window."
-        );
-        let help = "give its duration, or split it into several schedules".to_owned();
+        let detail =
+            format!("The time from {start:?} to {end:?} varies, so this is not a valid window.");
+        let help = "set duration instead of end, or split it into several schedules".to_owned();
         report(reader, section, section.span("end"), detail, Some(help));
         return None;
     }

@@ -1,5 +1,5 @@
-//! Lowers the scheduler: how pods are collected, and how nodes are planned for them.
-//! It must not know the clusters, which all have the same.
+//! Converts the scheduler block: batching and planning. It must not know the clusters, which all
+//! share it.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::model::affinity::TopologySpread;
 use crate::model::cluster::{Batching, MinValuesPolicy, PreferencePolicy, Scheduling};
 use crate::model::instance::Price;
 
-/// The scheduler that takes pods that name none.
+/// The scheduler of pods that do not name one.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> (Batching, Scheduling) {
@@ -40,7 +40,7 @@ fn batching(reader: &Decoder<'_>, section: &DecodedBlock) -> Batching {
             duration_text(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
         };
         let detail = format!(
-            "batch_idle is {}, which is longer than batch_max, {}.",
+            "batch_idle is {}, which is longer than batch_max ({}).",
             text(batching.idle),
             text(batching.max)
         );
@@ -61,7 +61,7 @@ fn batching(reader: &Decoder<'_>, section: &DecodedBlock) -> Batching {
 
 fn scheduling(reader: &Decoder<'_>, section: &DecodedBlock) -> Scheduling {
     let default = Scheduling::default();
-    let node_price = section.number("node_price").and_then(Price::new);
+    let node_overhead_price = section.number("node_overhead_price").and_then(Price::new);
     // The schema keeps it between 1 and 100.
     let percent = |ratio: f64| (ratio * 100.0).round() as u32;
     let ratio = section.number("alternative_price_ratio").map(percent);
@@ -75,10 +75,10 @@ fn scheduling(reader: &Decoder<'_>, section: &DecodedBlock) -> Scheduling {
             Some("best_effort") => MinValuesPolicy::BestEffort,
             _ => MinValuesPolicy::Strict,
         },
-        node_price: node_price.unwrap_or(default.node_price),
-        alternatives: section
-            .count("alternatives")
-            .unwrap_or(default.alternatives),
+        node_overhead_price: node_overhead_price.unwrap_or(default.node_overhead_price),
+        max_launch_options: section
+            .count("max_launch_options")
+            .unwrap_or(default.max_launch_options),
         alternative_price_percent: ratio.unwrap_or(default.alternative_price_percent),
         priority_cutoff: cutoff.and_then(|cutoff| i32::try_from(cutoff).ok()),
         schedulers: schedulers(reader, section).unwrap_or(default.schedulers),
@@ -95,14 +95,14 @@ fn schedulers(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<BTreeSet<S
         reader.reporter.add(finding);
     };
     if names.is_empty() {
-        let detail = "Without any scheduler no pod is ever placed.";
+        let detail = "schedulers must not be empty: Outrigger would not plan any pods.";
         report(section.span("schedulers"), detail);
     }
     let mut all = BTreeSet::new();
     for (index, name) in names.iter().enumerate() {
         if name.is_empty() {
             let span = section.inner_span("schedulers", PathStep::Index(index));
-            report(span, "A scheduler has a name.");
+            report(span, "The name of a scheduler must not be empty.");
         }
         if name == DEFAULT_SCHEDULER {
             all.insert(String::new());
@@ -112,14 +112,14 @@ fn schedulers(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<BTreeSet<S
     Some(all)
 }
 
-/// Spread of pods that declare none. Its rules are those of kube-scheduler for
-/// `defaultConstraints`; that there is no selector is left to the schema.
+/// The spread of pods that declare none. The rules are those of kube-scheduler for
+/// `defaultConstraints`. The schema allows no selector.
 fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologySpread> {
     let mut all: Vec<(TopologySpread, Span)> = Vec::new();
     for inner in section.blocks("default_spread") {
         let key = inner.label();
         if let Some(why) = label_key_fault(key).filter(|_| !key.is_empty()) {
-            let detail = format!("{key:?} cannot be a topology key. {why}");
+            let detail = format!("{key:?} is not a valid topology key. {why}");
             let code = ProblemCode::InvalidLabel;
             let finding = SpannedDiagnostic::error(code, inner.label_span(), detail);
             reader.reporter.add(finding.within(&inner.title));
@@ -141,9 +141,12 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
             is_hard: unsatisfiable == "DoNotSchedule",
         };
         if let Some(least) = inner.get("min_domains").filter(|_| !spread.is_hard) {
-            let detail = "min_domains counts only where the spread must hold.";
+            let detail = "min_domains requires when_unsatisfiable = \"DoNotSchedule\".";
             let finding = SpannedDiagnostic::error(ProblemCode::Conflict, least.name_span, detail)
-                .also(inner.span("when_unsatisfiable"), "it is a wish")
+                .also(
+                    inner.span("when_unsatisfiable"),
+                    "this is only a preference",
+                )
                 .within(&inner.title);
             reader.reporter.add(finding);
         }
@@ -151,17 +154,17 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
             other.topology_key == key && other.is_hard == spread.is_hard
         };
         if let Some((_, before)) = all.iter().find(same) {
-            let detail = format!("Pods are spread over {key:?} with {unsatisfiable} twice.");
+            let detail = format!("Two blocks have the topology key {key:?} and {unsatisfiable}.");
             let finding =
                 SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)
-                    .label("again here")
-                    .also(*before, "first here")
+                    .label("second definition")
+                    .also(*before, "first definition")
                     .within(&inner.title);
             reader.reporter.add(finding);
         }
         all.push((spread, inner.header));
     }
-    // The order of files and blocks means nothing.
+    // The order of files and blocks has no effect.
     let mut all: Vec<TopologySpread> = all.into_iter().map(|(spread, _)| spread).collect();
     all.sort();
     all

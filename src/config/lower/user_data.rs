@@ -1,6 +1,6 @@
-//! Whether user data can be made of node classes, as far as the files say what is in it.
-//! It must not know what AWS and the cluster will say of themselves: for that it has stand-ins,
-//! none longer than what it stands for, so that what is too long is so for sure.
+//! Checks that user data can be generated for node classes, as far as the files determine it. It
+//! must not know the values that come from AWS and the cluster. It uses placeholders that are never
+//! longer than the real values, so that a size error is certain.
 
 use crate::bootstrap::{BootstrapError, ClusterEndpoint, LaunchContext, render};
 use crate::config::decode::Decoder;
@@ -14,20 +14,21 @@ use crate::model::labels::TAINT_UNREGISTERED;
 use crate::model::node_class::bootstrap::Bootstrap;
 use crate::model::taint::{Effect, Taint};
 
-/// Base64 of PEM of the shortest certificate with a public key: every element in it is empty.
+/// Base64 of the PEM of the shortest certificate with a public key: every element in it is empty.
 const AUTHORITY: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1BOHdEUUlCQURBQU1BQXdB\
     REFBTUFBPQotLS0tLUVORCBDRVJUSUZJQ0FURS0tLS0tCg==";
 
-/// Pods of most images without further settings; the length of the number is all that counts.
+/// The usual number of pods. Only the length of the number matters.
 const PODS: i64 = 110;
 
-/// Reports the node classes of a cluster that no user data can be made of for one of its pools.
+/// Reports node classes of a cluster whose user data cannot be generated for one of its pools.
 pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class::NodeClassSpec]) {
     let home = home(cluster);
     for pool in &cluster.pools {
         let mut drafts = used.iter();
         let draft = drafts.find(|own| Some(&own.class.name) == pool.node_class.as_ref());
-        // Talos' machine configuration comes from elsewhere, and is all of it.
+        // The Talos machine configuration is read from a different source, and is the complete user
+        // data.
         let known = |own: &&&node_class::NodeClassSpec| {
             !matches!(own.class.bootstrap, Bootstrap::Talos { .. })
         };
@@ -60,7 +61,7 @@ pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class
     }
 }
 
-/// What nodes are told of a cluster, with stand-ins for what is not in the files.
+/// The cluster settings in user data, with placeholders for values that are not in the files.
 fn home(cluster: &Cluster) -> ClusterEndpoint {
     let eks = cluster.eks.as_ref();
     let given = |of: fn(&Eks) -> &Option<String>, stand_in: &str| {
@@ -78,7 +79,7 @@ fn home(cluster: &Cluster) -> ClusterEndpoint {
     }
 }
 
-/// What is to be changed about an error; none where it may be another's.
+/// The span of the argument that causes an error. `None` if the cause may be outside of the files.
 fn place(error: &BootstrapError, class: &DecodedBlock) -> Option<Span> {
     let bootstrap = class.block("bootstrap");
     let join = || bootstrap.map_or(class.header, |own| own.header);

@@ -1,21 +1,28 @@
-//! The tables of the schema: every block and argument, flat and in order.
-//! They must not know how they are read.
+//! Schema tables: every block and argument, in the order of the reference.
+//! They must not depend on the code that reads them.
 
 use crate::config::id_format::IdFormat;
 use crate::config::schema::{Argument, ArgumentType, BlockType, Occurrence};
 
+// Budgets, maintenance windows, cooldowns.
 mod disruption;
+// `cluster` block.
 mod cluster;
+// `node_class` block.
 mod node_class;
+// `pool` and `defaults` blocks.
 mod pool;
+// `overlay` block.
 mod overlay;
+// `buffer` block.
 mod buffer;
+// `scheduler` block.
 mod scheduler;
 
 const SECOND: i64 = 1000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
-/// Ten years: no setting is meant to last longer, and a typing error often is.
+/// Ten years. A longer duration is most likely a typing error.
 const LONGEST: i64 = 87_600 * HOUR;
 
 const fn argument(
@@ -43,7 +50,7 @@ const fn required(name: &'static str, kind: ArgumentType, about: &'static str) -
     }
 }
 
-/// A text of a form, without a default.
+/// Returns a string argument of a format, without a default.
 const fn form(name: &'static str, form: IdFormat, about: &'static str) -> Argument {
     argument(name, ArgumentType::Form(form), "", about)
 }
@@ -68,7 +75,7 @@ const CLUSTERS: Argument = argument(
     "clusters",
     ArgumentType::Texts,
     "[\"*\"]",
-    "Clusters it is for: names, or patterns with `*`.",
+    "Names of the clusters that it applies to; `*` matches any characters.",
 );
 
 const BLOCK: BlockType = BlockType {
@@ -81,7 +88,7 @@ const BLOCK: BlockType = BlockType {
     open: false,
 };
 
-/// What may stand in a file: the blocks, at the outermost level.
+/// Returns the schema of a file: the blocks at the top level.
 pub fn root() -> &'static BlockType {
     &ROOT
 }
@@ -109,20 +116,20 @@ static ROOT: BlockType = BlockType {
 
 static OUTRIGGER: BlockType = BlockType {
     name: "outrigger",
-    about: "The installation as a whole.",
+    about: "Settings of the installation.",
     arguments: &[
         argument(
             "installation",
             ArgumentType::Name,
             "",
-            "Name of the installation, the same on all its hosts; only its instances are ever \
-             touched. Required when a cluster is managed.",
+            "Name of the installation, the same on all its hosts. Outrigger only changes instances \
+             of its own installation. Required if a cluster is managed.",
         ),
         argument(
             "required_version",
             ArgumentType::Text,
             "",
-            "Versions of Outrigger this configuration is for, such as `~> 0.1`.",
+            "Version constraint for Outrigger, such as `~> 0.1`.",
         ),
         argument(
             "dry_run",
@@ -138,38 +145,38 @@ static VARIABLE: BlockType = BlockType {
     name: "variable",
     label: Some("NAME"),
     repeat: Occurrence::PerLabel,
-    about: "A value given from outside, `var.NAME`.",
+    about: "An input variable, `var.NAME`.",
     arguments: &[
         argument(
             "type",
             ArgumentType::Expression,
             "any",
-            "`string`, `number`, `bool`, `any`, `list(T)`, `set(T)`, `map(T)`, `tuple([…])` or \
-             `object({…})` with `optional(T, default)`.",
+            "Type: `string`, `number`, `bool`, `any`, `list(T)`, `set(T)`, `map(T)`, `tuple([…])` \
+             or `object({…})` with `optional(T, default)`.",
         ),
         argument(
             "default",
             ArgumentType::Expression,
             "",
-            "Value where none is given; without one, one must be given.",
+            "Value to use if none is set. A variable without a default must be set.",
         ),
         argument(
             "description",
             ArgumentType::Text,
             "",
-            "What the value is for.",
+            "Description of the variable.",
         ),
         argument(
             "sensitive",
             ArgumentType::Flag,
             "false",
-            "Keeps the value, and all made from it, out of messages.",
+            "Hides the value, and all values derived from it, in messages.",
         ),
         argument(
             "nullable",
             ArgumentType::Flag,
             "true",
-            "Whether `null` is a value.",
+            "Accepts `null` as a value.",
         ),
     ],
     blocks: &[&VALIDATION],
@@ -179,17 +186,17 @@ static VARIABLE: BlockType = BlockType {
 static VALIDATION: BlockType = BlockType {
     name: "validation",
     repeat: Occurrence::Many,
-    about: "A rule that the variable's value must meet.",
+    about: "A rule that the value of the variable must meet.",
     arguments: &[
         required(
             "condition",
             ArgumentType::Expression,
-            "True where the value is fine.",
+            "Expression that is true for valid values.",
         ),
         required(
             "error_message",
             ArgumentType::Expression,
-            "What to say where it is not.",
+            "Message for invalid values.",
         ),
     ],
     ..BLOCK
@@ -207,45 +214,47 @@ static TERRAFORM_OUTPUT: BlockType = BlockType {
     name: "data \"terraform_output\"",
     label: Some("NAME"),
     repeat: Occurrence::PerLabel,
-    about: "Outputs of Terraform, `data.terraform_output.NAME.OUTPUT`, read at the start and at \
-            each reload. Those that are sensitive are left out. They are in a file, in a state or \
-            in a parameter.",
+    about: "Terraform outputs, `data.terraform_output.NAME.OUTPUT`, read at startup and at each \
+            reload. Sensitive outputs are omitted. The source is a file, a state or an SSM \
+            parameter.",
     arguments: &[
         argument(
             "file",
             ArgumentType::Path,
             "",
-            "A file that `terraform output -json` has printed.",
+            "File with the output of `terraform output -json`.",
         ),
         argument(
             "state",
             ArgumentType::Path,
             "",
-            "A state of Terraform, in place of `file`.",
+            "Terraform state file, in place of `file`.",
         ),
         form(
             "ssm_parameter",
             IdFormat::Parameter,
-            "A parameter of AWS Systems Manager that holds `jsonencode({ OUTPUT = value })`, in \
+            "Parameter of AWS Systems Manager that holds `jsonencode({ OUTPUT = value })`, in \
              place of `file`.",
         ),
         form(
             "region",
             IdFormat::Filled,
-            "Region of the parameter; by default that of its ARN, else the one the daemon is in.",
+            "Region of the parameter. Defaults to the region of its ARN, then to the region of the \
+             daemon.",
         ),
         argument(
             "refresh",
             duration_or_never(MINUTE, 24 * HOUR),
             "\"5m\"",
-            "How often the parameter is looked at. Another value is a reload, of the files as they \
-             were read last.",
+            "How often to read the parameter. A changed value causes a reload, with the files as \
+             last read.",
         ),
         argument(
             "mock",
             ArgumentType::Expression,
             "",
-            "Outputs that stand in for the parameter where nobody is asked, as in `validate`.",
+            "Outputs to use in place of the parameter by commands that do not call AWS, such as \
+             `validate`.",
         ),
     ],
     ..BLOCK
@@ -255,30 +264,31 @@ static SCHEDULE: BlockType = BlockType {
     name: "schedule",
     label: Some("NAME"),
     repeat: Occurrence::PerLabel,
-    about: "A recurring window of time, `schedule.NAME`.",
+    about: "A recurring time window, `schedule.NAME`.",
     arguments: &[
         required(
             "start",
             ArgumentType::Text,
-            "When it opens: minute, hour, day of month, month, day of week; or `@daily` etc.",
+            "Start as cron: minute, hour, day of month, month, day of week; or `@daily` and \
+             similar.",
         ),
         argument(
             "duration",
             duration(MINUTE, 744 * HOUR),
             "",
-            "How long it is open.",
+            "Length of the window.",
         ),
         argument(
             "end",
             ArgumentType::Text,
             "",
-            "When it closes, in place of `duration`: cron as well.",
+            "End as cron, in place of `duration`.",
         ),
         argument(
             "timezone",
             ArgumentType::Text,
             "\"UTC\"",
-            "Time zone, an IANA name.",
+            "Time zone, as an IANA name.",
         ),
     ],
     ..BLOCK
@@ -286,22 +296,23 @@ static SCHEDULE: BlockType = BlockType {
 
 static FLEET: BlockType = BlockType {
     name: "fleet",
-    about: "What all clusters have in common.",
+    about: "Settings for all clusters together.",
     arguments: &[
         argument(
             "limits",
             ArgumentType::Quantities,
             "{}",
-            "Limits on all nodes of all clusters together, by resource; `nodes` is their number.",
+            "Limits on all nodes of all clusters together, by resource; `nodes` is the number of \
+             nodes.",
         ),
         argument(
-            "max_retired",
+            "max_disrupted_per_reload",
             ArgumentType::Allowance,
             "",
-            "How many nodes of a cluster may be due to leave by a reload, being drifted by it, of \
-             a pool that is gone, or more than `replicas`. Where it is more, they stay until the \
-             reload is accepted. A reload is refused that takes out managed clusters with more of \
-             all nodes. All may be if missing.",
+            "How many nodes of a cluster a reload may disrupt, because they drift, their pool is \
+             removed, or `replicas` is lower. If a reload exceeds it, the nodes are kept until you \
+             accept the reload. A reload that removes managed clusters is refused if they have \
+             more than this share of all nodes. Unlimited if missing.",
         ),
     ],
     blocks: &[&disruption::BUDGET],
@@ -310,12 +321,13 @@ static FLEET: BlockType = BlockType {
 
 static TELEMETRY: BlockType = BlockType {
     name: "telemetry",
-    about: "What the daemon says about itself.",
+    about: "Metrics, logs and traces of the daemon.",
     arguments: &[argument(
         "listen",
         ArgumentType::Address,
         "",
-        "Address for /metrics, /livez and /readyz; if missing 127.0.0.1:9464, where that is free.",
+        "Address for /metrics, /livez and /readyz. Defaults to 127.0.0.1:9464, if that port is \
+         free.",
     )],
     blocks: &[&LOG, &METRICS, &OTLP],
     ..BLOCK
@@ -323,21 +335,21 @@ static TELEMETRY: BlockType = BlockType {
 
 static LOG: BlockType = BlockType {
     name: "log",
-    about: "The log.",
+    about: "Log output.",
     arguments: &[
         argument(
             "format",
             ArgumentType::OneOf(&["auto", "text", "json", "journald"]),
             "\"auto\"",
-            "Its form. Where it is `journald`, each of its fields is one of the journal as well, \
-             in capitals: `journalctl CLUSTER=prod POOL=gpu`. `auto` is `journald` where the \
-             journal takes what is said on stderr, as that of a unit is, and `text` elsewhere.",
+            "Log format. `journald` also writes each log field as a journal field in capitals: \
+             `journalctl CLUSTER=prod POOL=gpu`. `auto` is `journald` if stderr is connected to \
+             the journal, as in a systemd unit, and `text` otherwise.",
         ),
         argument(
             "level",
             ArgumentType::OneOf(&["error", "warn", "info", "debug", "trace"]),
             "\"info\"",
-            "What is left out below.",
+            "Minimum level of log lines.",
         ),
     ],
     ..BLOCK
@@ -345,32 +357,32 @@ static LOG: BlockType = BlockType {
 
 static OTLP: BlockType = BlockType {
     name: "otlp",
-    about: "Traces: one for each pass of a cluster's engine, with what was decided and every call \
-            that carried it out. Only a build with the feature `otlp` sends any.",
+    about: "Traces: one for each reconcile pass of a cluster, with its decisions and API calls. \
+            Requires a build with the feature `otlp`.",
     arguments: &[required(
         "endpoint",
         ArgumentType::Form(IdFormat::Endpoint),
-        "Where a collector takes OTLP by gRPC.",
+        "OTLP/gRPC endpoint of a collector.",
     )],
     ..BLOCK
 };
 
 static METRICS: BlockType = BlockType {
     name: "metrics",
-    about: "The metrics.",
+    about: "Prometheus metrics.",
     arguments: &[
         argument(
             "names",
             ArgumentType::SomeOf(&["karpenter", "outrigger"]),
             "[\"karpenter\", \"outrigger\"]",
-            "Under whose names they are published.",
+            "Naming schemes under which metrics are published.",
         ),
         argument(
             "per_node",
             ArgumentType::Flag,
             "false",
-            "Gives each node series of its own: about a dozen, as Karpenter's capacity dashboard \
-             wants them.",
+            "Publishes about a dozen series for each node, as Karpenter's capacity dashboard \
+             requires.",
         ),
     ],
     ..BLOCK

@@ -1,5 +1,5 @@
-//! Reads the JSON form of HCL into a tree. The schema decides what is a block and what an argument;
-//! texts are templates. It must not know what the blocks mean.
+//! Parses the JSON syntax of HCL into a tree. The schema decides if a property is a block or an
+//! argument; strings are templates. It must not know what the blocks mean.
 
 use hcl::{Number, Value};
 
@@ -8,7 +8,7 @@ use crate::config::source::Span;
 use crate::config::syntax::native::{TemplateSite, parse_template};
 use crate::config::syntax::{Attr, Block, Body, Expr, ExprKind, data_of};
 
-/// Why a JSON text is not a configuration, and where.
+/// A JSON syntax error with its span.
 #[derive(Debug)]
 pub(crate) struct JsonError {
     pub(crate) span: Span,
@@ -16,13 +16,13 @@ pub(crate) struct JsonError {
     pub(crate) help: Option<String>,
 }
 
-/// Property that is a comment, by the rules of HCL's JSON form.
+/// Comment property of the JSON syntax of HCL.
 const COMMENT: &str = "//";
 
-/// The tree of a file; what cannot be placed is left out and refused.
+/// Parses a file. Invalid parts are omitted and returned as errors.
 pub(crate) fn parse(text: &str, file: usize, schema: &BlockType) -> (Body, Vec<JsonError>) {
     let refuse = |refusal| (Body::default(), vec![refusal]);
-    // serde_json judges, with its limit on nesting; the scanner below only adds positions.
+    // serde_json validates the file and limits the nesting; the scanner below only adds spans.
     if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
         let at = offset(text, error.line(), error.column());
         let detail = error.to_string();
@@ -76,13 +76,13 @@ struct JsonNode {
 #[derive(Debug)]
 enum NodeKind {
     Plain(Value),
-    /// A text, and whether its bytes are those of the file.
+    /// A string. The flag is true if it has no escapes.
     Text(String, bool),
     Array(Vec<JsonNode>),
     Object(Vec<(String, Span, JsonNode)>),
 }
 
-/// Reads a text that is known to be JSON.
+/// Scans a string that is valid JSON.
 struct JsonScanner<'a> {
     text: &'a str,
     file: usize,
@@ -221,7 +221,7 @@ impl JsonBuilder<'_> {
             return;
         }
         let Some(block) = schema.block(name) else {
-            // Nothing but blocks stands at the outermost level.
+            // The top level contains only blocks.
             if schema.arguments.is_empty() && !schema.open {
                 body.blocks.push(Block {
                     kind: name.to_owned(),
@@ -317,10 +317,10 @@ impl JsonBuilder<'_> {
             self.refusals.push(JsonError {
                 span,
                 detail: format!(
-                    "The template in this text is malformed: {}.",
+                    "The template in this string is malformed: {}.",
                     error.message()
                 ),
-                help: Some("write $${ for a ${ that is meant as it is".to_owned()),
+                help: Some("write $${ for a literal ${".to_owned()),
             });
             plain
         })

@@ -1,5 +1,5 @@
-//! Reads HCL in its native form into a tree.
-//! It must not know which blocks and arguments there are.
+//! Parses the native syntax of HCL into a tree. It must not know which blocks and arguments there
+//! are.
 
 use std::ops::Range;
 
@@ -14,12 +14,12 @@ use crate::config::syntax::{
     Attr, Block, Body, Call, Expr, ExprKind, For, ForPart, Step, StepKind, TemplatePart,
 };
 
-/// Where a text stands that is read by itself.
+/// The position of a string that is parsed separately.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TemplateSite {
-    /// Its bytes are those of the file from here on.
+    /// Its bytes are the bytes of the file from this position on.
     From(Span),
-    /// Its bytes cannot be told apart: everything in it stands here.
+    /// Its bytes cannot be mapped: everything in it has this span.
     All(Span),
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn parse_expr(text: &str, place: TemplateSite) -> Result<Expr, hcl_ed
     Ok(lower_expr(&expr, place, place.span(None, Span::default())))
 }
 
-/// The tree of a text with `${…}` and `%{…}` in it.
+/// The tree of a template.
 pub(crate) fn parse_template(
     text: &str,
     place: TemplateSite,
@@ -92,7 +92,7 @@ fn lower_body(body: &structure::Body, place: TemplateSite, around: Span) -> Body
     out
 }
 
-/// `around` is the span of what the expression stands in, should it have none of its own.
+/// `around` is the span to use if the expression has none.
 fn lower_expr(expr: &Expression, place: TemplateSite, around: Span) -> Expr {
     let span = place.span(expr.span(), around);
     let inner = |expr: &Expression| lower_expr(expr, place, span);
@@ -202,7 +202,7 @@ fn lower_for(each: &ForExpr, place: TemplateSite, span: Span) -> ExprKind {
 }
 
 fn lower_template_expr(template: &Template, place: TemplateSite, span: Span) -> Expr {
-    // A template that is one interpolation and nothing else has the value in it, of any type.
+    // A template with only one interpolation has the value of its expression, of any type.
     if let (1, Some(Element::Interpolation(only))) = (template.len(), template.get(0)) {
         let expr = lower_expr(&only.expr, place, span);
         return Expr { span, ..expr };
@@ -218,7 +218,7 @@ fn lower_template_expr(template: &Template, place: TemplateSite, span: Span) -> 
     }
 }
 
-/// Whether what stands around a template strips white space at its ends.
+/// Strip markers at the ends of a template.
 #[derive(Clone, Copy, Debug, Default)]
 struct Edges {
     start: bool,
@@ -297,7 +297,7 @@ fn lower_directive(directive: &Directive, place: TemplateSite, span: Span) -> Te
     }
 }
 
-/// At which of its sides an element strips white space from its neighbours.
+/// The sides on which an element strips white space from its neighbours.
 fn strips(element: &Element) -> Edges {
     let edges = |first: Strip, last: Strip| Edges {
         start: first.strip_start(),
@@ -313,7 +313,7 @@ fn strips(element: &Element) -> Edges {
     }
 }
 
-/// Without white space up to the first line break, and without that break.
+/// Removes white space up to and including the first line break.
 fn trim_start(text: &str) -> &str {
     let text = text.trim_start_matches(blank);
     text.strip_prefix("\r\n")

@@ -1,6 +1,5 @@
-//! Which nodes leave for which new ones: those whose pods go to the same, directly or through
-//! others, are swapped together.
-//! It must not know how they are found.
+//! Groups removed nodes with their replacements. Nodes whose pods share new nodes, directly or
+//! transitively, form one group.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +11,19 @@ use crate::scheduling::{NewNodeClaim, Solution};
 use crate::state::candidates::Candidate;
 use crate::state::what_if::WhatIf;
 
-/// A node that leaves.
+/// A node to remove.
 #[derive(Clone, Copy, Debug)]
 pub struct LeavingNode<'s> {
     /// Its instance type.
     pub instance_type: &'s str,
-    /// What it costs, in $/h.
+    /// Its price in $/h.
     pub price: f64,
-    /// What its leaving disrupts.
+    /// Its disruption cost.
     pub cost: f64,
 }
 
 impl<'s> LeavingNode<'s> {
-    /// A candidate that costs so much.
+    /// Creates the entry of a candidate with this price.
     pub fn of(candidate: &'s Candidate<'_>, price: f64) -> Self {
         let instance_type = candidate.node.labels.get(INSTANCE_TYPE);
         Self {
@@ -35,19 +34,19 @@ impl<'s> LeavingNode<'s> {
     }
 }
 
-/// Nodes that leave together, and new ones, as parts that have nothing to do with each other.
+/// Removed and new nodes, as independent groups.
 #[derive(Clone, Debug)]
 pub struct ReplacementGroups<'s> {
-    /// The part that each node belongs to, in their order.
+    /// The group of each removed node, in input order.
     pub parts: Vec<usize>,
-    /// How many nodes there are in each part, by its number.
+    /// Number of removed nodes by group.
     pub counts: HashMap<usize, usize>,
-    /// The new nodes in their order, with their part; none where all their pods are of others.
+    /// The new nodes in order, with their group. `None` if they host none of the moved pods.
     pub claims: Vec<(Option<usize>, &'s NewNodeClaim)>,
 }
 
 impl<'s> ReplacementGroups<'s> {
-    /// The parts of these nodes by where their pods go.
+    /// Groups these nodes by the destinations of their pods.
     pub fn new<'n>(
         field: &WhatIf<'_>,
         nodes: impl Iterator<Item = &'n NodeName>,
@@ -85,14 +84,14 @@ impl<'s> ReplacementGroups<'s> {
         }
     }
 
-    /// The only node of a part, by its place; none of a part of several.
+    /// Returns the index of the only node of a group, or `None` if the group has several.
     pub fn sole(&self, part: usize) -> Option<usize> {
-        // A part has the number of the first of its nodes.
+        // A group has the number of its first node.
         (self.counts.get(&part) == Some(&1)).then_some(part)
     }
 
-    /// Nodes that may as well stay, by their place: one like them comes for as much, for pods that
-    /// could go to them. Of many, those whose leaving disrupts most.
+    /// Returns the indices of nodes that can be kept: an identical node would be launched for pods
+    /// that could run on them. Among many, the nodes with the highest disruption cost are kept.
     /// Source: spec/disruption.md §1.9, the filter of same types.
     pub fn needless(
         &self,
@@ -123,7 +122,7 @@ impl<'s> ReplacementGroups<'s> {
     }
 }
 
-/// Sets of numbers that are joined; each has the number of its least.
+/// Disjoint sets of numbers. The smallest member identifies a set.
 struct Groups(Vec<usize>);
 
 impl Groups {

@@ -1,8 +1,7 @@
-//! Which of the pods that are alike go where: those that can stay in their zone do.
-//! It must not know how places are found.
+//! Assigns identical pods to nodes so that as many as possible stay in their zone.
 //!
-//! To a plan they are one like the other. To a scheduler that spreads them over zones they are not
-//! while they move: where one has left a zone, the next has to come to that zone.
+//! A plan treats identical pods as interchangeable. A scheduler that spreads them over zones does
+//! not while they move: when one leaves a zone, its replacement must be scheduled in that zone.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +15,7 @@ use crate::scheduling::{NewNodeClaim, Solution};
 use crate::state::snapshot::NodeRef;
 use crate::state::what_if::WhatIf;
 
-/// Has pods of one owner that are alike swap their places, so that as few as possible leave their
-/// zone.
+/// Swaps identical pods of one owner so that as few as possible leave their zone.
 pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>) {
     let rooms = field.snapshot.rooms.iter();
     let zones = rooms.filter_map(|room| Some((&room.host, sole_zone(&room.labels)?)));
@@ -35,7 +33,7 @@ pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>)
             .into_iter()
             .for_each(|own| owned.entry(own.uid.as_str()).or_default().push(pod));
     }
-    // Of each pod, the first that is like it stands for all.
+    // The first identical pod represents each pod.
     let mut kinds: HashMap<&PodKey, (&PodKey, &str)> = HashMap::default();
     for all in owned.values() {
         let mut firsts: Vec<&Pod> = Vec::new();
@@ -57,7 +55,7 @@ pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>)
     let hosts = hosts.map(|(host, pods)| (zones.get(host).map(|own| (*own).to_owned()), pods));
     let (zones, mut places): (Vec<Option<String>>, Vec<&mut Vec<PodKey>>) =
         claims.chain(hosts).unzip();
-    // Of each kind, who comes from which zone and who has been promised which place.
+    // For each kind, the pods by source zone and the planned placements.
     let mut from: BTreeMap<(&PodKey, &str), Vec<PodKey>> = BTreeMap::new();
     let mut moved: Vec<(usize, usize, &PodKey)> = Vec::new();
     for (at, pods) in places.iter_mut().enumerate() {
@@ -97,7 +95,7 @@ fn sole_zone(labels: &Requirements) -> Option<&str> {
     values.next().is_none().then_some(first.as_str())
 }
 
-/// The zone that a new node will be in, if there is but one.
+/// Returns the zone of a new node if it has only one.
 fn zone_of(claim: &NewNodeClaim) -> Option<String> {
     let mut zones = claim.offerings.iter().map(|(own, _)| own.zone.as_str());
     let first = zones.next()?;

@@ -1,4 +1,4 @@
-//! A node that consolidation may remove, or the verdict why it may not.
+//! A node that consolidation may remove, or the verdict against its removal.
 
 use jiff::Timestamp;
 
@@ -9,25 +9,25 @@ use crate::model::pool::{Consolidation, Reason};
 use crate::state::candidates::{Candidate, DisruptionView};
 use crate::state::what_if::WhatIf;
 
-/// A node that may leave, and what is known of it.
+/// A removable node and its properties.
 pub(super) struct RemovalCandidate<'a> {
     pub(super) candidate: &'a Candidate<'a>,
     pub(super) name: &'a NodeName,
     pub(super) price: f64,
-    /// How many pods it would leave behind.
+    /// Number of pods to move.
     pub(super) pods: usize,
-    /// What it costs beyond what its pods would cost in a plan afresh.
+    /// Its price minus the price of its pods in a fresh plan.
     pub(super) waste: f64,
 }
 
-/// What speaks against a node's leaving before anything is worked out.
+/// Returns the candidate, or a verdict that needs no what-if evaluation.
 pub(super) fn leaver<'a>(
     candidate: &'a Candidate<'a>,
-    roster: &DisruptionView<'_>,
+    disruption_view: &DisruptionView<'_>,
     field: &WhatIf<'a>,
     now: Timestamp,
 ) -> Result<RemovalCandidate<'a>, Verdict> {
-    let pool = roster.cluster.pool(candidate.pool.as_str());
+    let pool = disruption_view.cluster.pool(candidate.pool.as_str());
     let pool = pool.ok_or(Verdict::NoPool)?;
     if pool.replicas.is_some() {
         return Err(Verdict::Static);
@@ -36,12 +36,12 @@ pub(super) fn leaver<'a>(
         return Err(Verdict::EmptyOnly);
     }
     if candidate.pods == 0 {
-        return Err(Verdict::Unused);
+        return Err(Verdict::Empty);
     }
-    if let Some(verdict) = rests(candidate, roster, now) {
+    if let Some(verdict) = rests(candidate, disruption_view, now) {
         return Err(verdict);
     }
-    if let Some(buffer) = roster.held.get(&candidate.node.name) {
+    if let Some(buffer) = disruption_view.held.get(&candidate.node.name) {
         return Err(Verdict::Buffer(buffer.clone()));
     }
     if let Some(verdict) = kept_anyway(candidate, Some(pool), Reason::Underutilized, now) {
@@ -55,10 +55,10 @@ pub(super) fn leaver<'a>(
     }
     let name = &candidate.node.name;
     let tenancy = field.tenancies.get(name).ok_or(Verdict::NotInitialized)?;
-    if let Some(pod) = &tenancy.stray {
-        return Err(Verdict::Stray { pod: pod.clone() });
+    if let Some(pod) = &tenancy.unmanaged_pod {
+        return Err(Verdict::UnmanagedPod { pod: pod.clone() });
     }
-    let price = tenancy.price.ok_or(Verdict::Unpriced)?.usd_per_h();
+    let price = tenancy.price.ok_or(Verdict::PriceUnknown)?.usd_per_h();
     Ok(RemovalCandidate {
         candidate,
         name,

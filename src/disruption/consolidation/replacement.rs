@@ -1,6 +1,5 @@
-//! What may be launched in the place of nodes that leave for something cheaper: nothing dearer
-//! than they are, and of as many types as their pool wants to choose from.
-//! It must not know which nodes leave, nor where their pods go.
+//! Restricts the replacement of consolidated nodes to cheaper offerings, of as many instance types
+//! as the pool requires.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +12,11 @@ use crate::scheduling::NewNodeClaim;
 /// Offerings of a claim, cheapest first.
 type Offers = Vec<(OfferingKey, Price)>;
 
-/// The offerings of a claim that cost so much at most, in $/h. None where too few types are left
-/// for the pool's `min_values`, which nothing relaxes here, or, where the claim takes the place of
-/// one `spot` node, for the pool's `spot_to_spot_types`: of those the cheapest are kept, so that
-/// the node is not replaced again as soon as it has become another of them.
-/// Source: spec/disruption.md §1.9.
+/// Returns the offerings of a claim up to a price in $/h. `None` if too few types remain for the
+/// `min_values` of the pool, which is never relaxed here. For the replacement of one `spot` node,
+/// `None` if fewer types remain than `spot_to_spot_min_types`. In that case only the cheapest of
+/// them are kept, so that the new node is not replaced again immediately. Source:
+/// spec/disruption.md §1.9.
 pub fn offers(
     claim: &NewNodeClaim,
     most: f64,
@@ -26,7 +25,7 @@ pub fn offers(
 ) -> Option<Offers> {
     let mut left = affordable(claim, most);
     let is_spot = |own: &(OfferingKey, Price)| own.0.capacity_type == CapacityType::Spot;
-    let least = usize::try_from(pool.disruption.spot_to_spot_types).unwrap_or(usize::MAX);
+    let least = usize::try_from(pool.disruption.spot_to_spot_min_types).unwrap_or(usize::MAX);
     if spot && least != 1 && left.first().is_some_and(is_spot) {
         left.retain(is_spot);
         let types = types_of(&left);
@@ -40,12 +39,12 @@ pub fn offers(
             .collect();
         left.retain(|(own, _)| kept.contains(&own.instance_type));
     }
-    // What is reserved is of one type anyhow.
+    // Reserved capacity has only one type anyway.
     let varied = claim.reservation().is_some() || is_varied(&types_of(&left), pool, catalog);
     (varied && !left.is_empty()).then_some(left)
 }
 
-/// The offerings of a claim that cost so much at most, in $/h.
+/// Returns the offerings of a claim up to a price in $/h.
 pub fn affordable(claim: &NewNodeClaim, most: f64) -> Offers {
     let all = claim.offerings.iter();
     all.filter(|(_, price)| price.usd_per_h() <= most)
@@ -53,14 +52,14 @@ pub fn affordable(claim: &NewNodeClaim, most: f64) -> Offers {
         .collect()
 }
 
-/// The types of offerings, each once, in their order.
+/// Returns the distinct types of offerings in order.
 fn types_of(offers: &Offers) -> Vec<TypeName> {
     let mut seen = BTreeSet::new();
     let types = offers.iter().map(|(own, _)| &own.instance_type);
     types.filter(|own| seen.insert(*own)).cloned().collect()
 }
 
-/// Whether types have as many values of each label between them as their pool wants.
+/// Returns whether the types satisfy the `min_values` of the pool.
 fn is_varied(types: &[TypeName], pool: &Pool, catalog: &Catalog) -> bool {
     pool.requirements.iter().all(|(key, wanted)| {
         let Some(least) = wanted.min_values else {

@@ -1,35 +1,35 @@
-//! How many nodes have to leave, of an order in which they might, to save nearly the most.
-//! It must not know what a node is, nor how it is found out what some of them save.
+//! Searches for the smallest number of nodes, in a given order, whose removal reaches nearly the
+//! highest savings.
 //!
-//! Pods go to room that is there first, and what a node costs is saved whole; when that room is
-//! full, more nodes save hardly more. So what the first nodes save rises as their price does, and
-//! is then about flat: the bend is looked for.
+//! Pods first fill free capacity, so each removed node saves its full price. When the free capacity
+//! is used up, more removals save little. The savings therefore rise with the removed price and
+//! then flatten. The search looks for this bend.
 
 use std::collections::BTreeMap;
 
-/// The fewest nodes are taken that save this share of the most that was found. What sets save that
-/// are nearly alike differs by a few per cent.
+/// The search returns the fewest nodes that reach this share of the highest savings. The savings of
+/// nearly equal sets differ by a few per cent.
 const ENOUGH: f64 = 0.95;
 
-/// Up to this share more nodes than the fewest are taken for the fewest.
+/// The search stops when the result is within this share of the minimum.
 const CLOSE: f64 = 0.25;
 
-/// What is known of how much the first nodes of an order save.
+/// Savings known so far, by the number of removed nodes.
 #[derive(Clone, Debug)]
 pub struct RemovalSearch {
-    /// What so many save; nothing where that is not worth it.
+    /// Savings by count; zero if the removal is not justified.
     saved: BTreeMap<usize, f64>,
-    /// What so many cost: they save no more.
+    /// Total price by count, which is an upper bound of the savings.
     price: Vec<f64>,
 }
 
-/// Whether something saves nearly as much as the most that can be saved.
+/// Returns whether `saved` is close enough to `most`.
 pub fn is_enough(saved: f64, most: f64) -> bool {
     saved > 0.0 && saved >= ENOUGH * most
 }
 
 impl RemovalSearch {
-    /// Nodes with these prices, of which none has been tried.
+    /// Starts a search over nodes with these prices.
     pub fn new(prices: impl IntoIterator<Item = f64>) -> Self {
         let mut price = vec![0.0];
         for own in prices {
@@ -41,12 +41,13 @@ impl RemovalSearch {
         }
     }
 
-    /// The first so many save so much.
+    /// Records the savings of the first `count` nodes.
     pub fn learn(&mut self, count: usize, saved: f64) {
         self.saved.insert(count, saved);
     }
 
-    /// How many have to leave to save so much if there is room for all their pods.
+    /// Returns how many nodes must be removed for these savings if there is capacity for all their
+    /// pods.
     pub fn at_least(&self, saved: f64) -> usize {
         let least = self.price.partition_point(|own| *own < saved);
         least.min(self.price.len() - 1)
@@ -56,7 +57,8 @@ impl RemovalSearch {
         self.saved.values().copied().fold(0.0, f64::max)
     }
 
-    /// The fewest that were tried and save nearly the most; none where nothing saves anything.
+    /// Returns the smallest tried count with nearly the highest savings, or `None` if nothing
+    /// saves.
     pub fn least(&self) -> Option<usize> {
         let most = self.most();
         let mut all = self.saved.iter();
@@ -64,9 +66,10 @@ impl RemovalSearch {
         least.map(|own| *own.0)
     }
 
-    /// How many to try next: between the fewest that save enough and the most below that do not,
-    /// nearer to the few, since these are tried faster; where nothing has saved anything yet, far
-    /// fewer. None where the fewest are known well enough.
+    /// Returns the next count to try. It is between the smallest sufficient count and the largest
+    /// insufficient one below it, closer to the lower end because small sets are evaluated faster.
+    /// If nothing has saved anything yet, it is far smaller. `None` when the result is precise
+    /// enough.
     pub fn next(&self) -> Option<usize> {
         let Some(high) = self.least() else {
             let fewest = self.saved.keys().find(|count| **count > 0)?;

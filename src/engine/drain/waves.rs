@@ -36,7 +36,7 @@ const WAVE_MAX: SignedDuration = SignedDuration::from_secs(30);
 struct HeldNode {
     id: ClaimId,
     /// These pods, as far as they can wait.
-    movers: Vec<PodKey>,
+    reschedulable: Vec<PodKey>,
     /// Whether they may leave now.
     may_leave: bool,
 }
@@ -79,7 +79,7 @@ impl Waves {
 
 impl Engine {
     /// Lets the next wave go once that before is over.
-    pub(crate) fn surge(&mut self, now: Timestamp) {
+    pub(crate) fn start_next_wave(&mut self, now: Timestamp) {
         let shut = self.shut_ones(now);
         let is_shut = |id: &ClaimId| shut.iter().any(|own| own.id == *id);
         let lasts = |since: Timestamp, most| now.duration_since(since) < most;
@@ -103,16 +103,16 @@ impl Engine {
         let next = shut.iter();
         let next = next.filter(|own| !self.waves.begun.contains_key(&own.id));
         let next: Vec<&HeldNode> = next.collect();
-        let all: usize = next.iter().map(|own| own.movers.len()).sum();
+        let all: usize = next.iter().map(|own| own.reschedulable.len()).sum();
         let most = PODS_MIN.max(all.div_ceil(WAVES_MAX));
         let mut room = if is_over { most } else { 0 };
         self.waves.later.clear();
         for own in next {
             if own.may_leave && room > 0 {
-                room = room.saturating_sub(own.movers.len());
+                room = room.saturating_sub(own.reschedulable.len());
                 self.waves.begun.insert(own.id.clone(), now);
             } else {
-                self.waves.later.extend(own.movers.iter().cloned());
+                self.waves.later.extend(own.reschedulable.iter().cloned());
             }
         }
         if self.waves.are_left() {
@@ -144,13 +144,13 @@ impl Engine {
             |key: &PodKey| moves(&key) && (self.is_free(key) || !self.is_tied(key, now));
         let none_first = !self.places.on_nodes().chain(open).any(goes_first);
         let of = |(own, held, prepared): (&NodeClaim, bool, bool)| {
-            let movers: Vec<PodKey> = own.pods.iter().filter(moves).cloned().collect();
+            let reschedulable: Vec<PodKey> = own.pods.iter().filter(moves).cloned().collect();
             let late = now.duration_since(own.since) >= FREE_MAX;
-            let free = || none_first && movers.iter().all(|key| self.is_free(key));
+            let free = || none_first && reschedulable.iter().all(|key| self.is_free(key));
             let may_leave = held && prepared && (late || free());
             HeldNode {
                 id: own.record.id.clone(),
-                movers,
+                reschedulable,
                 may_leave,
             }
         };

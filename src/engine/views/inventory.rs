@@ -162,7 +162,7 @@ impl RetainedNodes {
 /// for less, and that before one of which only the obvious is said.
 fn closeness(own: &RetainedNode) -> u8 {
     match (own.reason, &own.verdict) {
-        (_, Verdict::InUse { .. } | Verdict::Unused) => 3,
+        (_, Verdict::InUse { .. } | Verdict::Empty) => 3,
         (Reason::Underutilized, _) => 2,
         (Reason::Empty, _) => 1,
         _ => 0,

@@ -61,7 +61,7 @@ impl Engine {
         } = report
         {
             let (of, zone) = (&offering.instance_type, &offering.zone);
-            let note = format!("waits for claim {claim}: a {of} in {zone} for pool {pool}");
+            let note = format!("planned for claim {claim}: {of} in {zone} for pool {pool}");
             let nominated = |pod| self.about_pod(pod, false, ("Nominated", PROVISION), &note);
             return pods.iter().filter_map(nominated).collect();
         }
@@ -75,11 +75,11 @@ impl Engine {
             // One that runs and has to move has been scheduled.
             Report::Unplaced(UnschedulablePod { pod, reasons }) if self.waits(pod) => {
                 let reasons: Vec<String> = reasons.iter().map(|own| own.text()).collect();
-                let note = format!("no node for this pod: {}", reasons.join("; "));
+                let note = format!("cannot schedule pod: {}", reasons.join("; "));
                 self.about_pod(pod, true, ("FailedScheduling", PROVISION), &note)
             }
             Report::Evicted { pod, reason } => {
-                let note = format!("its node leaves: {}", reason.as_str());
+                let note = format!("evicted pod, node disrupted: {}", reason.as_str());
                 self.about_pod(pod, false, ("Evicted", DRAIN), &note)
             }
             _ => None,
@@ -92,7 +92,10 @@ impl Engine {
             Report::Retire {
                 node, reason, pods, ..
             } => {
-                let note = format!("leaves: {}; {pods} pods move", reason.as_str());
+                let note = format!(
+                    "disrupting node: {}, {pods} pods to reschedule",
+                    reason.as_str()
+                );
                 (
                     node.as_ref()?,
                     false,
@@ -102,12 +105,12 @@ impl Engine {
             }
             Report::Kept { claim, reason, why } => {
                 let node = self.state.ledger.claims.get(claim)?.node.as_ref()?;
-                let note = format!("was to leave ({}) and stays: {why}", reason.as_str());
+                let note = format!("cancelled disruption ({}): {why}", reason.as_str());
                 (node, false, ("DisruptionBlocked", DISRUPT), note)
             }
             Report::EvictRefused { pod, text } => {
                 let node = self.state.objects.pods.get(pod)?.node.as_ref()?;
-                let note = format!("pod {pod} may not be evicted yet: {text}");
+                let note = format!("eviction of pod {pod} refused, retrying: {text}");
                 (node, true, ("FailedDraining", DRAIN), note)
             }
             Report::DrainHeld {
@@ -116,7 +119,7 @@ impl Engine {
                 more,
                 ..
             } => {
-                let note = format!("waits to end for {}", listed(held_by, *more));
+                let note = format!("drain blocked: {}", listed(held_by, *more));
                 (node, true, ("FailedDraining", DRAIN), note)
             }
             Report::DrainForced {
@@ -126,7 +129,7 @@ impl Engine {
                 ..
             } => {
                 let held_by = listed(held_by, *more);
-                let note = format!("its time is up: it ends in spite of {held_by}");
+                let note = format!("terminating node, drain timed out: {held_by}");
                 (node, true, ("TerminationGracePeriodExpiring", DRAIN), note)
             }
             _ => return self.of_instance(report),
@@ -145,11 +148,11 @@ impl Engine {
             } => {
                 let (reason, warns) = interruption(*what);
                 let then = if *ignored {
-                    "nothing is done"
+                    "ignored"
                 } else {
-                    "it leaves"
+                    "disrupting node"
                 };
-                let note = format!("the provider tells of {}: {then}", what.as_str());
+                let note = format!("received interruption notice {}: {then}", what.as_str());
                 (node.as_ref()?, warns, (reason, DISRUPT), note)
             }
             Report::Lacking {
@@ -159,13 +162,12 @@ impl Engine {
                 promised,
                 found,
             } => {
-                let note = format!(
-                    "has {found} of the {promised} {resource} that a {instance_type} promises"
-                );
+                let note =
+                    format!("{resource} is {found}, instance type {instance_type} has {promised}");
                 (node, true, ("FailedConsistencyCheck", REGISTER), note)
             }
             Report::Unguarded { node } => {
-                let note = "came without the taint karpenter.sh/unregistered".to_owned();
+                let note = "node registered without taint karpenter.sh/unregistered".to_owned();
                 (node, true, ("UnregisteredTaintMissing", REGISTER), note)
             }
             _ => return None,

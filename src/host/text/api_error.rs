@@ -1,19 +1,19 @@
-//! What an API server's answer says, where kube says it twice.
-//! It must not know what was asked.
+//! Formats API server errors, which kube repeats in its messages. It must not know what was
+//! requested.
 
 use std::error::Error;
 
 use kube::core::Status;
 
-/// What kube has for a reason where the answer was none of an API server.
+/// The reason that kube sets if the response is not an API status.
 const NO_STATUS: &str = "Failed to parse error data";
 
-/// Whether the error is the answer itself, which [`said`] has told already.
+/// Returns whether the error is the API status itself, which [`said`] has already formatted.
 pub(super) fn is_status(error: &(dyn Error + 'static)) -> bool {
     error.is::<Status>() || error.is::<Box<Status>>()
 }
 
-/// What the API server says, with the code; none where the error is no answer of one.
+/// The message of the API server, with the code. `None` if the error is not an API status.
 pub(super) fn said(error: &(dyn Error + 'static)) -> Option<String> {
     let boxed = error.downcast_ref::<Box<kube::Error>>();
     let kube::Error::Api(status) = boxed.map(Box::as_ref).or(error.downcast_ref())? else {

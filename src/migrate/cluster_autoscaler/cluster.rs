@@ -1,5 +1,5 @@
-//! The cluster that an autoscaler is for, and how its pods are collected: blocks of what flags say.
-//! It must not know which pools there are.
+//! Converts the cluster flags and the batching flags to a `cluster` and a `scheduler` block.
+//! It must not know the pools.
 
 use serde_json::{Map, Value};
 
@@ -9,47 +9,44 @@ use crate::migrate::format_units::duration;
 use crate::migrate::hcl::{HclBlock, HclBody};
 use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
 
-/// What a cluster stands under that nobody has named.
+/// The placeholder for the name of the cluster.
 const NAMELESS: &str = "NAME";
 
-/// Pods of a lower priority wait for no node, untold. Source: Cluster Autoscaler,
+/// The default of `--expendable-pods-priority-cutoff`. Source: Cluster Autoscaler,
 /// `pkg/config/flags`.
 const CUTOFF: i64 = -10;
-/// How many nodes leave at once, and how many of them that have pods. Source: as above.
+/// The defaults of parallel scale-down, for all nodes and for nodes with pods. Source: as above.
 const LEAVING: i64 = 10;
 const DRAINED: i64 = 1;
 
-/// What is known of the cluster apart from flags.
+/// Data on the cluster from sources other than flags.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClusterLocation {
     pub(super) name: Option<String>,
     pub(super) region: Option<String>,
-    /// What EKS calls it, if it is one of its own.
+    /// The name of the cluster in EKS, if it is an EKS cluster.
     pub(super) eks: Option<String>,
 }
 
-/// The cluster's block, with what is lost of flags that are nobody's else.
+/// Builds the cluster block, with the dropped flags that belong to no pool.
 pub(super) fn cluster(
     said: &FlagValues,
     of: &ClusterLocation,
     mut losses: DroppedFields,
 ) -> ConvertedBlock {
     let mut body = HclBody::default();
-    body.comment("It is only watched until mode says \"manage\".");
+    body.comment("The cluster is only observed until mode is \"manage\".");
     match &of.region {
         Some(region) => body.set("region", region.as_str()),
-        None => losses.miss(
-            "region",
-            "neither AWS_REGION nor the ARN of a group tells it",
-        ),
+        None => losses.miss("region", "not found in AWS_REGION or in the ARN of a group"),
     }
     let limits = limits(said, &mut losses);
     if !limits.is_empty() {
         body.set("limits", Value::Object(limits));
     }
     if let Some(unready) = said.number("max-total-unready-percentage", &mut losses) {
-        // More than all are never unready.
-        body.set("unready_max", format!("{:.0}%", unready.min(100.0)));
+        // A percentage above 100 has no effect.
+        body.set("max_unready", format!("{:.0}%", unready.min(100.0)));
     }
     match (&of.eks, &of.name) {
         (Some(eks), name) => {
@@ -60,17 +57,14 @@ pub(super) fn cluster(
             body.block("eks", None, inner);
         }
         (None, _) => {
-            let why = "nothing tells how its API is reached: write one of them";
+            let why = "the input has no connection to the API; add one of them";
             losses.miss("eks or kubeconfig", why);
         }
     }
     let disruption = disruption(said, &mut losses);
     body.block("disruption", None, disruption);
     if of.name.is_none() {
-        losses.miss(
-            "name",
-            "nothing tells how the cluster is called: give it with --cluster",
-        );
+        losses.miss("name", "the input has no cluster name; use --cluster");
     }
     ConvertedBlock {
         of: said.of.clone(),
@@ -85,7 +79,7 @@ pub(super) fn cluster(
     }
 }
 
-/// Limits on all of its nodes.
+/// Converts the limits of the cluster.
 fn limits(said: &FlagValues, losses: &mut DroppedFields) -> Map<String, Value> {
     let mut limits = Map::new();
     let nodes = said.count("max-nodes-total", losses);
@@ -97,8 +91,8 @@ fn limits(said: &FlagValues, losses: &mut DroppedFields) -> Map<String, Value> {
             continue;
         };
         if least > 0 {
-            let why = "a cluster has no least size: replicas of a pool keep nodes";
-            losses.add(format!("{}: the least", said.told(flag)), why);
+            let why = "clusters have no minimum size; use replicas in a pool";
+            losses.add(format!("{}: the minimum", said.told(flag)), why);
         }
         let most = match unit {
             "" => Value::from(most),
@@ -109,17 +103,17 @@ fn limits(said: &FlagValues, losses: &mut DroppedFields) -> Map<String, Value> {
     limits
 }
 
-/// The least and the most, with a colon between them.
+/// Parses `MIN:MAX`.
 pub(super) fn bounds(text: &str) -> Result<(i64, i64), String> {
     let both = text.split_once(':').and_then(|(least, most)| {
         let (least, most) = (least.trim().parse().ok()?, most.trim().parse().ok()?);
         (0 <= least && least <= most).then_some((least, most))
     });
-    both.ok_or_else(|| "it is not MIN:MAX".to_owned())
+    both.ok_or_else(|| "the format is not MIN:MAX".to_owned())
 }
 
-/// How many nodes may leave beside each other, and how long none does. What the autoscaler does
-/// untold is written out.
+/// Converts the parallelism and the delays of scale-down. Defaults of the autoscaler are
+/// written explicitly.
 fn disruption(said: &FlagValues, losses: &mut DroppedFields) -> HclBody {
     let mut body = HclBody::default();
     let mut budget = |flags: &[&str], untold: i64, reasons: &[&str]| {
@@ -148,12 +142,12 @@ fn disruption(said: &FlagValues, losses: &mut DroppedFields) -> HclBody {
     body
 }
 
-/// How pods are collected. Which of them count untold is written out, since all do here.
+/// Converts the batching of pods. The default priority cutoff is written explicitly.
 pub(super) fn scheduler(said: &FlagValues) -> ConvertedBlock {
     let (mut body, mut losses) = (HclBody::default(), DroppedFields::of(said.of.as_str()));
     let whole = |text: &str| {
         let number = text.trim().parse::<i64>();
-        number.map_err(|_| "it is no number".to_owned())
+        number.map_err(|_| "the value is not a number".to_owned())
     };
     let cutoff = said.parsed("expendable-pods-priority-cutoff", &mut losses, whole);
     body.set("priority_cutoff", cutoff.unwrap_or(CUTOFF));

@@ -1,16 +1,16 @@
-//! A command line taken apart: words, and the flags among them.
-//! It must not know what any flag means.
+//! Splits a command line into words and flags.
+//! It must not know the meaning of the flags.
 
-/// A flag as it was given.
+/// A flag of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FlagValue {
     /// Its name without dashes.
     pub(super) name: String,
-    /// Its value; none where it stands alone.
+    /// Its value. `None` if the flag has none.
     pub(super) value: Option<String>,
 }
 
-/// Words of a text, as a shell parts them: by blanks, with quotes and backslashes.
+/// Splits a string into words like a shell: at blanks, with quotes and backslashes.
 pub(super) fn split(text: &str) -> Vec<String> {
     let (mut words, mut word) = (Vec::new(), None::<String>);
     let (mut quote, mut chars) = (None, text.chars());
@@ -22,7 +22,7 @@ pub(super) fn split(text: &str) -> Vec<String> {
                 word.get_or_insert_default();
             }
             (None | Some('"'), '\\') => match chars.next() {
-                // A backslash at the end of a line carries on with the next.
+                // A backslash at the end of a line continues the line.
                 Some('\n') | None => {}
                 Some(next) => word.get_or_insert_default().push(next),
             },
@@ -34,20 +34,20 @@ pub(super) fn split(text: &str) -> Vec<String> {
     words
 }
 
-/// The flags among some words. `takes_value` says whether a flag that has no value of its own takes
-/// the next word for one; of flags that it does not know nothing is said.
+/// Parses the flags among the words. `takes_value` returns whether a flag without `=` takes
+/// the next word as its value. It returns `None` for unknown flags.
 pub(super) fn flags(
     words: &[String],
     takes_value: impl Fn(&str) -> Option<bool>,
 ) -> (Vec<FlagValue>, Vec<String>) {
-    let (mut all, mut strays) = (Vec::new(), Vec::new());
+    let (mut all, mut unmanaged_pods) = (Vec::new(), Vec::new());
     let mut rest = words.iter().peekable();
     while let Some(word) = rest.next() {
         if word == "--" {
             break;
         }
         let Some(flag) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
-            strays.push(word.clone());
+            unmanaged_pods.push(word.clone());
             continue;
         };
         if let Some((name, value)) = flag.split_once('=') {
@@ -65,10 +65,10 @@ pub(super) fn flags(
         let value = rest.next_if(next).cloned();
         all.push(FlagValue { name, value });
     }
-    (all, strays)
+    (all, unmanaged_pods)
 }
 
-/// Names may have underlines for dashes.
+/// Names can have underscores instead of dashes.
 fn plain(name: &str) -> String {
     name.replace('_', "-")
 }
@@ -99,14 +99,14 @@ mod tests {
             "leader-elect" => Some(false),
             _ => None,
         };
-        let check = |text: &str, expect: &[(&str, Option<&str>)], strays: &[&str]| {
+        let check = |text: &str, expect: &[(&str, Option<&str>)], unmanaged_pods: &[&str]| {
             let (found, left) = flags(&split(text), takes);
             let own = |(name, value): &(&str, Option<&str>)| FlagValue {
                 name: (*name).to_owned(),
                 value: value.map(str::to_owned),
             };
             assert_eq!(found, expect.iter().map(own).collect::<Vec<_>>(), "{text}");
-            assert_eq!(left, strays, "{text}");
+            assert_eq!(left, unmanaged_pods, "{text}");
         };
         check("-v=4 --v 5", &[("v", Some("4")), ("v", Some("5"))], &[]);
         check("--cut -10", &[("cut", Some("-10"))], &[]);

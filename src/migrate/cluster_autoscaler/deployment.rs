@@ -1,5 +1,5 @@
-//! Finds the autoscaler among objects of Kubernetes, or in a plain text of its flags.
-//! It must not know what any flag means.
+//! Finds the autoscaler among Kubernetes objects, or in a text file with its flags.
+//! It must not know the meaning of the flags.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use crate::config::SourceFile;
 use crate::migrate::field_mapping::{take, text};
 use crate::migrate::manifests::{self, BYTES_MAX, DocumentError, Manifest};
 
-/// What the program is called, and how the names of its images end.
+/// The name of the program, which is also the end of its image names.
 const PROGRAM: &str = "cluster-autoscaler";
-/// The ConfigMap of the expander `priority`, and where in it they are.
+/// The ConfigMap of the expander `priority`, and its key.
 const PRIORITIES: (&str, &str) = ("cluster-autoscaler-priority-expander", "priorities");
-/// Variables that name the region, the one that counts first.
+/// Environment variables with the region, in order of precedence.
 const REGION: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
-/// Bytes that variables put into the words of a container at most.
+/// The most bytes that variable expansion adds.
 const PUT_IN_MAX: usize = 16_384;
-/// Kinds that run pods, with where the pod's own spec is.
+/// Kinds that run pods, with the path of the pod spec.
 const KINDS: [(&str, &str); 6] = [
     ("Pod", "spec"),
     ("Deployment", "spec.template.spec"),
@@ -29,49 +29,49 @@ const KINDS: [(&str, &str); 6] = [
     ("ReplicationController", "spec.template.spec"),
 ];
 
-/// Why no autoscaler was found.
+/// Why the autoscaler was not found.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProgramError {
-    /// The text holds no objects.
+    /// The file has no objects.
     #[error(transparent)]
     Documents(#[from] DocumentError),
-    /// Nothing runs it.
+    /// No object runs the autoscaler.
     #[error(
-        "find Cluster Autoscaler in {file}: nothing there runs it, {there}; give its Deployment, \
-         or a text of its flags"
+        "cannot find Cluster Autoscaler in {file}: {there}; give its Deployment, or a file with \
+         its flags"
     )]
     None {
         /// The file.
         file: String,
-        /// What there is instead.
+        /// The other objects of the file.
         there: String,
     },
-    /// Several do.
-    #[error("find Cluster Autoscaler in {file}: {} run it; give one of them", all.join(" and "))]
+    /// Several objects run the autoscaler.
+    #[error("several objects in {file} run Cluster Autoscaler: {}; give one", all.join(", "))]
     Several {
         /// The file.
         file: String,
-        /// Who runs it.
+        /// The objects that run it.
         all: Vec<String>,
     },
 }
 
-/// An autoscaler as it is run.
+/// The configuration of an autoscaler.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Deployment {
-    /// Who runs it, such as `Deployment/cluster-autoscaler`, or the file.
+    /// The object that runs it, such as `Deployment/cluster-autoscaler`, or the file.
     pub(super) of: String,
-    /// The words after its name.
+    /// The arguments of the program.
     pub(super) words: Vec<String>,
-    /// The region that its environment names.
+    /// The region from its environment.
     pub(super) region: Option<String>,
-    /// What its ConfigMap of priorities says.
+    /// The content of its priority ConfigMap.
     pub(super) priorities: Option<String>,
-    /// Kinds of other objects, with how many there are.
+    /// The kinds of the other objects, with their counts.
     pub(super) skipped: BTreeMap<String, usize>,
 }
 
-/// Finds it in a file.
+/// Finds the autoscaler in a file.
 pub(super) fn find(file: &SourceFile) -> Result<Deployment, ProgramError> {
     if file.text.len() <= BYTES_MAX && is_plain(&file.text) {
         let lines = file.text.lines().map(without_dash);
@@ -101,7 +101,7 @@ pub(super) fn find(file: &SourceFile) -> Result<Deployment, ProgramError> {
         0 => {
             let kinds: Vec<&str> = own.skipped.keys().map(String::as_str).collect();
             let there = match kinds.is_empty() {
-                true => "and there is no object".to_owned(),
+                true => "there is no object".to_owned(),
                 false => format!("there is only {}", kinds.join(", ")),
             };
             return Err(ProgramError::None { file, there });
@@ -119,19 +119,19 @@ pub(super) fn find(file: &SourceFile) -> Result<Deployment, ProgramError> {
     })
 }
 
-/// The objects of a file. Templates are told apart from what is merely wrong.
+/// Reads the objects of a file. Detects templates, to give a better error.
 fn read(file: &SourceFile) -> Result<Vec<Manifest>, DocumentError> {
     let all = manifests::read(std::slice::from_ref(file)).map(|own| own.objects);
     all.map_err(|error| match error {
         DocumentError::Malformed { file: name, why } if file.text.contains("{{") => {
-            let why = format!("{why}; it is a template: give what helm template makes of it");
+            let why = format!("{why}; the file is a template; give the output of helm template");
             DocumentError::Malformed { file: name, why }
         }
         error => error,
     })
 }
 
-/// Whether a text is flags, one after another or as a list, and no document.
+/// Returns whether a file has flags, in a row or as a list, instead of a YAML document.
 fn is_plain(text: &str) -> bool {
     let lines = text.lines().map(without_dash);
     let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -144,19 +144,19 @@ fn is_plain(text: &str) -> bool {
     is_flag || is_name(word.trim_end_matches('\\'))
 }
 
-/// A line of a list without its dash.
+/// Removes the dash of a list item.
 fn without_dash(line: &str) -> &str {
     let line = line.trim();
     line.strip_prefix("- ").map_or(line, str::trim_start)
 }
 
-/// Whether a word names the program, by a path or not.
+/// Returns whether a word is the program, with or without a path.
 fn is_name(word: &str) -> bool {
     let base = word.rsplit('/').next().unwrap_or(word);
     !word.starts_with('-') && base == PROGRAM
 }
 
-/// The words after the name of the program, as far as a shell would give them to it.
+/// Returns the arguments of the program in a shell command.
 fn after_name(words: Vec<String>) -> Vec<String> {
     let name = words.iter().position(|word| is_name(word));
     let rest = words.into_iter().skip(name.map_or(0, |at| at + 1));
@@ -166,7 +166,7 @@ fn after_name(words: Vec<String>) -> Vec<String> {
     rest.take_while(|word| !ends(word)).collect()
 }
 
-/// The autoscaler that an object runs, if it does.
+/// Returns the autoscaler that an object runs, if any.
 fn program(mut document: Manifest) -> Option<Deployment> {
     let (_, path) = KINDS.iter().find(|(kind, _)| *kind == document.kind)?;
     let containers = take(&mut document.rest, &format!("{path}.containers"))?;
@@ -182,7 +182,7 @@ fn program(mut document: Manifest) -> Option<Deployment> {
     })
 }
 
-/// The words that a container gives the autoscaler, and the region of its environment.
+/// Returns the arguments of the autoscaler in a container, and the region from its environment.
 fn container(own: &Map<String, Value>) -> Option<(Vec<String>, Option<String>)> {
     let list = |name: &str| {
         let items = own.get(name).and_then(Value::as_array);
@@ -191,7 +191,7 @@ fn container(own: &Map<String, Value>) -> Option<(Vec<String>, Option<String>)> 
     let mut words: Vec<String> = list("command").chain(list("args")).collect();
     let image = own.get("image").and_then(Value::as_str).unwrap_or_default();
     let image = image.split(['@', ':']).next().unwrap_or_default();
-    // A shell may be what runs it.
+    // The program can be run by a shell.
     let script = words.iter().find(|word| {
         word.contains(char::is_whitespace) && split(word).iter().any(|own| is_name(own))
     });
@@ -212,8 +212,8 @@ fn container(own: &Map<String, Value>) -> Option<(Vec<String>, Option<String>)> 
     Some((after_name(words), region))
 }
 
-/// A word with the variables in it, as Kubernetes puts them in: once, from left to right. Two `$`
-/// are one. What nobody knows stays as it is written, as all does when too much has been put in.
+/// Expands variables in a word like Kubernetes: once, from left to right. `$$` is an escaped
+/// `$`. Unknown variables are kept, and so are all variables beyond the size limit.
 fn expanded(word: &str, environment: &BTreeMap<String, String>, left: &mut usize) -> String {
     let (mut out, mut rest) = (String::new(), word);
     while let Some((before, after)) = rest.split_once('$') {
@@ -241,7 +241,7 @@ fn expanded(word: &str, environment: &BTreeMap<String, String>, left: &mut usize
     out
 }
 
-/// The variables of a container that stand there with their values.
+/// Returns the environment variables of a container that have a literal value.
 fn environment(own: &Map<String, Value>) -> BTreeMap<String, String> {
     let items = own.get("env").and_then(Value::as_array);
     let items = items.into_iter().flatten();
@@ -331,9 +331,9 @@ mod tests {
         for (text, expect) in [
             ("", "there is no object"),
             (&other, "there is only Pod"),
-            (&twice, "Pod/a and Pod/a run it"),
-            ("a: [", "read in: "),
-            ("{{ .Values.x }}", "give what helm template makes of it"),
+            (&twice, "run Cluster Autoscaler: Pod/a, Pod/a"),
+            ("a: [", "cannot read in: "),
+            ("{{ .Values.x }}", "give the output of helm template"),
         ] {
             let error = words(text).expect_err(text);
             assert!(error.contains(expect), "{error}");

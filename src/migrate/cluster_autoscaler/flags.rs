@@ -1,5 +1,5 @@
-//! The table of flags, and what was said by those that count.
-//! It must not know how anything becomes a block.
+//! The table of flags, and the values of the converted flags.
+//! It must not know how flags become blocks.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use crate::config::value::nearest;
 use crate::migrate::dropped::{DroppedField, DroppedFields};
 use crate::model::duration::parse_go;
 
-/// The table: a line for each flag.
+/// The table, with one line per flag.
 const TABLE: &str = include_str!("flags.tsv");
-/// Characters of a value that are told.
+/// The most characters of a flag in a message.
 const TOLD_MAX: usize = 80;
 
-/// What becomes of a flag.
+/// The fate of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlagMapping {
-    /// Something says the same.
+    /// The flag is converted.
     Carried,
-    /// Nothing does.
+    /// The flag is dropped.
     Lost,
-    /// Nothing has to.
+    /// The flag is not needed.
     Needless,
 }
 
@@ -30,18 +30,18 @@ pub(super) enum FlagMapping {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlagRow {
     pub(super) name: &'static str,
-    /// Whether it may stand alone.
+    /// Whether the flag can be given without a value.
     pub(super) is_switch: bool,
-    /// Whether each time it is given counts, and not only the last.
+    /// Whether the flag can be repeated. Otherwise the last value is used.
     is_list: bool,
-    /// What is so without it.
+    /// The default value.
     default: &'static str,
     pub(super) fate: FlagMapping,
-    /// The argument, or why there is none.
+    /// The argument, or the reason that there is none.
     pub(super) what: &'static str,
 }
 
-/// All rows, by name.
+/// Returns all rows.
 pub(super) fn table() -> impl Iterator<Item = FlagRow> {
     let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| {
@@ -63,18 +63,18 @@ pub(super) fn table() -> impl Iterator<Item = FlagRow> {
     })
 }
 
-/// What an autoscaler was told.
+/// The values of the autoscaler's flags.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FlagValues {
-    /// Who was told, such as `Deployment/cluster-autoscaler`.
+    /// The object with the flags, such as `Deployment/cluster-autoscaler`.
     pub(super) of: String,
-    /// Values of the flags that are carried, by name.
+    /// The values of the converted flags, by name.
     values: BTreeMap<&'static str, Vec<String>>,
-    /// What single groups say in the place of flags, by their names.
+    /// The values of a group that override flags, by flag name.
     own: BTreeMap<&'static str, String>,
 }
 
-/// Sorts flags by the table: what counts, what is lost, and what need not be said.
+/// Sorts flags by the table: converted flags, dropped flags, and notes on unneeded flags.
 pub(super) fn sort(of: &str, given: Vec<FlagValue>) -> (FlagValues, DroppedFields, Vec<String>) {
     let rows: BTreeMap<&str, FlagRow> = table().map(|row| (row.name, row)).collect();
     let mut losses = DroppedFields::of(of);
@@ -86,13 +86,13 @@ pub(super) fn sort(of: &str, given: Vec<FlagValue>) -> (FlagValues, DroppedField
     for flag in given {
         let Some(row) = rows.get(flag.name.as_str()) else {
             let near = nearest(&flag.name, rows.keys().copied());
-            let near = near.map_or_else(String::new, |near| format!(": is --{near} meant?"));
-            losses.add(told(&flag), format!("an unknown flag{near}"));
+            let near = near.map_or_else(String::new, |near| format!(": did you mean --{near}?"));
+            losses.add(told(&flag), format!("unknown flag{near}"));
             continue;
         };
         match (row.fate, &flag.value) {
             (FlagMapping::Carried, None) if !row.is_switch => {
-                losses.add(told(&flag), "it has no value")
+                losses.add(told(&flag), "the flag has no value")
             }
             (FlagMapping::Carried, value) => {
                 let value = value.clone().unwrap_or_else(|| "true".to_owned());
@@ -122,7 +122,7 @@ pub(super) fn sort(of: &str, given: Vec<FlagValue>) -> (FlagValues, DroppedField
     (said, losses, needless.into_iter().map(note).collect())
 }
 
-/// A flag as it is told.
+/// Formats a flag for a message.
 fn told(flag: &FlagValue) -> String {
     let FlagValue { name, value } = flag;
     let text = match value {
@@ -132,7 +132,7 @@ fn told(flag: &FlagValue) -> String {
     text.chars().take(TOLD_MAX).collect()
 }
 
-/// Whether two values are one: truths, durations and numbers have several spellings.
+/// Returns whether two values are equal: bools, durations and numbers have several spellings.
 fn is_same(one: &str, other: &str) -> bool {
     let number = |text: &str| text.parse::<f64>().ok();
     let truth = |text: &str| truth(text);
@@ -144,7 +144,7 @@ fn is_same(one: &str, other: &str) -> bool {
         || matches!((number(one), number(other)), (Some(a), Some(b)) if a == b)
 }
 
-/// A truth as Go reads one.
+/// Parses a bool like Go.
 fn truth(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -154,7 +154,7 @@ fn truth(text: &str) -> Option<bool> {
 }
 
 impl FlagValues {
-    /// The same with what a group says in the place of some flags.
+    /// Overrides flags with the values of a group.
     pub(super) fn with(&self, own: BTreeMap<&'static str, String>) -> Self {
         Self {
             own,
@@ -162,18 +162,18 @@ impl FlagValues {
         }
     }
 
-    /// All values of a flag, in order.
+    /// Returns all values of a flag, in order.
     pub(super) fn list(&self, name: &str) -> &[String] {
         self.values.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// The value of a flag that counts.
+    /// Returns the effective value of a flag.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         let own = self.own.get(name);
         own.or_else(|| self.list(name).last()).map(String::as_str)
     }
 
-    /// The flag with its value, as it is told.
+    /// Formats a flag with its value for a message.
     pub(super) fn told(&self, name: &str) -> String {
         told(&FlagValue {
             name: name.to_owned(),
@@ -181,7 +181,7 @@ impl FlagValues {
         })
     }
 
-    /// What `parse` makes of a value; what it makes nothing of is lost, and why it is.
+    /// Parses the value of a flag. Drops the flag with the reason if it is invalid.
     pub(super) fn parsed<T>(
         &self,
         name: &str,
@@ -202,13 +202,13 @@ impl FlagValues {
         }
     }
 
-    /// A truth, or what is so without it.
+    /// Returns a bool, or the default.
     pub(super) fn switch(&self, name: &str, default: bool, losses: &mut DroppedFields) -> bool {
-        let parse = |text: &str| truth(text).ok_or_else(|| "it is no bool".to_owned());
+        let parse = |text: &str| truth(text).ok_or_else(|| "the value is not a bool".to_owned());
         self.parsed(name, losses, parse).unwrap_or(default)
     }
 
-    /// A duration of Go's that is not negative.
+    /// Returns a Go duration that is not negative.
     pub(super) fn duration(
         &self,
         name: &str,
@@ -216,24 +216,24 @@ impl FlagValues {
     ) -> Option<SignedDuration> {
         self.parsed(name, losses, |text| {
             let length = parse_go(text).filter(|own| !own.is_negative());
-            length.ok_or_else(|| "it is no duration".to_owned())
+            length.ok_or_else(|| "the value is not a duration".to_owned())
         })
     }
 
-    /// An integer that is not negative.
+    /// Returns an integer that is not negative.
     pub(super) fn count(&self, name: &str, losses: &mut DroppedFields) -> Option<i64> {
         self.parsed(name, losses, |text| {
             let count = text.trim().parse::<i64>().ok().filter(|own| *own >= 0);
-            count.ok_or_else(|| "it is no number".to_owned())
+            count.ok_or_else(|| "the value is not a number".to_owned())
         })
     }
 
-    /// A number.
+    /// Returns a number that is not negative.
     pub(super) fn number(&self, name: &str, losses: &mut DroppedFields) -> Option<f64> {
         self.parsed(name, losses, |text| {
             let number = text.trim().parse::<f64>().ok();
             let number = number.filter(|own| own.is_finite() && *own >= 0.0);
-            number.ok_or_else(|| "it is no number".to_owned())
+            number.ok_or_else(|| "the value is not a number".to_owned())
         })
     }
 }
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn each_flag_has_the_fate_of_its_row() {
         for row in table() {
-            // The last two are nobody's default.
+            // The last two are not defaults.
             let text = match (row.is_switch, row.default) {
                 (true, "true") => format!("--{}=false", row.name),
                 (true, _) => format!("--{}", row.name),
@@ -298,10 +298,10 @@ mod tests {
             ("--ok-total-unready-count=3.0", ""),
             (
                 "--scale-down-unneded-time=1m",
-                "unknown flag: is --scale-down-unneeded-time meant?",
+                "unknown flag: did you mean --scale-down-unneeded-time?",
             ),
-            ("--frobnicate", "an unknown flag"),
-            ("--max-nodes-total", "it has no value"),
+            ("--frobnicate", "unknown flag"),
+            ("--max-nodes-total", "the flag has no value"),
         ];
         for (text, expect) in rows {
             let (given, _) = flags(&split(text), |_| None);

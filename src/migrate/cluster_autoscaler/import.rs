@@ -1,5 +1,5 @@
-//! From an autoscaler with its groups to HCL, and what could not be carried over.
-//! It must not know where the texts come from, nor where the HCL goes.
+//! Converts an autoscaler with its groups to HCL, and reports dropped fields.
+//! It must not know where the input comes from, nor where the HCL goes.
 
 use std::collections::BTreeMap;
 
@@ -22,32 +22,32 @@ use crate::migrate::karpenter::import::{ConvertedBlock, finish};
 pub use crate::migrate::karpenter::import::{ImportError, ImportOptions, Imported};
 use crate::migrate::manifests;
 
-/// Weights of pools at most.
+/// The maximum weight of a pool.
 const WEIGHT_MAX: i64 = 100;
-/// Patterns of priorities at most, and characters of one: people write them.
+/// The most patterns of priorities, and the most characters of a pattern.
 const PATTERNS_MAX: usize = 1000;
 const PATTERN_LENGTH_MAX: usize = 1000;
 
-/// Why nothing can be imported.
+/// Why an import fails.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AutoscalerError {
-    /// There is no autoscaler.
+    /// The autoscaler was not found.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// What is told of its groups cannot be read.
+    /// The files with its groups cannot be read.
     #[error(transparent)]
     Groups(#[from] GroupsError),
-    /// No configuration comes of it.
+    /// The result is not a valid configuration.
     #[error(transparent)]
     Import(#[from] ImportError),
 }
 
-/// Makes HCL of an autoscaler, given as the objects that run it or as its flags, and of what AWS
-/// says of its groups.
+/// Converts an autoscaler, given as its objects or flags, and its groups, given as output of the
+/// AWS CLI, to HCL.
 ///
 /// # Errors
 ///
-/// No autoscaler or several, what is no answer of AWS', or two groups that become one pool.
+/// Fails unless the input has one autoscaler, groups are AWS CLI output and pool names are unique.
 pub fn import(
     autoscaler: &SourceFile,
     answers: &[SourceFile],
@@ -58,11 +58,12 @@ pub fn import(
     let rows: BTreeMap<&str, bool> = flags::table()
         .map(|row| (row.name, !row.is_switch))
         .collect();
-    let (given, strays) = command_line::flags(&program.words, |name| rows.get(name).copied());
+    let (given, unmanaged_pods) =
+        command_line::flags(&program.words, |name| rows.get(name).copied());
     let (said, mut losses, mut notes) = flags::sort(&program.of, given);
-    for stray in strays {
-        let word: String = stray.chars().take(PATTERN_LENGTH_MAX).collect();
-        losses.add(word, "it is no flag");
+    for unmanaged_pod in unmanaged_pods {
+        let word: String = unmanaged_pod.chars().take(PATTERN_LENGTH_MAX).collect();
+        losses.add(word, "not a flag");
     }
     let sizes = sizes(&said, &mut losses);
     let specs = specs(&said, &mut losses);
@@ -72,7 +73,7 @@ pub fn import(
             !named || sizes.contains_key(&group.name) || specs.iter().any(|spec| spec.finds(group))
         });
     if own.is_empty() && sizes.is_empty() {
-        let why = "none was told of that it scales: give the answer of aws autoscaling \
+        let why = "the input has no groups; pass the output of aws autoscaling \
                    describe-auto-scaling-groups with --asg";
         losses.miss("groups", why);
     }
@@ -116,7 +117,7 @@ pub fn import(
     Ok(imported)
 }
 
-/// What groups are found by: tags, all of which they have.
+/// Parses the tags by which groups are discovered. A group must have all of them.
 #[derive(Debug)]
 struct AutoDiscoverySpec {
     tags: Vec<(String, Option<String>)>,
@@ -138,7 +139,8 @@ fn specs(said: &FlagValues, losses: &mut DroppedFields) -> Vec<AutoDiscoverySpec
             let path = format!("--node-group-auto-discovery={own}");
             losses.add(
                 path,
-                "it is not asg:tag=KEY,KEY=VALUE: only groups of AWS are found",
+                "the format is not asg:tag=KEY,KEY=VALUE; only AWS Auto Scaling groups are \
+                 supported",
             );
             continue;
         };
@@ -153,7 +155,7 @@ fn specs(said: &FlagValues, losses: &mut DroppedFields) -> Vec<AutoDiscoverySpec
     specs
 }
 
-/// Least and most nodes of the groups that are named.
+/// Parses the minimum and maximum sizes of the named groups.
 fn sizes(said: &FlagValues, losses: &mut DroppedFields) -> BTreeMap<String, (i64, i64)> {
     let mut all = BTreeMap::new();
     for own in said.list("nodes") {
@@ -162,13 +164,13 @@ fn sizes(said: &FlagValues, losses: &mut DroppedFields) -> BTreeMap<String, (i64
             Some((size, name)) => {
                 all.insert(name.to_owned(), size);
             }
-            None => losses.add(format!("--nodes={own}"), "it is not MIN:MAX:NAME"),
+            None => losses.add(format!("--nodes={own}"), "the format is not MIN:MAX:NAME"),
         }
     }
     all
 }
 
-/// Which cluster it is, and where: of what tells it the first that can be a name.
+/// Determines the name and region of the cluster from the first source with a valid name.
 fn whereabouts(
     said: &FlagValues,
     program: &Deployment,
@@ -208,7 +210,7 @@ fn whereabouts(
     }
 }
 
-/// How a group is chosen. One that weighs by what nodes cost is what happens here.
+/// Converts the expanders. Outrigger always chooses by cost.
 fn expanders(said: &FlagValues, losses: &mut DroppedFields, notes: &mut Vec<String>) {
     let Some(all) = said.text("expander") else {
         return;
@@ -218,25 +220,29 @@ fn expanders(said: &FlagValues, losses: &mut DroppedFields, notes: &mut Vec<Stri
         match own {
             "priority" if index == 0 => {}
             "priority" => {
-                let why = "it only chooses among what the expanders before it have left: weights \
-                           would come before what nodes cost";
+                let why = "it only chooses among the results of the expanders before it; a weight \
+                           would override the cost";
                 losses.add(path, why);
             }
             "least-waste" | "most-pods" | "price" | "random" => notes.push(format!(
-                "{}: not needed {path} (of all types of all pools the cheapest is taken)",
+                "{}: not needed {path} (Outrigger launches the cheapest type of all pools)",
                 said.of
             )),
             "least-nodes" => {
-                let why = "node_price in the scheduler block makes nodes fewer and larger";
+                let why = "node_overhead_price in the scheduler block results in fewer, larger \
+                           nodes";
                 losses.add(path, why);
             }
-            "grpc" => losses.add(path, "nobody else is asked: weight and overlay say it"),
-            _ => losses.add(path, "an unknown expander"),
+            "grpc" => {
+                let why = "external expanders are not supported; use weight and overlay";
+                losses.add(path, why);
+            }
+            _ => losses.add(path, "unknown expander"),
         }
     }
 }
 
-/// The weights of groups by what the expander `priority` is told.
+/// Converts the priorities of the expander `priority` to weights.
 fn weights(
     said: &FlagValues,
     program: &Deployment,
@@ -249,8 +255,8 @@ fn weights(
         return BTreeMap::new();
     }
     let Some(priorities) = &program.priorities else {
-        let why = "the ConfigMap cluster-autoscaler-priority-expander is not among the objects: \
-                   give it, too, or write weight in pools";
+        let why = "the ConfigMap cluster-autoscaler-priority-expander is not part of the input; \
+                   add it, or set weight in pools";
         losses.miss("priorities", why);
         return BTreeMap::new();
     };
@@ -258,7 +264,7 @@ fn weights(
     let mut best: BTreeMap<String, i64> = BTreeMap::new();
     for name in names {
         let found = patterns.iter().filter(|(_, own)| own.is_match(name));
-        // What no pattern finds comes last, as it has no weight.
+        // Groups that match no pattern have no weight and are last.
         if let Some(priority) = found.map(|(priority, _)| *priority).max() {
             best.insert((*name).to_owned(), priority);
         }
@@ -266,7 +272,7 @@ fn weights(
     let mut ranks: Vec<i64> = best.values().copied().collect();
     ranks.sort_unstable();
     ranks.dedup();
-    // Their order is what counts, where they are no weights themselves.
+    // If the priorities are not valid weights, only their order is used.
     if ranks.iter().all(|own| (1..=WEIGHT_MAX).contains(own)) {
         return best;
     }
@@ -277,14 +283,14 @@ fn weights(
     best
 }
 
-/// Patterns of names with their priorities.
+/// Parses the patterns of names with their priorities.
 fn patterns(text_of_it: &str, losses: &mut DroppedFields) -> Vec<(i64, Regex)> {
     let path = "ConfigMap/cluster-autoscaler-priority-expander";
     let parsed = manifests::parse(text_of_it);
     let Some(Value::Object(all)) = parsed.ok().and_then(|all| all.into_iter().next()) else {
         losses.add(
             path,
-            "its priorities are no YAML of numbers with lists of patterns",
+            "the priorities are not YAML with a list of patterns for each number",
         );
         return Vec::new();
     };
@@ -292,7 +298,7 @@ fn patterns(text_of_it: &str, losses: &mut DroppedFields) -> Vec<(i64, Regex)> {
     for (priority, list) in &all {
         let at = format!("{path}: {priority}");
         let (Ok(priority), Value::Array(list)) = (priority.parse::<i64>(), list) else {
-            losses.add(at, "it is no number with a list of patterns");
+            losses.add(at, "the entry is not a number with a list of patterns");
             continue;
         };
         for own in list.iter().filter_map(text) {
@@ -301,7 +307,7 @@ fn patterns(text_of_it: &str, losses: &mut DroppedFields) -> Vec<(i64, Regex)> {
                 Some(regex) => patterns.push((priority, regex)),
                 None => {
                     let own: String = own.chars().take(PATTERN_LENGTH_MAX).collect();
-                    losses.add(format!("{at}: {own}"), "no such pattern can be used");
+                    losses.add(format!("{at}: {own}"), "invalid pattern");
                 }
             }
         }
@@ -309,7 +315,7 @@ fn patterns(text_of_it: &str, losses: &mut DroppedFields) -> Vec<(i64, Regex)> {
     patterns
 }
 
-/// Keys of taints that someone takes away. Of one that no group tells of, nothing tells the effect.
+/// Returns the keys of startup taints. Drops a key that no group has: its effect is unknown.
 fn startup(said: &FlagValues, groups: &[NodeGroup], losses: &mut DroppedFields) -> Vec<String> {
     let mut keys = Vec::new();
     for flag in ["startup-taint", "ignore-taint"] {
@@ -319,7 +325,7 @@ fn startup(said: &FlagValues, groups: &[NodeGroup], losses: &mut DroppedFields) 
                     of: said.of.clone(),
                     path: format!("--{flag}={key}"),
                     why: format!(
-                        "no group tells its effect: write startup_taint {key:?} in pools whose \
+                        "no group has its effect; add startup_taint {key:?} to the pools whose \
                          nodes start with it"
                     ),
                     missing: false,
@@ -331,10 +337,10 @@ fn startup(said: &FlagValues, groups: &[NodeGroup], losses: &mut DroppedFields) 
     keys
 }
 
-/// Other clouds have no groups that are read here.
+/// Drops a cloud provider other than AWS.
 fn provider(said: &FlagValues, losses: &mut DroppedFields) {
     if let Some(own) = said.text("cloud-provider").filter(|own| *own != "aws") {
-        let why = "only groups of AWS are read: an exec block has any other cloud";
+        let why = "only AWS groups are imported; use an exec block for other clouds";
         losses.add(format!("--cloud-provider={own}"), why);
     }
 }

@@ -1,5 +1,5 @@
-//! Which instances a group may have: requirements on types, zones and capacity types.
-//! It must not know what else a pool is.
+//! Converts the instances of a group to requirements on types, zones and capacity types.
+//! It must not know the other arguments of a pool.
 
 use serde_json::{Map, Value};
 
@@ -20,7 +20,7 @@ const GPU_NAME: &str = "karpenter.k8s.aws/instance-gpu-name";
 const LOCAL: &str = "karpenter.k8s.aws/instance-local-nvme";
 const MEMORY: &str = "karpenter.k8s.aws/instance-memory";
 
-/// Sizes without a hypervisor.
+/// Bare-metal sizes.
 const METAL: [&str; 7] = [
     "metal",
     "metal-12xl",
@@ -31,13 +31,13 @@ const METAL: [&str; 7] = [
     "metal-96xl",
 ];
 
-/// Where reservations are named.
+/// The path of the capacity reservation.
 const RESERVATION: &str = "CapacityReservationSpecification";
 
-/// Where the attributes are that stand in place of types.
+/// The path of the attributes for instance type selection.
 const ATTRIBUTES: &str = "InstanceRequirements";
 
-/// Requirements as they gather.
+/// The requirements collected so far.
 #[derive(Debug, Default)]
 struct Rules {
     blocks: Vec<HclBlock>,
@@ -62,7 +62,7 @@ impl Rules {
         });
     }
 
-    /// Says something of a requirement.
+    /// Adds a value to a requirement.
     fn note(&mut self, key: &str, text: &str) {
         let mut blocks = self.blocks.iter_mut();
         if let Some(block) = blocks.find(|own| own.label.as_deref() == Some(key)) {
@@ -74,8 +74,8 @@ impl Rules {
     }
 }
 
-/// What a reservation makes of buying on demand, with what is to be said of it: an instance that is
-/// launched into one by its id is launched there or not at all, unless the group goes on without.
+/// Returns the capacity types for a reservation, with a comment: an instance that is
+/// launched into a reservation by id fails if it is full, unless the group allows on-demand.
 fn reserved(
     group: &NodeGroup,
     data: Option<&Map<String, Value>>,
@@ -98,11 +98,11 @@ fn reserved(
     let (ours, note): (&[&str], _) = match goes_on {
         true => (
             &["reserved", "on-demand"],
-            "What the reservation has no room for is bought on demand.",
+            "If the reservation is full, nodes are launched on demand.",
         ),
         false => (
             &["reserved"],
-            "What the reservation has no room for is not launched, as it is not by the group.",
+            "If the reservation is full, no nodes are launched, as in the group.",
         ),
     };
     let mut capacity = capacity.to_vec();
@@ -110,7 +110,7 @@ fn reserved(
     Some((capacity, note))
 }
 
-/// All requirements of a group; or why it would be another one without what cannot be said.
+/// Returns all requirements of a group, or why the group cannot be converted.
 pub(super) fn rules(
     group: &mut NodeGroup,
     data: Option<&Map<String, Value>>,
@@ -134,14 +134,14 @@ pub(super) fn rules(
         _ => Vec::new(),
     };
     types(group, &mixed, data, &mut rules, losses)?;
-    // Without any its subnets say where it is.
+    // Without zones, its subnets determine the zones.
     if !zones.is_empty() {
         rules.add(ZONE, "in", zones);
     }
     Ok(rules.blocks)
 }
 
-/// What instances are bought as.
+/// Converts the capacity types.
 fn capacity(
     group: &NodeGroup,
     mixed: &Map<String, Value>,
@@ -160,7 +160,7 @@ fn capacity(
             .and_then(text)
             .is_some_and(|own| !own.is_empty())
         {
-            let why = "spot instances cost what they cost, and at most as much as on demand";
+            let why = "no maximum spot price is supported; spot never costs more than on-demand";
             losses.add(format!("{path}.SpotMaxPrice"), why);
         }
         return match (base, share) {
@@ -168,8 +168,8 @@ fn capacity(
             (0, ..=0) => vec![spot],
             _ => {
                 let why = format!(
-                    "no share is kept: {base} on demand and {share} % of the others become \
-                     whichever is cheaper; two pools with limits and weights keep both apart"
+                    "shares are not supported: {base} on demand and {share} % of the others \
+                     become the cheaper of both; use two pools with limits and weights instead"
                 );
                 losses.add(path, why);
                 vec![spot, on_demand]
@@ -192,7 +192,7 @@ fn capacity(
     }
 }
 
-/// Types, or attributes that stand for them.
+/// Converts instance types, or attributes for their selection.
 fn types(
     group: &NodeGroup,
     mixed: &Map<String, Value>,
@@ -218,14 +218,14 @@ fn types(
         if weight.is_some_and(|own| own != "1") {
             losses.add(
                 format!("{path}.WeightedCapacity"),
-                "each node counts as one",
+                "weights are not supported; limits count nodes",
             );
         }
         if own
             .get("LaunchTemplateSpecification")
             .is_some_and(Value::is_object)
         {
-            let why = "all types are launched alike: a pool of its own has them otherwise";
+            let why = "one pool has one configuration; use a separate pool for these types";
             losses.add(format!("{path}.LaunchTemplateSpecification"), why);
         }
     }
@@ -252,12 +252,11 @@ fn types(
     if named.is_empty() {
         return Err(match group.fields.contains_key("LaunchConfigurationName") {
             true => {
-                "a launch configuration says what it launches, and nobody reads these: move it to \
-                     a launch template"
+                "launch configurations are not supported; migrate the group to a launch template"
                     .to_owned()
             }
-            false => "nothing tells its instance types: give the answer of aws ec2 \
-                      describe-launch-template-versions with --asg, too"
+            false => "the input has no instance types; pass the output of aws ec2 \
+                      describe-launch-template-versions with --asg"
                 .to_owned(),
         });
     }
@@ -265,17 +264,17 @@ fn types(
     Ok(())
 }
 
-/// Attributes with a least and a most, with the labels that say so in the same units.
+/// Attributes with a minimum and maximum, with the labels in the same unit.
 const RANGES: [(&str, &str); 3] = [
     ("VCpuCount", CPU),
     ("MemoryMiB", MEMORY),
     ("AcceleratorCount", GPU_COUNT),
 ];
 
-/// Makers, as AWS and as labels call them.
+/// Manufacturers, by their names in AWS and in labels.
 const MAKERS: [(&str, &str); 1] = [("amazon-web-services", "aws")];
 
-/// Requirements of attributes in place of types.
+/// Converts attributes for instance type selection to requirements.
 fn by_attributes(
     mut own: Map<String, Value>,
     rules: &mut Rules,
@@ -294,7 +293,7 @@ fn by_attributes(
     if !allowed.is_empty() {
         let (key, values) = patterns(&allowed).ok_or_else(|| {
             let names = allowed.join(", ");
-            format!("no requirement says which types {names} are: write their families or names")
+            format!("no requirement expresses {names}; write instance families or types")
         })?;
         rules.add(key, "in", values);
     }
@@ -303,7 +302,7 @@ fn by_attributes(
         _ if excluded.is_empty() => {}
         Some((key, values)) if allowed.is_empty() => rules.add(key, "not_in", values),
         _ => {
-            let why = "no requirement says which types these are";
+            let why = "no requirement expresses this pattern";
             losses.add(format!("{ATTRIBUTES}.ExcludedInstanceTypes"), why);
         }
     }
@@ -314,7 +313,7 @@ fn by_attributes(
         };
         for (bound, argument) in [("Min", "gte"), ("Max", "lte")] {
             let number = range.get(bound).and_then(Value::as_i64);
-            // From nothing on is everything.
+            // A minimum of zero has no effect.
             if let Some(number) = number.filter(|own| *own > 0 || argument == "lte") {
                 rules.add(key, argument, number);
             }
@@ -339,7 +338,7 @@ fn by_attributes(
     Ok(())
 }
 
-/// Attributes that are one word. What is not said is so.
+/// Converts attributes with a keyword. They have a default.
 fn words(own: &mut Map<String, Value>, rules: &mut Rules) {
     let mut word = |name: &str, default: &str| {
         let own = take(own, name).as_ref().and_then(text);
@@ -367,7 +366,7 @@ fn words(own: &mut Map<String, Value>, rules: &mut Rules) {
     }
 }
 
-/// No accelerators is no label of them.
+/// A maximum of zero accelerators means that the label does not exist.
 fn accelerators(own: &mut Map<String, Value>, rules: &mut Rules) {
     let most = own.get("AcceleratorCount").and_then(|own| own.get("Max"));
     if most.and_then(Value::as_i64) == Some(0) {
@@ -375,14 +374,14 @@ fn accelerators(own: &mut Map<String, Value>, rules: &mut Rules) {
         rules.add(GPU_COUNT, "exists", false);
         rules.add(ACCELERATOR_COUNT, "exists", false);
     }
-    // What is counted are GPUs.
+    // The label counts only GPUs.
     let kinds = own.get("AcceleratorTypes").and_then(Value::as_array);
     if kinds.is_some_and(|all| all.len() == 1 && all[0] == "gpu") {
         take(own, "AcceleratorTypes");
     }
 }
 
-/// What there is no requirement for.
+/// Reports attributes without a requirement.
 fn rest(own: &Map<String, Value>, losses: &mut DroppedFields) {
     for (name, value) in own {
         let both = value.as_array().is_some_and(|all| all.len() == 2);
@@ -391,22 +390,22 @@ fn rest(own: &Map<String, Value>, losses: &mut DroppedFields) {
             Value::Array(items) => items.is_empty(),
             other => other.is_null(),
         };
-        // Both generations are all there are.
+        // `current` and `previous` together are all generations.
         let says_nothing = empty || (name == "InstanceGenerations" && both);
         if !says_nothing {
             let why = match name.as_str() {
                 "BaselineEbsBandwidthMbps" => {
-                    "karpenter.k8s.aws/instance-ebs-bandwidth is the most that a type has for a \
-                     while, and not what it has always"
+                    "karpenter.k8s.aws/instance-ebs-bandwidth is the burst bandwidth of a type, \
+                     not its baseline"
                 }
-                _ => "there is no requirement for it",
+                _ => "no label has this value",
             };
             losses.add(format!("{ATTRIBUTES}.{name}"), why);
         }
     }
 }
 
-/// The label that says what some patterns of types do, with its values.
+/// Returns the label that corresponds to patterns of types, with its values.
 fn patterns(all: &[String]) -> Option<(&'static str, Vec<String>)> {
     if all.iter().all(|own| !own.contains('*')) {
         return Some((INSTANCE_TYPE, all.to_vec()));

@@ -1,5 +1,5 @@
-//! What the nodes of a group are launched from: a launch template, its image and its user data.
-//! It must not know what else a node class says.
+//! The launch template of a group, with its image and user data.
+//! It must not know the other arguments of a node class.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,15 +10,15 @@ use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::{take, text};
 use crate::migrate::hcl::HclBody;
 
-/// What is asked for where nothing tells.
-pub(super) const TELL: &str = "nothing tells: give the answer of aws ec2 \
-                               describe-launch-template-versions with --asg, too, or write it";
+/// Why a value is missing if the launch template is not part of the input.
+pub(super) const TELL: &str = "not in the input; pass the output of aws ec2 \
+                               describe-launch-template-versions with --asg, or add it";
 
-/// What EKS calls images that are not its own.
+/// The EKS image type of custom images.
 const CUSTOM: &str = "CUSTOM";
 
-/// Images of EKS' groups with the family that has the same here. The rest of what EKS has are other
-/// builds: those with FIPS, and Windows with its desktop.
+/// EKS image types with the corresponding family. All other types are different
+/// builds: FIPS images, and Windows with desktop.
 const IMAGES: [(&str, &str); 15] = [
     ("AL2023_ARM_64_NVIDIA", "al2023"),
     ("AL2023_ARM_64_STANDARD", "al2023"),
@@ -37,21 +37,21 @@ const IMAGES: [(&str, &str); 15] = [
     ("WINDOWS_CORE_2025_x86_64", "windows2025"),
 ];
 
-/// What a group launches, as far as it was told.
+/// The launch template of a group, as far as the input has it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LaunchSource {
-    /// Its launch template; of a group of EKS the one that EKS has made.
+    /// The launch template. For an EKS node group, the one that EKS created.
     pub(super) data: Option<Map<String, Value>>,
-    /// What the user has given EKS for it.
+    /// The launch template that the user passed to EKS.
     pub(super) given: Option<Map<String, Value>>,
-    /// What the user has given EKS for it, where nobody has told what is in it.
+    /// The name of the launch template that the user passed to EKS, if the input does not have it.
     untold: Option<String>,
-    /// Versions that are taken for the latest, where nobody has told of others.
+    /// Versions that are assumed to be the latest, because the input has no others.
     pub(super) latest: Vec<i64>,
 }
 
 impl LaunchSource {
-    /// Looks for it among the launch templates.
+    /// Finds the launch template of a group.
     pub(super) fn of(group: &NodeGroup, templates: &[LaunchTemplateVersion]) -> Self {
         let mixed = group.fields.get("MixedInstancesPolicy");
         let mixed = mixed.and_then(|own| own.get("LaunchTemplate"));
@@ -80,37 +80,37 @@ impl LaunchSource {
         }
     }
 
-    /// Why nodes of a group would be others than its own, if they would.
+    /// Returns why a group cannot be converted, if so.
     pub(super) fn fault(&self, group: &NodeGroup) -> Option<String> {
         let kind = kind(group)?;
         if kind != CUSTOM && family(kind).is_none() {
-            let why = "no alias stands for images of the type";
+            let why = "no alias selects images of the type";
             return Some(format!(
-                "{why} {kind}: ami blocks with ami_family name them by their SSM parameter"
+                "{why} {kind}; use ami blocks with ami_family and the SSM parameter of the image"
             ));
         }
         let is_told = self.data.is_some() || self.given.is_some();
         (kind == CUSTOM && !is_told).then(|| {
             let template = self.untold.as_deref().unwrap_or("its launch template");
-            let why = "nothing tells the image and the user data by which its nodes join";
-            format!("{why}: give {template} with --asg, too")
+            let why = "the input has neither the image nor the user data of the nodes";
+            format!("{why}; pass {template} with --asg")
         })
     }
 }
 
-/// The type of the images of a group of EKS.
+/// Returns the image type of an EKS node group.
 fn kind(group: &NodeGroup) -> Option<&str> {
     group.managed("amiType").and_then(Value::as_str)
 }
 
-/// The family that has the images of a type.
+/// Returns the family of an image type.
 fn family(kind: &str) -> Option<&'static str> {
     let found = IMAGES.iter().find(|(own, _)| *own == kind);
     found.map(|(_, family)| *family)
 }
 
-/// The user data that is the user's own. What EKS has made of it is EKS' way to join a cluster, but
-/// for images that are not its own: to these it adds nothing.
+/// Returns the user data of the user. EKS adds its bootstrap to this user data, except for custom
+/// images.
 pub(super) fn user_data(
     group: &NodeGroup,
     launched: &LaunchSource,
@@ -126,21 +126,21 @@ pub(super) fn user_data(
     };
     if let Some(path) = launched.untold.as_deref().filter(|_| !is_own) {
         let why =
-            "its user data may be more than how nodes join: give this version with --asg, too";
+            "the user data can contain more than the EKS bootstrap; pass this version with --asg";
         losses.miss(path, why);
     }
     let encoded = encoded.as_ref().and_then(Value::as_str)?;
     let decoded = STANDARD.decode(encoded.trim()).ok();
     let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
     if decoded.is_none() {
-        let why = "it is no text in base64: nodes would not join without it";
+        let why = "not valid base64; nodes cannot join without this user data";
         losses.add("LaunchTemplateData.UserData", why);
     }
     decoded.filter(|text| !text.trim().is_empty())
 }
 
-/// The image, and whether it is one whose user data is all its own: what a group launches by itself
-/// joins its cluster by itself, and is launched here to the letter.
+/// Converts the image. Returns whether the user data is used unchanged: nodes of a self-managed
+/// group join the cluster with their own user data.
 pub(super) fn image(
     group: &NodeGroup,
     data: &mut Map<String, Value>,
@@ -149,7 +149,7 @@ pub(super) fn image(
     let mut inner = HclBody::default();
     let own = take(data, "ImageId").as_ref().and_then(text);
     if let Some(kind) = kind(group).filter(|kind| *kind != CUSTOM) {
-        // Without a family there is no pool, either.
+        // Without a family, the pool is dropped, too.
         let family = family(kind)?;
         let version = version(group, family, losses);
         inner.set("alias", format!("{family}@{version}"));
@@ -162,14 +162,14 @@ pub(super) fn image(
         }
         Some(own) => losses.add(
             format!("LaunchTemplateData.ImageId: {own}"),
-            "it is no image",
+            "not an image ID",
         ),
         None => losses.miss("ami", TELL),
     }
     (!inner.is_empty()).then_some((inner, true))
 }
 
-/// The version of the images that a group of EKS has, where we can ask for it by its name.
+/// Returns the image version of an EKS node group if an alias can select it.
 fn version(group: &NodeGroup, family: &str, losses: &mut DroppedFields) -> String {
     const LATEST: &str = "latest";
     let Some(release) = group.managed("releaseVersion").and_then(text) else {
@@ -178,14 +178,14 @@ fn version(group: &NodeGroup, family: &str, losses: &mut DroppedFields) -> Strin
     let pinned = release
         .split_once('-')
         .and_then(|(first, rest)| match family {
-            // After the version of Kubernetes there is the day on which they were built.
+            // The release is the Kubernetes version and the build date.
             "al2" | "al2023" => is_date(rest).then(|| format!("v{rest}")),
-            // After their own version there is the commit of which they were built.
+            // The release is the version and the commit of the build.
             "bottlerocket" => is_version(first).then(|| first.to_owned()),
             _ => None,
         });
     pinned.unwrap_or_else(|| {
-        let why = format!("no alias of {family} names it: nodes have the newest images");
+        let why = format!("no alias of {family} selects it; nodes use the newest images");
         losses.add(format!("releaseVersion: {release}"), why);
         LATEST.to_owned()
     })

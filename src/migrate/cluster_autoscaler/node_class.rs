@@ -1,5 +1,5 @@
-//! How EC2 makes the nodes of a group: a node class of its launch template, or of what EKS says.
-//! It must not know which pods the nodes are for.
+//! Converts the launch template of a group, or its EKS node group, to a node class.
+//! It must not know the pods of the nodes.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +12,7 @@ use crate::migrate::field_mapping::{self, FieldMapping, row, take, text};
 use crate::migrate::hcl::{HclBlock, HclBody};
 use crate::migrate::karpenter::import::{ConvertedBlock, ItemNoun};
 
-/// A disk of a launch template.
+/// A volume of a launch template.
 const DISK: &[FieldMapping] = &[
     row("Ebs.VolumeSize", "volume_size", Text),
     row("Ebs.VolumeType", "volume_type", Text),
@@ -29,7 +29,7 @@ const DISK: &[FieldMapping] = &[
     row("Ebs.DeleteOnTermination", "delete_on_termination", Flag),
 ];
 
-/// The metadata service, as a launch template has it.
+/// The metadata options of a launch template.
 const METADATA: &[FieldMapping] = &[
     row("HttpEndpoint", "http_endpoint", Text),
     row("HttpProtocolIpv6", "http_protocol_ipv6", Text),
@@ -42,23 +42,24 @@ const METADATA: &[FieldMapping] = &[
     row("State", "", ByHand),
 ];
 
-/// What the metadata service is untold here, which may be stricter than what the image and the
-/// account make of it in EC2.
+/// Metadata options whose defaults here can be stricter than the defaults of the image and the
+/// account in EC2.
 const UNTOLD: [(&str, &str, &str); 2] = [
     (
         "HttpPutResponseHopLimit",
         "http_put_response_hop_limit",
-        "the group does not tell, and it is 1 here: pods that ask the metadata service need 2",
+        "not set in the group; the default here is 1, but pods that use the metadata service need \
+         2",
     ),
     (
         "HttpTokens",
         "http_tokens",
-        "the group does not tell, and it is \"required\" here: programs that ask the metadata \
-         service without a token need \"optional\"",
+        "not set in the group; the default here is \"required\", but programs that use the \
+         metadata service without a token need \"optional\"",
     ),
 ];
 
-/// Tags that launches write themselves, or that are nobody's but AWS' or the autoscaler's.
+/// Tags that Outrigger sets itself, or that belong to AWS or the autoscaler.
 const NOT_OURS: [&str; 7] = [
     "aws:",
     "eks:",
@@ -69,13 +70,14 @@ const NOT_OURS: [&str; 7] = [
     "outrigger.dev/",
 ];
 
-/// What stands beside user data that seems to hold a secret.
-pub const SECRET_NOTE: &str = "It seems to hold a token: see to it who may read this file.";
+/// The comment on user data that seems to contain a secret.
+pub const SECRET_NOTE: &str = "The user data seems to contain a token: restrict who can read this \
+                               file.";
 
-/// What a user data may hold that is a secret.
+/// Strings that indicate a secret in user data.
 const SECRETS: [&str; 3] = ["--token", "K3S_TOKEN", "RKE2_TOKEN"];
 
-/// The node class of a group.
+/// Converts a group to a node class.
 pub(super) fn build(
     group: &mut NodeGroup,
     launched: &LaunchSource,
@@ -84,13 +86,13 @@ pub(super) fn build(
 ) -> ConvertedBlock {
     let (mut body, mut losses) = (HclBody::default(), DroppedFields::of(of));
     let mut data = launched.data.clone().unwrap_or_default();
-    // What the user has given EKS is more than what EKS has made of it.
+    // The launch template of the user has more data than the one that EKS created.
     for (name, value) in launched.given.iter().flatten() {
         data.insert(name.clone(), value.clone());
     }
     for version in &launched.latest {
         body.comment(format!(
-            "Version {version} is taken for the latest: nobody has told of another one."
+            "Version {version} is assumed to be the latest: the input has no other version."
         ));
     }
     let user_data = user_data(group, launched, &mut data, &mut losses);
@@ -100,9 +102,7 @@ pub(super) fn build(
     let image = image(group, &mut data, &mut losses);
     let is_own = image.as_ref().is_some_and(|(_, is_own)| *is_own);
     if is_own {
-        body.comment(
-            "What the group launches joins the cluster by itself: it is launched to the letter.",
-        );
+        body.comment("The group's user data joins the cluster, so it is used unchanged.");
         body.set("ami_family", "custom");
     }
     identity(group, &mut data, &mut body, &mut losses);
@@ -138,7 +138,7 @@ pub(super) fn build(
     }
 }
 
-/// The metadata service. What is said of it nowhere is up to the image and the account in EC2.
+/// Converts the metadata options. In EC2, the image and the account determine unset options.
 fn metadata(data: &mut Map<String, Value>, body: &mut HclBody, losses: &mut DroppedFields) {
     let mut own = match take(data, "MetadataOptions") {
         Some(Value::Object(own)) => own,
@@ -146,7 +146,7 @@ fn metadata(data: &mut Map<String, Value>, body: &mut HclBody, losses: &mut Drop
     };
     let path = "LaunchTemplateData.MetadataOptions";
     if take(&mut own, "InstanceMetadataTags").is_some_and(|own| own == "enabled") {
-        let why = "the metadata service of nodes does not tell their tags";
+        let why = "instance tags in the metadata service are not supported";
         losses.add(format!("{path}.InstanceMetadataTags"), why);
     }
     let is_off = own.get("HttpEndpoint").is_some_and(|own| own == "disabled");
@@ -162,7 +162,7 @@ fn metadata(data: &mut Map<String, Value>, body: &mut HclBody, losses: &mut Drop
     }
 }
 
-/// Who the nodes are to IAM, whose names are unique whatever their paths.
+/// Converts the role or instance profile. IAM names are unique without their paths.
 fn identity(
     group: &NodeGroup,
     data: &mut Map<String, Value>,
@@ -182,7 +182,7 @@ fn identity(
     }
 }
 
-/// Arguments that are no blocks.
+/// Converts the arguments that are not blocks.
 fn arguments(
     group: &NodeGroup,
     data: &mut Map<String, Value>,
@@ -221,7 +221,7 @@ fn arguments(
     let market = take(data, "InstanceMarketOptions");
     let spot = market.as_ref().and_then(|own| own.get("SpotOptions"));
     if spot.is_some_and(|own| own.get("MaxPrice").is_some()) {
-        let why = "spot instances cost what they cost, and at most as much as on demand";
+        let why = "no maximum spot price is supported; spot never costs more than on-demand";
         losses.add(
             "LaunchTemplateData.InstanceMarketOptions.SpotOptions.MaxPrice",
             why,
@@ -229,7 +229,7 @@ fn arguments(
     }
 }
 
-/// Subnets, security groups, and where else instances are put.
+/// Converts subnets, security groups and placement.
 fn network(
     group: &mut NodeGroup,
     data: &mut Map<String, Value>,
@@ -248,7 +248,7 @@ fn network(
         subnets = list(group.managed("subnets"));
     }
     if subnets.is_empty() {
-        losses.miss("subnet", "nothing tells its subnets: write them");
+        losses.miss("subnet", "the input has no subnets; add them");
     }
     let mut add = |kind: &'static str, name: &'static str, values: &[String]| {
         for value in values {
@@ -275,13 +275,13 @@ fn network(
             .is_some_and(|own| own != "interface")
     };
     if interfaces.len() > 1 || interfaces.iter().any(is_other) {
-        let why = "one plain interface is what nodes have: network_interface blocks say more";
+        let why = "nodes have one standard interface; use network_interface blocks for more";
         losses.add("LaunchTemplateData.NetworkInterfaces", why);
     }
     let reserved =
         "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId";
     if let Some(id) = take(data, reserved).as_ref().and_then(text) {
-        // The pool says whether it goes on without.
+        // The requirements of the pool allow launches outside the reservation.
         take(
             data,
             "CapacityReservationSpecification.CapacityReservationPreference",
@@ -308,16 +308,16 @@ fn placement_rest(placement: &Map<String, Value>, losses: &mut DroppedFields) {
         let why = match (name.as_str(), value.as_str()) {
             (_, None | Some("" | "default")) => continue,
             ("Tenancy", Some("dedicated")) => {
-                "a pool asks for it: require \"karpenter.k8s.aws/instance-tenancy\" { in = \
-                 [\"dedicated\"] }"
+                "use require \"karpenter.k8s.aws/instance-tenancy\" { in = [\"dedicated\"] } in \
+                 the pool"
             }
-            _ => "there is nothing like it",
+            _ => "Outrigger has no equivalent",
         };
         losses.add(format!("LaunchTemplateData.Placement.{name}"), why);
     }
 }
 
-/// Disks.
+/// Converts volumes.
 fn disks(
     group: &NodeGroup,
     data: &mut Map<String, Value>,
@@ -330,12 +330,12 @@ fn disks(
     for (index, mapping) in mappings.enumerate() {
         let path = format!("LaunchTemplateData.BlockDeviceMappings[{index}]");
         let Value::Object(mut own) = mapping.clone() else {
-            losses.add(path, "it is no object");
+            losses.add(path, "the value is not an object");
             continue;
         };
         let device = take(&mut own, "DeviceName").as_ref().and_then(text);
         let Some(device) = device.filter(|_| own.contains_key("Ebs")) else {
-            losses.add(path, "only volumes of EBS can be said");
+            losses.add(path, "only EBS volumes are supported");
             continue;
         };
         if let Some(size) = own.get_mut("Ebs").and_then(|own| own.get_mut("VolumeSize"))
@@ -354,7 +354,7 @@ fn disks(
         .and_then(Value::as_str)
         .unwrap_or_default();
     if let Some(gib) = size.filter(|_| !is_told) {
-        // Bottlerocket keeps what pods need on its second disk.
+        // Bottlerocket stores pod data on its second volume.
         let device = match kind {
             _ if kind.starts_with("BOTTLEROCKET_") => "/dev/xvdb",
             _ if kind.starts_with("WINDOWS_") => "/dev/sda1",

@@ -1,5 +1,5 @@
-//! What AWS says of groups, launch templates and EKS' node groups, as its command line prints it.
-//! It must not know what becomes of any of it.
+//! Reads groups, launch templates and EKS node groups from the output of the AWS CLI.
+//! It must not know how they are converted.
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -8,62 +8,62 @@ use crate::config::SourceFile;
 use crate::migrate::field_mapping::{take, text};
 use crate::migrate::manifests::{self, BYTES_MAX};
 
-/// Groups and launch templates at most: an account has hundreds of them in a region.
+/// The most groups and launch templates. An account has hundreds of them in a region.
 const GROUPS_MAX: usize = 5000;
 
-/// Where each kind of answer has its objects.
+/// The keys of the objects in the output of each command.
 const GROUPS: &str = "AutoScalingGroups";
 const TEMPLATES: &str = "LaunchTemplateVersions";
 const NODE_GROUP: &str = "nodegroup";
 
-/// How a reference says that it means the newest version there is.
+/// The reference to the newest version.
 const LATEST: &str = "$Latest";
 
-/// What tags of the autoscaler begin with, and those of them that tell of nodes.
+/// Prefixes of the autoscaler's tags, and of its tags about nodes.
 pub(super) const AUTOSCALER: &str = "k8s.io/cluster-autoscaler/";
 pub(super) const NODE_TEMPLATE: &str = "k8s.io/cluster-autoscaler/node-template/";
 
-/// Why a file tells of no groups.
+/// Why the groups of a file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum GroupsError {
-    /// It is neither JSON nor YAML.
-    #[error("read {file}: {why}")]
+    /// The file is neither JSON nor YAML.
+    #[error("cannot read {file}: {why}")]
     Malformed {
         /// The file.
         file: String,
         /// What is wrong with it.
         why: String,
     },
-    /// It is something else.
+    /// The file has no groups.
     #[error(
-        "read {file}: it has none of {GROUPS}, {TEMPLATES} and {NODE_GROUP}; print it with aws \
-         autoscaling describe-auto-scaling-groups, aws ec2 describe-launch-template-versions or \
-         aws eks describe-nodegroup"
+        "cannot read {file}: it has none of {GROUPS}, {TEMPLATES} and {NODE_GROUP}; give the \
+         output of aws autoscaling describe-auto-scaling-groups, aws ec2 \
+         describe-launch-template-versions or aws eks describe-nodegroup"
     )]
     Other {
         /// The file.
         file: String,
     },
-    /// An element of it is none.
-    #[error("read {file}: element {index} of {list} has no {field}")]
+    /// An element has no name.
+    #[error("cannot read {file}: element {index} of {list} has no {field}")]
     Nameless {
         /// The file.
         file: String,
         /// The list.
         list: &'static str,
-        /// Which, from one.
+        /// The number of the element, counted from one.
         index: usize,
-        /// What it lacks.
+        /// The missing field.
         field: &'static str,
     },
-    /// It is too much.
-    #[error("read {file}: there are more than {BYTES_MAX} bytes or {GROUPS_MAX} groups")]
+    /// The input is too large.
+    #[error("cannot read {file}: more than {BYTES_MAX} bytes or {GROUPS_MAX} groups")]
     TooMuch {
-        /// The file that is too much.
+        /// The file that exceeds the limit.
         file: String,
     },
-    /// Two files tell of one group.
-    #[error("read {file}: it tells of the group {name} again; give it once")]
+    /// Two files describe the same group.
+    #[error("cannot read {file}: an earlier file describes the group {name}; give it once")]
     Twice {
         /// The file.
         file: String,
@@ -72,14 +72,14 @@ pub enum GroupsError {
     },
 }
 
-/// A group of instances.
+/// An Auto Scaling group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeGroup {
     pub(super) name: String,
     pub(super) fields: Map<String, Value>,
-    /// Its tags that nodes or the autoscaler know, in order.
+    /// Its tags that affect nodes or the autoscaler, in order.
     pub(super) tags: Vec<Tag>,
-    /// What EKS says of it, if it is one of its own.
+    /// Its EKS node group, if it is managed by EKS.
     pub(super) managed: Option<Map<String, Value>>,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct NodeGroup {
 pub(super) struct Tag {
     pub(super) key: String,
     pub(super) value: String,
-    /// Whether its instances have it, too.
+    /// Whether the tag is propagated to instances.
     pub(super) is_launched: bool,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct LaunchTemplateVersion {
     pub(super) data: Map<String, Value>,
 }
 
-/// All that was told.
+/// The content of all files.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AwsExport {
     pub(super) groups: Vec<NodeGroup>,
@@ -110,18 +110,18 @@ pub(super) struct AwsExport {
 }
 
 impl NodeGroup {
-    /// The value of a tag.
+    /// Returns the value of a tag.
     pub(super) fn tag(&self, key: &str) -> Option<&str> {
         let found = self.tags.iter().find(|tag| tag.key == key);
         found.map(|tag| tag.value.as_str())
     }
 
-    /// Takes a field out, but for what is empty.
+    /// Removes and returns a field that is not empty.
     pub(super) fn take(&mut self, field: &str) -> Option<Value> {
         take(&mut self.fields, field)
     }
 
-    /// What EKS says of one field.
+    /// Returns a field of the EKS node group.
     pub(super) fn managed(&self, field: &str) -> Option<&Value> {
         let found = self.managed.as_ref()?.get(field)?;
         (!found.is_null()).then_some(found)
@@ -162,7 +162,7 @@ pub(super) fn read(files: &[SourceFile]) -> Result<AwsExport, GroupsError> {
     Ok(told)
 }
 
-/// Takes what an answer has; whether it has anything.
+/// Adds the objects of a file. Returns whether it has any.
 fn sort(
     answer: &mut Value,
     file: &str,
@@ -254,7 +254,7 @@ fn template(item: Value) -> Option<LaunchTemplateVersion> {
     })
 }
 
-/// Joins what EKS says of a node group with the group that it is, which need not have been given.
+/// Joins an EKS node group with its Auto Scaling group, which can be absent from the input.
 fn join(own: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
     let word = |name: &str| own.get(name).and_then(text).unwrap_or_default();
     let (name, cluster) = (word("nodegroupName"), word("clusterName"));
@@ -284,7 +284,7 @@ fn join(own: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
         .filter_map(|(key, value)| Some(tag(key, value.as_str()?)))
         .collect();
     if let Some(group) = groups.iter_mut().find(is_it) {
-        // What EKS says of a node counts before what the group says.
+        // Values of the EKS node group override values of the Auto Scaling group.
         group
             .tags
             .retain(|own| more.iter().all(|other| other.key != own.key));
@@ -292,7 +292,7 @@ fn join(own: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
         group.managed = Some(own);
         return;
     }
-    // EKS has its groups found so.
+    // EKS sets these discovery tags on its groups.
     let mut tags = vec![
         tag("eks:nodegroup-name", &name),
         tag("eks:cluster-name", &cluster),
@@ -313,9 +313,9 @@ fn join(own: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
     });
 }
 
-/// A version of a launch template, as a reference has it.
+/// A version of a launch template, found by a reference.
 struct Reference<'a> {
-    /// All versions that were told of the template.
+    /// All versions of the template in the input.
     same: Vec<&'a LaunchTemplateVersion>,
     version: String,
 }
@@ -339,7 +339,7 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// The version of a launch template that a reference of a group or a node group means.
+/// Finds the version of a launch template that a group or node group references.
 pub(super) fn meant<'a>(
     reference: &Map<String, Value>,
     templates: &'a [LaunchTemplateVersion],
@@ -353,13 +353,13 @@ pub(super) fn meant<'a>(
     }
 }
 
-/// The version that is taken for the latest for want of another: alone it does not tell that it is.
+/// Returns the version that is assumed to be the latest because the input has no other.
 pub(super) fn only(
     reference: &Map<String, Value>,
     templates: &[LaunchTemplateVersion],
 ) -> Option<i64> {
     let Reference { same, version } = Reference::of(reference, templates);
-    // Two answers may tell of one version.
+    // Two files can have the same version.
     let first = same.first()?.version;
     let is_alone = same.iter().all(|own| own.version == first);
     (version == LATEST && is_alone).then_some(first)

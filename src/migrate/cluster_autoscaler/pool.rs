@@ -1,5 +1,5 @@
-//! A group as a pool: whose nodes it makes, how many, and what they are marked with.
-//! It must not know which other groups there are.
+//! Converts a group to a pool: its node class, limits, labels and taints.
+//! It must not know other groups.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use crate::model::labels::{ARCH, INSTANCE_TYPE, OS, POOL, REGION, ZONE, normaliz
 use crate::model::quantity::parse_whole;
 use jiff::SignedDuration;
 
-/// Characters of a pool's name at most.
+/// The most characters of a pool's name.
 const NAME_MAX: usize = 63;
 
-/// What a group may say in the place of a flag, by the end of its tag.
+/// Flags that a group can override, by the suffix of the tag.
 const OPTIONS: [(&str, &str); 7] = [
     (
         "ignoredaemonsetsutilization",
@@ -42,13 +42,13 @@ const OPTIONS: [(&str, &str); 7] = [
     ),
 ];
 
-/// Options that are lost as their flags are.
+/// Options that are dropped like their flags.
 const LOST: [&str; 2] = [
     "ignore-daemonsets-utilization",
     "scale-down-gpu-utilization-threshold",
 ];
 
-/// Taints that someone takes away, by how their keys begin.
+/// Prefixes of the keys of startup taints.
 const STARTUP: [&str; 2] = [
     "startup-taint.cluster-autoscaler.kubernetes.io/",
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
@@ -61,7 +61,7 @@ const EFFECTS: [(&str, &str); 3] = [
     ("PREFER_NO_SCHEDULE", "PreferNoSchedule"),
 ];
 
-/// Resources that types, disks and images tell of.
+/// Resources that are determined by the type, the volumes or the image.
 const KNOWN: [&str; 8] = [
     "amd.com/gpu",
     "aws.amazon.com/neuron",
@@ -73,16 +73,16 @@ const KNOWN: [&str; 8] = [
     "vpc.amazonaws.com/efa",
 ];
 
-/// What all groups of an autoscaler have in common.
+/// The data shared by all groups of an autoscaler.
 pub(super) struct ImportContext<'a> {
     pub(super) said: &'a FlagValues,
     pub(super) clusters: &'a [String],
     pub(super) templates: &'a [LaunchTemplateVersion],
-    /// Keys of taints that someone takes away.
+    /// Keys of startup taints.
     pub(super) startup: &'a [String],
-    /// Least and most nodes of single groups, by the autoscaler's own word.
+    /// Minimum and maximum sizes of groups from `--nodes`.
     pub(super) sizes: &'a BTreeMap<String, (i64, i64)>,
-    /// Weights of single groups.
+    /// Weights of groups.
     pub(super) weights: &'a BTreeMap<String, i64>,
 }
 
@@ -94,19 +94,19 @@ struct GroupTaint {
     effect: String,
 }
 
-/// What a group is called in messages.
+/// Returns the name of a group in messages.
 pub(super) fn called(name: &str) -> String {
     format!("AutoScalingGroup/{name}")
 }
 
-/// The name of its pool: what people call it, where that is known.
+/// Returns the name of its pool: the name of the EKS node group, else of the group.
 pub(super) fn label(group: &NodeGroup) -> String {
     let given = ["eks:nodegroup-name", "alpha.eksctl.io/nodegroup-name"];
     let mut given = given.iter().filter_map(|key| group.tag(key));
     plain(given.next().unwrap_or(&group.name))
 }
 
-/// A name of which nothing is left but what a name may have.
+/// Removes invalid characters from a name.
 pub(super) fn plain(name: &str) -> String {
     let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let name: String = name
@@ -122,7 +122,7 @@ pub(super) fn plain(name: &str) -> String {
     }
 }
 
-/// The pool of a group, with its node class and with what is known of its devices.
+/// Converts a group to a pool, a node class and overlays for its devices.
 pub(super) fn build(mut group: NodeGroup, frame: &ImportContext<'_>) -> Vec<ConvertedBlock> {
     let (of, name) = (called(&group.name), label(&group));
     let launched = LaunchSource::of(&group, frame.templates);
@@ -165,7 +165,7 @@ pub(super) fn build(mut group: NodeGroup, frame: &ImportContext<'_>) -> Vec<Conv
     all
 }
 
-/// What flags say of a pool, around the blocks that say which nodes it has.
+/// Builds a pool from flags, with the blocks that describe its nodes.
 fn behave(said: &FlagValues, marks: HclBody, body: &mut HclBody, losses: &mut DroppedFields) {
     scale_down::timeouts(said, body, losses);
     let mut repair = HclBody::default();
@@ -179,7 +179,7 @@ fn behave(said: &FlagValues, marks: HclBody, body: &mut HclBody, losses: &mut Dr
     body.items.extend(blocks);
 }
 
-/// Nothing is left of a group without its pool.
+/// Drops the pool of a group.
 fn leave_out(all: &mut [ConvertedBlock], why: &str) {
     for own in all {
         own.leave_out(why);
@@ -200,7 +200,7 @@ fn built(of: &str, kind: &'static str, name: &str, body: HclBody) -> ConvertedBl
     }
 }
 
-/// A pool of a group that was named and not told of.
+/// Builds the commented pool of a group that is named but not part of the input.
 pub(super) fn unknown(name: &str, frame: &ImportContext<'_>) -> ConvertedBlock {
     let mut body = HclBody::default();
     if !frame.clusters.is_empty() {
@@ -214,13 +214,13 @@ pub(super) fn unknown(name: &str, frame: &ImportContext<'_>) -> ConvertedBlock {
     let mut own = built(&called(name), "pool", &plain(name), body);
     own.losses = losses.all;
     own.leave_out(
-        "nothing tells what its nodes are: give the answer of aws autoscaling \
+        "the input does not describe the group; pass the output of aws autoscaling \
          describe-auto-scaling-groups with --asg",
     );
     own
 }
 
-/// What a group says in the place of flags.
+/// Returns the flags that a group overrides.
 fn options(group: &NodeGroup, losses: &mut DroppedFields) -> BTreeMap<&'static str, String> {
     let mut all = BTreeMap::new();
     for tag in &group.tags {
@@ -233,18 +233,18 @@ fn options(group: &NodeGroup, losses: &mut DroppedFields) -> BTreeMap<&'static s
         let path = format!("Tags.{}={}", tag.key, tag.value);
         match OPTIONS.iter().find(|(own, _)| *own == option) {
             Some((_, flag)) if LOST.contains(flag) => {
-                losses.add(path, format!("as --{flag} is: see there"));
+                losses.add(path, format!("dropped for the same reason as --{flag}"));
             }
             Some((_, flag)) => {
                 all.insert(*flag, tag.value.clone());
             }
-            None => losses.add(path, "an unknown option"),
+            None => losses.add(path, "unknown option"),
         }
     }
     all
 }
 
-/// Labels that the autoscaler and EKS tell of, but for those that types and places have anyway.
+/// Converts the labels of the group's tags and of EKS, except labels that nodes have by default.
 fn labels(group: &NodeGroup, losses: &mut DroppedFields) -> Map<String, Value> {
     let start = format!("{NODE_TEMPLATE}label/");
     let tags = group.tags.iter();
@@ -259,7 +259,7 @@ fn labels(group: &NodeGroup, losses: &mut DroppedFields) -> Map<String, Value> {
         }
         let fault = label_key_fault(key).or_else(|| label_value_fault(&value));
         let fault = fault.or_else(|| restriction(key).map(str::to_owned));
-        let own = (key == POOL).then(|| "it is the name of the pool itself".to_owned());
+        let own = (key == POOL).then(|| "Outrigger sets this label itself".to_owned());
         match fault.or(own) {
             Some(why) => losses.add(format!("label {key}={value}"), why.trim_end_matches('.')),
             None => {
@@ -268,13 +268,14 @@ fn labels(group: &NodeGroup, losses: &mut DroppedFields) -> Map<String, Value> {
         }
     }
     if group.managed.is_some() {
-        let why = "labels of EKS' own groups: pods that ask for them need others";
-        losses.add("label eks.amazonaws.com/nodegroup and the like", why);
+        let why = "EKS sets these labels only in managed node groups; change the pods that select \
+                   them";
+        losses.add("label eks.amazonaws.com/nodegroup and related labels", why);
     }
     all
 }
 
-/// How many nodes there may be, or how much of what the group counts, and how old.
+/// Converts the size and the maximum instance lifetime of a group.
 fn sizes(
     group: &mut NodeGroup,
     frame: &ImportContext<'_>,
@@ -290,31 +291,32 @@ fn sizes(
     };
     let unit = group.take("DesiredCapacityType").as_ref().and_then(text);
     let limits = match (most, unit.as_deref()) {
-        (None, _) => Err("nothing tells how many nodes it may have: write it"),
+        (None, _) => Err("the input has no maximum size; set the number of nodes"),
         (Some(_), _) if is_weighed(group) => {
-            Err("the group counts weights of its types, and not nodes: write how many it may have")
+            Err("the group counts weighted capacity, not nodes; set the number of nodes")
         }
         (Some(most), None | Some("units")) => Ok(serde_json::json!({ "nodes": most })),
         (Some(most), Some("vcpu")) => Ok(serde_json::json!({ "cpu": most })),
         (Some(most), Some("memory-mib")) => {
             Ok(serde_json::json!({ "memory": format!("{most}Mi") }))
         }
-        (Some(_), Some(_)) => Err("nobody knows what the group counts: write how many it may have"),
+        (Some(_), Some(_)) => Err("unknown unit of the group's size; set the number of nodes"),
     };
     match limits {
         Ok(limits) => body.set("limits", limits),
         Err(why) => losses.miss("limits", why),
     }
     if let Some(least) = least.filter(|own| *own > 0) {
-        let why = "nodes are made for pods: a buffer keeps room, replicas of a pool keep nodes";
+        let why = "pools have no minimum size; use a buffer for spare capacity or replicas for a \
+                   fixed size";
         losses.add(format!("MinSize={least}"), why);
     }
     let age = whole(group.take("MaxInstanceLifetime")).filter(|own| *own > 0);
-    // What nobody has asked to be replaced is not.
+    // Without a maximum lifetime, nodes do not expire.
     body.set("expire_after", duration(age.map(SignedDuration::from_secs)));
 }
 
-/// Whether the sizes of a group count types by weights of theirs.
+/// Returns whether the size of a group counts weighted capacity.
 fn is_weighed(group: &NodeGroup) -> bool {
     let mixed = group.fields.get("MixedInstancesPolicy");
     let overrides = mixed.and_then(|own| own.get("LaunchTemplate")?.get("Overrides")?.as_array());
@@ -325,7 +327,7 @@ fn is_weighed(group: &NodeGroup) -> bool {
     weights.any(|own| own != "1")
 }
 
-/// Taints, and those that someone takes away.
+/// Converts taints and startup taints.
 fn taints(group: &NodeGroup, startup: &[String], body: &mut HclBody, losses: &mut DroppedFields) {
     let start = format!("{NODE_TEMPLATE}taint/");
     let mut all: Vec<GroupTaint> = Vec::new();
@@ -341,10 +343,10 @@ fn taints(group: &NodeGroup, startup: &[String], body: &mut HclBody, losses: &mu
                 value: value.to_owned(),
                 effect: effect.to_owned(),
             }),
-            // The autoscaler passes it over, too.
+            // The autoscaler ignores it, too.
             None => losses.add(
                 format!("Tags.{}={}", tag.key, tag.value),
-                "it is not VALUE:EFFECT",
+                "the format is not VALUE:EFFECT",
             ),
         }
     }
@@ -378,7 +380,7 @@ fn taints(group: &NodeGroup, startup: &[String], body: &mut HclBody, losses: &mu
     }
 }
 
-/// Whether a group has a taint of this key.
+/// Returns whether a group has a taint with this key.
 pub(super) fn has_taint(group: &NodeGroup, key: &str) -> bool {
     let managed = group.managed("taints").and_then(Value::as_array);
     let mut managed = managed.into_iter().flatten();
@@ -386,7 +388,7 @@ pub(super) fn has_taint(group: &NodeGroup, key: &str) -> bool {
         || managed.any(|own| own.get("key").is_some_and(|own| own == key))
 }
 
-/// Devices that only a tag tells of.
+/// Converts devices that only a tag describes.
 fn overlay(
     group: &NodeGroup,
     name: &str,
@@ -421,16 +423,13 @@ fn overlay(
     Some(body)
 }
 
-/// Reports what is left of a group.
+/// Reports the remaining fields of a group.
 fn rest(group: &NodeGroup, losses: &mut DroppedFields) {
     const READ: [&str; 4] = ["label/", "taint/", "resources/", "autoscaling-options/"];
     for tag in &group.tags {
         let own = tag.key.strip_prefix(NODE_TEMPLATE);
         if own.is_some_and(|own| !READ.iter().any(|start| own.starts_with(start))) {
-            losses.add(
-                format!("Tags.{}", tag.key),
-                "an unknown tag of the autoscaler's",
-            );
+            losses.add(format!("Tags.{}", tag.key), "unknown autoscaler tag");
         }
     }
     let mut fields = group.fields.clone();
@@ -447,7 +446,7 @@ fn rest(group: &NodeGroup, losses: &mut DroppedFields) {
     }
 }
 
-/// The name of a cluster that the key of a tag tells.
+/// Returns the name of a cluster from the key of a tag.
 pub(super) fn cluster_of(key: &str) -> Option<&str> {
     let own = key.strip_prefix(AUTOSCALER).filter(|own| *own != "enabled");
     let own = own.or_else(|| key.strip_prefix("kubernetes.io/cluster/"));

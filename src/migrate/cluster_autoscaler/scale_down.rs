@@ -1,5 +1,5 @@
-//! When nodes leave, and how long they may take to come: what flags say of each pool.
-//! It must not know which groups there are.
+//! Converts the flags on scale-down and on startup times, for each pool.
+//! It must not know the groups.
 
 use jiff::SignedDuration;
 
@@ -8,22 +8,22 @@ use crate::migrate::dropped::{DroppedField, DroppedFields};
 use crate::migrate::format_units::duration;
 use crate::migrate::hcl::HclBody;
 
-/// What is so without the flags. Source: Cluster Autoscaler, `pkg/config/flags`.
+/// The defaults of the flags. Source: Cluster Autoscaler, `pkg/config/flags`.
 const UNNEEDED: SignedDuration = SignedDuration::from_mins(10);
-/// The longest that is written, ten years as the argument has it; what takes longer never comes.
+/// The maximum of duration arguments, ten years. Longer durations become `never`.
 const LONGEST: SignedDuration = SignedDuration::from_hours(87_600);
 const USED: f64 = 0.5;
 const EVICTION: SignedDuration = SignedDuration::from_mins(2);
 const GRACEFUL_S: i64 = 600;
 
-/// Pods for which nodes stay, flag by flag.
+/// Flags for pods that block scale-down.
 const SAFE: [&str; 3] = [
     "skip-nodes-with-custom-controller-pods",
     "skip-nodes-with-local-storage",
     "skip-nodes-with-system-pods",
 ];
 
-/// Arguments of a pool that are about time.
+/// Converts the timeouts of a pool.
 pub(super) fn timeouts(said: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
     let mut set = |name: &'static str, flags: &[&str]| {
         let mut lengths = flags.iter().filter_map(|flag| said.duration(flag, losses));
@@ -36,7 +36,7 @@ pub(super) fn timeouts(said: &FlagValues, body: &mut HclBody, losses: &mut Dropp
     set("initialization_timeout", &started);
 }
 
-/// What becomes of nodes that are not ready, as far as anything is said of it.
+/// Converts the flags on unready nodes, if given.
 pub(super) fn repair(said: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
     if !said.switch("scale-down-unready-enabled", true, losses) {
         body.set("auto_repair", false);
@@ -54,8 +54,8 @@ pub(super) fn repair(said: &FlagValues, body: &mut HclBody, losses: &mut Dropped
     }
 }
 
-/// The `disruption` block of a pool. What the autoscaler does untold is written out, since it is
-/// not what is done here untold.
+/// Builds the `disruption` block of a pool. Defaults of the autoscaler are written explicitly,
+/// because Outrigger's defaults differ.
 pub(super) fn disruption(said: &FlagValues, losses: &mut DroppedFields) -> HclBody {
     let mut body = HclBody::default();
     let unneeded = said.duration("scale-down-unneeded-time", losses);
@@ -83,11 +83,11 @@ pub(super) fn disruption(said: &FlagValues, losses: &mut DroppedFields) -> HclBo
     body
 }
 
-/// A share in whole per cent; none where every node is used less.
+/// Returns a threshold as a whole percentage. `None` if it is above the utilization of any node.
 fn percent(said: &FlagValues, share: f64, losses: &mut DroppedFields) -> Option<i64> {
     const ALL: f64 = 100.0;
     let exact = share * ALL;
-    // Nothing beyond all of a node is used.
+    // No node is used more than completely.
     if exact > ALL {
         return None;
     }
@@ -95,7 +95,7 @@ fn percent(said: &FlagValues, share: f64, losses: &mut DroppedFields) -> Option<
     while f64::from(whole) + 0.5 <= exact {
         whole += 1;
     }
-    // A share that is not quite nothing is not nothing.
+    // A threshold above zero is not rounded to zero.
     if exact > 0.0 {
         whole = whole.max(1);
     }
@@ -103,14 +103,14 @@ fn percent(said: &FlagValues, share: f64, losses: &mut DroppedFields) -> Option<
         losses.all.push(DroppedField {
             of: said.of.clone(),
             path: said.told("scale-down-utilization-threshold"),
-            why: format!("it is whole per cent, and {whole} is nearest"),
+            why: format!("only whole percentages are supported; {whole} is used"),
             missing: false,
         });
     }
     Some(i64::from(whole))
 }
 
-/// Which pods may be moved: it is all or none of what the autoscaler has three flags for.
+/// Converts three flags on pods that block scale-down to `safety`, which covers all of them.
 fn safety(said: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
     let off: Vec<&str> = SAFE
         .into_iter()
@@ -124,7 +124,8 @@ fn safety(said: &FlagValues, body: &mut HclBody, losses: &mut DroppedFields) {
         losses.all.push(DroppedField {
             of: said.of.clone(),
             path: said.told(name),
-            why: "safety is one setting: \"standard\" would move the pods of the others, too"
+            why: "safety covers all three flags; \"standard\" would also move the pods of the \
+                  other flags"
                 .to_owned(),
             missing: false,
         });

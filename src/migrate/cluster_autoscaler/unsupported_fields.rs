@@ -1,14 +1,15 @@
-//! Fields of AWS' answers that are no argument: which say nothing, and why the others are lost.
+//! Fields of the AWS CLI output without an argument: ignored fields, and dropped fields with the
+//! reason.
 //! It must not know which fields become arguments.
 
 use serde_json::{Map, Value};
 
 use crate::migrate::dropped::{DroppedFields, joined};
 
-/// A field with why it is lost; with nothing where nothing is.
+/// A field with the reason that it is dropped. `None` if it is ignored.
 type UnsupportedField = &'static [(&'static str, &'static str)];
 
-/// Fields of a group.
+/// Fields of an Auto Scaling group.
 pub(super) const GROUP: UnsupportedField = &[
     ("AutoScalingGroupARN", ""),
     ("AvailabilityZoneDistribution", ""),
@@ -31,32 +32,32 @@ pub(super) const GROUP: UnsupportedField = &[
     ("TerminationPolicies", ""),
     (
         "CapacityRebalance",
-        "rebalance in the interruption block of the cluster says what becomes of such advice",
+        "use rebalance in the interruption block of the cluster",
     ),
     (
         "CapacityReservationSpecification",
-        "capacity_reservation blocks of the node class name reservations",
+        "use capacity_reservation blocks in the node class",
     ),
-    ("Context", "it is for AWS' own use"),
+    ("Context", "reserved by AWS"),
     (
         "LoadBalancerNames",
-        "nodes are put behind no load balancer: a controller in the cluster does that",
+        "nodes are not registered with load balancers; a controller in the cluster does that",
     ),
     (
         "SuspendedProcesses",
-        "nothing of a pool is suspended: outrigger pause stops what may wait",
+        "processes of a pool cannot be suspended; use outrigger pause",
     ),
     (
         "TargetGroupARNs",
-        "nodes are put behind no load balancer: a controller in the cluster does that",
+        "nodes are not registered with load balancers; a controller in the cluster does that",
     ),
     (
         "TrafficSources",
-        "nodes are put behind no load balancer: a controller in the cluster does that",
+        "nodes are not registered with load balancers; a controller in the cluster does that",
     ),
     (
         "WarmPoolConfiguration",
-        "no stopped instances are kept: a buffer keeps room",
+        "warm pools are not supported; use a buffer",
     ),
     ("WarmPoolSize", ""),
 ];
@@ -71,29 +72,23 @@ pub(super) const TEMPLATE: UnsupportedField = &[
     ("InstanceRequirements", ""),
     (
         "CpuOptions",
-        "cores and threads are those of the type: cpu_options says only what nests",
+        "cores and threads cannot be changed; cpu_options has only nested virtualization",
     ),
     (
         "CreditSpecification",
-        "instances have the credits that their type has",
+        "instances use the default credits of their type",
     ),
-    (
-        "EnclaveOptions",
-        "enclaves are had by asking for their resource",
-    ),
-    ("HibernationOptions", "nodes do not hibernate"),
+    ("EnclaveOptions", "to use enclaves, request their resource"),
+    ("HibernationOptions", "nodes cannot hibernate"),
     (
         "KeyName",
-        "nodes get no key: Session Manager, or user data of your own, lets you in",
+        "nodes have no SSH key; use Session Manager, or add a key with user data",
     ),
-    ("LicenseSpecifications", "there is nothing like it"),
-    (
-        "PrivateDnsNameOptions",
-        "names are those that the subnet gives",
-    ),
+    ("LicenseSpecifications", "Outrigger has no equivalent"),
+    ("PrivateDnsNameOptions", "the subnet determines host names"),
 ];
 
-/// Fields of a node group of EKS.
+/// Fields of an EKS node group.
 pub(super) const MANAGED: UnsupportedField = &[
     ("amiType", ""),
     ("capacityType", ""),
@@ -120,15 +115,15 @@ pub(super) const MANAGED: UnsupportedField = &[
     ("version", ""),
     (
         "remoteAccess",
-        "nodes get no key: Session Manager, or user data of your own, lets you in",
+        "nodes have no SSH key; use Session Manager, or add a key with user data",
     ),
     (
         "warmPoolConfig",
-        "no stopped instances are kept: a buffer keeps room",
+        "warm pools are not supported; use a buffer",
     ),
 ];
 
-/// Reports what is left of some fields, but for what says nothing.
+/// Reports the remaining fields, except ignored ones.
 pub(super) fn report(
     fields: &Map<String, Value>,
     known: UnsupportedField,
@@ -141,12 +136,12 @@ pub(super) fn report(
             Some((_, "")) => {}
             _ if says_nothing(value) => {}
             Some((_, why)) => losses.add(joined(path, name), *why),
-            None => losses.add(joined(path, name), "an unknown field"),
+            None => losses.add(joined(path, name), "unknown field"),
         }
     }
 }
 
-/// Whether a value is what AWS prints of something that is not there.
+/// Returns whether a value is what AWS prints for an unset field.
 fn says_nothing(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

@@ -1,12 +1,12 @@
-//! Values as HCL spells them: quotes, escapes, heredocs.
-//! It must not know what a value is for.
+//! Prints values in HCL: quotes, escapes and heredocs.
+//! It must not know the meaning of a value.
 
 use serde_json::Value;
 
-/// Words that mean something else where a key of a map stands.
+/// Keywords that cannot be unquoted keys of a map.
 const WORDS: [&str; 6] = ["for", "if", "in", "null", "true", "false"];
 
-/// A key of a map: as it is where HCL takes it so, quoted else.
+/// Prints a key of a map, quoted if needed.
 pub(crate) fn key(text: &str) -> String {
     let inner = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -15,7 +15,7 @@ pub(crate) fn key(text: &str) -> String {
     if plain { text.to_owned() } else { quoted(text) }
 }
 
-/// A value on one line.
+/// Prints a value on one line.
 pub(crate) fn list_or_map(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
@@ -35,7 +35,7 @@ pub(crate) fn list_or_map(value: &Value) -> String {
     }
 }
 
-/// A text in quotes.
+/// Prints a quoted string.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in escaped(text).chars() {
@@ -53,12 +53,12 @@ pub(crate) fn quoted(text: &str) -> String {
     out
 }
 
-/// A text in which nothing is a template.
+/// Escapes template sequences in a string.
 fn escaped(text: &str) -> String {
     text.replace("${", "$${").replace("%{", "%%{")
 }
 
-/// A text in quotes or, where it has several lines, as a heredoc.
+/// Prints a quoted string, or a heredoc if it has several lines.
 pub(crate) fn spelled(text: &str, depth: usize) -> String {
     let odd = |c: char| c.is_control() && c != '\n' && c != '\t';
     let lines = text.trim_end_matches('\n').contains('\n');
@@ -66,7 +66,7 @@ pub(crate) fn spelled(text: &str, depth: usize) -> String {
         return quoted(text);
     }
     let mark = mark(text);
-    // The least indent of all lines is taken away: it is ours only if some line has none itself.
+    // `<<-` removes the common indent of all lines, so one line must have no indent itself.
     let flush = text
         .lines()
         .all(|line| line.is_empty() || is_indented(line));
@@ -86,7 +86,7 @@ pub(crate) fn spelled(text: &str, depth: usize) -> String {
         true => String::new(),
         false => "  ".repeat(depth),
     };
-    // A heredoc ends with the end of its last line.
+    // A heredoc ends with a newline.
     match text.ends_with('\n') {
         true => format!("<<{dash}{mark}\n{body}{end}{mark}"),
         false => format!("trimsuffix(<<{dash}{mark}\n{body}{end}{mark}\n{end}, \"\\n\")"),
@@ -97,7 +97,7 @@ fn is_indented(line: &str) -> bool {
     line.starts_with(char::is_whitespace)
 }
 
-/// A delimiter that does not occur in a text.
+/// Returns a delimiter that does not occur in the text.
 fn mark(text: &str) -> String {
     let numbered = (2_u32..).map(|number| format!("EOT{number}"));
     let mut all = std::iter::once("EOT".to_owned()).chain(numbered);

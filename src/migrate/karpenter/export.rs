@@ -1,6 +1,7 @@
-//! From a configuration to objects of Karpenter's, and what they cannot say.
-//! It must not know how the configuration was written, nor where the YAML goes.
+//! Converts a configuration to Karpenter objects, and reports dropped arguments.
+//! It must not know how the configuration is written, nor where the YAML goes.
 
+// CapacityBuffers and PodTemplates.
 mod buffer;
 
 use serde_json::{Map, Value, json};
@@ -19,45 +20,45 @@ use crate::model::node_class::NodeClass;
 use crate::model::overlay::Overlay;
 use crate::model::pool::{CoolDown, Pool};
 
-/// Why there is nothing to export.
+/// Why a configuration cannot be exported.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ExportError {
-    /// The configuration has no such cluster.
-    #[error("export the cluster {wanted:?}: there is {there}")]
+    /// The configuration does not have the cluster.
+    #[error("the configuration has no cluster {wanted:?}; it has {there}")]
     NoCluster {
-        /// What was asked for.
+        /// The requested cluster.
         wanted: String,
-        /// The clusters there are.
+        /// The clusters of the configuration.
         there: String,
     },
-    /// Which of several is meant is not said.
-    #[error("export one cluster: choose one of {there}")]
+    /// The configuration has several clusters and none was chosen.
+    #[error("the configuration has several clusters: choose one of {there} with --cluster")]
     Several {
-        /// The clusters there are.
+        /// The clusters of the configuration.
         there: String,
     },
 }
 
-/// What was exported.
+/// The result of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
     /// YAML.
     pub text: String,
-    /// What Karpenter cannot be told.
+    /// The dropped arguments.
     pub losses: Vec<DroppedField>,
 }
 
-/// A document of YAML, with what it does not say.
+/// A YAML document with the dropped arguments.
 struct ExportedDocument {
     object: Map<String, Value>,
     losses: Vec<DroppedField>,
 }
 
-/// Makes objects of Karpenter's of what a configuration says of one cluster.
+/// Converts the configuration of one cluster to Karpenter objects.
 ///
 /// # Errors
 ///
-/// No such cluster, or several and none is chosen.
+/// Fails if the cluster does not exist, or if there are several and none is chosen.
 pub fn export(config: &Config, cluster: Option<&str>) -> Result<Exported, ExportError> {
     let cluster = chosen(config, cluster)?;
     let mut documents = Vec::new();
@@ -114,7 +115,7 @@ fn chosen<'a>(config: &'a Config, wanted: Option<&str>) -> Result<&'a Cluster, E
     }
 }
 
-/// An object of this kind.
+/// Creates an object of this kind.
 fn object(api: &str, kind: &str, name: &str, spec: Map<String, Value>) -> Map<String, Value> {
     let mut own = Map::new();
     own.insert("apiVersion".to_owned(), json!(api));
@@ -133,7 +134,7 @@ fn pool(own: &Pool) -> ExportedDocument {
     let mut losses = DroppedFields::default();
     let mut body = to_hcl::pool(own);
     let mut spec = Map::new();
-    // Fields come in the order in which people write them.
+    // Fields are in the usual order.
     put(&mut spec, "template", json!({}));
     match body.take("node_class") {
         Some(HclValue::Reference(_, class)) => {
@@ -144,10 +145,7 @@ fn pool(own: &Pool) -> ExportedDocument {
             let blank =
                 json!({ "group": EC2, "kind": "EC2NodeClass", "name": placeholders::NODE_CLASS });
             put(&mut spec, "template.spec.nodeClassRef", blank);
-            losses.miss(
-                format!("{path}.node_class"),
-                "Karpenter takes no NodePool without",
-            );
+            losses.miss(format!("{path}.node_class"), "required in a NodePool");
         }
     }
     let rules = requirements::export(&mut body);
@@ -158,7 +156,7 @@ fn pool(own: &Pool) -> ExportedDocument {
         put(&mut spec, "disruption.budgets", budgets);
     }
     report_rest(&body, &path, &mut losses);
-    // It may not be left out where anything else of disruption is said.
+    // It is required if `disruption` has any other field.
     if let Some(Value::Object(disruption)) = spec.get_mut("disruption") {
         let after = disruption.entry("consolidateAfter");
         after.or_insert_with(|| json!("0s"));
@@ -169,9 +167,9 @@ fn pool(own: &Pool) -> ExportedDocument {
     }
 }
 
-const WITHOUT: &str = "Karpenter takes no EC2NodeClass without";
+const WITHOUT: &str = "required in an EC2NodeClass";
 
-/// The budgets of a pool. One of which a part cannot be said would mean something else.
+/// Exports the budgets of a pool. A budget that cannot be exported completely is dropped.
 fn budgets(body: &mut HclBody, path: &str, losses: &mut DroppedFields) -> Option<Value> {
     let blocks = body.inner("disruption")?.take_blocks("budget");
     if blocks.is_empty() {
@@ -185,7 +183,7 @@ fn budgets(body: &mut HclBody, path: &str, losses: &mut DroppedFields) -> Option
             Err(why) => losses.add(at, why),
         }
     }
-    // None at all would be one of 10%.
+    // No budget would mean the default of 10%.
     if kept.is_empty() {
         kept.push(json!({ "nodes": "100%" }));
     }
@@ -201,25 +199,25 @@ fn budget(
     let nodes = body.take_value("nodes").unwrap_or_default();
     if body.take("rate").is_some() {
         if nodes == "100%" {
-            return Err("Karpenter counts how many leave at once, not within a time".to_owned());
+            return Err("Karpenter budgets limit concurrent disruptions, not a rate".to_owned());
         }
-        losses.add(format!("{at}.rate"), "Karpenter has no rates");
+        losses.add(format!("{at}.rate"), "Karpenter budgets have no rate");
     }
     own.insert("nodes".to_owned(), nodes);
     if let Some(Value::Array(mut reasons)) = body.take_value("reasons") {
         let before = reasons.len();
         reasons.retain(|own| own != "expired");
         if reasons.is_empty() {
-            return Err("Karpenter's nodes expire whatever budgets say".to_owned());
+            return Err("in Karpenter, budgets do not apply to expiration".to_owned());
         }
         if reasons.len() < before {
-            let why = "Karpenter's nodes expire whatever budgets say";
+            let why = "in Karpenter, budgets do not apply to expiration";
             losses.add(format!("{at}.reasons: expired"), why);
         }
         body.set("reasons", reasons);
     }
     if body.take("timezone").is_some() {
-        return Err("Karpenter's schedules are in UTC".to_owned());
+        return Err("Karpenter schedules are in UTC".to_owned());
     }
     let sunday = |item: &HclItem| match item {
         HclItem::Argument("schedule", HclValue::Value(Value::String(own))) => {
@@ -232,12 +230,12 @@ fn budget(
         _ => false,
     };
     if body.items.iter().any(sunday) {
-        return Err("Karpenter's weeks have no day 7: write 0 for Sunday".to_owned());
+        return Err("Karpenter schedules have no day 7; write 0 for Sunday".to_owned());
     }
     let odd = |own: &str| own.ends_with('s');
     let duration = body.take_value("duration");
     if duration.as_ref().and_then(Value::as_str).is_some_and(odd) {
-        return Err("Karpenter's schedules last for minutes or hours".to_owned());
+        return Err("Karpenter budget durations are hours and minutes".to_owned());
     }
     if let Some(duration) = duration {
         body.set("duration", duration);
@@ -265,7 +263,8 @@ fn node_class(own: &NodeClass, cluster: &Cluster) -> ExportedDocument {
         field_mapping::export(KUBELET, inner, &at, &mut kubelet, &mut losses);
         if let Some(Value::Object(extra)) = extra {
             for name in extra.keys() {
-                let why = "before 1.15 an EC2NodeClass has no such field; user data may say it";
+                let why = "EC2NodeClass has no such field before Karpenter 1.15; user data can \
+                           set it";
                 losses.add(format!("{at}.extra.{name}"), why);
             }
         }
@@ -288,7 +287,7 @@ fn node_class(own: &NodeClass, cluster: &Cluster) -> ExportedDocument {
         spec.insert("role".to_owned(), placeholders::of("role"));
         losses.miss(format!("{path}.role"), WITHOUT);
     }
-    // Nothing else says what images are for whom there is no alias.
+    // Without an alias, `amiFamily` is the only source of the family.
     let terms = spec.get("amiSelectorTerms").and_then(Value::as_array);
     let has_alias = |own: &Value| own.get("alias").is_some();
     if !terms.is_some_and(|all| all.iter().any(has_alias)) {
@@ -315,10 +314,10 @@ fn overlay(own: &Overlay) -> ExportedDocument {
     }
 }
 
-/// What stands around pools and node classes, and is lost: only what decides anything, not how a
-/// cluster is reached.
+/// Reports the dropped settings of clusters and of the scheduler, except the connection to the
+/// cluster.
 fn around(cluster: &Cluster, fleet: &FleetLimits) -> Vec<DroppedField> {
-    const SHARED: &str = "Karpenter knows one cluster, and only its pools";
+    const SHARED: &str = "Karpenter manages one cluster and has only pool settings";
     let mut losses = DroppedFields::default();
     around_cluster(cluster, &mut losses);
     around_scheduler(cluster, &mut losses);
@@ -342,12 +341,12 @@ fn around_cluster(own: &Cluster, losses: &mut DroppedFields) {
         (
             to_hcl::limits(&own.limits).is_some(),
             "limits",
-            "Karpenter limits pools, not clusters",
+            "Karpenter has limits of pools only",
         ),
         (
             !disruption.budgets.is_empty(),
             "disruption.budget",
-            "Karpenter's budgets are of pools",
+            "Karpenter has budgets of pools only",
         ),
         (!disruption.windows.is_empty(), "disruption.window", NONE),
         (
@@ -356,7 +355,11 @@ fn around_cluster(own: &Cluster, losses: &mut DroppedFields) {
             NONE,
         ),
         (own.binding == Binding::Early, "binding", NONE),
-        (own.brakes != Safeguards::default(), "what brakes it", NONE),
+        (
+            own.safeguards != Safeguards::default(),
+            "what brakes it",
+            NONE,
+        ),
     ];
     for (_, path, why) in rows.into_iter().filter(|(there, ..)| *there) {
         losses.add(format!("cluster.{}.{path}", own.name.as_str()), why);
@@ -370,24 +373,28 @@ fn around_scheduler(cluster: &Cluster, losses: &mut DroppedFields) {
         (
             batching.idle != brief.idle,
             "batch_idle",
-            "in Karpenter a setting, BATCH_IDLE_DURATION",
+            "setting BATCH_IDLE_DURATION in Karpenter",
         ),
         (
             batching.max != brief.max,
             "batch_max",
-            "in Karpenter a setting, BATCH_MAX_DURATION",
+            "setting BATCH_MAX_DURATION in Karpenter",
         ),
         (
             own.preferences != usual.preferences,
             "preference_policy",
-            "in Karpenter a setting, PREFERENCE_POLICY",
+            "setting PREFERENCE_POLICY in Karpenter",
         ),
         (
             own.min_values != usual.min_values,
             "min_values_policy",
-            "in Karpenter a setting, MIN_VALUES_POLICY",
+            "setting MIN_VALUES_POLICY in Karpenter",
         ),
-        (own.node_price != usual.node_price, "node_price", NONE),
+        (
+            own.node_overhead_price != usual.node_overhead_price,
+            "node_overhead_price",
+            NONE,
+        ),
         (own.priority_cutoff.is_some(), "priority_cutoff", NONE),
         (!own.default_spread.is_empty(), "default_spread", NONE),
         (own.schedulers != usual.schedulers, "schedulers", NONE),

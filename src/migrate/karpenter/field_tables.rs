@@ -1,7 +1,7 @@
-//! The tables: which field of Karpenter's is which argument or block.
-//! They must not know which way something is carried.
+//! The tables that map Karpenter fields to arguments and blocks.
+//! They must not know the direction of the conversion.
 //!
-//! Fields are those of `karpenter.sh/v1` and `karpenter.k8s.aws/v1`. Order is that of the HCL.
+//! The fields are those of `karpenter.sh/v1` and `karpenter.k8s.aws/v1`, in the order of the HCL.
 
 use crate::migrate::field_mapping::FieldKind::{
     Allowance, Block, Blocks, ByHand, Duration, Filled, Flag, Map, Number, Quantities, Seconds,
@@ -9,7 +9,7 @@ use crate::migrate::field_mapping::FieldKind::{
 };
 use crate::migrate::field_mapping::{FieldMapping, row};
 
-/// Where nodes may be consolidated.
+/// Consolidation policies.
 pub(super) const POLICIES: &[(&str, &str)] = &[
     ("WhenEmpty", "empty"),
     ("WhenEmptyOrUnderutilized", "empty_or_underutilized"),
@@ -22,7 +22,7 @@ const REASONS: &[(&str, &str)] = &[
     ("Drifted", "drifted"),
 ];
 
-/// Families of images.
+/// Image families.
 pub(super) const FAMILIES: &[(&str, &str)] = &[
     ("AL2", "al2"),
     ("AL2023", "al2023"),
@@ -197,7 +197,7 @@ const TRACKING: &[FieldMapping] = &[
 
 const CPU: &[FieldMapping] = &[row("nestedVirtualization", "nested_virtualization", Text)];
 
-/// What a kubelet is told; the rest of its fields is `extra`.
+/// The kubelet settings. All other fields are `extra`.
 pub(super) const KUBELET: &[FieldMapping] = &[
     row("maxPods", "max_pods", Whole),
     row("podsPerCore", "pods_per_core", Whole),

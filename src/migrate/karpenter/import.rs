@@ -1,18 +1,26 @@
-//! From objects of Karpenter's to HCL, and what could not be carried over.
-//! It must not know where the texts come from, nor where the HCL goes.
+//! Converts Karpenter objects to HCL, and reports dropped fields.
+//! It must not know where the input comes from, nor where the HCL goes.
 //!
 //! ```text
-//! YAML ─ documents ─▶ objects ─ earlier, provisioner, kubelet ─▶ objects of v1
-//!      ─ pool, node_class, overlay, buffer ─▶ blocks ─ sound ─▶ HCL
+//! YAML ─ manifests ─▶ objects ─ v1_conversion, provisioner, kubelet ─▶ objects of v1
+//!      ─ pool, node_class, overlay, buffer ─▶ blocks ─ validate ─▶ HCL
 //! ```
 
+// Older API versions as v1.
 mod v1_conversion;
+// Provisioners as v1 NodePools.
 mod provisioner;
+// NodePools.
 mod pool;
+// Kubelet settings of older NodePools.
 mod kubelet;
+// EC2NodeClasses.
 mod node_class;
+// NodeOverlays.
 mod overlay;
+// CapacityBuffers and PodTemplates.
 mod buffer;
+// Validation of the imported configuration.
 mod validate;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,27 +36,27 @@ use crate::migrate::hcl::{HclBlock, HclBody, HclItem, PrintedHcl};
 use crate::migrate::manifests::{DocumentError, Manifest, read};
 use crate::text::sanitize::disturbs;
 
-/// What is imported is for these clusters.
+/// The options of an import.
 #[derive(Clone, Debug, Default)]
 pub struct ImportOptions {
-    /// Names, or patterns with `*`; all clusters if empty.
+    /// The clusters of the imported pools, as names or patterns with `*`. All clusters if empty.
     pub clusters: Vec<String>,
 }
 
-/// Why nothing can be imported.
+/// Why an import fails.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ImportError {
-    /// The texts hold no objects.
+    /// The input has no objects.
     #[error(transparent)]
     Documents(#[from] DocumentError),
-    /// There is nothing of Karpenter's.
-    #[error("find an object of Karpenter's: there is {}", others(.skipped))]
+    /// The input has no Karpenter objects.
+    #[error("no Karpenter object found; the input has {}", others(.skipped))]
     Nothing {
-        /// The kinds there are instead.
+        /// The kinds of the other objects.
         skipped: Vec<String>,
     },
-    /// Two objects become blocks of one label.
-    #[error("import {one} and {other}: both become {block}; rename one of them")]
+    /// Two objects become blocks with the same label.
+    #[error("cannot import {one} and {other}: both become {block}; rename one of them")]
     Twice {
         /// The first.
         one: String,
@@ -58,63 +66,63 @@ pub enum ImportError {
         block: String,
     },
     /// An object has no name.
-    #[error("import a {kind} of {file}: it has no name")]
+    #[error("cannot import a {kind} of {file}: it has no name")]
     Nameless {
         /// Its kind.
         kind: String,
         /// Its file.
         file: String,
     },
-    /// What came of it is no configuration, and no object is to blame.
-    #[error("make a configuration of it: {0}")]
+    /// The result is not a valid configuration, and the error belongs to no object.
+    #[error("the imported configuration is invalid: {0}")]
     Unsound(String),
 }
 
 fn others(skipped: &[String]) -> String {
     match skipped {
         [] => "none".to_owned(),
-        kinds => format!("none, only {}", kinds.join(", ")),
+        kinds => format!("only {}", kinds.join(", ")),
     }
 }
 
-/// HCL of one kind of blocks.
+/// The HCL of one type of block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HclFile {
-    /// Name of the file for it.
+    /// The name of its file.
     pub file: &'static str,
     /// The HCL.
     pub text: String,
 }
 
-/// What was imported.
+/// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// The HCL, kind by kind.
+    /// The HCL, by type of block.
     pub parts: Vec<HclFile>,
-    /// What could not be carried over.
+    /// The dropped fields.
     pub losses: Vec<DroppedField>,
-    /// Kinds that are nothing of what is imported, and how many objects of them there are.
+    /// Kinds that are not imported, with the number of their objects.
     pub skipped: Vec<(String, usize)>,
-    /// What says nothing that there would be an argument for, and why.
+    /// Notes on settings that need no argument, with the reason.
     pub notes: Vec<String>,
 }
 
-/// A cluster to start from, as a comment.
+/// An example cluster block, as a comment.
 pub const CLUSTER_EXAMPLE: &str = "\
-# The clusters these blocks are for. Every argument: docs/CONFIGURATION.md.
+# An example of a cluster for these blocks. All arguments: docs/CONFIGURATION.md.
 #
 # outrigger { installation = \"example\" }
 #
 # cluster \"prod\" {
 #   region = \"eu-central-1\"
-#   mode   = \"observe\" # when \"manage\" is due: docs/MIGRATION.md
+#   mode   = \"observe\" # set \"manage\" to take over: docs/MIGRATION.md
 #   eks {}
 #   interruption { queue = \"outrigger\" }
 # }
 ";
 
 impl Imported {
-    /// All of it as one text, with a cluster to start from where it has none of its own.
+    /// Returns all HCL, with an example cluster if no cluster was imported.
     pub fn text(&self) -> String {
         let example = (!self.has_cluster()).then_some(CLUSTER_EXAMPLE);
         let parts = self.parts.iter().map(|part| part.text.as_str());
@@ -122,66 +130,66 @@ impl Imported {
         all.join("\n")
     }
 
-    /// Whether a cluster was imported, too.
+    /// Returns whether a cluster was imported.
     pub fn has_cluster(&self) -> bool {
         self.parts.iter().any(|part| part.file == CLUSTERS)
     }
 }
 
-/// An object of `v1`, whatever it was before.
+/// An object, converted to `v1`.
 #[derive(Clone, Debug)]
 struct Object {
-    /// What it is called in messages, such as `NodePool/general`.
+    /// Its name in messages, such as `NodePool/general`.
     of: String,
     name: String,
     namespace: String,
     spec: Map<String, Value>,
-    /// What its author says of it.
+    /// Comments for the block.
     about: Vec<String>,
-    /// What was lost on the way to `v1`.
+    /// The fields that were dropped in the conversion to `v1`.
     lost: Vec<DroppedField>,
 }
 
-/// All objects by what they become.
+/// All objects, by the blocks that they become.
 #[derive(Debug, Default)]
 struct Objects {
     pools: Vec<Object>,
     classes: Vec<Object>,
     overlays: Vec<Object>,
     buffers: Vec<Object>,
-    /// What pods are like, for buffers.
+    /// PodTemplates, for buffers.
     templates: Vec<Object>,
-    /// Settings of kubelets that older pools have, by the pool's name.
+    /// Kubelet settings of pools of earlier versions, by pool name.
     kubelets: BTreeMap<String, Value>,
     skipped: BTreeMap<String, usize>,
-    /// What is lost of objects that become no block of their own.
+    /// The dropped fields of objects that become no block.
     lost: Vec<DroppedField>,
     notes: Vec<String>,
 }
 
-/// A block, and what was lost on the way to it.
+/// A block with its dropped fields.
 #[derive(Debug)]
 pub(crate) struct ConvertedBlock {
     pub(crate) of: String,
     pub(crate) block: HclBlock,
     pub(crate) losses: Vec<DroppedField>,
-    /// Whether it is no block but a comment.
+    /// Whether the block is written as a comment.
     pub(crate) left_out: bool,
-    /// In whose words it is told what is left out of it.
+    /// How dropped items of the block are named in messages.
     pub(crate) words: ItemNoun,
 }
 
-/// How what a block has is called where it is left out.
+/// How a dropped item of a block is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ItemNoun {
-    /// As the field of Karpenter's object that it comes from.
+    /// By the field of the Karpenter object.
     Karpenters,
-    /// As the argument that it is.
+    /// By the argument.
     Ours,
 }
 
 impl ConvertedBlock {
-    /// Makes it a comment.
+    /// Turns the block into a comment.
     pub(crate) fn leave_out(&mut self, why: impl Into<String>) {
         self.left_out = true;
         self.losses.push(DroppedField {
@@ -196,11 +204,11 @@ impl ConvertedBlock {
     }
 }
 
-/// Makes HCL of the objects in some texts.
+/// Converts objects to HCL.
 ///
 /// # Errors
 ///
-/// Texts that hold no objects of Karpenter's, or two that become one block.
+/// Fails if the input has no Karpenter objects, or if two objects become the same block.
 pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported, ImportError> {
     let mut objects = Objects::default();
     let documents = read(files)?;
@@ -253,8 +261,8 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
     Ok(imported)
 }
 
-/// Leaves out of some blocks what is no configuration, and writes the rest. `losses` are those of
-/// what became no block.
+/// Drops the invalid parts of the blocks and prints the rest. `losses` are the dropped fields of
+/// objects that became no block.
 pub(crate) fn finish(
     mut built: Vec<ConvertedBlock>,
     clusters: &[String],
@@ -262,7 +270,7 @@ pub(crate) fn finish(
 ) -> Result<Imported, ImportError> {
     check_labels(&built)?;
     validate::check(&mut built, clusters)?;
-    // What is lost of a class is lost of its copies, too.
+    // Dropped fields of a class are also dropped from its copies.
     let mut told: BTreeSet<DroppedField> = losses.iter().cloned().collect();
     for loss in built.iter().flat_map(|own| &own.losses) {
         if told.insert(loss.clone()) {
@@ -276,7 +284,7 @@ pub(crate) fn finish(
     })
 }
 
-/// Puts an object where it belongs, as one of `v1`.
+/// Converts an object to `v1` and stores it by kind.
 fn sort(document: Manifest, all: &mut Objects) -> Result<(), ImportError> {
     let place = (document.group.as_str(), document.kind.as_str());
     let known = matches!(
@@ -314,7 +322,7 @@ fn sort(document: Manifest, all: &mut Objects) -> Result<(), ImportError> {
         ("NodeOverlay", "v1alpha1") => all.overlays.push(own),
         ("CapacityBuffer", "v1alpha1" | "v1beta1") => all.buffers.push(own),
         ("PodTemplate", _) => {
-            // It becomes a part of other blocks.
+            // A PodTemplate becomes part of its buffers.
             all.lost.append(&mut own.lost);
             all.templates.push(own);
         }
@@ -322,7 +330,7 @@ fn sort(document: Manifest, all: &mut Objects) -> Result<(), ImportError> {
             let mut losses = DroppedFields::of(own.of);
             losses.add(
                 "spec",
-                format!("{version} of {kind} is no version that is known"),
+                format!("the version {version} of {kind} is not supported"),
             );
             all.lost.extend(losses.all);
         }
@@ -330,13 +338,13 @@ fn sort(document: Manifest, all: &mut Objects) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// What an author may say of an object.
+/// The annotation that describes an object.
 const DESCRIPTION: &str = "kubernetes.io/description";
-/// Where people write what they like.
+/// Metadata that users write.
 const NOTED: [&str; 2] = ["labels", "annotations"];
-/// Of so many keys is told by name.
+/// The number of keys listed by name.
 const KEYS: usize = 5;
-/// What the API server keeps of an object. Source: Kubernetes API, ObjectMeta.
+/// Metadata that the API server maintains. Source: Kubernetes API, ObjectMeta.
 const KEPT: [&str; 11] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
@@ -350,24 +358,24 @@ const KEPT: [&str; 11] = [
     "selfLink",
     "uid",
 ];
-/// Where a conversion from `v1beta1` keeps what `v1` has no field for.
+/// The annotation in which the conversion from `v1beta1` keeps fields that `v1` does not have.
 const CONVERTED: &str = "compatibility.karpenter";
 
-/// What an object's metadata comes to.
+/// The result of reading an object's metadata.
 #[derive(Default)]
 struct Described {
-    /// What its author says.
+    /// The description.
     about: Vec<String>,
-    /// What nothing was made of.
+    /// Notes on metadata that was not imported.
     notes: Vec<String>,
 }
 
-/// What an object has; what is something else is lost.
+/// Returns the fields of an object. Drops a value that is not an object.
 fn fields(own: Option<Value>, path: &str, losses: &mut DroppedFields) -> Map<String, Value> {
     match own {
         Some(Value::Object(own)) => return own,
         None | Some(Value::Null) => {}
-        Some(_) => losses.add(path, "it is no object"),
+        Some(_) => losses.add(path, "the value is not an object"),
     }
     Map::new()
 }
@@ -376,14 +384,14 @@ fn object(document: Manifest, notes: &mut Vec<String>) -> Object {
     let of = format!("{}/{}", document.kind, document.name);
     let mut losses = DroppedFields::of(of.clone());
     let mut rest = document.rest;
-    // A template of pods has its own word for it.
+    // A PodTemplate has `template` instead of `spec`.
     let name = match document.kind.as_str() {
         "PodTemplate" => "template",
         _ => "spec",
     };
     let spec = fields(take(&mut rest, name), name, &mut losses);
     for key in rest.keys() {
-        losses.add(key.as_str(), "an unknown field");
+        losses.add(key.as_str(), "unknown field");
     }
     let described = described(&of, document.metadata, &mut losses);
     notes.extend(described.notes);
@@ -400,8 +408,8 @@ fn object(document: Manifest, notes: &mut Vec<String>) -> Object {
     }
 }
 
-/// What an author says of an object in its metadata. Nothing else there is of any use to nodes, and
-/// what people and their tools have written is noted.
+/// Reads the description from an object's metadata. Other metadata does not affect nodes. Metadata
+/// that users and their tools have written is noted.
 fn described(of: &str, metadata: Map<String, Value>, losses: &mut DroppedFields) -> Described {
     let mut own = Described::default();
     for (field, value) in metadata {
@@ -411,11 +419,11 @@ fn described(of: &str, metadata: Map<String, Value>, losses: &mut DroppedFields)
             Value::Null => continue,
             _ if KEPT.contains(&&*field) => continue,
             _ if NOTED.contains(&&*field) => {
-                losses.add(path, "it is no map");
+                losses.add(path, "the value is not a map");
                 continue;
             }
             _ => {
-                losses.add(path, "an unknown field");
+                losses.add(path, "unknown field");
                 continue;
             }
         };
@@ -426,7 +434,7 @@ fn described(of: &str, metadata: Map<String, Value>, losses: &mut DroppedFields)
                     own.about.push(text);
                 }
                 _ if key.starts_with(CONVERTED) => {
-                    let why = "it stands for what was lost when the object was converted";
+                    let why = "it holds fields that were lost when Karpenter converted the object";
                     losses.add(format!("{path}.{key}"), why);
                 }
                 _ if is_book(&key) => {}
@@ -442,14 +450,14 @@ fn described(of: &str, metadata: Map<String, Value>, losses: &mut DroppedFields)
                 more => format!(" and {more} more"),
             };
             let keys = others.join(", ");
-            let note = format!("{of}: nothing is made of {path}: {keys}{more}");
+            let note = format!("{of}: {path} is not imported: {keys}{more}");
             own.notes.push(note);
         }
     }
     own
 }
 
-/// Whether kubectl or Karpenter keeps this annotation for itself.
+/// Returns whether kubectl or Karpenter maintains this annotation.
 fn is_book(key: &str) -> bool {
     let karpenters = key.starts_with("karpenter.sh/") || key.starts_with("karpenter.k8s.aws/");
     key == "kubectl.kubernetes.io/last-applied-configuration"
@@ -457,7 +465,7 @@ fn is_book(key: &str) -> bool {
 }
 
 impl Object {
-    /// The body to fill, and where its losses go.
+    /// Returns the body and the list of its dropped fields.
     fn start(&mut self, clusters: &[String]) -> (HclBody, DroppedFields) {
         let mut body = HclBody::default();
         if !clusters.is_empty() {
@@ -488,7 +496,7 @@ impl Object {
     }
 }
 
-/// Two objects of one label.
+/// Finds two objects with the same label.
 fn check_labels(built: &[ConvertedBlock]) -> Result<(), ImportError> {
     let mut seen: BTreeMap<(&str, &str), &ConvertedBlock> = BTreeMap::new();
     for own in built {
@@ -504,10 +512,10 @@ fn check_labels(built: &[ConvertedBlock]) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// The file for clusters.
+/// The file of the clusters.
 pub const CLUSTERS: &str = "clusters.hcl";
 
-/// Kinds of blocks with the file for them.
+/// Types of blocks with their files.
 const FILES: [(&str, &str); 6] = [
     ("cluster", CLUSTERS),
     ("scheduler", "scheduler.hcl"),
@@ -537,7 +545,7 @@ fn parts(built: Vec<ConvertedBlock>) -> Result<Vec<HclFile>, ImportError> {
     Ok(parts)
 }
 
-/// A block with what was lost on the way to it, or a comment in its place.
+/// Returns a block with comments on its dropped fields, or the block as a comment.
 fn show(own: &ConvertedBlock, body: &mut HclBody) {
     let mut block = own.block.clone();
     let said = |at: usize| own.losses[..at].contains(&own.losses[at]);
@@ -564,7 +572,7 @@ fn show(own: &ConvertedBlock, body: &mut HclBody) {
     body.comment(PrintedHcl::of(&HclBody { items }).text);
 }
 
-/// A text without ends of lines, and without what hides or turns the rest.
+/// Replaces line breaks and characters that hide or reorder text.
 fn one_line(text: &str) -> String {
     let plain = |c: char| if disturbs(c) { ' ' } else { c };
     text.chars().map(plain).collect()

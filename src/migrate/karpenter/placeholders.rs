@@ -1,16 +1,17 @@
-//! What an object has to say and nobody has said: Karpenter's examples write it as `${NAME}`, for
-//! envsubst or the like to fill in.
-//! It must not know in which direction objects go.
+//! Placeholders such as `${NAME}` in objects: Karpenter's examples use them for required values, to
+//! be replaced with envsubst or a similar tool.
+//! It must not know the direction of the conversion.
 
 use serde_json::{Map, Value, json};
 
-/// Why something is lost that holds such a name.
-pub(super) const WHY: &str = "it is yet to be filled in, with envsubst or the like";
+/// Why a value with a placeholder is dropped.
+pub(super) const WHY: &str = "it contains a placeholder; replace it first, for example with \
+                              envsubst";
 
-/// The name of the node class of a pool without.
+/// The placeholder for the node class of a pool.
 pub(super) const NODE_CLASS: &str = "${NODE_CLASS}";
 
-/// What stands in place of a field that `EC2NodeClass` does not do without, as its schema takes it.
+/// Returns the placeholder for a required field of `EC2NodeClass`, in the form of its schema.
 pub(super) fn of(field: &str) -> Value {
     let discovered = json!([{ "tags": { "karpenter.sh/discovery": "${CLUSTER_NAME}" } }]);
     match field {
@@ -20,13 +21,13 @@ pub(super) fn of(field: &str) -> Value {
     }
 }
 
-/// Whether a name is yet to be filled in: nothing in IAM or Kubernetes has such a one.
+/// Returns whether a name has a placeholder. No name in IAM or Kubernetes looks like one.
 pub(super) fn is_name(text: &str) -> bool {
     text.contains("${")
 }
 
-/// Takes the terms of a list out that are yet to be filled in, in the words above: any others might
-/// be meant. Returns where they were; the list goes with its last.
+/// Removes the terms that consist of the placeholders above; other terms can be valid. Returns
+/// their positions. Removes the list with its last term.
 pub(super) fn take_terms(spec: &mut Map<String, Value>, field: &str) -> Vec<usize> {
     let Some(Value::Array(terms)) = spec.get_mut(field) else {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! Requirements: Karpenter's lists of operators, and one block for each label.
-//! It must not know whose they are.
+//! Requirements: Karpenter's list of operators, and one block per label.
+//! It must not know which object has them.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::migrate::hcl::{HclBody, HclItem, HclValue};
 use crate::model::labels::normalized;
 use crate::model::requirement::{Operator, Requirement, Requirements};
 
-/// Operators as Karpenter spells them, with our arguments.
+/// Karpenter operators with the corresponding arguments.
 const OPERATORS: [(&str, &str, Operator); 8] = [
     ("In", "in", Operator::In),
     ("NotIn", "not_in", Operator::NotIn),
@@ -23,7 +23,7 @@ const OPERATORS: [(&str, &str, Operator); 8] = [
     ("Lte", "lte", Operator::Lte),
 ];
 
-/// What one entry of a list says.
+/// One entry of a list.
 struct RequirementEntry {
     key: String,
     operator: &'static str,
@@ -31,15 +31,15 @@ struct RequirementEntry {
     values: Vec<String>,
 }
 
-/// The blocks of a list of requirements, in the order in which their keys come first. `Err` says
-/// what no node can meet, or what is no requirement: without it the rest would mean more.
+/// Converts a list of requirements to blocks, in the order of their keys. `Err` has the
+/// requirement that is invalid or cannot be satisfied: without it, the rest would allow more.
 pub(super) fn import(
     value: &Value,
     path: &str,
     body: &mut HclBody,
     losses: &mut DroppedFields,
 ) -> Result<(), String> {
-    let items = value.as_array().ok_or("the requirements are no list")?;
+    let items = value.as_array().ok_or("requirements is not a list")?;
     let mut groups: Vec<(String, Vec<RequirementEntry>)> = Vec::new();
     for (index, item) in items.iter().enumerate() {
         let at = format!("{path}[{index}]");
@@ -58,30 +58,30 @@ pub(super) fn import(
 
 fn entry(item: &Value, at: &str, losses: &mut DroppedFields) -> Result<RequirementEntry, String> {
     let Value::Object(mut object) = item.clone() else {
-        return Err("it is no object".to_owned());
+        return Err("the value is not an object".to_owned());
     };
     let mut field = |name: &str| take(&mut object, name);
     let key = field("key")
         .as_ref()
         .and_then(text)
-        .ok_or("it has no key")?;
+        .ok_or("the entry has no key")?;
     let word = field("operator").as_ref().and_then(text);
-    let word = word.ok_or("it has no operator")?;
+    let word = word.ok_or("the entry has no operator")?;
     let known = OPERATORS.iter().find(|(theirs, ..)| *theirs == word);
-    let (_, operator, meant) = known.ok_or_else(|| format!("there is no operator {word:?}"))?;
+    let (_, operator, meant) = known.ok_or_else(|| format!("unknown operator {word:?}"))?;
     let values = match field("values") {
         Some(Value::Array(values)) => values.iter().map(text).collect(),
         None => Some(Vec::new()),
         Some(_) => None,
     };
-    let values: Vec<String> = values.ok_or("its values are no list of texts")?;
+    let values: Vec<String> = values.ok_or("values is not a list of strings")?;
     let mut requirement = Requirement::from_operator(*meant, &values)?;
     if let Some(least) = field("minValues") {
         let least = least.as_u64().and_then(|own| u32::try_from(own).ok());
-        requirement.min_values = Some(least.ok_or("its minValues is no number")?);
+        requirement.min_values = Some(least.ok_or("minValues is not a number")?);
     }
     for name in object.keys() {
-        losses.add(format!("{at}.{name}"), "an unknown field");
+        losses.add(format!("{at}.{name}"), "unknown field");
     }
     Ok(RequirementEntry {
         key,
@@ -91,7 +91,7 @@ fn entry(item: &Value, at: &str, losses: &mut DroppedFields) -> Result<Requireme
     })
 }
 
-/// The block of all entries of one label.
+/// Converts all entries of one label to a block.
 fn group(
     entries: &[RequirementEntry],
     path: &str,
@@ -103,7 +103,7 @@ fn group(
     };
     let mut inner = HclBody::default();
     if more.is_empty() {
-        // As it was written.
+        // A single entry is kept as written.
         match (first.operator, first.values.as_slice()) {
             ("exists", _) => {
                 let there = first.requirement.operator() != Operator::DoesNotExist;
@@ -124,11 +124,12 @@ fn group(
         let all = all.unwrap_or_else(Requirement::exists);
         if all.is_impossible() {
             let key = &first.key;
-            return Err(format!("no value of {key:?} meets all its requirements"));
+            return Err(format!("no value of {key:?} satisfies all requirements"));
         }
         let both = spell(&all, &mut inner);
         if !both {
-            let why = "a block that has not_in cannot say exists as well, and Karpenter forgets it";
+            let why = "a require block cannot have not_in and exists; Karpenter ignores Exists \
+                       next to NotIn";
             losses.add(format!("{path}[{}: Exists]", first.key), why);
         }
     }
@@ -136,7 +137,7 @@ fn group(
     Ok(())
 }
 
-/// The blocks of requirements.
+/// Converts requirements to blocks.
 pub(super) fn blocks(requirements: &Requirements, body: &mut HclBody) {
     for (key, requirement) in requirements.iter() {
         let mut inner = HclBody::default();
@@ -145,7 +146,7 @@ pub(super) fn blocks(requirements: &Requirements, body: &mut HclBody) {
     }
 }
 
-/// The arguments of a requirement; whether they say all of it.
+/// Returns the arguments of a requirement, and whether they are complete.
 fn spell(requirement: &Requirement, body: &mut HclBody) -> bool {
     let (low, high) = requirement.bounds();
     let excluded = requirement.excluded();
@@ -174,7 +175,7 @@ fn spell(requirement: &Requirement, body: &mut HclBody) -> bool {
     !names || bounded || requirement.allows_absence()
 }
 
-/// The list of Karpenter's that says what the blocks say.
+/// Converts blocks to Karpenter's list.
 pub(super) fn export(body: &mut HclBody) -> Value {
     let mut all = Vec::new();
     for mut block in body.take_blocks("require") {
@@ -188,7 +189,7 @@ pub(super) fn export(body: &mut HclBody) -> Value {
             let mut entry = Map::new();
             entry.insert("key".to_owned(), json!(key));
             let (operator, values) = operator(name, value);
-            // Excluding nothing says nothing, and Karpenter takes no empty list.
+            // An empty exclusion has no effect, and Karpenter rejects an empty list.
             if values.is_empty() && operator == "NotIn" {
                 continue;
             }
@@ -222,7 +223,7 @@ fn operator(name: &str, value: &Value) -> (&'static str, Vec<String>) {
     (word, values)
 }
 
-/// The labels that a list of requirements speaks of.
+/// Returns the labels of a list of requirements.
 pub(super) fn keys(items: &[Value]) -> BTreeSet<String> {
     let keys = items.iter().filter_map(|item| item.get("key")?.as_str());
     keys.map(|key| normalized(key).to_owned()).collect()

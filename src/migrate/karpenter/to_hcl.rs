@@ -1,5 +1,5 @@
-//! What a configuration amounts to, as the blocks that say it: all that is not as it would be
-//! anyway. It must not know what Karpenter can say of it.
+//! Converts a configuration to blocks, without arguments that have their default value.
+//! It must not know what Karpenter supports.
 
 use serde_json::Value;
 
@@ -13,9 +13,10 @@ use crate::model::pool::{
 };
 use crate::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 
+// Node classes as HCL blocks.
 pub(super) mod node_class;
 
-/// A map of texts.
+/// A map of strings.
 fn map<'a>(items: impl IntoIterator<Item = (&'a String, &'a String)>) -> Value {
     let items = items.into_iter();
     Value::Object(
@@ -29,7 +30,7 @@ fn effect(own: Effect) -> &'static str {
     own.as_str()
 }
 
-/// Limits, `nodes` among them.
+/// Limits, including `nodes`.
 pub(super) fn limits(own: &Limits) -> Option<Value> {
     let capacity = own
         .capacity
@@ -135,7 +136,7 @@ fn taint(kind: &'static str, own: &Taint, body: &mut HclBody) {
 fn disruption(pool: &Pool, usual: &Disruption, body: &mut HclBody) {
     let own = &pool.disruption;
     let mut inner = HclBody::default();
-    // Nothing of this is about static pools.
+    // This does not apply to static pools.
     if pool.replicas.is_none() {
         if own.consolidation != usual.consolidation {
             let name = match own.consolidation {
@@ -148,8 +149,8 @@ fn disruption(pool: &Pool, usual: &Disruption, body: &mut HclBody) {
         if own.consolidate_after != usual.consolidate_after {
             inner.set("consolidate_after", duration(own.consolidate_after));
         }
-        if own.spot_to_spot_types != usual.spot_to_spot_types {
-            inner.set("spot_to_spot_types", own.spot_to_spot_types);
+        if own.spot_to_spot_min_types != usual.spot_to_spot_min_types {
+            inner.set("spot_to_spot_min_types", own.spot_to_spot_min_types);
         }
         if let Some(threshold) = own.utilization_threshold {
             inner.set("utilization_threshold", threshold);
@@ -233,7 +234,7 @@ pub(super) fn overlay(own: &Overlay) -> HclBody {
     body
 }
 
-/// A buffer. Of its pod tolerations are left to say but those of its pool's taints.
+/// A buffer. Tolerations of its pool's taints are omitted.
 pub(super) fn buffer(own: &Buffer) -> HclBody {
     let mut body = HclBody::default();
     if let Some(pool) = &own.pool {
@@ -271,7 +272,7 @@ pub(super) fn buffer(own: &Buffer) -> HclBody {
     body
 }
 
-/// What the pods of a buffer are like.
+/// The pod of a buffer.
 pub(super) fn buffer_pod(own: &BufferPod) -> HclBody {
     let mut inner = HclBody::default();
     inner.set("requests", requests(&own.requests));

@@ -1,5 +1,4 @@
-//! An explained pool as text for people and as one JSON object.
-//! It must not know how any of it was found out.
+//! Renders an explained pool as text and as one JSON object.
 
 use std::fmt::Write;
 
@@ -17,10 +16,10 @@ use crate::scheduling::pool_availability::{
 };
 use crate::scheduling::rejection::{part, shown};
 
-/// Things of one kind that are told one by one before the rest is counted.
+/// Items listed before the rest is counted.
 const TOLD: usize = 10;
 
-/// Labels, limits and zones that are told one by one: people write them, and few.
+/// Labels, limits and zones that are listed.
 const LISTED: usize = 50;
 
 impl LimitOwner {
@@ -39,7 +38,7 @@ impl RemainingLimit {
         self.resource.as_deref().unwrap_or("nodes")
     }
 
-    /// What is in use of it, by others that share it, too.
+    /// Returns the use, including other pools that share the limit.
     fn used(&self) -> i64 {
         self.most.saturating_sub(self.left)
     }
@@ -78,7 +77,7 @@ impl RemainingLimit {
         }
         let used = shown(name, self.used());
         match self.left {
-            ..0 => format!("{head}: {used} in use, which exceeds it"),
+            ..0 => format!("{head} is exceeded: {used} in use"),
             left => format!("{head}: {used} in use, {} left", shown(name, left)),
         }
     }
@@ -118,7 +117,7 @@ fn range_json(own: &PoolAvailability) -> Value {
         "zones": zones.collect::<Map<_, _>>(),
         "capacity_types": ways.collect::<Map<_, _>>(),
         "cheapest": cheapest.collect::<Vec<_>>(),
-        "held_down": own.held.as_ref().map(|held| json!({
+        "unavailable_offerings": own.held.as_ref().map(|held| json!({
             "offerings": held.offerings,
             "first": part(&held.first),
             "until": held.until.map(|at| at.to_string()),
@@ -155,7 +154,7 @@ fn stay_json(own: &Stay) -> Value {
 }
 
 impl ExplainedPool<'_> {
-    /// One JSON object.
+    /// Renders one JSON object.
     pub fn json(&self) -> Value {
         let nodes = &self.holding.nodes;
         let pause = |(of, own): &(RuleScope, &Pause)| {
@@ -216,13 +215,13 @@ impl ExplainedPool<'_> {
     )]
     fn launched_usd(&self) -> f64 {
         let all = self.launches.iter();
-        // A sum of nothing would be -0.0.
+        // The sum of an empty iterator would be -0.0.
         all.fold(0.0, |sum, own| {
             sum + own.price.usd_per_h() * own.nodes as f64
         })
     }
 
-    /// Text for people.
+    /// Renders text.
     pub fn text(&self) -> String {
         let mut out = String::new();
         self.head(&mut out);
@@ -246,14 +245,14 @@ impl ExplainedPool<'_> {
         if let Some(replicas) = pool.replicas {
             let _ = writeln!(
                 out,
-                "  static: {} whatever pods ask for",
+                "  static: {}, regardless of pods",
                 many(replicas, "node")
             );
         }
         let own = &self.holding.nodes;
         let _ = writeln!(
             out,
-            "  {}: {} ready, {} unready, {} starting, {} leaving; {:.4} $/h",
+            "  {}: {} ready, {} unready, {} starting, {} terminating; {:.4} $/h",
             many(own.total(), "node"),
             own.ready,
             own.unready,
@@ -268,23 +267,21 @@ impl ExplainedPool<'_> {
         if let Some((of, pause)) = &self.pause {
             let until = pause
                 .until
-                .map_or("until somebody ends it".to_owned(), |at| {
-                    format!("until {at}")
-                });
+                .map_or("until resumed".to_owned(), |at| format!("until {at}"));
             let (of, why) = (of.as_str(), part(&pause.reason));
             let _ = writeln!(out, "  ! the {of} is paused {until}: {why}");
         }
     }
 
-    /// What would be done now.
+    /// Renders what would be launched now.
     fn now(&self, out: &mut String) {
         let _ = writeln!(out);
         if self.launches.is_empty() {
-            let _ = writeln!(out, "  No node would be made in it now.");
+            let _ = writeln!(out, "  It would launch no nodes now.");
         } else {
             let _ = writeln!(
                 out,
-                "  + {} would be made in it now, for {} and {:.4} $/h, planned as",
+                "  + It would launch {} now, for {}, at {:.4} $/h:",
                 many(self.launched(|own| own.nodes), "node"),
                 many(self.launched(|own| own.pods), "pod"),
                 self.launched_usd()
@@ -294,7 +291,7 @@ impl ExplainedPool<'_> {
             let price = own.price.usd_per_h();
             let room = match own.virtual_pods {
                 0 => String::new(),
-                count => format!(", room for {} of buffers", many(count, "pod")),
+                count => format!(", and {} of capacity buffers", many(count, "pod")),
             };
             let (first, pods) = (part(&own.first), many(own.pods, "pod"));
             let _ = writeln!(
@@ -307,7 +304,7 @@ impl ExplainedPool<'_> {
         if let Some(short) = &self.short {
             let _ = writeln!(
                 out,
-                "  ! {} cannot be had:",
+                "  ! {} cannot be launched:",
                 many(short.missing, "more node")
             );
             for why in short.reasons.iter().take(TOLD) {
@@ -317,12 +314,12 @@ impl ExplainedPool<'_> {
         let pods: usize = self.unplaced.iter().map(|own| own.pods).sum();
         if pods > 0 {
             let pods = many(pods, "pod");
-            let _ = writeln!(out, "  ! {pods} without a place, by what stops them here:");
+            let _ = writeln!(out, "  ! {pods} unschedulable, by the reason in this pool:");
         }
         for own in self.unplaced.iter().take(TOLD) {
             let (code, first) = (own.why.code.as_str(), part(&own.first));
             let (pods, text) = (own.pods, own.why.text());
-            let _ = writeln!(out, "      {pods} [{code}], {first} for one: {text}");
+            let _ = writeln!(out, "      {pods} [{code}], such as {first}: {text}");
         }
         let others = self.unplaced.iter().skip(TOLD);
         let others: usize = others.map(|own| own.pods).sum();
@@ -331,33 +328,33 @@ impl ExplainedPool<'_> {
         }
     }
 
-    /// What becomes of its nodes for one reason, in numbers.
+    /// Summarizes the candidates for one reason.
     fn becomes(&self, own: &Outlook) -> String {
         let stay = own.stay();
         let others = self.candidates.saturating_sub(self.leaving + stay);
         let mut all = Vec::new();
         if own.leave > 0 {
-            all.push(format!("{} now", verb(own.leave, "leave")));
+            all.push(format!("{} would be disrupted now", own.leave));
         }
         if stay > 0 {
-            all.push(verb(stay, "stay"));
+            all.push(format!("{stay} kept"));
         }
         match (all.is_empty(), others) {
-            (true, _) => all.push("nothing makes any leave".to_owned()),
+            (true, _) => all.push("none".to_owned()),
             (false, 0) => {}
-            (false, others) => all.push(format!("nothing makes {others} more leave")),
+            (false, others) => all.push(format!("{others} not affected")),
         }
         all.join(", ")
     }
 
-    /// What becomes of its nodes.
+    /// Renders the candidates.
     fn nodes(&self, out: &mut String) {
         if self.candidates == 0 {
-            let _ = writeln!(out, "\n  It has no nodes that might leave.");
+            let _ = writeln!(out, "\n  It has no disruption candidates.");
             return;
         }
         let count = many(self.candidates, "node");
-        let _ = writeln!(out, "\n  Of {count} that might leave:");
+        let _ = writeln!(out, "\n  Disruption candidates: {count}");
         let width = self
             .outlooks
             .iter()
@@ -370,18 +367,18 @@ impl ExplainedPool<'_> {
             for own in own.stay.iter().take(TOLD) {
                 let (code, first) = (own.first.verdict.code(), part(&own.first.node));
                 let (nodes, text) = (own.nodes, part(&own.first.verdict));
-                let _ = writeln!(out, "      {nodes} [{code}], {first} for one: {text}");
+                let _ = writeln!(out, "      {nodes} [{code}], such as {first}: {text}");
             }
             rest(out, "      ", own.stay.len(), TOLD);
         }
     }
 }
 
-/// What a pool can have.
+/// Renders what a pool can launch.
 fn range_text(out: &mut String, own: &PoolAvailability) {
     let _ = writeln!(
         out,
-        "\n  It can have {} of {} instance types, {}",
+        "\n  It can launch {} of {} instance types, {}",
         own.types,
         own.catalog,
         many(own.offerings(), "offering")
@@ -393,14 +390,21 @@ fn range_text(out: &mut String, own: &PoolAvailability) {
         let ways = own.capacity_types.iter();
         let ways = ways.map(|(way, count)| format!("{} ({count})", way.as_str()));
         let ways: Vec<String> = ways.collect();
-        let _ = writeln!(out, "  in {}", zones.join(", "));
-        let _ = writeln!(out, "  as {}; the cheapest:", ways.join(", "));
+        let _ = writeln!(out, "  zones: {}", zones.join(", "));
+        let _ = writeln!(
+            out,
+            "  capacity types: {}; the cheapest offerings:",
+            ways.join(", ")
+        );
     }
     for (key, price) in &own.cheapest {
         let _ = writeln!(out, "      {}, {:.4} $/h", part(key), price.usd_per_h());
     }
     if !own.asked.is_empty() {
-        let _ = writeln!(out, "  What it asks of them leaves, each for itself:");
+        let _ = writeln!(
+            out,
+            "  Instance types that satisfy each of its requirements:"
+        );
     }
     let of = own.catalog;
     for RequirementEffect { key, wanted, types } in own.asked.iter().take(LISTED) {
@@ -411,7 +415,11 @@ fn range_text(out: &mut String, own: &PoolAvailability) {
     rest(out, "      ", own.asked.len(), LISTED);
     if !own.asked.is_empty() {
         let sign = if own.suited == 0 { '!' } else { ' ' };
-        let _ = writeln!(out, "    {sign} all together: {} of {of} types", own.suited);
+        let _ = writeln!(
+            out,
+            "    {sign} all requirements: {} of {of} types",
+            own.suited
+        );
     }
     if own.crowded > 0 {
         let types = many(own.crowded, "type");
@@ -422,22 +430,22 @@ fn range_text(out: &mut String, own: &PoolAvailability) {
     }
     if let Some(why) = &own.barren {
         let (text, code) = (why.text(), why.code.as_str());
-        let _ = writeln!(out, "  ! No node can be made for it now: {text} [{code}]");
+        let _ = writeln!(out, "  ! It cannot launch nodes now: {text} [{code}]");
     }
 }
 
 fn held_text(own: &UnavailableSummary) -> String {
     let (count, first) = (many(own.offerings, "offering"), part(&own.first));
-    let until = |at: Timestamp| format!("; one is asked for again at {at}");
+    let until = |at: Timestamp| format!("; next retry at {at}");
     let until = own.until.map_or(String::new(), until);
     let why = match own.unregistered {
-        true => "held down since nodes of the pool do not register in some zones",
-        false => "held down after refusals",
+        true => "unavailable because nodes of the pool do not register in some zones",
+        false => "unavailable after failed launches",
     };
-    format!("{why}: {count}, {first} for one{until}")
+    format!("{why}: {count}, such as {first}{until}")
 }
 
-/// How many there are beyond those that are told.
+/// Renders how many items are not listed.
 fn rest(out: &mut String, indent: &str, count: usize, told: usize) {
     let rest = count.saturating_sub(told);
     if rest > 0 {
@@ -445,18 +453,10 @@ fn rest(out: &mut String, indent: &str, count: usize, told: usize) {
     }
 }
 
-/// So many things of this name.
+/// Formats a count with a noun.
 fn many(count: impl TryInto<usize>, name: &str) -> String {
     match count.try_into().unwrap_or(usize::MAX) {
         1 => format!("1 {name}"),
         count => format!("{count} {name}s"),
-    }
-}
-
-/// So many of them do this.
-fn verb(count: usize, name: &str) -> String {
-    match count {
-        1 => format!("1 {name}s"),
-        count => format!("{count} {name}"),
     }
 }

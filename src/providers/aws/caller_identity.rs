@@ -1,11 +1,10 @@
-//! Who we are to AWS.
-//! It must not know what that identity may do.
+//! The AWS identity of the daemon. It must not know the permissions of that identity.
 
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::interceptor::Recorder;
 
-/// Our ARN, in the account that it names.
+/// The ARN of the caller, which contains the account.
 pub(crate) async fn arn(account: &AwsClients) -> Result<String, AwsError> {
     let region = account.key.region.clone();
     let config = aws_sdk_sts::config::Builder::from(&account.config);
@@ -15,5 +14,5 @@ pub(crate) async fn arn(account: &AwsClients) -> Result<String, AwsError> {
     let answer = sts.get_caller_identity().send().await;
     let answer = answer.map_err(|error| AwsError::new("GetCallerIdentity", error))?;
     let arn = answer.arn().map(str::to_owned);
-    arn.ok_or_else(|| AwsError::silent("GetCallerIdentity", "the answer has no ARN"))
+    arn.ok_or_else(|| AwsError::silent("GetCallerIdentity", "the response has no ARN"))
 }

@@ -1,9 +1,8 @@
-//! Whose launch templates and instance profiles this host may remove.
-//! It must not know how either is found, nor which of them nobody uses.
+//! Decides which launch templates and instance profiles this host may delete. It must not know how
+//! they are found, nor which are unused.
 //!
-//! Both are named after their cluster. Those of a cluster that another host leads, or another role
-//! of this one looks after, are left to it: whoever does not know what others need removes nothing
-//! of theirs.
+//! Their names contain the cluster. Resources of a cluster that another host leads, or that uses a
+//! different role, are not deleted, because this host does not know whether they are in use.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,21 +10,20 @@ use std::sync::Arc;
 use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
 
-/// The clusters of an account and region as one of its keepers sees them.
+/// The clusters of an account and region, from the view of one region task.
 #[derive(Debug, Default)]
 pub(crate) struct CleanupScope {
-    /// Those that it manages and that this host leads now.
+    /// Managed clusters that this host leads now.
     pub(crate) led: Vec<Arc<Cluster>>,
-    /// Whether they are all that it manages: what is of no cluster that is configured here is
-    /// left from one that was.
+    /// True if these are all managed clusters. Resources of clusters that are no longer configured
+    /// may then be deleted.
     pub(crate) is_whole: bool,
-    /// All that are configured on this host, wherever they are, and whether or not each can be
-    /// driven.
+    /// All clusters that are configured on this host, in any region, running or not.
     pub(crate) configured: BTreeSet<ClusterName>,
 }
 
 impl CleanupScope {
-    /// These are all that there are, and all are led here.
+    /// Creates a scope in which all clusters are led by this host.
     #[cfg(test)]
     pub(crate) fn of_all(led: &[Arc<Cluster>]) -> Self {
         Self {
@@ -35,8 +33,8 @@ impl CleanupScope {
         }
     }
 
-    /// Whether something is looked after here whose name says its cluster so. Several clusters may
-    /// be spelt alike in names that are short of room.
+    /// Returns whether resources with this cluster name in their name may be deleted. Shortened
+    /// names may match several clusters.
     pub(crate) fn is_for(&self, part: &str, spelt: impl Fn(&str) -> String) -> bool {
         let is_named = |own: &&ClusterName| spelt(own.as_str()) == part;
         let mut named = self.configured.iter().filter(is_named).peekable();

@@ -1,5 +1,4 @@
-//! An account and region: the SDK's clients, and how often they may be used.
-//! It must not know what is asked of them.
+//! SDK clients of an account and region, with rate limits. It must not know the requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,31 +17,31 @@ use crate::outbound::clock_skew::SkewGauge;
 use crate::outbound::rate_limiter::Limiter;
 use crate::providers::aws::interceptor::Recorder;
 
-/// Time for one call with all its retries; whoever carries commands out waits a little longer.
+/// Timeout of one call with all retries. Callers wait a little longer.
 const CALL: Duration = Duration::from_secs(60);
-/// Time for one attempt.
+/// Timeout of one attempt.
 const ATTEMPT: Duration = Duration::from_secs(20);
-/// Time for one look into a queue, which SQS lets wait for 20 s.
+/// Timeout of one receive call. SQS waits up to 20 s.
 const POLL: Duration = Duration::from_secs(30);
-/// Time for a connection.
+/// Timeout of a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Attempts of one call: the engine tries again, and decides anew before it does.
+/// Attempts per call. The engine retries later after a new decision.
 const ATTEMPTS: u32 = 3;
 
-/// Who we say we are in each request: CloudTrail shows it.
+/// Application name in each request, visible in CloudTrail.
 const APP: &str = "outrigger";
 
-/// Which account and region it is.
+/// Identifies an account and region.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AccountKey {
     /// Region.
     pub(crate) region: String,
-    /// Role that is assumed; none means the daemon's own identity.
+    /// Assumed role. `None` uses the identity of the daemon.
     pub(crate) role: Option<String>,
 }
 
 impl AccountKey {
-    /// Where a cluster's instances are.
+    /// Account and region of a cluster's instances.
     pub(crate) fn of(cluster: &Cluster) -> Self {
         Self {
             region: cluster.region.clone(),
@@ -50,17 +49,18 @@ impl AccountKey {
         }
     }
 
-    /// Whether both are of one region and one account, whichever role of it each assumes: so EC2
-    /// counts calls, and so queues are shared. Which account the daemon's own is, AWS alone knows.
+    /// Returns whether both are the same region and account, regardless of the role. EC2 rate
+    /// limits and queues are shared per account and region. The account of the daemon's own
+    /// identity is unknown here.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         let market = |own: &Self| CapacityScope::region(&own.region, own.role.as_deref());
         market(self) == market(other)
     }
 }
 
-/// How often the API may be called, of which each has a bucket of its own. EC2 counts by account
-/// and region, whoever calls, so we stay below what it allows us. Source: EC2 developer guide,
-/// request throttling: 100 requests at once and 20 a second for reads, fewer for what changes.
+/// Rate limits of the API, with a token bucket each. EC2 limits by account and region for all
+/// callers, so these limits are lower. Source: EC2 developer guide, request throttling: bursts of
+/// 100 requests and 20 per second for reads, fewer for writes.
 #[derive(Clone, Debug)]
 pub(crate) struct RateLimits {
     pub(crate) read: Limiter,
@@ -80,7 +80,7 @@ impl Default for RateLimits {
     }
 }
 
-/// For calls of EC2 that are tried once.
+/// For EC2 calls without retries.
 pub(crate) fn once() -> aws_sdk_ec2::config::Builder {
     aws_sdk_ec2::config::Builder::new().retry_config(RetryConfig::disabled())
 }
@@ -91,7 +91,7 @@ pub(crate) struct AwsClients {
     pub(crate) key: AccountKey,
     pub(crate) config: SdkConfig,
     pub(crate) buckets: RateLimits,
-    /// By how much the clock of this host differs from that of AWS.
+    /// Clock skew between this host and AWS.
     pub(crate) skew: SkewGauge,
     pub(crate) ec2: aws_sdk_ec2::Client,
     pub(crate) shift: aws_sdk_arczonalshift::Client,
@@ -103,12 +103,12 @@ pub(crate) struct AwsClients {
 }
 
 impl AwsClients {
-    /// Clients that assume the role where there is one. Nothing is sent yet.
+    /// Creates clients, which assume the role if one is set. Sends nothing yet.
     pub(crate) async fn new(key: AccountKey) -> Self {
         let base = aws_config::defaults(BehaviorVersion::latest())
             .region(Region::new(key.region.clone()))
-            // Not adaptive: that slows a region down for all accounts when one is throttled, as
-            // the SDK counts in one place for the whole process. Each has buckets of its own here.
+            // Not the adaptive mode, which shares its limits across all accounts of the process.
+            // Each account and region has its own limits here.
             .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
             .timeout_config(timeouts(ATTEMPT))
             .load()
@@ -130,7 +130,7 @@ impl AwsClients {
         Self::of(key, config)
     }
 
-    /// Clients that are configured so.
+    /// Creates clients with this configuration.
     pub(crate) fn of(key: AccountKey, config: SdkConfig) -> Self {
         let config = named(config);
         let skew = SkewGauge::default();
@@ -195,7 +195,8 @@ fn timeouts(attempt: Duration) -> TimeoutConfig {
         .build()
 }
 
-/// Where the price list of a region is asked for: it is served in few. Source: spec/aws.md §4.8.
+/// The region of the pricing API for a region, which is available in few regions. Source:
+/// spec/aws.md §4.8.
 fn pricing_region(region: &str) -> &'static str {
     match region.split('-').next() {
         Some("ap") => "ap-south-1",
@@ -205,19 +206,19 @@ fn pricing_region(region: &str) -> &'static str {
     }
 }
 
-/// All accounts and regions that clusters are in, each with one set of clients.
+/// All accounts and regions of clusters, each with shared clients.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts(Mutex<BTreeMap<AccountKey, Arc<AwsClients>>>);
 
 impl Accounts {
-    /// These alone are known beforehand.
+    /// Creates a set with these clients.
     #[cfg(test)]
     pub(crate) fn with(account: AwsClients) -> Self {
         let known = BTreeMap::from([(account.key.clone(), Arc::new(account))]);
         Self(Mutex::new(known))
     }
 
-    /// The clients of one.
+    /// Returns the clients of an account and region.
     pub(crate) async fn get(&self, key: &AccountKey) -> Arc<AwsClients> {
         let mut known = self.0.lock().await;
         if let Some(own) = known.get(key) {

@@ -1,5 +1,5 @@
-//! What a node has to know of the cluster it joins: asked of its API, and of EKS where that is
-//! silent. It must not know how a node is told.
+//! Cluster data for user data, read from the API server, and from EKS if the API server does not
+//! provide it. It must not know how user data is rendered.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,75 +22,75 @@ use crate::model::id::ClusterName;
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
 
-/// Time for one question to the API.
+/// Timeout of one API call.
 const CALL: Duration = Duration::from_secs(15);
-/// Characters of a line of PEM. Source: RFC 7468.
+/// Line length of PEM. Source: RFC 7468.
 const PEM_LINE: usize = 64;
-/// The Service that a cluster's DNS has by convention.
+/// The conventional Service of the cluster DNS.
 const DNS: (&str, &str) = ("kube-system", "kube-dns");
-/// What the API server calls the range that it takes the addresses of Services from by default.
+/// Name of the default ServiceCIDR of the API server.
 const SERVICES: &str = "kubernetes";
 
-/// Why a cluster is not known well enough.
+/// Why cluster data is missing.
 #[derive(Debug, Error)]
 pub(crate) enum HomeError {
-    #[error("ask the cluster for its version")]
+    #[error("cannot read the version of the cluster")]
     Version(#[source] Box<kube::Error>),
-    #[error("ask the cluster for its version: no answer within {} s", CALL.as_secs())]
+    #[error("cannot read the version of the cluster: no response within {} s", CALL.as_secs())]
     Late,
-    #[error("ask EKS for the cluster")]
+    #[error("cannot describe the cluster in EKS")]
     Eks(#[source] AwsError),
 }
 
-/// What nodes of a cluster are told.
+/// Cluster data for nodes.
 pub(crate) struct ClusterInfo {
     pub(crate) home: ClusterEndpoint,
-    /// What its API should have told and did not, each with the reason.
+    /// Data that could not be read from the API server, with reasons.
     pub(crate) missing: Vec<String>,
 }
 
-/// What clusters say, each asked beside the others: one whose API does not answer delays none.
+/// Reads the data of clusters concurrently, so that a slow API server delays no other cluster.
 #[derive(Default)]
 pub(crate) struct ClusterInfoCache {
     asking: JoinSet<ClusterInfoResult>,
-    /// Whom the tasks are asking; one that was driven from another seat is another.
+    /// Clusters whose data is being read, with the engine of each.
     whom: BTreeMap<Id, (ClusterName, u64)>,
 }
 
-/// What a cluster says of itself, and from which seat it is driven.
+/// Data of a cluster, and its engine.
 pub(crate) type ClusterInfoResult = (ClusterName, u64, Result<ClusterInfo, HomeError>);
 
 impl ClusterInfoCache {
-    /// Asks a cluster, unless that is under way.
+    /// Reads the data of a cluster, unless a read is in progress.
     pub(crate) fn ask(
         &mut self,
-        (cluster, seat): (Arc<Cluster>, u64),
+        (cluster, session): (Arc<Cluster>, u64),
         connection: Connection,
         account: Arc<AwsClients>,
     ) {
-        let whom = (cluster.name.clone(), seat);
+        let whom = (cluster.name.clone(), session);
         if self.whom.values().any(|own| *own == whom) {
             return;
         }
         let task = self.asking.spawn(async move {
             let known = home(&cluster, &connection, &account).await;
-            (cluster.name.clone(), seat, known)
+            (cluster.name.clone(), session, known)
         });
         self.whom.insert(task.id(), whom);
     }
 
-    /// A cluster is another by now: what it is saying does not count.
+    /// A cluster has changed. The result of the read in progress is ignored.
     pub(crate) fn forget(&mut self, cluster: &ClusterName) {
         self.whom.retain(|_, (own, _)| own != cluster);
     }
 
-    /// What one of them says; waits for ever where none is asked.
+    /// Returns the next result. Waits forever if no read is in progress.
     pub(crate) async fn next(&mut self) -> ClusterInfoResult {
         loop {
             match self.asking.join_next_with_id().await {
                 Some(Ok((task, said))) if self.whom.remove(&task).is_some() => return said,
                 Some(Ok(_)) => {}
-                // A panic: it is asked again in its time.
+                // A panic: the read is repeated later.
                 Some(Err(error)) => drop(self.whom.remove(&error.id())),
                 None => std::future::pending().await,
             }
@@ -98,7 +98,7 @@ impl ClusterInfoCache {
     }
 }
 
-/// Asks for what nodes of a cluster are told.
+/// Reads the data for nodes of a cluster.
 pub(crate) async fn home(
     cluster: &Cluster,
     connection: &Connection,
@@ -141,13 +141,13 @@ pub(crate) async fn home(
     Ok(ClusterInfo { home, missing })
 }
 
-/// What EKS knows of a cluster.
+/// Data of a cluster from EKS.
 pub(crate) async fn describe(account: &AwsClients, name: &str) -> Result<Listed, AwsError> {
     account.buckets.read.turn().await;
     let answer = account.eks.describe_cluster().name(name).send().await;
     let answer = answer.map_err(|error| AwsError::new("DescribeCluster", error))?;
     let named = answer.cluster().cloned();
-    named.ok_or_else(|| AwsError::silent("DescribeCluster", "the answer names no cluster"))
+    named.ok_or_else(|| AwsError::silent("DescribeCluster", "the response contains no cluster"))
 }
 
 fn cidr(listed: &Listed) -> Option<String> {
@@ -156,24 +156,28 @@ fn cidr(listed: &Listed) -> Option<String> {
     cidr.map(str::to_owned)
 }
 
-/// The address of the cluster's DNS; none where it is not where it is by convention, or nobody
-/// tells us.
+/// The address of the cluster DNS. `None` if the conventional Service does not exist or cannot be
+/// read.
 async fn dns(connection: &Connection, missing: &mut Vec<String>) -> Option<core::net::IpAddr> {
     let (namespace, name) = DNS;
     let services: Api<Service> = Api::namespaced(connection.client.clone(), namespace);
-    let asked = ask(services.get(name), "the address of its DNS", missing);
+    let asked = ask(
+        services.get(name),
+        "the DNS address of the cluster",
+        missing,
+    );
     asked.await?.spec?.cluster_ip?.parse().ok()
 }
 
-/// The addresses of Services, which the API tells from Kubernetes 1.33 on.
+/// The Service CIDRs, available from the API since Kubernetes 1.33.
 async fn services(connection: &Connection, missing: &mut Vec<String>) -> Option<String> {
     let ranges: Api<ServiceCIDR> = Api::all(connection.client.clone());
     let range = ranges.get(SERVICES);
-    let range = ask(range, "the addresses of its Services", missing).await?;
+    let range = ask(range, "the Service addresses of the cluster", missing).await?;
     range.spec?.cidrs?.into_iter().next()
 }
 
-/// What the API has; none where it has no such thing. What else is in the way of it is noted.
+/// Reads an object. `None` if it does not exist. Other errors are recorded.
 async fn ask<T>(
     call: impl Future<Output = kube::Result<T>>,
     what: &str,
@@ -183,13 +187,13 @@ async fn ask<T>(
         Ok(Ok(found)) => return Some(found),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => return None,
         Ok(Err(error)) => text::chain(&error),
-        Err(_) => format!("no answer within {} s", CALL.as_secs()),
+        Err(_) => format!("no response within {} s", CALL.as_secs()),
     };
     missing.push(format!("{what}: {why}"));
     None
 }
 
-/// Certificates as a kubeconfig holds them: base64 of PEM.
+/// Certificates in kubeconfig format: base64 of PEM.
 fn authorities(all: &[Vec<u8>]) -> String {
     let mut pem = String::new();
     for own in all {

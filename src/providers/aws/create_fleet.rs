@@ -1,5 +1,5 @@
-//! One CreateFleet call, and what EC2 made of it.
-//! It must not know how a request came about, nor what a refusal leads to.
+//! Executes one CreateFleet call and returns its outcome. It must not know how a request was built,
+//! nor what follows from a refusal.
 
 use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
 use aws_sdk_ec2::operation::create_fleet::builders::CreateFleetFluentBuilder;
@@ -20,15 +20,15 @@ use crate::providers::aws::clients::{AwsClients, once};
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::launch_templates::{Templates, specification};
 
-/// What came of a request.
+/// The outcome of a request.
 pub(crate) struct FleetLaunch {
     /// The instance, and the subnet it is in.
     pub(crate) launched: Option<(Instance, Option<String>)>,
-    /// What else EC2 said.
+    /// The errors in the response.
     pub(crate) said: FleetOutcome,
 }
 
-/// Makes the templates of a request that are not there yet, and asks for the instance.
+/// Creates missing templates of a request, then requests the instance.
 pub(crate) async fn launch(
     account: &AwsClients,
     templates: &Templates,
@@ -43,7 +43,7 @@ pub(crate) async fn launch(
     if let Err(fault) = &answer
         && fault.is(&["InvalidLaunchTemplateName.NotFoundException"])
     {
-        // Somebody has removed a template: it is made again, once.
+        // A template was deleted: create it again, once.
         templates.forget(&names).await;
         answer = attempt(account, templates, request).await;
     }
@@ -64,13 +64,14 @@ async fn attempt(
     let configs = configs(account, templates, request).await?;
     account.buckets.fleet.turn().await;
     let call = call(account, request, configs).client_token(&request.token);
-    // Of several attempts only what became of the last would be known: that may be refused where
-    // the first, whose answer was lost, has made an instance. The engine asks again, and knows.
+    // No SDK retries: only the result of the last attempt would be known. It may be refused
+    // although a first attempt, whose response was lost, has created an instance. The engine
+    // retries with this knowledge.
     let answer = call.customize().config_override(once()).send().await;
     answer.map_err(|error| AwsError::new("CreateFleet", error))
 }
 
-/// The templates of a request, each made if it is not there, with what may be launched from it.
+/// The templates of a request with their alternatives. Creates missing templates.
 pub(crate) async fn configs(
     account: &AwsClients,
     templates: &Templates,
@@ -84,11 +85,11 @@ pub(crate) async fn configs(
     Ok(configs)
 }
 
-/// A template by its name, with what may be launched from it.
+/// A template by name, with its alternatives.
 pub(crate) fn config(own: &LaunchTemplateConfig) -> FleetLaunchTemplateConfigRequest {
     let template = FleetLaunchTemplateSpecificationRequest::builder()
         .launch_template_name(own.template.name())
-        // There is one version of each: its name says what is in it.
+        // Each template has one version, because its name contains the content hash.
         .version("$Latest")
         .build();
     FleetLaunchTemplateConfigRequest::builder()
@@ -97,7 +98,7 @@ pub(crate) fn config(own: &LaunchTemplateConfig) -> FleetLaunchTemplateConfigReq
         .build()
 }
 
-/// The call for a request, without its token.
+/// Builds the call of a request, without the client token.
 pub(crate) fn call(
     account: &AwsClients,
     request: &FleetRequest,
@@ -151,8 +152,8 @@ fn alternative(own: &Override) -> FleetLaunchTemplateOverridesRequest {
         .build()
 }
 
-/// The instance of an answer. What EC2 leaves out of it is what was asked for: of a token that was
-/// used before it may say little.
+/// The instance in a response. Missing fields are taken from the request: the response to a
+/// repeated token may omit fields.
 fn launched(
     answer: &CreateFleetOutput,
     request: &FleetRequest,

@@ -1,7 +1,7 @@
-//! Tries node classes against EC2 by dry runs before nodes are made of them, each once for what it
-//! comes to. It must not know what EC2's words mean: `ec2::trial` says.
+//! Tests node classes by EC2 dry runs before nodes are launched from them, once per distinct
+//! content. It must not know the meaning of errors, which is in `ec2::dry_run`.
 //!
-//! Which calls, and how often: docs/decisions/020-dry-run.md.
+//! Calls and intervals: docs/decisions/020-dry-run.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,28 +29,28 @@ use crate::providers::aws::launch_templates::{Templates, specification};
 use crate::providers::aws::launchable_class::{LaunchableClass, STAND_IN};
 use crate::providers::aws::{create_fleet, launch_templates};
 
-/// What has passed is tried again after this long at the earliest: a right that is taken away
-/// later is told of by the first launch that lacks it.
+/// Minimum time before a passed test is repeated. A permission that is revoked later shows in the
+/// first failed launch.
 const PASSED: Duration = Duration::from_hours(12);
-/// What has not is tried again when classes are resolved anew, each five minutes: somebody is at
-/// it.
+/// Failed tests are repeated when classes are resolved, every five minutes, because the user is
+/// probably fixing them.
 const AGAIN: Duration = Duration::from_mins(4);
 
-/// What came of trying node classes.
+/// Results of dry runs.
 #[derive(Default)]
 pub(crate) struct DryRuns(BTreeMap<(ClusterName, NodeClassName), Tried>);
 
 struct Tried {
-    /// What was tried.
+    /// The tested launches.
     what: String,
-    /// How long that counts.
+    /// Until when the result is valid.
     until: Instant,
     unmet: Option<NodeClassCondition>,
 }
 
 impl DryRuns {
-    /// What keeps EC2 from launching from a class, as far as a dry run can say. A class is not held
-    /// back because AWS is busy.
+    /// Why EC2 would refuse launches from a class, as far as dry runs show. Throttling does not
+    /// block a class.
     pub(crate) async fn of(
         &mut self,
         (account, templates): (&AwsClients, &Templates),
@@ -66,7 +66,7 @@ impl DryRuns {
             return known.unmet.clone();
         }
         let mut verdict = rehearse(account, templates, &requests).await;
-        // One that we have made ourselves may not be seen everywhere yet.
+        // A profile that Outrigger has just created may not be visible everywhere yet.
         if let DryRunResult::Refused(Cause::InstanceProfileNotFound, why) = &verdict
             && !matches!(ready.class.identity, Some(NodeIdentity::Profile(_)))
         {
@@ -80,11 +80,11 @@ impl DryRuns {
             }
             DryRunResult::Open(why) => {
                 let (cluster, node_class) = (&own.name, &ready.class.name);
-                tracing::info!(%cluster, %node_class, why, "a dry run does not say");
+                tracing::info!(%cluster, %node_class, why, "not tested by a dry run");
                 (AGAIN, None)
             }
         };
-        // What is tried no more is forgotten in time.
+        // Results of unused classes expire.
         self.0.retain(|_, own| now < own.until);
         let tried = Tried {
             what,
@@ -96,7 +96,7 @@ impl DryRuns {
     }
 }
 
-/// What a class is tried with: launches for the first of its pools that can have any.
+/// The test launches of a class: for its first pool with offerings.
 pub(crate) fn requests(
     (own, home): (&Cluster, &ClusterEndpoint),
     ready: &LaunchableClass,
@@ -112,7 +112,7 @@ pub(crate) fn requests(
         let offerings = dry_run::offerings(pool, &supply.catalog).into_iter();
         let requests = offerings.filter_map(|offering| {
             let launch = dry_run::launch(own, pool, offering);
-            // Nothing is taken of any subnet.
+            // No subnet capacity is reserved.
             let mut subnets = Subnets::default();
             let request = ready.request(&launch, (own, home), Some(STAND_IN), &mut subnets);
             request.ok()
@@ -122,7 +122,7 @@ pub(crate) fn requests(
     found.unwrap_or_default()
 }
 
-/// What a trial depends on: templates are named by what they say.
+/// The inputs of a test. Template names contain the content hash.
 fn fingerprint(request: &FleetRequest, ready: &LaunchableClass) -> String {
     let names = request.configs.iter().map(|own| own.template.name());
     let names: Vec<String> = names.collect();
@@ -130,9 +130,8 @@ fn fingerprint(request: &FleetRequest, ready: &LaunchableClass) -> String {
     format!("{names:?} {subnets:?} {:?}", request.context)
 }
 
-/// Tries launches one after the other until one would be made, or one says nothing of the class:
-/// where AWS is busy it is asked no more, and nothing is held against the class. What the first
-/// says where all are refused.
+/// Tests launches in order until one would succeed or is not conclusive. On throttling it stops
+/// without a finding. If all are refused, returns the first refusal.
 async fn rehearse(
     account: &AwsClients,
     templates: &Templates,
@@ -166,11 +165,11 @@ async fn attempt(
     };
     templates.done(&names).await;
     match tried {
-        // Nobody is asked not to answer.
+        // A dry run needs no fence.
         Ok(()) => DryRunResult::Passed,
         Err(fault) => {
             if fault.is(&["InvalidLaunchTemplateName.NotFoundException"]) {
-                // Somebody has removed it: whoever needs it makes it again.
+                // The template was deleted. The next launch creates it again.
                 templates.forget(&names).await;
             }
             said(&fault)
@@ -178,21 +177,21 @@ async fn attempt(
     }
 }
 
-/// What is said of the name of a template that is not there yet, or is there already.
+/// Error codes for a template that does not exist, or exists already.
 const ABOUT_NAMES: [&str; 2] = [
     "InvalidLaunchTemplateName.NotFoundException",
     "InvalidLaunchTemplateName.AlreadyExistsException",
 ];
 
-/// Tries a launch with nothing made for it, not even a template: what EC2 says of each call it
-/// takes. The call for a fleet names a template that may not be there.
+/// Tests each call of a launch without creating anything, including the template. The fleet request
+/// may name a missing template.
 pub(crate) async fn untouched(
     account: &AwsClients,
     request: &FleetRequest,
 ) -> [(&'static str, DryRunResult); 3] {
     let verdict = |tried: Result<(), AwsError>| match tried {
         Ok(()) => DryRunResult::Passed,
-        // Names are looked up for whoever has the right to the call.
+        // EC2 resolves names only for permitted callers.
         Err(fault) if fault.is(&ABOUT_NAMES) => DryRunResult::Passed,
         Err(fault) => said(&fault),
     };
@@ -216,16 +215,16 @@ fn said(fault: &AwsError) -> DryRunResult {
     dry_run::verdict(&operation, code, &fault.message, fault.status)
 }
 
-/// What an instance is tried to be run from.
+/// Source of a RunInstances test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DryRunSource {
-    /// The template of the request, which is there.
+    /// The existing template of the request.
     Template,
-    /// What that would say of image, profile and user data: there is no template.
+    /// Image, profile and user data, if the template does not exist.
     Nothing,
 }
 
-/// Whether an instance may be run as a request says: image, subnet, groups, profile, tags.
+/// Tests RunInstances with the image, subnet, security groups, profile and tags of a request.
 async fn run(
     account: &AwsClients,
     request: &FleetRequest,
@@ -280,14 +279,14 @@ async fn run(
     ] {
         call = call.tag_specifications(specification(kind, &request.tags));
     }
-    // An account that is busy is not asked again at once: the trial can wait.
+    // No retries on throttling, because the test can wait.
     let call = call.customize().config_override(once());
     let answer = fence::without(call.send()).await;
     answer.map_err(|error| AwsError::new("RunInstances", error))?;
     Ok(())
 }
 
-/// Whether a fleet of one may be asked for.
+/// Tests CreateFleet with one instance.
 async fn fleet(
     account: &AwsClients,
     request: &FleetRequest,
@@ -357,7 +356,7 @@ mod tests {
         }
         // Nothing is known before AWS was asked.
         let first = all.remove(0).unwrap_or_default();
-        assert!(first.contains("not been asked yet"), "{first}");
+        assert!(first.contains("not read from AWS yet"), "{first}");
         let counts = counts.lock().expect("no panic");
         (all, counts.get("RunInstances").copied().unwrap_or(0))
     }
@@ -369,8 +368,8 @@ mod tests {
                 "RunInstances",
                 "UnauthorizedOperation",
                 LACKS,
-                "Denied: not allowed: iam:PassRole on arn:aws:iam::1:role/node; statement \
-                 AllowPassingInstanceRole of the shipped policy grants it",
+                "Denied: not allowed: iam:PassRole on arn:aws:iam::1:role/node; granted by \
+                 statement AllowPassingInstanceRole of the shipped policy",
             ),
             (
                 "CreateLaunchTemplate",

@@ -1,5 +1,4 @@
-//! The API of an EKS cluster: where it is, and tokens for it that are made in process.
-//! It must not know what is asked of the API.
+//! Endpoint and tokens of an EKS cluster. It must not know the requests.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::cluster_info::describe;
 use crate::providers::aws::eks_token::token;
 
-/// Where the API of a cluster is, and how it is reached. EKS is asked for what is not configured.
+/// Returns the endpoint and CA of a cluster. Reads values that are not configured from EKS.
 pub(crate) async fn issued(
     account: Arc<AwsClients>,
     cluster: &Cluster,
@@ -29,7 +28,7 @@ pub(crate) async fn issued(
             let known = listed.certificate_authority().and_then(|own| own.data());
             let own = |given: &Option<String>, known: Option<&str>, what: &str| {
                 let text = given.clone().or(known.map(str::to_owned));
-                text.ok_or_else(|| format!("EKS does not name the {what} of {name:?} yet"))
+                text.ok_or_else(|| format!("EKS does not return the {what} of {name:?} yet"))
             };
             (
                 own(endpoint, listed.endpoint(), "endpoint")?,
@@ -37,7 +36,7 @@ pub(crate) async fn issued(
             )
         }
     };
-    let ca = base64::decode(&ca).map_err(|_| "its CA is no base64".to_owned())?;
+    let ca = base64::decode(&ca).map_err(|_| "its CA is not valid base64".to_owned())?;
     let first = issue(&account, &name).await?;
     let bearer = TokenLayer::start(&endpoint, first, move || {
         let (account, name) = (account.clone(), name.clone());

@@ -1,5 +1,5 @@
-//! The token that EKS takes: a call to STS that is signed and not made, by whoever wants to be
-//! known. It must not know what the token is used for.
+//! Creates EKS tokens: a presigned STS call that proves the identity. It must not know how the
+//! token is used.
 //!
 //! Source: the EKS user guide and aws-iam-authenticator: `k8s-aws-v1.` and the URL in base64,
 //! signed over the header `x-k8s-aws-id`; good for 15 minutes.
@@ -17,27 +17,30 @@ use tokio::time::timeout;
 use crate::host::{clock, text};
 use crate::kubernetes::token_layer::BearerToken;
 
-/// How long EKS takes a token, less a minute for clocks that differ.
+/// Lifetime of a token in EKS, less a minute for clock skew.
 const LIFE: SignedDuration = SignedDuration::from_mins(14);
-/// How long the signed call itself is good for: EKS makes it at once.
+/// Validity of the presigned call, which EKS executes immediately.
 const SIGNED: Duration = Duration::from_secs(60);
-/// Time to find out who we are: a role may have to be assumed.
+/// Timeout of loading credentials, which may assume a role.
 const CREDENTIALS: Duration = Duration::from_secs(20);
 
-/// Why there is no token.
+/// Why a token cannot be created.
 #[derive(Debug, Error)]
 pub(crate) enum TokenError {
-    #[error("find AWS credentials: the default chain has none; set a profile, a role or a key")]
+    #[error(
+        "cannot find AWS credentials: the default chain has none; set a profile, a role or a \
+             key"
+    )]
     NoProvider,
-    #[error("find AWS credentials within {} s", CREDENTIALS.as_secs())]
+    #[error("cannot find AWS credentials within {} s", CREDENTIALS.as_secs())]
     Late,
-    #[error("find AWS credentials: {0}")]
+    #[error("cannot find AWS credentials: {0}")]
     Credentials(String),
-    #[error("sign a call to STS: {0}")]
+    #[error("cannot sign a call to STS: {0}")]
     Sign(String),
 }
 
-/// A token for a cluster of this name in EKS.
+/// Creates a token for an EKS cluster.
 pub(crate) async fn token(
     config: &SdkConfig,
     region: &str,
@@ -89,7 +92,7 @@ pub(crate) async fn token(
     })
 }
 
-/// Where STS is in a region.
+/// The STS endpoint of a region.
 fn host(region: &str) -> String {
     let domain = match region.split('-').next() {
         Some("cn") => "amazonaws.com.cn",

@@ -1,5 +1,4 @@
-//! What came of a call that failed, in AWS' own words.
-//! It must not know what follows from it: `ec2::refusal` sorts.
+//! Errors of AWS calls. It must not know what follows from them: `ec2::errors` classifies them.
 
 use std::fmt;
 
@@ -17,11 +16,11 @@ use crate::outbound::fence::NotLeader;
 pub(crate) struct AwsError {
     /// The operation, such as `CreateFleet`.
     pub(crate) operation: &'static str,
-    /// AWS' code; none where AWS did not answer.
+    /// Error code of AWS. `None` without a response.
     pub(crate) code: Option<String>,
-    /// HTTP status of the answer; none where there was none.
+    /// HTTP status. `None` without a response.
     pub(crate) status: Option<u16>,
-    /// In words, bounded.
+    /// Message, bounded.
     pub(crate) message: String,
 }
 
@@ -32,18 +31,18 @@ impl fmt::Display for AwsError {
         } = self;
         match &self.code {
             Some(code) => write!(f, "{operation}: {code}: {message}"),
-            None => write!(f, "{operation}: no answer: {message}"),
+            None => write!(f, "{operation}: no response: {message}"),
         }
     }
 }
 
 impl AwsError {
-    /// It was not sent.
+    /// The request was not sent.
     pub(crate) fn fenced(operation: &'static str, fenced: NotLeader) -> Self {
         Self::silent(operation, &fenced.to_string())
     }
 
-    /// What an SDK's error says.
+    /// Converts an SDK error.
     pub(crate) fn new<E>(operation: &'static str, error: SdkError<E, HttpResponse>) -> Self
     where
         E: ProvideErrorMetadata + std::error::Error + 'static,
@@ -55,10 +54,10 @@ impl AwsError {
             SdkError::ServiceError(answer) => {
                 let own = answer.err();
                 let code = own.code().unwrap_or("Unknown").to_owned();
-                let message = own.message().unwrap_or("without a message").to_owned();
+                let message = own.message().unwrap_or("no message").to_owned();
                 (Some(code), message)
             }
-            // What stands in it may be a whole page of HTML.
+            // The body may be an HTML page.
             other => (None, sources(other)),
         };
         let request = request.map_or(String::new(), |id| format!(" (request {id})"));
@@ -70,7 +69,7 @@ impl AwsError {
         }
     }
 
-    /// A fault that is none of AWS'.
+    /// An error that is not from AWS.
     pub(crate) fn silent(operation: &'static str, message: &str) -> Self {
         Self {
             operation,
@@ -80,33 +79,33 @@ impl AwsError {
         }
     }
 
-    /// What it means for a call of this service, such as `ec2`.
+    /// Classifies the error for a service such as `ec2`.
     pub(crate) fn sorted(&self, service: &str) -> AwsFailure {
         let action = format!("{service}:{}", self.operation);
         let code = self.code.as_deref().unwrap_or_default();
         errors::failure(&action, code, &self.message, self.status)
     }
 
-    /// Whether AWS says that what was asked for is not there.
+    /// Returns whether AWS reports that the resource does not exist.
     pub(crate) fn is(&self, codes: &[&str]) -> bool {
         let code = self.code.as_deref();
         code.is_some_and(|own| codes.contains(&own))
     }
 }
 
-/// The innermost reason why there was no answer.
+/// The root cause of a missing response.
 fn sources<E>(error: &SdkError<E, HttpResponse>) -> String
 where
     E: std::error::Error + 'static,
 {
     let mut text = match error {
-        SdkError::ConstructionFailure(_) => "the request could not be made".to_owned(),
-        SdkError::TimeoutError(_) => "it took too long".to_owned(),
-        SdkError::DispatchFailure(_) => "AWS could not be reached".to_owned(),
-        _ => "the answer could not be read".to_owned(),
+        SdkError::ConstructionFailure(_) => "cannot build the request".to_owned(),
+        SdkError::TimeoutError(_) => "timed out".to_owned(),
+        SdkError::DispatchFailure(_) => "cannot reach AWS".to_owned(),
+        _ => "cannot read the response".to_owned(),
     };
     let mut source = std::error::Error::source(error);
-    // Chains of the SDK are short; a bound keeps a cycle from hanging us.
+    // Bounded, in case the error chain is cyclic.
     for _ in 0..8 {
         let Some(own) = source else { break };
         text.push_str(": ");

@@ -1,5 +1,5 @@
-//! Images of a region: by id, by name and tags, and by what SSM parameters hold.
-//! It must not know which of them is the best one.
+//! Finds images of a region by id, by name and tags, and by SSM parameters. It must not know which
+//! is the best.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use crate::providers::aws::error::AwsError;
 use crate::providers::aws::network::filter;
 use crate::providers::aws::paginate::{self, PAGE};
 
-/// How long a parameter of AWS' is believed that names a version: what it holds never changes.
+/// Cache time of a versioned AWS parameter, whose value never changes.
 const PINNED: Duration = Duration::from_hours(24);
-/// The same where it names the latest, or is the user's own: somebody may change it.
+/// Cache time of `latest` and user parameters, whose value may change.
 const MOVING: Duration = Duration::from_mins(30);
-/// How often images are looked for: a new one with the same name makes nodes drift.
+/// Search interval of images. A new image with the same name makes nodes drift.
 const AGAIN: Duration = Duration::from_mins(10);
 
-/// Ids of images in one request.
+/// Maximum number of image ids in one request.
 const IDS: usize = 200;
 
-/// What was asked for, and when.
+/// Cached results, and their time.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
     parameters: BTreeMap<String, (Instant, Option<String>)>,
@@ -40,7 +40,7 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// The images of some terms, for a cluster of this Kubernetes version, such as `1.33`.
+    /// Returns the images of terms, for a Kubernetes version such as `1.33`.
     pub(crate) async fn find(
         &mut self,
         account: &AwsClients,
@@ -64,7 +64,8 @@ impl Images {
                     let Some(version) = version else {
                         return Err(ResolveError {
                             cause: Cause::Unavailable,
-                            text: "the cluster's Kubernetes version is not known yet".to_owned(),
+                            text: "the Kubernetes version of the cluster is not known yet"
+                                .to_owned(),
                         });
                     };
                     let paths = ami_alias::parameters(*family, of, version);
@@ -85,8 +86,8 @@ impl Images {
         Ok(found)
     }
 
-    /// What the parameters of an alias hold. One that is not there is left out; where none is there
-    /// that is for `find` to say, where none can be read it is a trouble.
+    /// Returns the values of the parameters of an alias. Missing parameters are skipped. If all are
+    /// missing, the caller reports it; if none can be read, returns an error.
     async fn aliased(
         &mut self,
         account: &AwsClients,
@@ -102,9 +103,9 @@ impl Images {
         Ok(ids)
     }
 
-    /// What a parameter holds; none where there is none, or it holds no image. For want of an
-    /// answer no image is dropped: nodes that were made from it would drift (spec/aws.md §10, 11).
-    /// Nor is it where a parameter that is `published` by AWS is gone from one day to the next.
+    /// Returns the value of a parameter. `None` if it does not exist or contains no image. On read
+    /// errors the last image is kept, because nodes would drift otherwise (spec/aws.md §10, 11).
+    /// The last image is also kept if a parameter `published` by AWS disappears.
     async fn parameter(
         &mut self,
         account: &AwsClients,
@@ -128,7 +129,7 @@ impl Images {
                 match last.filter(|_| published || !gone) {
                     Some(image) => {
                         let why = fault.sorted("ssm").text;
-                        tracing::warn!(parameter = name, image, why, "its last image is kept");
+                        tracing::warn!(parameter = name, image, why, "using the last known image");
                         return Ok(Some(image));
                     }
                     None if gone => None,
@@ -190,7 +191,7 @@ impl Images {
         }
         let owners: Vec<String> = match (owner, name) {
             (Some(owner), _) => vec![owner.clone()],
-            // Anyone may give an image any name (spec/aws.md §10, 14).
+            // Image names are not protected (spec/aws.md §10, 14).
             (None, Some(_)) => vec!["self".to_owned(), "amazon".to_owned()],
             (None, None) => Vec::new(),
         };
@@ -228,7 +229,7 @@ async fn list(
     Ok(all)
 }
 
-/// An image as ours; none where it is for hardware that no node has.
+/// Converts an image. `None` for unsupported hardware.
 fn image(own: &Listed, now: Timestamp) -> Option<Image> {
     let time = |text: Option<&str>| text.and_then(|text| text.parse::<Timestamp>().ok());
     let arch = match own.architecture()? {
@@ -246,7 +247,7 @@ fn image(own: &Listed, now: Timestamp) -> Option<Image> {
     })
 }
 
-/// What a failed call makes of a node class.
+/// The condition of a node class after a failed call.
 pub(crate) fn trouble(fault: &AwsError, service: &str) -> ResolveError {
     let failure = fault.sorted(service);
     let cause = match failure.sort {

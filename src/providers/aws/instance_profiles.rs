@@ -1,9 +1,10 @@
-//! Instance profiles of roles: one for each role and cluster, made when it is missing.
-//! It must not know which node class has which role.
+//! Instance profiles of roles: one per role and cluster, created if missing. It must not know which
+//! node class uses a role.
 //!
-//! Unlike Karpenter's, a profile is named by cluster, region and role alone: a class that changes
-//! its role has another profile at once, nothing needs to be protected meanwhile, and classes of
-//! one role share one (spec/aws.md §5.8; docs/decisions/018-instance-profiles.md).
+//! In contrast to Karpenter, the profile name depends only on cluster, region and role. A class
+//! that changes its role uses a different profile immediately, nothing needs protection in between,
+//! and classes with the same role share a profile (spec/aws.md §5.8;
+//! docs/decisions/018-instance-profiles.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,18 +28,18 @@ use crate::providers::aws::images::trouble;
 use crate::providers::aws::network::filter;
 use crate::providers::aws::paginate;
 
-/// What precedes the name of each of our profiles.
+/// Name prefix of the profiles.
 const NAME_PREFIX: &str = "outrigger-";
 
-/// How long a profile is taken to be there and right.
+/// How long a verified profile is trusted.
 const AGAIN: Duration = Duration::from_mins(60);
 
-/// Profiles that were seen to be right, by cluster and role.
+/// Verified profiles, by cluster and role.
 #[derive(Debug, Default)]
 pub(crate) struct Profiles(BTreeMap<String, Instant>);
 
 impl Profiles {
-    /// The name of a role's profile, which is there now.
+    /// Returns the profile of a role, which exists now.
     async fn of_role(
         &mut self,
         account: &AwsClients,
@@ -58,14 +59,14 @@ impl Profiles {
             }
             Err(fault) if fault.is(&["NoSuchEntity"]) => Err(ResolveError {
                 cause: Cause::RoleNotFound,
-                text: format!("there is no IAM role {role:?}: {fault}"),
+                text: format!("IAM role {role:?} does not exist: {fault}"),
             }),
             Err(fault) => Err(trouble(&fault, "iam")),
         }
     }
 
-    /// The profile of a node class: the one it names, or that of its role, which is made where it
-    /// is missing by who acts for the cluster.
+    /// Returns the profile of a node class: the configured one, or the profile of its role. The
+    /// leader of the cluster creates a missing profile.
     pub(crate) async fn of(
         &mut self,
         account: &AwsClients,
@@ -83,9 +84,9 @@ impl Profiles {
         }
     }
 
-    /// Removes the profiles that are looked after here of roles that no node class names any more,
-    /// once no instance has one. One that was made lately may be another host's, whose
-    /// configuration is newer.
+    /// Deletes profiles in the cleanup scope whose role no node class uses, once no instance uses
+    /// them. A recently created profile is kept, because another host may have a newer
+    /// configuration.
     pub(crate) async fn collect(
         &mut self,
         account: &AwsClients,
@@ -130,7 +131,7 @@ impl Profiles {
         name: &str,
         roles: Vec<String>,
     ) -> Result<bool, AwsError> {
-        // Whoever loses his profile loses his credentials.
+        // An instance that loses its profile loses its credentials.
         let pattern = format!("*/{name}");
         let call = account.ec2.describe_instances();
         let call = call
@@ -163,7 +164,7 @@ impl Profiles {
     }
 }
 
-/// The name of a role's profile, and whether it is there. Nothing is made.
+/// Returns the profile name of a role, and whether it exists. Creates nothing.
 pub(crate) async fn look(
     account: &AwsClients,
     cluster: &Cluster,
@@ -183,7 +184,7 @@ pub(crate) async fn look(
     }
 }
 
-/// What somebody else has removed is as good as removed.
+/// A profile that is already deleted is not an error.
 fn gone<T>(answer: Result<T, AwsError>) -> Result<(), AwsError> {
     match answer {
         Err(fault) if !fault.is(&["NoSuchEntity"]) => Err(fault),
@@ -199,18 +200,17 @@ fn roles(cluster: &Cluster) -> impl Iterator<Item = &str> {
         .filter_map(resolve_node_class::role_of)
 }
 
-/// Where the profiles of an installation lie in a region, so that others' are never looked at.
+/// IAM path of the profiles of an installation in a region. Other profiles are never read.
 fn path(cluster: &Cluster) -> String {
     format!("/outrigger/{}/{}/", cluster.region, cluster.installation)
 }
 
-/// IAM knows a role by its name alone: a path before it only says where it lies (spec/aws.md §10,
-/// 82).
+/// IAM identifies a role by its name, without its path (spec/aws.md §10, 82).
 fn bare(role: &str) -> &str {
     role.rsplit('/').next().unwrap_or(role)
 }
 
-/// IAM allows 128 characters of letters, digits and `+=,.@-_`.
+/// Profile names have up to 128 letters, digits and `+=,.@-_`.
 fn name(cluster: &Cluster, role: &str) -> String {
     let short = spelt(cluster.name.as_str());
     let (installation, region) = (&cluster.installation, &cluster.region);
@@ -224,13 +224,13 @@ fn name(cluster: &Cluster, role: &str) -> String {
     format!("{NAME_PREFIX}{short}-{hash}")
 }
 
-/// How a cluster is spelt in the names of its profiles.
+/// The cluster name in profile names.
 fn spelt(cluster: &str) -> String {
     let known = |c: &char| c.is_ascii_alphanumeric() || "+=,.@-_".contains(*c);
     cluster.chars().filter(known).take(64).collect()
 }
 
-/// The cluster of a profile by its name, as it is [`spelt`] there; none of others'.
+/// The cluster of a profile by its name, as [`spelt`]. `None` for other profiles.
 fn cluster_in(name: &str) -> Option<&str> {
     let (cluster, _) = name.strip_prefix(NAME_PREFIX)?.rsplit_once('-')?;
     Some(cluster)
@@ -306,7 +306,7 @@ async fn create(account: &AwsClients, cluster: &Cluster, name: &str) -> Result<(
         Ok(_) => Ok(()),
         Err(error) => {
             let fault = AwsError::new("CreateInstanceProfile", error);
-            // Another host was faster.
+            // Another host created it first.
             if fault.is(&["EntityAlreadyExists", "EntityAlreadyExistsException"]) {
                 return Ok(());
             }

@@ -1,5 +1,5 @@
-//! The status of instances, as EC2 tells it to whoever asks.
-//! It must not know which of them are ours, nor what is done about it.
+//! Reads the status of instances. It must not know which instances belong to Outrigger, nor what is
+//! done about them.
 //!
 //! Source: spec/aws.md §6.2.
 
@@ -12,13 +12,12 @@ use crate::providers::aws::error::AwsError;
 use crate::providers::aws::network::{filter, time};
 use crate::providers::aws::paginate::{self, PAGE};
 
-/// Everything that something is wrong with, in the whole account and region: what is well is not
-/// told.
+/// Returns all instances of the account and region with problems. Healthy instances are not listed.
 pub(crate) async fn ailing(account: &AwsClients) -> Result<Vec<StatusRow>, AwsError> {
     let codes = EVENT_CODES.map(str::to_owned).to_vec();
     let scheduled = Filter::builder().name("event.code").set_values(Some(codes));
     let mut all = Vec::new();
-    // EC2 joins filters by "and", and these are alternatives.
+    // EC2 combines filters with "and", but these are alternatives.
     for wanted in [
         filter("instance-status.status", "impaired"),
         filter("system-status.status", "impaired"),

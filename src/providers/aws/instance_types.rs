@@ -1,5 +1,5 @@
-//! The instance types of a region, as EC2 describes them.
-//! It must not know what follows from the facts: `catalog` works that out.
+//! Reads the instance types of a region. It must not know what follows from the facts, which
+//! `catalog` computes.
 
 use aws_sdk_ec2::types::{
     ArchitectureType, EbsOptimizedSupport, EnaSupport, EphemeralNvmeSupport, Filter, InstanceType,
@@ -15,10 +15,10 @@ use crate::providers::aws::error::AwsError;
 use crate::providers::aws::network::filter;
 use crate::providers::aws::paginate::{self, PAGE};
 
-/// Types of a page, the most that EC2 gives.
+/// Maximum page size.
 const TYPES: i32 = 100;
 
-/// All types that a node can be made of.
+/// Returns all types that are usable for nodes.
 pub(crate) async fn shapes(account: &AwsClients) -> Result<Vec<InstanceTypeSpec>, AwsError> {
     let architectures = Filter::builder()
         .name("processor-info.supported-architecture")
@@ -34,14 +34,14 @@ pub(crate) async fn shapes(account: &AwsClients) -> Result<Vec<InstanceTypeSpec>
         .send();
     let mut all = Vec::new();
     paginate::each(account, "DescribeInstanceTypes", pages, |page| {
-        // One that EC2 describes in a new way does not hide the others.
+        // A type in an unknown format does not hide the other types.
         all.extend(page.instance_types().iter().filter_map(shape));
     })
     .await?;
     Ok(all)
 }
 
-/// In which zones each type sells.
+/// Returns the zones of each type.
 pub(crate) async fn sold(account: &AwsClients) -> Result<Vec<(TypeName, Zone)>, AwsError> {
     let pages = account
         .ec2
@@ -62,7 +62,7 @@ pub(crate) async fn sold(account: &AwsClients) -> Result<Vec<(TypeName, Zone)>, 
     Ok(all)
 }
 
-/// A type as ours; none where EC2 leaves out what every type has, or it is for no node.
+/// Converts a type. `None` if required fields are missing or it is not usable for nodes.
 fn shape(own: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
     let name = own.instance_type().map(InstanceType::as_str)?;
     let processor = own.processor_info()?;

@@ -1,5 +1,5 @@
-//! The instances of an account and region: listed once for all clusters, and ended.
-//! It must not know which claim an instance fulfils.
+//! Lists and terminates the instances of an account and region. Clusters share listings. It must
+//! not know the claim of an instance.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,16 +21,16 @@ use crate::providers::aws::launch_templates::tags;
 use crate::providers::aws::network::{filter, labels, time};
 use crate::providers::aws::paginate::{self, PAGE};
 
-/// A listing that is no older serves a cluster that has not had it yet and has changed nothing
-/// since: clusters that are idle fall into step with each other.
+/// Maximum age of a shared listing, for a cluster that has not received it and has changed nothing
+/// since. Idle clusters thus synchronize.
 const SHARED: Duration = Duration::from_secs(20);
 
-/// An instance that a listing of this age lacks is not one of ours: EC2 shows what it launched
-/// within seconds, and notices about foreign ones come by the hundred.
+/// An instance that is missing in a listing of this age is foreign: EC2 lists launched instances
+/// within seconds, and notices about foreign instances may be frequent.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// Waits before looks for an instance that was launched a moment ago: EC2 shows most at once, and
-/// all within seconds. Others that were launched meanwhile are found by the same look.
+/// Delays before reads of a just launched instance. EC2 shows most instances immediately, and all
+/// within seconds. One read serves all concurrent launches.
 const NAME_WAITS: [Duration; 6] = [
     Duration::ZERO,
     Duration::from_millis(100),
@@ -40,7 +40,7 @@ const NAME_WAITS: [Duration; 6] = [
     Duration::from_millis(1600),
 ];
 
-/// Listings of an installation's instances, shared by its clusters.
+/// Shared listings of the instances of an installation.
 #[derive(Debug, Default)]
 pub(crate) struct Lister(Mutex<BTreeMap<String, SharedListing>>);
 
@@ -48,21 +48,22 @@ pub(crate) struct Lister(Mutex<BTreeMap<String, SharedListing>>);
 struct SharedListing {
     began: Instant,
     all: Vec<Instance>,
-    /// Clusters that have had it, or have changed something since.
+    /// Clusters that received it, or changed something since.
     spent: BTreeSet<ClusterName>,
-    /// Whether anything was launched or ended since: then it lacks instances that there are.
+    /// True if an instance was launched or terminated since, so that it is outdated.
     old: bool,
 }
 
 impl Lister {
-    /// The instances of a cluster. No listing is given to a cluster twice: two that agree are two.
+    /// Returns the instances of a cluster. A cluster never receives the same listing twice, so that
+    /// two equal listings are independent.
     pub(crate) async fn list(
         &self,
         account: &AwsClients,
         installation: &str,
         cluster: &ClusterName,
     ) -> Result<Vec<Instance>, AwsError> {
-        // Whoever asks meanwhile waits, and has the same.
+        // Concurrent callers wait for the same listing.
         let mut known = self.0.lock().await;
         let usable =
             |own: &SharedListing, age: Duration| age <= SHARED && !own.spent.contains(cluster);
@@ -75,8 +76,8 @@ impl Lister {
         Ok(own.all.iter().filter(is_own).cloned().collect())
     }
 
-    /// One instance of an installation; none where it has no such. A listing that is a few seconds
-    /// old may not show one that has just been launched: it is asked for anew then.
+    /// Returns one instance of an installation. `None` if it does not exist. Reads again if the
+    /// listing may be too old for a just launched instance.
     pub(crate) async fn find(
         &self,
         account: &AwsClients,
@@ -92,8 +93,8 @@ impl Lister {
         Ok(own.all.iter().find(|it| it.id == *instance).cloned())
     }
 
-    /// The Node that an instance will register which was launched a moment ago. EC2 says so in
-    /// listings alone, and may not show the instance for a while.
+    /// Returns the Node of a just launched instance. EC2 provides the data only in listings, and
+    /// may not list the instance for a while.
     pub(crate) async fn node_of(
         &self,
         account: &AwsClients,
@@ -102,7 +103,7 @@ impl Lister {
     ) -> Option<Box<ExpectedNode>> {
         for wait in NAME_WAITS {
             sleep(wait).await;
-            // What was listed before does not count.
+            // Earlier listings are outdated.
             self.changed(cluster).await;
             let found = self.find(account, installation, instance).await;
             if let Ok(Some(node)) = found.map(|own| own.and_then(|own| own.node)) {
@@ -112,7 +113,8 @@ impl Lister {
         None
     }
 
-    /// A cluster has launched or ended something: what was listed before does not show it.
+    /// Records that a cluster has launched or terminated an instance, which makes earlier listings
+    /// outdated.
     pub(crate) async fn changed(&self, cluster: &ClusterName) {
         for own in self.0.lock().await.values_mut() {
             own.spent.insert(cluster.clone());
@@ -121,7 +123,7 @@ impl Lister {
     }
 }
 
-/// The listing of an installation that is known, if it is usable at its age; else a new one.
+/// Returns the cached listing of an installation if recent enough, otherwise a new one.
 async fn listing<'k>(
     known: &'k mut BTreeMap<String, SharedListing>,
     account: &AwsClients,
@@ -142,13 +144,13 @@ async fn listing<'k>(
     Ok(known.entry(installation.to_owned()).or_insert(own))
 }
 
-/// One instance, whosever it is; none where there is none.
+/// Returns any instance by id. `None` if it does not exist.
 pub(crate) async fn describe(
     account: &AwsClients,
     instance: &InstanceId,
 ) -> Result<Option<Instance>, AwsError> {
     account.buckets.read.turn().await;
-    // By a filter, since an id that is none is an error, and no answer to the question.
+    // Uses a filter, because an unknown id would be an error.
     let answer = account
         .ec2
         .describe_instances()
@@ -177,7 +179,7 @@ async fn list(account: &AwsClients, installation: &str) -> Result<Vec<Instance>,
     Ok(all)
 }
 
-/// An instance as ours; none where EC2 leaves out what every instance has.
+/// Converts an instance. `None` if required fields are missing.
 fn instance(own: &Listed) -> Option<Instance> {
     let zone = own.placement()?.availability_zone()?;
     let is_spot = own.instance_lifecycle() == Some(&InstanceLifecycleType::Spot);
@@ -190,7 +192,7 @@ fn instance(own: &Listed) -> Option<Instance> {
             .map(|own| own.as_str()),
     };
     let id = InstanceId::from(own.instance_id()?);
-    // By its address or by its id, as its subnet demands; and so its kubelet calls its node.
+    // The hostname type of the subnet, address or id, determines the node name of the kubelet.
     let name = own.private_dns_name().filter(|name| !name.is_empty());
     let node = name.map(|name| ExpectedNode::of_ec2(name, &zone.into(), &id));
     Some(Instance {
@@ -207,7 +209,7 @@ fn instance(own: &Listed) -> Option<Instance> {
     })
 }
 
-/// What drift is judged by.
+/// The fields for drift detection.
 fn facts(own: &Listed) -> InstanceFacts {
     let text = |text: Option<&str>| text.map(str::to_owned);
     let groups = own.security_groups().iter();
@@ -241,7 +243,7 @@ pub(crate) fn state(name: &InstanceStateName) -> Option<InstanceState> {
     })
 }
 
-/// Puts tags on instances.
+/// Sets tags on instances.
 pub(crate) async fn tag(
     account: &AwsClients,
     instances: &[InstanceId],
@@ -256,7 +258,7 @@ pub(crate) async fn tag(
     Ok(())
 }
 
-/// Ends instances, and says in which state each is then, as far as EC2 says so.
+/// Terminates instances, and returns the state of each as far as EC2 reports it.
 pub(crate) async fn terminate(
     account: &AwsClients,
     instances: &[InstanceId],

@@ -1,7 +1,6 @@
-//! What every request to AWS passes last: the fence of the cluster it is for. Adds the term to each
-//! change, so that CloudTrail shows it. Counts the requests that go, by service and operation: what
-//! the IAM policy must allow, and what an idle daemon costs in calls.
-//! It must not know what is asked.
+//! SDK interceptor of every AWS request: checks the fence of the cluster, adds the term to changes
+//! for CloudTrail, and counts requests by service and operation for the IAM policy and for idle
+//! costs. It must not know the request.
 
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
@@ -23,15 +22,15 @@ use crate::outbound::fence;
 /// Counts requests, retries included.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    /// The region, as the label says it.
+    /// The region, as metric label.
     pub(crate) region: String,
-    /// By how much the clock of this host differs from that of AWS.
+    /// Clock skew between this host and AWS.
     pub(crate) skew: SkewGauge,
 }
 
 const AGENT: &str = "user-agent";
 
-/// When an attempt was sent.
+/// Send time of an attempt.
 #[derive(Debug)]
 struct Sent(Timestamp);
 
@@ -44,7 +43,7 @@ impl Intercept for Recorder {
         "outrigger::Recorder"
     }
 
-    /// Adds the terms to `User-Agent`, which the signature of a request does not cover.
+    /// Adds the terms to `User-Agent`, which is not part of the signature.
     fn modify_before_transmit(
         &self,
         context: &mut BeforeTransmitInterceptorContextMut<'_>,
@@ -87,8 +86,8 @@ impl Intercept for Recorder {
         Ok(())
     }
 
-    /// Notes the date of answers, and counts those that too much was asked, those among them upon
-    /// which the SDK tries again.
+    /// Records the date of responses, and counts throttled calls, including those that the SDK
+    /// retries.
     fn read_after_attempt(
         &self,
         context: &FinalizerInterceptorContextRef<'_>,
@@ -114,20 +113,20 @@ impl Intercept for Recorder {
     }
 }
 
-/// Whether an operation changes anything that another host could see.
+/// Returns whether an operation changes anything visible to other hosts.
 fn changes(operation: &str) -> bool {
-    // A message that is received or given back is another's in a moment.
+    // A received or returned message becomes visible to other hosts soon.
     let reads = ["AssumeRole", "Describe", "Get", "List", "Receive"];
     operation != "ChangeMessageVisibility" && !reads.iter().any(|own| operation.starts_with(own))
 }
 
-/// Whether an error says that too much was asked. It has one code, and says nothing else at length.
+/// Returns whether an error is throttling. Such an error has one code and a short body.
 fn is_throttled(body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(body);
     THROTTLED.iter().any(|own| text.contains(own))
 }
 
-/// Notes the right that a call takes, for `tests/moto/rights.py`; once in each process.
+/// Records the permission of a call for `tests/moto/rights.py`, once per process.
 #[cfg(test)]
 #[expect(
     clippy::disallowed_methods,

@@ -1,9 +1,9 @@
-//! Messages about instances, from the queue of an account and region to the engines they are for.
-//! It must not know what an engine does about one.
+//! Reads interruption messages from the queue of an account and region and sends them to the
+//! engines of the affected clusters. It must not know what an engine does about one.
 //!
-//! Hosts of one installation share the queue: a message for a cluster that is not driven here is
-//! given back at once, unless a Lease of this host has run out. One about an instance without our
-//! installation's tag is nobody's, and deleted by whoever reads it.
+//! Hosts of one installation share the queue. A message for a cluster that another host leads is
+//! returned immediately, unless a Lease of this host has expired. A message about an instance
+//! without the tag of the installation is deleted by any host.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -27,35 +27,36 @@ use crate::providers::aws::instances::Lister;
 use crate::providers::aws::sqs;
 use crate::telemetry::metric_definitions::NOTICES;
 
-/// After a look that failed, or a message that is another host's, the next waits this long.
+/// Delay after a failed read, or after a message for another host.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
-/// Time for an engine to take an event in; else the message comes again.
+/// Time for an engine to accept an event. Otherwise the message is delivered again.
 const TAKE: Duration = Duration::from_secs(5);
-/// A message is deleted this long after it came: within that time an engine has
-/// tainted the node, even by an API that is slow, and whoever ends before leaves the message to the
-/// next. Well below the time for which a message is nobody else's.
+/// Delay before a message is deleted. By then the engine has tainted the node, even with a slow API
+/// server. If the host stops before, another host receives the message. The delay is well below the
+/// visibility timeout.
 const KEEP: Duration = Duration::from_secs(10);
-/// Batches that wait to be deleted while others are read: a burst is heard of at once.
+/// Maximum number of batches that wait for deletion while further messages are read, so that bursts
+/// are processed immediately.
 const ENDING_MAX: usize = 1000;
-/// Malformed messages are told of no more often than this.
+/// Minimum interval between logs of malformed messages.
 const TOLD: Duration = Duration::from_hours(1);
 
-/// Whom events are for: the engines of clusters that are driven here, each with the fence that what
-/// it has heard passes before it is deleted.
+/// Receivers of events: the engines of clusters that this host leads, each with the fence that must
+/// be open when its messages are deleted.
 pub(crate) type Engines = Arc<Mutex<BTreeMap<ClusterName, (mpsc::Sender<Event>, Fence)>>>;
 
-/// A message that was taken in, with the fences of whoever took it.
+/// An accepted message, with the fences of its engines.
 type TakenMessage = (Received, Vec<Fence>);
 
-/// Where a message goes.
+/// The handling of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MessageFate {
-    /// It has been taken in, or is nobody's.
+    /// Accepted by all engines, or for no cluster: delete it.
     Delete,
-    /// It is another host's.
+    /// For another host: return it.
     GiveBack,
-    /// It was not taken in: it comes again by itself.
+    /// Not accepted: SQS delivers it again.
     Leave,
 }
 
@@ -67,7 +68,7 @@ pub(crate) struct Listener {
     pub(crate) installation: String,
     pub(crate) queue: String,
     told: Option<Instant>,
-    /// What was taken in and is about to be deleted; who ends before leaves it to the next.
+    /// Accepted messages to delete. If the host stops before, another host receives them.
     ending: JoinSet<Result<(), AwsError>>,
 }
 
@@ -89,7 +90,7 @@ impl Listener {
         }
     }
 
-    /// Reads for ever; what fails is tried again, ever more slowly.
+    /// Reads forever, with backoff after errors.
     pub(crate) async fn listen(mut self) {
         let mut pause = PAUSE;
         let mut url = None;
@@ -103,7 +104,7 @@ impl Listener {
                 }
                 Err(fault) => {
                     let (queue, why) = (&self.queue, fault.sorted("sqs").text);
-                    tracing::warn!(queue, why, "interruptions are not heard of");
+                    tracing::warn!(queue, why, "cannot receive interruption messages");
                     url = None;
                     sleep(pause).await;
                     pause = (pause * 2).min(PAUSE_MAX);
@@ -112,14 +113,14 @@ impl Listener {
         }
     }
 
-    /// Takes one batch of messages in. Returns whether any was given back.
+    /// Processes one batch of messages. Returns whether any was returned to the queue.
     async fn look(&mut self, url: &mut Option<String>) -> Result<bool, AwsError> {
         let at = match url {
             Some(at) => at.clone(),
             None => sqs::url(&self.account, &self.queue).await?,
         };
         *url = Some(at.clone());
-        // What cannot be deleted comes again and again: it is read ever more slowly.
+        // Messages that cannot be deleted are delivered again, so back off.
         while let Some(ended) = self.ending.try_join_next() {
             ended.unwrap_or(Ok(()))?;
         }
@@ -176,22 +177,22 @@ impl Listener {
                 if self.told.is_none_or(|at| now.duration_since(at) > TOLD) {
                     self.told = Some(now);
                     let queue = &self.queue;
-                    tracing::warn!(queue, %why, "a message that cannot be read is deleted");
+                    tracing::warn!(queue, %why, "deleted invalid message");
                 }
                 MessageFate::Delete
             }
         }
     }
 
-    /// Tells the engines of all instances of a notice. What any of them does not take is not lost
-    /// to the others: to be told twice harms nobody.
+    /// Sends a notice to the engines of all its instances. If one engine does not accept it, the
+    /// others still do. Duplicates are harmless.
     async fn deliver(&self, notice: &InterruptionMessage, fences: &mut Vec<Fence>) -> MessageFate {
         let mut fate = MessageFate::Delete;
         for instance in &notice.instances {
             let own = match self.cluster_of(instance).await {
                 Ok(None) => continue,
                 Ok(Some(cluster)) => self.tell(&cluster, instance, notice, fences).await,
-                // Whose it is nobody knows: somebody may, later.
+                // The cluster of the instance is not known yet.
                 Err(_) => MessageFate::Leave,
             };
             if own != MessageFate::Delete {
@@ -220,14 +221,14 @@ impl Listener {
         let event = Event::Interrupted(instance.clone(), notice.what, notice.at);
         match timeout(TAKE, engine.send(event)).await {
             Ok(Ok(())) => MessageFate::Delete,
-            // Its engine has ended: another host's may be there.
+            // Its engine has stopped. Another host may be the leader.
             Ok(Err(_)) => self.not_ours(),
             Err(_) => MessageFate::Leave,
         }
     }
 
-    /// Decides about a message for a cluster that this host does not lead. A host that was stopped
-    /// until one of its Leases ran out may change nothing any more, and the queue neither.
+    /// Handles a message for a cluster that this host does not lead. A suspended host with an
+    /// expired Lease may change nothing, including the queue.
     fn not_ours(&self) -> MessageFate {
         let in_time = self.engines.lock().is_ok_and(|own| {
             !own.is_empty() && !own.values().any(|(_, fence)| fence.has_run_out())
@@ -239,9 +240,9 @@ impl Listener {
         }
     }
 
-    /// Decides about a message that concerns no cluster of this host. The host deletes it in the
-    /// term of a cluster that it leads. A host that leads no cluster deletes nothing, since a
-    /// Karpenter that is at work may read the same queue.
+    /// Handles a message for no cluster of this host. The host deletes it under the term of a
+    /// cluster that it leads. A host that leads no cluster deletes nothing, because an active
+    /// Karpenter may read the same queue.
     fn of_nobody(&self, fences: &mut Vec<Fence>) -> MessageFate {
         let led = |own: &BTreeMap<_, (_, Fence)>| {
             let mut all = own.values().map(|(_, fence)| fence);
@@ -256,7 +257,7 @@ impl Listener {
         }
     }
 
-    /// The cluster of an instance; none where it is not of our installation.
+    /// The cluster of an instance. `None` if it does not belong to this installation.
     async fn cluster_of(&self, instance: &InstanceId) -> Result<Option<ClusterName>, AwsError> {
         let known = self
             .lister
@@ -267,9 +268,9 @@ impl Listener {
     }
 }
 
-/// Deletes what was taken in, once its events have been acted upon. What cannot be deleted comes
-/// again, and harms nobody; so does what a host has taken in that was stopped before it could act,
-/// and leads no more.
+/// Deletes accepted messages after their events were processed. A message that cannot be deleted is
+/// delivered again, which is harmless. The same applies to messages of a host that was suspended
+/// and has lost leadership.
 async fn delete(
     account: Arc<AwsClients>,
     at: String,

@@ -1,5 +1,5 @@
-//! Secrets that nodes join with: read or made when user data is rendered, and never kept for long.
-//! It must not know in which words a node is told.
+//! Secrets for joining nodes: read or created when user data is rendered, and cached briefly. It
+//! must not know the user data format.
 //!
 //! Source of the bootstrap token: Kubernetes, authenticating with bootstrap tokens.
 
@@ -22,18 +22,18 @@ use crate::model::node_class::bootstrap::{Bootstrap, SecretSource};
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
 
-/// How long a secret is used that was read: whoever changes it waits no longer.
+/// Cache time of a read secret, which is the longest delay of a change.
 const READ: Duration = Duration::from_mins(5);
-/// How long a token is given out that was made; then another one is.
+/// How long a created token is reused.
 const MADE: Duration = Duration::from_mins(30);
-/// How long a token is good for: longer than it is given out and the slowest node needs.
+/// Lifetime of a token: longer than its reuse plus the slowest node start.
 const LIFE: SignedDuration = SignedDuration::from_mins(90);
-/// Time for one call to the cluster.
+/// Timeout of one call to the cluster.
 const CALL: Duration = Duration::from_secs(15);
-/// Groups that a joining node is in. Source: kubeadm's default.
+/// Groups of a joining node. Source: kubeadm's default.
 const GROUPS: &str = "system:bootstrappers:kubeadm:default-node-token";
 
-/// Text that is shown nowhere.
+/// A secret string that is never displayed.
 #[derive(Clone)]
 pub(crate) struct JoinSecret(pub(crate) String);
 
@@ -47,11 +47,11 @@ impl fmt::Debug for JoinSecret {
 #[derive(Debug, Default)]
 pub(crate) struct JoinSecrets(Mutex<BTreeMap<String, (Instant, JoinSecret)>>);
 
-/// Why there is no secret.
+/// Why a secret is not available.
 #[derive(Debug)]
 pub(crate) struct SecretError {
     kind: FailureKind,
-    /// In words, without the secret.
+    /// Message, without the secret.
     pub(crate) why: String,
 }
 
@@ -64,8 +64,8 @@ impl SecretError {
         Self::new(FailureKind::Invalid, why)
     }
 
-    /// The answer to a launch, of which nothing has been asked of EC2. What trying again does not
-    /// mend is told; the launch is decided anew either way.
+    /// The result of a launch for which EC2 was not called. Errors that a retry cannot resolve are
+    /// logged. The launch is decided again in any case.
     pub(crate) fn answer(self) -> CommandResult {
         let kind = match self.kind {
             FailureKind::Denied => FailureKind::Denied,
@@ -79,7 +79,7 @@ impl SecretError {
     }
 }
 
-/// Where the secret of a bootstrap comes from; none where it needs none.
+/// Source of the join secret. `None` if none is needed.
 fn source(bootstrap: &Bootstrap) -> Option<&SecretSource> {
     match bootstrap {
         Bootstrap::Eks => None,
@@ -91,7 +91,7 @@ fn source(bootstrap: &Bootstrap) -> Option<&SecretSource> {
 }
 
 impl JoinSecrets {
-    /// The secret of a bootstrap; none where it needs none.
+    /// The join secret. `None` if none is needed.
     pub(crate) async fn of(
         &self,
         bootstrap: &Bootstrap,
@@ -140,13 +140,13 @@ async fn parameter(account: &AwsClients, name: &str) -> Result<String, SecretErr
         .ok_or_else(|| SecretError::invalid(format!("the SSM parameter {name:?} is empty")))
 }
 
-/// Makes a bootstrap token. The cluster removes it when its time is over.
+/// Creates a bootstrap token. The cluster deletes it after its expiry.
 async fn mint(client: &Client) -> Result<String, SecretError> {
     let [id, secret] = [letters(6), letters(16)].map(|own| own.map_err(SecretError::invalid));
     let (id, secret) = (id?, secret?);
     let ends = clock::now().checked_add(LIFE);
-    let ends = ends.map_err(|_| SecretError::invalid("the clock is at its end".to_owned()))?;
-    // Kubernetes reads whole seconds.
+    let ends = ends.map_err(|_| SecretError::invalid("the clock is out of range".to_owned()))?;
+    // Kubernetes parses whole seconds.
     let ends = jiff::Timestamp::from_second(ends.as_second()).unwrap_or(ends);
     let data = [
         ("token-id", id.clone()),
@@ -174,24 +174,24 @@ async fn mint(client: &Client) -> Result<String, SecretError> {
         Ok(Ok(_)) => Ok(format!("{id}.{secret}")),
         Ok(Err(error)) => {
             let why = match &error {
-                // Whoever else refuses it may say what is in it.
+                // Other errors may contain the secret.
                 kube::Error::Api(status) if status.code != 403 => format!("HTTP {}", status.code),
                 _ => text::chain(&error),
             };
-            let why = format!("make a bootstrap token: {why}");
+            let why = format!("cannot create a bootstrap token: {why}");
             Err(SecretError::new(commands::kind_of(&error), why))
         }
         Err(_) => {
-            let why = "make a bootstrap token: no answer".to_owned();
+            let why = "cannot create a bootstrap token: no response".to_owned();
             Err(SecretError::new(FailureKind::Unknown, why))
         }
     }
 }
 
-/// So many letters and digits, each as likely as any other, that nobody can guess.
+/// Random letters and digits, uniformly distributed.
 fn letters(count: usize) -> Result<String, String> {
     const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
-    /// The largest multiple of their number that a byte holds: beyond, some would come more often.
+    /// The largest multiple of the alphabet size in a byte. Higher values would bias the result.
     const EVEN: u8 = 252;
     let mut text = String::new();
     while text.len() < count {

@@ -1,5 +1,5 @@
-//! Launch templates in the SDK's shapes: made once for each name, removed when nobody uses them.
-//! It must not know what a template is for.
+//! Creates launch templates, once per name, and deletes unused ones. It must not know what a
+//! template is for.
 
 use aws_sdk_ec2::operation::create_launch_template::builders::CreateLaunchTemplateFluentBuilder;
 use aws_sdk_ec2::types::{
@@ -36,57 +36,55 @@ use crate::providers::aws::error::AwsError;
 use crate::providers::aws::network::filter;
 use crate::providers::aws::paginate;
 
-/// Templates of a page, the most that EC2 gives.
+/// Maximum page size.
 const PAGE: i32 = 200;
 
-/// The templates that are known to be there, and who needs them.
+/// Known templates and their users.
 #[derive(Debug, Default)]
 pub(crate) struct Templates(Mutex<LaunchTemplateCache>);
 
 impl Templates {
-    /// Those of a shelf.
+    /// Creates it with a cache.
     #[cfg(test)]
-    pub(crate) fn of(shelf: LaunchTemplateCache) -> Self {
-        Self(Mutex::new(shelf))
+    pub(crate) fn of(cache: LaunchTemplateCache) -> Self {
+        Self(Mutex::new(cache))
     }
 
-    /// A request needs a template: it is made, unless it is known to be there. Returns its name,
-    /// for [`done`](Self::done).
+    /// Ensures that a template exists, for a request. Returns its name, for [`done`](Self::done).
     pub(crate) async fn ensure(
         &self,
         account: &AwsClients,
         template: &LaunchTemplate,
     ) -> Result<String, AwsError> {
         let name = template.name();
-        // Launches that need the same one wait for each other: it is made once.
-        let mut shelf = self.0.lock().await;
-        if shelf.begin(&name, clock::now())
+        // Concurrent launches with the same template wait for one creation.
+        let mut cache = self.0.lock().await;
+        if cache.begin(&name, clock::now())
             && let Err(fault) = create(account, &name, template).await
         {
-            shelf.gone(&name);
+            cache.gone(&name);
             return Err(fault);
         }
         Ok(name)
     }
 
-    /// A request has its answer.
+    /// Records that a request is complete.
     pub(crate) async fn done(&self, names: &[String]) {
-        let mut shelf = self.0.lock().await;
+        let mut cache = self.0.lock().await;
         for name in names {
-            shelf.end(name, clock::now());
+            cache.end(name, clock::now());
         }
     }
 
-    /// EC2 does not know these after all: somebody has removed them.
+    /// Removes templates from the cache that no longer exist in EC2.
     pub(crate) async fn forget(&self, names: &[String]) {
-        let mut shelf = self.0.lock().await;
+        let mut cache = self.0.lock().await;
         for name in names {
-            shelf.gone(name);
+            cache.gone(name);
         }
     }
 
-    /// Removes those of an installation that are looked after here and that nobody needs any more;
-    /// how many.
+    /// Deletes unused templates of an installation in the cleanup scope. Returns their number.
     pub(crate) async fn collect(
         &self,
         account: &AwsClients,
@@ -113,16 +111,16 @@ impl Templates {
         };
         listed.retain(is_ours);
         let idle = {
-            let mut shelf = self.0.lock().await;
-            shelf.listed(listed, clock::now());
-            let mut idle = shelf.idle(clock::now());
-            // This host may have led a cluster before that it leads no more.
+            let mut cache = self.0.lock().await;
+            cache.listed(listed, clock::now());
+            let mut idle = cache.idle(clock::now());
+            // This host may have lost leadership of a cluster.
             idle.retain(is_ours);
             idle
         };
         let removed = idle.len();
         for name in idle {
-            // Whoever needs it from here on makes it again.
+            // Later requests create it again.
             self.0.lock().await.gone(&name);
             account.buckets.change.turn().await;
             let call = account.ec2.delete_launch_template();
@@ -153,7 +151,7 @@ fn call(
         .tag_specifications(specification(ResourceType::LaunchTemplate, &template.tags))
 }
 
-/// Whether a template might be made; it is not, and nobody is asked not to answer.
+/// Tests whether a template could be created, by dry run.
 pub(crate) async fn rehearse(
     account: &AwsClients,
     template: &LaunchTemplate,
@@ -176,7 +174,7 @@ async fn create(
         Ok(_) => Ok(()),
         Err(error) => {
             let fault = AwsError::new("CreateLaunchTemplate", error);
-            // Named by content: whoever made it made the same.
+            // Equal names have equal content, so an existing template is fine.
             if fault.is(&["InvalidLaunchTemplateName.AlreadyExistsException"]) {
                 return Ok(());
             }
@@ -185,13 +183,13 @@ async fn create(
     }
 }
 
-/// Tags in the SDK's shape.
+/// Converts tags to SDK types.
 pub(crate) fn tags(labels: &Labels) -> Vec<Tag> {
     let pair = |(key, value): (&String, &String)| Tag::builder().key(key).value(value).build();
     labels.iter().map(pair).collect()
 }
 
-/// Tags of what a call makes of one kind.
+/// Tag specification for one resource type.
 pub(crate) fn specification(kind: ResourceType, labels: &Labels) -> TagSpecification {
     TagSpecification::builder()
         .resource_type(kind)
@@ -221,7 +219,7 @@ fn data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
         .set_iam_instance_profile(profile.map(|name| ProfileRequest::builder().name(name).build()))
         .user_data(base64::encode(template.user_data.bytes()))
         .set_network_interfaces(Some(template.interfaces.iter().map(interface).collect()))
-        // EC2 takes no empty list.
+        // EC2 rejects an empty list.
         .set_block_device_mappings(Some(devices).filter(|all| !all.is_empty()))
         .metadata_options(metadata(template.metadata))
         .monitoring(

@@ -1,5 +1,5 @@
-//! A node class as it can be launched from, and whether user data can be made of it.
-//! It must not know who launches.
+//! A resolved node class with everything for a launch, including rendered user data. It must not
+//! know who launches.
 
 use crate::bootstrap::{self, ClusterEndpoint, LaunchContext};
 use crate::catalog::node_class::NodeClassSupply;
@@ -15,23 +15,23 @@ use crate::model::node_class::resolved::{
     Cause, ConditionKind, Image, NodeClassCondition, ResolvedNodeClass,
 };
 
-/// Stands in for a secret where user data is only tried: about as long as a token.
+/// Placeholder for a secret in test rendering, about as long as a token.
 pub(crate) const STAND_IN: &str = "a stand-in of about the length of a token";
 
-/// How a cluster's nodes are launched from one of its node classes.
+/// Launch data of a cluster's node class.
 pub(crate) struct LaunchableClass {
     pub(crate) class: NodeClass,
-    /// Its hash, as claims carry it.
+    /// Its hash, as in claims.
     pub(crate) hash: String,
     pub(crate) resolved: ResolvedNodeClass,
     pub(crate) supply: NodeClassSupply,
 }
 
 impl LaunchableClass {
-    /// Whether AWS and the cluster answered all that was asked for it.
+    /// Returns whether all reads from AWS and the cluster succeeded.
     pub(crate) fn is_sure(&self) -> bool {
         let silent = |own: &NodeClassCondition| {
-            // A trial that was denied was answered, and is made again in its own time.
+            // A failed dry run counts as a response and has its own schedule.
             let tried = own.kind == ConditionKind::ValidationSucceeded;
             match own.cause {
                 Some(Cause::Unavailable) => true,
@@ -42,7 +42,7 @@ impl LaunchableClass {
         !self.resolved.conditions.iter().any(silent)
     }
 
-    /// The request of a launch from the class; or the answer to it, where there is nothing to ask.
+    /// Returns the request of a launch, or its result if nothing can be requested.
     pub(crate) fn request(
         &self,
         launch: &Launch,
@@ -79,7 +79,7 @@ impl LaunchableClass {
         order.request(subnets, &mut render, clock::now())
     }
 
-    /// Says in the log what keeps nodes from being made of it.
+    /// Logs what prevents launches.
     pub(crate) fn warn(&self, cluster: &ClusterName) {
         for unmet in &self.resolved.conditions {
             let Some(cause) = unmet.cause.map(Cause::as_str) else {
@@ -91,7 +91,7 @@ impl LaunchableClass {
     }
 }
 
-/// What is decided anew: nothing has been asked of EC2.
+/// The launch is decided again, because EC2 was not called.
 pub(crate) fn again(why: &str) -> CommandResult {
     CommandResult::Failed {
         kind: FailureKind::Conflict,
@@ -99,7 +99,7 @@ pub(crate) fn again(why: &str) -> CommandResult {
     }
 }
 
-/// Whether user data can be made of a class for each of its images, and fits.
+/// Tests whether user data can be rendered for each image of a class, within the size limit.
 pub(crate) fn validated(
     class: &NodeClass,
     resolved: &ResolvedNodeClass,
@@ -107,7 +107,7 @@ pub(crate) fn validated(
 ) -> NodeClassCondition {
     let kind = ConditionKind::ValidationSucceeded;
     let Some(home) = home else {
-        let text = "the cluster's API has not answered yet";
+        let text = "the API of the cluster has not responded yet";
         return NodeClassCondition::unmet(kind, Cause::Unavailable, text);
     };
     for image in &resolved.images {

@@ -1,5 +1,5 @@
-//! Subnets, security groups, placement groups and capacity reservations of a region.
-//! It must not know which node class means which of them.
+//! Lists subnets, security groups, placement groups and capacity reservations of a region. It must
+//! not know which node class selects them.
 
 use std::collections::BTreeMap;
 
@@ -22,23 +22,23 @@ use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::paginate::{self, PAGE};
 
-/// Tags as ours.
+/// Converts tags.
 pub(crate) fn labels(tags: &[Tag]) -> Labels {
     let pair = |tag: &Tag| Some((tag.key()?.to_owned(), tag.value()?.to_owned()));
     tags.iter().filter_map(pair).collect()
 }
 
-/// A filter of one value.
+/// A filter with one value.
 pub(crate) fn filter(name: &str, value: &str) -> Filter {
     Filter::builder().name(name).values(value).build()
 }
 
-/// An SDK's time as ours; none where it is out of range.
+/// Converts an SDK time. `None` if out of range.
 pub(crate) fn time(at: &aws_sdk_ec2::primitives::DateTime) -> Option<Timestamp> {
     Timestamp::from_second(at.secs()).ok()
 }
 
-/// All subnets.
+/// Lists all subnets.
 pub(crate) async fn subnets(account: &AwsClients) -> Result<Vec<(Subnet, Labels)>, AwsError> {
     let pages = account
         .ec2
@@ -66,7 +66,7 @@ pub(crate) async fn subnets(account: &AwsClients) -> Result<Vec<(Subnet, Labels)
     Ok(all)
 }
 
-/// All security groups.
+/// Lists all security groups.
 pub(crate) async fn security_groups(
     account: &AwsClients,
 ) -> Result<Vec<(SecurityGroup, Labels)>, AwsError> {
@@ -91,7 +91,7 @@ pub(crate) async fn security_groups(
     Ok(all)
 }
 
-/// All placement groups that are available, by name.
+/// Lists all available placement groups, by name.
 pub(crate) async fn placement_groups(
     account: &AwsClients,
 ) -> Result<BTreeMap<String, PlacementGroup>, AwsError> {
@@ -112,7 +112,7 @@ fn placement_group(own: &Group) -> Option<(String, PlacementGroup)> {
         PlacementStrategy::Partition => PlacementGroupStrategy::Partition(
             u32::try_from(own.partition_count().unwrap_or(0)).unwrap_or(0),
         ),
-        // Something new: whoever names it is told that it is not there.
+        // Unknown strategy: a node class that selects it is reported as not found.
         _ => return None,
     };
     let id = own.group_id()?.to_owned();
@@ -122,7 +122,7 @@ fn placement_group(own: &Group) -> Option<(String, PlacementGroup)> {
     ))
 }
 
-/// All reservations that are active.
+/// Lists all active reservations.
 pub(crate) async fn reservations(account: &AwsClients) -> Result<Vec<ListedReservation>, AwsError> {
     let pages = account
         .ec2
@@ -149,7 +149,7 @@ fn reservation(own: &CapacityReservation, now: Timestamp) -> Option<ListedReserv
     let kind = match own.reservation_type() {
         None | Some(CapacityReservationType::Default) => ReservationKind::Default,
         Some(CapacityReservationType::CapacityBlock) => ReservationKind::CapacityBlock,
-        // Something new: nobody knows yet how it is launched into (spec/aws.md §13.4).
+        // Unknown kind, which cannot be launched into (spec/aws.md §13.4).
         Some(_) => return None,
     };
     let reservation = Reservation {

@@ -1,5 +1,4 @@
-//! Listings that come page by page: each waits its turn, and no listing is endless.
-//! It must not know what is listed.
+//! Paginated listings, with rate limits and a page limit. It must not know what is listed.
 
 use std::error::Error;
 
@@ -11,13 +10,13 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
 
-/// Entries of a page of most listings of EC2, the most that it gives.
+/// Maximum page size of most EC2 listings.
 pub(crate) const PAGE: i32 = 1000;
-/// Pages of one listing at most: 500,000 of anything is more than an account may have.
+/// Maximum number of pages: 500,000 entries exceed every account.
 const PAGES: usize = 500;
 
-/// Takes every page of a listing. One that does not end is a fault: what is only a part of all
-/// there is must not be taken for the whole.
+/// Reads all pages of a listing. Exceeding the page limit is an error, because a partial listing
+/// must not count as complete.
 pub(crate) async fn each<T, E>(
     account: &AwsClients,
     operation: &'static str,

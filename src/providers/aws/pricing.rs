@@ -1,5 +1,4 @@
-//! What instances cost: the price list, and what spot capacity cost a moment ago.
-//! It must not know which types are of use to anyone.
+//! Reads prices: the price list and current spot prices. It must not know which types are used.
 //!
 //! Source: spec/aws.md §4.8.
 
@@ -17,17 +16,17 @@ use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::paginate;
 
-/// Prices of a page, the most that AWS gives.
+/// Maximum page size of prices.
 const PAGE: i32 = 100;
-/// Entries of a page of spot prices.
+/// Page size of spot prices.
 const SPOT_PAGE: i32 = 1000;
-/// The product whose spot prices count; EC2-Classic and VPC are told apart by name alone.
+/// Product description of spot prices. EC2-Classic and VPC differ only by name.
 const PRODUCTS: [&str; 2] = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"];
 
-/// Prices of virtual machines and of whole machines, by type.
+/// Prices of virtual and bare metal instances, by type.
 pub(crate) type ListPrices = (Vec<(TypeName, Price)>, Vec<(TypeName, Price)>);
 
-/// On-demand prices.
+/// Reads on-demand prices.
 pub(crate) async fn list(account: &AwsClients) -> Result<ListPrices, AwsError> {
     let shared = listed(account, "Shared", "Compute Instance").await?;
     let metal = listed(account, "Dedicated", "Compute Instance (bare metal)").await?;
@@ -76,7 +75,8 @@ async fn listed(
     Ok(all)
 }
 
-/// A type and its price, from a product of the price list; none where it says neither, or nothing.
+/// Parses a type and its price from a product of the price list. `None` if either is missing or
+/// zero.
 fn product(text: &str, currency: &str) -> Option<(TypeName, Price)> {
     let product: Value = serde_json::from_str(text).ok()?;
     let name = product["product"]["attributes"]["instanceType"].as_str()?;
@@ -87,7 +87,7 @@ fn product(text: &str, currency: &str) -> Option<(TypeName, Price)> {
     (price.usd_per_h() > 0.0).then(|| (TypeName::from(name), price))
 }
 
-/// What spot capacity costs now, by type and zone.
+/// Reads current spot prices, by type and zone.
 pub(crate) async fn spot(account: &AwsClients) -> Result<Vec<(TypeName, Zone, Price)>, AwsError> {
     let pages = account
         .ec2

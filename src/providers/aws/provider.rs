@@ -1,5 +1,5 @@
-//! EC2 as one cluster's provider: launches, ends and lists its instances.
-//! It must not know why any of them is wanted.
+//! EC2 as the provider of one cluster: launches, terminates and lists instances. It must not know
+//! why an instance is needed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,39 +33,40 @@ use crate::providers::aws::region_task::{ClusterView, RegionCluster};
 use crate::providers::aws::{create_fleet, instances};
 use crate::providers::{Provider, not_ours};
 
-/// How long a launch is remembered. The engine repeats none for longer (`UNSURE_MAX`).
+/// How long a launch is remembered. The engine does not repeat a launch for longer (`UNSURE_MAX`).
 const REPEATS: Duration = Duration::from_mins(30);
 
-/// A launch that was asked for: one that is repeated has to say the same again, or EC2 would not
-/// take it for the same.
+/// A requested launch. A repeated launch must use the same request, because EC2 compares it with
+/// the client token.
 struct RequestedLaunch {
     at: Instant,
     launch: Launch,
     state: LaunchRecord,
-    /// Whether an answer was lost: what fails after that does not say what it has made.
+    /// True if a response was lost. After that, a failure does not prove that no instance was
+    /// created.
     unsure: bool,
 }
 
-/// What is known of it.
+/// Its state.
 #[derive(Clone)]
 enum LaunchRecord {
-    /// It may have made an instance: to be asked again with the same request.
+    /// It may have created an instance. Repeat the same request.
     Open(Arc<FleetRequest>),
-    /// It has made this one.
+    /// It has created this instance.
     Made(Box<Instance>),
 }
 
-/// Tells providers of one cluster apart that follow each other.
-static SEATS: AtomicU64 = AtomicU64::new(0);
+/// Distinguishes successive providers of one cluster.
+static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
-/// One cluster's EC2.
+/// The EC2 provider of one cluster.
 pub(crate) struct Ec2 {
-    seat: u64,
+    session: u64,
     cluster: Arc<Cluster>,
-    /// Whether pods are bound to nodes that are still to come, so that their names are asked for.
+    /// True if pods are bound early, which requires node names at launch.
     early: AtomicBool,
     connection: Connection,
-    keeper: RegionHandle,
+    region_handle: RegionHandle,
     view: watch::Sender<Arc<ClusterView>>,
     secrets: JoinSecrets,
     events: Mutex<Option<mpsc::Sender<Event>>>,
@@ -73,13 +74,17 @@ pub(crate) struct Ec2 {
 }
 
 impl Ec2 {
-    pub(crate) fn new(cluster: Arc<Cluster>, connection: Connection, keeper: RegionHandle) -> Self {
+    pub(crate) fn new(
+        cluster: Arc<Cluster>,
+        connection: Connection,
+        region_handle: RegionHandle,
+    ) -> Self {
         Self {
-            seat: SEATS.fetch_add(1, Ordering::Relaxed),
+            session: SESSIONS.fetch_add(1, Ordering::Relaxed),
             early: AtomicBool::new(cluster.binding == Binding::Early),
             cluster,
             connection,
-            keeper,
+            region_handle,
             view: watch::Sender::default(),
             secrets: JoinSecrets::default(),
             events: Mutex::default(),
@@ -103,7 +108,7 @@ impl Ec2 {
         match &answer {
             CommandResult::Launched(instance) => {
                 if let Some(own) = asked.get_mut(&claim) {
-                    // The request is large, and not needed any more.
+                    // Drop the large request, which is no longer needed.
                     own.state = LaunchRecord::Made(Box::new(instance.clone()));
                 }
             }
@@ -123,9 +128,9 @@ impl Ec2 {
         answer
     }
 
-    /// Asks EC2, and tells whom it concerns what it says.
+    /// Calls EC2 and distributes the outcome.
     async fn ask(&self, launch: &Launch, request: &FleetRequest) -> CommandResult {
-        let shared = &self.keeper.shared;
+        let shared = &self.region_handle.shared;
         let outcome = create_fleet::launch(&shared.account, &shared.templates, request).await;
         shared.lister.changed(&self.cluster.name).await;
         let outcome = match outcome {
@@ -141,7 +146,7 @@ impl Ec2 {
             }
         }
         if outcome.launched.is_some() && !outcome.said.refusals.is_empty() {
-            // What was refused on the way counts as much as if nothing had been launched.
+            // Refusals count even if an instance was launched.
             let class = launch.claim.node_class.clone();
             let event = Event::Refused(class, outcome.said.refusals.clone());
             if let Some(events) = &*self.events.lock().await {
@@ -164,33 +169,33 @@ impl Ec2 {
         }
     }
 
-    /// What is known of a launch; an answer where its token stands for another.
+    /// Returns the state of a launch, or a result if its token was used for a different launch.
     async fn known(&self, launch: &Launch) -> Result<Option<LaunchRecord>, Box<CommandResult>> {
         let mut asked = self.asked.lock().await;
         let now = clock::monotonic();
         asked.retain(|_, own| now.duration_since(own.at) < REPEATS);
         match asked.get(&launch.claim.id) {
             Some(own) if own.launch != *launch => Err(Box::new(invalid(
-                "the client token stands for another launch",
+                "the client token was used for a different launch",
             ))),
             own => Ok(own.map(|own| own.state.clone())),
         }
     }
 
-    /// The instance of a launch that was answered before.
+    /// Returns the instance of a completed launch.
     async fn made_before(&self, instance: Instance) -> CommandResult {
         let listed = self.listed().await;
         match listed.map(|all| all.into_iter().find(|own| own.id == instance.id)) {
-            // A listing may not show yet what we have ended ourselves.
+            // A listing may not yet show an own termination.
             Ok(own) => match own.filter(|_| instance.state.is_live()).unwrap_or(instance) {
                 own if own.state.is_live() => CommandResult::Launched(own),
-                _ => invalid("the client token was used for an instance that has ended"),
+                _ => invalid("the client token was used for a terminated instance"),
             },
             Err(fault) => failed(&fault),
         }
     }
 
-    /// The request of a launch.
+    /// Builds the request of a launch.
     async fn request(&self, launch: &Launch) -> Result<Arc<FleetRequest>, Box<CommandResult>> {
         let view = self.view.borrow().clone();
         let class = launch.claim.node_class.as_ref();
@@ -199,15 +204,15 @@ impl Ec2 {
             return Err(Box::new(again("the node class is not resolved yet")));
         };
         if ready.hash != launch.claim.node_class_hash {
-            return Err(Box::new(again("the node class is another one by now")));
+            return Err(Box::new(again("the node class has changed")));
         }
         let bootstrap = &ready.class.bootstrap;
-        let (account, client) = (&self.keeper.shared.account, &self.connection.client);
+        let (account, client) = (&self.region_handle.shared.account, &self.connection.client);
         let secret = self.secrets.of(bootstrap, account, client).await;
         let secret = secret.map_err(|lack| Box::new(lack.answer()))?;
         let secret = secret.as_ref().map(|own| own.0.as_str());
         let request = {
-            let mut subnets = self.keeper.shared.subnets.lock();
+            let mut subnets = self.region_handle.shared.subnets.lock();
             let subnets = subnets.as_mut().map_err(|_| Box::new(again("a panic")))?;
             Arc::new(ready.request(launch, (&self.cluster, home), secret, subnets)?)
         };
@@ -223,7 +228,7 @@ impl Ec2 {
     }
 
     async fn terminate(&self, instance: &InstanceId) -> CommandResult {
-        let shared = &self.keeper.shared;
+        let shared = &self.region_handle.shared;
         let state = shared.ends.end(&shared.account, instance).await;
         shared.lister.changed(&self.cluster.name).await;
         match state {
@@ -241,22 +246,22 @@ impl Ec2 {
         }
     }
 
-    /// Has the tags of an instance say that it is ours, where they say now that it is Karpenter's,
-    /// of this cluster and that pool. Whoever may write Nodes could name any instance there is.
+    /// Adopts an instance by its tags, if they name Karpenter, this cluster and that pool. The
+    /// check is needed because a user who can write Nodes could name any instance.
     async fn adopt(&self, own: &Adoption) -> CommandResult {
-        let shared = &self.keeper.shared;
+        let shared = &self.region_handle.shared;
         let known = instances::describe(&shared.account, &own.instance).await;
         let tags = match known {
             Ok(Some(known)) if known.state.is_live() => known.tags,
             Ok(_) => {
                 return CommandResult::Failed {
                     kind: FailureKind::Gone,
-                    text: format!("{} is gone", own.instance),
+                    text: format!("{} no longer exists", own.instance),
                 };
             }
             Err(fault) => return failed(&fault),
         };
-        // An answer was lost: the right is for what is not ours yet.
+        // A response was lost. The permission covers only instances that are not adopted yet.
         let same = |key: &str| tags.get(key) == own.tags.get(key);
         if [TAG_INSTALLATION, TAG_CLUSTER, TAG_CLAIM]
             .into_iter()
@@ -266,7 +271,7 @@ impl Ec2 {
             return CommandResult::Done;
         }
         if let Err(why) = may_adopt(&tags, &own.tags) {
-            let text = format!("{} is not taken over: {why}", own.instance);
+            let text = format!("cannot adopt {}: {why}", own.instance);
             return CommandResult::Failed {
                 kind: FailureKind::Denied,
                 text,
@@ -277,7 +282,7 @@ impl Ec2 {
         shared.lister.changed(&self.cluster.name).await;
         match tagged.map_err(|fault| failed(&fault)) {
             Ok(()) => CommandResult::Done,
-            // Another statement grants tags on what is not ours yet.
+            // A different policy statement covers instances that are not adopted yet.
             Err(CommandResult::Failed { kind, text }) => CommandResult::Failed {
                 kind,
                 text: text.replace(TAGGING, ADOPTION),
@@ -287,7 +292,7 @@ impl Ec2 {
     }
 
     async fn listed(&self) -> Result<Vec<Instance>, AwsError> {
-        let shared = &self.keeper.shared;
+        let shared = &self.region_handle.shared;
         let (installation, name) = (&self.cluster.installation, &self.cluster.name);
         let lister = &shared.lister;
         lister.list(&shared.account, installation, name).await
@@ -306,7 +311,7 @@ fn failed(fault: &AwsError) -> CommandResult {
 }
 
 impl Ec2 {
-    /// Tells an engine what is known of its node classes: it plans with none of which nothing is.
+    /// Sends resolved node classes to an engine, which does not plan with unresolved classes.
     async fn known_so_far(&self, cluster: &Cluster, events: &mpsc::Sender<Event>) {
         let view = self.view.borrow().clone();
         let supply = |class: &NodeClass| match view.classes.get(&class.name) {
@@ -323,7 +328,7 @@ impl Ec2 {
 
 impl Provider for Ec2 {
     fn clock_ahead(&self) -> Option<SignedDuration> {
-        self.keeper.shared.account.skew.ahead()
+        self.region_handle.shared.account.skew.ahead()
     }
 
     fn execute(&self, command: Command) -> BoxFuture<'_, CommandResult> {
@@ -332,17 +337,17 @@ impl Provider for Ec2 {
                 Command::Launch(launch) => self.launch(*launch).await,
                 Command::Terminate { instance, .. } => self.terminate(&instance).await,
                 Command::Tag { instances, tags } => {
-                    let account = &self.keeper.shared.account;
+                    let account = &self.region_handle.shared.account;
                     let tagged = instances::tag(account, &instances, &tags).await;
                     tagged.map_or_else(|fault| failed(&fault), |()| CommandResult::Done)
                 }
                 Command::Adopt(own) => self.adopt(&own).await,
-                Command::Learn {
+                Command::SaveDiscoveredMemory {
                     instance_type,
                     image,
                     memory,
                 } => {
-                    self.keeper.learn(instance_type, image, memory).await;
+                    self.region_handle.learn(instance_type, image, memory).await;
                     CommandResult::Done
                 }
                 Command::ListInstances => {
@@ -362,8 +367,8 @@ impl Provider for Ec2 {
     ) -> BoxFuture<'_, ()> {
         async move {
             self.events.lock().await.clone_from(&events);
-            if let Ok(mut engines) = self.keeper.shared.engines.lock() {
-                // Messages are not for an engine that has to stop.
+            if let Ok(mut engines) = self.region_handle.shared.engines.lock() {
+                // A stopping engine receives no messages.
                 match &events {
                     Some(events) => {
                         let own = (events.clone(), self.connection.fence.of_this_term());
@@ -378,7 +383,7 @@ impl Provider for Ec2 {
             let early = cluster.binding == Binding::Early;
             self.early.store(early, Ordering::Relaxed);
             let member = RegionCluster {
-                seat: self.seat,
+                session: self.session,
                 cluster,
                 connection: self.connection.clone(),
                 events,
@@ -386,18 +391,19 @@ impl Provider for Ec2 {
                 told: None,
                 missing: Vec::new(),
             };
-            self.keeper.attend(member).await;
+            self.region_handle.attend(member).await;
         }
         .boxed()
     }
 
     fn is_well(&self) -> bool {
-        self.keeper.is_well()
+        self.region_handle.is_well()
     }
 }
 
 impl Drop for Ec2 {
     fn drop(&mut self) {
-        self.keeper.leave(self.cluster.name.clone(), self.seat);
+        self.region_handle
+            .leave(self.cluster.name.clone(), self.session);
     }
 }

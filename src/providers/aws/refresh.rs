@@ -1,5 +1,5 @@
-//! What of a region node classes pick from, listed again and again: a listing that fails leaves
-//! what was known. It must not know what node classes pick.
+//! Refreshes the resources that node classes select from. A failed listing keeps the last result.
+//! It must not know the node classes.
 
 use crate::ec2::resolve_node_class::{ListResult, RegionResources};
 use crate::providers::aws::clients::AwsClients;
@@ -7,8 +7,8 @@ use crate::providers::aws::error::AwsError;
 use crate::providers::aws::images::trouble;
 use crate::providers::aws::network;
 
-/// Lists subnets and security groups, and reservations and placement groups where they are wanted.
-/// Says whether subnets were listed, and what failed.
+/// Lists subnets and security groups, and reservations and placement groups if used. Returns
+/// whether subnets were listed, and the errors.
 pub(crate) async fn refresh(
     account: &AwsClients,
     found: &mut RegionResources,

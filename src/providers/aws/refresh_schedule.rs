@@ -1,5 +1,4 @@
-//! What a keeper asks AWS for again and again, and when each is due.
-//! It must not know how any of it is asked for.
+//! Schedule of the periodic AWS reads of a region task. It must not know how they are done.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,17 +9,17 @@ use crate::ec2::launch_template_cache::KEPT;
 use crate::host::clock;
 use crate::providers::aws::error::AwsError;
 
-/// What failed is tried again after this long at the earliest.
+/// Minimum delay before a retry.
 const RETRY: Duration = Duration::from_secs(55);
 
-/// What is asked for again and again.
+/// A periodic read or cleanup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RefreshTask {
-    /// Instance types and where they sell.
+    /// Instance types and their zones.
     Types,
     /// Subnets, security groups, reservations, placement groups.
     Network,
-    /// Zones that traffic is shifted away from.
+    /// Zonal shifts.
     Shifts,
     /// Node classes.
     Classes,
@@ -30,17 +29,17 @@ pub(crate) enum RefreshTask {
     ListPrices,
     /// The status of instances.
     Health,
-    /// Launch templates that nobody uses.
+    /// Cleanup of unused launch templates.
     Templates,
-    /// Instance profiles that nobody uses.
+    /// Cleanup of unused instance profiles.
     Profiles,
 }
 
 impl RefreshTask {
-    /// How often. Karpenter's (spec/aws.md §0.2) where nothing speaks against it: subnets and
-    /// groups change by the week, and what we take of their addresses we know; spot prices by the
-    /// hour. Templates are looked for as often as they are kept: what an earlier life of the daemon
-    /// left counts from the start of this one, and goes even if no life lasts for long.
+    /// Interval. Mostly Karpenter's (spec/aws.md §0.2). Exceptions: subnets and security groups
+    /// rarely change and reserved addresses are tracked; spot prices change by the hour. Templates
+    /// are checked as often as unused ones expire. Templates of a previous process count from the
+    /// start of this process, and are deleted even if no process runs long.
     fn every(self) -> Duration {
         match self {
             Self::Types | Self::ListPrices => Duration::from_hours(12),
@@ -51,7 +50,7 @@ impl RefreshTask {
         }
     }
 
-    /// Whom it asks, as IAM calls the service.
+    /// Its AWS service, in IAM spelling.
     fn service(self) -> &'static str {
         match self {
             Self::ListPrices => "pricing",
@@ -62,7 +61,7 @@ impl RefreshTask {
     }
 }
 
-/// When each chore was done, and when it was last tried.
+/// Last completion and last attempt of each read.
 #[derive(Debug, Default)]
 pub(crate) struct RefreshSchedule {
     done: BTreeMap<RefreshTask, Instant>,
@@ -70,7 +69,7 @@ pub(crate) struct RefreshSchedule {
 }
 
 impl RefreshSchedule {
-    /// Whether a chore is due; it counts as tried then.
+    /// Returns whether a read is due. Records an attempt.
     pub(crate) fn begin(&mut self, chore: RefreshTask) -> bool {
         let now = clock::monotonic();
         let lately = |at: Option<&Instant>, span: Duration| {
@@ -84,7 +83,8 @@ impl RefreshSchedule {
         due
     }
 
-    /// A chore is done; whether it brought anything new. One that failed leaves what was known.
+    /// Records the result of a read. Returns whether it has new data. A failed read keeps the old
+    /// data.
     pub(crate) fn end(
         &mut self,
         region: &str,
@@ -98,23 +98,18 @@ impl RefreshSchedule {
             }
             Err(fault) => {
                 let why = fault.sorted(chore.service()).text;
-                tracing::warn!(
-                    region,
-                    ?chore,
-                    why,
-                    "what is known of the region gets older"
-                );
+                tracing::warn!(region, ?chore, why, "cannot refresh data of region");
                 false
             }
         }
     }
 
-    /// A chore is not done after all: it is tried again soon.
+    /// Marks a read as not done, to retry soon.
     pub(crate) fn unsure(&mut self, chore: RefreshTask) {
         self.done.remove(&chore);
     }
 
-    /// A chore is due at once.
+    /// Makes a read due now.
     pub(crate) fn again(&mut self, chore: RefreshTask) {
         self.done.remove(&chore);
         self.tried.remove(&chore);
@@ -134,35 +129,36 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn chores_are_due_at_their_times() {
-        let mut diary = RefreshSchedule::default();
-        assert!(diary.begin(RefreshTask::Network));
-        assert!(!diary.begin(RefreshTask::Network), "it is under way");
-        assert!(diary.end("r", RefreshTask::Network, Ok(true)));
+        let mut schedule = RefreshSchedule::default();
+        assert!(schedule.begin(RefreshTask::Network));
+        assert!(!schedule.begin(RefreshTask::Network), "it is under way");
+        assert!(schedule.end("r", RefreshTask::Network, Ok(true)));
         time::advance(Duration::from_secs(299)).await;
-        assert!(!diary.begin(RefreshTask::Network));
+        assert!(!schedule.begin(RefreshTask::Network));
         time::advance(Duration::from_secs(1)).await;
-        assert!(diary.begin(RefreshTask::Network));
+        assert!(schedule.begin(RefreshTask::Network));
         let fault = AwsError::silent("DescribeSubnets", "no answer");
-        assert!(!diary.end("r", RefreshTask::Network, Err(fault)));
+        assert!(!schedule.end("r", RefreshTask::Network, Err(fault)));
         time::advance(Duration::from_secs(54)).await;
-        assert!(!diary.begin(RefreshTask::Network), "it has just failed");
+        assert!(!schedule.begin(RefreshTask::Network), "it has just failed");
         time::advance(Duration::from_secs(1)).await;
-        assert!(diary.begin(RefreshTask::Network));
-        diary.end("r", RefreshTask::Network, Ok(false));
-        diary.again(RefreshTask::Network);
-        assert!(diary.begin(RefreshTask::Network));
+        assert!(schedule.begin(RefreshTask::Network));
+        schedule.end("r", RefreshTask::Network, Ok(false));
+        schedule.again(RefreshTask::Network);
+        assert!(schedule.begin(RefreshTask::Network));
     }
 
     #[tokio::test(start_paused = true)]
     async fn templates_go_although_the_daemon_starts_anew_every_quarter_of_an_hour() {
-        let (mut diary, mut shelf) = (RefreshSchedule::default(), LaunchTemplateCache::default());
+        let (mut schedule, mut cache) =
+            (RefreshSchedule::default(), LaunchTemplateCache::default());
         let mut idle = Vec::new();
         for minute in 0..15 {
             let now = Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minute);
-            if diary.begin(RefreshTask::Templates) {
-                shelf.listed(["left".to_owned()], now);
-                idle.extend(shelf.idle(now));
-                diary.end("r", RefreshTask::Templates, Ok(false));
+            if schedule.begin(RefreshTask::Templates) {
+                cache.listed(["left".to_owned()], now);
+                idle.extend(cache.idle(now));
+                schedule.end("r", RefreshTask::Templates, Ok(false));
             }
             time::advance(Duration::from_mins(1)).await;
         }

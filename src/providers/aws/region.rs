@@ -1,5 +1,5 @@
-//! Reaches what is known of accounts and regions: one keeper each, for all clusters that are in it.
-//! It must not know what a keeper does.
+//! Handles to region tasks, one task per account and region for all its clusters. It must not know
+//! what a task does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex as Locked};
@@ -18,13 +18,13 @@ use crate::providers::aws::launch_templates::Templates;
 use crate::providers::aws::region_task::{RegionCluster, RegionMessage, RegionState, RegionTask};
 use crate::providers::aws::terminate_batcher::TerminateBatcher;
 
-/// Keepers of many accounts do not all begin in the same second.
+/// Start delay, so that tasks of many accounts do not start in the same second.
 const JITTER_MS: u64 = 20_000;
 
-/// Requests that wait for a keeper: it may be busy asking AWS for a minute.
+/// Capacity of the request channel. A task may be busy with AWS calls for a minute.
 const QUEUE: usize = 256;
 
-/// Reaches the keeper of an account and region.
+/// Handle to the task of an account and region.
 #[derive(Clone)]
 pub(crate) struct RegionHandle {
     asks: mpsc::Sender<RegionMessage>,
@@ -36,14 +36,14 @@ impl RegionHandle {
         self.shared.account.key.is_beside(key)
     }
 
-    /// Whether it has not panicked: nothing else ends it.
+    /// Returns whether it runs. Only a panic stops it.
     pub(crate) fn is_well(&self) -> bool {
         !self.asks.is_closed()
     }
 
-    /// A cluster is there, or is another than it was.
+    /// Adds or changes a cluster.
     pub(crate) async fn attend(&self, member: RegionCluster) {
-        // Those who ask a keeper that has ended are begun anew.
+        // Clusters of a stopped task are restarted.
         drop(
             self.asks
                 .send(RegionMessage::Attend(Box::new(member)))
@@ -51,7 +51,7 @@ impl RegionHandle {
         );
     }
 
-    /// A node of this type and image has reported so much memory, in bytes.
+    /// Reports the memory of a node of this type and image, in bytes.
     pub(crate) async fn learn(&self, of: TypeName, image: String, memory: i64) {
         drop(
             self.asks
@@ -60,13 +60,13 @@ impl RegionHandle {
         );
     }
 
-    /// A cluster is driven no more.
-    pub(crate) fn leave(&self, cluster: ClusterName, seat: u64) {
-        drop(self.asks.try_send(RegionMessage::Leave(cluster, seat)));
+    /// Removes a cluster.
+    pub(crate) fn leave(&self, cluster: ClusterName, session: u64) {
+        drop(self.asks.try_send(RegionMessage::Leave(cluster, session)));
     }
 }
 
-/// The keepers of all accounts and regions.
+/// The tasks of all accounts and regions.
 #[derive(Default)]
 pub(crate) struct Regions {
     accounts: Accounts,
@@ -75,7 +75,7 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// None yet, of these accounts.
+    /// Creates an empty set.
     #[cfg(test)]
     pub(crate) fn of_accounts(accounts: Accounts) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Regions {
         }
     }
 
-    /// These clusters are configured on this host, whether or not each can be driven.
+    /// Sets the clusters that are configured on this host, running or not.
     pub(crate) fn configure(&self, clusters: BTreeSet<ClusterName>) {
         let mut configured = self.configured.lock();
         if let Ok(own) = configured.as_deref_mut() {
@@ -92,7 +92,7 @@ impl Regions {
         }
     }
 
-    /// The keeper of a cluster's account and region.
+    /// Returns the task of a cluster's account and region.
     pub(crate) async fn of(&self, cluster: &Cluster) -> RegionHandle {
         let key = AccountKey::of(cluster);
         let mut known = self.known.lock().await;
@@ -114,15 +114,15 @@ impl Regions {
         let (asks, inbox) = mpsc::channel(QUEUE);
         let desk = RegionTask::new(shared.clone());
         tokio::spawn(desk.keep(inbox));
-        let keeper = RegionHandle { asks, shared };
-        known.insert(key, keeper.clone());
-        keeper
+        let region_handle = RegionHandle { asks, shared };
+        known.insert(key, region_handle.clone());
+        region_handle
     }
 
-    /// It is time to see what is due. A tick that is lost or doubled is harmless.
+    /// Triggers reads that are due. A lost or repeated trigger is harmless.
     pub(crate) async fn tick(&self) {
-        for keeper in self.known.lock().await.values() {
-            let asks = keeper.asks.clone();
+        for region_handle in self.known.lock().await.values() {
+            let asks = region_handle.asks.clone();
             let wait = Duration::from_millis(clock::seed() % JITTER_MS);
             tokio::spawn(async move {
                 sleep(wait).await;
@@ -243,7 +243,7 @@ mod tests {
         }
         // A second report says no less than the first.
         for memory in [7900 * MIB, 8000 * MIB] {
-            let report = Command::Learn {
+            let report = Command::SaveDiscoveredMemory {
                 instance_type: "m5.large".into(),
                 image: "ami-1".to_owned(),
                 memory,

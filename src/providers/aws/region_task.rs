@@ -1,9 +1,10 @@
-//! What is known of an account and region, asked for once for all clusters that are in it, and what
-//! each cluster's node classes make of it. It must not know what is launched, nor why.
+//! Reads the data of an account and region once for all its clusters, and resolves the node classes
+//! of each cluster. It must not know what is launched, nor why.
 //!
-//! One task an account and region: whatever is due is asked for, node classes are resolved, and
-//! each engine hears what it can have (`Event::ClassesChanged`), each provider how to get it.
+//! One task per account and region. It runs due reads, resolves node classes, and sends the results
+//! to each engine (`Event::ClassesChanged`) and provider.
 
+// Clusters of a region and their notices.
 mod clusters;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,64 +49,65 @@ use crate::providers::aws::{
     cluster_info, instance_status, instance_types, pricing, refresh, zonal_shift,
 };
 
-/// How long an engine is waited for that has too much to do to hear anything.
+/// Time to wait for a busy engine to accept an event.
 const TELL: Duration = Duration::from_secs(1);
 
-/// All that a cluster's provider needs to know.
+/// Data for the provider of a cluster.
 #[derive(Default)]
 pub(crate) struct ClusterView {
-    /// What nodes are told of their cluster; none before it was asked.
+    /// Cluster data for user data. `None` before the first read.
     pub(crate) home: Option<ClusterEndpoint>,
     /// Its node classes.
     pub(crate) classes: BTreeMap<NodeClassName, Arc<LaunchableClass>>,
 }
 
-/// What the clusters of a role and region share.
+/// State shared by the clusters of a role and region.
 pub(crate) struct RegionState {
     pub(crate) account: Arc<AwsClients>,
     pub(crate) lister: Arc<Lister>,
     pub(crate) ends: TerminateBatcher,
-    /// The engines of clusters of this account and region that are driven here, by whatever role:
-    /// a message is taken in by whoever reads it.
+    /// The engines of clusters of this account and region that this host leads, for all roles,
+    /// because one reader serves the queue.
     pub(crate) engines: Engines,
-    /// The clusters that are configured on this host, wherever they are.
+    /// The clusters that are configured on this host, in all regions.
     pub(crate) configured: Arc<Locked<BTreeSet<ClusterName>>>,
     pub(crate) templates: Templates,
     pub(crate) subnets: Locked<Subnets>,
 }
 
-/// A cluster that is kept up to date.
+/// A registered cluster.
 pub(crate) struct RegionCluster {
-    /// Tells it from the same cluster when it was driven by another.
-    pub(crate) seat: u64,
+    /// Distinguishes successive providers of the same cluster.
+    pub(crate) session: u64,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) connection: Connection,
-    /// Its engine; none while another host leads it.
+    /// Its engine. `None` while another host is the leader.
     pub(crate) events: Option<mpsc::Sender<Event>>,
     pub(crate) view: watch::Sender<Arc<ClusterView>>,
-    /// What its engine was told last.
+    /// The last data sent to its engine.
     pub(crate) told: Option<(Arc<Catalog>, Arc<ClassSupplies>)>,
-    /// What its API did not tell when it was last asked.
+    /// Data that its API server did not provide in the last read.
     pub(crate) missing: Vec<String>,
 }
 
-/// What a keeper is told.
+/// Requests to a region task.
 pub(crate) enum RegionMessage {
-    /// A cluster is there, or is another than it was.
+    /// Adds or changes a cluster.
     Attend(Box<RegionCluster>),
-    /// A cluster is driven no more, from this seat.
+    /// Removes a cluster of this provider.
     Leave(ClusterName, u64),
-    /// A node of this type and image has reported so much memory, in bytes.
+    /// Reported memory of a node of this type and image, in bytes.
     Learn(TypeName, String, i64),
-    /// It is time to see what is due.
+    /// Triggers reads that are due.
     Tick,
 }
 
-/// Where all that a keeper knows lies.
+/// The state of a region task.
 pub(crate) struct RegionTask {
     shared: Arc<RegionState>,
     region: Region,
-    /// What ships: list prices until the price list was read, facts that EC2 does not tell.
+    /// The shipped catalog: list prices until the price list was read, and facts that EC2 does not
+    /// provide.
     shipped: Region,
     found: RegionResources,
     images: Images,
@@ -114,19 +116,19 @@ pub(crate) struct RegionTask {
     trials: DryRuns,
     /// ARNs of clusters, by their names in EKS.
     arns: BTreeMap<String, String>,
-    /// Ids of zones that the traffic of a cluster is shifted away from.
+    /// Zone ids with a zonal shift, by cluster.
     shifted: BTreeMap<ClusterName, BTreeSet<String>>,
     members: BTreeMap<ClusterName, RegionCluster>,
     homes: ClusterInfoCache,
-    /// The catalog that all of them are told of, once for all.
+    /// The shared catalog of all clusters.
     base: Arc<Catalog>,
-    /// Who reads which queue, by installation and queue.
+    /// Queue listeners, by installation and queue.
     queues: BTreeMap<(String, String), AbortHandle>,
-    diary: RefreshSchedule,
+    schedule: RefreshSchedule,
 }
 
 impl RegionTask {
-    /// An empty one.
+    /// Creates an empty task.
     pub(crate) fn new(shared: Arc<RegionState>) -> Self {
         let shipped = Region::shipped();
         Self {
@@ -144,11 +146,11 @@ impl RegionTask {
             homes: ClusterInfoCache::default(),
             base: Arc::default(),
             queues: BTreeMap::new(),
-            diary: RefreshSchedule::default(),
+            schedule: RefreshSchedule::default(),
         }
     }
 
-    /// Works for ever.
+    /// Runs forever.
     pub(crate) async fn keep(mut self, mut inbox: mpsc::Receiver<RegionMessage>) {
         loop {
             let ask = tokio::select! {
@@ -169,15 +171,15 @@ impl RegionTask {
                         self.unheard(&old, self.members.get(&name));
                     }
                     self.listen();
-                    self.diary.again(RefreshTask::Classes);
-                    // Those that start together are served together.
+                    self.schedule.again(RefreshTask::Classes);
+                    // Process clusters that start together in one batch.
                     if !inbox.is_empty() {
                         continue;
                     }
                 }
-                RegionMessage::Leave(name, seat) => {
+                RegionMessage::Leave(name, session) => {
                     let own = self.members.get(&name);
-                    if own.is_some_and(|own| own.seat == seat)
+                    if own.is_some_and(|own| own.session == session)
                         && let Some(old) = self.members.remove(&name)
                     {
                         self.unheard(&old, None);
@@ -187,44 +189,44 @@ impl RegionTask {
                 }
                 RegionMessage::Learn(of, image, memory) => {
                     if self.memory.observe(&of, &image, memory) {
-                        self.diary.again(RefreshTask::Classes);
+                        self.schedule.again(RefreshTask::Classes);
                     }
                     continue;
                 }
-                // Whoever has panicked reads no queue any more.
+                // A listener that has panicked is replaced.
                 RegionMessage::Tick => self.listen(),
             }
             self.work().await;
         }
     }
 
-    /// Does what is due, what nodes are launched from first.
+    /// Runs due reads, launch data first.
     async fn work(&mut self) {
         if self.members.is_empty() {
             return;
         }
         let mut news = false;
-        if self.diary.begin(RefreshTask::Types) {
+        if self.schedule.begin(RefreshTask::Types) {
             let outcome = self.types().await;
             news |= self.end(RefreshTask::Types, outcome);
         }
-        if self.diary.begin(RefreshTask::Network) {
+        if self.schedule.begin(RefreshTask::Network) {
             let outcome = self.network().await;
             news |= self.end(RefreshTask::Network, outcome);
         }
-        if self.diary.begin(RefreshTask::Shifts) {
+        if self.schedule.begin(RefreshTask::Shifts) {
             let outcome = self.shifts().await;
             news |= self.end(RefreshTask::Shifts, outcome);
         }
-        if self.diary.begin(RefreshTask::Classes) || news {
+        if self.schedule.begin(RefreshTask::Classes) || news {
             self.classes().await;
         }
         let mut dearer = false;
-        if self.diary.begin(RefreshTask::SpotPrices) {
+        if self.schedule.begin(RefreshTask::SpotPrices) {
             let outcome = self.spot_prices().await;
             dearer |= self.end(RefreshTask::SpotPrices, outcome);
         }
-        if self.diary.begin(RefreshTask::ListPrices) {
+        if self.schedule.begin(RefreshTask::ListPrices) {
             let outcome = self.list_prices().await;
             dearer |= self.end(RefreshTask::ListPrices, outcome);
         }
@@ -232,27 +234,27 @@ impl RegionTask {
             self.classes().await;
         }
         let is_heard = self.members.values().any(|own| own.events.is_some());
-        if is_heard && self.diary.begin(RefreshTask::Health) {
+        if is_heard && self.schedule.begin(RefreshTask::Health) {
             let outcome = self.health().await;
             self.end(RefreshTask::Health, outcome);
         }
         let care = self.care();
-        // What is removed is removed by who leads, or not at all.
+        // Only the leader deletes resources.
         let fence = |own: &RegionCluster| own.connection.fence.of_this_term();
         let fences: Arc<[Fence]> = self.led().map(fence).collect();
-        if !care.led.is_empty() && self.diary.begin(RefreshTask::Profiles) {
+        if !care.led.is_empty() && self.schedule.begin(RefreshTask::Profiles) {
             let removing = self.unused_profiles(&care);
             let outcome = fence::within(fences.clone(), removing).await;
             self.end(RefreshTask::Profiles, done(outcome));
         }
-        if !care.led.is_empty() && self.diary.begin(RefreshTask::Templates) {
+        if !care.led.is_empty() && self.schedule.begin(RefreshTask::Templates) {
             let outcome = fence::within(fences, self.templates(&care)).await;
             self.end(RefreshTask::Templates, done(outcome));
         }
     }
 
     fn end(&mut self, chore: RefreshTask, outcome: Result<bool, AwsError>) -> bool {
-        self.diary.end(&self.region.name, chore, outcome)
+        self.schedule.end(&self.region.name, chore, outcome)
     }
 
     async fn types(&mut self) -> Result<bool, AwsError> {
@@ -277,7 +279,7 @@ impl RegionTask {
         let groups = classes().any(|own| own.placement_group.is_some());
         let (counted, outcome) =
             refresh::refresh(account, &mut self.found, (reserves, groups)).await;
-        // A count of before would give back what launches have taken since.
+        // An older count would return addresses that launches have reserved since.
         if let Ok(all) = self.found.subnets.as_ref()
             && counted
         {
@@ -293,7 +295,7 @@ impl RegionTask {
         outcome.map(|()| true)
     }
 
-    /// Where traffic goes. Only clusters of EKS are known to whoever shifts it.
+    /// Reads zonal shifts, which exist only for EKS clusters.
     async fn shifts(&mut self) -> Result<bool, AwsError> {
         let mut news = false;
         let members = self.members.values().map(|own| own.cluster.clone());
@@ -313,7 +315,7 @@ impl RegionTask {
             let zones = zonal_shift::shifted(&account, &arn).await?;
             let before = self.shifted.insert(own.name.clone(), zones.clone());
             if before.unwrap_or_default() != zones {
-                tracing::warn!(cluster = %own.name, ?zones, "traffic is shifted away from zones");
+                tracing::warn!(cluster = %own.name, ?zones, "detected zonal shift");
                 news = true;
             }
         }
@@ -329,19 +331,19 @@ impl RegionTask {
         let (shared, metal) = pricing::list(&self.shared.account).await?;
         let taken = self.region.set_list_prices((&shared, &metal), clock::now());
         let (region, source) = (&self.region.name, self.region.source.to_string());
-        tracing::info!(region, taken, source, "list prices");
+        tracing::info!(region, taken, source, "read list prices");
         Ok(taken)
     }
 
-    /// Tells engines of instances that fail or are to be maintained.
+    /// Sends failed checks and scheduled maintenance of instances to the engines.
     async fn health(&mut self) -> Result<bool, AwsError> {
         let rows = instance_status::ailing(&self.shared.account).await?;
         for (instance, (what, at)) in judge(&rows, clock::now()) {
             for member in self.members.values() {
-                // An engine knows its own instances; another's say nothing to it.
+                // An engine ignores instances of other clusters.
                 let event = Event::Interrupted(instance.clone(), what, at);
                 if let Some(events) = &member.events {
-                    // It is told again with the next look.
+                    // The next read sends it again.
                     hears(events, event).await;
                 }
             }
@@ -349,25 +351,25 @@ impl RegionTask {
         Ok(false)
     }
 
-    /// The clusters that are managed.
+    /// Managed clusters.
     fn managed(&self) -> impl Iterator<Item = &RegionCluster> {
         let all = self.members.values();
         all.filter(|own| own.cluster.mode == ManagementMode::Manage)
     }
 
-    /// Those of them that this host leads.
+    /// Managed clusters that this host leads.
     fn led(&self) -> impl Iterator<Item = &RegionCluster> {
         let leads = |own: &&RegionCluster| own.events.is_some() && own.connection.fence.is_open();
         self.managed().filter(leads)
     }
 
-    /// Whose templates and profiles are looked after here.
+    /// The cleanup scope.
     fn care(&self) -> CleanupScope {
         let configured = self.shared.configured.lock();
         let configured = configured.map(|own| own.clone());
         CleanupScope {
             led: self.led().map(|own| own.cluster.clone()).collect(),
-            // Where nobody can say who else is there, nobody's are anybody's.
+            // Without knowledge of other hosts, resources of unknown clusters are not deleted.
             is_whole: configured.is_ok() && self.led().count() == self.managed().count(),
             configured: configured.unwrap_or_default(),
         }
@@ -377,7 +379,7 @@ impl RegionTask {
         let account = &self.shared.account;
         let removed = self.profiles.collect(account, care).await?;
         if removed > 0 {
-            tracing::info!(removed, "instance profiles removed that nobody uses");
+            tracing::info!(removed, "removed unused instance profiles");
         }
         Ok(false)
     }
@@ -389,14 +391,14 @@ impl RegionTask {
             let (account, templates) = (&self.shared.account, &self.shared.templates);
             let removed = templates.collect(account, own, care).await?;
             if removed > 0 {
-                tracing::info!(removed, "launch templates removed that nobody uses");
+                tracing::info!(removed, "removed unused launch templates");
             }
         }
         Ok(false)
     }
 
-    /// Resolves all node classes of all clusters and tells whom it concerns, by what is known of
-    /// the clusters; they are asked meanwhile.
+    /// Resolves all node classes of all clusters with the current data and distributes the results.
+    /// Cluster data is read concurrently.
     async fn classes(&mut self) {
         let mut sure = true;
         self.base = Arc::new(self.region.catalog());
@@ -407,22 +409,22 @@ impl RegionTask {
             };
             let (own, account) = (member.cluster.clone(), self.shared.account.clone());
             let connection = member.connection.clone();
-            self.homes.ask((own, member.seat), connection, account);
+            self.homes.ask((own, member.session), connection, account);
             let home = member.view.borrow().home.clone();
             if home.is_some() {
                 sure &= self.resolve(&name, home).await;
             }
         }
-        // What could not be asked is asked again soon.
+        // Failed reads are retried soon.
         if sure {
             self.end(RefreshTask::Classes, Ok(false));
         }
     }
 
-    /// A cluster says what its nodes are to be told.
-    async fn heard(&mut self, (name, seat, said): ClusterInfoResult) {
+    /// Processes the cluster data for user data.
+    async fn heard(&mut self, (name, session, said): ClusterInfoResult) {
         let member = self.members.get(&name);
-        let Some(member) = member.filter(|own| own.seat == seat) else {
+        let Some(member) = member.filter(|own| own.session == session) else {
             return;
         };
         let last = member.view.borrow().home.clone();
@@ -433,19 +435,19 @@ impl RegionTask {
             }
             Err(error) => {
                 let why = text::chain(&error);
-                tracing::warn!(cluster = %name, why, "what nodes are told gets older");
+                tracing::warn!(cluster = %name, why, "cannot refresh cluster data for user data");
                 last.clone()
             }
         };
-        // By what is the same as before everything is resolved already.
+        // Unchanged data needs no new resolution.
         let is_news = home.is_none() || home != last;
         if is_news && !self.resolve(&name, home).await {
-            self.diary.unsure(RefreshTask::Classes);
+            self.schedule.unsure(RefreshTask::Classes);
         }
     }
 
-    /// Resolves the node classes of a cluster and tells it. Returns whether all that was asked was
-    /// answered.
+    /// Resolves the node classes of a cluster and sends the result. Returns whether all reads
+    /// succeeded.
     async fn resolve(&mut self, name: &ClusterName, home: Option<ClusterEndpoint>) -> bool {
         let Some(member) = self.members.get(name) else {
             return true;
@@ -456,13 +458,13 @@ impl RegionTask {
         let (mut sure, mut classes) = (true, BTreeMap::new());
         for class in &own.node_classes {
             let ready = self.ready((&own, acts), class, home.as_ref(), &base);
-            // What is made for it is made by who leads it, or not at all.
+            // Only the leader creates resources.
             let fence = acts.then(|| connection.fence.of_this_term());
             let ready = match fence {
                 Some(fence) => fence::within([fence], ready).await,
                 None => Ok(ready.await),
             };
-            // Who leads next has it resolved anew.
+            // The next leader resolves it again.
             let Ok(ready) = ready else {
                 return false;
             };
@@ -473,7 +475,7 @@ impl RegionTask {
         sure
     }
 
-    /// Says once what nodes are not told of their cluster, where any are made.
+    /// Logs once which cluster data is missing in user data, in managed clusters.
     fn tell_missing(&mut self, name: &ClusterName, missing: Vec<String>) {
         let is_led = |own: &&mut RegionCluster| {
             own.cluster.mode == ManagementMode::Manage && own.events.is_some()
@@ -482,12 +484,12 @@ impl RegionTask {
             return;
         };
         for what in missing.iter().filter(|own| !member.missing.contains(own)) {
-            tracing::warn!(cluster = %name, what, "nodes are not told all that they may need");
+            tracing::warn!(cluster = %name, what, "user data lacks cluster data");
         }
         member.missing = missing;
     }
 
-    /// What a node class comes to. Only who acts for the cluster makes what is missing for it.
+    /// Resolves a node class. Only the leader creates missing resources.
     async fn ready(
         &mut self,
         (own, acts): (&Cluster, bool),
@@ -529,8 +531,8 @@ impl RegionTask {
         ready
     }
 
-    /// Tells a cluster's provider, and its engine unless that knows it all: it plans anew each time
-    /// that it is told.
+    /// Sends the result to the provider, and to the engine if it has changed, because the engine
+    /// plans again each time.
     async fn tell(&mut self, name: &ClusterName, base: &Arc<Catalog>, view: ClusterView) {
         let Some(member) = self.members.get_mut(name) else {
             return;
@@ -553,20 +555,20 @@ impl RegionTask {
         ] {
             if !hears(events, event).await {
                 member.told = None;
-                self.diary.unsure(RefreshTask::Classes);
+                self.schedule.unsure(RefreshTask::Classes);
                 return;
             }
         }
     }
 }
 
-/// Tells an engine, unless it has too much to do: nobody waits for it. One that has ended hears
-/// nothing, and its cluster leaves soon.
+/// Sends an event to an engine without waiting for a busy engine. A stopped engine receives
+/// nothing, and its cluster is removed soon.
 async fn hears(events: &mpsc::Sender<Event>, event: Event) -> bool {
     timeout(TELL, events.send(event)).await.is_ok()
 }
 
-/// What came of a chore that stands behind fences: one that was given up is tried again soon.
+/// Records the result of a cleanup behind fences. A cancelled cleanup is retried soon.
 fn done(outcome: Result<Result<bool, AwsError>, NotLeader>) -> Result<bool, AwsError> {
     outcome.unwrap_or_else(|fenced| Err(AwsError::fenced("chore", fenced)))
 }

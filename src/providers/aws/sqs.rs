@@ -1,19 +1,19 @@
-//! The queue in which AWS tells of interruptions: one for an account and region, whoever's cluster
-//! an instance is in. It must not know what a message means, nor whom it is for.
+//! Calls of the interruption queue, one per account and region for all clusters. It must not know
+//! the meaning of a message, nor its cluster.
 
 use aws_sdk_sqs::types::Message;
 
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
 
-/// Messages of one answer, the most that SQS gives.
+/// Maximum number of messages per receive call.
 const MESSAGES: i32 = 10;
-/// How long SQS waits for a message, the most that it does.
+/// Maximum long polling time of SQS.
 const WAIT: i32 = 20;
-/// How long a message is nobody else's.
+/// Visibility timeout.
 const VISIBILITY: i32 = 20;
 
-/// The URL of a queue, which may be given by name.
+/// Returns the URL of a queue, by name or URL.
 pub(crate) async fn url(account: &AwsClients, queue: &str) -> Result<String, AwsError> {
     if queue.starts_with("https://") || queue.starts_with("http://") {
         return Ok(queue.to_owned());
@@ -21,10 +21,10 @@ pub(crate) async fn url(account: &AwsClients, queue: &str) -> Result<String, Aws
     let answer = account.sqs.get_queue_url().queue_name(queue).send().await;
     let answer = answer.map_err(|error| AwsError::new("GetQueueUrl", error))?;
     let named = answer.queue_url().map(str::to_owned);
-    named.ok_or_else(|| AwsError::silent("GetQueueUrl", "the answer names no queue"))
+    named.ok_or_else(|| AwsError::silent("GetQueueUrl", "the response contains no queue"))
 }
 
-/// Waits for messages.
+/// Receives messages.
 pub(crate) async fn receive(account: &AwsClients, url: &str) -> Result<Vec<Message>, AwsError> {
     let answer = account
         .sqs
@@ -39,7 +39,7 @@ pub(crate) async fn receive(account: &AwsClients, url: &str) -> Result<Vec<Messa
     Ok(answer.messages.unwrap_or_default())
 }
 
-/// A message has been taken in.
+/// Deletes an accepted message.
 pub(crate) async fn delete(
     account: &AwsClients,
     url: &str,
@@ -53,7 +53,7 @@ pub(crate) async fn delete(
         .map_err(|error| AwsError::new("DeleteMessage", error))
 }
 
-/// A message is for another host: it may have it at once.
+/// Returns a message for another host, visible immediately.
 pub(crate) async fn give_back(
     account: &AwsClients,
     url: &str,

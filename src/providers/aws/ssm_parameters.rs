@@ -1,5 +1,4 @@
-//! Parameters of AWS Systems Manager that a configuration reads.
-//! It must not know what they hold.
+//! Reads SSM parameters for the configuration. It must not know the meaning of their values.
 
 use std::time::Duration;
 
@@ -12,17 +11,18 @@ use crate::host::files::ParameterUnavailable;
 use crate::providers::aws::clients::{AccountKey, AwsClients};
 use crate::providers::aws::error::AwsError;
 
-/// Time to find out which region this host is in.
+/// Timeout of detecting the region of this host.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// AWS has no such parameter, or cannot have one of that name.
+/// Error codes of a parameter that does not exist or has an invalid name.
 const NONE: &[&str] = &[
     "ParameterNotFound",
     "ParameterVersionNotFound",
     "ValidationException",
 ];
 
-/// What a parameter holds. One that is encrypted is refused: values of the configuration are shown.
+/// Returns the value of a parameter. Encrypted parameters are refused, because configuration values
+/// are displayed.
 pub(crate) async fn parameter(parameter: &SsmOutput) -> Result<String, ParameterUnavailable> {
     let of_arn = || {
         let arn = parameter.name.strip_prefix("arn:")?;
@@ -47,17 +47,16 @@ pub(crate) async fn parameter(parameter: &SsmOutput) -> Result<String, Parameter
     };
     let held = answer
         .parameter()
-        .ok_or_else(|| refused("the answer holds none"))?;
+        .ok_or_else(|| refused("the response contains none"))?;
     if held.r#type() == Some(&ParameterType::SecureString) {
-        let why =
-            "it is encrypted, and what a configuration says is shown; secret() is for secrets";
+        let why = "it is encrypted; use secret() because configuration values are displayed";
         return Err(refused(why));
     }
-    let value = held.value().ok_or_else(|| refused("it holds nothing"))?;
+    let value = held.value().ok_or_else(|| refused("it is empty"))?;
     Ok(value.to_owned())
 }
 
-/// The region that the environment, a profile or the host itself names.
+/// The region from the environment, a profile or instance metadata.
 async fn own_region() -> Result<String, ParameterUnavailable> {
     let load = aws_config::defaults(BehaviorVersion::latest()).load();
     let config = timeout(LIMIT, load).await.ok();
@@ -66,6 +65,6 @@ async fn own_region() -> Result<String, ParameterUnavailable> {
         .and_then(|own| own.region().map(Region::to_string));
     region.ok_or_else(|| ParameterUnavailable {
         may_pass: true,
-        why: "it has no region, and this host names none: write region, or set AWS_REGION".into(),
+        why: "it has no region and this host has no default; set region or AWS_REGION".into(),
     })
 }

@@ -1,5 +1,5 @@
-//! Ends that are asked for at once, in one call for all clusters of an account and region.
-//! It must not know whose instances they are, nor why they go.
+//! Batches terminations of all clusters of an account and region into one call. It must not know
+//! the cluster of an instance, nor the reason.
 //!
 //! Source: spec/aws.md §5.10.
 
@@ -19,24 +19,24 @@ use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
 use crate::providers::aws::instances;
 
-/// Ends wait so long for others: one drain lets several nodes go at once.
+/// Batch window. A drain often terminates several nodes at the same time.
 const WAIT: Duration = Duration::from_millis(100);
-/// Instances of one call; EC2 takes 1,000.
+/// Maximum number of instances per call. EC2 allows 1,000.
 const MOST: usize = 500;
 
-/// The state an instance is in once it was told to end.
+/// State of an instance after the request.
 type Ended = Result<InstanceState, AwsError>;
 
-/// An instance, the fences that its end stands behind, and who waits for what comes of it.
+/// An instance, the fences of its termination, and the caller that waits for the result.
 type WaitingEnds = Vec<(InstanceId, Arc<[Fence]>, oneshot::Sender<Ended>)>;
 
-/// Ends that wait for their call.
+/// Pending terminations.
 #[derive(Debug, Default)]
 pub(crate) struct TerminateBatcher(Arc<Mutex<WaitingEnds>>);
 
 impl TerminateBatcher {
-    /// Ends an instance, and returns its state after that. A task of its own makes the call, also
-    /// when the caller has given up, but only while the fences of the caller let it pass.
+    /// Terminates an instance and returns its new state. A separate task makes the call, even if
+    /// the caller is cancelled, but only while the fences of the caller are open.
     pub(crate) async fn end(&self, account: &Arc<AwsClients>, instance: &InstanceId) -> Ended {
         let Some(fences) = fence::carried() else {
             return Err(AwsError::fenced("TerminateInstances", NotLeader::Unasked));
@@ -56,14 +56,14 @@ impl TerminateBatcher {
                 all_of(&account, all).await;
             });
         }
-        let silent = || AwsError::silent("TerminateInstances", "the call was given up");
+        let silent = || AwsError::silent("TerminateInstances", "the call was cancelled");
         answer.await.unwrap_or_else(|_| Err(silent()))
     }
 }
 
 async fn all_of(account: &AwsClients, all: WaitingEnds) {
-    // Whose cluster is led by another host by now is not heard; whoever asked is told nothing, and
-    // asks again where it still may.
+    // Drop requests of clusters that this host no longer leads. The caller gets no result and
+    // retries if it still may.
     let mut all: WaitingEnds = all
         .into_iter()
         .filter(|own| fence::lets_pass(&own.1))
@@ -75,15 +75,15 @@ async fn all_of(account: &AwsClients, all: WaitingEnds) {
     }
 }
 
-/// One call; what it says nothing of is asked for by itself, so that no instance suffers from what
-/// is wrong with another. A throttled call and one without an answer are not made worse so.
+/// Makes one call. Instances without a result are terminated individually, so that one invalid
+/// instance does not affect others, except after throttling or without a response.
 async fn some(account: &AwsClients, all: WaitingEnds) {
     let ids: Vec<InstanceId> = all.iter().map(|own| own.0.clone()).collect();
     let fences: Vec<Fence> = all.iter().flat_map(|own| own.1.iter().cloned()).collect();
     let call = fence::within(fences, instances::terminate(account, &ids));
     let (states, fault) = match call.await {
         Ok(Ok(states)) => (states, None),
-        // One of them may not end any more, or not so late: each has a call of its own.
+        // If a fence or deadline blocks one of them, make individual calls.
         Ok(Err(_)) if !all.iter().all(|own| fence::lets_pass(&own.1)) => (BTreeMap::new(), None),
         Err(_) => (BTreeMap::new(), None),
         Ok(Err(fault)) => (BTreeMap::new(), Some(fault)),
@@ -103,7 +103,7 @@ async fn some(account: &AwsClients, all: WaitingEnds) {
                     Err(fenced) => Err(AwsError::fenced("TerminateInstances", fenced)),
                 },
             };
-            // Who asked may have given up.
+            // The caller may have been cancelled.
             drop(reply.send(ended));
         }
     });
@@ -112,7 +112,7 @@ async fn some(account: &AwsClients, all: WaitingEnds) {
 
 async fn single(account: &AwsClients, id: &InstanceId) -> Ended {
     let states = instances::terminate(account, std::slice::from_ref(id)).await?;
-    // EC2 took the call: what it does not say is that the instance goes.
+    // EC2 accepted the call but returned no state of the instance.
     let said = states.get(id).copied();
     Ok(said.unwrap_or(InstanceState::ShuttingDown))
 }

@@ -1,5 +1,4 @@
-//! Zones that traffic of an EKS cluster is shifted away from.
-//! It must not know what is launched, nor where.
+//! Reads zonal shifts of an EKS cluster. It must not know what is launched, nor where.
 //!
 //! Source: spec/aws.md §5.12; the API of Amazon Application Recovery Controller.
 
@@ -12,7 +11,7 @@ use crate::host::clock;
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;
 
-/// Ids of the zones that are to be left alone now. A cluster that is not registered has no shift.
+/// Returns the ids of zones with an active shift. Clusters that are not registered have none.
 pub(crate) async fn shifted(account: &AwsClients, arn: &str) -> Result<BTreeSet<String>, AwsError> {
     account.buckets.read.turn().await;
     let call = account
@@ -35,7 +34,7 @@ pub(crate) async fn shifted(account: &AwsClients, arn: &str) -> Result<BTreeSet<
         *own.applied_status() == AppliedStatus::Applied && ends > now
     });
     let mut all: BTreeSet<String> = applies.map(|own| own.away_from().to_owned()).collect();
-    // Shifts that AWS begins by itself end when it says so.
+    // Autoshifts of AWS have no expiry.
     let auto = answer.autoshifts().iter();
     let auto = auto.filter(|own| *own.applied_status() == AutoshiftAppliedStatus::Applied);
     all.extend(auto.map(|own| own.away_from().to_owned()));

@@ -43,9 +43,9 @@ async fn ec2_conforms() {
     let own = Arc::new(aws.cluster("conformance", "prod"));
     let account = AwsClients::of(AccountKey::of(&own), aws.config().await);
     let keepers = Regions::of_accounts(Accounts::with(account));
-    let keeper = keepers.of(&own).await;
+    let region_handle = keepers.of(&own).await;
     let (events, mut inbox) = mpsc::channel(64);
-    let prod: Arc<dyn Provider> = Arc::new(Ec2::new(own.clone(), api(), keeper.clone()));
+    let prod: Arc<dyn Provider> = Arc::new(Ec2::new(own.clone(), api(), region_handle.clone()));
     prod.attend(own.clone(), Some(events)).await;
     // Once for what is not known yet, then for what AWS has said.
     for _ in 0..2 {
@@ -57,7 +57,7 @@ async fn ec2_conforms() {
             return prod.clone();
         }
         let other = Arc::new(aws.cluster(installation, name));
-        Arc::new(Ec2::new(other, api(), keeper.clone()))
+        Arc::new(Ec2::new(other, api(), region_handle.clone()))
     };
     let subject = Subject {
         open: &open,
@@ -115,8 +115,8 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     let of_other = karpenters(&direct, &image, "another", "general").await;
     let of_pool = karpenters(&direct, &image, &eks, "special").await;
     let keepers = Regions::of_accounts(Accounts::with(account().await));
-    let keeper = keepers.of(&own).await;
-    let prod = Ec2::new(own.clone(), api(), keeper);
+    let region_handle = keepers.of(&own).await;
+    let prod = Ec2::new(own.clone(), api(), region_handle);
     let adopt = async |claim: &str, instance: &InstanceId| {
         let pool = Pool::new("general");
         let reason = ("adopted", "adopted");

@@ -1,37 +1,35 @@
-//! Lines from a program that may write anything: as long as the limit, and no longer.
-//! It must not know what the lines say.
+//! Reads lines of a program, with a length limit. It must not know their content.
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Room for what is read at once.
+/// Size of one read.
 const CHUNK: usize = 16 << 10;
 
-/// One line, without its end.
+/// One line, without its terminator.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ProgramLine {
-    /// A whole line.
+    /// A complete line.
     Whole(Vec<u8>),
-    /// So many bytes without an end that nobody waits for it. What is left of the line follows as
-    /// more of these, or not at all.
+    /// A line that exceeds the limit. The rest of the line follows as more of these, or is dropped.
     TooLong,
 }
 
-/// Reads lines, of which it never holds more than the limit and a chunk.
+/// Reads lines. Buffers at most the limit and one chunk.
 #[derive(Debug)]
 pub(crate) struct Lines<R> {
     from: R,
     held: Vec<u8>,
-    /// How much of it has no end of a line in it.
+    /// Length of the prefix without a line terminator.
     searched: usize,
-    /// The line that is being read was too long already.
+    /// True if the current line has exceeded the limit.
     skips: bool,
     longest: usize,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    /// Lines of up to so many bytes.
+    /// Creates a reader with a maximum line length.
     pub(crate) fn new(from: R, longest: usize) -> Self {
         Self {
             from,
@@ -42,8 +40,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    /// The next line; none at the end, where a line without an end is none. Whoever stops to wait
-    /// for it loses nothing.
+    /// The next line. `None` at the end; a line without a terminator is dropped. Cancel safe.
     pub(crate) async fn next(&mut self) -> io::Result<Option<ProgramLine>> {
         loop {
             if let Some(line) = self.held_line() {

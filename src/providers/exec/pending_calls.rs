@@ -1,5 +1,5 @@
-//! Calls that wait for their answers, and the lines that come instead.
-//! It must not know how lines travel, nor when the program runs.
+//! Calls in flight, and invalid lines. It must not know how lines are transferred, nor when the
+//! program runs.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use crate::providers::exec::protocol::{ClusterScope, Expect, ProviderCall};
 use crate::providers::exec::{ProgramLimits, protocol};
 use crate::telemetry::report_metrics;
 
-/// A call on its way to the program.
+/// A call to the program.
 pub(crate) struct PendingCall {
     pub(crate) call: ProviderCall,
     pub(crate) expect: Expect,
-    /// When nobody waits for it any more.
+    /// Its deadline.
     pub(crate) by: Instant,
     pub(crate) reply: oneshot::Sender<CommandResult>,
 }
@@ -28,23 +28,23 @@ struct WaitingCall {
     reply: oneshot::Sender<CommandResult>,
 }
 
-/// The calls of one run of the program.
+/// Calls in flight of one run of the program.
 pub(crate) struct PendingCalls<'a> {
     scope: &'a ClusterScope,
     limits: &'a ProgramLimits,
     waiting: BTreeMap<u64, WaitingCall>,
     next: u64,
-    /// What is written next.
+    /// Bytes to write.
     pub(crate) out: Vec<u8>,
-    /// Calls in a row that it left unanswered.
+    /// Consecutive calls without a response.
     silent: u32,
-    /// Lines in a row that answer nothing.
+    /// Consecutive invalid lines.
     garbage: u32,
-    /// Instances of others that the last listing had.
+    /// Foreign instances in the last listing.
     others: usize,
 }
 
-/// An answer that says nothing about what has happened.
+/// A failure with an unknown outcome.
 pub(crate) fn unknown(why: &str) -> CommandResult {
     CommandResult::Failed {
         kind: FailureKind::Unknown,
@@ -58,7 +58,7 @@ impl<'a> PendingCalls<'a> {
             scope,
             limits,
             waiting: BTreeMap::new(),
-            // The first was the greeting.
+            // Id 0 is the hello.
             next: 1,
             out: Vec::new(),
             silent: 0,
@@ -67,12 +67,13 @@ impl<'a> PendingCalls<'a> {
         }
     }
 
-    /// Whether another call may be written: one at a time, so that those who ask too much wait.
+    /// Returns whether the next call may be written. Calls are written one at a time, so that
+    /// callers wait when there are too many.
     pub(crate) fn is_free(&self) -> bool {
         self.out.is_empty() && self.waiting.len() < self.limits.open
     }
 
-    /// Puts a call where it is written next.
+    /// Queues a call for writing.
     pub(crate) fn put(&mut self, ask: PendingCall, now: Instant) {
         if ask.reply.is_closed() {
             return;
@@ -94,24 +95,24 @@ impl<'a> PendingCalls<'a> {
         self.waiting.insert(id, WaitingCall { expect, by, reply });
     }
 
-    /// So many bytes of the line were written.
+    /// Records written bytes.
     pub(crate) fn wrote(&mut self, bytes: usize) {
         self.out.drain(..bytes.min(self.out.len()));
     }
 
-    /// When the first call has waited long enough.
+    /// The earliest deadline.
     pub(crate) fn first_due(&self) -> Option<Instant> {
         self.waiting.values().map(|it| it.by).min()
     }
 
-    /// Gives up on calls that have waited long enough, and on a program that answers none.
+    /// Fails calls past their deadline. Returns an error if the program does not respond.
     pub(crate) fn expire(&mut self, now: Instant) -> Result<(), String> {
         let late = self.waiting.extract_if(.., |_, it| it.by <= now);
         for (_, it) in late {
             let limit = self.limits.call;
             drop(
                 it.reply
-                    .send(unknown(&format!("no answer within {limit:?}"))),
+                    .send(unknown(&format!("no response within {limit:?}"))),
             );
             self.silent += 1;
         }
@@ -119,24 +120,24 @@ impl<'a> PendingCalls<'a> {
             return Err("it does not read its stdin".to_owned());
         }
         match self.silent >= self.limits.silent {
-            true => Err(format!("it left {} calls unanswered", self.silent)),
+            true => Err(format!("it did not respond to {} calls", self.silent)),
             false => Ok(()),
         }
     }
 
-    /// Takes a line of the program's.
+    /// Processes a line of the program.
     pub(crate) fn take(&mut self, line: &ProgramLine) -> Result<(), String> {
         let line = match line {
             ProgramLine::Whole(line) => line,
             ProgramLine::TooLong => {
                 let longest = self.limits.line;
-                return self.pass_over(&format!("it is longer than {longest} bytes"));
+                return self.pass_over(&format!("longer than {longest} bytes"));
             }
         };
         let it = match protocol::answered(line) {
             Err(why) => return self.pass_over(&why),
             Ok(id) => match self.waiting.remove(&id) {
-                None => return self.pass_over(&format!("no call {id} waits for an answer")),
+                None => return self.pass_over(&format!("no pending call {id}")),
                 Some(it) => it,
             },
         };
@@ -150,7 +151,7 @@ impl<'a> PendingCalls<'a> {
                 Ok(())
             }
             Err(why) => {
-                let text = format!("the program's answer makes no sense: {why}");
+                let text = format!("invalid response of the program: {why}");
                 drop(it.reply.send(unknown(&text)));
                 self.pass_over(&why)
             }
@@ -160,7 +161,7 @@ impl<'a> PendingCalls<'a> {
     fn tell_of(&mut self, others: usize) {
         let cluster = &self.scope.cluster;
         if others > 0 && self.others == 0 {
-            tracing::warn!(%cluster, others, "exec program lists instances of others; left out");
+            tracing::warn!(%cluster, others, "ignoring foreign instances listed by exec program");
         }
         self.others = others;
     }
@@ -171,15 +172,15 @@ impl<'a> PendingCalls<'a> {
         self.garbage += 1;
         if self.garbage == 1 {
             let why = text::bounded(why);
-            tracing::warn!(%cluster, why, "exec program writes a line that is no answer");
+            tracing::warn!(%cluster, why, "exec program wrote an invalid line");
         }
         match self.garbage >= self.limits.garbage {
-            true => Err(format!("{} lines in a row are no answers", self.garbage)),
+            true => Err(format!("{} consecutive invalid lines", self.garbage)),
             false => Ok(()),
         }
     }
 
-    /// Answers all calls that still wait.
+    /// Fails all calls in flight.
     pub(crate) fn close(self, why: &str) {
         for it in self.waiting.into_values() {
             drop(it.reply.send(unknown(why)));

@@ -1,5 +1,5 @@
-//! A program as a process: started without a shell, with almost no environment, in a process group
-//! of its own that ends with it. It must not know what is said to it.
+//! The program as a child process: started without a shell, with a minimal environment, in its own
+//! process group. It must not know the protocol.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,24 +15,24 @@ use crate::model::id::ClusterName;
 use crate::outbound::process_group::ProcessGroup;
 use crate::providers::exec::line_reader::{Lines, ProgramLine};
 
-/// Variables that every program gets.
+/// Environment variables that every program gets.
 const ALWAYS: [&str; 2] = ["PATH", "HOME"];
-/// The longest line of stderr; the log cuts it further.
+/// Maximum length of a stderr line. The log truncates it further.
 const ERROR_BYTES: usize = 4 << 10;
-/// Lines of stderr that go into the log within `WINDOW`.
+/// Maximum number of stderr lines that are logged per `WINDOW`.
 const ERROR_LINES: u32 = 50;
 const WINDOW: Duration = Duration::from_secs(10);
-/// Time for a killed process to be gone.
+/// Time for a killed process to exit.
 const REAP: Duration = Duration::from_secs(2);
-/// Time to read what it said last.
+/// Time to read its remaining stderr.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// A running program. Dropping it kills it with all that it started.
+/// A running program. Dropping it kills it and its child processes.
 pub(crate) struct Child {
     pub(crate) stdin: ChildStdin,
     pub(crate) lines: Lines<ChildStdout>,
     pub(crate) process: Process,
-    /// What writes its stderr into the log.
+    /// Task that logs its stderr.
     errors: Errors,
     group: ProcessGroup,
 }
@@ -46,10 +46,10 @@ impl Drop for Errors {
     }
 }
 
-/// The variables a program is started with, of those that the daemon has.
+/// The environment variables for the program, from those of the daemon.
 #[expect(
     clippy::disallowed_methods,
-    reason = "what a program of the user's own needs is in no configuration"
+    reason = "the user's program reads its own environment variables"
 )]
 fn environment(exec: &Exec) -> Vec<(String, std::ffi::OsString)> {
     let named = exec.environment.iter().map(String::as_str);
@@ -59,13 +59,13 @@ fn environment(exec: &Exec) -> Vec<(String, std::ffi::OsString)> {
 }
 
 impl Child {
-    /// Starts a program, or says why it cannot be. Lines of its stdout are as long as `longest`.
+    /// Starts a program. Lines of its stdout have at most `longest` bytes.
     pub(crate) fn start(
         exec: &Exec,
         cluster: &ClusterName,
         longest: usize,
     ) -> Result<Self, String> {
-        let (program, arguments) = exec.command.split_first().ok_or("no program is named")?;
+        let (program, arguments) = exec.command.split_first().ok_or("no program set")?;
         let mut process = Command::new(program)
             .args(arguments)
             .env_clear()
@@ -76,7 +76,7 @@ impl Child {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| text::bounded(&format!("start {program}: {error}")))?;
+            .map_err(|error| text::bounded(&format!("cannot start {program}: {error}")))?;
         let group = ProcessGroup::of(&process);
         let pipes = (
             process.stdin.take(),
@@ -84,7 +84,7 @@ impl Child {
             process.stderr.take(),
         );
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
-            return Err(format!("start {program}: it has no pipes"));
+            return Err(format!("cannot start {program}: no pipes"));
         };
         Ok(Self {
             stdin,
@@ -98,8 +98,8 @@ impl Child {
         })
     }
 
-    /// Ends it: it may leave by itself for so long, since its stdin ends, and is killed then with
-    /// all that it has started. How it ended, where it did so by itself.
+    /// Stops it: closes its stdin, waits for this time, then kills it with its child processes.
+    /// Returns its exit status if it exited by itself.
     pub(crate) async fn end(self, leave: Duration) -> Option<String> {
         let Self {
             stdin,
@@ -114,13 +114,13 @@ impl Child {
         if status.is_none() {
             drop(timeout(REAP, process.wait()).await);
         }
-        // Why it ended may still be on its way.
+        // Its last error may still be in the pipe.
         drop(timeout(LAST_WORDS, &mut errors.0).await);
         Some(status?.ok()?.to_string())
     }
 }
 
-/// Writes what a program says on stderr into the log, but not all of it when that is too much.
+/// Logs the stderr of a program, rate limited.
 async fn tell(cluster: ClusterName, mut lines: Lines<impl AsyncRead + Unpin>) {
     let mut windows = interval(WINDOW);
     let mut told = 0;
@@ -134,9 +134,9 @@ async fn tell(cluster: ClusterName, mut lines: Lines<impl AsyncRead + Unpin>) {
                             ProgramLine::Whole(line) => {
                                 text::bounded(&String::from_utf8_lossy(&line))
                             }
-                            ProgramLine::TooLong => "a line too long to be told".to_owned(),
+                            ProgramLine::TooLong => "(line too long)".to_owned(),
                         };
-                        tracing::info!(%cluster, says, "exec program");
+                        tracing::info!(%cluster, says, "exec program wrote to stderr");
                     }
                 }
                 Ok(None) | Err(_) => return,
@@ -144,7 +144,7 @@ async fn tell(cluster: ClusterName, mut lines: Lines<impl AsyncRead + Unpin>) {
             _ = windows.tick() => {
                 let beyond = u32::saturating_sub(told, ERROR_LINES);
                 if beyond > 0 {
-                    tracing::warn!(%cluster, beyond, "exec program says more than is told");
+                    tracing::warn!(%cluster, beyond, "dropped stderr lines of exec program");
                 }
                 told = 0;
             }

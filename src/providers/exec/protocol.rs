@@ -1,5 +1,5 @@
-//! What a program is asked and what it answers, each a line of JSON. `docs/PROVIDERS.md` shows
-//! every one of them. It must not know how lines travel, nor what becomes of an answer.
+//! Messages of the exec protocol, one JSON object per line, as documented in `docs/PROVIDERS.md`.
+//! It must not know how lines are transferred, nor how a response is used.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,15 +11,15 @@ use crate::model::instance::{Instance, OfferingKey};
 use crate::model::labels::Labels;
 use crate::providers::wire_format::{AnswerBody, OfferingBody, TaintBody};
 
-/// The version of the protocol that is spoken.
+/// The protocol version.
 pub(crate) const PROTOCOL: u32 = 1;
-/// The longest id of an instance: it goes into the log, and into `spec.providerID` of a Node.
+/// Maximum length of an instance id, which is logged and written to `spec.providerID` of a Node.
 const ID_CHARS: usize = 256;
 
-/// The longest name of a Node. Source: Kubernetes, DNS subdomain names.
+/// Maximum length of a Node name. Source: Kubernetes, DNS subdomain names.
 const NAME_CHARS: usize = 253;
 
-/// Whose instances a program is asked for.
+/// Installation and cluster of a call.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ClusterScope {
     pub(crate) installation: String,
@@ -31,7 +31,7 @@ fn as_text<S: serde::Serializer>(name: &ClusterName, serializer: S) -> Result<S:
     serializer.serialize_str(name.as_str())
 }
 
-/// One line to the program.
+/// A request line.
 #[derive(Debug, Serialize)]
 struct ProgramRequest<'a> {
     id: u64,
@@ -42,11 +42,11 @@ struct ProgramRequest<'a> {
     call: &'a ProviderCall,
 }
 
-/// What is asked.
+/// The call.
 #[derive(Debug, Serialize)]
 #[serde(tag = "verb", rename_all = "snake_case")]
 pub(crate) enum ProviderCall {
-    /// The first line: which versions of the protocol are spoken here.
+    /// The hello, with the supported protocol versions.
     Hello {
         protocols: [u32; 1],
     },
@@ -58,7 +58,7 @@ pub(crate) enum ProviderCall {
     List {},
 }
 
-/// A launch, as any provider needs it.
+/// A launch in the common format of providers.
 #[derive(Debug, Serialize)]
 pub(crate) struct LaunchCall {
     claim: String,
@@ -72,7 +72,7 @@ pub(crate) struct LaunchCall {
 }
 
 impl LaunchCall {
-    /// A launch with what its node class says as user data.
+    /// A launch with the user data of its node class.
     pub(crate) fn new(launch: Launch, user_data: String) -> Self {
         let claim = launch.claim;
         let offerings = launch.offerings.into_iter().map(OfferingBody::from);
@@ -89,7 +89,7 @@ impl LaunchCall {
     }
 }
 
-/// The line of a call.
+/// Serializes a call as a line.
 pub(crate) fn line(
     id: u64,
     deadline_ms: u64,
@@ -117,11 +117,11 @@ struct ResponseBody<T> {
     answer: T,
 }
 
-/// What a program says of itself.
+/// The hello of the program.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) protocol: u32,
-    /// For people.
+    /// Display name.
     #[serde(default)]
     pub(crate) name: String,
 }
@@ -133,27 +133,27 @@ enum Greeting {
     Failed { text: String },
 }
 
-/// Which call a line answers.
+/// The call id of a response line.
 pub(crate) fn answered(line: &[u8]) -> Result<u64, String> {
     let head: Head = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     Ok(head.id)
 }
 
-/// The answer to the first line.
+/// Parses the hello response.
 pub(crate) fn hello(line: &[u8]) -> Result<Hello, String> {
     let body: ResponseBody<Greeting> =
         serde_json::from_slice(line).map_err(|error| error.to_string())?;
     match body.answer {
         Greeting::Hello(hello) if hello.protocol == PROTOCOL => Ok(hello),
         Greeting::Hello(hello) => Err(format!(
-            "it speaks version {} of the protocol, and version {PROTOCOL} is spoken here",
+            "protocol version {} is not supported; Outrigger uses version {PROTOCOL}",
             hello.protocol
         )),
         Greeting::Failed { text } => Err(text),
     }
 }
 
-/// What the answer to a call must be true to.
+/// Expectations for the response to a call.
 #[derive(Debug)]
 pub(crate) enum Expect {
     Launch(ClaimId, Vec<OfferingKey>),
@@ -161,7 +161,7 @@ pub(crate) enum Expect {
     List,
 }
 
-/// An answer, and how many instances of others it had that were left out.
+/// Parses a response. Also returns the number of foreign instances that were dropped.
 pub(crate) fn answer(
     line: &[u8],
     expect: &Expect,
@@ -184,7 +184,7 @@ pub(crate) fn answer(
         (Expect::Launch(_, offerings), CommandResult::LaunchRefused(mut refusals)) => {
             refusals.retain(|refusal| offerings.contains(&refusal.offering));
             if refusals.is_empty() {
-                return Err("it refuses none of the offerings it was given".to_owned());
+                return Err("it refuses none of the requested offerings".to_owned());
             }
             CommandResult::LaunchRefused(refusals)
         }
@@ -199,30 +199,33 @@ pub(crate) fn answer(
             let others = all - instances.len();
             return Ok((CommandResult::Instances(instances), others));
         }
-        _ => return Err("it is no answer to this call".to_owned()),
+        _ => return Err("not a response to this call".to_owned()),
     };
     Ok((answer, 0))
 }
 
 impl ClusterScope {
-    /// Whether an instance is of this installation and cluster.
+    /// Returns whether an instance is of this installation and cluster.
     fn has(&self, instance: &Instance) -> bool {
         let is = |tag: &str, value: &str| instance.tags.get(tag).is_some_and(|own| own == value);
         is(TAG_INSTALLATION, &self.installation) && is(TAG_CLUSTER, self.cluster.as_str())
     }
 }
 
-/// A Node's `spec.providerID` ends in the id, behind a slash.
+/// `spec.providerID` of a Node ends with a slash and the id.
 fn check_id(id: &InstanceId) -> Result<(), String> {
     let id = id.as_str();
     let fine = |it: char| it.is_ascii_graphic() && it != '/';
     match id.is_empty() || id.len() > ID_CHARS || !id.chars().all(fine) {
-        true => Err(format!("{:?} is no id of an instance", text::bounded(id))),
+        true => Err(format!(
+            "{:?} is not a valid instance id",
+            text::bounded(id)
+        )),
         false => Ok(()),
     }
 }
 
-/// A Node is made of what it says, and has to be found again by the instance's id.
+/// Validates the Node data of an instance. The Node must be identifiable by the instance id.
 fn check_node(instance: &Instance) -> Result<(), String> {
     let Some(node) = &instance.node else {
         return Ok(());
@@ -233,13 +236,16 @@ fn check_node(instance: &Instance) -> Result<(), String> {
         !part.is_empty() && part.bytes().all(fine) && !part.starts_with('-') && !part.ends_with('-')
     };
     if name.len() > NAME_CHARS || !name.split('.').all(part) {
-        return Err(format!("{:?} is no name of a node", text::bounded(name)));
+        return Err(format!(
+            "{:?} is not a valid node name",
+            text::bounded(name)
+        ));
     }
     let rest = node.provider_id.strip_suffix(id);
     match rest.is_some_and(|rest| rest.contains("://") && rest.ends_with('/')) {
         true => Ok(()),
         false => Err(format!(
-            "the provider id {:?} is not {id}'s",
+            "the provider id {:?} does not belong to {id}",
             text::bounded(&node.provider_id)
         )),
     }
@@ -253,14 +259,20 @@ fn check_launched(
 ) -> Result<(), String> {
     let own = ClaimRecord::from_tags(&instance.tags, &scope.installation, &scope.cluster);
     if !own.is_ok_and(|own| own.id == *claim) {
-        return Err(format!("{} does not have the claim's tags", instance.id));
+        return Err(format!(
+            "{} does not have the tags of the claim",
+            instance.id
+        ));
     }
     if !offerings.contains(&instance.offering) {
         let offering = &instance.offering;
-        return Err(format!("{} is {offering}, not asked for", instance.id));
+        return Err(format!(
+            "{} is {offering}, which was not requested",
+            instance.id
+        ));
     }
     if !instance.state.is_live() {
-        return Err(format!("{} has ended already", instance.id));
+        return Err(format!("{} is already terminated", instance.id));
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Keeps a program running: starts it when it is first asked, carries lines to it and from it, and
-//! starts it anew when it ends or answers nothing. It must not know what the lines mean.
+//! Supervises the program: starts it on the first call, transfers lines, and restarts it when it
+//! exits or does not respond. It must not know the meaning of lines.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::providers::exec::protocol::{ClusterScope, Hello, PROTOCOL, ProviderCa
 use crate::providers::exec::{ProgramLimits, protocol};
 use crate::telemetry::report_metrics;
 
-/// Doublings of the wait after which it grows no more in any case.
+/// Maximum number of doublings of the restart delay.
 const DOUBLINGS: u32 = 16;
 
-/// Why a run of the program is over.
+/// Why a run of the program ended.
 enum RunEnd {
-    /// Nobody will ask it anything.
+    /// No more calls will be made.
     Unwanted,
     Fault(String),
 }
@@ -33,21 +33,21 @@ impl From<String> for RunEnd {
     }
 }
 
-/// The one holder of the program.
+/// The supervisor of the program.
 pub(crate) struct ProcessSupervisor {
     pub(crate) exec: Exec,
     pub(crate) scope: ClusterScope,
     pub(crate) limits: ProgramLimits,
     pub(crate) asks: mpsc::Receiver<PendingCall>,
-    /// For which the program was started.
+    /// The call that started the program.
     pub(crate) first: Option<PendingCall>,
     pub(crate) rng: Rng,
 }
 
 impl ProcessSupervisor {
-    /// Runs until nobody asks any more.
+    /// Runs until all callers are dropped.
     pub(crate) async fn keep(mut self) {
-        // A configuration that is only checked starts nothing.
+        // Checking a configuration starts no program.
         self.first = self.asks.recv().await;
         let mut ends = 0;
         while self.first.is_some() || !self.asks.is_closed() {
@@ -62,23 +62,23 @@ impl ProcessSupervisor {
             ends += 1;
             let (cluster, why) = (&self.scope.cluster, text::bounded(&why));
             report_metrics::program_ended(cluster);
-            tracing::warn!(%cluster, why, again_in = ?wait, "exec program has ended");
+            tracing::warn!(%cluster, why, again_in = ?wait, "exec program exited");
             if !self.refuse(wait, &why).await {
                 return;
             }
         }
     }
 
-    /// Time until the next start: longer from one end to the next, and never quite the same.
+    /// Delay until the next start: exponential backoff with jitter.
     fn wait(&mut self, ends: u32) -> Duration {
         let (least, most) = self.limits.restart;
         let wait = least.saturating_mul(1 << ends.min(DOUBLINGS)).min(most);
         wait.mul_f64(0.5 + self.rng.f64() / 2.0)
     }
 
-    /// Answers for so long what the program is asked; false when nobody asks any more.
+    /// Fails calls during the delay. Returns false if all callers are dropped.
     async fn refuse(&mut self, wait: Duration, why: &str) -> bool {
-        let answer = || unknown(&format!("the program does not run: {why}"));
+        let answer = || unknown(&format!("the program is not running: {why}"));
         if let Some(first) = self.first.take() {
             drop(first.reply.send(answer()));
         }
@@ -108,14 +108,14 @@ impl ProcessSupervisor {
         let end = match greeted {
             Ok(Ok(hello)) => {
                 let name = text::bounded(&hello.name);
-                tracing::info!(%cluster, name, "exec program runs");
+                tracing::info!(%cluster, name, "started exec program");
                 if let Some(first) = self.first.take() {
                     desk.put(first, clock::monotonic());
                 }
                 carry(&mut desk, &mut self.asks, &mut child).await
             }
             Ok(Err(why)) => RunEnd::Fault(why),
-            Err(_) => RunEnd::Fault(format!("it says no hello within {limit:?}")),
+            Err(_) => RunEnd::Fault(format!("no hello within {limit:?}")),
         };
         let status = child.end(self.limits.leave).await;
         let end = match (end, status) {
@@ -123,14 +123,14 @@ impl ProcessSupervisor {
             (end, _) => end,
         };
         match &end {
-            RunEnd::Fault(why) => desk.close(&format!("the program has ended: {why}")),
-            RunEnd::Unwanted => desk.close("the program is needed no more"),
+            RunEnd::Fault(why) => desk.close(&format!("the program exited: {why}")),
+            RunEnd::Unwanted => desk.close("the program is no longer needed"),
         }
         end
     }
 }
 
-/// Carries lines both ways until the program ends, or is to.
+/// Transfers lines until the program exits or must stop.
 async fn carry(
     desk: &mut PendingCalls<'_>,
     asks: &mut mpsc::Receiver<PendingCall>,
@@ -145,14 +145,14 @@ async fn carry(
             line = child.lines.next() => match line {
                 Ok(Some(line)) => desk.take(&line),
                 Ok(None) => Err("it closed its stdout".to_owned()),
-                Err(error) => Err(format!("read its stdout: {error}")),
+                Err(error) => Err(format!("cannot read its stdout: {error}")),
             },
             wrote = child.stdin.write(&desk.out), if !desk.out.is_empty() => match wrote {
                 Ok(bytes) => {
                     desk.wrote(bytes);
                     Ok(())
                 }
-                Err(error) => Err(format!("it reads no more: {error}")),
+                Err(error) => Err(format!("cannot write to its stdin: {error}")),
             },
             ask = asks.recv(), if desk.is_free() => match ask {
                 Some(ask) => {
@@ -161,7 +161,7 @@ async fn carry(
                 }
                 None => return RunEnd::Unwanted,
             },
-            _ = child.process.wait() => Err("it ended".to_owned()),
+            _ = child.process.wait() => Err("it exited".to_owned()),
         };
         if let Err(why) = step {
             return RunEnd::Fault(why);
@@ -169,22 +169,23 @@ async fn carry(
     }
 }
 
-/// The first line and its answer.
+/// Exchanges the hello.
 async fn greet(child: &mut Child, scope: &ClusterScope) -> Result<Hello, String> {
     let call = ProviderCall::Hello {
         protocols: [PROTOCOL],
     };
     let line = protocol::line(0, 0, scope, &call)?;
-    // Where it has closed that, its stdout tells more.
+    // If its stdin is closed, its stdout shows the error.
     drop(child.stdin.write_all(&line).await);
     match child.lines.next().await {
-        Ok(Some(ProgramLine::Whole(line))) => {
-            protocol::hello(&line).map_err(|why| format!("its first line is no hello: {why}"))
-        }
-        Ok(Some(ProgramLine::TooLong)) => {
-            Err("its first line is too long to be a hello".to_owned())
-        }
-        Ok(None) => Err("it closed its stdout before it said hello".to_owned()),
-        Err(error) => Err(format!("read its stdout: {error}")),
+        Ok(Some(ProgramLine::Whole(line))) => protocol::hello(&line).map_err(|why| {
+            format!(
+                "its first line is not a valid hello: \
+                                                          {why}"
+            )
+        }),
+        Ok(Some(ProgramLine::TooLong)) => Err("its first line is too long for a hello".to_owned()),
+        Ok(None) => Err("it closed its stdout before the hello".to_owned()),
+        Err(error) => Err(format!("cannot read its stdout: {error}")),
     }
 }

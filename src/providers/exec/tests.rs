@@ -158,15 +158,15 @@ async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_program_is_bounded_and_its_next_run_is_used() {
     let table = [
-        ("silent", "it says no hello within 1s"),
+        ("silent", "no hello within 1s"),
         ("old", "version 0 of the protocol"),
         ("exit", "(exit status: 1)"),
-        ("hang", "no answer within 4s"),
-        ("deaf", "no answer within 4s"),
+        ("hang", "no response within 4s"),
+        ("deaf", "no response within 4s"),
         ("die", "(exit status: 3)"),
-        ("flood", "5 lines in a row are no answers"),
-        ("endless", "5 lines in a row are no answers"),
-        ("wrong-id", "no answer within 4s"),
+        ("flood", "5 consecutive invalid lines"),
+        ("endless", "5 consecutive invalid lines"),
+        ("wrong-id", "no response within 4s"),
         ("nonsense", "makes no sense: invalid type"),
     ];
     let checks = table.map(|(fault, words)| async move {
@@ -189,8 +189,8 @@ async fn a_program_that_cannot_be_started_is_told_of() {
     let table = [
         (vec!["/nowhere/program"], "No such file"),
         (vec![plain], "Permission denied"),
-        (vec![], "no program is named"),
-        (vec!["true"], "before it said hello"),
+        (vec![], "no program set"),
+        (vec!["true"], "before the hello"),
         (vec!["cat"], "missing field `answer`"),
     ];
     for (command, words) in table {
@@ -205,9 +205,9 @@ async fn a_program_that_cannot_be_started_is_told_of() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_launch_that_is_answered_wrongly_is_not_taken() {
     let table = [
-        ("untagged", "does not have the claim's tags", None),
-        ("other", "does not have the claim's tags", None),
-        ("hang-launch", "no answer within 4s", None),
+        ("untagged", "does not have the tags of the claim", None),
+        ("other", "does not have the tags of the claim", None),
+        ("hang-launch", "no response within 4s", None),
         ("deaf", "does not read its stdin", Some("long")),
     ];
     let checks = table.map(|(fault, words, class)| async move {
@@ -463,12 +463,12 @@ fn the_documentation_shows_what_is_said() {
     };
     let limits = ProgramLimits::default();
     for told in [
-        format!("its hello | {} s", limits.hello.as_secs()),
-        format!("its answer | {} s", limits.call.as_secs()),
-        format!("unanswered in a row | {} |", limits.silent),
-        format!("a line | {} MiB", limits.line >> 20),
-        format!("no answers | {} |", limits.garbage),
-        format!("its own end | {} s", limits.leave.as_secs()),
+        format!("to `hello` | {} s", limits.hello.as_secs()),
+        format!("response to a request | {} s", limits.call.as_secs()),
+        format!("requests without a response | {} |", limits.silent),
+        format!("length of a line | {} MiB", limits.line >> 20),
+        format!("invalid lines | {} |", limits.garbage),
+        format!("until exit | {} s", limits.leave.as_secs()),
     ] {
         assert!(text.contains(&told), "{told}");
     }

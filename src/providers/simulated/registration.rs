@@ -1,5 +1,5 @@
-//! The Node object that a booted instance registers, in the way of kwok's fake nodes.
-//! It must not know which instances there are.
+//! Registers the Node of a booted instance, like kwok's fake nodes. It must not know which
+//! instances exist.
 
 use std::time::Duration;
 
@@ -16,16 +16,17 @@ use crate::model::instance::{Instance, InstanceType};
 use crate::model::labels::{CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, Labels, ZONE};
 use crate::model::taint::Taint;
 
-/// Time for one attempt to register.
+/// Timeout of one registration attempt.
 const CALL: Duration = Duration::from_secs(15);
-/// Waits between attempts double from the first to the second.
+/// Initial and maximum delay between attempts.
 const WAIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
-/// After so many attempts it is no hiccup.
+/// Number of failed attempts after which a warning is logged.
 const TOLD: u32 = 3;
-/// A kubelet tries for ever; this one for about an hour, which no registration deadline outlives.
+/// Maximum number of attempts, about an hour, which exceeds every registration timeout. A real
+/// kubelet retries forever.
 const ATTEMPTS: u32 = 360;
 
-/// The Node of an instance. It is named like the instance, and kwok plays its kubelet.
+/// The Node of an instance, with the name of the instance. kwok simulates its kubelet.
 pub(crate) fn node(
     instance: &Instance,
     shape: Option<&InstanceType>,
@@ -66,12 +67,12 @@ pub(crate) fn node(
     })
 }
 
-/// Registers a Node, again and again while the API does not take it.
+/// Registers a Node, with retries.
 pub(crate) async fn keep_trying(client: Client, node: Value, instance: InstanceId) {
     let node = match serde_json::from_value::<Node>(node) {
         Ok(node) => node,
         Err(error) => {
-            tracing::error!(%instance, %error, "the node of a simulated instance is no node");
+            tracing::error!(%instance, %error, "invalid node of a simulated instance");
             return;
         }
     };
@@ -80,25 +81,25 @@ pub(crate) async fn keep_trying(client: Client, node: Value, instance: InstanceI
     for attempt in 0..ATTEMPTS {
         let error = match timeout(CALL, register(&api, &node)).await {
             Ok(Ok(())) => {
-                tracing::debug!(%instance, "simulated instance registered its node");
+                tracing::debug!(%instance, "registered node of simulated instance");
                 return;
             }
             Ok(Err(error)) => text::chain(&error),
-            Err(_) => "no answer".to_owned(),
+            Err(_) => "no response".to_owned(),
         };
         if attempt == TOLD {
-            tracing::warn!(%instance, error, "simulated instance cannot register");
+            tracing::warn!(%instance, error, "cannot register node of simulated instance");
         } else {
-            tracing::debug!(%instance, error, "simulated instance cannot register");
+            tracing::debug!(%instance, error, "cannot register node of simulated instance");
         }
         sleep(wait).await;
         wait = (wait * 2).min(WAIT.1);
     }
-    tracing::warn!(%instance, "simulated instance gives up registering its node");
+    tracing::warn!(%instance, "giving up registering node of simulated instance");
 }
 
-/// A kubelet that finds its Node leaves labels and taints as they are, and says what it has.
-/// Source: Kubernetes, kubelet_node_status.go.
+/// If the Node exists, a kubelet keeps labels and taints and updates the status. Source:
+/// Kubernetes, kubelet_node_status.go.
 async fn register(api: &Api<Node>, node: &Node) -> Result<(), kube::Error> {
     match api.create(&PostParams::default(), node).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}

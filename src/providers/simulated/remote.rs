@@ -1,5 +1,5 @@
-//! A simulated cloud in a process of its own, asked over loopback.
-//! It must not know how that cloud works.
+//! Client of a simulated cloud in a separate process, over loopback. It must not know how that
+//! cloud works.
 
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ use crate::model::id::ClusterName;
 use crate::providers::wire_format::{AdoptBody, AnswerBody, LaunchBody, ListBody, TerminateBody};
 use crate::providers::{Provider, not_ours};
 
-/// Time for one call: the cloud answers from memory.
+/// Timeout of one call. The cloud responds from memory.
 const CALL: Duration = Duration::from_secs(15);
-/// The longest answer, some hundred thousand instances.
+/// Maximum response size: some hundred thousand instances.
 const ANSWER_BYTES: usize = 64 << 20;
 
-/// One cluster's provider, elsewhere.
+/// The provider of one cluster in a separate process.
 pub(crate) struct Remote {
     address: String,
     installation: String,
@@ -35,7 +35,7 @@ pub(crate) struct Remote {
     client: Client<HttpConnector, Full<Bytes>>,
 }
 
-/// Why there is no answer.
+/// Why a call failed.
 struct RemoteError(FailureKind, String);
 
 impl From<String> for RemoteError {
@@ -73,10 +73,12 @@ impl Remote {
         let RemoteError(kind, why) = match answer {
             Ok(Ok(answer)) => return answer,
             Ok(Err(fault)) => fault,
-            Err(_) => RemoteError::from("no answer".to_owned()),
+            Err(_) => RemoteError::from("no response".to_owned()),
         };
         let address = &self.address;
-        let text = text::bounded(&format!("ask the simulated cloud at {address}: {why}"));
+        let text = text::bounded(&format!(
+            "cannot call the simulated cloud at {address}: {why}"
+        ));
         CommandResult::Failed { kind, text }
     }
 
@@ -100,7 +102,7 @@ impl Remote {
             .to_bytes();
         if !status.is_success() {
             let why = format!("{status}: {}", String::from_utf8_lossy(&body));
-            // The same request would be refused again.
+            // A retry would fail again.
             let kind = if status.is_client_error() {
                 FailureKind::Invalid
             } else {

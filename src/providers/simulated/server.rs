@@ -1,5 +1,5 @@
-//! The simulated cloud behind HTTP on loopback: it outlives the daemons that use it.
-//! It must not know how the cloud works, nor who asks.
+//! Serves the simulated cloud over HTTP on loopback. It outlives the daemons that use it. It must
+//! not know how the cloud works, nor its clients.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -25,36 +25,36 @@ use crate::model::cluster::{ApiSettings, Kubeconfig};
 use crate::providers::simulated::CloudHandle;
 use crate::providers::wire_format::{AdoptBody, AnswerBody, LaunchBody, ListBody, TerminateBody};
 
-/// How long requests under way are waited for at the end: the cloud answers from memory.
+/// Time for requests in flight at shutdown. The cloud responds from memory.
 const STOP: Duration = Duration::from_secs(3);
-/// Time to read a kubeconfig; whoever asked waits 15 s for the whole answer.
+/// Timeout of reading a kubeconfig. Clients wait 15 s for the response.
 const HOME: Duration = Duration::from_secs(10);
 
-/// Why the cloud is not served.
+/// Why the cloud cannot be served.
 #[derive(Debug, Error)]
 pub(crate) enum ServeError {
     #[error(
-        "listen on {0}: anyone who reaches a simulated cloud commands it, so only loopback \
-             addresses are served; use 127.0.0.1"
+        "cannot listen on {0}: a simulated cloud has no authentication, so only loopback addresses \
+         are allowed; use 127.0.0.1"
     )]
     NotLoopback(SocketAddr),
-    #[error("listen on {0}")]
+    #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] io::Error),
-    #[error("serve on {0}")]
+    #[error("cannot serve on {0}")]
     Serve(SocketAddr, #[source] io::Error),
 }
 
-/// A kubeconfig as it was at a time, and its context.
+/// Modification time of a kubeconfig, and its context.
 type HomeKey = (PathBuf, Option<String>, Option<SystemTime>);
 
 #[derive(Clone)]
 struct Served {
     cloud: CloudHandle,
-    /// Clients of the APIs that nodes register with.
+    /// Clients of the API servers that nodes register with.
     homes: Arc<Mutex<BTreeMap<HomeKey, Client>>>,
 }
 
-/// A bound listener, so that its port is known before anything is served.
+/// A bound listener. Its port is known before it serves.
 pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
     if !address.ip().is_loopback() {
         return Err(ServeError::NotLoopback(address));
@@ -64,7 +64,7 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, ServeErro
         .map_err(|error| ServeError::Listen(address, error))
 }
 
-/// Serves until `shutdown`, and lets requests under way end, but not for long.
+/// Serves until `shutdown`, then waits briefly for requests in flight.
 pub(crate) async fn serve(
     listener: TcpListener,
     cloud: CloudHandle,
@@ -136,14 +136,14 @@ impl Served {
         if let Some(home) = self.homes.lock().await.get(&key) {
             return Ok(home.clone());
         }
-        // The others do not wait for a plugin that this kubeconfig may name.
+        // Other requests do not wait for the exec plugin of this kubeconfig.
         let home = timeout(HOME, connect(kubeconfig, &ApiSettings::default()))
             .await
-            .map_err(|_| format!("use {}: no answer", kubeconfig.path.display()))?
+            .map_err(|_| format!("use {}: no response", kubeconfig.path.display()))?
             .map_err(|error| text::chain(&error))?
             .client;
         let mut homes = self.homes.lock().await;
-        // A changed file replaces what it said before.
+        // A changed file replaces the client.
         homes.retain(|(path, context, _), _| (path, context) != (&key.0, &key.1));
         homes.insert(key, home.clone());
         Ok(home)
@@ -188,6 +188,6 @@ async fn listed(
 ) -> Json<AnswerBody> {
     match served.cloud.list(of).await {
         Some(instances) => Json(CommandResult::Instances(instances).into()),
-        None => failed(FailureKind::Unknown, "the simulated cloud has ended"),
+        None => failed(FailureKind::Unknown, "the simulated cloud stopped"),
     }
 }

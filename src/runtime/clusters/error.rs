@@ -1,5 +1,4 @@
-//! Why clusters cannot be driven, and what would put it right.
-//! It must not know what is done about it.
+//! Errors when clusters are started, with fixes. It must not know what is done about them.
 
 use thiserror::Error;
 
@@ -10,45 +9,46 @@ use crate::kubernetes::exec_credential::PluginError;
 use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
 
-/// What a build without EC2 adds where EC2 may be what is missing.
+/// Added to errors in builds without EC2 support, if EC2 support may be the solution.
 const WITHOUT_AWS: &str = if cfg!(feature = "aws") {
     ""
 } else {
     "; this build was compiled without the feature \"aws\""
 };
 
-/// Why a cluster cannot be driven.
+/// Why a cluster cannot be started.
 #[derive(Debug, Error)]
 pub(crate) enum PrepareError {
-    #[error("cluster \"{0}\": it has no kubeconfig{WITHOUT_AWS}")]
+    #[error("cluster \"{0}\" has no kubeconfig{WITHOUT_AWS}")]
     NoKubeconfig(ClusterName),
-    #[error("cluster \"{0}\": nothing here can launch instances for it{WITHOUT_AWS}")]
+    #[error("cluster \"{0}\" has no provider to launch instances{WITHOUT_AWS}")]
     NoProvider(ClusterName),
     #[cfg(feature = "aws")]
-    #[error("cluster \"{0}\": find its API: {1}")]
+    #[error("cluster \"{0}\": cannot find the API endpoint: {1}")]
     Eks(ClusterName, String),
     #[error(
-        "nobody would look after {nodes} of {total} nodes any more, those of {clusters}, which is \
-         more than max_retired allows: they are gone, or of another installation, region, \
-         account or provider; say mode = \"observe\" for them first, where it is meant"
+        "the configuration would leave {nodes} of {total} nodes unmanaged, those of {clusters}, \
+         more than max_disrupted_per_reload allows: their clusters are removed, or the \
+         installation, region, account or provider changed; if this is intended, set mode = \
+         \"observe\" for them first"
     )]
     TooMuch {
         clusters: String,
         nodes: usize,
         total: usize,
     },
-    #[error("cluster \"{0}\": connect")]
+    #[error("cluster \"{0}\": cannot connect")]
     Connect(ClusterName, #[source] ConnectError),
-    #[error("cluster \"{0}\": its engine has ended by itself, a fault of ours: see the log")]
+    #[error("cluster \"{0}\": the engine stopped unexpectedly, which is a bug; see the log")]
     Ended(ClusterName),
-    #[error("cluster \"{0}\": read its instance types")]
+    #[error("cluster \"{0}\": cannot read instance types")]
     CatalogFile(ClusterName, #[source] FilesError),
-    #[error("cluster \"{0}\": read its instance types")]
+    #[error("cluster \"{0}\": cannot read instance types")]
     Catalog(ClusterName, #[source] CatalogError),
 }
 
 impl PrepareError {
-    /// Whoever gives a cluster's credentials or its endpoint has not done so yet.
+    /// The source of the credentials or of the endpoint has not responded yet.
     pub(crate) fn late(cluster: &Cluster) -> Self {
         let name = cluster.name.clone();
         match &cluster.kubeconfig {
@@ -57,14 +57,14 @@ impl PrepareError {
                 Self::Connect(name, late)
             }
             #[cfg(feature = "aws")]
-            None => Self::Eks(name, "EKS has not answered yet".to_owned()),
+            None => Self::Eks(name, "EKS has not responded yet".to_owned()),
             #[cfg(not(feature = "aws"))]
             None => Self::NoKubeconfig(name),
         }
     }
 
-    /// Whether it may be over by itself, so that another start may help: who gives credentials or
-    /// an endpoint was not to be had.
+    /// Returns whether a retry may succeed, because a source of credentials or of an endpoint was
+    /// unavailable.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             #[cfg(feature = "aws")]
@@ -79,51 +79,54 @@ impl PrepareError {
         }
     }
 
-    /// The stable name.
+    /// The stable code.
     pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::NoKubeconfig(_) => "no-kubeconfig",
             Self::NoProvider(_) => "no-provider",
-            Self::TooMuch { .. } => "too-much",
+            Self::TooMuch { .. } => "reload-too-large",
             Self::Ended(_) => "engine-ended",
             #[cfg(feature = "aws")]
-            Self::Eks(..) => "eks-untold",
+            Self::Eks(..) => "eks-describe-failed",
             Self::CatalogFile(..) => "catalog-unreadable",
             Self::Catalog(..) => "catalog-invalid",
             Self::Connect(_, why) => why.code(),
         }
     }
 
-    /// What would put it right.
+    /// The fix.
     pub(crate) fn help(&self) -> &'static str {
         match self {
-            Self::NoKubeconfig(_) => "write kubeconfig { path = \"/etc/outrigger/kubeconfig\" }",
+            Self::NoKubeconfig(_) => "set kubeconfig { path = \"/etc/outrigger/kubeconfig\" }",
             Self::NoProvider(_) => {
-                "give it a region and node classes, add \
-                 exec { command = [\"/path/of/a/program\"] } or simulated {}, or write \
-                 mode = \"observe\""
+                "set a region and node classes, add exec { command = [\"/path/to/program\"] } or \
+                 simulated {}, or set mode = \"observe\""
             }
             #[cfg(feature = "aws")]
-            Self::Eks(..) => "write endpoint and ca_data in its eks block, or grant the right",
-            Self::TooMuch { .. } => "put them back, or say mode = \"observe\" for them first",
+            Self::Eks(..) => "set endpoint and ca_data in the eks block, or grant the permission",
+            Self::TooMuch { .. } => {
+                "restore the clusters, or set mode = \"observe\" for them \
+                                     first"
+            }
             Self::Ended(_) => {
-                "it is begun anew by itself; please report what the log says before, with \
-                 `outrigger version`"
+                "Outrigger restarts the engine; please report the preceding log lines with the \
+                 output of `outrigger version`"
             }
             Self::Connect(..) => {
-                "name a file that `kubectl --kubeconfig FILE get nodes` can use, and one of its \
+                "set a file that `kubectl --kubeconfig FILE get nodes` can use, and one of its \
                  contexts"
             }
             Self::CatalogFile(..) | Self::Catalog(..) => {
-                "name a table in the shipped format, or JSON as Karpenter's kwok provider has it"
+                "set a table in the shipped format, or JSON in the format of Karpenter's kwok \
+                 provider"
             }
         }
     }
 }
 
-/// Why not everything that was prepared is driven.
+/// Why a prepared change could not be fully applied.
 #[derive(Debug, Error)]
 pub(crate) enum ApplyError {
-    #[error("tell the engine of cluster \"{0}\" what has changed: it does not listen")]
+    #[error("cannot apply the change to cluster \"{0}\": its engine does not respond")]
     Deaf(ClusterName),
 }

@@ -1,5 +1,5 @@
-//! What a reload may not do, whatever the configuration says.
-//! It must not know where the configuration comes from.
+//! Refuses reloads that would leave too many nodes unmanaged. It must not know where the
+//! configuration comes from.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,11 +12,10 @@ use crate::model::id::ClusterName;
 use crate::runtime::clusters::{ClusterSet, PrepareError};
 
 impl ClusterSet {
-    /// Why nothing of a new configuration is taken in: managed clusters are not in it any more, or
-    /// would look for their instances elsewhere, and with them more nodes than `max_retired` of the
-    /// configuration in force lets a change concern. Nobody would look after them, and no one
-    /// engine sees it. Whoever means it says `mode = "observe"` for the cluster first, which ends
-    /// nothing.
+    /// Returns why a new configuration is refused: managed clusters are removed, or would search
+    /// their instances elsewhere, and their nodes exceed `max_disrupted_per_reload` of the current
+    /// configuration. No engine would manage these nodes. To remove a cluster on purpose, set `mode
+    /// = "observe"` for it first, which terminates nothing.
     pub(crate) async fn too_much(&self, wanted: &[Arc<Cluster>]) -> Option<PrepareError> {
         let wanted: BTreeMap<&ClusterName, &Cluster> =
             wanted.iter().map(|own| (&own.name, &**own)).collect();
@@ -31,12 +30,14 @@ impl ClusterSet {
                 .post
                 .front
                 .ask(|engine, _| engine.state().ledger.claims.len());
-            // Where another host leads, that one counts.
+            // If another host is the leader, its count applies.
             let nodes = claims.await.unwrap_or(0);
             (name, nodes, &*own.cluster)
         }));
         let counted = counted.await;
-        let most = counted.iter().find_map(|own| own.2.brakes.max_retired)?;
+        let most = counted
+            .iter()
+            .find_map(|own| own.2.safeguards.max_disrupted_per_reload)?;
         let total = counted.iter().map(|own| own.1).sum();
         let gone = counted.iter().filter(|own| !stays(own.2));
         let nodes: usize = gone.clone().map(|own| own.1).sum();
@@ -52,8 +53,8 @@ impl ClusterSet {
     }
 }
 
-/// Whether the instances of one are those of the other: by the installation in their tags, and
-/// where they are.
+/// Returns whether two configurations of a cluster select the same instances, by the installation
+/// tag and their location.
 fn is_of_the_same(one: &Cluster, other: &Cluster) -> bool {
     let place = |own: &Cluster| {
         let installation = own.installation.clone();

@@ -1,5 +1,4 @@
-//! Asks the daemon of this host something over its socket.
-//! It must not know what the answer means.
+//! Client of the control socket of the local daemon. It must not know the meaning of a response.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -15,32 +14,32 @@ use thiserror::Error;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// The longest answer that is read, in bytes: a fleet of 100 clusters has a tenth of it.
+/// Maximum size of a response in bytes. A fleet of 100 clusters needs a tenth of it.
 const ANSWER_MAX: usize = 16 << 20;
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug, Error)]
 pub(crate) enum ControlError {
-    #[error("open the socket {}: {}", .0.display(), help(.1))]
+    #[error("cannot open the socket {}: {}", .0.display(), help(.1))]
     Open(PathBuf, #[source] io::Error),
-    #[error("speak with the daemon")]
+    #[error("cannot communicate with the daemon")]
     Talk(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("wait for the daemon: no answer within {} s", .0.as_secs())]
+    #[error("no response from the daemon within {} s", .0.as_secs())]
     Late(Duration),
 }
 
-/// What would put it right.
+/// The fix.
 fn help(error: &io::Error) -> &'static str {
     match error.kind() {
-        ErrorKind::PermissionDenied => "be root, or the user that the daemon runs as",
+        ErrorKind::PermissionDenied => "run as root, or as the user of the daemon",
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-            "start the daemon with systemctl start outrigger, or name its socket with --socket"
+            "start the daemon with systemctl start outrigger, or set its socket with --socket"
         }
-        _ => "name the socket of a daemon with --socket",
+        _ => "set the socket of a daemon with --socket",
     }
 }
 
-/// Sends a request without a body. The status of the answer, and all of it.
+/// Sends a request without a body. Returns the status and the body of the response.
 pub(crate) async fn ask(
     socket: &Path,
     method: Method,
@@ -50,7 +49,7 @@ pub(crate) async fn ask(
     send(socket, (method, path), Bytes::new(), patience).await
 }
 
-/// Sends a request with a body in JSON.
+/// Sends a request with a JSON body.
 pub(crate) async fn send(
     socket: &Path,
     (method, path): (Method, &'static str),
@@ -74,7 +73,7 @@ async fn talk(
     body: Bytes,
 ) -> Result<(StatusCode, Bytes), Box<dyn std::error::Error + Send + Sync>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the sender; what goes wrong is seen there.
+    // The task ends with the sender, which sees the errors.
     tokio::spawn(connection);
     let request = Request::builder()
         .method(method)

@@ -1,5 +1,5 @@
-//! What is in one cluster, as the daemon tells it over its socket: nodes, pods that wait, and the
-//! latest of what was done. It must not know how it is shown.
+//! Inventory of a cluster on the control socket: nodes, pending pods and recent activity. It must
+//! not know how it is displayed.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -14,27 +14,26 @@ use crate::runtime::activity_log::ActivityEntry;
 use crate::scheduling::rejection::part;
 use crate::state::snapshot::NodeRef;
 
-/// Labels and resources that may be asked for at once: a screen has no room for more, and each is
-/// told of every node.
+/// Maximum number of requested labels and resources. A screen has no room for more.
 const COLUMNS_MAX: usize = 16;
 
-/// Reasons that are told of one pod; `outrigger explain pod` has them all.
+/// Maximum number of reasons per pod. `outrigger explain pod` shows all.
 const REASONS: usize = 3;
 
-/// What is asked.
+/// The request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct InventoryRequest {
     pub(crate) cluster: String,
-    /// Labels that are to be told of each node.
+    /// Requested labels of each node.
     #[serde(default)]
     pub(crate) labels: Vec<String>,
-    /// Resources that are to be told of each node.
+    /// Requested resources of each node.
     #[serde(default)]
     pub(crate) resources: Vec<String>,
 }
 
 impl InventoryRequest {
-    /// What the engine is asked; none where it is more than anybody looks at.
+    /// The query to the engine. `None` if the request exceeds the limits.
     pub(crate) fn wanted(&self) -> Option<Columns> {
         let many = self.labels.len().max(self.resources.len()) > COLUMNS_MAX;
         (!many).then(|| Columns {
@@ -44,41 +43,41 @@ impl InventoryRequest {
     }
 }
 
-/// What is in one cluster.
+/// Inventory of one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ToldInventory {
     pub(crate) format_version: String,
     pub(crate) name: String,
-    /// How it is driven, in a word.
+    /// Its health.
     pub(crate) standing: String,
-    /// Who leads it, where this host does not.
+    /// The reason why this host is not the leader.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) led_by: Option<String>,
-    /// What its engine says; none where no engine drives it here, or none has answered in time.
+    /// Data of its engine. `None` if no engine runs here or it does not answer in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) holds: Option<Holds>,
-    /// The latest of what was decided, done and seen, the newest first.
+    /// Recent activity, newest first.
     pub(crate) timeline: Vec<ActivityEntry>,
 }
 
-/// What a cluster holds.
+/// Nodes and pods of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Holds {
     pub(crate) nodes: Vec<NodeDto>,
-    /// How many more nodes there are.
+    /// Number of nodes that are not listed.
     pub(crate) more_nodes: usize,
-    /// Pods that wait.
+    /// Pending pods.
     pub(crate) pods: Vec<ToldPod>,
-    /// How many more of them there are.
+    /// Number of pending pods that are not listed.
     pub(crate) more_pods: usize,
-    /// What all nodes have together, resource by resource as they were asked for.
+    /// Totals of all nodes, by requested resource.
     pub(crate) amounts: Vec<Amount>,
-    /// How many pods are on nodes.
+    /// Number of bound pods.
     pub(crate) bound_pods: usize,
     pub(crate) usd_per_h: f64,
 }
 
-/// A node, or a claim that has none yet.
+/// A node, or a claim without a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct NodeDto {
     pub(crate) name: String,
@@ -86,30 +85,30 @@ pub(crate) struct NodeDto {
     pub(crate) instance_type: Option<String>,
     pub(crate) zone: Option<String>,
     pub(crate) capacity_type: Option<String>,
-    /// As they were asked for.
+    /// In the order of the request.
     pub(crate) labels: Vec<Option<String>>,
-    /// As they were asked for.
+    /// In the order of the request.
     pub(crate) amounts: Vec<Amount>,
     pub(crate) pods: usize,
     pub(crate) born: Option<Timestamp>,
     pub(crate) usd_per_h: Option<f64>,
-    /// How it is doing, in a word or two.
+    /// Its state.
     pub(crate) state: String,
-    /// Whether it takes pods.
+    /// True if it accepts pods.
     pub(crate) is_well: bool,
-    /// Why it stays, where it was looked at.
+    /// Why it is not disrupted, if evaluated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<String>,
 }
 
-/// A pod that waits.
+/// A pending pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ToldPod {
     pub(crate) name: String,
     pub(crate) since: Option<Timestamp>,
-    /// Whether it finds no place.
+    /// True if it is unschedulable.
     pub(crate) is_unplaced: bool,
-    /// What becomes of it, in words.
+    /// The outcome for the pod.
     pub(crate) why: String,
 }
 
@@ -145,16 +144,16 @@ fn told_node(own: NodeRow) -> NodeDto {
         is_well: own.ready == Some(true) && state == READY,
         state,
         why: own.kept.map(|(reason, verdict)| {
-            let text = format!("stays ({}): {verdict}", reason.as_str());
+            let text = format!("blocked ({}): {verdict}", reason.as_str());
             bounded(&text)
         }),
     }
 }
 
-/// How a node is where nothing is to be said of it.
+/// State of a node that is ready.
 const READY: &str = "ready";
 
-/// How a node is doing, in a word or two.
+/// State of a node.
 fn state_of(own: &NodeRow) -> String {
     let phase = own.phase.map_or("leaving", ClaimPhase::as_str);
     match (own.leaving, own.ready) {
@@ -190,14 +189,14 @@ fn told_pod(own: SeenPod) -> ToldPod {
             words.join("; ")
         }
         PendingPodOutcome::Host(NodeRef::Node(node)) => {
-            format!("node {} is to take it", part(node))
+            format!("fits node {}", part(node))
         }
         PendingPodOutcome::Host(NodeRef::Claim(id)) => {
-            format!("a node is made for it: claim {}", part(id))
+            format!("waiting for new node, claim {}", part(id))
         }
-        PendingPodOutcome::Turn => "it is planned for next".to_owned(),
+        PendingPodOutcome::Turn => "waiting to be planned".to_owned(),
         PendingPodOutcome::Others => {
-            "another scheduler places it, or one makes room for it".to_owned()
+            "scheduled by another scheduler, or waiting for preemption".to_owned()
         }
     };
     ToldPod {

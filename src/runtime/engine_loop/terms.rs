@@ -132,8 +132,9 @@ impl Stage {
         let fence = &self.parts.connection.fence;
         let term = fence.begin("term/one.1.1");
         fence.open(Moment::now(), HOUR);
-        let seat = FleetHandle::start().join(&self.parts.cluster.name).await;
-        let driver = EngineThread::start(self.parts.clone(), term, seat, self.front.clone());
+        let fleet_client = FleetHandle::start().join(&self.parts.cluster.name).await;
+        let driver =
+            EngineThread::start(self.parts.clone(), term, fleet_client, self.front.clone());
         let driver = driver.expect("a thread");
         for kind in ObjectKind::ALL {
             let objects = match kind {

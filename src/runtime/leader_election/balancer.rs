@@ -1,5 +1,5 @@
-//! What this host knows of the Leases of all its clusters: which of them it may hold, asks for and
-//! gives away. It must not know how a Lease is read or written.
+//! Balances clusters between hosts: decides which Leases this host may hold, request and hand over.
+//! It must not know how a Lease is read or written.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use crate::coordination::leader_election::{LeaseStatus, asks_for, gives_to, may_
 use crate::host::clock;
 use crate::model::id::ClusterName;
 
-/// A host that has given back what it had asked for asks for nothing for so long, and for twice as
-/// long after each further time.
+/// After handing back a requested cluster, a host requests nothing for this long. The time doubles
+/// with each further return.
 const SHY: Duration = Duration::from_mins(30);
-/// How often that doubles: to 16 hours.
+/// Number of times it doubles: up to 16 hours.
 const SHY_MAX: u32 = 5;
 
-/// What is known of the Leases of all clusters here that are managed.
+/// State of the Leases of all managed clusters of this host.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseBalancer(watch::Sender<LeaseTable>);
 
-/// What is known, and when it changed.
+/// The state of each Lease, and when it changed.
 #[derive(Debug, Default)]
 pub(super) struct LeaseTable {
-    /// Whether all of them are led by one host.
+    /// True if one host must lead all of them.
     together: bool,
-    /// When any of this was otherwise last.
+    /// Time of the last change.
     changed: Option<Instant>,
     places: BTreeMap<ClusterName, LeaseStatus>,
-    /// Those that this host leads whose engines do not decide yet, or not any more, since when.
+    /// Clusters that this host leads and whose engines do not decide, since when.
     unwell: BTreeMap<ClusterName, Instant>,
-    /// How often in a row this host has given back what it had asked for, and when last.
+    /// Number of consecutive returns of requested clusters, and the time of the last one.
     returned: Option<(u32, Instant)>,
 }
 
 impl LeaseTable {
-    /// Whether this host asks for nothing, since it has got nowhere with what it had asked for.
+    /// Returns whether this host requests nothing because it was unfit for requested clusters.
     fn is_shy(&self) -> bool {
         self.returned.is_some_and(|(times, at)| {
             let doubled = times.saturating_sub(1).min(SHY_MAX);
@@ -47,12 +47,12 @@ impl LeaseTable {
 }
 
 impl LeaseBalancer {
-    /// What tells when any of this is otherwise.
+    /// Notifies of changes.
     pub(super) fn news(&self) -> watch::Receiver<LeaseTable> {
         self.0.subscribe()
     }
 
-    /// Which clusters there are, and whether they are led by one host.
+    /// Sets the clusters, and whether one host must lead all of them.
     pub(crate) fn configure(&self, together: bool, clusters: &[ClusterName]) {
         self.0.send_modify(|known| {
             known.together = together;
@@ -68,7 +68,7 @@ impl LeaseBalancer {
         });
     }
 
-    /// Takes in how it is with one of them, and says whether this host may hold its Lease.
+    /// Updates the state of one Lease. Returns whether this host may hold it.
     pub(super) fn take(&self, cluster: &ClusterName, place: LeaseStatus) -> bool {
         self.0
             .send_if_modified(|known| match known.places.get_mut(cluster) {
@@ -83,17 +83,17 @@ impl LeaseBalancer {
         !known.together || may_hold(cluster, &known.places)
     }
 
-    /// Whether this host asks whoever leads a cluster for it.
+    /// Returns whether this host requests the cluster from its leader.
     pub(super) fn asks_for(&self, cluster: &ClusterName) -> bool {
         let known = self.0.borrow();
         let is_steady = known.changed.is_some_and(|own| own.elapsed() >= STEADY);
-        // A host that does not get on with what it has would do so with no more.
+        // A host whose engines do not decide must not request more clusters.
         let is_well = known.unwell.is_empty();
         let may_ask = is_steady && is_well && !known.is_shy() && !known.together;
         may_ask && asks_for(&known.places) == Some(cluster)
     }
 
-    /// Takes in whether the engine of a cluster, which this host leads, decides.
+    /// Records whether the engine of a cluster of this host decides.
     pub(super) fn tell_well(&self, cluster: &ClusterName, well: bool) {
         self.0.send_if_modified(|known| {
             if well {
@@ -106,14 +106,14 @@ impl LeaseBalancer {
         });
     }
 
-    /// Whether the engine of a cluster has not decided for so long.
+    /// Returns whether the engine of a cluster has not decided for this long.
     pub(super) fn is_unwell_for(&self, cluster: &ClusterName, span: Duration) -> bool {
         let known = self.0.borrow();
         let since = known.unwell.get(cluster);
         since.is_some_and(|own| own.elapsed() >= span)
     }
 
-    /// A cluster that this host had asked for, and leads since then, has become ready.
+    /// A requested cluster of this host has become ready.
     pub(super) fn tell_fit(&self, since: Instant) {
         self.0.send_if_modified(|known| {
             known.returned = known.returned.filter(|(_, at)| since < *at);
@@ -121,18 +121,18 @@ impl LeaseBalancer {
         });
     }
 
-    /// One of them was given back.
+    /// Records that a requested cluster was handed back.
     pub(super) fn tell_returned(&self) {
         self.0.send_if_modified(|known| {
             let times = known.returned.map_or(0, |(times, _)| times);
-            // What is given back for one cause counts once.
+            // Returns for the same cause count once.
             let times = times + u32::from(!known.is_shy());
             known.returned = Some((times, clock::monotonic()));
             false
         });
     }
 
-    /// Whether this host gives a cluster to another that has asked for it.
+    /// Returns whether this host hands a cluster over to a requesting host.
     pub(super) fn gives_to(&self, host: &str) -> bool {
         let known = self.0.borrow();
         !known.together && gives_to(host, &known.places)

@@ -1,5 +1,5 @@
-//! Why a pool has no offering for pods that fit its types: offerings that are unavailable or not
-//! sold, limits, reservations.
+//! Explains why a pool has no offering for pods that fit its types: unavailable or missing
+//! offerings, limits, reservations.
 
 use crate::model::labels::OF_OFFERINGS;
 use crate::model::requirement::Requirements;
@@ -21,7 +21,7 @@ const RESERVATIONS_TOLD: usize = 3;
 
 /// Returns the offerings of these types that match the labels and are unavailable, if any.
 pub(crate) fn held_down<'s>(
-    (holds, shelf): (&UnavailableOfferings, &NodeTemplate<'_>),
+    (holds, template): (&UnavailableOfferings, &NodeTemplate<'_>),
     shapes: impl Iterator<Item = &'s TypeOption<'s>>,
     labels: &Requirements,
 ) -> Option<RejectionDetail> {
@@ -31,7 +31,7 @@ pub(crate) fn held_down<'s>(
     });
     let mut held: Vec<_> = held.collect();
     held.sort_unstable();
-    let of = (&shelf.pool.name, shelf.pool.node_class.as_ref());
+    let of = (&template.pool.name, template.pool.node_class.as_ref());
     Some(RejectionDetail::Held {
         offerings: held.len(),
         first: held.first()?.clone(),
@@ -40,19 +40,19 @@ pub(crate) fn held_down<'s>(
     })
 }
 
-/// Types fit, and none is sold as wanted: whether they are held down.
+/// Returns the rejection if types fit but have no matching offering: unavailable or missing.
 pub(crate) fn unsold(
     holds: &UnavailableOfferings,
-    shelf: &NodeTemplate<'_>,
+    template: &NodeTemplate<'_>,
     fitting: &[(usize, bool)],
     labels: &Requirements,
 ) -> Rejection {
-    let shapes = || fitting.iter().map(|(shape, _)| &shelf.shapes[*shape]);
-    if let Some(miss) = held_down((holds, shelf), shapes(), labels) {
-        return (RejectionCode::HeldDown, miss);
+    let shapes = || fitting.iter().map(|(shape, _)| &template.shapes[*shape]);
+    if let Some(miss) = held_down((holds, template), shapes(), labels) {
+        return (RejectionCode::OfferingsUnavailable, miss);
     }
     let wanted = OF_OFFERINGS.into_iter().filter_map(|key| {
-        let wanted = labels.get(key).or_else(|| shelf.side.get(key))?;
+        let wanted = labels.get(key).or_else(|| template.side.get(key))?;
         Some(part(format_args!("{key} {wanted}")))
     });
     let some = shapes().take(SOLD_TYPES);
@@ -66,7 +66,7 @@ pub(crate) fn unsold(
     let sold = sold.into_iter().take(SOLD_TOLD);
     let miss = RejectionDetail::Offering {
         types: fitting.len(),
-        first: shelf.shapes[fitting[0].0].instance_type.name.clone(),
+        first: template.shapes[fitting[0].0].instance_type.name.clone(),
         wanted: wanted.collect(),
         sold: sold
             .map(|(zone, capacity_type)| format!("{zone} {}", capacity_type.as_str()))
@@ -75,17 +75,17 @@ pub(crate) fn unsold(
     (RejectionCode::Offering, miss)
 }
 
-/// Which limit is in the way of the type that takes least of it, or else which reservations have
-/// nothing left.
-pub(crate) fn unlimited(shelf: &NodeTemplate<'_>, sold: &[usize], ledger: &Ledger) -> Rejection {
+/// Returns the limit that rejects the type with the smallest demand, otherwise the reservations
+/// that are used up.
+pub(crate) fn unlimited(template: &NodeTemplate<'_>, sold: &[usize], ledger: &Ledger) -> Rejection {
     let short = |shape: &usize| {
-        let (at, left) = ledger.shortage(&shelf.shapes[*shape].limited)?;
-        Some((at, shelf.shapes[*shape].limited[at], left, *shape))
+        let (at, left) = ledger.shortage(&template.shapes[*shape].limited)?;
+        Some((at, template.shapes[*shape].limited[at], left, *shape))
     };
     let Some((at, least, left, shape)) = sold.iter().filter_map(short).min() else {
         return (
             RejectionCode::Limit,
-            RejectionDetail::told("its limits leave no room"),
+            RejectionDetail::told("the limits of the pool leave no capacity"),
         );
     };
     let Limit {
@@ -94,7 +94,7 @@ pub(crate) fn unlimited(shelf: &NodeTemplate<'_>, sold: &[usize], ledger: &Ledge
         most: limit,
         closed,
         ..
-    } = shelf.limits[at];
+    } = template.limits[at];
     if let Some(closed) = closed {
         return (RejectionCode::Limit, RejectionDetail::told(closed));
     }
@@ -105,7 +105,7 @@ pub(crate) fn unlimited(shelf: &NodeTemplate<'_>, sold: &[usize], ledger: &Ledge
         LimitScope::Reservation => {
             return (
                 RejectionCode::Reservation,
-                RejectionDetail::told(&used_up(shelf, sold)),
+                RejectionDetail::told(&used_up(template, sold)),
             );
         }
     };
@@ -121,19 +121,21 @@ pub(crate) fn unlimited(shelf: &NodeTemplate<'_>, sold: &[usize], ledger: &Ledge
         limit,
         left,
         least,
-        smallest: shelf.shapes[shape].instance_type.name.clone(),
+        smallest: template.shapes[shape].instance_type.name.clone(),
     };
     (RejectionCode::Limit, miss)
 }
 
-/// The reservations of these types, which have nothing left.
-fn used_up(shelf: &NodeTemplate<'_>, sold: &[usize]) -> String {
-    let places = sold.iter().filter_map(|at| shelf.shapes[*at].reservation);
+/// Describes the reservations of these types, which are used up.
+fn used_up(template: &NodeTemplate<'_>, sold: &[usize]) -> String {
+    let places = sold
+        .iter()
+        .filter_map(|at| template.shapes[*at].reservation);
     let mut places: Vec<usize> = places.collect();
     places.sort_unstable();
     places.dedup();
     let told = places.iter().take(RESERVATIONS_TOLD).map(|place| {
-        let own = &shelf.reservations[*place];
+        let own = &template.reservations[*place];
         format!(
             "reservation {} has 0 of {} instances left",
             own.id, own.total
@@ -141,7 +143,10 @@ fn used_up(shelf: &NodeTemplate<'_>, sold: &[usize]) -> String {
     });
     let mut told: Vec<String> = told.collect();
     if places.len() > told.len() {
-        told.push(format!("so have {} others", places.len() - told.len()));
+        told.push(format!(
+            "and {} other reservations have none left",
+            places.len() - told.len()
+        ));
     }
     told.join(", ")
 }

@@ -1,5 +1,4 @@
-//! Which rules about other pods' places stand in the way of one more node, and where.
-//! It must not know what a node costs, nor how pods were packed.
+//! Explains which topology rules reject a new node, and in which domains.
 
 use std::collections::BTreeSet;
 
@@ -14,24 +13,24 @@ use crate::scheduling::rejection::{
 use crate::scheduling::topology::topology_state::{Match, NOWHERE, TopologyState};
 use crate::scheduling::topology::{DomainCounter, TopologyCheck};
 
-/// Rules that are told of one pod; the first few say what to mend.
+/// Maximum number of listed rules per pod. The first few show what to fix.
 const RULES_TOLD: usize = 5;
 
-/// Everybody where they are planned to be, and a site for every cell.
+/// Planned locations of all pods, and a location for every domain combination.
 pub(crate) struct TopologyDiagnosis<'p> {
     problem: &'p Problem<'p>,
     cells: &'p DomainSet,
     board: TopologyState<'p>,
     sites: Vec<usize>,
-    /// The site of a node of which no place matters but its host.
+    /// The location of a node whose only domain is its host.
     anywhere: usize,
 }
 
-/// A rule and the sites that are weighed, with their cells.
+/// A check, its domains, and whether it holds in each.
 type CheckedDomains<'c> = (&'c TopologyCheck, &'c [usize], &'c [bool]);
 
 impl<'p> TopologyDiagnosis<'p> {
-    /// `board` has all hosts and all that is bound there in the end.
+    /// `board` contains all hosts and all bound pods at the end.
     pub(crate) fn new(ground: &PackingContext<'p, '_>, mut board: TopologyState<'p>) -> Self {
         let sites = add_cells(ground.problem, ground.cells, &mut board);
         Self {
@@ -43,8 +42,7 @@ impl<'p> TopologyDiagnosis<'p> {
         }
     }
 
-    /// What stands in the way of a pod of a kind in these cells, where nodes for it could be made;
-    /// none where no rule speaks of it.
+    /// Returns why the topology rules reject a pod in these domains, or `None` if it has no rules.
     pub(crate) fn miss(&mut self, kind: usize, cells: &[usize]) -> Option<RejectionDetail> {
         let checks = &self.board.topology.checks[kind];
         if checks.is_empty() {
@@ -73,7 +71,7 @@ impl<'p> TopologyDiagnosis<'p> {
         if rules.iter().any(|rule| rule.open < rule.reachable.max(1)) {
             rules.retain(|rule| rule.open < rule.reachable.max(1));
         }
-        // Whatever the order in which pods and their rules came.
+        // Makes the result independent of the order of pods and rules.
         rules.sort();
         rules.truncate(RULES_TOLD);
         Some(RejectionDetail::Places {
@@ -83,8 +81,8 @@ impl<'p> TopologyDiagnosis<'p> {
         })
     }
 
-    /// The cells in which a new node might do for a pod of a kind, once it is known where everybody
-    /// is; that of no label where no label matters.
+    /// Returns the domains in which a new node might satisfy the rules of a kind once all locations
+    /// are known. `None` in the result stands for a node without relevant labels.
     pub(crate) fn may(&self, kind: usize) -> Vec<Option<usize>> {
         let checks = &self.board.topology.checks[kind];
         let may = |site: usize| checks.iter().all(|check| self.may_hold(check, site));
@@ -118,16 +116,16 @@ impl<'p> TopologyDiagnosis<'p> {
         }
     }
 
-    /// Whether a check would hold on a node that is made on a site.
+    /// Returns whether a check would hold on a new node at a location.
     fn holds(&mut self, check: &TopologyCheck, site: usize) -> bool {
         let topology = self.board.topology;
         let key = |tally: usize| topology.tallies[tally].key();
         match check {
-            // On a new host there is nobody.
+            // A new host has no pods.
             TopologyCheck::Free { tally } if key(*tally) == HOST => true,
             TopologyCheck::Even { tally, .. } if key(*tally) == HOST => true,
             TopologyCheck::Even { tally, .. } => {
-                // Where there is no node yet, the first is the emptiest place.
+                // A domain without nodes is the emptiest one.
                 let is_new = self.board.sites.at(key(*tally), site) != NOWHERE
                     && !self.board.has_place(*tally, site);
                 is_new || self.board.holds(check, site)
@@ -160,7 +158,7 @@ impl<'p> TopologyDiagnosis<'p> {
             let at = self.cells.keys.iter().position(|own| own == key)?;
             self.cells.all[*cell][at].as_deref()
         };
-        // A place is one value of each key; a new host is a place of its own.
+        // A domain is one value of each key; a new host is its own domain.
         let mut reachable: BTreeSet<Vec<Option<&str>>> = BTreeSet::new();
         let mut open = BTreeSet::new();
         for (cell, holds) in cells.iter().zip(holds) {
@@ -193,7 +191,7 @@ impl<'p> TopologyDiagnosis<'p> {
         }
     }
 
-    /// The places that say most of a rule.
+    /// Returns the most informative domains of a rule.
     fn told(
         &self,
         kind: RuleKind,

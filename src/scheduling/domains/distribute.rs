@@ -1,10 +1,9 @@
-//! Which pods go to which cell, where their place matters: evenly, together or apart.
-//! It must not know what a cell sells, only who can be there at all, and at what price.
+//! Distributes pods with topology rules over domains: evenly, together or apart.
 
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::scheduling::topology::{DomainCounter, TopologyCheck};
 
-/// So many pods of a class in a cell.
+/// A number of pods of a class in a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DomainAllocation {
     pub(crate) class: usize,
@@ -12,28 +11,28 @@ pub(crate) struct DomainAllocation {
     pub(crate) pods: u64,
 }
 
-/// A class whose place matters.
+/// A class that needs a domain.
 pub(crate) struct DomainDemand {
     /// The class.
     pub(crate) class: usize,
     /// Its kind.
     pub(crate) kind: usize,
-    /// How many of its pods wait.
+    /// Number of its pending pods.
     pub(crate) pods: u64,
-    /// The cells that have a node for such a pod, with the price of the cheapest and with how many
-    /// cells are in the same places: the fewer, the less there is to choose from later.
+    /// Domains with supply for such a pod, the lowest price there, and the number of combinations
+    /// that share a domain. Fewer shared domains mean less choice later.
     pub(crate) cells: Vec<(usize, f64, usize)>,
-    /// For each of these cells, what the daemons of one more node there count in which tally; empty
-    /// where not each pod gets a node of its own.
-    pub(crate) crews: Vec<Vec<(usize, u32)>>,
+    /// DaemonSet pods of one more node in each domain, by counter. Empty unless each pod needs its
+    /// own node.
+    pub(crate) daemon_overheads: Vec<Vec<(usize, u32)>>,
 }
 
-/// Steps of one distribution, each a cell looked at for one pod.
+/// Step limit. One step evaluates a domain for one pod.
 const STEPS_MAX: u64 = 50_000_000;
 
-/// Deals pods out to cells, pod by pod in the order given, until no further pod has a place: in
-/// the order of what is returned every step is allowed. `site_of` are the sites of the cells on the
-/// board, which is changed.
+/// Distributes pods over domains, one by one in the given order, until no more pods can be placed.
+/// Every step of the result is valid in order. `site_of` are the locations of the domains in the
+/// topology state, which is modified.
 pub(crate) fn distribute(
     asked: &[DomainDemand],
     board: &mut TopologyState<'_>,
@@ -42,7 +41,7 @@ pub(crate) fn distribute(
     let mut shares: Vec<DomainAllocation> = Vec::new();
     let mut left: Vec<u64> = asked.iter().map(|own| own.pods).collect();
     let mut steps = 0;
-    // Those who must be near others wait until the others have a place.
+    // Pods with required affinity wait until the other pods are placed.
     loop {
         let mut moved = false;
         for (own, left) in asked.iter().zip(&mut left) {
@@ -51,14 +50,14 @@ pub(crate) fn distribute(
                 let Some(at) = best(own, board, site_of) else {
                     break;
                 };
-                // Pods that nothing holds apart need not be looked at one by one.
+                // Pods without constraints between them need not be placed one by one.
                 let many = if is_steady(board, own.kind) { *left } else { 1 };
                 let pods = u32::try_from(many).unwrap_or(u32::MAX);
                 let cell = own.cells[at].0;
                 // There will be a node.
                 board.open(site_of[cell]);
                 board.bind(own.kind, site_of[cell], pods);
-                for (tally, each) in own.crews.get(at).into_iter().flatten() {
+                for (tally, each) in own.daemon_overheads.get(at).into_iter().flatten() {
                     board.count(*tally, site_of[cell], each.saturating_mul(pods));
                 }
                 *left -= u64::from(pods);
@@ -77,7 +76,7 @@ pub(crate) fn distribute(
     shares
 }
 
-/// Whether a pod of this kind leaves the choice for the next as it was.
+/// Returns whether placing a pod of this kind does not change the choice of the next pod.
 fn is_steady(board: &TopologyState<'_>, kind: usize) -> bool {
     let checks = &board.topology.checks[kind];
     let near = |check: &TopologyCheck| matches!(check, TopologyCheck::Near { .. });
@@ -86,13 +85,13 @@ fn is_steady(board: &TopologyState<'_>, kind: usize) -> bool {
     checks.iter().all(near) && !board.topology.adds[kind].iter().any(spread)
 }
 
-/// The cell for the next pod: where the fewest are with whom it is spread, then where there is the
-/// least choice, then the cheapest.
+/// Returns the domain for the next pod: the fewest pods of its spread, then the least later choice,
+/// then the lowest price.
 fn best(own: &DomainDemand, board: &mut TopologyState<'_>, site_of: &[usize]) -> Option<usize> {
     let mut best: Option<((u64, usize, f64), usize)> = None;
     for (at, (cell, price, choice)) in own.cells.iter().enumerate() {
         let site = site_of[*cell];
-        // Rules whose places are hosts say nothing of a cell, which has none.
+        // Rules by host do not apply to a domain without hosts.
         if !allows(board, own.kind, site) {
             continue;
         }
@@ -111,7 +110,7 @@ fn best(own: &DomainDemand, board: &mut TopologyState<'_>, site_of: &[usize]) ->
     best.map(|(_, at)| at)
 }
 
-/// Whether every rule holds whose places are not hosts.
+/// Returns whether every rule holds whose domain is not the host.
 fn allows(board: &mut TopologyState<'_>, kind: usize, site: usize) -> bool {
     let topology = board.topology;
     let of_host = |tally: &usize| {
@@ -133,7 +132,7 @@ fn allows(board: &mut TopologyState<'_>, kind: usize, site: usize) -> bool {
     })
 }
 
-/// How many there are in the place with whom the pod is spread, or who are spread with it.
+/// Returns the number of pods in the domain that share a spread with the pod.
 fn crowd(board: &TopologyState<'_>, kind: usize, site: usize) -> u64 {
     let topology = board.topology;
     let mut crowd = 0;

@@ -1,6 +1,5 @@
-//! The loop that opens nodes of one pool, one type after the other, each for the pods that make
-//! most of its price.
-//! It must not know what becomes of the claims once they are packed.
+//! Adds nodes of one pool in a loop. Each step chooses the instance type and the pods with the best
+//! value for its price.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,40 +9,41 @@ use crate::scheduling::packing::launch_options::Ledger;
 use crate::scheduling::packing::pod_cost::{fronts, scarce, worth_of};
 use crate::scheduling::packing::{PackedNode, Packing, PackingInput};
 
-/// Steps one draft may take, each a lot looked at for one host: some nanoseconds. Beyond, pods
-/// are left with `Effort`. 100,000 pods that all differ take half of it with 1,340 types.
+/// Step limit of one packing, some nanoseconds each. One step evaluates an item group for one host.
+/// Beyond it, pods are left with `Effort`. 100,000 different pods take half of it with 1,340 types.
 pub(crate) const STEPS_MAX: u64 = 200_000_000;
 
-/// Costs that differ by less than a quarter per cent are about the same: prices are not surer than
-/// that to last, and a node saved is one less to start, to patch and to drain.
+/// Costs within a quarter per cent count as equal. Prices are not more stable than that, and each
+/// node saved is one less to start, patch and drain.
 pub(crate) const ABOUT: f64 = 1.0025;
 
-/// How many times its cost a node is taken to cost by the draft that makes few.
+/// Cost factor of a node in the packing that prefers few nodes.
 const FEW_NODES: f64 = 10.0;
 
-/// Rows that are packed at once, those of most worth first. Each multiplies the types to weigh.
+/// Maximum number of rows packed together, highest value first. Each multiplies the types to
+/// evaluate.
 const LANES_MAX: usize = 24;
 
-/// Demands that are packed at once. More are dealt out into groups of which each has its share of
-/// large and small pods, since the effort grows with the square.
+/// Maximum number of demands packed together. More are split into batches with equal shares of
+/// large and small pods, because the effort grows with the square.
 const TWINS_MAX: usize = 4096;
 
-/// Up to this many demands have a queue each; beyond, those that are much alike share one.
+/// Up to this number each demand has its own queue. Beyond it, similar demands share one.
 const QUEUES_MAX: usize = 64;
 
-/// How much of its worth a copy of a packing must have to be one.
+/// Minimum value of a repeated packing, relative to the original.
 const LIKENESS: f64 = 0.97;
 
-/// How much more than others pods are worth that share hosts with few: they have to be on many.
+/// Extra value of pods that must be spread over many hosts.
 const PREMIUM: f64 = 1.05;
 
-/// An instance type as seen from a row, and the best that is known to be made of it.
+/// An instance type for a row, with its best known packing.
 struct TypeCandidate {
     lane: usize,
     shape: usize,
     price: f64,
-    /// Worth of its pods by its cost. It may be out of date, and then is too high rather than too
-    /// low, because pods only become fewer.
+    /// Value of its pods divided by its cost. An outdated score is too high, never too low, because
+    /// pending pods only decrease.
     score: f64,
     /// The commit after which the score was last worked out.
     seen: usize,
@@ -51,7 +51,7 @@ struct TypeCandidate {
 }
 
 impl PackingInput<'_> {
-    /// Packs everything, in the better of these ways for each node, within so many steps.
+    /// Packs everything within a number of steps, choosing the better strategy for each node.
     fn draft(
         &self,
         ways: &[FillStrategy],
@@ -94,29 +94,29 @@ impl PackingInput<'_> {
     }
 }
 
-/// What is being packed.
+/// State of one packing run.
 struct PackingRun<'p, 'o> {
     order: &'p PackingInput<'o>,
     /// Lots to be packed, the largest first.
     waiting: Vec<usize>,
     /// For each row, the shapes to weigh.
     fronts: BTreeMap<usize, Vec<usize>>,
-    /// What one pod of each lot would cost at least, were there only pods like it.
+    /// Lowest cost per pod of each group, as if all pods were like it.
     worth: Vec<f64>,
 }
 
-/// What pods that still wait can be worth to a host, at most.
+/// Upper bound of the value that pending pods add to a host.
 struct ValueBound {
-    /// All of them.
+    /// Total value of all pending pods.
     all: f64,
-    /// Prices of cpu and memory at which no pod that shares a host with any is worth more than what
-    /// it asks for: by each of these a host has no more worth than its own cpu and memory.
+    /// Prices of cpu and memory at which no pod is worth more than its requests. At each of these,
+    /// the value of a host is limited by its cpu and memory.
     prices: Vec<[f64; 2]>,
-    /// The most worth of all others that one host may have.
+    /// Highest value of pods with few per host.
     few: f64,
 }
 
-/// How finely prices of cpu are weighed against those of memory.
+/// Number of price ratios between cpu and memory.
 const PRICES: u8 = 16;
 
 impl<'p, 'o> PackingRun<'p, 'o> {
@@ -143,7 +143,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         }
     }
 
-    /// Packs row after row, those of most worth first and some of them together.
+    /// Packs rows in order of value, some of them together.
     fn pack_all(
         &mut self,
         ways: &[FillStrategy],
@@ -171,7 +171,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let candidate = |shape: &usize| TypeCandidate {
             lane,
             shape: *shape,
-            price: self.order.shelf.shapes[*shape]
+            price: self.order.template.shapes[*shape]
                 .price(masks[*shape])
                 .unwrap_or(0.0),
             score: f64::INFINITY,
@@ -181,9 +181,9 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         self.fronts[&lane].iter().map(candidate).collect()
     }
 
-    /// No less than what any pods that wait are worth to a candidate, by its cost.
+    /// Returns an upper bound of the score of a candidate.
     fn bound(&self, candidate: &TypeCandidate, most: &ValueBound) -> f64 {
-        let Some(net) = &self.order.shelf.shapes[candidate.shape].net else {
+        let Some(net) = &self.order.template.shapes[candidate.shape].net else {
             return 0.0;
         };
         #[expect(
@@ -192,18 +192,18 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         )]
         let worth = |price: &[f64; 2]| net[0] as f64 * price[0] + net[1] as f64 * price[1];
         let worth = most.prices.iter().map(worth).fold(f64::INFINITY, f64::min) + most.few;
-        // What costs nothing is worth whatever there is.
+        // Avoids division by zero for free nodes.
         let cost = (candidate.price + self.order.node_cost).max(1e-12);
         worth.min(most.all) * 1.000_001 / cost
     }
 
-    /// What waits, at most.
+    /// Computes the value bound of pending pods.
     fn most(&self, left: &[u64], waiting: &FillQueues) -> ValueBound {
         let lots = self.order.lots;
         let mut few = vec![0.0; self.order.counters];
         let mut all = 0.0;
         let mut sums = [0.0; 2];
-        // Cpu, memory and worth of pods that share hosts with any.
+        // Cpu, memory and value of pods that share hosts with any pods.
         let mut single: Vec<[f64; 3]> = Vec::new();
         for twins in &waiting.order {
             let mut plain: f64 = 0.0;
@@ -241,7 +241,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let prices = (0..=PRICES).map(price);
         ValueBound {
             all,
-            // One that is infinite times nothing is no number.
+            // Infinity times zero is NaN.
             prices: prices
                 .filter(|own| own[0].is_finite() && own[1].is_finite())
                 .collect(),
@@ -249,7 +249,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         }
     }
 
-    /// Commits the candidate of most worth for its cost, until none is worth anything.
+    /// Commits the candidate with the highest score until none has value.
     fn pack(
         &self,
         mut candidates: Vec<TypeCandidate>,
@@ -294,7 +294,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         }
     }
 
-    /// Works out the best that can be made of a candidate.
+    /// Computes the best packing of a candidate.
     fn weigh(
         &self,
         candidate: &mut TypeCandidate,
@@ -304,7 +304,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         fills: &mut FillCache,
     ) {
         candidate.score = 0.0;
-        let shape = &self.order.shelf.shapes[candidate.shape];
+        let shape = &self.order.template.shapes[candidate.shape];
         if draft.ledger.copies(&shape.limited) == 0 {
             return;
         }
@@ -339,10 +339,10 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         parts.iter().map(worth).sum()
     }
 
-    /// Plans as many nodes like the candidate as there are pods for. Lots that differ only in whom
-    /// they share a host with stand in for each other.
+    /// Adds as many identical nodes as there are pods for. Groups that differ only in per-host
+    /// constraints replace each other.
     fn commit(&self, candidate: &TypeCandidate, twins: &Sorted, draft: &mut Packing) {
-        let limited = &self.order.shelf.shapes[candidate.shape].limited;
+        let limited = &self.order.template.shapes[candidate.shape].limited;
         let mut most = draft.ledger.copies(limited);
         assert!(most > 0, "what was weighed can be had");
         let first = self.worth_of(&candidate.parts);
@@ -369,7 +369,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         }
     }
 
-    /// The same packing with other pods.
+    /// Repeats a packing with other pods.
     fn like(
         &self,
         candidate: &TypeCandidate,
@@ -378,7 +378,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     ) -> Vec<ItemCount> {
         let order = self.order;
         let mask = order.rows[candidate.lane].masks[candidate.shape];
-        let good = order.shelf.shapes[candidate.shape].cheapest(mask);
+        let good = order.template.shapes[candidate.shape].cheapest(mask);
         let Some(mut bin) = order.bin(candidate.shape, mask, good) else {
             return Vec::new();
         };
@@ -387,7 +387,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         order.with_terms(candidate.shape, |terms| {
             let mut wanted: Vec<(usize, u64)> = Vec::new();
             for (lot, count) in &candidate.parts {
-                // Other lots may stand between twins.
+                // Identical groups may not be adjacent.
                 match wanted.iter_mut().find(|(own, _)| *own == twins.of[*lot]) {
                     Some((_, own)) => *own += count,
                     None => wanted.push((twins.of[*lot], *count)),
@@ -419,7 +419,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         parts
     }
 
-    /// Lots of one row and one demand.
+    /// Groups item groups by row and demand.
     fn twins(&self, lots: usize) -> Sorted {
         let mut known: BTreeMap<(usize, &[i64]), usize> = BTreeMap::new();
         let mut twins = Sorted {
@@ -448,7 +448,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let ordinals: Vec<_> = ordinals.into_iter().collect();
         let ordinal = |own: &_| ordinals.partition_point(|other| *other < own);
         twins.ratios = ratios.iter().map(ordinal).collect();
-        // Those that share hosts with few come first, those that need others last.
+        // Pods with few per host come first, pods that require others last.
         for own in &mut twins.lots {
             own.sort_by_key(|lot| {
                 let shares = self.order.lots[*lot].shares;
@@ -458,7 +458,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         twins
     }
 
-    /// What still waits of these, in queues.
+    /// Returns queues of pending items.
     fn queues(
         &self,
         mut order: Vec<IdenticalGroups>,
@@ -481,33 +481,33 @@ impl<'p, 'o> PackingRun<'p, 'o> {
     }
 }
 
-/// Lots that ask for the same of the same, and so can stand in for each other.
+/// Item groups that can replace each other.
 struct Sorted {
-    /// The twins a lot is of.
+    /// The identical groups of each item group.
     of: Vec<usize>,
     /// Their lots.
     lots: Vec<IdenticalGroups>,
-    /// For each twins an ordinal of those that are much alike.
+    /// Ordinal of similar demands.
     ratios: Vec<usize>,
 }
 
-/// The draft that leaves the fewest pods and, of those that cost about the least, makes the fewest
-/// nodes; never one that costs more than the greedy packing.
+/// Returns the packing with the fewest unscheduled pods and, among about equal costs, the fewest
+/// nodes. It never costs more than the first-fit packing.
 pub(crate) fn best_draft(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
-    let few = FEW_NODES * order.node_price;
+    let few = FEW_NODES * order.node_overhead_price;
     let tries: [(&[FillStrategy], f64); 4] = [
         (
             &[FillStrategy::Worth, FillStrategy::Largest],
-            order.node_price,
+            order.node_overhead_price,
         ),
-        (&[FillStrategy::Worth], order.node_price),
-        (&[FillStrategy::Largest], order.node_price),
+        (&[FillStrategy::Worth], order.node_overhead_price),
+        (&[FillStrategy::Largest], order.node_overhead_price),
         (&[FillStrategy::Worth, FillStrategy::Largest], few),
     ];
     let mut drafts: Vec<Packing> = Vec::new();
     let mut fills = FillCache::default();
     for (ways, node_cost) in tries {
-        if node_cost != order.node_price {
+        if node_cost != order.node_overhead_price {
             fills.by_worth.clear();
         }
         let order = PackingInput {
@@ -523,7 +523,7 @@ pub(crate) fn best_draft(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
             break;
         }
     }
-    let own = |draft: &Packing| draft.cost(order.node_price);
+    let own = |draft: &Packing| draft.cost(order.node_overhead_price);
     let waiting = |draft: &Packing| draft.left.iter().sum::<u64>();
     let mut least = drafts.iter().map(waiting).min().unwrap_or(0);
     let mut cost_max = f64::INFINITY;
@@ -532,7 +532,7 @@ pub(crate) fn best_draft(order: &PackingInput<'_>, ledger: &Ledger) -> Packing {
         (least, cost_max) = (waiting(&greedy), own(&greedy));
         let grown = greedy.clone();
         order.merge(&mut greedy);
-        // Sums in another order may differ in their last digit.
+        // Sums in a different order may differ in the last digit.
         drafts.push(if own(&greedy) <= cost_max {
             greedy
         } else {

@@ -1,5 +1,4 @@
-//! What packing goes by, and what comes of it.
-//! It must not know how packing goes about it.
+//! Input and state of packing.
 
 use std::cell::OnceCell;
 
@@ -16,56 +15,55 @@ use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::scheduling::topology::Topology;
 use crate::scheduling::topology::node_counters::NodeConstraintTable;
 
-/// A claim with the pool it is of.
+/// A claim with its pool.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenedNode {
     /// The pool, by its place among the shelves.
-    pub(crate) shelf: usize,
+    pub(crate) template: usize,
     /// The claim.
     pub(crate) claim: PackedNode,
-    /// Whether it is not to be made after all: none of its pods had a turn.
+    /// Whether it was dropped because none of its pods has a turn.
     pub(crate) gone: bool,
 }
 
-/// Where everything goes.
+/// The placement of all pods.
 #[derive(Clone)]
 pub(crate) struct PackingState<'p, 'a> {
     /// Pools by weight, then name.
-    pub(crate) shelves: &'p [NodeTemplate<'a>],
-    /// What the limits leave to each.
+    pub(crate) templates: &'p [NodeTemplate<'a>],
+    /// Remaining limits by template.
     pub(crate) ledgers: Ledgers,
-    /// What is placed on the rooms of the snapshot, in the order in which it may be bound.
+    /// Placements on existing nodes, in a valid bind order.
     pub(crate) placed: Vec<PlacementStep>,
-    /// What is dealt out to cells, in the order in which it may be bound.
+    /// Assignments to domains, in a valid bind order.
     pub(crate) dealt: Vec<DomainAllocation>,
-    /// How many rooms there are.
+    /// Number of existing and in-flight nodes.
     pub(crate) rooms: usize,
-    /// Nodes to be made.
+    /// New nodes.
     pub(crate) opened: Vec<OpenedNode>,
-    /// Lots that claims refer to.
+    /// Item groups that claims refer to.
     pub(crate) lots: Vec<ItemGroup<'p>>,
     /// Pods with no answer, by class.
     pub(crate) left: Vec<u64>,
-    /// Whether steps were used up before everything was tried.
+    /// Whether the step limit was reached.
     pub(crate) cut_short: bool,
 }
 
-/// What packing goes by; nothing of it changes.
+/// Immutable input of packing.
 pub(crate) struct PackingContext<'p, 'a> {
     pub(crate) problem: &'p Problem<'a>,
     pub(crate) topology: &'p Topology,
     pub(crate) hosts: &'p NodeConstraintTable,
     pub(crate) cells: &'p DomainSet,
-    pub(crate) shelves: &'p [NodeTemplate<'a>],
-    /// How pods are placed and nodes chosen.
+    pub(crate) templates: &'p [NodeTemplate<'a>],
+    /// The scheduling options.
     pub(crate) scheduling: &'p Scheduling,
-    /// For each filter, which types pass it, once that is asked.
+    /// Types that pass each filter, computed on demand.
     pub(crate) passing: Vec<OnceCell<FilterMatches>>,
-    /// For each cell, what the daemons of one more node there are sure to count in which tally,
-    /// once that is asked.
-    pub(crate) crews: Vec<OnceCell<Vec<(usize, u32)>>>,
+    /// Certain DaemonSet pods of one more node in each domain by counter, computed on demand.
+    pub(crate) daemon_overheads: Vec<OnceCell<Vec<(usize, u32)>>>,
 }
 
-/// For each pool and each alternative of what is wanted, which of its types have such labels; none
-/// where the pool has other ones.
+/// For each pool and alternative, the types with matching labels. `None` if the pool itself does
+/// not match.
 pub(crate) type FilterMatches = Vec<Vec<Option<Vec<LabelMatch>>>>;

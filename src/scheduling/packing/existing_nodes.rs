@@ -1,5 +1,4 @@
-//! Which waiting pods go to hosts that are there or on their way, since those cost nothing more.
-//! It must not know pools or prices.
+//! Places pending pods on existing and in-flight nodes, which cost nothing more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +12,13 @@ use crate::scheduling::topology::node_counters::NodeConstraints;
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::state::snapshot::ExistingNode;
 
-/// Steps that rooms may take, each a class looked at for one room. 10,000 classes and 10,000 rooms
-/// fit in.
+/// Step limit. One step evaluates a class for one node. 10,000 classes and 10,000 nodes fit in.
 const STEPS_MAX: u64 = 200_000_000;
 
-/// Up to so many classes times rooms, other orders are tried where the first leaves pods waiting.
+/// Up to this product of classes and nodes, other orders are tried if pods remain.
 const TRIES_MAX: u64 = 10_000_000;
 
-/// Pods of one class that are bound to one site.
+/// Pods of one class bound at one location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlacementStep {
     /// The class.
@@ -31,25 +29,26 @@ pub(crate) struct PlacementStep {
     pub(crate) pods: u64,
 }
 
-/// Pods on rooms, and those without.
+/// Pods placed on existing nodes, and the others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ExistingPlacement {
-    /// What is placed, in the order in which it may be bound.
+    /// Placements in a valid bind order.
     pub(crate) turns: Vec<PlacementStep>,
-    /// Pods that wait on, by class.
+    /// Remaining pods by class.
     pub(crate) left: Vec<u64>,
-    /// Whether steps were used up before every room was looked at.
+    /// Whether the step limit was reached.
     pub(crate) cut_short: bool,
 }
 
-/// What tells rooms apart to pods, resources aside: labels that are asked for, taints, host ports.
+/// Properties that distinguish nodes for pods, except resources: required labels, taints, host
+/// ports.
 type Profile<'r> = (
     Vec<Option<&'r Requirement>>,
     &'r [Taint],
     &'r BTreeSet<HostPort>,
 );
 
-/// What is free in each room; none where nothing fits or nothing is taken.
+/// Free resources of each node. `None` if nothing fits or the node accepts no pods.
 pub(crate) type FreeResources = Vec<Option<Vec<i64>>>;
 
 /// Rooms in ordinals.
@@ -57,23 +56,23 @@ pub(crate) type FreeResources = Vec<Option<Vec<i64>>>;
 pub(crate) struct ExistingNodes<'r> {
     problem: &'r Problem<'r>,
     rooms: &'r [&'r ExistingNode],
-    /// What is free before any pod is placed.
+    /// Free resources before placement.
     free: FreeResources,
-    /// The most that is free of each resource in any room.
+    /// Maximum of each free resource.
     most: Vec<i64>,
-    /// The profile of each room.
+    /// Profile of each node.
     profile: Vec<usize>,
     profiles: usize,
-    /// Whether what is wanted is had by rooms of a profile, once it is known.
+    /// Whether nodes of a profile match requirements, once computed.
     may: Vec<Option<bool>>,
-    /// The kind of each class: with every wish given up, since the scheduler would bind a pod to a
-    /// host that has room rather than leave it waiting.
+    /// The kind of each class without preferences, because kube-scheduler binds a pod to a node
+    /// with capacity rather than leave it pending.
     kinds: Vec<usize>,
 }
 
 impl<'r> ExistingNodes<'r> {
-    /// Fills the rooms there are, in their order. Where that leaves pods waiting, other ways to
-    /// fill the same rooms may leave less. What is placed is counted on the board.
+    /// Fills existing nodes in order. If pods remain, other strategies are tried. Placements are
+    /// counted in the topology state.
     pub(crate) fn place(&mut self, board: &mut TopologyState<'_>) -> ExistingPlacement {
         let mut best = self.by_pod(board);
         let plain = |kind: &usize| {
@@ -87,7 +86,7 @@ impl<'r> ExistingNodes<'r> {
         best
     }
 
-    /// What is free after these turns.
+    /// Returns the free resources after these placements.
     pub(crate) fn rest(&self, turns: &[PlacementStep]) -> FreeResources {
         let mut free = self.free.clone();
         for turn in turns.iter().filter(|turn| turn.site < self.rooms.len()) {
@@ -98,8 +97,8 @@ impl<'r> ExistingNodes<'r> {
         free
     }
 
-    /// Fills rooms further, one pod at a time, after these turns. Whoever is left was kept away by
-    /// others, who may have come to be elsewhere.
+    /// Places remaining pods one by one after these placements. Other pods rejected them before and
+    /// may now be elsewhere.
     pub(crate) fn place_rest(
         &mut self,
         class: usize,
@@ -151,8 +150,8 @@ impl<'r> ExistingNodes<'r> {
         }
     }
 
-    /// Whether pods may go to a room, resources and others apart. `PreferNoSchedule` does not keep
-    /// them away: the scheduler would bind them there rather than leave them waiting.
+    /// Returns whether a node matches pods, except resources and topology. `PreferNoSchedule` does
+    /// not reject them, because kube-scheduler binds them there rather than leave them pending.
     fn may(&mut self, wants: usize, room: usize) -> bool {
         let at = wants * self.profiles + self.profile[room];
         if let Some(known) = self.may[at] {
@@ -166,8 +165,8 @@ impl<'r> ExistingNodes<'r> {
         may
     }
 
-    /// Each class in turn to the first rooms that have room for it, those first that have to be
-    /// spread. Whoever waits for another comes again.
+    /// Places each class on the first nodes that fit, spread pods first. Pods that wait for others
+    /// are retried.
     fn by_pod(&mut self, board: &mut TopologyState<'_>) -> ExistingPlacement {
         let mut free = self.free.clone();
         let mut placed = ExistingPlacement {
@@ -183,7 +182,7 @@ impl<'r> ExistingNodes<'r> {
             again = false;
             for class in &order {
                 let bound = board.topology.checks[self.kinds[*class]].is_empty();
-                // One pod a room and turn, so that those who are spread fill rooms evenly.
+                // One pod per node and round, so that spread pods fill nodes evenly.
                 let most = if bound { u64::MAX } else { 1 };
                 while placed.left[*class] > 0 {
                     let all = (&mut free, &mut placed);
@@ -199,7 +198,7 @@ impl<'r> ExistingNodes<'r> {
         placed
     }
 
-    /// Gives every room in turn at most so many pods of a class. Says whether any took one.
+    /// Places at most a number of pods of a class on each node. Returns whether any was placed.
     fn one_turn(
         &mut self,
         class: usize,
@@ -257,7 +256,7 @@ impl<'r> ExistingNodes<'r> {
         moved
     }
 
-    /// The best of a few other ways, where pods do not care about each other.
+    /// Returns the best of several strategies for pods without topology rules.
     fn improved(&mut self, mut best: ExistingPlacement) -> ExistingPlacement {
         let worth = self.worth();
         let waiting = |placed: &ExistingPlacement| {
@@ -284,7 +283,7 @@ impl<'r> ExistingNodes<'r> {
         best
     }
 
-    /// Each room in turn with the pods that go together best.
+    /// Fills each node with the best combination of pods.
     fn by_room(
         &mut self,
         way: FillStrategy,
@@ -352,7 +351,7 @@ impl<'r> ExistingNodes<'r> {
         }
     }
 
-    /// What a pod is worth where nothing is bought: the largest share of all free room it takes.
+    /// Value of a pod on existing nodes: its largest share of the total free resources.
     fn worth(&self) -> Vec<f64> {
         let axes = self
             .problem
@@ -376,7 +375,7 @@ impl<'r> ExistingNodes<'r> {
         classes.map(|class| worth(&class.demand)).collect()
     }
 
-    /// Post-condition: no room takes more than it has.
+    /// Checks that no node takes more than it has.
     fn check(&self, turns: &[PlacementStep]) {
         let mut free = self.free.clone();
         for turn in turns {
@@ -394,11 +393,11 @@ impl<'r> ExistingNodes<'r> {
     }
 }
 
-/// Ways in which a host may turn out that are looked at one by one.
+/// Maximum number of evaluated outcomes of an in-flight node.
 const TURNS_OUT_MAX: usize = 64;
 
-/// Whether a host is as one of these alternatives wants it, whichever it will be of the values that
-/// its labels may have.
+/// Returns whether a node satisfies one of these alternatives for all values that its labels may
+/// have.
 fn is_surely(labels: &Requirements, alternatives: &[Requirements]) -> bool {
     let asked: BTreeSet<&str> = alternatives
         .iter()

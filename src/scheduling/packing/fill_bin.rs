@@ -1,32 +1,31 @@
-//! Which pods go onto one host: a few ways to fill it from what waits.
-//! It must not know what the host is, what it costs, or whether it exists.
+//! Strategies to fill one node with pending pods.
 
 use crate::scheduling::problem::resource_vector::{fits, take, times};
 use crate::scheduling::topology::node_counters::NodeConstraints;
 
-/// Pods that wait and are alike to every host in question.
+/// Pending pods that are identical for all hosts in question.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ItemGroup<'l> {
     /// Their class.
     pub(crate) class: usize,
-    /// Their kind: the wishes that are still kept.
+    /// Their kind with the remaining preferences.
     pub(crate) kind: usize,
-    /// What one of them asks for.
+    /// Requests of one pod.
     pub(crate) demand: &'l [i64],
-    /// One divided by the demand.
+    /// Reciprocal of the demand.
     pub(crate) per_unit: &'l [f64],
-    /// What they ask of the others on the host.
+    /// Their per-host constraints.
     pub(crate) shares: &'l NodeConstraints,
-    /// Where they may go: an ordinal for whoever fills.
+    /// Ordinal of their compatible offerings.
     pub(crate) row: usize,
-    /// The cell they have to be in; none where that does not matter.
+    /// Their domain, or `None` if it does not matter.
     pub(crate) cell: Option<usize>,
-    /// So many go at once to a host without any of those they must share it with: the others could
-    /// go nowhere else.
+    /// Number of pods that must start together on a host without the pods they require, because
+    /// others could go nowhere else.
     pub(crate) together: u64,
 }
 
-/// So many pods of a lot.
+/// An item group and a number of its items.
 pub(crate) type ItemCount = (usize, u64);
 
 /// A way to fill a host.
@@ -34,24 +33,24 @@ pub(crate) type ItemCount = (usize, u64);
 pub(crate) enum FillStrategy {
     /// The largest pods first.
     Largest,
-    /// Time and again the pods that, alone, would make most of what is still free.
+    /// Repeatedly the pods that alone would add the most value to the remaining capacity.
     Worth,
 }
 
-/// Lots of one row and one demand: where one does not fit, none does.
+/// Item groups with equal row and demand: if one does not fit, none does.
 pub(crate) type IdenticalGroups = Vec<usize>;
 
-/// Lots that wait, in queues: all are tried in order, or the heads of all queues compared.
+/// Pending item groups in queues: all are tried in order, or the heads of all queues are compared.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FillQueues {
     /// All, the largest first.
     pub(crate) order: Vec<IdenticalGroups>,
-    /// The same, in queues of lots that are much alike; places in `order`.
+    /// Queues of similar groups; indices into `order`.
     pub(crate) queues: Vec<Vec<usize>>,
 }
 
 impl FillQueues {
-    /// These lots, tried in this order.
+    /// Creates queues with this order.
     pub(crate) fn of(lots: impl Iterator<Item = usize>) -> Self {
         Self {
             order: lots.map(|lot| vec![lot]).collect(),
@@ -60,47 +59,46 @@ impl FillQueues {
     }
 }
 
-/// How far a queue is gone through.
+/// Position in a queue.
 #[derive(Clone, Copy)]
 struct QueueCursor {
-    /// The place among the queue's twins, and the lot among those.
+    /// Index among the identical groups of the queue, and the item group among these.
     twins: usize,
     lot: usize,
-    /// How many of that lot are taken.
+    /// Number of its items that are taken.
     taken: u64,
 }
 
-/// What a host lets in.
+/// What a host accepts.
 pub(crate) struct BinRules<'t> {
-    /// The offers that lots of a row may have of this host, one bit each; none where they cannot
-    /// go there.
+    /// Compatible offerings of a row on this host, one bit each; zero if incompatible.
     pub(crate) mask: &'t dyn Fn(usize) -> u64,
-    /// Whether lots of a row have to be compared with all others on the host.
+    /// Whether groups of a row must be compared with all others on the host.
     pub(crate) is_picky: &'t dyn Fn(usize) -> bool,
-    /// Whether lots of two picky rows cannot share a host.
+    /// Whether groups of two such rows cannot share a host.
     pub(crate) apart: &'t dyn Fn(usize, usize) -> bool,
 }
 
-/// A host that is being filled.
+/// A host during filling.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bin {
-    /// What is free.
+    /// Free resources.
     pub(crate) free: Vec<i64>,
-    /// Offers that all its pods may have.
+    /// Offerings that suit all its pods.
     pub(crate) mask: u64,
-    /// Offers of which one has to remain.
+    /// Offerings of which at least one must remain.
     pub(crate) good: u64,
-    /// Picky rows that are in it.
+    /// Its rows that must be compared with others.
     pub(crate) picky: Vec<usize>,
-    /// What its pods count, for those who ask of whom they share it with.
+    /// Per-host counters of its pods.
     pub(crate) counts: Vec<u32>,
 }
 
-/// A part of the free room is given away at once, so that a host of thousands takes few steps.
+/// Capacity is filled in portions, so that a host with thousands of pods takes few steps.
 const SHARE: u64 = 8;
 
 impl Bin {
-    /// How many pods of a lot could be added.
+    /// Returns how many items of a group fit.
     pub(crate) fn room(&self, lots: &[ItemGroup<'_>], terms: &BinRules<'_>, lot: usize) -> u64 {
         let own = &lots[lot];
         match times(&self.free, own.demand) {
@@ -110,14 +108,14 @@ impl Bin {
         }
     }
 
-    /// How many pods of a lot may be added for all that is there, if there is room for so many.
+    /// Returns how many items per-host constraints allow, up to `most`.
     fn takes(&self, own: &ItemGroup<'_>, most: u64) -> u64 {
         let count = own.shares.room(&self.counts, most);
         let begins = count >= own.together || own.shares.is_met(&self.counts);
         if begins { count } else { 0 }
     }
 
-    /// Whether lots of a row may go there, whatever they ask for.
+    /// Returns whether a row is compatible, independent of resources.
     fn admits(&self, terms: &BinRules<'_>, row: usize) -> bool {
         let apart = || self.picky.iter().any(|other| (terms.apart)(row, *other));
         self.mask & (terms.mask)(row) & self.good != 0 && !((terms.is_picky)(row) && apart())
@@ -139,8 +137,8 @@ impl Bin {
         }
     }
 
-    /// Fills the host from `stock`, so many pods of every lot; `worth` values one pod of each.
-    /// Says what went in, by lot, and adds its effort to `steps`.
+    /// Fills the host from `stock`, the number of items by group; `worth` is the value of an item.
+    /// Returns the added items and adds its effort to `steps`.
     pub(crate) fn fill(
         &mut self,
         way: FillStrategy,
@@ -164,7 +162,7 @@ impl Bin {
     ) -> Vec<ItemCount> {
         let mut parts = Vec::new();
         *steps += 2 * order.len() as u64;
-        // Those who need others on the host come when the others are there.
+        // Pods that require other pods on the host come after them.
         let mut needy = false;
         loop {
             let mut wait = false;
@@ -235,8 +233,8 @@ impl Bin {
         }
     }
 
-    /// The next lot of a queue of which pods may be added. Lots that may not are passed over for
-    /// good, since what is free only shrinks; but whoever needs others waits.
+    /// Returns the next fitting group of a queue. Groups that do not fit are skipped permanently,
+    /// because free capacity only shrinks. Groups that require other pods wait.
     fn next_of(
         &self,
         (lots, terms): (&[ItemGroup<'_>], &BinRules<'_>),
@@ -274,20 +272,20 @@ impl Bin {
         None
     }
 
-    /// About how many pods of a lot would fill what is free.
+    /// Estimates how many items of a group fill the free capacity.
     fn share(&self, lot: &ItemGroup<'_>) -> f64 {
         #[expect(
             clippy::cast_precision_loss,
             reason = "an estimate; what fits is decided with integers"
         )]
         let times = |(free, per_unit): (&i64, &f64)| *free as f64 * per_unit;
-        // `min` passes over what is not a number: nothing free of what nothing is asked of.
+        // `min` ignores NaN: zero free and zero requested.
         let ratios = self.free.iter().zip(lot.per_unit);
         ratios.map(times).fold(1e18, f64::min)
     }
 }
 
-/// The same parts, those of one lot in one.
+/// Merges entries of the same group.
 pub(crate) fn united(mut parts: Vec<ItemCount>) -> Vec<ItemCount> {
     parts.sort_unstable();
     parts.dedup_by(|later, first| {
@@ -298,7 +296,7 @@ pub(crate) fn united(mut parts: Vec<ItemCount>) -> Vec<ItemCount> {
     parts
 }
 
-/// The rows of these pods, each once.
+/// Returns the distinct rows of these pods.
 pub(crate) fn rows_in(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec<usize> {
     let mut rows: Vec<usize> = parts.iter().map(|(lot, _)| lots[*lot].row).collect();
     rows.sort_unstable();

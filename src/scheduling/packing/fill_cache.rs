@@ -1,4 +1,4 @@
-//! How nodes were filled by earlier packings, so that the same nodes are not filled again.
+//! Caches node fills of earlier packings.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,26 @@ use foldhash::HashMap;
 
 use crate::scheduling::packing::fill_bin::{FillStrategy, ItemCount};
 
-/// A draft that takes more steps than this is not made again in other ways.
+/// A packing with more steps is not repeated with other strategies.
 pub(super) const AGAIN_MAX: u64 = 250_000;
 
-/// What went into a host, and the steps it took to find out.
+/// The items of a host, and the steps to compute them.
 #[derive(Default)]
 pub(super) struct Fill {
     pub(super) parts: Vec<ItemCount>,
     pub(super) steps: u64,
 }
 
-/// How hosts were filled by earlier drafts: the first hosts of all are filled from the same pods.
+/// Fills of earlier packings. The first hosts of all packings are filled from the same pods.
 #[derive(Default)]
 pub(super) struct FillCache {
-    /// What was left, by lot, and an ordinal for it.
+    /// Remaining items by group, with an ordinal.
     pub(super) states: BTreeMap<Vec<u64>, usize>,
-    /// By that, the row and the shape: what went into a host, the largest first.
+    /// Fills by state, row and type, largest items first.
     pub(super) by_size: HashMap<(usize, usize, usize), Fill>,
-    /// The same by what pods are worth.
+    /// Fills by state, row and type, highest value first.
     pub(super) by_worth: HashMap<(usize, usize, usize), Fill>,
-    /// Whether no draft will follow that asks for them.
+    /// Whether no later packing will use the cache.
     pub(super) is_last: bool,
 }
 
@@ -48,7 +48,7 @@ impl FillCache {
         }
     }
 
-    /// A draft of so many steps is not made again: nothing is kept for others.
+    /// Stops caching after a packing with many steps, because it is not repeated.
     pub(super) fn count(&mut self, steps: u64) {
         if self.is_last || steps > AGAIN_MAX {
             *self = Self {

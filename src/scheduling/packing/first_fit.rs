@@ -1,9 +1,9 @@
-//! The packing that grows claims pod by pod, as Karpenter does: what no draft may cost more than.
-//! It must not know of other ways to pack, nor which draft is taken.
+//! First-fit-decreasing packing as in Karpenter. It is an upper bound for the cost of every other
+//! packing.
 //!
-//! Pods by cpu, then memory, the largest first. Each goes to the claim with the fewest pods of
-//! those on which some type still has room for everything; else a claim is opened. A claim becomes
-//! the cheapest of the types that are left to it. Source: spec/scheduling.md §2.3, §2.4.
+//! Pods are sorted by cpu, then memory, largest first. Each pod joins the claim with the fewest
+//! pods on which some type still fits everything; otherwise a new claim is added. A claim becomes
+//! the cheapest of its remaining types. Source: spec/scheduling.md §2.3, §2.4.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -13,33 +13,33 @@ use crate::scheduling::packing::launch_options::Ledger;
 use crate::scheduling::packing::{Packing, PackingInput};
 use crate::scheduling::problem::resource_vector::times;
 
-/// Steps of one packing, each a type looked at for one claim: some nanoseconds. Beyond, there is
-/// none; the more pods there are, the further below it others are.
+/// Step limit of one packing, some nanoseconds each. One step evaluates a type for one claim.
+/// Beyond it there is no result; with more pods, other packings are much cheaper anyway.
 const STEPS_MAX: u64 = 100_000;
 
-/// A claim that may still become any of several types.
+/// A claim with several possible types.
 struct OpenNode {
     sum: Vec<i64>,
     counts: Vec<u32>,
     rows: Vec<usize>,
-    /// The types that are left, with their offers.
+    /// Remaining types with their offerings.
     shapes: Vec<(usize, u64)>,
     parts: Vec<ItemCount>,
 }
 
 impl PackingInput<'_> {
-    /// What waits as this packing has it; none where it takes too many steps.
+    /// Returns the first-fit packing, or `None` if it takes too many steps.
     pub(crate) fn greedy(&self, ledger: &Ledger) -> Option<Packing> {
         let mut lots: Vec<usize> = (0..self.stock.len())
             .filter(|lot| self.stock[*lot] > 0)
             .collect();
-        // It would begin with them wherever there is room for one.
+        // It would start such a group wherever one pod fits.
         if lots.iter().any(|lot| self.lots[*lot].together > 1) {
             return None;
         }
         lots.sort_by_key(|lot| {
             let own = &self.lots[*lot];
-            // Those who need others on the host come when the others are there.
+            // Pods that require other pods on the host come after them.
             let needy = !own.shares.needs.is_empty();
             (needy, Reverse((own.demand[0], own.demand[1])), *lot)
         });
@@ -52,14 +52,14 @@ impl PackingInput<'_> {
             if steps >= STEPS_MAX {
                 return None;
             }
-            // A claim that has no room for one such pod has none for the next.
+            // A claim that cannot take one such pod cannot take the next.
             let mut willing = order.clone();
             while left[lot] > 0 && steps < STEPS_MAX {
                 let Some((pods, at)) = willing.pop_first() else {
                     let Some(claim) = self.opened(lot, ledger) else {
                         break;
                     };
-                    steps += self.shelf.shapes.len() as u64;
+                    steps += self.template.shapes.len() as u64;
                     order.insert((1, open.len()));
                     willing.insert((1, open.len()));
                     open.push(claim);
@@ -67,7 +67,7 @@ impl PackingInput<'_> {
                     continue;
                 };
                 steps += open[at].shapes.len() as u64;
-                // Where there is no other, all go there.
+                // If there is no other claim, all go there.
                 let most = if willing.is_empty() { left[lot] } else { 1 };
                 let taken = self.take(&mut open[at], lot, most);
                 if taken > 0 {
@@ -92,7 +92,7 @@ impl PackingInput<'_> {
             let parts = united(claim.parts);
             match self.priced(parts.clone(), &draft.ledger) {
                 Some(claim) => {
-                    let limited = &self.shelf.shapes[claim.shape].limited;
+                    let limited = &self.template.shapes[claim.shape].limited;
                     draft.ledger.reserve(limited, 1);
                     draft.claims.push(claim);
                 }
@@ -105,10 +105,10 @@ impl PackingInput<'_> {
         Some(draft)
     }
 
-    /// A claim for one pod of a lot, if any type has room for it.
+    /// Adds a claim for one item if any type fits.
     fn opened(&self, lot: usize, ledger: &Ledger) -> Option<OpenNode> {
         let offers = self.rows[self.lots[lot].row].masks.iter().copied();
-        let had = |own: &(usize, u64)| ledger.copies(&self.shelf.shapes[own.0].limited) > 0;
+        let had = |own: &(usize, u64)| ledger.copies(&self.template.shapes[own.0].limited) > 0;
         let mut claim = OpenNode {
             sum: vec![0; self.lots[lot].demand.len()],
             counts: vec![0; self.counters],
@@ -119,8 +119,7 @@ impl PackingInput<'_> {
         (self.take(&mut claim, lot, 1) == 1).then_some(claim)
     }
 
-    /// Puts up to so many pods of a lot onto a claim, as many as some type has room for with all
-    /// others. Says how many.
+    /// Adds up to a number of items to a claim, as many as fit on some type. Returns their number.
     fn take(&self, claim: &mut OpenNode, lot: usize, most: u64) -> u64 {
         let own = &self.lots[lot];
         let most = own.shares.room(&claim.counts, most);
@@ -129,7 +128,12 @@ impl PackingInput<'_> {
             return 0;
         }
         let masks = &self.rows[own.row].masks;
-        let net = |shape: usize| self.shelf.shapes[shape].net.as_deref().unwrap_or_default();
+        let net = |shape: usize| {
+            self.template.shapes[shape]
+                .net
+                .as_deref()
+                .unwrap_or_default()
+        };
         let fits = |(shape, mask): &(usize, u64), pods: i64| {
             let net = net(*shape);
             let mut all = net.iter().zip(&claim.sum).zip(own.demand);

@@ -1,5 +1,5 @@
-//! The board of a snapshot: its hosts, the cells that new nodes may be in, and who is there.
-//! It must not know what is placed next.
+//! Builds the initial topology state of a snapshot: its hosts, the domains of new nodes, and the
+//! bound pods.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::scheduling::topology::topology_state::{Locations, Match, TopologyStat
 use crate::scheduling::topology::{DomainCounter, NodeFilter, Topology};
 use crate::state::snapshot::{ExistingNode, NodeRef, Snapshot};
 
-/// Places that a node to come is thought to be in, of those that it may be in.
+/// Maximum number of possible domains per in-flight node.
 const PLACES_MAX: usize = 64;
 
-/// The groups and keys of the terms by which bound and promised pods keep others away.
+/// Returns the groups and keys of anti-affinity terms of bound and planned pods.
 pub(crate) fn standing(problem: &Problem<'_>, snapshot: &Snapshot<'_>) -> Vec<(usize, usize)> {
     let residents = snapshot.residents.iter().map(|it| it.anti_affinity);
     let promised = snapshot.promised.values().flatten();
@@ -40,7 +40,7 @@ pub(crate) fn standing(problem: &Problem<'_>, snapshot: &Snapshot<'_>) -> Vec<(u
     all
 }
 
-/// A board of these rooms, in their order, and all that is on them.
+/// Builds the topology state of these nodes, in order, with their pods.
 pub(crate) fn board<'t>(
     problem: &Problem<'_>,
     topology: &'t Topology,
@@ -111,7 +111,7 @@ fn places(
     places
 }
 
-/// The values that a node still to come may get, by keys of which it may get one of several.
+/// Returns the possible values of labels of an in-flight node that are not decided.
 fn unsettled(problem: &Problem<'_>, labels: &Requirements) -> Vec<(usize, Vec<String>)> {
     let keys = problem.groups.keys.iter().enumerate();
     let keys = keys.filter(|(key, _)| *key != HOST);
@@ -125,7 +125,7 @@ fn unsettled(problem: &Problem<'_>, labels: &Requirements) -> Vec<(usize, Vec<St
     all
 }
 
-/// Hosts that may be in one of several places yet.
+/// Returns the nodes whose domain is undecided.
 pub(crate) fn still_to_come<'r>(
     problem: &Problem<'_>,
     rooms: &[&'r ExistingNode],
@@ -135,8 +135,8 @@ pub(crate) fn still_to_come<'r>(
     rooms.map(|room| &room.host).collect()
 }
 
-/// Whether a room passes a filter: maybe, where its node is still to come and only some of the
-/// values that one of its labels may get are wanted.
+/// Returns whether a node passes a filter. The result is `Maybe` for an in-flight node if only some
+/// of its possible label values match.
 fn passes(problem: &Problem<'_>, filter: &NodeFilter, room: &ExistingNode) -> Match {
     let repels = |wants: usize| {
         let tolerations = problem.wants[wants].tolerations;
@@ -201,7 +201,7 @@ fn count_residents(
             };
             let has = |key: &str| room.labels.get(key).is_some();
             let is_sure = *is_sure && problem.agents.is_certain_on(agent, has);
-            for tally in &board.topology.crews[agent] {
+            for tally in &board.topology.daemon_overheads[agent] {
                 board.count_daemon(*tally, site, is_sure);
             }
         }
@@ -221,7 +221,7 @@ fn count_residents(
     }
 }
 
-/// The tallies that pods of these groups, with these terms of their own, are counted in.
+/// Returns the counters for pods of these groups with these terms.
 fn counted(
     topology: &Topology,
     of: &[bool],
@@ -239,7 +239,8 @@ fn counted(
         .collect()
 }
 
-/// Adds a site for every cell, in their order. No place exists for that: nothing is there yet.
+/// Adds a location for every domain combination, in order. Their domains do not count yet, because
+/// there are no nodes.
 pub(crate) fn add_cells(
     problem: &Problem<'_>,
     cells: &DomainSet,
@@ -253,7 +254,7 @@ pub(crate) fn add_cells(
     added
 }
 
-/// The places of a cell.
+/// Returns the domains of a combination.
 pub(crate) fn places_of(
     problem: &Problem<'_>,
     cells: &DomainSet,
@@ -270,7 +271,7 @@ pub(crate) fn places_of(
     places
 }
 
-/// Adds the site of a claim. Where its pods leave its place open, it is nowhere yet.
+/// Adds the location of a claim. If its pods leave the domain open, it has none yet.
 pub(crate) fn add_claim(
     ground: &PackingContext<'_, '_>,
     (lots, rows): (&[ItemGroup<'_>], &[CompatibleOfferings]),
@@ -293,88 +294,91 @@ pub(crate) fn add_claim(
     board.sites.add(true, &places, |filter| passes[filter])
 }
 
-/// Counts the daemons of a claim's node, where it is or may be.
-pub(crate) fn count_crew(
+/// Counts the DaemonSet pods of the node of a claim in its certain or possible domains.
+pub(crate) fn count_daemons(
     ground: &PackingContext<'_, '_>,
     (lots, rows): (&[ItemGroup<'_>], &[CompatibleOfferings]),
     (opened, site): (&OpenedNode, usize),
     board: &mut TopologyState<'_>,
 ) {
-    for (agent, is_sure) in crew_of(ground, (lots, rows), opened) {
-        for tally in &ground.topology.crews[agent] {
+    for (agent, is_sure) in daemons_of(ground, (lots, rows), opened) {
+        for tally in &ground.topology.daemon_overheads[agent] {
             board.count_daemon(*tally, site, is_sure);
         }
     }
 }
 
-/// The cell that the pods of a claim have to be in, if it matters to any of them.
+/// Returns the domain combination that the pods of a claim require, if any.
 pub(crate) fn cell_of(lots: &[ItemGroup<'_>], opened: &OpenedNode) -> Option<usize> {
     let mut parts = opened.claim.parts.iter();
     parts.find_map(|(lot, _)| lots[*lot].cell)
 }
 
-/// The daemons of a claim's node that matter to pods, and whether each is sure to run.
-pub(crate) fn crew_of(
+/// Returns the constrained DaemonSets of the node of a claim, and whether each is certain.
+pub(crate) fn daemons_of(
     ground: &PackingContext<'_, '_>,
     (lots, rows): (&[ItemGroup<'_>], &[CompatibleOfferings]),
     opened: &OpenedNode,
 ) -> Vec<(usize, bool)> {
-    let shelf = &ground.shelves[opened.shelf];
-    let crew = &shelf.shapes[opened.claim.shape].crew.agents;
-    if crew.is_empty() {
+    let template = &ground.templates[opened.template];
+    let overhead = &template.shapes[opened.claim.shape].overhead.agents;
+    if overhead.is_empty() {
         return Vec::new();
     }
     let own = rows_in(lots, &opened.claim.parts).into_iter();
     let own: Vec<&CompatibleOfferings> = own.map(|row| &rows[row]).collect();
-    let labels = shelf.labels(&own);
+    let labels = template.labels(&own);
     let agents = &ground.problem.agents;
     let label = |key: &str| match labels.get(key) {
         Some(value) => Some(Some(&value[..])),
-        None => shelf.says_nothing(key).then_some(None),
+        None => template.says_nothing(key).then_some(None),
     };
-    let on = |mate: &DaemonOnType| Some((mate.agent, agents.on(mate, label)?));
-    crew.iter().filter_map(on).collect()
+    let on = |constrained: &DaemonOnType| Some((constrained.agent, agents.on(constrained, label)?));
+    overhead.iter().filter_map(on).collect()
 }
 
-/// How many daemons of a new host of each type count in which tally; nothing where none does.
-pub(crate) fn crew_counts(topology: &Topology, shelves: &[NodeTemplate<'_>]) -> DaemonCounts {
-    let count = |shape: &TypeOption<'_>| crew_count(topology, shape.crew.agents.iter());
-    let of = |shelf: &NodeTemplate<'_>| shelf.shapes.iter().map(count).collect();
+/// Returns the DaemonSet pods of a new host by type and counter.
+pub(crate) fn daemon_counts(topology: &Topology, templates: &[NodeTemplate<'_>]) -> DaemonCounts {
+    let count = |shape: &TypeOption<'_>| daemon_count(topology, shape.overhead.agents.iter());
+    let of = |template: &NodeTemplate<'_>| template.shapes.iter().map(count).collect();
     if !topology.counts_daemons() {
         return DaemonCounts::new();
     }
-    shelves.iter().map(of).collect()
+    templates.iter().map(of).collect()
 }
 
-/// How many of these daemons count in which tally.
-fn crew_count<'m>(
+/// Returns the number of these DaemonSet pods by counter.
+fn daemon_count<'m>(
     topology: &Topology,
-    crew: impl Iterator<Item = &'m DaemonOnType>,
+    overhead: impl Iterator<Item = &'m DaemonOnType>,
 ) -> BTreeMap<usize, u32> {
     let mut count: BTreeMap<usize, u32> = BTreeMap::new();
-    for tally in crew.flat_map(|mate| &topology.crews[mate.agent]) {
+    for tally in overhead.flat_map(|constrained| &topology.daemon_overheads[constrained.agent]) {
         *count.entry(*tally).or_insert(0) += 1;
     }
     count
 }
 
-/// What the daemons of one more node in a cell are sure to count in which tally, whatever its type.
-pub(crate) fn sure_crew<'g>(ground: &'g PackingContext<'_, '_>, cell: usize) -> &'g [(usize, u32)] {
-    ground.crews[cell].get_or_init(|| least_crew(ground, cell))
+/// Returns the certain DaemonSet pods of one more node in a domain by counter, for any type.
+pub(crate) fn sure_daemons<'g>(
+    ground: &'g PackingContext<'_, '_>,
+    cell: usize,
+) -> &'g [(usize, u32)] {
+    ground.daemon_overheads[cell].get_or_init(|| least_daemons(ground, cell))
 }
 
-fn least_crew(ground: &PackingContext<'_, '_>, cell: usize) -> Vec<(usize, u32)> {
+fn least_daemons(ground: &PackingContext<'_, '_>, cell: usize) -> Vec<(usize, u32)> {
     let mut least: Option<BTreeMap<usize, u32>> = None;
-    for (at, shelf) in ground.shelves.iter().enumerate() {
+    for (at, template) in ground.templates.iter().enumerate() {
         let sold = ground.cells.masks(at, cell).unwrap_or_default();
-        let sold = shelf.shapes.iter().zip(sold).filter(|own| *own.1 != 0);
+        let sold = template.shapes.iter().zip(sold).filter(|own| *own.1 != 0);
         for (shape, _) in sold {
             let sure = shape
-                .crew
+                .overhead
                 .agents
                 .iter()
                 .filter(|own| own.sure == Presence::Yes);
-            let own = crew_count(ground.topology, sure);
+            let own = daemon_count(ground.topology, sure);
             least = Some(match least {
                 None => own,
                 Some(mut known) => {
@@ -390,8 +394,8 @@ fn least_crew(ground: &PackingContext<'_, '_>, cell: usize) -> Vec<(usize, u32)>
     least.into_iter().flatten().collect()
 }
 
-/// Whether a claim passes a filter, whatever it is launched as within a cell, or anywhere if none
-/// is given.
+/// Returns whether a claim passes a filter for every possible launch in a domain, or anywhere if
+/// `None`.
 pub(crate) fn claim_passes(
     ground: &PackingContext<'_, '_>,
     at: usize,
@@ -400,10 +404,10 @@ pub(crate) fn claim_passes(
 ) -> Match {
     let problem = ground.problem;
     let filter = &ground.topology.filters[at];
-    let shelf = &ground.shelves[opened.shelf];
+    let template = &ground.templates[opened.template];
     let repels = |wants: usize| {
         let tolerations = problem.wants[wants].tolerations;
-        repelling(&shelf.pool.taints, tolerations).is_some()
+        repelling(&template.pool.taints, tolerations).is_some()
     };
     if filter.taints.is_some_and(repels) {
         return Match::No;
@@ -429,11 +433,15 @@ pub(crate) fn claim_passes(
     };
     let alternatives = &problem.wants[wants].alternatives;
     let suited = ground.passing[at].get_or_init(|| passing(ground, wants));
-    let suited = alternatives.iter().zip(&suited[opened.shelf]);
+    let suited = alternatives.iter().zip(&suited[opened.template]);
     let own = suited.filter(|(own, _)| there(own));
     let said = said(ground, (lots, rows), opened);
     let own = own.filter_map(|(own, suited)| {
-        Some((own, suited.as_ref()?, chosen(ground, (shelf, &said), own)))
+        Some((
+            own,
+            suited.as_ref()?,
+            chosen(ground, (template, &said), own),
+        ))
     });
     let own: Vec<(&Requirements, &Vec<LabelMatch>, Match)> =
         own.filter(|own| own.2 != Match::No).collect();
@@ -448,7 +456,7 @@ pub(crate) fn claim_passes(
         any |= may != 0;
         all &= sure == mask;
     }
-    // Where it will be is not known yet, and may be what is asked for.
+    // Its location is undecided, and may match.
     let is_open = |own: &Requirements| ground.cells.keys.iter().any(|key| own.get(key).is_some());
     let settled = values.is_some() || !own.iter().any(|(own, ..)| is_open(own));
     match (any, all && settled) {
@@ -458,35 +466,35 @@ pub(crate) fn claim_passes(
     }
 }
 
-/// Labels that the pods of a claim leave the pool no choice of.
+/// Returns labels that the pods of a claim determine.
 fn said<'r>(
     ground: &PackingContext<'_, '_>,
     (lots, rows): (&[ItemGroup<'_>], &'r [CompatibleOfferings]),
     opened: &OpenedNode,
 ) -> BTreeMap<&'r str, &'r str> {
-    let shelf = &ground.shelves[opened.shelf];
+    let template = &ground.templates[opened.template];
     let open = rows_in(lots, &opened.claim.parts).into_iter();
     let open = open.flat_map(|row| &rows[row].open);
     let only = open.filter_map(|(key, own)| {
         let values = own.values().filter(|own| own.len() == 1)?;
         let value = values.first().filter(|_| !own.allows_absence())?;
-        shelf.chooses(key).then_some((&key[..], &value[..]))
+        template.chooses(key).then_some((&key[..], &value[..]))
     });
     only.collect()
 }
 
-/// Whether labels that the pool chooses are as wanted, some of which are said.
+/// Returns whether labels chosen by the pool match requirements, given some determined labels.
 fn chosen(
     ground: &PackingContext<'_, '_>,
-    (shelf, said): (&NodeTemplate<'_>, &BTreeMap<&str, &str>),
+    (template, said): (&NodeTemplate<'_>, &BTreeMap<&str, &str>),
     wanted: &Requirements,
 ) -> Match {
     let is_cell = |key: &str| ground.cells.keys.iter().any(|cell| cell == key);
     let keys = wanted
         .iter()
-        .filter(|(key, _)| shelf.chooses(key) && !is_cell(key));
+        .filter(|(key, _)| template.chooses(key) && !is_cell(key));
     let pass = keys.map(|(key, wanted)| {
-        let values = shelf.side.get(key).and_then(Requirement::values);
+        let values = template.side.get(key).and_then(Requirement::values);
         let mut values = values.into_iter().flatten();
         match said.get(key) {
             Some(value) => Match::surely(wanted.has(value)),
@@ -498,7 +506,7 @@ fn chosen(
     pass.min().unwrap_or(Match::Yes)
 }
 
-/// The types that a claim may be launched as within a cell, or anywhere, and from which offers.
+/// Returns the possible types and offerings of a claim in a domain, or anywhere.
 pub(crate) fn launched_as<'g>(
     ground: &'g PackingContext<'_, '_>,
     rows: &'g [CompatibleOfferings],
@@ -506,9 +514,9 @@ pub(crate) fn launched_as<'g>(
     cell: Option<usize>,
 ) -> impl Iterator<Item = (usize, u64)> + 'g {
     let own = rows_in(lots, &opened.claim.parts);
-    let shapes = &ground.shelves[opened.shelf].shapes;
+    let shapes = &ground.templates[opened.template].shapes;
     let planned = &shapes[opened.claim.shape];
-    let there = cell.and_then(|cell| ground.cells.masks(opened.shelf, cell));
+    let there = cell.and_then(|cell| ground.cells.masks(opened.template, cell));
     let fits = move |at: usize| {
         let shape = &shapes[at];
         let all = there.map_or(shape.all(), |masks| masks[at]);
@@ -519,19 +527,19 @@ pub(crate) fn launched_as<'g>(
     (0..shapes.len()).filter_map(fits)
 }
 
-/// Which types of each pool have labels as wanted, alternative by alternative; none where the pool
-/// has them otherwise. What makes a cell, and labels that the pool chooses, are left aside.
+/// Returns the types of each pool that match each alternative. `None` if the pool does not match.
+/// Domain labels and labels that the pool chooses are ignored.
 fn passing(ground: &PackingContext<'_, '_>, wants: usize) -> FilterMatches {
-    let of = |shelf: &NodeTemplate<'_>| {
+    let of = |template: &NodeTemplate<'_>| {
         let alternatives = ground.problem.wants[wants].alternatives.iter();
         let alternative = |own: &Requirements| {
-            shelf.side.compatible(own, true).ok()?;
+            template.side.compatible(own, true).ok()?;
             let is_cell = |key: &str| ground.cells.keys.iter().any(|cell| cell == key);
-            let own = pick(own, |key| !is_cell(key) && !shelf.chooses(key));
-            let shapes = shelf.shapes.iter();
-            Some(shapes.map(|shape| shelf.passes(shape, &own)).collect())
+            let own = pick(own, |key| !is_cell(key) && !template.chooses(key));
+            let shapes = template.shapes.iter();
+            Some(shapes.map(|shape| template.passes(shape, &own)).collect())
         };
         alternatives.map(alternative).collect()
     };
-    ground.shelves.iter().map(of).collect()
+    ground.templates.iter().map(of).collect()
 }

@@ -1,5 +1,4 @@
-//! What may be launched for a claim: which types fit, by price, within what the limits leave.
-//! It must not know how its pods were brought together.
+//! Selects the offerings of a claim: types that fit, ordered by price, within the limits.
 
 use crate::model::cluster::Scheduling;
 use crate::model::instance::{OfferingKey, Price};
@@ -11,7 +10,7 @@ use crate::scheduling::supply::min_values::MinValues;
 use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::state::snapshot::{Snapshot, Usage};
 
-/// What the limits on a pool's nodes leave, in the order of its shelf's limits.
+/// Remaining limits of the nodes of a pool, in the order of its template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ledger {
     left: Vec<i64>,
@@ -28,19 +27,19 @@ impl Ledger {
         }
     }
 
-    /// The same without limits.
+    /// Returns the ledger without limits.
     pub(crate) fn unlimited(&self) -> Self {
         Self {
             left: vec![i64::MAX; self.left.len()],
         }
     }
 
-    /// What the limit at this place leaves; below zero where it is exceeded.
+    /// Returns the remainder of a limit; negative if exceeded.
     pub(crate) fn left(&self, limit: usize) -> i64 {
         self.left[limit]
     }
 
-    /// How many nodes of this capacity are allowed. None where a limit is exceeded already.
+    /// Returns how many nodes of this capacity are allowed; zero if a limit is exceeded.
     pub(crate) fn copies(&self, limited: &[i64]) -> u64 {
         if self.left.iter().any(|left| *left < 0) {
             return 0;
@@ -48,20 +47,20 @@ impl Ledger {
         times(&self.left, limited)
     }
 
-    /// The first limit, by its place, that leaves no room for this capacity.
+    /// Returns the first limit that rejects this capacity, and its remainder.
     pub(crate) fn shortage(&self, limited: &[i64]) -> Option<(usize, i64)> {
         let pairs = self.left.iter().zip(limited).enumerate();
         let mut short = pairs.filter(|(_, (left, wanted))| *wanted > *left || **left < 0);
         short.next().map(|(at, (left, _))| (at, *left))
     }
 
-    /// Takes so many nodes out of what is left. They must be allowed.
+    /// Subtracts nodes, which must be allowed.
     pub(crate) fn reserve(&mut self, limited: &[i64], count: u64) {
         assert!(count <= self.copies(limited), "limits are never exceeded");
         take(&mut self.left, limited, count);
     }
 
-    /// Gives one node back.
+    /// Releases one node.
     pub(crate) fn release(&mut self, limited: &[i64]) {
         for (left, amount) in self.left.iter_mut().zip(limited) {
             *left = left.saturating_add(*amount);
@@ -69,7 +68,7 @@ impl Ledger {
     }
 }
 
-/// What all limits leave: those of each shelf's pool, and those that all of them share.
+/// Remaining limits: of each pool, and shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ledgers {
     own: Vec<Ledger>,
@@ -77,48 +76,48 @@ pub(crate) struct Ledgers {
 }
 
 impl Ledgers {
-    /// What is left of what the cluster uses now.
-    pub(crate) fn new(shelves: &[NodeTemplate<'_>], snapshot: &Snapshot<'_>) -> Self {
+    /// Computes the limits minus current usage.
+    pub(crate) fn new(templates: &[NodeTemplate<'_>], snapshot: &Snapshot<'_>) -> Self {
         let mut all = Usage::default();
         for used in snapshot.usage.values() {
             all.capacity.add(&used.capacity);
             all.nodes = all.nodes.saturating_add(used.nodes);
         }
-        let own = |shelf: &NodeTemplate<'_>| {
-            let limits = shelf.limits.iter().copied();
+        let own = |template: &NodeTemplate<'_>| {
+            let limits = template.limits.iter().copied();
             let own = limits.filter(|limit| limit.scope == LimitScope::Pool);
-            let used = snapshot.usage.get(&shelf.pool.name);
+            let used = snapshot.usage.get(&template.pool.name);
             Ledger::new(own, used.unwrap_or(&Usage::default()))
         };
         Self {
-            own: shelves.iter().map(own).collect(),
+            own: templates.iter().map(own).collect(),
             shared: Ledger::new(shared(snapshot), &all),
         }
     }
 
-    /// What is left to one shelf.
-    pub(crate) fn of(&self, shelf: usize) -> Ledger {
-        let own = self.own[shelf].left.iter();
+    /// Returns the remaining limits of one template.
+    pub(crate) fn of(&self, template: usize) -> Ledger {
+        let own = self.own[template].left.iter();
         Ledger {
             left: own.chain(&self.shared.left).copied().collect(),
         }
     }
 
-    /// What is left to one shelf has become this; no other was changed in between.
-    pub(crate) fn put(&mut self, shelf: usize, mut ledger: Ledger) {
-        self.shared.left = ledger.left.split_off(self.own[shelf].left.len());
-        self.own[shelf] = ledger;
+    /// Updates the remaining limits after changes by one template.
+    pub(crate) fn put(&mut self, template: usize, mut ledger: Ledger) {
+        self.shared.left = ledger.left.split_off(self.own[template].left.len());
+        self.own[template] = ledger;
     }
 
-    /// Gives one node of a shelf back.
-    pub(crate) fn release(&mut self, shelf: usize, limited: &[i64]) {
-        let mut ledger = self.of(shelf);
+    /// Releases one node of a template.
+    pub(crate) fn release(&mut self, template: usize, limited: &[i64]) {
+        let mut ledger = self.of(template);
         ledger.release(limited);
-        self.put(shelf, ledger);
+        self.put(template, ledger);
     }
 }
 
-/// What the pods of a claim ask for together.
+/// Returns the total requests of a claim.
 pub(crate) fn sum(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec<i64> {
     let mut sum = Vec::new();
     for (lot, count) in parts {
@@ -132,9 +131,9 @@ pub(crate) fn sum(lots: &[ItemGroup<'_>], parts: &[ItemCount]) -> Vec<i64> {
     sum
 }
 
-/// The offers of a shape that pods of all these rows may have, if it has room for their sum.
+/// Returns the offerings of a type that suit all these rows, if their sum fits.
 pub(crate) fn fitting(
-    shelf: &NodeTemplate<'_>,
+    template: &NodeTemplate<'_>,
     shape: usize,
     rows: &[&CompatibleOfferings],
     sum: &[i64],
@@ -142,8 +141,8 @@ pub(crate) fn fitting(
     let mask = rows
         .iter()
         .fold(u64::MAX, |all, row| all & row.masks[shape]);
-    let own = &shelf.shapes[shape];
-    // Nobody asks anything where there are no rows; then all that is offered will do.
+    let own = &template.shapes[shape];
+    // Without rows there are no requirements, and all offerings match.
     let sold = own.price(mask).is_some();
     if sold && own.net.as_deref().is_some_and(|net| fits(net, sum)) {
         mask
@@ -152,21 +151,21 @@ pub(crate) fn fitting(
     }
 }
 
-/// The cheapest shape for pods of all these rows, with its price; ties go to the first name. None
-/// where the types that would do lack variety; what is reserved needs none.
+/// Returns the cheapest type for all these rows with its price; ties use the first name. `None` if
+/// `min_values` cannot be satisfied; reservations need not satisfy them.
 pub(crate) fn cheapest(
-    (shelf, variety): (&NodeTemplate<'_>, &MinValues<'_>),
+    (template, variety): (&NodeTemplate<'_>, &MinValues<'_>),
     rows: &[&CompatibleOfferings],
     sum: &[i64],
     ledger: &Ledger,
 ) -> Option<(usize, f64)> {
     let mut best: [Option<(usize, f64)>; 2] = [None, None];
-    for at in shelf.by_least_for(sum) {
-        let shape = &shelf.shapes[*at];
+    for at in template.by_least_for(sum) {
+        let shape = &template.shapes[*at];
         let least = shape.price(u64::MAX);
-        // All that follow cost as much as this or more.
+        // All following types cost at least as much.
         let settled = |own: &Option<(usize, f64)>| own.is_some_and(|own| Some(own.1) < least);
-        if settled(&best[0]) && (shelf.reservations.is_empty() || settled(&best[1])) {
+        if settled(&best[0]) && (template.reservations.is_empty() || settled(&best[1])) {
             break;
         }
         // Many are too small.
@@ -184,25 +183,25 @@ pub(crate) fn cheapest(
         }
     }
     let would_do = |at: &usize| {
-        let shape = &shelf.shapes[*at];
+        let shape = &template.shapes[*at];
         shape.reservation.is_none()
-            && fitting(shelf, *at, rows, sum) != 0
+            && fitting(template, *at, rows, sum) != 0
             && ledger.copies(&shape.limited) > 0
     };
     let [bought, reserved] = best;
-    let agents = |at: usize| &shelf.shapes[at].crew.agents;
-    // It may be launched only as what carries the same daemons.
+    let agents = |at: usize| &template.shapes[at].overhead.agents;
+    // It may only be launched with the same DaemonSets.
     let varied = |planned: usize| {
-        let all = (0..shelf.shapes.len()).filter(|at| agents(*at) == agents(planned));
-        variety.is_empty() || variety.has(shelf, all.filter(would_do))
+        let all = (0..template.shapes.len()).filter(|at| agents(*at) == agents(planned));
+        variety.is_empty() || variety.has(template, all.filter(would_do))
     };
     let otherwise = |first: usize| {
-        let others = shelf.by_least.iter().copied();
+        let others = template.by_least.iter().copied();
         let others =
             others.filter(|at| agents(*at) != agents(first) && would_do(at) && varied(*at));
         let priced = others.filter_map(|at| {
-            let mask = fitting(shelf, at, rows, sum);
-            Some((at, shelf.shapes[at].price(mask)?))
+            let mask = fitting(template, at, rows, sum);
+            Some((at, template.shapes[at].price(mask)?))
         });
         priced.min_by(|one, other| one.1.total_cmp(&other.1).then(one.0.cmp(&other.0)))
     };
@@ -214,11 +213,11 @@ pub(crate) fn cheapest(
     bought.filter(cheaper).or(reserved)
 }
 
-/// What is known of the types of a shelf for one claim, kept from claim to claim for its room.
+/// Reusable buffer for the types of a template.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     claim: u64,
-    /// The offers of each type that would do, and the claim that was asked for.
+    /// Matching offerings of each type, and the claim they were computed for.
     masks: Vec<(u64, u64)>,
 }
 
@@ -232,57 +231,57 @@ impl Scratch {
     }
 }
 
-/// Everything that may be launched for a claim that is planned as `planned`, cheapest first, and
-/// the types that are in it. What the planned type does not take of the limits is taken from the
-/// ledger, so that no choice among the offerings exceeds them.
+/// Returns all offerings of a claim planned as `planned`, cheapest first, and their types.
+/// Additional limit usage of larger types is reserved in the ledger, so that no choice exceeds the
+/// limits.
 ///
-/// A claim that is planned into a reservation may be launched there and nowhere else, and any other
-/// claim in no reservation at all: each holds one of exactly what it was counted against. One that
-/// is refused is planned again with its pods, and then falls to what is next in price.
+/// A claim planned in a reservation may only be launched there. Other claims are never launched in
+/// a reservation. Each uses exactly the reservation it was counted against. If the launch fails,
+/// its pods are planned again with the next cheapest option.
 pub(crate) fn offerings(
-    (shelf, variety): (&NodeTemplate<'_>, &MinValues<'_>),
+    (template, variety): (&NodeTemplate<'_>, &MinValues<'_>),
     (planned, price): (usize, f64),
     rows: &[&CompatibleOfferings],
     (sum, scheduling): (&[i64], &Scheduling),
     (ledger, scratch): (&mut Ledger, &mut Scratch),
 ) -> (Vec<(OfferingKey, Price)>, Vec<usize>) {
-    let most = usize::try_from(scheduling.alternatives)
+    let most = usize::try_from(scheduling.max_launch_options)
         .unwrap_or(usize::MAX)
         .max(1);
     let ratio = f64::from(scheduling.alternative_price_percent) / 100.0;
-    if shelf.shapes[planned].reservation.is_some() {
-        return (all_of(shelf, planned, rows, sum), vec![planned]);
+    if template.shapes[planned].reservation.is_some() {
+        return (all_of(template, planned, rows, sum), vec![planned]);
     }
-    let mut reserved = shelf.shapes[planned].limited.clone();
+    let mut reserved = template.shapes[planned].limited.clone();
     scratch.claim += 1;
     scratch
         .masks
-        .resize(scratch.masks.len().max(shelf.shapes.len()), (0, 0));
-    // Nothing cheaper than what is planned would do, but what limits forbade then.
-    let price_of = |(at, bit): &(usize, usize)| shelf.shapes[*at].offers[*bit].price.usd_per_h();
-    let unlimited = shelf.limits.iter().all(|own| own.is_free_of_size());
-    let first = shelf
+        .resize(scratch.masks.len().max(template.shapes.len()), (0, 0));
+    // Cheaper types do not match, except those that limits excluded during planning.
+    let price_of = |(at, bit): &(usize, usize)| template.shapes[*at].offers[*bit].price.usd_per_h();
+    let unlimited = template.limits.iter().all(|own| own.is_free_of_size());
+    let first = template
         .by_price
         .partition_point(|own| unlimited && price_of(own) < price);
-    let offers = &shelf.by_price[first..];
-    // Whom the daemons of the planned type keep away or draw is where it is for their sake.
-    let agents = &shelf.shapes[planned].crew.agents;
+    let offers = &template.by_price[first..];
+    // Pods that interact with the DaemonSet pods of the planned type depend on them.
+    let agents = &template.shapes[planned].overhead.agents;
     let is_other = |at: usize| {
-        let shape = &shelf.shapes[at];
-        shape.reservation.is_some() || shape.crew.agents != *agents
+        let shape = &template.shapes[at];
+        shape.reservation.is_some() || shape.overhead.agents != *agents
     };
-    // Those that make for variety come first, whatever they cost.
+    // Types required for `min_values` come first, at any price.
     let mut kept: Vec<usize> = Vec::new();
     let mut seen = variety.start();
     for (place, (at, bit)) in offers.iter().enumerate() {
         if variety.is_enough(&seen) {
             break;
         }
-        let mask = scratch.mask(*at, || fitting(shelf, *at, rows, sum));
-        let limited = &shelf.shapes[*at].capacity;
+        let mask = scratch.mask(*at, || fitting(template, *at, rows, sum));
+        let limited = &template.shapes[*at].capacity;
         if mask >> bit & 1 == 1
             && !is_other(*at)
-            && variety.see(shelf, *at, &mut seen)
+            && variety.see(template, *at, &mut seen)
             && grow(&mut reserved, limited, ledger)
         {
             kept.push(place);
@@ -295,8 +294,8 @@ pub(crate) fn offerings(
         if kept.len() >= most || price > price_max {
             break;
         }
-        let mask = scratch.mask(*at, || fitting(shelf, *at, rows, sum));
-        let limited = &shelf.shapes[*at].capacity;
+        let mask = scratch.mask(*at, || fitting(template, *at, rows, sum));
+        let limited = &template.shapes[*at].capacity;
         if mask >> bit & 1 == 0
             || is_other(*at)
             || kept[..varied].contains(&place)
@@ -315,28 +314,28 @@ pub(crate) fn offerings(
     types.dedup();
     let key = |place: usize| {
         let (at, bit) = offers[place];
-        let offer = shelf.shapes[at].offers[bit];
-        (shelf.shapes[at].key(offer), offer.price)
+        let offer = template.shapes[at].offers[bit];
+        (template.shapes[at].key(offer), offer.price)
     };
     (kept.into_iter().map(key).collect(), types)
 }
 
-/// All offers of a type that would do.
+/// Returns all matching offerings of a type.
 fn all_of(
-    shelf: &NodeTemplate<'_>,
+    template: &NodeTemplate<'_>,
     shape: usize,
     rows: &[&CompatibleOfferings],
     sum: &[i64],
 ) -> Vec<(OfferingKey, Price)> {
-    let mask = fitting(shelf, shape, rows, sum);
-    let own = &shelf.shapes[shape];
+    let mask = fitting(template, shape, rows, sum);
+    let own = &template.shapes[shape];
     let offers = own.offers.iter().enumerate();
     let offers = offers.filter(|(bit, _)| mask >> bit & 1 == 1);
     let named = offers.map(|(_, offer)| (own.key(offer), offer.price));
     named.collect()
 }
 
-/// Raises what is reserved to at least this capacity, if the ledger has as much.
+/// Raises the reserved usage to this capacity if the ledger allows it.
 fn grow(reserved: &mut [i64], limited: &[i64], ledger: &mut Ledger) -> bool {
     let more = |(own, wanted): (&i64, &i64)| wanted.saturating_sub(*own).max(0);
     let growth: Vec<i64> = reserved.iter().zip(limited).map(more).collect();

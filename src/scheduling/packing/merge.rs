@@ -1,5 +1,4 @@
-//! Claims of a draft that become one, where that costs less.
-//! It must not know how they were packed.
+//! Merges claims of a packing if one claim is cheaper.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,19 +6,18 @@ use crate::scheduling::packing::fill_bin::{ItemCount, united};
 use crate::scheduling::packing::launch_options::sum;
 use crate::scheduling::packing::{PackedNode, Packing, PackingInput};
 
-/// Claims that are looked at for being one, the cheapest of all. A fuller node has nothing to gain.
+/// Maximum number of claims to merge into one, cheapest first. Fuller nodes gain nothing.
 const SMALL_MAX: usize = 8;
 
-/// Kinds of packings, the cheapest, that are looked at for being one with others, copy by copy. The
-/// effort grows with the square.
+/// Maximum number of packings to merge pairwise, cheapest first. The effort grows with the square.
 const KINDS_MAX: usize = 64;
 
-/// Times that claims are made one. A packing leaves a few that gain by it, whatever its size.
+/// Maximum number of merges. A packing has few claims that benefit, whatever its size.
 const MERGES_MAX: usize = 64;
 
 impl PackingInput<'_> {
-    /// Makes claims one wherever that costs less: the cheapest of all, as many as will, then those
-    /// of which there are several alike, two by two.
+    /// Merges claims if that is cheaper: first many of the cheapest, then pairs of repeated
+    /// packings.
     pub(crate) fn merge(&self, draft: &mut Packing) {
         let mut gone = BTreeSet::new();
         self.merge_small(draft, &mut gone);
@@ -29,12 +27,12 @@ impl PackingInput<'_> {
         claims.retain(|_| at.next().is_some_and(|at| !gone.contains(&at)));
     }
 
-    /// Whether a claim costs anything that could be saved.
+    /// Returns whether a claim has a price that could be saved.
     fn costs(&self, claim: &PackedNode) -> bool {
-        self.shelf.shapes[claim.shape].reservation.is_none()
+        self.template.shapes[claim.shape].reservation.is_none()
     }
 
-    /// What is there of a draft and costs anything that could be saved, the cheapest first.
+    /// Returns claims with a price, cheapest first.
     fn by_price(&self, draft: &Packing, gone: &BTreeSet<usize>) -> Vec<usize> {
         let mut order: Vec<usize> = (0..draft.claims.len())
             .filter(|at| !gone.contains(at) && self.costs(&draft.claims[*at]))
@@ -47,8 +45,7 @@ impl PackingInput<'_> {
         order
     }
 
-    /// The last nodes of a packing carry what was left over, each sized for the best use of itself
-    /// alone.
+    /// Merges the last nodes of a packing, which contain leftovers and are each sized individually.
     fn merge_small(&self, draft: &mut Packing, gone: &mut BTreeSet<usize>) {
         let mut order = self.by_price(draft, gone);
         for _ in 0..MERGES_MAX.min(draft.claims.len().saturating_sub(1)) {
@@ -70,8 +67,8 @@ impl PackingInput<'_> {
         }
     }
 
-    /// Copies of a packing seldom go together: pods that keep apart are on each of them. Those of
-    /// two packings may, as often as there are both.
+    /// Merges pairs of different packings. Copies of the same packing rarely fit together, because
+    /// pods with anti-affinity are on each of them.
     fn merge_pairs(&self, draft: &mut Packing, gone: &mut BTreeSet<usize>) {
         let mut kinds: Vec<Vec<usize>> = Vec::new();
         let mut known: BTreeMap<(usize, &[ItemCount]), usize> = BTreeMap::new();
@@ -88,7 +85,7 @@ impl PackingInput<'_> {
             }
             kinds[kind].push(at);
         }
-        // Where no two are alike, all has been tried that is worth it.
+        // If all packings differ, all useful merges were tried.
         if kinds.iter().all(|own| own.len() < 2) {
             return;
         }
@@ -106,7 +103,7 @@ impl PackingInput<'_> {
                 pairs.extend(all.collect::<Vec<_>>());
             }
             paired = kinds.len();
-            // Of pairs that save as much, those of the smallest claims.
+            // Among equal savings, the pair with the smallest claims.
             pairs.retain(|(_, one, other)| pair(&kinds, *one, *other).is_some());
             let most = pairs
                 .iter()
@@ -128,14 +125,17 @@ impl PackingInput<'_> {
         }
     }
 
-    /// These claims as one, if that costs less and their pods go together.
+    /// Returns these claims merged, if cheaper and valid.
     fn merged(&self, draft: &Packing, which: &[usize]) -> Option<PackedNode> {
         let claims = || which.iter().map(|at| &draft.claims[*at]);
         let parts: Vec<ItemCount> = claims().flat_map(|own| &own.parts).copied().collect();
         let cost: f64 = claims().map(|own| own.price + self.node_cost).sum();
-        // Most would need a type that costs as much, whatever the pods may have.
-        let shapes = &self.shelf.shapes;
-        let first = self.shelf.by_least_for(&sum(self.lots, &parts)).first()?;
+        // Most merges need a type of the same total price, whatever its pods require.
+        let shapes = &self.template.shapes;
+        let first = self
+            .template
+            .by_least_for(&sum(self.lots, &parts))
+            .first()?;
         if shapes[*first].price(u64::MAX)? + self.node_cost >= cost {
             return None;
         }
@@ -145,7 +145,7 @@ impl PackingInput<'_> {
         (merged.price + self.node_cost < cost && self.holds(&merged)).then_some(merged)
     }
 
-    /// Puts one claim in the place of several.
+    /// Replaces several claims by one.
     fn replace(
         &self,
         draft: &mut Packing,
@@ -155,17 +155,17 @@ impl PackingInput<'_> {
         for at in which {
             draft
                 .ledger
-                .release(&self.shelf.shapes[draft.claims[*at].shape].limited);
+                .release(&self.template.shapes[draft.claims[*at].shape].limited);
             gone.insert(*at);
         }
         draft
             .ledger
-            .reserve(&self.shelf.shapes[merged.shape].limited, 1);
+            .reserve(&self.template.shapes[merged.shape].limited, 1);
         draft.claims.push(merged);
     }
 }
 
-/// One claim of each of two kinds that is still there.
+/// Returns a remaining claim of each of two kinds.
 fn pair(kinds: &[Vec<usize>], one: usize, other: usize) -> Option<[usize; 2]> {
     let (last, own) = (kinds[other].last()?, kinds[one].iter().rev());
     let first = own.copied().find(|at| at != last)?;

@@ -1,5 +1,4 @@
-//! What can be had for what pods want, pool by pool and cell by cell, and at what price.
-//! It must not know what was packed, beyond what that leaves of the limits.
+//! Caches the compatible offerings of pods, per pool and domain, with their prices.
 
 use std::collections::BTreeMap;
 
@@ -8,30 +7,30 @@ use crate::scheduling::packing::launch_options::{Ledger, Ledgers};
 use crate::scheduling::problem::resource_vector::{fits, times};
 use crate::scheduling::supply::compatible::CompatibleOfferings;
 
-/// What of a row there is: of whom, from whom, which alternative, with which taints, where.
+/// Node requirements, template, alternative, whether `PreferNoSchedule` is relaxed, and domain.
 pub(crate) type RowKey = (usize, usize, usize, bool, Option<usize>);
 
-/// What is wanted, with which taints, where.
+/// Node requirements, whether `PreferNoSchedule` is relaxed, and domain.
 pub(crate) type OfferingQuery = (usize, bool, Option<usize>);
 
-/// What is known of all pools so far.
+/// Compatible offerings of all pools, computed on demand.
 #[derive(Clone)]
 pub(crate) struct OfferingCache<'g, 'p, 'a> {
     ground: &'g PackingContext<'p, 'a>,
-    /// Rows that lots refer to.
+    /// Rows that item groups refer to.
     pub(crate) rows: Vec<CompatibleOfferings>,
     known_rows: BTreeMap<CompatibleOfferings, usize>,
     row_of: BTreeMap<RowKey, Option<usize>>,
-    /// Cells where what is wanted can be had.
+    /// Domains with compatible offerings.
     reach: BTreeMap<(usize, bool), Vec<usize>>,
-    /// What a node costs at least for a demand, while limits stay the same.
+    /// Lowest price for a demand, with unchanged limits.
     prices: BTreeMap<(OfferingQuery, &'p [i64]), Option<f64>>,
-    /// What the limits left when these prices were worked out.
+    /// The remaining limits for which these prices are valid.
     priced: Option<Ledgers>,
 }
 
 impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
-    /// Nothing known.
+    /// Creates an empty cache.
     pub(crate) fn new(ground: &'g PackingContext<'p, 'a>) -> Self {
         Self {
             ground,
@@ -44,15 +43,15 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         }
     }
 
-    /// The cells where some pool sells what is wanted.
+    /// Returns the domains with compatible offerings of any pool.
     pub(crate) fn reach(&mut self, wants: usize, relaxed: bool) -> Vec<usize> {
         if let Some(known) = self.reach.get(&(wants, relaxed)) {
             return known.clone();
         }
         let mut own = Vec::new();
         for cell in 0..self.ground.cells.all.len() {
-            let mut all = 0..self.ground.shelves.len();
-            if all.any(|shelf| self.sells(shelf, (wants, relaxed, Some(cell)))) {
+            let mut all = 0..self.ground.templates.len();
+            if all.any(|template| self.sells(template, (wants, relaxed, Some(cell)))) {
                 own.push(cell);
             }
         }
@@ -60,16 +59,16 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         own
     }
 
-    /// Whether a pool sells what is wanted, in any alternative.
-    pub(crate) fn sells(&mut self, shelf: usize, (wants, relaxed, cell): OfferingQuery) -> bool {
+    /// Returns whether a pool has compatible offerings for any alternative.
+    pub(crate) fn sells(&mut self, template: usize, (wants, relaxed, cell): OfferingQuery) -> bool {
         let mut all = 0..self.ground.problem.wants[wants].alternatives.len();
         all.any(|alternative| {
-            self.row((wants, shelf, alternative, relaxed, cell))
+            self.row((wants, template, alternative, relaxed, cell))
                 .is_some()
         })
     }
 
-    /// The row of a key; none where there is nothing to be had.
+    /// Returns the row of a key, or `None` without compatible offerings.
     pub(crate) fn row(&mut self, key: RowKey) -> Option<usize> {
         if let Some(known) = self.row_of.get(&key) {
             return *known;
@@ -79,7 +78,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         row
     }
 
-    /// The same less the types whose hosts have no room for a pod of this kind.
+    /// Returns the row without types whose hosts cannot take a pod of this kind.
     pub(crate) fn row_of_kind(&mut self, kind: usize, key: RowKey) -> Option<usize> {
         let row = self.row(key)?;
         let hosts = self.ground.hosts;
@@ -96,7 +95,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         any.then(|| self.add(own))
     }
 
-    /// The place of a row, a new one if nobody had it yet.
+    /// Returns the index of a row, and adds it if necessary.
     pub(crate) fn add(&mut self, row: CompatibleOfferings) -> usize {
         let rows = &mut self.rows;
         *self.known_rows.entry(row).or_insert_with_key(|row| {
@@ -107,23 +106,23 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
 
     fn make_row(
         &self,
-        (wants, shelf, alternative, relaxed, cell): RowKey,
+        (wants, template, alternative, relaxed, cell): RowKey,
     ) -> Option<CompatibleOfferings> {
         let own = &self.ground.problem.wants[wants];
         let wanted = own.alternatives.get(alternative)?;
-        let of = &self.ground.shelves[shelf];
-        if cell.is_some_and(|cell| !self.ground.cells.sells(shelf, cell)) {
+        let of = &self.ground.templates[template];
+        if cell.is_some_and(|cell| !self.ground.cells.sells(template, cell)) {
             return None;
         }
         let labels = of.admit(own, wanted, relaxed).ok()?;
         let row = of.row((own, &self.ground.problem.agents), &labels);
         match cell {
-            Some(cell) => self.ground.cells.narrow((shelf, cell), &row, &labels),
+            Some(cell) => self.ground.cells.narrow((template, cell), &row, &labels),
             None => row.masks.iter().any(|mask| *mask != 0).then_some(row),
         }
     }
 
-    /// What the limits leave now. A price depends on that, and on nothing else that changes.
+    /// Sets the remaining limits. Prices depend on them and on no other changing state.
     pub(crate) fn heed(&mut self, ledgers: &Ledgers) {
         if self.priced.as_ref() != Some(ledgers) {
             self.prices.clear();
@@ -131,7 +130,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         }
     }
 
-    /// The least that a node costs for such a pod; none where there is none.
+    /// Returns the lowest price of a node for such a pod, or `None`.
     pub(crate) fn price(
         &mut self,
         wanted: OfferingQuery,
@@ -141,27 +140,27 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
         if let Some(known) = self.prices.get(&(wanted, demand)) {
             return *known;
         }
-        let shelves = 0..self.ground.shelves.len();
-        let prices =
-            shelves.filter_map(|shelf| self.least(shelf, wanted, (demand, 1), &ledgers.of(shelf)));
+        let templates = 0..self.ground.templates.len();
+        let prices = templates.filter_map(|template| {
+            self.least(template, wanted, (demand, 1), &ledgers.of(template))
+        });
         let price = prices.min_by(f64::total_cmp);
         self.prices.insert((wanted, demand), price);
         price
     }
 
-    /// The least that each of so many such pods costs in one pool, were there no others; none
-    /// where there is nothing for them.
+    /// Returns the lowest cost per pod for a number of such pods in one pool, or `None`.
     pub(crate) fn least(
         &mut self,
-        shelf: usize,
+        template: usize,
         (wants, relaxed, cell): OfferingQuery,
         (demand, pods): (&[i64], u64),
         ledger: &Ledger,
     ) -> Option<f64> {
         let mut least: [Option<f64>; 2] = [None, None];
-        let of = &self.ground.shelves[shelf];
+        let of = &self.ground.templates[template];
         for alternative in 0..self.ground.problem.wants[wants].alternatives.len() {
-            let Some(row) = self.row((wants, shelf, alternative, relaxed, cell)) else {
+            let Some(row) = self.row((wants, template, alternative, relaxed, cell)) else {
                 continue;
             };
             if !fits(&of.most, demand) {
@@ -170,7 +169,8 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
             let masks = &self.rows[row].masks;
             for at in &of.by_least {
                 let shape = &of.shapes[*at];
-                // Nothing of a type costs less than its cheapest offer for the most pods.
+                // The lowest cost per pod of a type is its cheapest offering divided by the most
+                // pods.
                 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
                 let no_less = |price: f64| price / pods.max(1) as f64;
                 let settled = |own: f64| shape.price(u64::MAX).map(no_less) >= Some(own);
@@ -187,7 +187,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
                 let copies = ledger.copies(&shape.limited);
                 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
                 let each = price / together.max(1) as f64;
-                // What is reserved is next to free for some, and says nothing about the others.
+                // Reservations are almost free for some pods and no measure for others.
                 let covers = shape.reservation.is_none() || copies.saturating_mul(together) >= pods;
                 let least = &mut least[usize::from(!covers)];
                 if least.is_none_or(|least| each < least) && together > 0 && copies > 0 {

@@ -1,5 +1,4 @@
-//! What pods are worth to whoever packs them, and which types are worth weighing for them.
-//! It must not know how nodes are filled.
+//! Estimates the cost per pod, and selects the instance types to evaluate.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +6,11 @@ use crate::scheduling::packing::PackingInput;
 use crate::scheduling::packing::launch_options::{Ledger, cheapest};
 use crate::scheduling::problem::resource_vector::{COMMON, fits, times};
 
-/// Types that are weighed of those with about as much memory for each cpu.
+/// Number of evaluated types with a similar ratio of memory to cpu.
 const FRONT_MAX: f64 = 24.0;
 
-/// The counter of which the most hosts are needed, because its pods share none, and how many of
-/// them share one.
+/// Returns the counter that requires the most hosts because its pods share none, and how many share
+/// one.
 pub(crate) fn scarce(order: &PackingInput<'_>, dealt: &[usize]) -> Option<(usize, u64)> {
     let mut needed: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
     for lot in dealt {
@@ -30,7 +29,7 @@ pub(crate) fn scarce(order: &PackingInput<'_>, dealt: &[usize]) -> Option<(usize
     most.map(|(counter, (_, together))| (counter, together))
 }
 
-/// The shapes to weigh for each row of these lots. Every lot that fits a shape fits one of them.
+/// Returns the types to evaluate for each row. Every item group that fits a type fits one of them.
 pub(crate) fn fronts(
     order: &PackingInput<'_>,
     dealt: &[usize],
@@ -45,21 +44,21 @@ pub(crate) fn fronts(
         let some = fronts.entry(own.row);
         let some = some.or_insert_with(|| thinned(order, known));
         let fits = |at: &&usize| {
-            let net = order.shelf.shapes[**at].net.as_deref();
+            let net = order.template.shapes[**at].net.as_deref();
             let all = |net| match own.together {
                 0 | 1 => fits(net, own.demand),
                 together => times(net, own.demand) >= together,
             };
             net.is_some_and(all)
         };
-        // Among those that are much alike one that is left out may have more of something.
+        // A similar type that was left out may have more of a resource.
         if !some.iter().any(|at| fits(&at)) {
             some.extend(known.iter().find(fits));
             some.sort_unstable();
         }
-        // There may be variety enough for what it asks for, and not for all that a type has.
+        // `min_values` may be satisfiable for these pods but not for all that fits a type.
         if !order.variety.is_empty() && !some.iter().any(|at| fits(&at)) {
-            let pool = (order.shelf, order.variety);
+            let pool = (order.template, order.variety);
             let alone = cheapest(pool, &[&order.rows[own.row]], own.demand, ledger);
             some.extend(alone.map(|(shape, _)| shape));
             some.sort_unstable();
@@ -68,10 +67,10 @@ pub(crate) fn fronts(
     fronts
 }
 
-/// The shapes of a row that are cheaper than all that have more, or take less of the limits, by
+/// Returns the types of a row that are cheaper than all larger ones, or use less of the limits, by
 /// price.
 fn front(order: &PackingInput<'_>, lane: usize, ledger: &Ledger) -> Vec<usize> {
-    let shapes = &order.shelf.shapes;
+    let shapes = &order.template.shapes;
     let mut priced: Vec<(f64, usize)> = Vec::new();
     for (at, mask) in order.rows[lane].masks.iter().enumerate() {
         if let Some(price) = shapes[at].price(*mask)
@@ -97,9 +96,9 @@ fn front(order: &PackingInput<'_>, lane: usize, ledger: &Ledger) -> Vec<usize> {
     priced.into_iter().map(|(_, at)| at).collect()
 }
 
-/// Whether enough other types would do for whatever fits a type.
+/// Returns whether enough other types fit whatever fits a type.
 fn is_varied(order: &PackingInput<'_>, lane: usize, shape: usize, ledger: &Ledger) -> bool {
-    let shapes = &order.shelf.shapes;
+    let shapes = &order.template.shapes;
     if order.variety.is_empty() || shapes[shape].reservation.is_some() {
         return true;
     }
@@ -114,20 +113,19 @@ fn is_varied(order: &PackingInput<'_>, lane: usize, shape: usize, ledger: &Ledge
             && ledger.copies(&shapes[*other].limited) > 0
     };
     let types = (0..shapes.len()).filter(as_large);
-    order.variety.has(order.shelf, types)
+    order.variety.has(order.template, types)
 }
 
-/// Some of these shapes, given by price: of those with about as much memory for each cpu, and as
-/// much of what is rare, few that are much alike. Claims are moved to the best of all types once
-/// they are packed.
+/// Selects from these types, sorted by price, few similar ones per ratio of memory to cpu and of
+/// rare resources. Claims are moved to the best of all types after packing.
 fn thinned(order: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
     let mut alike: BTreeMap<(i64, &[i64]), Vec<usize>> = BTreeMap::new();
-    // What is reserved is cheap whatever its size, and gone when it is used up.
-    let is_reserved = |at: &usize| order.shelf.shapes[*at].reservation.is_some();
+    // Reservations are cheap at any size, and may be used up.
+    let is_reserved = |at: &usize| order.template.shapes[*at].reservation.is_some();
     let (mut kept, bought): (Vec<usize>, Vec<usize>) =
         shapes.iter().partition(|at| is_reserved(at));
     for at in bought {
-        let net = order.shelf.shapes[at].net.as_deref().unwrap_or_default();
+        let net = order.template.shapes[at].net.as_deref().unwrap_or_default();
         // In steps of a quarter of a doubling.
         let [cpu, memory] = [0, 1].map(|axis| {
             let amount = net.get(axis).copied().unwrap_or(0).max(1);
@@ -142,7 +140,10 @@ fn thinned(order: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
     }
     for shapes in alike.into_values() {
         let size = |at: &usize| {
-            let net = order.shelf.shapes[*at].net.as_deref().unwrap_or_default();
+            let net = order.template.shapes[*at]
+                .net
+                .as_deref()
+                .unwrap_or_default();
             #[expect(clippy::cast_precision_loss, reason = "only to tell what is alike")]
             let cpu = net.first().copied().unwrap_or(0).max(1) as f64;
             cpu
@@ -166,26 +167,25 @@ fn thinned(order: &PackingInput<'_>, shapes: &[usize]) -> Vec<usize> {
     kept
 }
 
-/// The least that one pod of a row and a demand can cost as one of many, where at most `most` share
-/// a host. Zero where it fits nowhere. Where hosts are made for the sake of pods that share none,
-/// such a pod costs a host. What is reserved costs next to nothing for some and says nothing about
-/// the others: it counts only for pods that nothing else would do for.
+/// Returns the lowest cost of one of many identical pods if at most `most` share a host; zero if it
+/// fits nowhere. If pods need separate hosts, each costs a host. Reservations cost almost nothing
+/// for some pods and are no measure for others, so they count only for pods without other options.
 pub(crate) fn worth_of(
     order: &PackingInput<'_>,
     fronts: &BTreeMap<usize, Vec<usize>>,
     (row, demand, most): (usize, &[i64], u64),
 ) -> f64 {
-    /// Even a pod that asks for nothing has to be placed.
+    /// A pod without requests must be scheduled, too.
     const LEAST: f64 = 1e-12;
     let share = |shape: usize| {
-        let of = &order.shelf.shapes[shape];
+        let of = &order.template.shapes[shape];
         let count = times(of.net.as_deref()?, demand).min(most);
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let share = (of.price(order.rows[row].masks[shape])? + order.node_cost) / count as f64;
         (count > 0).then_some(share.max(LEAST))
     };
     let least = |reserved: bool| {
-        let is_wanted = |at: &&usize| order.shelf.shapes[**at].reservation.is_some() == reserved;
+        let is_wanted = |at: &&usize| order.template.shapes[**at].reservation.is_some() == reserved;
         let all = fronts[&row].iter().filter(is_wanted);
         all.filter_map(|at| share(*at)).min_by(f64::total_cmp)
     };

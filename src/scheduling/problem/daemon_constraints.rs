@@ -1,6 +1,5 @@
-//! Daemons of which rules about places speak, or whose own rules speak of pods that wait, and what
-//! such pods therefore ask of the daemons of their node.
-//! It must not know on which nodes daemons run.
+//! DaemonSet pods that interact with topology rules of pending pods, and the resulting constraints
+//! on the DaemonSet pods of a node.
 
 use std::collections::BTreeSet;
 
@@ -13,67 +12,66 @@ use crate::model::requirement::{Requirement, Requirements};
 use crate::scheduling::problem::pod_constraints::{PodConstraints, PodGroups};
 use crate::state::snapshot::Snapshot;
 
-/// Daemons that pods get alternatives for, to be where these are not.
+/// Maximum number of DaemonSets for which pods get alternatives without them.
 const EVADED_MAX: usize = 4;
 
-/// Alternatives of a daemon that are told apart, one bit each.
+/// Maximum number of alternatives per DaemonSet, one bit each.
 const WAYS_MAX: usize = 64;
 
 /// A host port: protocol, address (empty for all) and number.
 pub(crate) type HostPort = (String, String, u16);
 
-/// A daemon whose place matters to pods.
+/// A DaemonSet that interacts with topology rules.
 #[derive(Debug)]
 struct ConstrainedDaemon<'a> {
     set: &'a DaemonSet,
-    /// Whether its pods are of a group, group by group.
+    /// Group membership of its pods.
     of: Vec<bool>,
-    /// Groups it must be away from, and by which key.
+    /// Groups it has anti-affinity against, with the topology key.
     away: Vec<(usize, usize)>,
-    /// Labels that it wants of its node and that are for pools to say, in each of its alternatives.
-    /// None where these are too many.
+    /// Labels that it requires and that pools set, by alternative. Empty if there are too many.
     asks: Vec<Vec<(String, Requirement)>>,
-    /// Keys, the host's aside, by which it must be away from pods that there are.
+    /// Keys, except the host, of anti-affinity against existing pods.
     far: BTreeSet<&'a str>,
 }
 
-/// These daemons, by key. None where no rule speaks of any: then nothing here costs anything.
+/// The constrained DaemonSets, by key. Empty if no rule selects any.
 #[derive(Debug, Default)]
 pub(crate) struct ConstrainedDaemons<'a>(Vec<ConstrainedDaemon<'a>>);
 
-/// Whether a daemon that may run on a node does.
+/// Whether a possible DaemonSet pod runs on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Presence {
     No,
-    /// If the labels that pools leave open are as it wants them.
+    /// If the labels that pools leave open have the required values.
     Labelled,
     Yes,
 }
 
-/// A daemon of the nodes of a type that matters to pods.
+/// A constrained DaemonSet on the nodes of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DaemonOnType {
     /// Which daemon.
     pub(crate) agent: usize,
     /// Whether it runs.
     pub(crate) sure: Presence,
-    /// By which of its alternatives it may run there, one bit each.
+    /// Alternatives by which it may run there, one bit each.
     pub(crate) ways: u64,
-    /// By which it does if labels that pools leave open are as it wants them.
+    /// Alternatives by which it runs if open labels have the required values.
     pub(crate) labelled: u64,
 }
 
-/// What pods ask of the daemons of their node.
+/// Requirements of pods on the DaemonSet pods of their node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DaemonRequirements {
-    /// Daemons that must not be on a node with a label of this key.
+    /// DaemonSets that must not run on a node with a label of this key.
     pub(crate) away: Vec<(usize, String)>,
-    /// For each of these one of several daemons has to be there, and labels of these keys.
+    /// For each entry, one of these DaemonSets must run there, and the node must have these labels.
     pub(crate) beside: Vec<(Vec<usize>, Vec<String>)>,
 }
 
 impl<'a> ConstrainedDaemons<'a> {
-    /// The daemons of a snapshot that matter to pods of these groups, which have these rules.
+    /// Returns the DaemonSets of a snapshot that interact with these groups and rules.
     pub(crate) fn new(
         snapshot: &Snapshot<'a>,
         groups: &PodGroups,
@@ -111,40 +109,40 @@ impl<'a> ConstrainedDaemons<'a> {
         self.0.len()
     }
 
-    /// The place of a DaemonSet among them.
+    /// Returns the index of a DaemonSet.
     pub(crate) fn find(&self, set: &ObjectKey) -> Option<usize> {
         let place = self.0.binary_search_by(|own| own.set.key.cmp(set));
         place.ok()
     }
 
-    /// What a daemon is called.
+    /// Returns the name of a DaemonSet.
     pub(crate) fn name(&self, agent: usize) -> &ObjectKey {
         &self.0[agent].set.key
     }
 
-    /// Whether a daemon's pods are of a group.
+    /// Returns whether the pods of a DaemonSet are members of a group.
     pub(crate) fn is_member(&self, agent: usize, group: usize) -> bool {
         self.0[agent].of[group]
     }
 
-    /// Whether a daemon must be away from a group by a key.
+    /// Returns whether a DaemonSet has anti-affinity against a group by a key.
     pub(crate) fn is_away(&self, agent: usize, rule: (usize, usize)) -> bool {
         self.0[agent].away.contains(&rule)
     }
 
-    /// The groups and keys of the terms by which daemons keep pods away.
+    /// Returns the groups and keys of anti-affinity terms of DaemonSets.
     pub(crate) fn terms(&self) -> impl Iterator<Item = (usize, usize)> {
         self.0.iter().flat_map(|own| own.away.iter().copied())
     }
 
-    /// Whether a daemon runs on a new node that agrees with it, whoever else is elsewhere. Those it
-    /// must not share the node with are kept off it.
+    /// Returns whether a DaemonSet certainly runs on a matching new node, wherever other pods are.
+    /// Pods in conflict with it are not placed there.
     pub(crate) fn is_certain(&self, agent: usize) -> bool {
         self.is_certain_on(agent, |_| true)
     }
 
-    /// The same of a node of which it is known which labels it may have: who is elsewhere matters
-    /// only by those.
+    /// Returns whether it certainly runs on a node with known possible labels. Other pods matter
+    /// only through these labels.
     pub(crate) fn is_certain_on(&self, agent: usize, may_have: impl Fn(&str) -> bool) -> bool {
         let pod = &self.0[agent].set.template;
         let mut spread = pod.spread.iter();
@@ -152,30 +150,33 @@ impl<'a> ConstrainedDaemons<'a> {
         pod.affinity.is_empty() && !far.any(|key| may_have(key)) && !spread.any(|own| own.is_hard)
     }
 
-    /// Whether a daemon that may run on a node does, none where it does not: `label` says what the
-    /// node has of a label, if that is known.
+    /// Returns whether a possible DaemonSet pod runs on a node, or `None` if it does not. `label`
+    /// returns what is known about a label of the node.
     pub(crate) fn on<'l>(
         &self,
-        mate: &DaemonOnType,
+        constrained: &DaemonOnType,
         label: impl Fn(&str) -> Option<Option<&'l str>>,
     ) -> Option<bool> {
         let has = |(key, own): &(String, Requirement)| label(key).map(|value| own.suits(value));
         let off = |own: &(String, Requirement)| has(own) == Some(false);
-        if self.is_off(mate, off) {
+        if self.is_off(constrained, off) {
             return None;
         }
-        let mut labelled = self.asks(mate.agent, mate.labelled);
+        let mut labelled = self.asks(constrained.agent, constrained.labelled);
         let met = |own: &[(String, Requirement)]| own.iter().all(|own| has(own) == Some(true));
-        Some(mate.sure == Presence::Yes || mate.sure == Presence::Labelled && labelled.any(met))
+        Some(
+            constrained.sure == Presence::Yes
+                || constrained.sure == Presence::Labelled && labelled.any(met),
+        )
     }
 
-    /// Whether a daemon is not on nodes of which this is known of the labels that pools say.
+    /// Returns whether known labels keep a DaemonSet off a node.
     pub(crate) fn is_kept_off<'l>(
         &self,
-        mate: &DaemonOnType,
+        constrained: &DaemonOnType,
         label: impl Fn(&str) -> Option<&'l Requirement>,
     ) -> bool {
-        self.is_off(mate, |(key, own)| {
+        self.is_off(constrained, |(key, own)| {
             label(key).is_some_and(|known| {
                 let absent = known.allows_absence() && own.allows_absence();
                 !absent && !known.has_intersection(own)
@@ -183,33 +184,37 @@ impl<'a> ConstrainedDaemons<'a> {
         })
     }
 
-    /// Whether a label is not as it is wanted in any alternative by which a daemon may run.
-    fn is_off(&self, mate: &DaemonOnType, off: impl Fn(&(String, Requirement)) -> bool) -> bool {
-        let mut ways = self.asks(mate.agent, mate.ways);
-        !self.0[mate.agent].asks.is_empty() && ways.all(|own| own.iter().any(&off))
+    /// Returns whether a label contradicts every alternative of a DaemonSet.
+    fn is_off(
+        &self,
+        constrained: &DaemonOnType,
+        off: impl Fn(&(String, Requirement)) -> bool,
+    ) -> bool {
+        let mut ways = self.asks(constrained.agent, constrained.ways);
+        !self.0[constrained.agent].asks.is_empty() && ways.all(|own| own.iter().any(&off))
     }
 
-    /// What a daemon asks of labels that pools say, in these of its alternatives.
+    /// Returns the requirements of a DaemonSet on labels of pools, for these alternatives.
     fn asks(&self, agent: usize, ways: u64) -> impl Iterator<Item = &[(String, Requirement)]> {
         let all = self.0[agent].asks.iter().enumerate();
         let these = all.filter(move |(at, _)| ways >> at & 1 == 1);
         these.map(|(_, own)| &own[..])
     }
 
-    /// The alternatives of a daemon that no label of a pool rules out.
+    /// Returns the alternatives of a DaemonSet that no pool label excludes.
     pub(crate) fn unasked(&self, agent: usize) -> u64 {
         let all = self.0[agent].asks.iter().enumerate();
         let unasked = all.filter(|(_, own)| own.is_empty());
         unasked.fold(0, |all, (at, _)| all | 1 << at)
     }
 
-    /// The host ports that a daemon binds.
+    /// Returns the host ports of a DaemonSet.
     pub(crate) fn ports(&self, agent: usize) -> &BTreeSet<HostPort> {
         &self.0[agent].set.template.host_ports
     }
 
-    /// Labels of a node that keep daemons off it which pods must not share it with, or which bind
-    /// their host ports: all of them, or each.
+    /// Returns node labels that keep off DaemonSets in conflict by anti-affinity or host ports: all
+    /// together, or one by one.
     pub(crate) fn evading(
         &self,
         company: &DaemonRequirements,
@@ -233,8 +238,7 @@ impl<'a> ConstrainedDaemons<'a> {
         each
     }
 
-    /// What pods with these rules, of these groups, ask of the daemons of their node: that none is
-    /// there of which one must be away from the other.
+    /// Returns the requirements of pods on DaemonSet pods: none in conflict by anti-affinity.
     pub(crate) fn company(
         &self,
         rules: &PodConstraints,
@@ -257,8 +261,8 @@ impl<'a> ConstrainedDaemons<'a> {
         }
     }
 
-    /// The same for pods that are near whom they must be near because daemons of their node are
-    /// such pods; none where no daemon is.
+    /// Returns the requirements of pods whose affinity DaemonSet pods satisfy, or `None` if no
+    /// DaemonSet matches.
     pub(crate) fn beside(
         &self,
         rules: &PodConstraints,
@@ -279,8 +283,8 @@ impl<'a> ConstrainedDaemons<'a> {
     }
 }
 
-/// The keys by which a daemon must be away from any pods that wait, are bound or will be, or from
-/// daemons.
+/// Returns the keys of anti-affinity of a DaemonSet against pending, bound or future pods or
+/// DaemonSet pods.
 fn far<'a>(
     pod: &'a Pod,
     snapshot: &Snapshot<'_>,
@@ -308,16 +312,16 @@ fn far<'a>(
     far.into_iter().map(|term| &term.topology_key[..]).collect()
 }
 
-/// Whether it is for pools to say whether a label is as a daemon wants it: other values than the
-/// wanted are known. No pool has to say that a new node has not the name of another node.
+/// Returns whether pools decide a label requirement of a DaemonSet: values other than the required
+/// ones exist. A new node never has the name of an existing node.
 fn is_said((key, own): &(&str, &Requirement)) -> bool {
     let is_settled = *key == NODE_NAME && own.allows_absence();
     !is_settled && !is_well_known(key) && own.negated().is_some()
 }
 
-/// The labels that a daemon asks for and that pools say, by alternative, in the order of these;
-/// nothing where they are too many. Labels of which a pool of the cluster says something come
-/// first: pods can ask for another value of them.
+/// Returns the labels that a DaemonSet requires and that pools set, by alternative, or nothing if
+/// there are too many. Labels of configured pools come first, because pods can require different
+/// values.
 fn asks(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requirement)>> {
     let selector = Requirements::from_labels(&pod.node_selector);
     let affinity = pod.node_affinity.iter().map(|own| selector.with(own));
@@ -344,29 +348,29 @@ fn asks(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requirement)>> {
 }
 
 impl DaemonRequirements {
-    /// The daemon that keeps pods from a node with these daemons, of which each is sure to be there
-    /// or not. `label` says whether the node has a label, if that is known.
+    /// Returns the DaemonSet that rejects pods on a node with these certain DaemonSet pods. `label`
+    /// returns whether the node has a label, if known.
     pub(crate) fn bars(
         &self,
-        crew: &[DaemonOnType],
+        overhead: &[DaemonOnType],
         label: impl Fn(&str) -> Option<bool>,
     ) -> Option<usize> {
         let bars = |(agent, key): &&(usize, String)| {
-            crew.iter().any(|own| own.agent == *agent)
+            overhead.iter().any(|own| own.agent == *agent)
                 && (key == HOSTNAME || label(key) != Some(false))
         };
         self.away.iter().find(bars).map(|(agent, _)| *agent)
     }
 
-    /// Whether the daemons of a node are the company that is asked for.
+    /// Returns whether the DaemonSet pods of a node satisfy the requirements.
     pub(crate) fn is_kept(
         &self,
-        crew: &[DaemonOnType],
+        overhead: &[DaemonOnType],
         label: impl Fn(&str) -> Option<bool>,
     ) -> bool {
         self.beside.iter().all(|(agents, keys)| {
-            let mut crew = crew.iter();
-            crew.any(|own| own.sure == Presence::Yes && agents.contains(&own.agent))
+            let mut overhead = overhead.iter();
+            overhead.any(|own| own.sure == Presence::Yes && agents.contains(&own.agent))
                 && keys
                     .iter()
                     .all(|key| key == HOSTNAME || label(key) == Some(true))

@@ -1,5 +1,5 @@
-//! How pods are spread that do not say so: as the scheduler is configured, among the pods that are
-//! selected together with them. It must not know where anybody is.
+//! Default topology spread of pods without their own: as kube-scheduler is configured, over the
+//! pods that the same selectors match.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::model::selector::Selector;
 use crate::state::selectors::WorkloadSelectors;
 use crate::state::snapshot::Snapshot;
 
-/// The constraints of pods that have none of their own, deduced once for all pods that are alike.
+/// Default topology spread of pods, computed once per group of identical pods.
 #[derive(Debug)]
 pub(crate) struct DefaultConstraints<'a> {
     configured: &'a [TopologySpread],
     selectors: &'a WorkloadSelectors,
-    /// By the ordinal of namespace and labels, and the controller.
+    /// By ordinal of namespace and labels, and by controller.
     deduced: BTreeMap<(usize, Option<&'a Owner>), Option<usize>>,
     by_selector: BTreeMap<Selector, usize>,
     all: Vec<Vec<TopologySpread>>,
@@ -31,8 +31,8 @@ impl<'a> DefaultConstraints<'a> {
         }
     }
 
-    /// The ordinal of a pod's constraints; none where it has its own, or nothing selects it.
-    /// Source: kube-scheduler, PodTopologySpread, `buildDefaultConstraints`.
+    /// Returns the ordinal of the default spread of a pod, or `None` if it has its own or no
+    /// selector matches. Source: kube-scheduler, PodTopologySpread, `buildDefaultConstraints`.
     pub(crate) fn of(&mut self, pod: &'a Pod, labels: usize) -> Option<usize> {
         if self.configured.is_empty() || !pod.spread.is_empty() {
             return None;

@@ -1,5 +1,4 @@
-//! What pods ask of each other's places, in ordinals: groups of pods, topology keys, and rules.
-//! It must not know where anybody is, nor which pods are of a group.
+//! Topology rules between pods, in ordinals: pod groups, topology keys and rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,42 +6,42 @@ use crate::model::affinity::{PodTerm, TopologySpread};
 use crate::model::labels::{HOSTNAME, Labels};
 use crate::model::selector::Selector;
 
-/// Pods must be in a place where there is a pod of a group; places by each of these keys.
-/// The first of them all may start anywhere if it is of the group itself.
+/// Required pod affinity: the domain of each key contains a pod of the group. The first pod may
+/// start anywhere if it is a member of the group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AffinityTerm {
     pub(crate) group: usize,
     pub(crate) keys: Vec<usize>,
 }
 
-/// Pods must not be in a place where there is a pod of a group.
+/// Pod anti-affinity: the domain contains no pod of the group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AntiAffinityTerm {
     pub(crate) group: usize,
     pub(crate) key: usize,
-    /// Whether it must hold or is a wish.
+    /// Whether it is required or preferred.
     pub(crate) is_hard: bool,
 }
 
-/// The pods of a group are spread over places.
+/// Topology spread of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SpreadConstraint {
     pub(crate) group: usize,
     pub(crate) key: usize,
     /// By how many a place may lead the emptiest.
     pub(crate) skew: u32,
-    /// With fewer places the emptiest counts as having none.
+    /// With fewer domains (`minDomains`), the minimum count is zero.
     pub(crate) least: u32,
-    /// Whether the selector is empty. The scheduler takes the pod itself for selected, and yet
-    /// counts nobody (`countPodsMatchSelector`).
+    /// Whether the selector is empty. kube-scheduler then treats the pod as selected but counts no
+    /// pods (`countPodsMatchSelector`).
     pub(crate) is_vacant: bool,
-    /// Whether only nodes that the pod's labels allow are places.
+    /// Whether only nodes that match the node affinity of the pod count.
     pub(crate) affinity: bool,
-    /// Whether only nodes whose taints the pod tolerates are places.
+    /// Whether only nodes whose taints the pod tolerates count.
     pub(crate) taints: bool,
 }
 
-/// All that one kind of pods asks of the others' places.
+/// The topology rules of one kind of pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PodConstraints {
     pub(crate) near: Vec<AffinityTerm>,
@@ -51,7 +50,7 @@ pub(crate) struct PodConstraints {
 }
 
 impl PodConstraints {
-    /// The rules of required terms and of the wishes that are kept.
+    /// Builds the rules from required terms and remaining preferences.
     pub(crate) fn new<'s>(
         (affinity, near): (&[PodTerm], &[&PodTerm]),
         (anti_affinity, away): (&[PodTerm], &[&PodTerm]),
@@ -59,7 +58,7 @@ impl PodConstraints {
         groups: &mut PodGroups,
     ) -> Self {
         let mut rules = Self::default();
-        // All required terms speak of one group: the scheduler counts pods that match them all.
+        // All required terms form one group: kube-scheduler counts pods that match all of them.
         let required: Vec<&PodTerm> = affinity.iter().collect();
         let wished = near.iter().map(|term| vec![*term]);
         for terms in [required]
@@ -100,7 +99,7 @@ impl PodConstraints {
         rules
     }
 
-    /// The groups that it speaks of.
+    /// Returns the groups it selects.
     pub(crate) fn groups(&self) -> impl Iterator<Item = usize> {
         let near = self.near.iter().map(|own| own.group);
         let away = self.away.iter().map(|own| own.group);
@@ -108,13 +107,13 @@ impl PodConstraints {
             .chain(self.even.iter().map(|own| own.group))
     }
 
-    /// Whether it asks for nothing.
+    /// Returns whether it has no rules.
     pub(crate) fn is_empty(&self) -> bool {
         self.near.is_empty() && self.away.is_empty() && self.even.is_empty()
     }
 }
 
-/// Which pods are meant: all that every one of these matches, wherever they are.
+/// Selects pods that every term matches, on any node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PodMatcher(Vec<PodTerm>);
 
@@ -130,7 +129,7 @@ impl PodMatcher {
         Self(terms)
     }
 
-    /// A label that all pods of the audience have, with the values it may be one of.
+    /// Returns a label that all selected pods have, with its possible values.
     fn anchor(&self) -> Option<(&str, &BTreeSet<String>)> {
         let selector = self.0.first()?.selector.as_ref()?;
         let mut expressions = selector.expressions().iter();
@@ -141,12 +140,12 @@ impl PodMatcher {
     }
 }
 
-/// The groups that rules speak of, and the keys of places.
+/// Pod groups and topology keys of the rules.
 #[derive(Debug)]
 pub(crate) struct PodGroups {
     known: BTreeMap<PodMatcher, usize>,
     all: Vec<PodMatcher>,
-    /// The groups whose pods all have a certain label, by its key and each value.
+    /// Groups whose pods all have a label, by its key and value.
     by_label: BTreeMap<String, BTreeMap<String, Vec<usize>>>,
     /// All other groups.
     unlabelled: Vec<usize>,
@@ -154,7 +153,7 @@ pub(crate) struct PodGroups {
     pub(crate) keys: Vec<String>,
 }
 
-/// The ordinal of the key whose places are hosts.
+/// Ordinal of the host name key.
 pub(crate) const HOST: usize = 0;
 
 impl Default for PodGroups {
@@ -170,7 +169,7 @@ impl Default for PodGroups {
 }
 
 impl PodGroups {
-    /// The ordinal of a topology key.
+    /// Returns the ordinal of a topology key.
     pub(crate) fn key(&mut self, key: &str) -> usize {
         let known = self.keys.iter().position(|own| own == key);
         known.unwrap_or_else(|| {
@@ -179,12 +178,12 @@ impl PodGroups {
         })
     }
 
-    /// The group of pods that all these terms match.
+    /// Returns the group of pods that all these terms match.
     pub(crate) fn of_terms(&mut self, terms: &[&PodTerm]) -> usize {
         self.intern(PodMatcher::of(terms.iter().copied()))
     }
 
-    /// The group of pods of a namespace that a selector matches.
+    /// Returns the group of pods of a namespace that a selector matches.
     fn of_selector(&mut self, selector: Option<&Selector>, namespace: &str) -> usize {
         self.intern(PodMatcher::of([&PodTerm {
             selector: selector.cloned(),
@@ -212,18 +211,18 @@ impl PodGroups {
         self.all.len() - 1
     }
 
-    /// The group of a resident's term, if any pending pod's term or it itself made one.
+    /// Returns the group of a term of a bound pod, if it exists.
     fn find(&self, term: &PodTerm) -> Option<usize> {
         self.known.get(&PodMatcher::of([term])).copied()
     }
 
-    /// The group and key of a term, if any pod's term or it itself made them.
+    /// Returns the group and key of a term, if they exist.
     pub(crate) fn place_of(&self, term: &PodTerm) -> Option<(usize, usize)> {
         let key = self.keys.iter().position(|key| *key == term.topology_key)?;
         Some((self.find(term)?, key))
     }
 
-    /// Whether pods of these labels in a namespace are of a group, group by group.
+    /// Returns the group membership of pods with these labels in a namespace.
     pub(crate) fn of(
         &self,
         namespace: &str,
@@ -235,7 +234,7 @@ impl PodGroups {
             let mut terms = self.all[**group].0.iter();
             terms.all(|term| term.matches(namespace, of_namespace, labels))
         };
-        // There may be thousands of groups, and pods are of a few.
+        // There may be thousands of groups, but a pod is a member of few.
         let labelled = labels
             .iter()
             .filter_map(|(key, value)| self.by_label.get(key)?.get(value));

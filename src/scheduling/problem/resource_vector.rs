@@ -1,5 +1,4 @@
-//! Amounts of resources as vectors: which resources matter, and how often a demand fits.
-//! It must not know who asks.
+//! Resource quantities as vectors: the relevant resources, and how often a demand fits.
 
 use std::collections::BTreeSet;
 
@@ -7,18 +6,18 @@ use crate::model::labels::ATTACHABLE;
 use crate::model::quantity::Resources;
 use crate::state::snapshot::VolumeRequirements;
 
-/// More than anyone asks for: what there is of a resource that has no limit.
+/// The supply of an unlimited resource, larger than any demand.
 const UNLIMITED: i64 = i64::MAX / 4;
 
-/// Resources that every node has come first; the others are rare.
+/// Resources of every node come first; the others are rare.
 pub(crate) const COMMON: usize = 4;
 
-/// The names of the resources that matter, each an ordinal; amounts are vectors over them.
+/// Names of the relevant resources. Quantities are vectors in this order.
 #[derive(Debug)]
 pub(crate) struct ResourceIndex(Vec<String>);
 
 impl ResourceIndex {
-    /// Those of these names that anyone asks for, after the common ones.
+    /// Collects the requested names after the common ones.
     pub(crate) fn of<'a>(names: impl Iterator<Item = (&'a String, &'a i64)>) -> Self {
         let first: [&str; COMMON] = ["cpu", "memory", "ephemeral-storage", "pods"];
         let mut extended = BTreeSet::new();
@@ -36,14 +35,15 @@ impl ResourceIndex {
         )
     }
 
-    /// What there is, or none at all where some amount is below zero: nothing fits there. Of
-    /// volumes to attach there is no limit where none is known.
+    /// Returns the supply, or `None` if a quantity is negative, so nothing fits. Attachable volumes
+    /// without a known limit are unlimited.
     pub(crate) fn supply(&self, resources: &Resources) -> Option<Vec<i64>> {
         let whole = resources.iter().all(|(_, amount)| amount >= 0);
         whole.then(|| self.amounts(resources).collect())
     }
 
-    /// What is left of each resource; the scheduler asks only for those that a pod asks for.
+    /// Returns the remainder of each resource, including negative ones: kube-scheduler only checks
+    /// resources that a pod requests.
     pub(crate) fn rest(&self, resources: &Resources) -> Vec<i64> {
         self.amounts(resources)
             .map(|amount| amount.max(0))
@@ -61,7 +61,7 @@ impl ResourceIndex {
         })
     }
 
-    /// What is asked for; an amount below zero asks for nothing.
+    /// Returns the demand. Negative quantities count as zero.
     pub(crate) fn demand(
         &self,
         resources: &Resources,
@@ -75,19 +75,18 @@ impl ResourceIndex {
         self.0.iter().map(amount).collect()
     }
 
-    /// The name of an axis.
+    /// Returns the name of a resource.
     pub(crate) fn name(&self, axis: usize) -> &str {
         &self.0[axis]
     }
 }
 
-/// Whether a demand fits into what is free. A comparison is much cheaper than a division.
+/// Returns whether a demand fits. A comparison is much cheaper than a division.
 pub(crate) fn fits(free: &[i64], demand: &[i64]) -> bool {
     free.iter().zip(demand).all(|(free, demand)| demand <= free)
 }
 
-/// The most of each resource that there is in any of these: where a demand does not fit into that,
-/// it fits into none of them.
+/// Returns the maximum of each resource. A demand above it fits nowhere.
 pub(crate) fn most<'a>(mut all: impl Iterator<Item = &'a Vec<i64>>) -> Vec<i64> {
     let mut most = all.next().cloned().unwrap_or_default();
     for own in all {
@@ -98,7 +97,7 @@ pub(crate) fn most<'a>(mut all: impl Iterator<Item = &'a Vec<i64>>) -> Vec<i64> 
     most
 }
 
-/// The same of each of these and all before it; where there is nothing, nothing is added.
+/// Returns the running maximum of each resource.
 pub(crate) fn most_so_far<'a>(all: impl Iterator<Item = Option<&'a Vec<i64>>>) -> Vec<Vec<i64>> {
     let mut last = Vec::new();
     let so_far = all.map(|own| {
@@ -108,7 +107,7 @@ pub(crate) fn most_so_far<'a>(all: impl Iterator<Item = Option<&'a Vec<i64>>>) -
     so_far.collect()
 }
 
-/// How many times a demand fits into what is free.
+/// Returns how many times a demand fits.
 pub(crate) fn times(free: &[i64], demand: &[i64]) -> u64 {
     if !fits(free, demand) {
         return 0;
@@ -120,7 +119,7 @@ pub(crate) fn times(free: &[i64], demand: &[i64]) -> u64 {
     free.iter().zip(demand).map(ratio).min().unwrap_or(u64::MAX)
 }
 
-/// Takes `count` demands out of what is free. They must fit.
+/// Subtracts `count` demands, which must fit.
 pub(crate) fn take(free: &mut [i64], demand: &[i64], count: u64) {
     for (free, demand) in free.iter_mut().zip(demand) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);

@@ -1,5 +1,4 @@
-//! Which daemons run on the nodes that a pool could have made, and what they take of them.
-//! It must not know what pods are packed beside them.
+//! Determines which DaemonSet pods run on new nodes of a pool, and their resource overhead.
 
 use std::collections::BTreeSet;
 
@@ -17,44 +16,43 @@ use crate::scheduling::problem::{Problem, alternatives};
 
 /// A daemon as a pool's nodes would carry it.
 struct Daemon<'a> {
-    /// Its place among those that matter to pods, whether it runs whoever else is there, and its
-    /// alternatives that no label of a pool rules out.
+    /// Its index among constrained DaemonSets, whether it runs unconditionally, and the
+    /// alternatives that no pool label excludes.
     agent: Option<(usize, bool, u64)>,
-    /// What it asks of a node, less what the pool decides: any one of these, each with its place
-    /// among all the daemon's.
+    /// Alternative node requirements that the pool does not decide, with their indices.
     alternatives: Vec<(usize, Requirements)>,
     requests: Resources,
     ports: &'a BTreeSet<HostPort>,
-    /// Whether that depends on the offering, its zone for one.
+    /// Whether they depend on the offering, such as its zone.
     by_offering: bool,
 }
 
-/// The daemons that a pool's nodes may carry.
+/// DaemonSets that may run on nodes of a pool.
 pub(crate) struct PoolDaemons<'a> {
-    /// What the labels of its nodes may be.
+    /// Possible labels of its nodes.
     side: &'a Requirements,
     daemons: Vec<Daemon<'a>>,
 }
 
-/// Daemons of a node, by their places in the crews of its pool, and whether each is sure to run.
+/// Index into [`PoolDaemons`], and whether the DaemonSet certainly runs.
 pub(crate) type DaemonSelection = Vec<(usize, bool)>;
 
-/// The daemons of a node.
+/// DaemonSet overhead of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DaemonOverhead {
-    /// What they ask for.
+    /// Their requests.
     pub(crate) requests: Resources,
-    /// Host ports that they bind.
+    /// Their host ports.
     pub(crate) ports: BTreeSet<HostPort>,
-    /// Those of daemons that are none of `agents`.
+    /// Host ports of DaemonSets that are not constrained.
     pub(crate) settled_ports: BTreeSet<HostPort>,
-    /// Those that matter to pods.
+    /// Constrained DaemonSets.
     pub(crate) agents: Vec<DaemonOnType>,
 }
 
 impl<'a> PoolDaemons<'a> {
-    /// Those that tolerate the pool's taints and agree with its labels.
-    /// Source: spec/scheduling.md §2.9.
+    /// Selects DaemonSets that tolerate the taints of the pool and match its labels. Source:
+    /// spec/scheduling.md §2.9.
     pub(crate) fn new(
         pool: &Pool,
         side: &'a Requirements,
@@ -92,7 +90,7 @@ impl<'a> PoolDaemons<'a> {
                 by_offering,
             })
         };
-        // Whatever the order in which they are told.
+        // Makes the result independent of the input order.
         let mut sets = sets.to_vec();
         sets.sort_by(|one, other| one.key.cmp(&other.key));
         Self {
@@ -101,8 +99,8 @@ impl<'a> PoolDaemons<'a> {
         }
     }
 
-    /// The daemons of a type's nodes, wherever and however it is bought; with `true` for those that
-    /// do not depend on that.
+    /// Returns the DaemonSets of a type for any offering; `true` for those that do not depend on
+    /// it.
     pub(crate) fn of_type(&self, it: &InstanceType) -> DaemonSelection {
         let runs = |(at, daemon): (usize, &Daemon<'_>)| {
             let mut all = daemon.alternatives.iter();
@@ -113,40 +111,42 @@ impl<'a> PoolDaemons<'a> {
         all.filter_map(runs).collect()
     }
 
-    /// Those of them that run on the nodes of one offering.
+    /// Returns the DaemonSets of one offering.
     pub(crate) fn of_offering(
         &self,
-        aboard: &DaemonSelection,
+        selection: &DaemonSelection,
         (it, offering): (&InstanceType, &Offering),
     ) -> DaemonSelection {
         let runs = |(at, settled): &&(usize, bool)| {
             let mut all = self.daemons[*at].alternatives.iter();
             *settled || all.any(|(_, own)| suits(own, it, offering))
         };
-        aboard.iter().filter(runs).copied().collect()
+        selection.iter().filter(runs).copied().collect()
     }
 
-    /// What these daemons are to a node of a type, bought in one of these ways.
-    pub(crate) fn crew(
+    /// Returns the overhead of these DaemonSets on a type with these offerings.
+    pub(crate) fn overhead(
         &self,
-        aboard: &DaemonSelection,
+        selection: &DaemonSelection,
         (it, offers): (&InstanceType, &[&Offering]),
     ) -> DaemonOverhead {
-        let mut crew = DaemonOverhead::default();
-        for (at, _) in aboard {
+        let mut overhead = DaemonOverhead::default();
+        for (at, _) in selection {
             let daemon = &self.daemons[*at];
-            crew.requests.add(&daemon.requests);
-            crew.ports.extend(daemon.ports.iter().cloned());
+            overhead.requests.add(&daemon.requests);
+            overhead.ports.extend(daemon.ports.iter().cloned());
             if daemon.agent.is_none() {
-                crew.settled_ports.extend(daemon.ports.iter().cloned());
+                overhead.settled_ports.extend(daemon.ports.iter().cloned());
             }
-            crew.agents.extend(self.mate(daemon, (it, offers)));
+            overhead
+                .agents
+                .extend(self.constrained(daemon, (it, offers)));
         }
-        crew
+        overhead
     }
 
-    /// What a daemon that matters to pods is to such a node.
-    fn mate(
+    /// Returns a constrained DaemonSet on such a node.
+    fn constrained(
         &self,
         daemon: &Daemon<'_>,
         (it, offers): (&InstanceType, &[&Offering]),
@@ -173,7 +173,7 @@ impl<'a> PoolDaemons<'a> {
         Some(DaemonOnType {
             agent,
             sure: if is_certain { sure } else { Presence::No },
-            // Where it may run whatever the labels, it does not matter how else it may.
+            // If one alternative has no label requirements, the others do not matter.
             ways: if ways & unasked == 0 { ways } else { u64::MAX },
             labelled: if sure == Presence::Labelled {
                 labelled
@@ -183,7 +183,7 @@ impl<'a> PoolDaemons<'a> {
         })
     }
 
-    /// Whether every node of a type that is bought so has labels as a daemon wants them.
+    /// Returns whether every node of a type with this offering has the required labels.
     fn is_surely(&self, wanted: &Requirements, it: &InstanceType, offer: &Offering) -> Presence {
         let sure = |holds: bool| if holds { Presence::Yes } else { Presence::No };
         let all = wanted.iter().map(|(key, wanted)| {
@@ -195,7 +195,7 @@ impl<'a> PoolDaemons<'a> {
             }
             let both = match (self.side.get(key), it.requirements.get(key)) {
                 (Some(side), Some(own)) => side.intersection(own),
-                // Nobody sets what only instances could say.
+                // Only instances set this label, so no pool can.
                 (Some(_), None) if is_well_known(key) => return Presence::No,
                 (Some(own), None) | (None, Some(own)) => own.clone(),
                 (None, None) => return sure(wanted.allows_absence()),
@@ -212,7 +212,7 @@ impl<'a> PoolDaemons<'a> {
     }
 }
 
-/// Whether a type that is bought so may be as a daemon wants it, by one of its alternatives.
+/// Returns whether a type with this offering may satisfy the requirements of a DaemonSet.
 fn suits(wanted: &Requirements, it: &InstanceType, offering: &Offering) -> bool {
     let sold = |(key, own): (&str, &Requirement)| {
         !OF_OFFERINGS.contains(&key) || own.suits(offering.label(key))
@@ -220,24 +220,24 @@ fn suits(wanted: &Requirements, it: &InstanceType, offering: &Offering) -> bool 
     wanted.iter().all(sold) && it.requirements.intersects(wanted).is_ok()
 }
 
-/// Whether it is for the pool to say what a label will be.
+/// Returns whether the pool decides a label.
 fn is_said(key: &str, it: &InstanceType) -> bool {
     !is_well_known(key) && it.requirements.get(key).is_none()
 }
 
-/// Labels that a pool gives to its nodes, whatever their type.
+/// Returns whether a pool sets a label independent of the type.
 pub(crate) fn of_pool(key: &str) -> bool {
     matches!(key, POOL | NODE_CLASS)
 }
 
-/// Those of these requirements whose labels are wanted.
+/// Returns the requirements with selected keys.
 pub(crate) fn pick(labels: &Requirements, wanted: impl Fn(&str) -> bool) -> Requirements {
     let own = labels.iter().filter(|(key, _)| wanted(key));
     own.map(|(key, requirement)| (key, requirement.clone()))
         .collect()
 }
 
-/// The same with every amount below zero at zero.
+/// Returns the resources with negative quantities set to zero.
 pub(crate) fn floored(resources: &Resources) -> Resources {
     let extended = resources.extended.iter();
     Resources {

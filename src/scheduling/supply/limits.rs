@@ -1,12 +1,11 @@
-//! The limits that count for the nodes of a pool: its own and those it shares with other pools.
-//! It must not know what is left of them.
+//! Limits that apply to the nodes of a pool: its own and those that it shares with other pools.
 
 use crate::model::fleet::FleetView;
 use crate::model::pool::{Limits, Pool};
 use crate::model::quantity::Resources;
 use crate::state::snapshot::Snapshot;
 
-/// Whose limit it is. Those of a pool come first: the others are shared by all pools.
+/// The scope of a limit. Pool limits come first; the others are shared by all pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LimitScope {
     /// The pool's.
@@ -15,32 +14,32 @@ pub(crate) enum LimitScope {
     Cluster,
     /// The fleet's.
     Fleet,
-    /// A reservation's: one of its instances for each node in it.
+    /// A reservation: each node uses one of its instances.
     Reservation,
 }
 
-/// Reservations that are weighed, those of the first ids: each is one more limit to watch, and one
-/// more type to weigh.
+/// Maximum number of evaluated reservations, lowest IDs first. Each adds a limit and additional
+/// types.
 pub(crate) const RESERVATIONS_MAX: usize = 256;
 
 /// A limit on one resource, or on the number of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit<'a> {
-    /// Whose it is.
+    /// Its scope.
     pub(crate) scope: LimitScope,
-    /// The resource; none means the number of nodes.
+    /// The resource. `None` means the number of nodes.
     pub(crate) resource: Option<&'a str>,
-    /// How much there may be in all.
+    /// The limit.
     pub(crate) most: i64,
-    /// How much of that pools and the cluster may have: what other clusters leave.
+    /// The share of this cluster: what other clusters leave.
     pub(crate) share: i64,
-    /// Why nobody may have anything of it now.
+    /// Why nothing may be launched under this limit now.
     pub(crate) closed: Option<&'a str>,
 }
 
 impl Limit<'_> {
-    /// How much of it is taken by so many nodes of this capacity together; of reservations, what
-    /// is left is known already, and nothing taken by nodes that are in none.
+    /// Returns how much these nodes use. For reservations, the remainder is already known, and
+    /// nodes outside of them use nothing.
     pub(crate) fn taken(&self, capacity: &Resources, nodes: usize) -> i64 {
         match (self.scope, self.resource) {
             (LimitScope::Reservation, _) => 0,
@@ -49,19 +48,19 @@ impl Limit<'_> {
         }
     }
 
-    /// Whether a node takes as much of it whatever its type.
+    /// Returns whether every type uses the same quantity of it.
     pub(crate) fn is_free_of_size(&self) -> bool {
         self.scope == LimitScope::Reservation || self.resource.is_none()
     }
 }
 
-/// The limits of a pool, then those that it shares with all pools of its cluster.
+/// Returns the limits of a pool, then the shared limits of its cluster.
 pub(crate) fn limits<'a>(pool: &'a Pool, snapshot: &Snapshot<'a>) -> Vec<Limit<'a>> {
     let own = listed(&pool.limits, LimitScope::Pool);
     own.chain(shared(snapshot)).collect()
 }
 
-/// Limits on the nodes of all pools together; what reservations leave comes last.
+/// Returns the limits of all pools together, reservations last.
 pub(crate) fn shared<'a>(snapshot: &Snapshot<'a>) -> impl Iterator<Item = Limit<'a>> {
     let fleet = snapshot.fleet.into_iter().flat_map(of_fleet);
     let reservations = snapshot.reservations.values().take(RESERVATIONS_MAX);

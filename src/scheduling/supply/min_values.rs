@@ -1,5 +1,5 @@
-//! How many values of a label the types must have between them that a claim may be launched as
-//! (`min_values`). It must not know which types fit.
+//! `min_values`: the number of distinct values of a label that the instance types of a claim must
+//! have.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::model::requirement::Requirement;
 use crate::scheduling::problem::resource_vector::fits;
 use crate::scheduling::supply::node_template::NodeTemplate;
 
-/// Values that types must have between them, label by label.
+/// Minimum number of distinct values by label.
 #[derive(Clone, Debug)]
 pub(crate) struct MinValues<'v> {
     wanted: Vec<(&'v str, usize)>,
@@ -21,40 +21,40 @@ pub(crate) struct ValuesSeen<'v> {
 }
 
 impl<'v> MinValues<'v> {
-    /// What a pool wants; nothing where less will do as well.
-    pub(crate) fn of(shelf: &'v NodeTemplate<'_>, policy: MinValuesPolicy) -> Self {
+    /// Returns the `min_values` of a pool; empty if the policy ignores them.
+    pub(crate) fn of(template: &'v NodeTemplate<'_>, policy: MinValuesPolicy) -> Self {
         let least = |(key, own): (&'v str, &'v Requirement)| {
             let least = usize::try_from(own.min_values?).unwrap_or(usize::MAX);
             (least > 1).then_some((key, least))
         };
         let strict = policy == MinValuesPolicy::Strict;
-        let wanted = shelf.side.iter().filter(|_| strict).filter_map(least);
+        let wanted = template.side.iter().filter(|_| strict).filter_map(least);
         Self {
             wanted: wanted.collect(),
         }
     }
 
-    /// Whether anything is wanted.
+    /// Returns whether there are no `min_values`.
     pub(crate) fn is_empty(&self) -> bool {
         self.wanted.is_empty()
     }
 
-    /// Nothing seen.
+    /// Creates an empty set.
     pub(crate) fn start(&self) -> ValuesSeen<'v> {
         ValuesSeen {
             values: vec![BTreeSet::new(); self.wanted.len()],
         }
     }
 
-    /// Takes the values of a type in, all it has, wherever it is launched. Says whether any of
-    /// them was wanted and new. Source: spec/scheduling.md §2.6, §5 item 42.
+    /// Adds all values of a type, for any offering. Returns whether a required value is new.
+    /// Source: spec/scheduling.md §2.6, §5 item 42.
     pub(crate) fn see(
         &self,
-        shelf: &'v NodeTemplate<'_>,
+        template: &'v NodeTemplate<'_>,
         shape: usize,
         seen: &mut ValuesSeen<'v>,
     ) -> bool {
-        let own = &shelf.shapes[shape].instance_type.requirements;
+        let own = &template.shapes[shape].instance_type.requirements;
         let mut new = false;
         for ((key, least), seen) in self.wanted.iter().zip(&mut seen.values) {
             let values = own.get(key).and_then(Requirement::values);
@@ -67,16 +67,16 @@ impl<'v> MinValues<'v> {
         new
     }
 
-    /// Whether enough was seen of everything.
+    /// Returns whether all minimums are reached.
     pub(crate) fn is_enough(&self, seen: &ValuesSeen<'v>) -> bool {
         let all = self.wanted.iter().zip(&seen.values);
         all.clone().all(|((_, least), seen)| seen.len() >= *least)
     }
 
-    /// Whether these types have enough values between them.
+    /// Returns whether these types satisfy the minimums.
     pub(crate) fn has(
         &self,
-        shelf: &'v NodeTemplate<'_>,
+        template: &'v NodeTemplate<'_>,
         types: impl Iterator<Item = usize>,
     ) -> bool {
         if self.is_empty() {
@@ -84,23 +84,22 @@ impl<'v> MinValues<'v> {
         }
         let mut seen = self.start();
         for shape in types {
-            if self.see(shelf, shape, &mut seen) && self.is_enough(&seen) {
+            if self.see(template, shape, &mut seen) && self.is_enough(&seen) {
                 return true;
             }
         }
         false
     }
 
-    /// The first label of which these types have too few values: how many are wanted, how many
-    /// there are.
+    /// Returns the first label with too few values, the minimum and the actual number.
     pub(crate) fn shortage(
         &self,
-        shelf: &'v NodeTemplate<'_>,
+        template: &'v NodeTemplate<'_>,
         types: impl Iterator<Item = usize>,
     ) -> Option<(&'v str, usize, usize)> {
         let mut seen = self.start();
         for shape in types {
-            self.see(shelf, shape, &mut seen);
+            self.see(template, shape, &mut seen);
         }
         let mut all = self.wanted.iter().zip(&seen.values);
         let short = all.find(|((_, least), seen)| seen.len() < *least);
@@ -108,10 +107,10 @@ impl<'v> MinValues<'v> {
     }
 }
 
-/// Lets every type take as much of the limits as those that have to be launched in its place for
-/// the sake of variety: the cheapest that are as large in everything.
-pub(crate) fn widen(shelf: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
-    let own = &*shelf;
+/// Raises the limit usage of every type to that of the types required for `min_values`: the
+/// cheapest that are at least as large.
+pub(crate) fn widen(template: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
+    let own = &*template;
     let variety = MinValues::of(own, policy);
     if variety.is_empty() || own.limits.is_empty() {
         return;
@@ -136,8 +135,8 @@ pub(crate) fn widen(shelf: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
         limited
     };
     let limited: Vec<Vec<i64>> = (0..own.shapes.len()).map(wide).collect();
-    for (shape, limited) in shelf.shapes.iter_mut().zip(limited) {
-        // What is reserved is there: no other type has to be launched in its place.
+    for (shape, limited) in template.shapes.iter_mut().zip(limited) {
+        // A reservation is fixed: no other type is launched instead.
         if shape.reservation.is_none() {
             shape.limited = limited;
         }

@@ -1,5 +1,5 @@
-//! What one pool can supply: instance types less their daemons, and who may have which offering.
-//! It must not know how pods are packed, nor what was launched.
+//! The supply of one pool: instance types less their DaemonSet overhead, and which pods may use
+//! which offering.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,66 +27,66 @@ use crate::scheduling::topology::topology_state::Match;
 use crate::state::snapshot::Snapshot;
 use crate::state::unavailable_offerings::UnavailableOfferings;
 
-/// Offerings of one instance type that are weighed, cheapest first: one bit each. AWS' largest
+/// Maximum number of evaluated offerings per type, cheapest first, one bit each. The largest AWS
 /// region has 7 zones and 3 capacity types, which makes 21.
 const OFFERS_MAX: usize = 64;
 
-/// An instance type as a pool would use it. What of it is in a reservation is a shape of its own,
-/// so that all offers of a shape count towards the same limits; and so is what carries daemons of
-/// its own, so that all leave as much for pods.
+/// An instance type as used by a pool. Reserved capacity of a type is a separate option, so that
+/// all offerings of an option count towards the same limits. So are offerings with different
+/// DaemonSets, so that all have the same overhead.
 #[derive(Clone, Debug)]
 pub(crate) struct TypeOption<'a> {
     /// The type.
     pub(crate) instance_type: &'a InstanceType,
-    /// What is left for pods; none where daemons ask for more than there is.
+    /// Resources for pods. `None` if DaemonSets exceed the type.
     pub(crate) net: Option<Vec<i64>>,
     /// Its daemons.
-    pub(crate) crew: DaemonOverhead,
-    /// What can be had, cheapest first, at most `OFFERS_MAX`.
+    pub(crate) overhead: DaemonOverhead,
+    /// Available offerings, cheapest first, at most `OFFERS_MAX`.
     pub(crate) offers: Vec<&'a Offering>,
-    /// What could be had but is held down.
+    /// Offerings that are unavailable after failed launches.
     pub(crate) held: Vec<&'a Offering>,
-    /// The reservation that all its offers are in, by its place among the shelf's; or none.
+    /// Index of the reservation of all its offerings, if any.
     pub(crate) reservation: Option<usize>,
-    /// What a node of it takes of the limits, in the order of the shelf's: of reservations, one of
-    /// its own.
+    /// Limit usage of a node, in the order of the limits of the template. For reservations, only
+    /// its own is used.
     pub(crate) capacity: Vec<i64>,
-    /// What a claim that is planned as this type takes of the limits: more than its capacity where
-    /// larger types have to be among those it may be launched as.
+    /// Limit usage of a claim with this planned type. It is higher than `capacity` if larger types
+    /// must be among its alternatives.
     pub(crate) limited: Vec<i64>,
 }
 
-/// A pool with what it can supply.
+/// A pool with its supply.
 #[derive(Debug)]
 pub(crate) struct NodeTemplate<'a> {
     /// The pool.
     pub(crate) pool: &'a Pool,
-    /// Why no node can be made for it at all, where that is so.
+    /// Why no node can be launched at all, if so.
     pub(crate) fault: Option<&'a str>,
-    /// Ids of zones, those that are known.
+    /// Known zone IDs.
     zone_ids: &'a BTreeMap<Zone, String>,
-    /// The limits on its nodes: the pool's, then those that all pools share.
+    /// Limits of its nodes: of the pool, then shared.
     pub(crate) limits: Vec<Limit<'a>>,
-    /// What its nodes' labels may be.
+    /// Possible labels of its nodes.
     pub(crate) side: Requirements,
-    /// Reservations with what is left of them, by id: the same for every shelf.
+    /// Reservations with their remainder, by ID; equal for all templates.
     pub(crate) reservations: Vec<Reservation>,
-    /// The types it may use, by name, what is not reserved first.
+    /// Usable types by name, unreserved first.
     pub(crate) shapes: Vec<TypeOption<'a>>,
-    /// All their offers by price, then zone, type and capacity type: the places of shape and offer.
+    /// All offerings by price, zone, type and capacity type, as indices of type and offering.
     pub(crate) by_price: Vec<(usize, usize)>,
-    /// The most of each resource that any type has for pods.
+    /// Maximum of each resource over all types.
     pub(crate) most: Vec<i64>,
-    /// The types that have offers, by the price of the cheapest, then name.
+    /// Types with offerings, by lowest price, then name.
     pub(crate) by_least: Vec<usize>,
-    /// For each of these, the most of each resource that it or any before it has for pods.
+    /// Running maximum of each resource in this order.
     most_by_least: Vec<Vec<i64>>,
-    /// The labels that some of these types define.
+    /// Labels that some of these types define.
     keys: BTreeSet<&'a str>,
 }
 
 impl<'a> NodeTemplate<'a> {
-    /// The shelf of a pool. Source: spec/scheduling.md §1.6, §2.9.
+    /// Builds the template of a pool. Source: spec/scheduling.md §1.6, §2.9.
     pub(crate) fn new(
         pool: &'a Pool,
         problem: &Problem<'_>,
@@ -103,7 +103,7 @@ impl<'a> NodeTemplate<'a> {
         let fault = snapshot.overlaid.fault(pool.name.as_str());
         locate(&mut side, catalog.zone_ids());
         let of_types = pick(&side, |key| !of_pool(key) && !of_offering(key));
-        let crews = PoolDaemons::new(pool, &side, problem, &snapshot.daemon_sets);
+        let daemon_overheads = PoolDaemons::new(pool, &side, problem, &snapshot.daemon_sets);
         let reservations = snapshot.reservations.values().take(RESERVATIONS_MAX);
         let reservations: Vec<Reservation> = reservations.cloned().collect();
         let limits = limits(pool, snapshot);
@@ -113,17 +113,17 @@ impl<'a> NodeTemplate<'a> {
             let shape = TypeOption {
                 instance_type,
                 net: None,
-                crew: DaemonOverhead::default(),
+                overhead: DaemonOverhead::default(),
                 offers: Vec::new(),
                 held: Vec::new(),
                 reservation: None,
                 capacity: taken.clone(),
                 limited: taken,
             };
-            let mut all = shape.stocked((&side, &crews), (snapshot, &reservations), now);
+            let mut all = shape.stocked((&side, &daemon_overheads), (snapshot, &reservations), now);
             for shape in &mut all {
                 let mut net = instance_type.allocatable.clone();
-                net.subtract(&shape.crew.requests);
+                net.subtract(&shape.overhead.requests);
                 shape.net = problem.axes.supply(&net);
             }
             all
@@ -133,7 +133,7 @@ impl<'a> NodeTemplate<'a> {
             .filter(|it| fault.is_none() && it.requirements.intersects(&of_types).is_ok())
             .flat_map(shape)
             .collect();
-        // Most types define what the one before defines.
+        // Most types define the same labels as the previous one.
         let defined = |shape: &TypeOption<'a>| shape.instance_type.requirements.iter();
         let named = |shape: &TypeOption<'a>| defined(shape).map(|(key, _)| key);
         let chunks = shapes.chunk_by(|one, other| named(one).eq(named(other)));
@@ -158,8 +158,8 @@ impl<'a> NodeTemplate<'a> {
         }
     }
 
-    /// The types that have offers, by the price of the cheapest, without the first of them that are
-    /// all too small for so much.
+    /// Returns the types with offerings by lowest price, skipping a prefix of types too small for
+    /// this demand.
     pub(crate) fn by_least_for(&self, demand: &[i64]) -> &[usize] {
         let first = self
             .most_by_least
@@ -167,8 +167,8 @@ impl<'a> NodeTemplate<'a> {
         &self.by_least[first..]
     }
 
-    /// What the labels of a node for these pods must be, or why there can be none. `relaxed` takes
-    /// `PreferNoSchedule` for a wish. Source: spec/scheduling.md §2.5, §2.7, §2.8.
+    /// Returns the required labels of a node for these pods, or the incompatibility. `relaxed`
+    /// treats `PreferNoSchedule` as a preference. Source: spec/scheduling.md §2.5, §2.7, §2.8.
     pub(crate) fn admit(
         &self,
         wants: &NodeRequirements<'_>,
@@ -189,7 +189,7 @@ impl<'a> NodeTemplate<'a> {
         Ok(both)
     }
 
-    /// What pods of this kind may have, given what the labels must be.
+    /// Returns the compatible offerings of pods with these required labels.
     pub(crate) fn row(
         &self,
         (wants, agents): (&NodeRequirements<'_>, &ConstrainedDaemons<'_>),
@@ -218,8 +218,7 @@ impl<'a> NodeTemplate<'a> {
         CompatibleOfferings { masks, open }
     }
 
-    /// Labels that the pool's requirements or the pods leave open and that someone must set: the
-    /// first value that all allow.
+    /// Returns labels that pool and pods leave open and that must be set: the first allowed value.
     pub(crate) fn labels(&self, rows: &[&CompatibleOfferings]) -> Labels {
         let launched = |key: &str| OF_LAUNCHES.contains(&key);
         let mut open = pick(&self.side, |key| {
@@ -241,8 +240,8 @@ impl<'a> NodeTemplate<'a> {
         open.iter().filter_map(value).collect()
     }
 
-    /// The value of a label that the launch decides: the last that types have and all allow, since
-    /// of tenancies that is the one which costs nothing.
+    /// Returns the value of a label that the launch determines: the last value that types and
+    /// requirements allow. For tenancies, this is the one without extra cost.
     fn launched(&self, key: &str, wanted: &Requirement) -> Option<String> {
         let mut of_types = self
             .shapes
@@ -252,33 +251,34 @@ impl<'a> NodeTemplate<'a> {
         values.iter().rev().find(|own| wanted.has(own)).cloned()
     }
 
-    /// The daemon of a type with which pods must not share a place.
+    /// Returns the DaemonSet of a type that conflicts with pods by anti-affinity.
     pub(crate) fn bar(
         &self,
         shape: &TypeOption<'_>,
         (wants, agents): (&NodeRequirements<'_>, &ConstrainedDaemons<'_>),
         labels: &Requirements,
     ) -> Option<usize> {
-        let crew = shape.crew.agents.iter();
-        let crew = crew.filter(|own| !agents.is_kept_off(own, |key| labels.get(key)));
-        let crew: Vec<DaemonOnType> = crew.copied().collect();
-        wants.company.bars(&crew, |key| self.label(shape, key))
+        let overhead = shape.overhead.agents.iter();
+        let overhead = overhead.filter(|own| !agents.is_kept_off(own, |key| labels.get(key)));
+        let overhead: Vec<DaemonOnType> = overhead.copied().collect();
+        wants.company.bars(&overhead, |key| self.label(shape, key))
     }
 
-    /// Whether no daemon of a type binds a host port that pods want, on nodes with these labels.
+    /// Returns whether no DaemonSet of a type uses a host port of these pods on nodes with these
+    /// labels.
     pub(crate) fn has_ports(
         &self,
         shape: &TypeOption<'_>,
         (wants, agents): (&NodeRequirements<'_>, &ConstrainedDaemons<'_>),
         labels: &Requirements,
     ) -> bool {
-        let crew = &shape.crew;
-        let binds = |mate: &DaemonOnType| {
-            clash(wants.ports, agents.ports(mate.agent))
-                && !agents.is_kept_off(mate, |key| labels.get(key))
+        let overhead = &shape.overhead;
+        let binds = |constrained: &DaemonOnType| {
+            clash(wants.ports, agents.ports(constrained.agent))
+                && !agents.is_kept_off(constrained, |key| labels.get(key))
         };
-        !clash(wants.ports, &crew.ports)
-            || !clash(wants.ports, &crew.settled_ports) && !crew.agents.iter().any(binds)
+        !clash(wants.ports, &overhead.ports)
+            || !clash(wants.ports, &overhead.settled_ports) && !overhead.agents.iter().any(binds)
     }
 
     fn has_company(
@@ -289,22 +289,22 @@ impl<'a> NodeTemplate<'a> {
     ) -> bool {
         let label = |key: &str| self.label(shape, key);
         self.bar(shape, asked, labels).is_none()
-            && asked.0.company.is_kept(&shape.crew.agents, label)
+            && asked.0.company.is_kept(&shape.overhead.agents, label)
     }
 
-    /// Whether it is for the pool alone to say a label, and which of several values it gives.
+    /// Returns whether only the pool sets a label, including which of several values.
     pub(crate) fn chooses(&self, key: &str) -> bool {
         let own = self.side.get(key).and_then(Requirement::values);
         let several = own.is_some_and(|own| own.len() > 1);
         several && !is_well_known(key) && !self.keys.contains(key) && !of_pool(key)
     }
 
-    /// Whether neither the pool nor any type of it speaks of a label that pools say.
+    /// Returns whether neither the pool nor any of its types defines a pool label.
     pub(crate) fn says_nothing(&self, key: &str) -> bool {
         !is_well_known(key) && self.side.get(key).is_none() && !self.keys.contains(key)
     }
 
-    /// Whether nodes of a type have a label, if that is known.
+    /// Returns whether nodes of a type have a label, if known.
     fn label(&self, shape: &TypeOption<'_>, key: &str) -> Option<bool> {
         if OF_RESERVATIONS.contains(&key) {
             return Some(shape.reservation.is_some());
@@ -321,7 +321,7 @@ impl<'a> NodeTemplate<'a> {
         }
     }
 
-    /// Whether nodes of a type have labels as wanted, as far as that is known of them.
+    /// Returns whether nodes of a type satisfy label requirements, as far as known.
     pub(crate) fn passes(&self, shape: &TypeOption<'_>, wanted: &Requirements) -> LabelMatch {
         let asks = Asks::of(wanted);
         let mut pass = Match::Yes;
@@ -351,7 +351,7 @@ impl<'a> NodeTemplate<'a> {
         }
     }
 
-    /// Whether neither the pool nor every type in question says what this label will be.
+    /// Returns whether a label is decided neither by the pool nor by every given type.
     fn leaves_open(&self, key: &str, masks: &[u64]) -> bool {
         let own = self.side.get(key);
         let absent = !is_well_known(key);
@@ -369,20 +369,21 @@ impl<'a> NodeTemplate<'a> {
 }
 
 impl<'a> TypeOption<'a> {
-    /// The same with what can be had of what the pool wants: shapes for what is in no reservation,
-    /// then for each reservation of the type, one for all that carries the same daemons.
+    /// Returns the options of a type with matching offerings: without reservation, then per
+    /// reservation, separated by DaemonSets.
     fn stocked(
         self,
-        (side, crews): (&Requirements, &PoolDaemons<'_>),
+        (side, daemon_overheads): (&Requirements, &PoolDaemons<'_>),
         (snapshot, reservations): (&Snapshot<'a>, &[Reservation]),
         now: Timestamp,
     ) -> Vec<Self> {
         let asks = Asks::of(side);
         let it = self.instance_type;
-        let aboard = crews.of_type(it);
-        // Those of one offering, where it depends on that.
-        let varies = aboard.iter().any(|(_, settled)| !settled);
-        let of_offering = |own: &Offering| varies.then(|| crews.of_offering(&aboard, (it, own)));
+        let selection = daemon_overheads.of_type(it);
+        // DaemonSets of one offering, if they depend on it.
+        let varies = selection.iter().any(|(_, settled)| !settled);
+        let of_offering =
+            |own: &Offering| varies.then(|| daemon_overheads.of_offering(&selection, (it, own)));
         let mut sorted: BTreeMap<(Option<usize>, Option<DaemonSelection>), Vec<&'a Offering>> =
             BTreeMap::new();
         for offering in it
@@ -401,7 +402,7 @@ impl<'a> TypeOption<'a> {
             let of = (place, of_offering(offering));
             sorted.entry(of).or_default().push(offering);
         }
-        // What cannot be had is told of, too.
+        // Unavailable offerings are reported, too.
         if sorted.keys().all(|(place, _)| place.is_some()) {
             sorted.insert((None, None), Vec::new());
         }
@@ -413,10 +414,10 @@ impl<'a> TypeOption<'a> {
             (Option<usize>, Option<DaemonSelection>),
             Vec<&'a Offering>,
         )| {
-            let aboard = own.as_ref().unwrap_or(&aboard);
+            let selection = own.as_ref().unwrap_or(&selection);
             let mut own = self.clone();
             own.reservation = place;
-            own.crew = crews.crew(aboard, (it, &offers));
+            own.overhead = daemon_overheads.overhead(selection, (it, &offers));
             if let Some(place) = place {
                 own.capacity[first + place] = 1;
                 own.limited.clone_from(&own.capacity);
@@ -429,7 +430,7 @@ impl<'a> TypeOption<'a> {
         sorted.into_iter().map(of).collect()
     }
 
-    /// Fills in what can be had of these offerings.
+    /// Adds the available ones of these offerings.
     fn stock(
         &mut self,
         mut wanted: Vec<&'a Offering>,
@@ -443,7 +444,7 @@ impl<'a> TypeOption<'a> {
         wanted.sort_by_key(|offering| (offering.price, &offering.zone, offering.capacity_type));
         let (held, offers) = wanted
             .into_iter()
-            // Mostly nothing is, and a plan asks for every offering there is.
+            // Usually none is, and a plan checks every offering.
             .partition(|own| {
                 !holds.is_empty()
                     && (holds.is_held(class, &self.key(own), now)
@@ -453,12 +454,13 @@ impl<'a> TypeOption<'a> {
         self.offers.truncate(OFFERS_MAX);
     }
 
-    /// The full name of one of its offerings.
+    /// Returns the key of one of its offerings.
     pub(crate) fn key(&self, offering: &Offering) -> OfferingKey {
         offering.key(&self.instance_type.name)
     }
 
-    /// Whether its labels can be as wanted; `of_types` is what [`of_types`] leaves of that.
+    /// Returns whether its labels can satisfy the requirements; `of_types` is the result of
+    /// [`of_types`].
     pub(crate) fn suits(&self, of_types: &Requirements) -> Result<(), Incompatible> {
         self.instance_type.requirements.intersects(of_types)
     }
@@ -484,27 +486,27 @@ impl<'a> TypeOption<'a> {
             .unwrap_or(0)
     }
 
-    /// The offers that are where and how they are wanted.
+    /// Returns the matching offerings.
     fn sold(&self, asks: &Asks<'_>) -> u64 {
         let bit = |(at, offering): (usize, &&Offering)| u64::from(asks.sells(offering)) << at;
         let offers = self.offers.iter().enumerate();
         offers.map(bit).fold(0, |all, bit| all | bit)
     }
 
-    /// Whether a claim planned as one may be launched as the other: both are bought, not reserved,
-    /// and the same daemons run there.
+    /// Returns whether a claim planned as one option may be launched as the other: neither is
+    /// reserved, and both have the same DaemonSets.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let bought = self.reservation.is_none() && other.reservation.is_none();
-        bought && self.crew.agents == other.crew.agents
+        bought && self.overhead.agents == other.overhead.agents
     }
 
-    /// The price of the cheapest of these offers.
+    /// Returns the lowest price of these offerings.
     pub(crate) fn price(&self, mask: u64) -> Option<f64> {
         let offer = self.offers.get(mask.trailing_zeros() as usize)?;
         Some(offer.price.usd_per_h())
     }
 
-    /// Those of these offers that cost no more than the cheapest of them.
+    /// Returns the cheapest of these offerings.
     pub(crate) fn cheapest(&self, mask: u64) -> u64 {
         let Some(first) = self.offers.get(mask.trailing_zeros() as usize) else {
             return 0;
@@ -528,11 +530,11 @@ fn by_price(shapes: &[TypeOption<'_>]) -> Vec<(usize, usize)> {
     all
 }
 
-/// What is asked of the labels that an offering decides.
+/// Requirements on labels that an offering decides.
 struct Asks<'l> {
     zone: Option<&'l Requirement>,
     capacity_type: Option<&'l Requirement>,
-    /// What is asked of reservations, by few.
+    /// Requirements on reservation labels, which are rare.
     reservation: Vec<(&'static str, &'l Requirement)>,
 }
 
@@ -556,12 +558,12 @@ impl<'l> Asks<'l> {
     }
 }
 
-/// Whether an offering is where and how these labels want it.
+/// Returns whether an offering satisfies label requirements.
 pub(crate) fn sells(labels: &Requirements, offering: &Offering) -> bool {
     Asks::of(labels).sells(offering)
 }
 
-/// The id of a zone is another name of it: who asks for one asks for the other.
+/// Treats zone name and zone ID as equivalent.
 fn locate(labels: &mut Requirements, zone_ids: &BTreeMap<Zone, String>) {
     let Some(wanted) = labels.get(ZONE_ID).filter(|_| !zone_ids.is_empty()) else {
         return;
@@ -571,7 +573,7 @@ fn locate(labels: &mut Requirements, zone_ids: &BTreeMap<Zone, String>) {
     labels.add(ZONE, zones);
 }
 
-/// Labels that the offering decides.
+/// Returns whether the offering decides a label.
 fn of_offering(key: &str) -> bool {
     OF_OFFERINGS.contains(&key)
 }
@@ -584,7 +586,7 @@ fn is_decided(requirement: &Requirement) -> bool {
     }
 }
 
-/// Those of these requirements that types decide: neither the pool nor the offering.
+/// Returns the requirements that types decide, not the pool or the offering.
 pub(crate) fn of_types(labels: &Requirements) -> Requirements {
     pick(labels, |key| !of_pool(key) && !of_offering(key))
 }

@@ -1,5 +1,4 @@
-//! What pods ask of the host they share, as counters: host ports, and rules whose places are hosts.
-//! It must not know which host it is; a host that is still to be made has nothing on it yet.
+//! Per-host constraints as counters: host ports, and topology rules whose domain is the host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,24 +8,24 @@ use crate::scheduling::problem::{Problem, meet};
 use crate::scheduling::topology::topology_state::TopologyState;
 use crate::scheduling::topology::{DomainCounter, Topology, TopologyCheck};
 
-/// What a kind of pods asks of a new host and adds to it.
+/// Per-host constraints of a kind of pods, and its increments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeConstraints {
-    /// A counter and what it may be at most when a pod is added.
+    /// A counter and its maximum when a pod is added.
     pub(crate) limits: Vec<(usize, u32)>,
-    /// Counters that a pod raises by one.
+    /// Counters that a pod increments.
     pub(crate) adds: Vec<usize>,
-    /// Counters of which a pod needs at least one on the host, or has to be the first anywhere.
+    /// Counters that must not be zero on the host, and whether the pod may be the first anywhere.
     pub(crate) needs: Vec<(usize, bool)>,
 }
 
 impl NodeConstraints {
-    /// Whether pods do not care what else is on the host, nor anyone for them.
+    /// Returns whether pods have no per-host constraints or increments.
     pub(crate) fn is_empty(&self) -> bool {
         self.limits.is_empty() && self.adds.is_empty() && self.needs.is_empty()
     }
 
-    /// How many pods more a host of these counts takes, up to `most`.
+    /// Returns how many more pods a host with these counts accepts, up to `most`.
     pub(crate) fn room(&self, counts: &[u32], most: u64) -> u64 {
         let mut room = most;
         for (counter, max) in &self.limits {
@@ -46,17 +45,17 @@ impl NodeConstraints {
         }
     }
 
-    /// Whether pods need others of their own kind on the host, of whom there are none anywhere.
+    /// Returns whether pods require others of their own kind, of which none exist.
     pub(crate) fn begins(&self) -> bool {
         !self.needs.is_empty() && self.needs.iter().all(|(_, first)| *first)
     }
 
-    /// Whether whom pods need is on a host of these counts.
+    /// Returns whether the required pods are on a host with these counts.
     pub(crate) fn is_met(&self, counts: &[u32]) -> bool {
         self.needs.iter().all(|(counter, _)| counts[*counter] > 0)
     }
 
-    /// Counts pods that were added.
+    /// Adds pods to the counts.
     pub(crate) fn add(&self, counts: &mut [u32], pods: u64) {
         for counter in &self.adds {
             let pods = u32::try_from(pods).unwrap_or(u32::MAX);
@@ -65,36 +64,36 @@ impl NodeConstraints {
     }
 }
 
-/// For each pool and type, how many daemons of its hosts count in which tally.
+/// DaemonSet pods of a host by pool, type and counter.
 pub(crate) type DaemonCounts = Vec<Vec<BTreeMap<usize, u32>>>;
 
-/// Types that have room for one pod at least beside their daemons, pool by pool.
+/// Types with capacity for at least one pod after DaemonSets, by pool.
 type FeasibleTypes = Vec<Vec<bool>>;
 
-/// The shares of all kinds.
+/// Per-host constraints of all kinds.
 #[derive(Debug)]
 pub(crate) struct NodeConstraintTable {
-    /// What the pods of a kind ask of a new host, by kind.
+    /// Constraints on a new host by kind.
     pub(crate) shares: Vec<NodeConstraints>,
-    /// The same for pods of which every host gets an equal part: there the emptiest has as many.
+    /// Constraints by kind if every host gets an equal share, so the emptiest host has as many.
     pub(crate) level: Vec<NodeConstraints>,
-    /// How many counters there are.
+    /// Number of counters.
     pub(crate) counters: usize,
-    /// The types that pods of a kind may be spread over, by kind; none where all will do.
+    /// Types that pods of a kind may be spread over. `None` if all.
     roomy: Vec<Option<FeasibleTypes>>,
 }
 
-/// Daemons of new hosts where the emptiest host has fewer.
+/// DaemonSet pods of new hosts if the emptiest host has fewer.
 struct DaemonSkew<'c> {
-    crews: &'c DaemonCounts,
-    /// How many there are in the emptiest host, by tally.
+    daemon_overheads: &'c DaemonCounts,
+    /// Minimum count over hosts, by counter.
     least: BTreeMap<usize, u32>,
 }
 
 impl<'c> DaemonSkew<'c> {
-    fn new(crews: &'c DaemonCounts, board: &TopologyState<'_>) -> Self {
+    fn new(daemon_overheads: &'c DaemonCounts, board: &TopologyState<'_>) -> Self {
         let mut board = board.clone();
-        let all = || crews.iter().flatten();
+        let all = || daemon_overheads.iter().flatten();
         let tallies: BTreeSet<usize> = all().flat_map(BTreeMap::keys).copied().collect();
         let least = |tally: usize| {
             let new = all().map(|own| own.get(&tally).copied().unwrap_or(0));
@@ -105,24 +104,28 @@ impl<'c> DaemonSkew<'c> {
             }
         };
         let least = tallies.into_iter().map(least).collect();
-        Self { crews, least }
+        Self {
+            daemon_overheads,
+            least,
+        }
     }
 
-    /// By how many a host with these daemons is ahead of the emptiest before it has any pod.
-    fn of(&self, crew: &BTreeMap<usize, u32>, tally: usize) -> u32 {
+    /// Returns by how many a host with these DaemonSet pods exceeds the emptiest one before it has
+    /// any pods.
+    fn of(&self, overhead: &BTreeMap<usize, u32>, tally: usize) -> u32 {
         let least = self.least.get(&tally).copied().unwrap_or(0);
-        let own = crew.get(&tally).copied().unwrap_or(0);
+        let own = overhead.get(&tally).copied().unwrap_or(0);
         own.saturating_sub(least)
     }
 
-    /// What is left of a lead beside the daemons of any host that has room for a pod.
+    /// Returns the remaining skew after DaemonSet pods on any host with capacity for a pod.
     fn rest(&self, tally: usize, most: u32) -> u32 {
-        let ahead = self.crews.iter().flatten();
+        let ahead = self.daemon_overheads.iter().flatten();
         let ahead = ahead.map(|own| self.of(own, tally));
         most - ahead.filter(|own| *own <= most).max().unwrap_or(0)
     }
 
-    /// The types where a host is not too far ahead for any pod.
+    /// Returns the types whose DaemonSet pods do not exceed the skew.
     fn roomy(&self, checks: &[TopologyCheck]) -> Option<FeasibleTypes> {
         let even = checks.iter().filter_map(|check| match check {
             TopologyCheck::Even {
@@ -136,31 +139,31 @@ impl<'c> DaemonSkew<'c> {
                 .all(|(tally, most)| self.of(own, *tally) <= *most)
         };
         let of = |own: &Vec<BTreeMap<usize, u32>>| own.iter().map(fits).collect();
-        (!even.is_empty()).then(|| self.crews.iter().map(of).collect())
+        (!even.is_empty()).then(|| self.daemon_overheads.iter().map(of).collect())
     }
 }
 
 impl NodeConstraintTable {
-    /// Whether pods of a kind may be spread over hosts of a type.
-    pub(crate) fn is_roomy(&self, kind: usize, (shelf, shape): (usize, usize)) -> bool {
+    /// Returns whether pods of a kind may be spread over hosts of a type.
+    pub(crate) fn is_roomy(&self, kind: usize, (template, shape): (usize, usize)) -> bool {
         let own = self.roomy[kind].as_ref();
-        own.is_none_or(|own| own[shelf][shape])
+        own.is_none_or(|own| own[template][shape])
     }
 
-    /// Whether that has to be asked.
+    /// Returns whether [`is_roomy`](Self::is_roomy) depends on the type.
     pub(crate) fn is_choosy(&self, kind: usize) -> bool {
         self.roomy[kind].is_some()
     }
 
-    /// The counters of a problem. What is bound already says where affinity has begun. Daemons
-    /// of new hosts count where the emptiest host is taken to have fewer of them.
+    /// Builds the counters of a problem. Bound pods determine whether affinity has started.
+    /// DaemonSet pods of new hosts count if the emptiest host may have fewer.
     pub(crate) fn new(
         problem: &Problem<'_>,
         topology: &Topology,
         board: &TopologyState<'_>,
-        crews: &DaemonCounts,
+        daemon_overheads: &DaemonCounts,
     ) -> Self {
-        let ahead = DaemonSkew::new(crews, board);
+        let ahead = DaemonSkew::new(daemon_overheads, board);
         let mut counters: BTreeMap<usize, usize> = BTreeMap::new();
         for (at, tally) in topology.tallies.iter().enumerate() {
             if tally.key() == HOST {
@@ -171,7 +174,7 @@ impl NodeConstraintTable {
         let skews = skews(topology);
         let shares = |kind: usize| {
             let mut own = NodeConstraints::default();
-            // Those whose place matters are bound among those who are spread.
+            // Pods with a domain are bound together with spread pods.
             let early = topology.is_early(kind) || topology.is_pinned(kind);
             for check in &topology.checks[kind] {
                 own.take_up(check, &counters, (board, &ahead));
@@ -180,7 +183,7 @@ impl NodeConstraintTable {
                 let spread = matches!(topology.tallies[*tally], DomainCounter::Spread { .. });
                 if let Some(counter) = counters.get(tally).filter(|_| early || !spread) {
                     own.adds.push(*counter);
-                    // Early pods may be bound in any order: none may be in the way of another.
+                    // Early pods may be bound in any order, so none may block a later one.
                     if let Some(skew) = skews.get(tally) {
                         let most = ahead.rest(*tally, skew.saturating_sub(1));
                         own.limits.push((*counter, most));
@@ -229,12 +232,12 @@ impl NodeConstraints {
             TopologyCheck::Even {
                 tally, skew, own, ..
             } => {
-                // A new host is one without such pods, so the emptiest has none.
+                // A new host has no such pods, so the minimum is zero.
                 let most = ahead.rest(*tally, skew.saturating_sub(*own));
                 self.limits
                     .extend(counters.get(tally).map(|own| (*own, most)));
             }
-            // Whom it has to be near is there before any pod.
+            // The DaemonSet pod that satisfies it runs before any pod.
             TopologyCheck::Near { beside: true, .. } => {}
             TopologyCheck::Near { tallies, own, .. } => {
                 let begins = *own && tallies.iter().all(|tally| board.total(*tally) == 0);
@@ -245,7 +248,7 @@ impl NodeConstraints {
     }
 }
 
-/// The smallest skew that anyone asks for, by tally.
+/// Returns the smallest skew by counter.
 fn skews(topology: &Topology) -> BTreeMap<usize, u32> {
     let mut skews: BTreeMap<usize, u32> = BTreeMap::new();
     for check in topology.checks.iter().flatten() {

@@ -1,20 +1,19 @@
-//! Sites with their places and all that is counted on them, and whether one more pod may join.
-//! It must not know what fits where, nor what a place costs.
+//! Locations with their domains and counts, and whether one more pod may be placed there.
 //!
-//! The rules are the scheduler's (kube-scheduler's PodTopologySpread and InterPodAffinity filters),
-//! not Karpenter's: places are those of nodes that exist, and a pod is held against the counts at
-//! the moment it is bound.
+//! The rules are those of kube-scheduler's PodTopologySpread and InterPodAffinity filters, not
+//! Karpenter's. Domains are those of existing nodes. A pod is checked against the counts at the
+//! time of its binding.
 
 use std::collections::BTreeMap;
 
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::topology::{DomainCounter, NodeFilter, Topology, TopologyCheck};
 
-/// Whether a site counts.
+/// Whether a location counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Match {
     No,
-    /// It depends on what a node that is still to come will be.
+    /// It depends on the outcome of an in-flight node.
     Maybe,
     Yes,
 }
@@ -25,22 +24,22 @@ impl Match {
     }
 }
 
-/// No place: the site has no label of this key, or it is not known yet which.
+/// No domain: the location lacks the label, or its value is unknown.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
-/// A place that is not settled yet: the site will have one of several labels of this key.
+/// An undecided domain: the location will have one of several values.
 pub(crate) const UNSETTLED: u32 = u32::MAX - 1;
 
-/// Where sites are: for each key its place, and which filters it passes.
+/// Locations: the domain for each key, and the filters they pass.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locations {
     places: Vec<Vec<u32>>,
     passes: Vec<Vec<Match>>,
-    /// The values of each key, the host's aside, by which places are numbered.
+    /// Values of each key, except the host, with their domain number.
     values: Vec<BTreeMap<String, u32>>,
-    /// How many places each key has.
+    /// Number of domains of each key.
     counts: Vec<u32>,
-    /// The places of sites that are not settled, by key and site.
+    /// Possible domains of undecided locations, by key and location.
     unsettled: BTreeMap<(usize, usize), Vec<u32>>,
 }
 
@@ -55,13 +54,13 @@ impl Locations {
         }
     }
 
-    /// Says that a site is in one of these places by a key.
+    /// Marks the domain of a location as undecided between these.
     pub(crate) fn unsettle(&mut self, key: usize, site: usize, places: Vec<u32>) {
         self.places[key][site] = UNSETTLED;
         self.unsettled.insert((key, site), places);
     }
 
-    /// The places by a key that a site may turn out to be in; none where it is nowhere.
+    /// Returns the possible domains of a location; empty if it has none.
     fn all_at(&self, key: usize, site: usize) -> &[u32] {
         let place = &self.places[key][site];
         match *place {
@@ -71,7 +70,7 @@ impl Locations {
         }
     }
 
-    /// The place of a value of a key.
+    /// Returns the domain of a value of a key.
     pub(crate) fn place(&mut self, key: usize, value: &str) -> u32 {
         if let Some(known) = self.values[key].get(value) {
             return *known;
@@ -82,8 +81,7 @@ impl Locations {
         next
     }
 
-    /// Adds a site. `places` are those of all keys but the host's, whose own place is new where
-    /// the site is a host.
+    /// Adds a location with domains for all keys except the host, whose domain is new for a host.
     pub(crate) fn add(
         &mut self,
         is_host: bool,
@@ -107,12 +105,12 @@ impl Locations {
         at
     }
 
-    /// The place of a site by a key.
+    /// Returns the domain of a location by a key.
     pub(crate) fn at(&self, key: usize, site: usize) -> u32 {
         self.places[key][site]
     }
 
-    /// Whether a site may pass a filter.
+    /// Returns whether a location may pass a filter.
     pub(crate) fn passes(&self, filter: usize, site: usize) -> bool {
         self.passes[filter][site] != Match::No
     }
@@ -126,22 +124,23 @@ impl Locations {
     }
 }
 
-/// Counts of one tally.
+/// Counts of one counter.
 #[derive(Clone, Debug, Default)]
 struct DomainCounts {
     by_place: Vec<u32>,
-    /// More that may be there, or elsewhere.
+    /// Additional pods that may be there or elsewhere.
     maybe: Vec<u32>,
-    /// How many are not in a place for sure.
+    /// Number of pods without a certain domain.
     adrift: u32,
-    /// Whether a place is one, or may come to be one: some site that counts is there.
+    /// Whether a domain counts or may count: a relevant location is in it.
     exists: Vec<bool>,
-    /// Whether it is one for sure.
+    /// Whether it certainly counts.
     certain: Vec<bool>,
-    /// How many are for sure.
+    /// Number of certain pods.
     places: u32,
     total: u64,
-    /// The least of all places, and how many have it; worked out anew where that is zero.
+    /// Minimum over all domains, and the number of domains with it; recomputed if that number is
+    /// zero.
     least: u32,
     at_least: u32,
 }
@@ -180,7 +179,7 @@ impl DomainCounts {
         }
     }
 
-    /// How many there are at most.
+    /// Returns the maximum count.
     fn at_most(&self, place: u32) -> u32 {
         let maybe = self.maybe.get(place as usize).copied().unwrap_or(0);
         self.of(place).saturating_add(maybe)
@@ -190,7 +189,7 @@ impl DomainCounts {
         self.by_place.get(place as usize).copied().unwrap_or(0)
     }
 
-    /// The least of all places if all that may be in one of them are there.
+    /// Returns the minimum of all other domains if all undecided pods are there.
     fn least_beside(&mut self, place: u32) -> u32 {
         if self.adrift == 0 {
             return self.least();
@@ -201,8 +200,8 @@ impl DomainCounts {
         others.unwrap_or(u32::MAX).min(self.at_most(place))
     }
 
-    /// The least of all places at most, one more pod being in this: only those that are places for
-    /// sure count, and all that may be in them are. Where there may be too few, it is none.
+    /// Returns an upper bound of the minimum after adding a pod to this domain: only certain
+    /// domains count, with all possible pods. Zero if there may be too few domains.
     fn least_at_most(&self, place: u32, least: u32) -> u32 {
         let most = self.exists.iter().filter(|exists| **exists).count();
         if most < least as usize {
@@ -225,13 +224,13 @@ impl DomainCounts {
     }
 }
 
-/// Sites with all that is counted on them.
+/// Locations with all counts.
 #[derive(Clone, Debug)]
 pub(crate) struct TopologyState<'t> {
     pub(crate) topology: &'t Topology,
     pub(crate) sites: Locations,
-    /// Whether pods whose place matters go to sites that are not settled: only if nothing better is
-    /// to be had, since they are in the way in every place that such a site may turn out to be in.
+    /// Whether pods with topology rules may be placed on undecided locations. This is a last
+    /// resort, because they count in every possible domain.
     pub(crate) takes_unsettled: bool,
     counts: Vec<DomainCounts>,
 }
@@ -247,7 +246,7 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Makes the places of a site exist, for spreads that count it.
+    /// Makes the domains of a location count for its spreads.
     pub(crate) fn open(&mut self, site: usize) {
         self.open_places(site, true);
     }
@@ -266,8 +265,8 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Lets the place of a site be one for a tally: there may be a node. A node that lacks one of
-    /// the labels by which the same pods are spread is no place of any of them. Source:
+    /// Makes the domain of a location count for a counter, because there may be a node. A node that
+    /// lacks a topology key of the same pods is in no domain of any of them. Source:
     /// kube-scheduler, PodTopologySpread.
     pub(crate) fn open_for(&mut self, tally: usize, site: usize) {
         let own = &self.topology.tallies[tally];
@@ -285,8 +284,8 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Whether a pod of a kind may be bound on a site now. Source: kube-scheduler, the filters
-    /// PodTopologySpread and InterPodAffinity.
+    /// Returns whether a pod of a kind may be bound at a location now. Source: kube-scheduler, the
+    /// filters PodTopologySpread and InterPodAffinity.
     pub(crate) fn allows(&mut self, kind: usize, site: usize) -> bool {
         let topology = self.topology;
         let checks = &topology.checks[kind];
@@ -303,7 +302,7 @@ impl<'t> TopologyState<'t> {
         checks.iter().all(|check| self.holds(check, site))
     }
 
-    /// Whether one check holds on a site now, wherever it turns out to be.
+    /// Returns whether one check holds at a location for all its possible domains.
     pub(crate) fn holds(&mut self, check: &TopologyCheck, site: usize) -> bool {
         let (topology, sites) = (self.topology, &self.sites);
         let places = |tally: usize| sites.all_at(topology.tallies[tally].key(), site);
@@ -346,7 +345,7 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Whether one check may come to hold on a site, once it is known where everybody is.
+    /// Returns whether one check may hold at a location once all domains are known.
     pub(crate) fn may_hold(&self, check: &TopologyCheck, site: usize) -> bool {
         let places = |tally: usize| {
             let key = self.topology.tallies[tally].key();
@@ -383,19 +382,19 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Counts pods of a kind on a site.
+    /// Counts pods of a kind at a location.
     pub(crate) fn bind(&mut self, kind: usize, site: usize, pods: u32) {
         for tally in &self.topology.adds[kind] {
             self.count(*tally, site, pods);
         }
     }
 
-    /// Counts pods in one tally on a site.
+    /// Counts pods in one counter at a location.
     pub(crate) fn count(&mut self, tally: usize, site: usize, pods: u32) {
         self.tell((tally, site), pods, true);
     }
 
-    /// Counts the pod of a daemon in one tally on a site, where it is sure to be or may be.
+    /// Counts a certain or possible DaemonSet pod in one counter at a location.
     pub(crate) fn count_daemon(&mut self, tally: usize, site: usize, is_sure: bool) {
         self.tell((tally, site), 1, is_sure);
     }
@@ -429,7 +428,7 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Lets a place be one for every spread by a key whose filter a site there passes.
+    /// Makes a domain count for every spread by a key whose filter a location there passes.
     pub(crate) fn open_maybe(&mut self, key: usize, place: u32, passes: impl Fn(usize) -> bool) {
         for (tally, count) in self.topology.tallies.iter().zip(&mut self.counts) {
             if let DomainCounter::Spread {
@@ -443,7 +442,7 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// How many of a tally are in the place of a site, at most.
+    /// Returns the maximum count in the domain of a location.
     pub(crate) fn there(&self, tally: usize, site: usize) -> u32 {
         match self.sites.at(self.topology.tallies[tally].key(), site) {
             NOWHERE | UNSETTLED => 0,
@@ -451,15 +450,15 @@ impl<'t> TopologyState<'t> {
         }
     }
 
-    /// Whether the place of a site is one that a tally counts already.
+    /// Returns whether the domain of a location already counts.
     pub(crate) fn has_place(&self, tally: usize, site: usize) -> bool {
         let place = self.sites.at(self.topology.tallies[tally].key(), site);
         let exists = self.counts[tally].exists.get(place as usize);
         exists.is_some_and(|exists| *exists)
     }
 
-    /// The places by the key of a tally, not the host's, by name: how many of the tally are there,
-    /// and whether the place counts.
+    /// Returns the domains of a counter, except hosts, by name, with the count and whether they
+    /// count for the spread.
     pub(crate) fn places(&self, tally: usize) -> Vec<(&str, u32, bool)> {
         let count = &self.counts[tally];
         let values = self.sites.values[self.topology.tallies[tally].key()].iter();
@@ -471,14 +470,14 @@ impl<'t> TopologyState<'t> {
         places
     }
 
-    /// How many places a tally has that count, and how many of it are in the emptiest.
+    /// Returns the number of domains of a counter, and the minimum count.
     pub(crate) fn extent(&mut self, tally: usize) -> (u64, u64) {
         let count = &mut self.counts[tally];
         let places = count.exists.iter().filter(|exists| **exists).count();
         (places as u64, u64::from(count.least()))
     }
 
-    /// How many of a tally there are anywhere.
+    /// Returns the total count.
     pub(crate) fn total(&self, tally: usize) -> u64 {
         self.counts[tally].total
     }

@@ -29,8 +29,12 @@ impl SimCluster {
             Command::PatchNode(patch) => self.patch_node(patch, now),
             Command::DeleteNode { node, uid } => self.delete_node(node, uid, now),
             Command::Evict { pod, uid } => self.evict(pod, uid, now),
-            Command::Hint { pod, uid, node } => self.nominate(pod, uid, (None, Some(node)), now),
-            Command::Unhint { pod, uid, node } => self.nominate(pod, uid, (Some(node), None), now),
+            Command::Nominate { pod, uid, node } => {
+                self.nominate(pod, uid, (None, Some(node)), now)
+            }
+            Command::ClearNomination { pod, uid, node } => {
+                self.nominate(pod, uid, (Some(node), None), now)
+            }
             Command::ListPodsOn { node } => {
                 CommandResult::Pods(self.store().pods_on(node.as_str()).cloned().collect())
             }
@@ -52,14 +56,14 @@ impl SimCluster {
             | Command::Terminate { .. }
             | Command::Tag { .. }
             | Command::Adopt(_)
-            | Command::Learn { .. }
+            | Command::SaveDiscoveredMemory { .. }
             | Command::ListInstances
             | Command::Rewatch { .. }
-            | Command::Ask(_)
-            | Command::AskLeave { .. }
-            | Command::Muster(_)
-            | Command::Account { .. }
-            | Command::HoldDown { .. } => return None,
+            | Command::RequestGrant(_)
+            | Command::RequestDisruption { .. }
+            | Command::ReportDisruptions(_)
+            | Command::ReportUsage { .. }
+            | Command::MarkUnavailable { .. } => return None,
         };
         self.refresh_budgets();
         Some(answer)

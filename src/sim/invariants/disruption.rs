@@ -262,7 +262,8 @@ impl Checker {
         let mut annotations = patch.annotations.iter();
         let reason = annotations.find(|(key, _)| key == DISRUPTION_REASON);
         let reason = reason_of(reason.and_then(|(_, value)| value.as_ref()));
-        let again = node.has_disrupted_taint() || self.meddlers.is_just_told(&node.name, now);
+        let again =
+            node.has_disrupted_taint() || self.external_changes.is_just_told(&node.name, now);
         let reason = reason.filter(|own| BUDGETED.contains(own) && !again);
         let pool = node
             .pool()
@@ -375,7 +376,7 @@ impl Checker {
     fn came_late(&self, node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
         let begun = self.leaving.released.get(&node.uid);
         let has_time = node.deadline().is_none_or(|at| now < at);
-        let begun = begun.filter(|_| has_time && self.meddlers.have_untainted(&node.name));
+        let begun = begun.filter(|_| has_time && self.external_changes.have_untainted(&node.name));
         let pods = scene.cluster.store().pods_on(node.name.as_str());
         let mut pods = pods.filter(|pod| pod.holds_drain(now));
         begun.is_some_and(|at| {
@@ -413,10 +414,11 @@ fn homeless(
         let returns = matches!(owner, "ReplicaSet" | "StatefulSet" | "Job");
         pod.holds_drain(now) && pod.deleting.is_none() && returns && !is_protected(pod, now)
     };
-    let movers = store.pods_on(leaving.name.as_str()).filter(moves);
-    let movers = movers.filter_map(|pod| Some(&scene.cluster.owner_of(pod)?.workload));
-    let movers = movers.filter(|own| !own.budget.is_some_and(SimPdb::never_lets_go));
-    let mut movers: Vec<&Workload> = movers.collect();
+    let reschedulable = store.pods_on(leaving.name.as_str()).filter(moves);
+    let reschedulable =
+        reschedulable.filter_map(|pod| Some(&scene.cluster.owner_of(pod)?.workload));
+    let reschedulable = reschedulable.filter(|own| !own.budget.is_some_and(SimPdb::never_lets_go));
+    let mut reschedulable: Vec<&Workload> = reschedulable.collect();
     let is_news = |pod: &&Pod| {
         hidden.contains(&pod.key) || pod.started.is_none_or(|at| now < later(at, FRESH))
     };
@@ -444,18 +446,18 @@ fn homeless(
         hosts.iter().filter(takes).count()
     };
     let used: Vec<Resources> = hosts.iter().map(|host| host.used.clone()).collect();
-    let mut least = movers.len();
+    let mut least = reschedulable.len();
     for order in 0..3 {
-        movers.sort_by_cached_key(|own| match order {
+        reschedulable.sort_by_cached_key(|own| match order {
             0 => (few(own), -own.requests.cpu_milli),
             1 => (few(own), -own.requests.memory),
             _ => (0, -own.requests.memory),
         });
         for choice in [NodeChoice::First, NodeChoice::Fullest, NodeChoice::Alike] {
-            least = least.min(left_over(&movers, &hosts, &used, choice));
+            least = least.min(left_over(&reschedulable, &hosts, &used, choice));
         }
     }
-    if least == 0 || have_places(movers, hosts) {
+    if least == 0 || have_places(reschedulable, hosts) {
         return 0;
     }
     least
@@ -463,29 +465,30 @@ fn homeless(
 
 /// Whether there is a place for all of them at once, as far as that can be said in some time. Who
 /// has the least choice comes first, and hosts with no room for any do not count.
-fn have_places(mut movers: Vec<&Workload>, mut hosts: Vec<Host<'_>>) -> bool {
+fn have_places(mut reschedulable: Vec<&Workload>, mut hosts: Vec<Host<'_>>) -> bool {
     let takes = |host: &Host<'_>, own: &Workload| admits(own, host.node, &host.used).is_ok();
-    hosts.retain(|host| movers.iter().any(|own| takes(host, own)));
+    hosts.retain(|host| reschedulable.iter().any(|own| takes(host, own)));
     let choice = |own: &Workload| hosts.iter().filter(|host| takes(host, own)).count();
-    movers.sort_by_cached_key(|own| (choice(own), -own.requests.cpu_milli, own.name.clone()));
+    reschedulable
+        .sort_by_cached_key(|own| (choice(own), -own.requests.cpu_milli, own.name.clone()));
     let mut used: Vec<Resources> = hosts.iter().map(|host| host.used.clone()).collect();
-    all_fit(&movers, &hosts, &mut used, (0, &mut { STEPS_MAX }))
+    all_fit(&reschedulable, &hosts, &mut used, (0, &mut { STEPS_MAX }))
 }
 
 /// Whether there is a place for all of them at once, as far as that can be said in so many steps.
 /// Those that are alike come one after another, each on the host of the one before or a later one.
 fn all_fit(
-    movers: &[&Workload],
+    reschedulable: &[&Workload],
     hosts: &[Host<'_>],
     used: &mut [Resources],
     (from, steps): (usize, &mut usize),
 ) -> bool {
-    let Some((workload, rest)) = movers.split_first() else {
+    let Some((workload, rest)) = reschedulable.split_first() else {
         return true;
     };
     let is_alike = |own: &&Workload| own.name == workload.name;
     if rest.iter().all(is_alike) {
-        return left_over(movers, hosts, used, NodeChoice::First) == 0;
+        return left_over(reschedulable, hosts, used, NodeChoice::First) == 0;
     }
     let next_is_alike = rest.first().is_some_and(is_alike);
     for at in from..hosts.len() {
@@ -520,14 +523,14 @@ enum NodeChoice {
 
 /// How many find no place, each put where the choice falls.
 fn left_over(
-    movers: &[&Workload],
+    reschedulable: &[&Workload],
     hosts: &[Host<'_>],
     used: &[Resources],
     choice: NodeChoice,
 ) -> usize {
     let mut used = used.to_vec();
     let mut left = 0;
-    for workload in movers {
+    for workload in reschedulable {
         let fits = |at: &usize| admits(workload, hosts[*at].node, &used[*at]).is_ok();
         let mut places = (0..hosts.len()).filter(fits);
         let cpu = |at: &usize| hosts[*at].node.allocatable.cpu_milli - used[*at].cpu_milli;

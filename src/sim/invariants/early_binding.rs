@@ -4,7 +4,6 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::{NodeName, PodKey};
-use crate::model::labels::AWAITED;
 use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::sim::event_queue::later;
@@ -22,7 +21,7 @@ impl GroundTruth {
     /// come, when something was sent, for no longer than an event may take.
     pub(super) fn has_yet_to_come(&self, node: &Node, sent: Timestamp) -> bool {
         let ran = |pod: &Pod| pod.started.is_some_and(|at| later(at, NEWS_MAX) < sent);
-        node.annotations.contains_key(AWAITED) && !self.occupying(node).any(ran)
+        node.has_awaiting_kubelet() && !self.occupying(node).any(ran)
     }
 }
 

@@ -1,5 +1,5 @@
-# A cluster in which Karpenter goes on working: Outrigger only reads and plans, with Karpenter's role of
-# nodes, until its plans have been compared.
+# A cluster in which Karpenter keeps running. Outrigger only reads and plans, with Karpenter's node role, so
+# that you can compare the plans.
 
 provider "aws" {
   region = var.region
@@ -24,8 +24,8 @@ module "cluster" {
   discovery_tags           = { "karpenter.sh/discovery" = var.cluster_name }
 }
 
-# Karpenter has a queue of its own and deletes from it what it does not know; this one is ready for when
-# Outrigger takes over.
+# Karpenter has its own queue and deletes unknown messages from it. Outrigger uses this queue after it
+# adopts the nodes.
 module "iam" {
   source = "../../modules/iam"
 

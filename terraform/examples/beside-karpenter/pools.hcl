@@ -1,4 +1,4 @@
-# What is the same wherever it runs: Terraform only copies it.
+# Independent of the environment: Terraform copies this file unchanged.
 
 node_class "general" {
   for_each         = local.clusters

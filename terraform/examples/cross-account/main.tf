@@ -1,5 +1,5 @@
-# The host is in one account, the cluster in another, whose role it assumes for EC2, for the queue and
-# for the cluster's API.
+# The host is in one account, and the cluster in another account. The daemon assumes a role of the cluster's
+# account for EC2, the queue and the cluster's API.
 
 provider "aws" {
   region = var.region

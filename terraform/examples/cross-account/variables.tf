@@ -1,5 +1,5 @@
 variable "installation" {
-  description = "Name of the installation, the same on all its hosts."
+  description = "Name of the installation, identical on all its hosts."
   type        = string
   default     = "platform"
 }
@@ -11,12 +11,12 @@ variable "region" {
 }
 
 variable "cluster_name" {
-  description = "Name of the cluster in EKS."
+  description = "Name of the EKS cluster."
   type        = string
 }
 
 variable "spoke_admin_role_arn" {
-  description = "Role by which Terraform acts in the account of the cluster."
+  description = "Role that Terraform assumes in the account of the cluster."
   type        = string
 }
 
@@ -31,17 +31,17 @@ variable "vpc_id" {
 }
 
 variable "subnet_ids" {
-  description = "Private subnets of the host, with a way to AWS and to the APIs of the clusters."
+  description = "Private subnets of the host, with routes to AWS and to the API servers of the clusters."
   type        = list(string)
 }
 
 variable "package" {
-  description = "The package of Outrigger: an `https://` or `s3://` URL, or a path in the image."
+  description = "Outrigger package: an `https://` or `s3://` URL, or a path in the image."
   type        = string
 }
 
 variable "package_sha256" {
-  description = "Checksum of the package; needed where it is fetched."
+  description = "SHA-256 checksum of the package. Required if `package` is a URL."
   type        = string
   default     = null
 }

@@ -1,5 +1,5 @@
-# A cluster that has nodes already: its role of nodes, instance profile and access entry are used, not
-# made.
+# A cluster that already has nodes. The example uses the existing node role, instance profile and access
+# entry.
 
 provider "aws" {
   region = var.region

@@ -1,9 +1,9 @@
 output "manifests" {
-  description = "What the cluster has to be given: `terraform output -raw manifests | kubectl apply -f -`."
+  description = "Manifests for the cluster: `terraform output -raw manifests | kubectl apply -f -`."
   value       = module.cluster.manifests
 }
 
 output "clusters" {
-  description = "What is known of each cluster, for `data \"terraform_output\"`: `terraform output -json`."
+  description = "Values of each cluster for `data \"terraform_output\"`: `terraform output -json`."
   value       = module.configuration.clusters
 }

@@ -1,5 +1,5 @@
 variable "installation" {
-  description = "Name of the installation, the same on all its hosts."
+  description = "Name of the installation, identical on all its hosts."
   type        = string
   default     = "platform"
 }
@@ -11,29 +11,29 @@ variable "region" {
 }
 
 variable "cluster_name" {
-  description = "Name of the cluster in EKS."
+  description = "Name of the EKS cluster."
   type        = string
 }
 
 variable "mode" {
-  description = "Whether the cluster is only observed at first: `observe` or `manage`."
+  description = "Mode of the cluster: `observe` or `manage`."
   type        = string
   default     = "observe"
 }
 
 variable "adopt" {
-  description = "Whether nodes that Karpenter has made become Outrigger's once Karpenter is gone."
+  description = "Adopt nodes that Karpenter launched, after Karpenter is removed."
   type        = bool
   default     = null
 }
 
 variable "node_role_arn" {
-  description = "Role of the nodes, which has an access entry."
+  description = "Role of the nodes. It must have an access entry."
   type        = string
 }
 
 variable "instance_profile_name" {
-  description = "Instance profile with that role."
+  description = "Instance profile with this role."
   type        = string
 }
 
@@ -43,17 +43,17 @@ variable "vpc_id" {
 }
 
 variable "subnet_ids" {
-  description = "Private subnets of the host, with a way to AWS and to the APIs of the clusters."
+  description = "Private subnets of the host, with routes to AWS and to the API servers of the clusters."
   type        = list(string)
 }
 
 variable "package" {
-  description = "The package of Outrigger: an `https://` or `s3://` URL, or a path in the image."
+  description = "Outrigger package: an `https://` or `s3://` URL, or a path in the image."
   type        = string
 }
 
 variable "package_sha256" {
-  description = "Checksum of the package; needed where it is fetched."
+  description = "SHA-256 checksum of the package. Required if `package` is a URL."
   type        = string
   default     = null
 }

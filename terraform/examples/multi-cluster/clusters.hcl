@@ -1,5 +1,5 @@
-# What is said of every cluster; the parameters that Terraform writes say which there are. What is not
-# said here of its API, EKS is asked for.
+# Settings of every cluster. The SSM parameters that Terraform writes contain the list of clusters. Outrigger
+# reads the API endpoints from EKS.
 
 cluster "fleet" {
   for_each        = local.clusters

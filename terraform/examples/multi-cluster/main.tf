@@ -9,10 +9,10 @@ data "aws_caller_identity" "current" {}
 data "aws_partition" "current" {}
 
 locals {
-  # That of the host in any case: its role reads parameters there.
+  # Always includes the region of the host, because the role reads its parameters there.
   regions  = toset(concat([var.region], [for own in values(var.clusters) : own.region]))
   ssm_path = "/outrigger/${var.installation}/outputs"
-  # By their names: what is in them depends on the role that may read them.
+  # ARNs built from names: the values of the parameters depend on the role, so references would be a cycle.
   parameters_arn = join(":", [
     "arn", data.aws_partition.current.partition, "ssm", var.region, data.aws_caller_identity.current.account_id,
     "parameter${local.ssm_path}/*",
@@ -59,7 +59,7 @@ module "iam" {
 }
 
 locals {
-  # Without what is long and EKS tells the daemon as well, so that many fit in.
+  # Omits long values that the daemon reads from EKS, so that a parameter has room for more clusters.
   clusters = {
     for name, own in module.cluster : name => merge(own.outrigger, { ca = null, endpoint = null, service_cidr = null })
   }
@@ -73,13 +73,14 @@ module "configuration" {
   ssm_path     = local.ssm_path
 }
 
-# Where the host's configuration finds the clusters: one more is no other host.
+# The configuration of the host reads the clusters from these parameters. A new cluster does not replace
+# the host.
 resource "aws_ssm_parameter" "clusters" {
-  #checkov:skip=CKV2_AWS_34:what is in it is public
+  #checkov:skip=CKV2_AWS_34:the values are public
   for_each = module.configuration.ssm_parameters
 
   name        = each.key
-  description = "Clusters of Outrigger's installation ${var.installation}"
+  description = "Clusters of the Outrigger installation ${var.installation}"
   type        = "String"
   tier        = "Intelligent-Tiering"
   value       = each.value

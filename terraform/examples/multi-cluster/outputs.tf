@@ -1,9 +1,9 @@
 output "manifests" {
-  description = "What each cluster has to be given, by its name."
+  description = "Manifests for each cluster, by cluster name."
   value       = { for name, own in module.cluster : name => own.manifests }
 }
 
 output "clusters" {
-  description = "What is known of each cluster, for `data \"terraform_output\"`: `terraform output -json`."
+  description = "Values of each cluster for `data \"terraform_output\"`: `terraform output -json`."
   value       = module.configuration.clusters
 }

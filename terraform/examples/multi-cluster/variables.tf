@@ -1,5 +1,5 @@
 variable "installation" {
-  description = "Name of the installation, the same on all its hosts."
+  description = "Name of the installation, identical on all its hosts."
   type        = string
   default     = "platform"
 }
@@ -11,7 +11,7 @@ variable "region" {
 }
 
 variable "clusters" {
-  description = "EKS clusters, by name: region, subnets of their nodes, whether they are managed or only observed, and whether nodes that Karpenter has made are taken over."
+  description = "EKS clusters, by name: region, node subnets, mode (`observe` or `manage`), and whether to adopt nodes that Karpenter launched."
   type = map(object({
     region     = string
     subnet_ids = list(string)
@@ -26,17 +26,17 @@ variable "vpc_id" {
 }
 
 variable "subnet_ids" {
-  description = "Private subnets of the host, with a way to AWS and to the APIs of the clusters."
+  description = "Private subnets of the host, with routes to AWS and to the API servers of the clusters."
   type        = list(string)
 }
 
 variable "package" {
-  description = "The package of Outrigger: an `https://` or `s3://` URL, or a path in the image."
+  description = "Outrigger package: an `https://` or `s3://` URL, or a path in the image."
   type        = string
 }
 
 variable "package_sha256" {
-  description = "Checksum of the package; needed where it is fetched."
+  description = "SHA-256 checksum of the package. Required if `package` is a URL."
   type        = string
   default     = null
 }

@@ -1,4 +1,4 @@
-# One cluster, made here, in the VPC of the host. Its API has a private endpoint only.
+# Creates one cluster in the VPC of the host. Its API server has only a private endpoint.
 
 provider "aws" {
   region = var.region
@@ -28,7 +28,7 @@ resource "aws_iam_role_policy_attachment" "cluster" {
 }
 
 resource "aws_eks_cluster" "this" {
-  #checkov:skip=CKV_AWS_58:secrets are encrypted by EKS from Kubernetes 1.28 on
+  #checkov:skip=CKV_AWS_58:EKS encrypts secrets from Kubernetes 1.28 on
   name                      = var.cluster_name
   role_arn                  = aws_iam_role.cluster.arn
   version                   = var.kubernetes_version
@@ -36,7 +36,7 @@ resource "aws_eks_cluster" "this" {
 
   access_config {
     authentication_mode = "API"
-    # Whoever applies this is its administrator, and applies `manifests`; nobody would be otherwise.
+    # The identity that applies this becomes the administrator of the cluster, and can apply `manifests`.
     bootstrap_cluster_creator_admin_permissions = true
   }
 
@@ -55,7 +55,7 @@ module "region" {
   installation = var.installation
 }
 
-# By its id, which is its name, but not known before it is there: only then can it be looked at.
+# The ID equals the name, but is known only after creation. The module can then read the cluster.
 module "cluster" {
   source = "../../modules/cluster"
 

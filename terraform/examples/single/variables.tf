@@ -1,5 +1,5 @@
 variable "installation" {
-  description = "Name of the installation, the same on all its hosts."
+  description = "Name of the installation, identical on all its hosts."
   type        = string
   default     = "platform"
 }
@@ -17,7 +17,7 @@ variable "cluster_name" {
 }
 
 variable "kubernetes_version" {
-  description = "Version of Kubernetes."
+  description = "Kubernetes version."
   type        = string
   default     = "1.34"
 }
@@ -28,17 +28,17 @@ variable "vpc_id" {
 }
 
 variable "subnet_ids" {
-  description = "Private subnets of the cluster, its nodes and the host, in two zones at least, with a way to AWS."
+  description = "Private subnets of the cluster, its nodes and the host, in at least two zones, with a route to AWS."
   type        = list(string)
 }
 
 variable "package" {
-  description = "The package of Outrigger: an `https://` or `s3://` URL, or a path in the image."
+  description = "Outrigger package: an `https://` or `s3://` URL, or a path in the image."
   type        = string
 }
 
 variable "package_sha256" {
-  description = "Checksum of the package; needed where it is fetched."
+  description = "SHA-256 checksum of the package. Required if `package` is a URL."
   type        = string
   default     = null
 }

@@ -1,4 +1,4 @@
-# What one EKS cluster needs: a role for its nodes, and the two that may come in, nodes and daemon.
+# Resources for one EKS cluster: the node role, and access entries for the nodes and the daemon.
 
 data "aws_partition" "current" {}
 
@@ -17,13 +17,13 @@ locals {
   policies  = "arn:${data.aws_partition.current.partition}:iam::aws:policy"
 
   node_role_arn = var.create_node_role ? one(aws_iam_role.node[*].arn) : var.node_role_arn
-  # The role alone, for who gives the ARN of one that is there.
+  # The name of the role. For an existing role it is derived from the ARN.
   node_role = var.create_node_role ? one(aws_iam_role.node[*].name) : try(one(regex("([^/]+)$", var.node_role_arn)), null)
   instance_profile = (
     var.create_instance_profile ? one(aws_iam_instance_profile.node[*].name) : var.instance_profile_name
   )
 
-  # Access entries, which take the place of the ConfigMap aws-auth, are there in these modes only.
+  # Only these modes support access entries, which replace the ConfigMap aws-auth.
   entries = contains(["API", "API_AND_CONFIG_MAP"], try(data.aws_eks_cluster.this.access_config[0].authentication_mode, ""))
 }
 
@@ -49,7 +49,7 @@ resource "aws_iam_role" "node" {
 
   name                 = local.node_name
   path                 = var.path
-  description          = "Nodes of ${var.cluster_name} that Outrigger launches"
+  description          = "Nodes that Outrigger launches for ${var.cluster_name}"
   assume_role_policy   = module.render.host_trust
   permissions_boundary = var.permissions_boundary
   tags                 = var.tags
@@ -57,7 +57,7 @@ resource "aws_iam_role" "node" {
   lifecycle {
     precondition {
       condition     = length(local.node_name) <= 64
-      error_message = "A role has a name of 64 characters at most: give node_role_name."
+      error_message = "The name of the node role exceeds 64 characters. Set node_role_name."
     }
   }
 }
@@ -76,7 +76,7 @@ resource "aws_iam_role_policy_attachment" "node" {
   policy_arn = each.value
 }
 
-# Made here, the daemon needs no rights to make any.
+# Terraform creates the profile, so the daemon needs no permissions to create one.
 resource "aws_iam_instance_profile" "node" {
   count = var.create_instance_profile ? 1 : 0
 
@@ -98,12 +98,12 @@ resource "aws_eks_access_entry" "node" {
   lifecycle {
     precondition {
       condition     = local.entries
-      error_message = "The cluster knows no access entries: its authentication mode has to be API or API_AND_CONFIG_MAP."
+      error_message = "The cluster does not support access entries. Set its authentication mode to API or API_AND_CONFIG_MAP."
     }
   }
 }
 
-# Named, since FlowSchemas and audit logs go by the user; it has the rights of its group and no others.
+# FlowSchemas and audit logs use the user name. The user has only the permissions of its group.
 resource "aws_eks_access_entry" "daemon" {
   count = var.create_daemon_access_entry ? 1 : 0
 
@@ -118,12 +118,12 @@ resource "aws_eks_access_entry" "daemon" {
   lifecycle {
     precondition {
       condition     = local.entries
-      error_message = "The cluster knows no access entries: its authentication mode has to be API or API_AND_CONFIG_MAP."
+      error_message = "The cluster does not support access entries. Set its authentication mode to API or API_AND_CONFIG_MAP."
     }
   }
 }
 
-# What node classes look for. A tag that is there with another value is overwritten.
+# Discovery tags of node classes. An existing tag with a different value is overwritten.
 resource "aws_ec2_tag" "subnet" {
   for_each = {
     for own in setproduct(var.tag_subnet_ids, keys(var.discovery_tags)) : "${own[0]} ${own[1]}" => { id = own[0], key = own[1] }
@@ -144,7 +144,8 @@ resource "aws_ec2_tag" "security_group" {
   value       = each.value
 }
 
-# Not within the checks: such data waits for all resources, and one that goes by this module never comes.
+# Outside the check blocks: data sources in a check wait for all resources, and a resource that depends on
+# this module would wait forever.
 data "aws_subnets" "discovered" {
   count = length(var.discovery_tags) > 0 ? 1 : 0
 
@@ -176,13 +177,13 @@ data "aws_security_groups" "discovered" {
 check "subnets" {
   assert {
     condition     = alltrue([for own in data.aws_subnets.discovered : length(own.ids) > 0])
-    error_message = "No subnet of the cluster's VPC has the tags that node classes look for."
+    error_message = "No subnet of the cluster's VPC has the discovery tags of the node classes."
   }
 }
 
 check "security_groups" {
   assert {
     condition     = alltrue([for own in data.aws_security_groups.discovered : length(own.ids) > 0])
-    error_message = "No security group of the cluster's VPC has the tags that node classes look for."
+    error_message = "No security group of the cluster's VPC has the discovery tags of the node classes."
   }
 }

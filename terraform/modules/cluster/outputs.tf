@@ -1,10 +1,10 @@
 output "name" {
-  description = "Name of the cluster to Outrigger."
+  description = "Name of the cluster in Outrigger."
   value       = local.name
 }
 
 output "outrigger" {
-  description = "What the configuration says of the cluster: an element of `clusters` of the module render."
+  description = "Configuration of the cluster: an element of `clusters` of the module render."
   value = {
     region   = data.aws_region.current.region
     mode     = var.mode
@@ -27,12 +27,12 @@ output "outrigger" {
 
   precondition {
     condition     = length(var.discovery_tags) > 0 || (length(var.tag_subnet_ids) == 0 && !var.tag_security_group)
-    error_message = "There are no discovery_tags to tag anything with."
+    error_message = "tag_subnet_ids and tag_security_group require discovery_tags."
   }
 }
 
 output "rights" {
-  description = "What the daemon's role is given for the cluster: one of `clusters` of a region of the module iam."
+  description = "Permissions of the daemon's role for the cluster: an element of `clusters` of a region of the module iam."
   value = {
     name            = local.name
     mode            = var.mode
@@ -44,7 +44,7 @@ output "rights" {
 
   precondition {
     condition     = var.create_node_role || var.node_role_arn != null
-    error_message = "Nodes have a role: give node_role_arn, or let it be made."
+    error_message = "A node role is required. Set node_role_arn or create_node_role."
   }
 }
 
@@ -54,7 +54,7 @@ output "cluster_arn" {
 }
 
 output "cluster_security_group_id" {
-  description = "Security group of the cluster's API, which the host has to be let in by."
+  description = "Security group of the cluster's API endpoint. It must allow inbound traffic from the host."
   value       = data.aws_eks_cluster.this.vpc_config[0].cluster_security_group_id
 }
 
@@ -69,6 +69,6 @@ output "instance_profile_name" {
 }
 
 output "manifests" {
-  description = "What the cluster has to be given by an administrator, as YAML: `terraform output -raw … | kubectl apply -f -`."
+  description = "Manifests that an administrator applies to the cluster, as YAML: `terraform output -raw … | kubectl apply -f -`."
   value       = join("---\n", [module.render.rbac, module.render.flow_schemas])
 }

@@ -1,5 +1,5 @@
-# The management host. It is cattle: all that it knows is its configuration, so that it may be replaced
-# at any time. Nothing reaches it; it reaches AWS and the APIs of clusters.
+# The management host. It has no state except its configuration, so it can be replaced at any time. It
+# accepts no connections. It connects to AWS and to the API servers of the clusters.
 
 locals {
   is_remote = !startswith(var.package, "/")
@@ -15,7 +15,7 @@ locals {
 resource "aws_security_group" "this" {
   region      = var.region
   name_prefix = "${var.name}-"
-  description = "Outrigger: nothing in, HTTPS out"
+  description = "Outrigger host: no inbound traffic, HTTPS outbound"
   vpc_id      = var.vpc_id
   tags        = merge(var.tags, { Name = var.name })
 
@@ -31,7 +31,7 @@ resource "aws_vpc_security_group_egress_rule" "this" {
 
   region            = var.region
   security_group_id = aws_security_group.this.id
-  description       = "AWS and the APIs of clusters"
+  description       = "AWS and the API servers of clusters"
   ip_protocol       = "tcp"
   from_port         = each.value.port
   to_port           = each.value.port
@@ -40,7 +40,7 @@ resource "aws_vpc_security_group_egress_rule" "this" {
   tags              = var.tags
 }
 
-# Clusters whose API has a private endpoint let the host in.
+# Private API endpoints of clusters must allow connections from the host.
 resource "aws_vpc_security_group_ingress_rule" "cluster" {
   for_each = var.cluster_security_group_ids
 
@@ -68,7 +68,7 @@ resource "aws_launch_template" "this" {
     name = var.instance_profile_name
   }
 
-  # What runs in a container or is talked into a request does not get at the role.
+  # Containers on the host, and forged requests without a token, cannot get the credentials of the role.
   metadata_options {
     http_endpoint               = "enabled"
     http_tokens                 = "required"
@@ -108,11 +108,11 @@ resource "aws_launch_template" "this" {
 
     precondition {
       condition     = !local.is_remote || var.package_sha256 != null
-      error_message = "A package that is fetched has a checksum: give package_sha256."
+      error_message = "A package from a URL requires a checksum. Set package_sha256."
     }
     precondition {
       condition     = length(base64encode(local.user_data)) <= 21848
-      error_message = "User data has 16 KiB, which the configuration does not fit in: bring it in the image."
+      error_message = "The user data exceeds the EC2 limit of 16 KiB. Put the configuration into the image instead."
     }
   }
 }
@@ -131,7 +131,8 @@ resource "aws_autoscaling_group" "this" {
     version = aws_launch_template.this.latest_version
   }
 
-  # A host goes before the one in its place comes: there is never one more than said. Of several, half stay.
+  # A host is terminated before its replacement starts, so the number of hosts never exceeds host_count. With
+  # several hosts, half of them keep running.
   instance_refresh {
     strategy = "Rolling"
 

@@ -1,5 +1,5 @@
 output "security_group_id" {
-  description = "Security group of the host, for whatever has to let it in."
+  description = "Security group of the host, for ingress rules of other resources."
   value       = aws_security_group.this.id
 }
 
@@ -9,6 +9,6 @@ output "autoscaling_group_name" {
 }
 
 output "launch_template_id" {
-  description = "Id of the launch template."
+  description = "ID of the launch template."
   value       = aws_launch_template.this.id
 }

@@ -1,4 +1,4 @@
-# The role of the daemon in one account: that of its host, or one that it assumes from another account.
+# Role of the daemon in one account: the role of its host, or a role that it assumes from another account.
 
 data "aws_caller_identity" "current" {}
 
@@ -8,7 +8,7 @@ locals {
   on_host = length(var.trusted_role_arns) == 0
 }
 
-# One policy for a region: a managed policy takes no more characters than that of one region has room in.
+# One policy for each region, because a managed policy has room for one region only.
 module "render" {
   source   = "../render"
   for_each = var.regions
@@ -47,7 +47,7 @@ resource "aws_iam_policy" "region" {
 
   name        = "${var.name}-${each.key}"
   path        = var.path
-  description = "What Outrigger may do in ${each.key}"
+  description = "Permissions of Outrigger in ${each.key}"
   policy      = each.value.policy
   tags        = var.tags
 }
@@ -67,7 +67,7 @@ resource "aws_iam_role_policy" "assume" {
   policy = module.trust.assume_policy
 }
 
-# Nobody reaches the host from outside: Session Manager is the way in.
+# The host accepts no inbound connections; administrators connect through Session Manager.
 resource "aws_iam_role_policy_attachment" "session_manager" {
   count = local.on_host && var.session_manager ? 1 : 0
 

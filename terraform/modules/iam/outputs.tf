@@ -1,5 +1,5 @@
 output "role_arn" {
-  description = "ARN of the role: whom clusters let in, or what `role_arn` of clusters names."
+  description = "ARN of the role, for access entries and for `role_arn` of clusters."
   value       = aws_iam_role.this.arn
 }
 
@@ -9,7 +9,7 @@ output "role_name" {
 }
 
 output "instance_profile_name" {
-  description = "Name of the instance profile of the host. Null where the role is assumed from another account."
+  description = "Name of the instance profile of the host. Null if the role is assumed from another account."
   value       = one(aws_iam_instance_profile.this[*].name)
 }
 

@@ -1,38 +1,38 @@
 variable "installation" {
-  description = "Name of the installation: the role may touch only what carries it as a tag."
+  description = "Name of the installation. The role can change only resources with this tag."
   type        = string
 }
 
 variable "name" {
-  description = "Name of the role, of its instance profile, and with which the names of its policies begin."
+  description = "Name of the role and its instance profile, and name prefix of its policies."
   type        = string
   default     = "outrigger"
 
   validation {
     condition     = can(regex("^[A-Za-z0-9+=,.@_-]{1,64}$", var.name))
-    error_message = "A role has a name of letters, digits and +=,.@_-, 64 at most."
+    error_message = "name must consist of at most 64 letters, digits and characters of +=,.@_-."
   }
 }
 
 variable "path" {
-  description = "Path of the role and its policies."
+  description = "IAM path of the role and its policies."
   type        = string
   default     = "/"
 
   validation {
     condition     = can(regex("^/([!-.0-~]+/)*$", var.path))
-    error_message = "A path begins and ends with a slash."
+    error_message = "path must begin and end with a slash."
   }
 }
 
 variable "permissions_boundary" {
-  description = "ARN of the boundary of the role."
+  description = "ARN of the permissions boundary of the role."
   type        = string
   default     = null
 }
 
 variable "regions" {
-  description = "Regions of this account with clusters, by name: `rights` of each cluster, their queues with keys of your own, and SSM parameters."
+  description = "Regions of this account with clusters, by name: `rights` of each cluster, queues with your own keys, and SSM parameters."
   type = map(object({
     clusters = list(object({
       name            = string
@@ -54,34 +54,34 @@ variable "regions" {
         for one in own.clusters : one.mode == "observe" || length(one.node_role_arns) > 0
       ]
     ]))
-    error_message = "Nodes of a managed cluster have a role: name at least one."
+    error_message = "A managed cluster requires at least one node role."
   }
   validation {
     condition     = length(var.regions) <= 8
-    error_message = "A role takes ten policies, and not all are for regions: use another role for more than eight regions."
+    error_message = "A role can have ten policies, of which eight are for regions. Use another role for further regions."
   }
 }
 
 variable "manage_instance_profiles" {
-  description = "Whether Outrigger makes instance profiles for roles; false where node classes name `instance_profile`."
+  description = "Outrigger creates instance profiles for the roles of node classes. Set to false if node classes set `instance_profile`."
   type        = bool
   default     = false
 }
 
 variable "assume_role_arns" {
-  description = "Roles of other accounts that the daemon may assume: `role_arn` of clusters."
+  description = "Roles of other accounts that the daemon may assume: the `role_arn` of clusters."
   type        = list(string)
   default     = []
 }
 
 variable "trusted_role_arns" {
-  description = "Roles that assume this one from another account. With any, it is no role of a host."
+  description = "Roles that may assume this role from another account. If set, this role is not a host role."
   type        = list(string)
   default     = []
 }
 
 variable "session_manager" {
-  description = "Whether the host may be reached by Session Manager."
+  description = "Allow Session Manager connections to the host."
   type        = bool
   default     = true
 }

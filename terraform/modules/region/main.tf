@@ -1,4 +1,4 @@
-# Where AWS tells of interruptions in one account and region: the queue, and the rules that fill it.
+# Interruption events of one account and region: the queue, and the EventBridge rules that send to it.
 
 data "aws_caller_identity" "current" {}
 
@@ -21,7 +21,7 @@ module "render" {
 resource "aws_sqs_queue" "this" {
   region = var.region
   name   = var.name
-  # What nobody has read for so long is no news: the instance has been listed meanwhile.
+  # Older messages are outdated: the daemon has listed the instance in the meantime.
   message_retention_seconds         = 300
   sqs_managed_sse_enabled           = var.kms_key_arn == null ? true : null
   kms_master_key_id                 = var.kms_key_arn
@@ -40,7 +40,7 @@ resource "aws_cloudwatch_event_rule" "this" {
 
   region        = var.region
   name          = module.render.event_rules[each.key]
-  description   = "Tells Outrigger of interruptions: ${replace(each.key, "_", " ")}"
+  description   = "Interruption events for Outrigger: ${replace(each.key, "_", " ")}"
   event_pattern = each.value
   tags          = var.tags
 }

@@ -1,5 +1,5 @@
 output "queue_name" {
-  description = "Name of the queue, for `interruption` of the clusters in this region."
+  description = "Name of the queue, for the `interruption` block of the clusters in this region."
   value       = aws_sqs_queue.this.name
 }
 
@@ -14,16 +14,16 @@ output "queue_url" {
 }
 
 output "event_rule_arns" {
-  description = "ARNs of the rules, by kind of event."
+  description = "ARNs of the EventBridge rules, by event type."
   value       = { for kind, own in aws_cloudwatch_event_rule.this : kind => own.arn }
 }
 
 output "queue_key_arns" {
-  description = "The key of your own that the queue is encrypted with, if any, for the policy of the daemon."
+  description = "Your own KMS key of the queue, if any, for the policy of the daemon."
   value       = var.kms_key_arn == null ? [] : [var.kms_key_arn]
 }
 
 output "key_policy" {
-  description = "What the policy of a key of your own has to say, as JSON: the rules may use it for this queue."
+  description = "Policy that your own KMS key must include, as JSON: it allows the EventBridge rules to use the key for this queue."
   value       = module.render.queue_key_policy
 }

@@ -1,6 +1,6 @@
-# The part of the configuration that only Terraform knows, as HCL in the form that `outrigger fmt`
-# gives: what is known of each cluster as `local.clusters`, for node classes, and `cluster` blocks.
-# `data "terraform_output"` gives the same as `clusters`, from parameters or a file.
+# The part of the configuration that only Terraform knows, as HCL in the format of `outrigger fmt`:
+# `local.clusters` with the values of each cluster, for node classes, and the `cluster` blocks.
+# `data "terraform_output"` returns the same values as `clusters`, from parameters or a file.
 
 locals {
   known = {
@@ -25,8 +25,8 @@ locals {
     }
   }
 
-  # As many in any case, each with the clusters whose names say so: one more changes what one of them
-  # holds, and neither `configuration` nor what the others hold.
+  # The number of parameters is fixed, and a hash of the cluster name selects the parameter. A new cluster
+  # thus changes one parameter, and neither `configuration` nor the other parameters.
   parts = [for digit in range(16) : format("%x", digit)]
   ssm_parameters = {
     for part in local.parts : "${var.ssm_path}/${part}" => jsonencode({
@@ -39,8 +39,8 @@ locals {
       arguments = {
         for key, value in {
           adopt = own.adopt
-          # Only `outrigger doctor` would try the node classes of a cluster that is observed, and fail:
-          # nobody may launch anything for it.
+          # In observe mode only `outrigger doctor` sends dry runs for node classes. They would fail,
+          # because the role may not launch instances for the cluster.
           disable_dry_run = own.mode == "observe" ? true : null
           mode            = own.mode
           region          = own.region

@@ -1,10 +1,10 @@
-# Where the API server ranks what the daemon asks. A user whom no schema names shares what is left with
+# Priority of the daemon's requests in the API server. Requests of a user without a FlowSchema compete with
 # every kubectl: the daemon would be slowest when the cluster is busiest.
 
 locals {
   flow_subjects = [{ kind = "User", user = { name = var.user } }]
 
-  # Before `global-default` (9900), behind what Kubernetes ranks for its own parts.
+  # Precedence before `global-default` (9900), and after the FlowSchemas of Kubernetes components.
   flow_schemas = [
     {
       apiVersion = "flowcontrol.apiserver.k8s.io/v1"

@@ -1,6 +1,6 @@
-# The statements are called as those of Karpenter's policy where they grant the same, so that the two
-# can be read side by side. Ownership is one tag on everything, the installation; what makes or ends an
-# instance goes by the cluster's tag as well, so that it is granted for clusters that are managed alone.
+# Statements with the same effect as in Karpenter's policy have the same names, for easy comparison. The
+# installation tag marks all owned resources. Statements that launch or terminate instances also match the
+# cluster tag, so that they apply only to managed clusters.
 
 locals {
   managed      = [for own in var.cluster_rights : own if own.mode == "manage"]
@@ -50,7 +50,7 @@ locals {
       Condition = { StringEquals = local.requested_managed }
     },
     {
-      # Of all that is made by these actions, and nothing else.
+      # Only during the creation of resources by these actions.
       Sid      = "AllowScopedResourceCreationTagging"
       Effect   = "Allow"
       Action   = ["ec2:CreateTags"]
@@ -66,8 +66,8 @@ locals {
       Effect   = "Allow"
       Action   = ["ec2:CreateTags"]
       Resource = ["${local.ec2}:${var.account_id}:instance/*"]
-      # The role cannot change the tags that say to which claim, cluster and installation an instance
-      # belongs. IAM ignores the case of tag keys.
+      # The role cannot change the tags that identify the claim, cluster and installation of an instance.
+      # IAM ignores the case of tag keys.
       Condition = {
         StringEquals = local.own_managed
         "ForAllValues:StringNotEqualsIgnoreCase" = {
@@ -84,7 +84,7 @@ locals {
       Resource  = ["${local.ec2}:${var.account_id}:instance/*"]
       Condition = { StringEquals = local.own_managed }
     },
-    # Those of clusters that are not managed any more, too: nobody else removes them.
+    # Also the templates of clusters that are no longer managed: no other process deletes them.
     {
       Sid       = "AllowScopedTemplateDeletion"
       Effect    = "Allow"
@@ -103,7 +103,7 @@ locals {
     },
   ]
 
-  # By the tags that Karpenter puts on its instances. Those of any installation stay its own.
+  # Matches the tags that Karpenter sets on its instances. Instances of an installation cannot be adopted.
   adoption = [
     {
       Sid      = "AllowAdoptionTagging"
@@ -152,7 +152,7 @@ locals {
       Sid    = "AllowInstanceProfileReadActions"
       Effect = "Allow"
       Action = ["iam:GetInstanceProfile"]
-      # One that is not there yet has no path: IAM judges it by its name alone.
+      # A profile that does not exist yet has no path: IAM matches only its name.
       Resource = [local.profiles, "arn:${var.partition}:iam::${var.account_id}:instance-profile/outrigger-*"]
     },
   ]
@@ -227,7 +227,7 @@ locals {
     },
   ]
 
-  # Who only observes makes nothing and ends nothing.
+  # Granted only if a cluster is managed.
   changes = concat(local.launch, [for own in local.instance_profiles : own if var.manage_instance_profiles])
 
   statements = concat(

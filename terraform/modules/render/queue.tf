@@ -1,9 +1,9 @@
-# What AWS tells of instances, and the queue that it tells it in: one for an account and region, whoever's
-# cluster an instance is in.
+# Events about instances, and the policy of their queue. An account and region has one queue for all
+# clusters.
 
 locals {
   event_patterns = {
-    # Of AWS Health only maintenance of instances is understood.
+    # The daemon handles only scheduled maintenance of instances from AWS Health.
     health = {
       source        = ["aws.health"]
       "detail-type" = ["AWS Health Event"]
@@ -17,7 +17,7 @@ locals {
       source        = ["aws.ec2"]
       "detail-type" = ["EC2 Instance Rebalance Recommendation"]
     }
-    # Instances that start are seen in listings.
+    # The daemon finds starting instances in listings.
     state_change = {
       source        = ["aws.ec2"]
       "detail-type" = ["EC2 Instance State-change Notification"]
@@ -29,7 +29,7 @@ locals {
     }
   }
 
-  # EventBridge takes names of 64 characters.
+  # EventBridge allows names of up to 64 characters.
   event_rules = { for name in keys(local.event_patterns) : name => "${var.queue_name}-${replace(name, "_", "-")}" }
 
   queue_arn = "arn:${var.partition}:sqs:${var.region}:${var.account_id}:${var.queue_name}"
@@ -37,7 +37,7 @@ locals {
   queue_policy = {
     Version = "2012-10-17"
     Statement = [
-      # By these rules and no others: those of other accounts are nobody's.
+      # Only these rules may send messages, and no rules of other accounts.
       {
         Sid       = "AllowEventRules"
         Effect    = "Allow"
@@ -63,8 +63,8 @@ locals {
       },
     ]
   }
-  # A key of your own. SQS uses it in the name of whoever sends or receives, for messages of one queue, as
-  # its encryption context says. The daemon asks nothing of KMS itself, so this is no part of policy.tf.
+  # For your own KMS key. SQS uses it on behalf of the sender or receiver, and the encryption context names
+  # the queue. The daemon itself does not call KMS, so this statement is not in policy.tf.
   queue_key = [
     {
       Sid       = "AllowQueueKeyActions"
@@ -75,7 +75,7 @@ locals {
     },
   ]
 
-  # In the policy of a key `*` is the key.
+  # In a key policy `*` is the key itself.
   queue_key_policy = {
     Version = "2012-10-17"
     Statement = [{

@@ -1,54 +1,53 @@
-# What the daemon may do in a cluster, rule by rule as its calls are. `outrigger-observe` is what it
-# reads, `outrigger-manage` what it changes; the Role is what concerns single objects in kube-system.
-# A rule about what no configuration uses is not there.
+# Permissions of the daemon in a cluster, one rule for each of its calls. `outrigger-observe` has the reads,
+# `outrigger-manage` the changes, and the Role has single objects in kube-system. A rule for an option is
+# present only if the option is on.
 
 locals {
   watched = ["list", "watch"]
 
   observe = concat(
     [
-      # Pods wait, and nodes have room. `get` is the probe of single objects by which a view that
-      # shows too little is told from a cluster that shrank.
+      # Pending pods and available capacity. The daemon reads single objects with `get` to distinguish an
+      # incomplete view from a cluster that shrank.
       { apiGroups = [""], resources = ["pods", "nodes"], verbs = concat(["get"], local.watched) },
-      # Volumes and namespaces say where pods may go.
+      # Volumes and namespaces constrain the scheduling of pods.
       {
         apiGroups = [""]
         resources = ["persistentvolumeclaims", "persistentvolumes", "namespaces"]
         verbs     = local.watched
       },
-      # Daemons take room on every node that is still to come.
+      # Daemon overhead of new nodes.
       { apiGroups = ["apps"], resources = ["daemonsets"], verbs = local.watched },
-      # A node whose pods may not be evicted is no candidate.
+      # A node with pods that may not be evicted is no candidate for disruption.
       { apiGroups = ["policy"], resources = ["poddisruptionbudgets"], verbs = local.watched },
-      # Topology of volumes that are not there yet, and how many volumes a node takes.
+      # Topology of volumes that are not provisioned yet, and volume limits of nodes.
       { apiGroups = ["storage.k8s.io"], resources = ["storageclasses", "csinodes"], verbs = local.watched },
-      # User data of nodes has the addresses of Services, where neither EKS nor the configuration says.
+      # The Service CIDR for user data, if neither EKS nor the configuration provides it.
       {
         apiGroups     = ["networking.k8s.io"]
         resources     = ["servicecidrs"]
         resourceNames = ["kubernetes"]
         verbs         = ["get"]
       },
-      # Nothing is done beside a Karpenter that is at work, as its Lease in kube-system or karpenter says.
-      # The latter may not be there, so that no Role can name it.
+      # The daemon changes nothing while Karpenter renews its Lease in the namespace kube-system or karpenter.
+      # The namespace karpenter may not exist, so this rule cannot be in a Role.
       {
         apiGroups     = ["coordination.k8s.io"]
         resources     = ["leases"]
         resourceNames = ["karpenter-leader-election"]
         verbs         = ["get"]
       },
-      # Images are chosen by the version of the cluster.
+      # Image selection depends on the version of the cluster.
       { nonResourceURLs = ["/version"], verbs = ["get"] },
     ],
-    # What selects pods, for pods that are spread as kube-scheduler does by default.
+    # Objects that select pods, for the default topology spread of kube-scheduler.
     [
       for own in [
         { apiGroups = [""], resources = ["services", "replicationcontrollers"], verbs = local.watched },
         { apiGroups = ["apps"], resources = ["replicasets", "statefulsets"], verbs = local.watched },
       ] : own if var.default_spread
     ],
-    # Room that objects ask for: buffers are listed again and again, and the templates that they name
-    # are read one by one.
+    # Capacity buffers: the daemon lists them periodically, and reads each PodTemplate that they name.
     [
       for own in [
         { apiGroups = ["autoscaling.x-k8s.io"], resources = ["capacitybuffers"], verbs = ["list"] },
@@ -58,48 +57,49 @@ locals {
   )
 
   node_verbs = concat(
-    # Labels, annotations, taints and finalizer of nodes are patched; the Node of an instance that has
-    # ended is deleted.
+    # The daemon patches labels, annotations, taints and the finalizer of nodes. It deletes the Node of a
+    # terminated instance.
     ["patch", "delete"],
-    # The Node of an instance whose kubelet has not come yet, or whose kubelet is simulated.
+    # The Node of an instance whose kubelet has not registered yet, or whose kubelet is simulated.
     var.early_binding || var.simulated_nodes ? ["create"] : [],
   )
 
   manage = concat(
     [
       { apiGroups = [""], resources = ["nodes"], verbs = local.node_verbs },
-      # Pods leave a node through the eviction API, which keeps their disruption budgets.
+      # The daemon drains nodes with the eviction API, which enforces PodDisruptionBudgets.
       { apiGroups = [""], resources = ["pods/eviction"], verbs = ["create"] },
-      # Before an instance is ended its volumes have to be detached. Nobody can pick those of one node.
+      # Volumes must be detached before an instance is terminated. RBAC cannot select those of one node.
       { apiGroups = ["storage.k8s.io"], resources = ["volumeattachments"], verbs = ["list"] },
     ],
-    # `status.nominatedNodeName` of pods that wait for a node.
+    # `status.nominatedNodeName` of pending pods.
     [
       for own in [{ apiGroups = [""], resources = ["pods/status"], verbs = ["patch"] }] :
       own if var.placement_hints
     ],
-    # The status of CapacityBuffers says whether their room is there.
+    # The status of a CapacityBuffer reports whether its capacity is available.
     [
       for own in [
         { apiGroups = ["autoscaling.x-k8s.io"], resources = ["capacitybuffers/status"], verbs = ["patch"] },
       ] : own if var.capacity_buffers
     ],
-    # Events about pods and nodes, for those who describe them.
+    # Events about pods and nodes, for `kubectl describe`.
     [
       for own in [{ apiGroups = ["events.k8s.io"], resources = ["events"], verbs = ["create"] }] :
       own if var.events
     ],
-    # Pods are bound to nodes that are still to come.
+    # The daemon binds pods to nodes before their kubelets register.
     [
       for own in [{ apiGroups = [""], resources = ["pods/binding"], verbs = ["create"] }] :
       own if var.early_binding
     ],
-    # Pods that outstay the end of their node, and those that were bound early and whose node never came.
+    # Pods that still run when the drain of their node must end, and early-bound pods whose node never
+    # registers.
     [
       for own in [{ apiGroups = [""], resources = ["pods"], verbs = ["delete"] }] :
       own if var.forced_ends || var.early_binding
     ],
-    # What a kubelet says when it finds its Node: only a simulated one is played by the daemon.
+    # The status that a kubelet writes to its Node. The daemon writes it only for simulated nodes.
     [
       for own in [{ apiGroups = [""], resources = ["nodes/status"], verbs = ["patch"] }] :
       own if var.simulated_nodes
@@ -108,8 +108,8 @@ locals {
 
   system = concat(
     [
-      # Who leads, pauses, and what the rates of budgets have let go stand on the Lease; the DNS of nodes
-      # is where its Service is.
+      # The Lease has the leader, pauses, and the disruptions recorded for budgets with a `rate`. The Service
+      # kube-dns has the cluster DNS address.
       {
         apiGroups     = ["coordination.k8s.io"]
         resources     = ["leases"]
@@ -118,12 +118,12 @@ locals {
       },
       { apiGroups = [""], resources = ["services"], resourceNames = ["kube-dns"], verbs = ["get"] },
     ],
-    # A name cannot be demanded of what is not there yet.
+    # RBAC cannot restrict `create` to a name.
     [
       for own in [{ apiGroups = ["coordination.k8s.io"], resources = ["leases"], verbs = ["create"] }] :
       own if var.mode == "manage"
     ],
-    # Bootstrap tokens, which are Secrets of this namespace and are only ever made.
+    # Bootstrap tokens are Secrets in this namespace. The daemon creates them and never reads them.
     [
       for own in [{ apiGroups = [""], resources = ["secrets"], verbs = ["create"] }] :
       own if var.mode == "manage" && var.bootstrap_tokens
@@ -159,8 +159,8 @@ locals {
       roleRef    = { apiGroup = local.rbac_api, kind = "ClusterRole", name = "outrigger-observe" }
       subjects   = local.subjects
     },
-    # It is there in both modes, so that to apply this again takes the rights away as well as it gives
-    # them.
+    # The binding exists in both modes, so that `kubectl apply` also removes the permissions when the mode
+    # changes.
     {
       apiVersion = "${local.rbac_api}/v1"
       kind       = "ClusterRoleBinding"

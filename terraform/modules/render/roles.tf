@@ -1,7 +1,7 @@
-# Who may become whom: the host takes its role from EC2, and the roles of other accounts from that.
+# Trust policies: EC2 assumes the role of the host, and this role assumes the roles of other accounts.
 
 locals {
-  # The only service whose name depends on the partition.
+  # EC2 is the only service whose name depends on the partition.
   ec2_service = var.partition == "aws-cn" ? "ec2.amazonaws.com.cn" : "ec2.amazonaws.com"
 
   host_trust = {

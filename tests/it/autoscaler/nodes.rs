@@ -155,7 +155,7 @@ fn a_node_group_of_which_nothing_tells_how_nodes_join_is_no_pool() {
     let custom = json!({"amiType": "CUSTOM", "launchTemplate": {"id": "lt-own", "version": "3"}});
     let text = of_managed(&custom, &[]);
     assert!(!has_pool(&text), "{text}");
-    let why = "join: give launchTemplate lt-own version 3 with --asg, too";
+    let why = "of the nodes; pass launchTemplate lt-own version 3 with --asg";
     assert!(text.contains(why), "{text}");
 }
 
@@ -212,7 +212,7 @@ fn images_of_a_node_group_are_the_same_here_or_none() {
     ] {
         let text = of_managed(&json!({"amiType": kind}), &[]);
         assert!(!has_pool(&text), "{text}");
-        let why = format!("no alias stands for images of the type {kind}");
+        let why = format!("no alias selects images of the type {kind}");
         assert!(text.contains(&why), "{text}");
     }
 }
@@ -287,10 +287,13 @@ fn a_group_is_as_large_as_what_it_counts() {
         ),
         (
             json!({"DesiredCapacityType": "gpus"}),
-            "missing limits (nobody knows",
+            "missing limits (unknown unit",
         ),
         (weighed("1"), "limits       = { nodes = 5 }"),
-        (weighed("4"), "missing limits (the group counts weights"),
+        (
+            weighed("4"),
+            "missing limits (the group counts weighted capacity",
+        ),
     ] {
         let text = of_own(&own, &json!({}));
         assert!(text.contains(expect), "{own}: no {expect} in\n{text}");
@@ -306,7 +309,7 @@ fn a_version_that_is_alone_may_not_be_the_latest() {
         json!({"amiType": "CUSTOM", "launchTemplate": own})
     };
     let data = json!({"ImageId": "ami-1", "UserData": encoded("join\n")});
-    let note = "# Version 3 is taken for the latest: nobody has told of another one.";
+    let note = "# Version 3 is assumed to be the latest: the input has no other version.";
     let both = [
         version("lt-own", 3, data.clone()),
         version("lt-own", 4, data),

@@ -11,7 +11,7 @@ pool "general" {
     safety                = "careful"
     min_age               = "never"
     utilization_threshold = 0
-    spot_to_spot_types    = 61
+    spot_to_spot_min_types    = 61
     unneeded_for          = "1d"
   }
 }

@@ -1,5 +1,5 @@
 cluster "demo" {
-  unready_max = "45"
+  max_unready = "45"
   simulated {}
 }
 

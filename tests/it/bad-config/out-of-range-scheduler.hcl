@@ -3,7 +3,7 @@ cluster "demo" {
 }
 
 scheduler {
-  node_price              = 10.5
-  alternatives            = 0
+  node_overhead_price              = 10.5
+  max_launch_options            = 0
   alternative_price_ratio = 0.5
 }

@@ -3,5 +3,5 @@ cluster "demo" {
 }
 
 scheduler {
-  node_price = "cheap"
+  node_overhead_price = "cheap"
 }

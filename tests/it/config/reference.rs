@@ -1,5 +1,5 @@
-//! The reference table in docs/CONFIGURATION.md says what the schema says, and the schema's
-//! defaults are those of the model. It must not know how the schema is used.
+//! Checks that the reference in docs/CONFIGURATION.md equals the schema, and that the defaults of
+//! the schema equal those of the model. It must not depend on the use of the schema.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,9 +13,9 @@ use outrigger::config::schema::{ArgumentType, BlockType, Occurrence};
 
 use super::load_text;
 
-/// What stands between the two is written from the schema.
+/// The text after this line is generated from the schema.
 const BEGIN: &str =
-    "<!-- From here on written from the schema: UPDATE_REFERENCE=1 cargo test. -->\n";
+    "<!-- Generated from the schema from here on: UPDATE_REFERENCE=1 cargo test. -->\n";
 
 fn section(out: &mut String, block: &'static BlockType, path: &str, level: usize) {
     let label = block
@@ -28,14 +28,14 @@ fn section(out: &mut String, block: &'static BlockType, path: &str, level: usize
         block.name
     );
     let often = match (block.repeat, block.label) {
-        (Occurrence::Once, _) => "Once.",
-        (Occurrence::Many, Some(_)) => "Any number, also of one label.",
+        (Occurrence::Once, _) => "At most once.",
+        (Occurrence::Many, Some(_)) => "Any number, also with the same label.",
         (Occurrence::Many, None) => "Any number.",
-        (Occurrence::PerLabel, _) => "Once for each label.",
+        (Occurrence::PerLabel, _) => "Once per label.",
     };
     let _ = writeln!(out, "{} {often}", block.about);
     if !block.arguments.is_empty() {
-        out.push_str("\n| argument | takes | default | |\n|---|---|---|---|\n");
+        out.push_str("\n| argument | type | default | description |\n|---|---|---|---|\n");
     }
     for argument in block.arguments {
         let default = match (argument.required, argument.default) {
@@ -58,8 +58,8 @@ fn section(out: &mut String, block: &'static BlockType, path: &str, level: usize
 
 fn reference() -> String {
     let mut out = String::from(BEGIN);
-    out.push_str("\n## Functions\n\nNames and meanings are Terraform's, but for `env` and ");
-    out.push_str("`secret`.\n\n");
+    out.push_str("\n## Functions\n\nNames and behavior are those of Terraform. ");
+    out.push_str("`env` and `secret` are additional functions.\n\n");
     let names: Vec<String> = function_names()
         .iter()
         .map(|name| format!("`{name}`"))
@@ -84,7 +84,7 @@ fn reference() -> String {
     for block in root().blocks {
         section(&mut out, block, "", 3);
     }
-    out.push_str("\n## Codes of problems\n\n| code | meaning |\n|---|---|\n");
+    out.push_str("\n## Diagnostic codes\n\n| code | meaning |\n|---|---|\n");
     for code in ProblemCode::ALL {
         let _ = writeln!(out, "| `{}` | {} |", code.as_str(), code.summary());
     }
@@ -103,11 +103,11 @@ fn the_reference_says_what_the_schema_says() {
     }
     assert!(
         text == expect,
-        "docs/CONFIGURATION.md is not what the schema says"
+        "docs/CONFIGURATION.md does not equal the schema"
     );
 }
 
-/// The arguments of a block that have a default, written out.
+/// Returns HCL with all arguments of a block that have a default.
 fn defaults(block: &BlockType, leave: &[&str]) -> String {
     let mut out = String::new();
     for argument in block.arguments {
@@ -128,7 +128,7 @@ fn defaults(block: &BlockType, leave: &[&str]) -> String {
 #[test]
 fn written_out_defaults_change_nothing() {
     let block = |name: &str| root().block(name).expect("a block of the schema");
-    // An empty one of these says something.
+    // These blocks have an effect even if they are empty.
     let leave = ["eks", "simulated"];
     let leave_of_class = ["connection_tracking", "placement_group"];
     let plain = "cluster \"demo\" {\n  simulated {}\n}\nnode_class \"one\" {}\n\
@@ -149,7 +149,7 @@ fn written_out_defaults_change_nothing() {
     let lowered = |text: &str| {
         let config = load_text(text);
         let config = config.unwrap_or_else(|problems| panic!("{text}\n{}", render_all(&problems)));
-        // That they are written is no difference.
+        // Whether an argument is set is not compared.
         outrigger::config::Config {
             written: ConfigValues::default(),
             ..config

@@ -152,5 +152,5 @@ fn a_schedule_and_what_is_named_in_other_blocks_betray_nothing() {
 fn a_short_secret_leaves_the_sentence_around_it() {
     let text = "cluster \"demo\" {\n  simulated {}\n}\npool \"p\" {\n  clusters = [var.tok]\n}\n";
     let problems = problems(text, "no");
-    assert_eq!(problems[0].detail, "There is no cluster (sensitive).");
+    assert_eq!(problems[0].detail, "There is no cluster named (sensitive).");
 }

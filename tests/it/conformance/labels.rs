@@ -343,7 +343,7 @@ fn refused(key: &str) -> Check {
     let plan = World::new().add(asking).plan();
     ["a", "b"]
         .iter()
-        .try_for_each(|name| plan.refused(name, RejectionCode::Restricted, key))?;
+        .try_for_each(|name| plan.refused(name, RejectionCode::RestrictedLabel, key))?;
     // One alternative is enough to be refused in Karpenter. The scheduler takes the other.
     ensure(
         plan.why("c").is_none_or(|own| !own.reasons.is_empty()),

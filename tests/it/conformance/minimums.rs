@@ -118,7 +118,7 @@ const STRICT: &[Case] = &[
     // As few offerings as this cannot hold as many types: no claim is made that has too few.
     ("selection:1261", || {
         let mut world = strict(&[(2, "type exists")]);
-        world.cluster().scheduling.alternatives = 1;
+        world.cluster().scheduling.max_launch_options = 1;
         let plan = world.add([pod("p")]).plan();
         if plan.solution.claims.is_empty() {
             return Ok(());

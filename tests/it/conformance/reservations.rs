@@ -210,7 +210,7 @@ const COUNTED: &[Case] = &[
         let mut world = world(&[("default", "cr-1", 2)]);
         world.add([large("p")]);
         let (left, findings) = audited(&world, |_| {}, 3);
-        let told = "a claim of pool default was dropped: reservation cr-1 has 2 left";
+        let told = "dropped a claim of pool default: reservation cr-1 has 2 left";
         ensure(left == 2 && findings == [told], || {
             format!("{left}: {findings:?}")
         })
@@ -231,13 +231,14 @@ const COUNTED: &[Case] = &[
             claim.offerings.push((other, price));
         };
         let (left, findings) = audited(&world, unknown, 1);
-        ensure(left == 0 && findings[0].contains("there is no"), || {
+        ensure(left == 0 && findings[0].contains("does not exist"), || {
             format!("{findings:?}")
         })?;
         let (left, findings) = audited(&world, mixed, 1);
-        ensure(left == 0 && findings[0].contains("mixes"), || {
-            format!("{findings:?}")
-        })
+        ensure(
+            left == 0 && findings[0].contains("different reservations"),
+            || format!("{findings:?}"),
+        )
     }),
 ];
 
@@ -527,7 +528,8 @@ fn what_ends_or_is_held_down_is_not_launched_into() {
     let until = held.now + SignedDuration::from_mins(3);
     held.state.holds.hold(key, until, held.now);
     assert_eq!(
-        held.plan().refused("p", RejectionCode::HeldDown, "cr-1"),
+        held.plan()
+            .refused("p", RejectionCode::OfferingsUnavailable, "cr-1"),
         Ok(())
     );
 }

@@ -490,7 +490,7 @@ fn what_a_pod_cannot_use_is_no_place_to_it() {
 
 /// Nodes with a label that the pool's own nodes have another value of. They take no pods: they are
 /// tainted, or lack what the pods select.
-fn strangers(tainted: bool) -> World {
+fn foreign_instances(tainted: bool) -> World {
     let mut world = World::requiring(&["rack in c"]);
     for rack in ["a", "b"] {
         world.foreign(&format!("rack-{rack}"), &[("rack", rack)], 100);
@@ -509,11 +509,11 @@ fn strangers(tainted: bool) -> World {
 
 const POLICIES: &[Case] = &[
     ("topology:1199", || {
-        settle(&mut strangers(true), 5, &spread_pod("p", "rack"), 1)
+        settle(&mut foreign_instances(true), 5, &spread_pod("p", "rack"), 1)
     }),
     ("topology:1270", || {
         let own = spread_pod("p", "rack").with(|pod| pod.spread[0].honors_taints = true);
-        settle(&mut strangers(true), 5, &own, 5)
+        settle(&mut foreign_instances(true), 5, &own, 5)
     }),
     // Karpenter counts the places of a pool that the pods cannot use. There are no such nodes, and
     // the scheduler counts nodes.
@@ -547,11 +547,11 @@ const POLICIES: &[Case] = &[
     ("topology:1532", || {
         let mut own = spread_pod("p", "rack").select("own", "yes");
         own.spread[0].honors_affinity = false;
-        settle(&mut strangers(false), 5, &own, 1)
+        settle(&mut foreign_instances(false), 5, &own, 1)
     }),
     ("topology:1599", || {
         let own = spread_pod("p", "rack").select("own", "yes");
-        settle(&mut strangers(false), 5, &own, 5)
+        settle(&mut foreign_instances(false), 5, &own, 5)
     }),
 ];
 

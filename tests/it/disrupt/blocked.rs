@@ -337,7 +337,7 @@ const NODES: &[Row] = &[
         ["gone"; 3],
     ),
     (
-        "pods are expected on it",
+        "nominated for pending pods",
         || {
             let mut scene = Scene::with([]);
             let until = NOW + SignedDuration::from_secs(1);
@@ -392,7 +392,7 @@ const NODES: &[Row] = &[
         ["gone"; 3],
     ),
     (
-        "it is not initialized",
+        "not initialized",
         || {
             let mut scene = Scene::with([]);
             scene.edit("n", |own| drop(own.labels.remove(INITIALIZED)));
@@ -465,8 +465,8 @@ fn of_all_that_is_said_the_roster_has_the_first() {
             let mut scene = scene();
             scene.configure(|own| own.disruption.safety = safety);
             scene.pod(annotated(pod("zz", "n", ""), SAFE_TO_EVICT, "false"));
-            let roster = scene.state.roster(NOW);
-            for own in &roster.candidates {
+            let disruption_view = scene.state.disruption_view(NOW);
+            for own in &disruption_view.candidates {
                 let all = scene.state.blockers(own.node, own.claim, NOW);
                 let all: Vec<_> = all.collect();
                 assert_eq!(own.blocker.as_ref(), all.first(), "{what}: {all:?}");
@@ -570,15 +570,15 @@ fn what_moving_pods_costs_is_added_up_and_what_they_use() {
     let daemon = pod("agent", "n", "DaemonSet");
     let gone = ending(pod("gone", "n", "ReplicaSet"));
     let scene = Scene::with([dear, cheap, thirsty, daemon, gone]);
-    let roster = scene.state.roster(NOW);
-    let own = &roster.candidates[0];
+    let disruption_view = scene.state.disruption_view(NOW);
+    let own = &disruption_view.candidates[0];
     // One, two for the dear, one for the plain, and nothing for those that cost nothing.
     assert_eq!((own.cost, own.pods), (4.0, 2));
     assert_eq!(own.utilization, Some(104), "daemons do not count");
     let mut empty = Scene::with([pod("agent", "n", "DaemonSet")]);
     empty.edit("n", |own| own.allocatable.cpu_milli = 0);
-    let roster = empty.state.roster(NOW);
-    let own = &roster.candidates[0];
+    let disruption_view = empty.state.disruption_view(NOW);
+    let own = &disruption_view.candidates[0];
     assert_eq!((own.cost, own.pods, own.utilization), (1.0, 0, Some(0)));
 }
 
@@ -595,13 +595,13 @@ fn what_nobody_can_read_is_told_with_whose_it_is() {
     }));
     let told: Vec<String> = scene
         .state
-        .roster(NOW)
+        .disruption_view(NOW)
         .misreads
         .iter()
         .map(|own| own.of.clone())
         .collect();
     let expect = [
-        "disruption budget default/b",
+        "PodDisruptionBudget default/b",
         "node n",
         "pod default/b",
         "pod default/web",
@@ -612,7 +612,7 @@ fn what_nobody_can_read_is_told_with_whose_it_is() {
         pod.key.name = format!("web-{at}");
         scene.pod(pod);
     }
-    let misreads = scene.state.roster(NOW).misreads;
+    let misreads = scene.state.disruption_view(NOW).misreads;
     assert_eq!(misreads.len(), 101, "no more at once, but that there are");
     assert!(misreads.iter().any(|own| own.of == "the cluster"));
 }

@@ -103,7 +103,7 @@ impl Fleet {
     }
 
     fn sweep(&self, now: Timestamp) -> Plan {
-        sweep(&self.state.roster(now), now)
+        sweep(&self.state.disruption_view(now), now)
     }
 
     /// Who leaves for this reason.
@@ -268,7 +268,7 @@ const ROWS: [Row; 22] = [
         "its pool is gone, and its nodes stay",
         |it| {
             it.configure(|own| {
-                own.brakes.removed_pools = RemovedPools::Keep;
+                own.safeguards.removed_pools = RemovedPools::Keep;
                 own.pools.clear();
             });
         },
@@ -285,7 +285,7 @@ const ROWS: [Row; 22] = [
         None,
     ),
     (
-        "it is not initialized",
+        "not initialized",
         |it| {
             it.change_node("n", |node| drop(node.labels.remove(INITIALIZED)));
             it.claim("n").phase = ClaimPhase::Registered;
@@ -427,7 +427,7 @@ fn a_node_is_left_alone_for_a_while_after_a_pod_came_or_went() {
         let early = at(due - 1);
         let until = at(due);
         let verdict = fleet.verdict("n", Reason::Empty, early);
-        assert_eq!(verdict, Some(Verdict::TooEarly { until }), "{what}");
+        assert_eq!(verdict, Some(Verdict::RecentlyChanged { until }), "{what}");
         assert_eq!(next_due(&fleet.sweep(early).kept), Some(until), "{what}");
         assert_eq!(fleet.leaving(Reason::Empty, until), ["n"], "{what}");
     }

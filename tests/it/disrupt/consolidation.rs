@@ -69,9 +69,9 @@ fn hardly_more_nodes_leave_than_it_takes() {
 /// The share of what all costs that a plan saves, by the share of what disrupts that it takes.
 fn score(fleet: &Fleet, plan: &Plan) -> f64 {
     let state = fleet.state();
-    let roster = state.roster(NOW);
-    let all: f64 = roster.candidates.iter().map(|own| own.cost).sum();
-    let leaves = roster
+    let disruption_view = state.disruption_view(NOW);
+    let all: f64 = disruption_view.candidates.iter().map(|own| own.cost).sum();
+    let leaves = disruption_view
         .candidates
         .iter()
         .filter(|own| plan.retire.iter().any(|it| it.node == own.node.name));
@@ -92,7 +92,7 @@ fn a_pool_that_weighs_one_against_the_other_takes_what_is_worth_what_it_disrupts
     assert!(!plan.retire.is_empty() && balanced >= 0.5, "{balanced}");
     let codes = plan.kept.iter().map(|own| own.verdict.code());
     assert_eq!(
-        codes.filter(|code| *code == "disruptive").count(),
+        codes.filter(|code| *code == "not_worth_disruption").count(),
         300 - plan.retire.len()
     );
 }
@@ -102,13 +102,16 @@ fn nodes_that_are_used_as_much_as_their_pool_wants_stay() {
     let mut fleet = Fleet::standing(100, NOW);
     fleet.thin_out(&mut Rng::with_seed(1), 30);
     let state = fleet.state();
-    let roster = state.roster(NOW);
+    let disruption_view = state.disruption_view(NOW);
     let used = |own: &str| {
-        let mut all = roster.candidates.iter();
+        let mut all = disruption_view.candidates.iter();
         let found = all.find(|it| it.node.name.as_str() == own);
         found.and_then(|it| it.utilization).expect("it is known")
     };
-    let names = roster.candidates.iter().map(|own| own.node.name.as_str());
+    let names = disruption_view
+        .candidates
+        .iter()
+        .map(|own| own.node.name.as_str());
     let mut sorted: Vec<u32> = names.map(used).collect();
     sorted.sort_unstable();
     let median = sorted[50];
@@ -120,7 +123,7 @@ fn nodes_that_are_used_as_much_as_their_pool_wants_stay() {
     let kept = plan
         .kept
         .iter()
-        .filter(|own| own.verdict.code() == "utilized");
+        .filter(|own| own.verdict.code() == "above_utilization_threshold");
     let least = kept.map(|own| used(own.node.as_str())).min();
     assert_eq!(least, Some(median));
 }
@@ -135,6 +138,6 @@ fn nodes_leave_when_they_were_unneeded_for_as_long_as_their_pool_wants() {
     let due = next_due(&plan.kept).expect("it is known when");
     assert_eq!(due, NOW + hour);
     let state = fleet.state();
-    let plan = plan::consolidate(&state.roster(due), &state.field(due), due);
+    let plan = plan::consolidate(&state.disruption_view(due), &state.field(due), due);
     assert!(!plan.retire.is_empty());
 }

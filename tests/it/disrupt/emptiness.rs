@@ -121,7 +121,7 @@ fn an_empty_node_stays_while_its_pool_or_someone_says_so() {
     let after = |own: Option<i64>| own.map(SignedDuration::from_mins);
     for (minutes, expect) in [
         (None, "never"),
-        (Some(61), "too_early"),
+        (Some(61), "recently_changed"),
         (Some(60), "-"),
         (Some(0), "-"),
     ] {
@@ -135,7 +135,7 @@ fn an_empty_node_stays_while_its_pool_or_someone_says_so() {
     scene.configure(|own| own.name = "other".into());
     assert_eq!(code(&scene), "-", "it leaves since its pool is gone");
     let mut cluster = Cluster::clone(&scene.state.cluster);
-    cluster.brakes.removed_pools = RemovedPools::Keep;
+    cluster.safeguards.removed_pools = RemovedPools::Keep;
     scene.state.configure(Arc::new(cluster));
     assert_eq!(code(&scene), "no_pool");
     let mut scene = node();
@@ -151,7 +151,7 @@ fn an_empty_node_that_a_waiting_pod_will_use_stays_in_a_plan() {
     let mut waiting = pod("p", "n", "ReplicaSet");
     (waiting.node, waiting.unschedulable) = (None, true);
     scene.pod(waiting);
-    let roster = scene.state.roster(NOW);
-    let plan = whole(&scene.state.snapshot(NOW), &roster, NOW);
+    let disruption_view = scene.state.disruption_view(NOW);
+    let plan = whole(&scene.state.snapshot(NOW), &disruption_view, NOW);
     assert_eq!((plan.retire.len(), plan.placed.len()), (0, 1));
 }

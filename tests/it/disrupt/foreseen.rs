@@ -80,7 +80,7 @@ fn what_budgets_hold_back_is_weighed_as_well() {
         number("usd_per_h_unbudgeted") < number("usd_per_h_after"),
         "{json:#}"
     );
-    let words = "Budgets let no more go at once; as they let others go: $";
+    let words = "As disruption budgets allow, later passes reduce the cost to $";
     assert!(with.text().contains(words), "{}", with.text());
     for none in [None, Some(&plan)] {
         assert!(

@@ -180,7 +180,7 @@ impl Scene {
     }
 
     pub(super) fn sweep(&self) -> Plan {
-        sweep(&self.state.roster(NOW), NOW)
+        sweep(&self.state.disruption_view(NOW), NOW)
     }
 
     /// The nodes that leave, and for what.
@@ -193,10 +193,10 @@ impl Scene {
     /// What keeps a node from leaving for a reason, be it due or not; none for one that nobody
     /// would look at.
     pub(super) fn keeps(&self, name: &str, reason: Reason) -> Option<Option<Verdict>> {
-        let roster = self.state.roster(NOW);
-        let mut all = roster.candidates.iter();
+        let disruption_view = self.state.disruption_view(NOW);
+        let mut all = disruption_view.candidates.iter();
         let own = all.find(|own| own.node.name.as_str() == name)?;
-        let pool = roster.cluster.pool(own.pool.as_str());
+        let pool = disruption_view.cluster.pool(own.pool.as_str());
         Some(kept_anyway(own, pool, reason, NOW))
     }
 

@@ -187,7 +187,7 @@ const LEAVING: [Row; 21] = [
     (
         "nobody would make its pod anew",
         |it| it.0.pod(pod("p", "n", "")),
-        "stray",
+        "unmanaged_pod",
     ),
     (
         "the other has not started",
@@ -353,7 +353,7 @@ fn spot(own: usize, wanted: u32) -> Yard {
         kind(&type_name(at), 4, &[(SPOT, "a", price)])
     });
     let mut general = buying("general", &[SPOT]);
-    general.disruption.spot_to_spot_types = wanted;
+    general.disruption.spot_to_spot_min_types = wanted;
     let mut yard = Yard::new(types.collect(), vec![general]);
     let own = u32::try_from(own).expect("a small number");
     yard.node_of("n", "general", (&type_name(own), "a", SPOT));
@@ -394,7 +394,11 @@ fn spot_makes_way_for_spot_where_there_is_enough_to_choose_from() {
         let mut yard = spot(own, wanted);
         wants(&mut yard, min_values);
         assert_eq!(choice(&yard), cheapest(expect), "{what}");
-        let keeps = if expect == 0 { "inflexible" } else { "-" };
+        let keeps = if expect == 0 {
+            "too_few_replacement_types"
+        } else {
+            "-"
+        };
         assert_eq!(yard.keeps("n"), keeps, "{what}");
     }
 }
@@ -410,7 +414,7 @@ fn where_nothing_may_come_in_the_place_of_one_others_leave() {
     yard.node_of("other", "general", (&type_name(1), "a", SPOT));
     yard.pod("little", "other", 500);
     assert_eq!(yard.moves(), "other ->");
-    assert_eq!(yard.keeps("dear"), "inflexible");
+    assert_eq!(yard.keeps("dear"), "too_few_replacement_types");
 }
 
 /// Two types that would do cost less than the node, or one.
@@ -506,7 +510,7 @@ fn many_nodes_become_fewer_but_none_of_their_own_type_in_vain() {
     ] {
         let mut yard = Yard::new(types(), vec![buying("general", &[ON_DEMAND, SPOT])]);
         // That much choice is for one that takes the place of one.
-        yard.pool(|own| own.disruption.spot_to_spot_types = 15);
+        yard.pool(|own| own.disruption.spot_to_spot_min_types = 15);
         for (name, bought) in ["a", "b", "c"].into_iter().zip(bought) {
             yard.node_of(name, "general", ("s2", "a", bought));
             yard.pod(name, name, pods);
@@ -807,22 +811,30 @@ fn a_node_says_why_consolidation_leaves_it_alone() {
             |it| it.pool(|own| own.replicas = Some(2)),
             "static",
         ),
-        ("its type is not known", |it| it.node("n", "s3"), "unpriced"),
+        (
+            "its type is not known",
+            |it| it.node("n", "s3"),
+            "price_unknown",
+        ),
         (
             "it has no type",
             |it| it.unlabel("n", INSTANCE_TYPE),
-            "unpriced",
+            "price_unknown",
         ),
         (
             "it has no capacity type",
             |it| it.unlabel("n", CAPACITY_TYPE),
-            "unpriced",
+            "price_unknown",
         ),
-        ("it has no zone", |it| it.unlabel("n", ZONE), "unpriced"),
         (
-            "nothing runs on it",
+            "it has no zone",
+            |it| it.unlabel("n", ZONE),
+            "price_unknown",
+        ),
+        (
+            "empty, not underutilized",
             |it| it.pod("p", "other", 1000),
-            "unused",
+            "empty",
         ),
     ];
     for (what, change, expect) in rows {

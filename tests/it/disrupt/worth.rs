@@ -44,10 +44,10 @@ fn homes(nodes: &[Home]) -> Yard {
 
 /// Whether it is worth it that nodes leave together to save so much.
 fn approves(yard: &Yard, leave: &[&str], saved: f64) -> bool {
-    let roster = yard.0.state.roster(NOW);
+    let disruption_view = yard.0.state.disruption_view(NOW);
     let leaves = |own: &&Candidate<'_>| leave.contains(&own.node.name.as_str());
-    let candidates = roster.candidates.iter().filter(leaves);
-    Balance::new(&roster).approves(candidates, saved)
+    let candidates = disruption_view.candidates.iter().filter(leaves);
+    Balance::new(&disruption_view).approves(candidates, saved)
 }
 
 /// What nodes there are, which leave, and the least for which that is worth it, if anything is.
@@ -212,7 +212,11 @@ fn nodes_of_balanced_pools_leave_where_that_is_worth_it() {
     ] {
         let yard = swap(0.4, offers);
         assert_eq!(yard.moves(), expect, "{what}");
-        let keeps = if expect.is_empty() { "disruptive" } else { "-" };
+        let keeps = if expect.is_empty() {
+            "not_worth_disruption"
+        } else {
+            "-"
+        };
         assert_eq!(yard.keeps("n"), keeps, "{what}");
     }
     // What it costs does not depend on whether it could be had now.

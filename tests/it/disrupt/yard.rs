@@ -93,7 +93,7 @@ impl Yard {
         let mut scene = Scene::new(pools);
         scene.state.stock(Arc::new(Catalog::new(types)));
         let mut yard = Self(scene);
-        yard.configure(|own| own.scheduling.node_price = Price::default());
+        yard.configure(|own| own.scheduling.node_overhead_price = Price::default());
         yard
     }
 
@@ -199,7 +199,7 @@ impl Yard {
     }
 
     fn plan_of(&self, state: &State) -> Plan {
-        plan::consolidate(&state.roster(NOW), &state.field(NOW), NOW)
+        plan::consolidate(&state.disruption_view(NOW), &state.field(NOW), NOW)
     }
 
     /// The same where only the Nodes are known, and no claims.

@@ -34,7 +34,7 @@ impl Setup {
     pub(super) fn start(text: &str) -> Self {
         let config = Config::new(text);
         let daemon = daemon(&config, "log");
-        daemon.logged("answering status and reload", 1);
+        daemon.logged("serving status and reload", 1);
         let socket = config.0.path().join("admin.sock");
         Self {
             config,
@@ -78,11 +78,11 @@ fn status_says_how_each_cluster_is_doing() {
     assert_eq!(cluster["status"]["mode"], "manage");
     assert_eq!(cluster["status"]["pools"][0]["configured"], true);
     let shown = text(&setup.ask(&["status"]));
-    assert!(shown.contains("Clusters: 1, 0 not well."), "{shown}");
+    assert!(shown.contains("Clusters: 1, 0 unhealthy."), "{shown}");
     assert!(shown.contains("READY  STARTING"), "{shown}");
     let other = setup.ask(&["status", "--cluster", "nobody"]);
     assert_eq!(other.status.code(), Some(1));
-    assert!(text(&other).contains("drives no cluster \"nobody\""));
+    assert!(text(&other).contains("has no cluster \"nobody\""));
     setup.daemon.signal("TERM");
     assert_eq!(setup.daemon.ends(10).code(), Some(0));
 }
@@ -100,8 +100,8 @@ fn one_broken_cluster_keeps_no_other_from_being_driven() {
         cluster("late", &late)
     );
     let setup = Setup::start(&hcl);
-    setup.daemon.logged("cluster not driven", 1);
-    setup.daemon.logged("cluster started", 1);
+    setup.daemon.logged("cannot start cluster", 1);
+    setup.daemon.logged("started cluster", 1);
     let of = |told: &Value, name: &str| {
         let all = told["clusters"].as_array().expect("a list").iter();
         all.clone()
@@ -121,7 +121,7 @@ fn one_broken_cluster_keeps_no_other_from_being_driven() {
     assert_eq!(broken["standing"], "degraded", "{told}");
     assert_eq!(broken["is_well"], false);
     let why = broken["led_by"].as_str().expect("a reason");
-    let expect = "not driven [kubeconfig-unreadable]: cluster \"late\"";
+    let expect = "cannot start [kubeconfig-unreadable]: cluster \"late\"";
     assert!(why.starts_with(expect), "{why}");
     let shown = text(&setup.ask(&["status"]));
     assert!(
@@ -141,7 +141,7 @@ fn one_broken_cluster_keeps_no_other_from_being_driven() {
     fs::copy(api.kubeconfig(), &late).expect("copied");
     let told = until(40, &|told| of(told, "late")["standing"] == "ready");
     assert_eq!(of(&told, "late")["led_by"], Value::Null);
-    setup.daemon.logged("cluster started", 2);
+    setup.daemon.logged("started cluster", 2);
 }
 
 /// A plugin that hangs keeps nobody else waiting, and whoever names another is heard.
@@ -160,7 +160,7 @@ fn a_plugin_that_hangs_delays_no_other() {
     let config = Config::new(&format!("{LISTEN}{others}{}", cluster("hung", &hung)));
     let daemon = daemon(&config, "log");
     let started = |count: usize, seconds: u32| {
-        let is_so = || daemon.log().matches("cluster started").count() >= count;
+        let is_so = || daemon.log().matches("started cluster").count() >= count;
         assert!(
             within(seconds, || is_so().then_some(())).is_some(),
             "{}",
@@ -246,7 +246,7 @@ fn what_is_in_one_cluster_is_told_and_nothing_of_others() {
     assert_eq!(told["holds"]["pods"][0]["name"], "a/never");
     let lines = told["timeline"].as_array().expect("a list");
     assert!(
-        lines.iter().any(|own| own["what"] == "pod unplaced"),
+        lines.iter().any(|own| own["what"] == "cannot schedule pod"),
         "{told:#}"
     );
     let (status, body) = inventory(&setup, &json!({"cluster": "other\u{1b}"}));
@@ -273,17 +273,17 @@ fn a_reload_that_takes_out_too_many_nodes_is_refused() {
         let own = cluster(name, api.kubeconfig());
         own.replacen("{\n", &format!("{{\n  mode = \"{mode}\"\n"), 1)
     };
-    let head = "outrigger { installation = \"it\" }\nfleet { max_retired = 0 }\n";
+    let head = "outrigger { installation = \"it\" }\nfleet { max_disrupted_per_reload = 0 }\n";
     let stays = format!("{LISTEN}{head}{}", one("stays", &apis[0], "manage"));
     let goes = |mode| one("goes", &apis[1], mode);
     let setup = Setup::start(&format!("{stays}{}", goes("manage")));
-    setup.daemon.logged("claim launched", 2);
+    setup.daemon.logged("launched claim", 2);
     setup.config.write(&stays);
     let refused = setup.ask(&["reload"]);
     let said = text(&refused);
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("1 of 2 nodes any more, those of goes,"),
+        said.contains("1 of 2 nodes unmanaged, those of goes,"),
         "{said}"
     );
     // Under another name of the installation nobody would know them.
@@ -292,7 +292,7 @@ fn a_reload_that_takes_out_too_many_nodes_is_refused() {
         .config
         .write(&format!("{stays}{}", goes("manage")).replace(head, &renamed));
     let said = text(&setup.ask(&["reload"]));
-    assert!(said.contains("2 of 2 nodes any more"), "{said}");
+    assert!(said.contains("2 of 2 nodes unmanaged"), "{said}");
     for then in [goes("observe"), String::new()] {
         setup.config.write(&format!("{stays}{then}"));
         let done = setup.ask(&["reload"]);
@@ -312,7 +312,7 @@ fn a_reload_is_waited_for_and_says_why_it_was_none() {
     let refused = setup.ask(&["reload"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(
-        text(&refused).contains("the one in force stays"),
+        text(&refused).contains("the previous configuration stays in effect"),
         "{}",
         text(&refused)
     );
@@ -324,7 +324,7 @@ fn a_reload_is_waited_for_and_says_why_it_was_none() {
     setup.config.write(&format!("{good}{more}"));
     assert_eq!(setup.ask(&["reload"]).status.code(), Some(0));
     setup.status(0);
-    setup.daemon.logged("a reload is asked for", 3);
+    setup.daemon.logged("reload requested", 3);
     setup.daemon.logged("configuration changed", 2);
     setup.daemon.logged(r#"+ pool \"new\": weight = 3"#, 1);
 }
@@ -343,9 +343,9 @@ fn a_socket_of_a_dead_daemon_is_replaced_and_one_of_a_living_one_is_not() {
         text(&dead)
     );
     let first = daemon(&setup.config, "first");
-    first.logged("answering status and reload", 1);
+    first.logged("serving status and reload", 1);
     let second = daemon(&setup.config, "second");
-    second.logged("another daemon does", 1);
+    second.logged("another daemon is running", 1);
     setup.status(0);
 }
 

@@ -214,7 +214,7 @@ fn what_is_wrong_with_the_configuration_is_named() {
                 "configuration/unreadable",
                 "failed",
                 "No such file",
-                "that is there",
+                "set an existing file",
             ]],
         ),
         case(
@@ -224,8 +224,8 @@ fn what_is_wrong_with_the_configuration_is_named() {
             &[[
                 "configuration/unreadable",
                 "failed",
-                "no file there ends in .hcl",
-                "write one",
+                "it contains no .hcl or .hcl.json file",
+                "create one",
             ]],
         ),
         case(
@@ -252,8 +252,8 @@ fn what_is_wrong_with_the_configuration_is_named() {
             &[[
                 "configuration",
                 "failed",
-                "names no cluster",
-                "write cluster \"NAME\"",
+                "has no cluster",
+                "add cluster \"NAME\"",
             ]],
         ),
         case(
@@ -263,8 +263,8 @@ fn what_is_wrong_with_the_configuration_is_named() {
             &[[
                 "cluster it/pools",
                 "warning",
-                "no pool is for this cluster",
-                "write pool",
+                "no pool applies to this cluster",
+                "add pool",
             ]],
         ),
     ];
@@ -281,7 +281,7 @@ fn what_is_wrong_with_a_kubeconfig_is_named() {
             &[[
                 "cluster it/kubeconfig",
                 "failed",
-                "is not there",
+                "does not exist",
                 "install -o outrigger",
             ]],
         ),
@@ -352,7 +352,7 @@ fn what_gives_no_credentials_is_named() {
         let version = "apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never";
         user(it, &format!("{{exec: {{{version}, command: {command}}}}}"));
     }
-    const PLUGIN: &str = "correct the plugin, token file, certificate or key";
+    const PLUGIN: &str = "fix the plugin, token file, certificate or key";
     let named = |name, breaks, said, fix: &'static str| {
         let told = vec![["cluster it/kubeconfig", "failed", said, fix]];
         case(name, breaks, 4, told.leak())
@@ -367,7 +367,7 @@ fn what_gives_no_credentials_is_named() {
         named(
             "a plugin that prints something else",
             |it| exec(it, "pwd"),
-            "its plugin printed no credentials",
+            "the exec plugin printed no credentials",
             PLUGIN,
         ),
         named(
@@ -385,12 +385,12 @@ fn what_gives_no_credentials_is_named() {
                 it.kubeconfig(&format!("{before}authority-data: no}}}}]\ncontexts{after}"));
             },
             "certificate authority",
-            "correct what is said of it",
+            "fix the reported error",
         ),
         named(
             "a plugin that hangs",
             |it| exec(it, "sleep, args: [\"30\"]"),
-            "gave no credentials within 10 s",
+            "returned no credentials within 10 s",
             "sudo -u outrigger kubectl --kubeconfig",
         ),
     ];
@@ -413,7 +413,7 @@ fn what_the_unit_hides_of_a_kubeconfig_is_named() {
                 [
                     "cluster it/kubeconfig",
                     "failed",
-                    "is not there",
+                    "does not exist",
                     "/home/nobody/.kube/config",
                 ],
                 [
@@ -464,7 +464,7 @@ fn a_kubeconfig_that_the_daemon_may_not_read_is_named() {
     assert_eq!(name, "cluster it/kubeconfig");
     let expect = match root {
         true => ("warning", "only root can read", Some(2)),
-        false => ("failed", "may not be read", Some(4)),
+        false => ("failed", "cannot read", Some(4)),
     };
     assert!((state.as_str(), code) == (expect.0, expect.2), "{found:#?}");
     assert!(
@@ -483,7 +483,7 @@ fn what_is_in_the_way_to_an_api_is_named() {
             &[[
                 "cluster it/api",
                 "failed",
-                "nothing listens there",
+                "connection refused",
                 "start the API server",
             ]],
         ),
@@ -494,7 +494,7 @@ fn what_is_in_the_way_to_an_api_is_named() {
             &[[
                 "cluster it/api",
                 "failed",
-                "no name server",
+                "DNS cannot resolve",
                 "getent hosts api.nowhere.invalid",
             ]],
         ),
@@ -512,7 +512,7 @@ fn what_is_wrong_with_a_certificate_is_named() {
             &[[
                 "cluster it/api",
                 "failed",
-                "an authority",
+                "from a CA",
                 "certificate-authority-data",
             ]],
         ),
@@ -534,7 +534,7 @@ fn what_is_wrong_with_a_certificate_is_named() {
             &[[
                 "cluster it/api",
                 "failed",
-                "for another name",
+                "for a different name",
                 "tls-server-name",
             ]],
         ),
@@ -586,7 +586,7 @@ fn an_api_that_answers_badly_is_named() {
             &[[
                 "cluster it/api",
                 "failed",
-                "no version of Kubernetes",
+                "not a Kubernetes version",
                 "`server:` in",
             ]],
         ),
@@ -597,8 +597,8 @@ fn an_api_that_answers_badly_is_named() {
             &[[
                 "cluster it/api",
                 "failed",
-                "no answer within 10 s",
-                "let this host reach",
+                "no response within 10 s",
+                "allow this host to reach",
             ]],
         ),
         served(
@@ -609,7 +609,7 @@ fn an_api_that_answers_badly_is_named() {
                 "cluster it/api",
                 "warning",
                 "more than 1 s",
-                "nearer to the cluster",
+                "closer to the cluster",
             ]],
         ),
     ];
@@ -690,7 +690,7 @@ fn a_right_that_is_missing_is_named_with_its_rule() {
             &[[
                 "cluster it/rights/watch pods",
                 "failed",
-                "it may not watch pods",
+                "the user may not watch pods",
                 "ClusterRole outrigger-observe: {apiGroups: [\"\"], resources: [\"pods\"], \
                  verbs: [\"watch\"]}",
             ]],
@@ -702,7 +702,7 @@ fn a_right_that_is_missing_is_named_with_its_rule() {
             &[[
                 "cluster it/rights/create pods/eviction",
                 "failed",
-                "it may not create pods/eviction",
+                "the user may not create pods/eviction",
                 "ClusterRole outrigger-manage: {apiGroups: [\"\"], resources: [\"pods/eviction\"]",
             ]],
         ),
@@ -747,7 +747,7 @@ fn another_autoscaler_that_is_at_work_is_named() {
             &[[
                 "cluster it/autoscalers",
                 "warning",
-                "Karpenter is at work",
+                "Karpenter is active",
                 "kubectl -n karpenter scale deploy/karpenter --replicas=0",
             ]],
         ),
@@ -784,7 +784,7 @@ fn another_autoscaler_that_is_at_work_is_named() {
             &[[
                 "cluster it/autoscalers",
                 "failed",
-                "nothing is done without",
+                "takes no action without it",
                 "kubectl apply -f -",
             ]],
         ),
@@ -799,7 +799,7 @@ fn another_autoscaler_that_is_at_work_is_named() {
             &[[
                 "cluster it/autoscalers",
                 "warning",
-                "pod scaling/own runs",
+                "pod scaling/own is running",
                 "kubectl -n scaling",
             ]],
         ),
@@ -816,15 +816,15 @@ fn a_report_is_text_and_what_is_not_asked_for_is_left_out() {
     for line in [
         "[ok]      configuration: clusters: 1, pools: 1\n",
         "[failed]  cluster it: managed\n",
-        "    [failed]  watch pods: it may not watch pods [right-missing]\n",
+        "    [failed]  watch pods: the user may not watch pods [permission-missing]\n",
         "              fix: add to the ClusterRole outrigger-observe: {apiGroups",
-        "  [ok]      lease: kube-system/outrigger is not there yet\n",
+        "  [ok]      lease: kube-system/outrigger does not exist yet\n",
         "0 skipped, 0 warning, 1 failed.\n",
     ] {
         assert!(text.contains(line), "{line:?} in:\n{text}");
     }
     let (code, report) = setup.examine(&["--skip", "rights"]);
-    let expect = ["cluster it/rights", "skipped", "left out, as asked", ""];
+    let expect = ["cluster it/rights", "skipped", "skipped on request", ""];
     assert_eq!(
         (code, told(&report)),
         (Some(0), vec![expect.map(str::to_owned)])
@@ -837,7 +837,7 @@ fn a_report_is_text_and_what_is_not_asked_for_is_left_out() {
     for (wrong, expect) in [
         (
             &["--cluster", "gone"][..],
-            "there is no cluster \"gone\"; the configuration has it",
+            "the configuration has no cluster \"gone\"; it has it",
         ),
         (
             &["--skip", "nonsense"],
@@ -870,7 +870,7 @@ fn each_check_of_the_manual_may_be_left_out() {
     let told = told(&report);
     // Nothing of AWS is looked at here.
     assert_eq!((code, told.len()), (Some(0), 9), "{report:#}");
-    assert!(told.iter().all(|own| own[2] == "left out, as asked"));
+    assert!(told.iter().all(|own| own[2] == "skipped on request"));
 }
 
 /// Nothing that a file or an API says gets at the terminal of whoever reads it.

@@ -75,10 +75,10 @@ fn what_is_lost_is_said_and_ends_with_2() {
     assert_eq!(imported.status.code(), Some(2), "{said}");
     assert_eq!(
         said,
-        "EC2NodeClass/web: dropped spec.hibernation (an unknown field)\n"
+        "EC2NodeClass/web: dropped spec.hibernation (unknown field)\n"
     );
     assert!(
-        hcl.contains("# import: dropped spec.hibernation (an unknown field)"),
+        hcl.contains("# import: dropped spec.hibernation (unknown field)"),
         "{hcl}"
     );
     assert_eq!(hcl.matches("clusters = [\"prod-*\"]").count(), 1, "{hcl}");
@@ -163,7 +163,7 @@ fn an_autoscaler_comes_in_with_its_groups() {
     let said = texts(&imported).1;
     assert_eq!(imported.status.code(), Some(2), "{said}");
     assert!(
-        said.contains("Pod/ca: dropped false (it is no flag)"),
+        said.contains("Pod/ca: dropped false (not a flag)"),
         "{said}"
     );
     let valid = run(&["validate", into], "");
@@ -174,11 +174,7 @@ fn an_autoscaler_comes_in_with_its_groups() {
     assert!(clusters.contains("cluster \"shop\" {"), "{clusters}");
     let again = run(&whole, "");
     assert_eq!(again.status.code(), Some(1));
-    assert!(
-        texts(&again)
-            .1
-            .contains("clusters.hcl: it is there already")
-    );
+    assert!(texts(&again).1.contains("clusters.hcl: the file exists"));
 
     // By standard input, and of a text of flags.
     let flags = "--v=4 --cluster-name=shop";
@@ -292,7 +288,7 @@ fn a_cluster_that_gives_no_objects_is_told_of() {
     };
     let api = Api::with(Manner::Forbids("nodepools"), own);
     let right = "--verb=list --resource=nodepools.karpenter.sh";
-    check(from(api.kubeconfig()), &["may not (403)", right]);
+    check(from(api.kubeconfig()), &["forbidden (403)", right]);
     let api = Api::with(Manner::Forbids("v1"), []);
     check(
         from(api.kubeconfig()),
@@ -302,8 +298,8 @@ fn a_cluster_that_gives_no_objects_is_told_of() {
         Manner::Well,
         [("v1", kinds(&["nodepools", "ec2nodeclasses"]))],
     );
-    let there = "its API has nodepools.karpenter.sh, ec2nodeclasses.karpenter.k8s.aws";
-    check(from(api.kubeconfig()), &[there, "there is none of them"]);
+    let there = "its API serves nodepools.karpenter.sh, ec2nodeclasses.karpenter.k8s.aws";
+    check(from(api.kubeconfig()), &[there, "there are no objects"]);
     let api = Api::with(Manner::Well, []);
     let none =
         "none of nodepools.karpenter.sh (v1 or v1beta1), nodeoverlays.karpenter.sh (v1alpha1)";

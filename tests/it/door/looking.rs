@@ -42,7 +42,7 @@ fn a_cluster_that_cannot_be_seen_is_no_matter_of_the_others() {
         "{text}"
     );
     assert!(
-        errors.contains("cluster \"b\": it cannot be seen"),
+        errors.contains("cluster \"b\": cannot read its state"),
         "{errors}"
     );
     assert!(errors.contains("outrigger doctor --cluster b"), "{errors}");
@@ -78,5 +78,5 @@ fn an_api_that_never_answers_is_waited_for_as_long_as_is_said() {
     let config = Config::new(&cluster("a", api.kubeconfig()));
     let (code, text, errors) = asked(&config, &["plan", "--timeout", "2"]);
     assert_eq!((code, text.as_str()), (Some(1), ""), "{errors}");
-    assert!(errors.contains("it cannot be seen"), "{errors}");
+    assert!(errors.contains("cannot read its state"), "{errors}");
 }

@@ -67,9 +67,9 @@ fn a_pause_is_written_on_the_lease_and_taken_away_again() {
     assert_eq!(value.as_deref(), Some("always new CNI"));
 
     let (_, text) = does(&config, &["resume", "a", "--dry-run"]);
-    assert_eq!(text, "cluster a would be paused no more\n");
+    assert_eq!(text, "cluster a would no longer be paused\n");
     assert!(said(&api, PAUSE).is_some());
-    for end in ["is paused no more", "is not paused"] {
+    for end in ["is no longer paused", "is not paused"] {
         let (code, text) = does(&config, &["resume", "a"]);
         assert_eq!((code, text), (Some(0), format!("cluster a {end}\n")));
         assert_eq!(said(&api, PAUSE), None);
@@ -79,7 +79,7 @@ fn a_pause_is_written_on_the_lease_and_taken_away_again() {
     let (code, text) = does(&config, &["resume", "a", "--pool", "b"]);
     assert_eq!(code, Some(1));
     assert!(
-        text.contains("there is no pool \"b\" in cluster a; it has a"),
+        text.contains("cluster a has no pool \"b\"; it has a"),
         "{text}"
     );
     // One that is not configured any more may still be paused.
@@ -87,7 +87,7 @@ fn a_pause_is_written_on_the_lease_and_taken_away_again() {
     let (code, text) = does(&config, &["resume", "a", "--pool", "a"]);
     assert_eq!(
         (code, text.as_str()),
-        (Some(0), "pool a of cluster a is paused no more\n")
+        (Some(0), "pool a of cluster a is no longer paused\n")
     );
 }
 
@@ -106,7 +106,7 @@ fn a_plugin_that_hangs_is_told_and_not_waited_for() {
     for mut verb in running {
         assert_eq!(verb.ends(60).code(), Some(1));
         let said = verb.log();
-        assert!(said.contains("did not give credentials within"), "{said}");
+        assert!(said.contains("returned no credentials within"), "{said}");
     }
 }
 
@@ -117,21 +117,24 @@ fn a_pause_of_what_is_not_there_or_without_an_end_in_sight_is_refused() {
     let rows: [(&[&str], &str); 6] = [
         (
             &["pause", "b", "--reason", "x"],
-            "there is no cluster \"b\"",
+            "the configuration has no cluster \"b\"",
         ),
         (
             &["pause", "a", "--pool", "b", "--reason", "x"],
-            "there is no pool \"b\"",
+            "has no pool \"b\"",
         ),
         (&["pause", "a"], "--reason"),
-        (&["pause", "a", "--reason", " "], "a reason has one line"),
+        (
+            &["pause", "a", "--reason", " "],
+            "the reason must be one line",
+        ),
         (
             &["pause", "a", "--reason", "x", "--for", "soon"],
             "write it like 2h",
         ),
         (
             &["pause", "a", "--reason", "x", "--for", "9000h"],
-            "a moment to a year",
+            "at most 8784h",
         ),
     ];
     for (words, expect) in rows {
@@ -146,7 +149,10 @@ fn a_pause_of_what_is_not_there_or_without_an_end_in_sight_is_refused() {
     let config = Config::new(&cluster("a", api.kubeconfig()));
     let (code, text) = does(&config, &["pause", "a", "--reason", "x"]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("change the Lease of cluster a"), "{text}");
+    assert!(
+        text.contains("cannot update the Lease of cluster a"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -162,9 +168,9 @@ fn a_configuration_is_accepted_by_the_id_it_has_and_by_no_other() {
     let (_, id) = text.trim_end().split_once("it is ").expect("the id");
     let id = id.strip_suffix(" of cluster a").expect("whose it is");
     for (more, written, end) in [
-        (&["--dry-run"][..], None, "would be accepted"),
-        (&[], Some(id), "is accepted"),
-        (&[], Some(id), "was accepted before"),
+        (&["--dry-run"][..], None, "would be approved"),
+        (&[], Some(id), "is approved"),
+        (&[], Some(id), "is already approved"),
     ] {
         let (code, text) = accept(id, more);
         let expect = format!("configuration {id} of cluster a {end}\n");
@@ -185,7 +191,7 @@ fn the_daemon_says_that_it_is_paused() {
     let config = Config::new(&format!("{LISTEN}{}", cluster("a", api.kubeconfig())));
     does(&config, &["pause", "a", "--reason", "new CNI"]);
     let mut daemon = config.daemon();
-    daemon.logged("paused: nothing voluntary is done", 1);
+    daemon.logged("paused voluntary disruption", 1);
     daemon.signal("TERM");
     assert_eq!(daemon.ends(10).code(), Some(0));
 }

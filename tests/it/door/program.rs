@@ -72,7 +72,7 @@ fn a_bad_program_is_told_of_and_leaves_the_daemon_well() {
         (&missing, "start /nowhere/program: No such file"),
         (&fault("exit"), "ends at once"),
         (&fault("die"), "dies at list"),
-        (&fault("flood"), "100 lines in a row are no answers"),
+        (&fault("flood"), "100 consecutive invalid lines"),
     ];
     for (command, words) in table {
         let api = Api::start(Manner::Well, Vec::new());
@@ -80,7 +80,7 @@ fn a_bad_program_is_told_of_and_leaves_the_daemon_well() {
         let config = Config::new(&config(&api, &command(dir.path())));
         let mut daemon = config.daemon();
         let admin = daemon.admin();
-        daemon.logged("exec program has ended", 2);
+        daemon.logged("exec program exited", 2);
         daemon.logged(words, 1);
         assert_eq!(get(&admin, "/livez").0, 200);
         assert_eq!(get(&admin, "/readyz").0, 503);
@@ -104,7 +104,7 @@ fn a_program_that_rambles_is_told_of_once_and_used() {
     let ready = within(20, || (get(&admin, "/readyz").0 == 200).then_some(()));
     assert!(ready.is_some(), "{}", daemon.log());
     let metrics = get(&admin, "/metrics").1;
-    let name = "outrigger_exec_garbage_total{cluster=\"it\"} ";
+    let name = "outrigger_exec_invalid_lines_total{cluster=\"it\"} ";
     let count = metrics
         .lines()
         .find_map(|line| line.strip_prefix(name)?.parse().ok());
@@ -118,15 +118,15 @@ fn a_program_is_replaced_with_the_configuration_and_ends_with_the_daemon() {
     let name = |dir: &tempfile::TempDir| dir.path().to_str().expect("a readable path").to_owned();
     let own = Config::new(&config(&api, &reference(one.path(), &[])));
     let mut daemon = own.daemon();
-    daemon.logged("exec program runs", 1);
+    daemon.logged("started exec program", 1);
     // Nothing has changed, and nothing is started anew.
     daemon.signal("HUP");
-    daemon.logged("configuration reloaded", 1);
+    daemon.logged("reloaded configuration", 1);
     assert_eq!(processes(&name(&one)), 1);
     own.write(&config(&api, &reference(two.path(), &[])));
     daemon.signal("HUP");
-    daemon.logged("configuration reloaded", 2);
-    daemon.logged("exec program runs", 2);
+    daemon.logged("reloaded configuration", 2);
+    daemon.logged("started exec program", 2);
     become_none(&name(&one));
     assert_eq!(processes(&name(&two)), 1);
     // Even a daemon that has no time to say so takes it along.

@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use super::api::{Api, Manner, list};
-use super::console::{Setup, daemon};
 use super::process::within;
+use super::console::{Setup, daemon};
 use super::{LISTEN, managed, pod};
 use crate::binary::{outrigger, run};
 
@@ -132,7 +132,7 @@ fn a_fleet_is_watched_on_a_terminal_of_any_size() {
     tmux.press("3");
     tmux.shows(&["a/never", "needs cpu 100000", "a/fits"]);
     tmux.press("4");
-    tmux.shows(&["claim planned", "pod unplaced", "claim launched"]);
+    tmux.shows(&["planned claim", "cannot schedule", "launched claim"]);
 
     tmux.ask(&["resize-window", "-x", "20", "-y", "5"]);
     tmux.shows(&["4 timeline", "q quit"]);
@@ -147,10 +147,10 @@ fn a_fleet_is_watched_on_a_terminal_of_any_size() {
     // The daemon goes, and comes again.
     setup.daemon.signal("KILL");
     setup.daemon.ends(5);
-    tmux.shows(&["no answer for ", "somebodys", "systemctl start outrigger"]);
+    tmux.shows(&["no response for ", "somebodys", "systemctl start outrigger"]);
     let again = daemon(&setup.config, "again");
-    again.logged("answering status and reload", 1);
-    let is_back = || (!tmux.screen().contains("no answer")).then_some(());
+    again.logged("serving status and reload", 1);
+    let is_back = || (!tmux.screen().contains("no response")).then_some(());
     assert!(within(20, is_back).is_some(), "{}", tmux.screen());
 
     // What was there before is there again, and the terminal reads lines as it did.
@@ -166,13 +166,13 @@ fn without_a_terminal_another_verb_is_named() {
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains("no terminal") && said.contains("outrigger status"),
+        said.contains("requires a terminal") && said.contains("outrigger status"),
         "{said}"
     );
     let output = run(&["top", "--node-sort", "colour"], "");
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("by one of name, pool"), "{said}");
+    assert!(said.contains("use one of name, pool"), "{said}");
     let output = run(&["top", "--interval", "1ms"], "");
     assert_eq!(output.status.code(), Some(1));
 }

@@ -130,7 +130,7 @@ fn where_a_fifth_of_a_pool_is_broken_it_may_not_be_the_nodes() {
         (10, 3, false),
     ] {
         let mut fleet = Fleet::of(nodes);
-        fleet.configure(|own| own.brakes.unready_max = BudgetNodes::Percent(100));
+        fleet.configure(|own| own.safeguards.max_unready = BudgetNodes::Percent(100));
         for index in 0..ill {
             // Some for a moment only: they count all the same.
             say(

@@ -406,7 +406,7 @@ fn nodes_of_a_pool_that_is_gone_leave_a_tenth_at_a_time_or_are_kept() {
     assert_eq!(fleet.causes(at(1)), ["NodePoolRemoved"; 2]);
     fleet.leave("n0", Reason::Drifted);
     assert_eq!(fleet.leaving(Reason::Drifted, at(1)), ["n1"]);
-    fleet.configure(|own| own.brakes.removed_pools = RemovedPools::Keep);
+    fleet.configure(|own| own.safeguards.removed_pools = RemovedPools::Keep);
     assert_eq!(fleet.sweep(at(1)).retire, []);
     assert_eq!(
         fleet.verdict("n1", Reason::Empty, at(1)),

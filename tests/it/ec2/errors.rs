@@ -147,7 +147,7 @@ const CALLS: &[Row] = &[
         None,
         ErrorClass::NotFound,
         FailureKind::Gone,
-        "by someone",
+        "was deleted",
     ),
     (
         "QueueDoesNotExist",
@@ -259,7 +259,7 @@ const CALLS: &[Row] = &[
         None,
         ErrorClass::Fault,
         FailureKind::Unknown,
-        "no answer",
+        "no response",
     ),
     (
         "",
@@ -283,7 +283,7 @@ const CALLS: &[Row] = &[
         None,
         ErrorClass::Invalid,
         FailureKind::Invalid,
-        "of one VPC",
+        "to the same VPC",
     ),
     (
         "InvalidParameterValue",
@@ -291,7 +291,7 @@ const CALLS: &[Row] = &[
         None,
         ErrorClass::Invalid,
         FailureKind::Invalid,
-        "no such instance profile",
+        "the instance profile does not exist",
     ),
     (
         "InvalidAMIID.Malformed",
@@ -299,7 +299,7 @@ const CALLS: &[Row] = &[
         None,
         ErrorClass::Invalid,
         FailureKind::Invalid,
-        "image id is wrong",
+        "image id is malformed",
     ),
     (
         "InvalidAMIID.NotFound",
@@ -307,7 +307,7 @@ const CALLS: &[Row] = &[
         None,
         ErrorClass::Invalid,
         FailureKind::Invalid,
-        "no such image",
+        "the image does not exist",
     ),
     (
         "PendingVerification",
@@ -315,7 +315,7 @@ const CALLS: &[Row] = &[
         None,
         ErrorClass::Invalid,
         FailureKind::Invalid,
-        "verify",
+        "has not verified",
     ),
     (
         "InvalidParameterCombination",
@@ -385,12 +385,12 @@ fn a_denied_call_names_the_action_and_the_statement_that_grants_it() {
         (
             unauthorized("ec2:CreateFleet", &arn("fleet"), boundary),
             "ec2:CreateFleet",
-            "a permissions boundary forbids it",
+            "denied by a permissions boundary",
         ),
         (
             unauthorized("ec2:CreateFleet", &arn("fleet"), scp),
             "ec2:CreateFleet",
-            "a service control policy forbids it",
+            "denied by a service control policy",
         ),
         (
             "Not authorized for images: [ami-1]".to_owned(),
@@ -400,7 +400,7 @@ fn a_denied_call_names_the_action_and_the_statement_that_grants_it() {
         (
             unauthorized("kms:CreateGrant", "arn:aws:kms:eu-west-1:1:key/k", no),
             "kms:CreateGrant",
-            "no policy grants it",
+            "not granted by any policy",
         ),
         (
             "denied".to_owned(),
@@ -598,7 +598,7 @@ fn a_launch_that_made_nothing_is_refused_or_has_failed() {
             &[no],
             Some((FailureKind::Denied, "AllowPassingInstanceRole")),
         ),
-        (&[], Some((FailureKind::Invalid, "no reason given"))),
+        (&[], Some((FailureKind::Invalid, "no error returned"))),
     ];
     for (errors, expect) in cases {
         match (FleetOutcome::of(&request("spot"), errors).answer(), expect) {
@@ -665,8 +665,8 @@ fn people_are_told_of_what_they_can_do_something_about() {
     ];
     let notes = FleetOutcome::of(&request("spot"), &errors).notes;
     let expect = [
-        "quota of vCPUs",
-        "quota of fleet requests",
+        "vCPU quota",
+        "fleet request quota",
         "iam create-service-linked-role",
         "Odd: thing",
     ];

@@ -188,7 +188,7 @@ fn subnets_are_found_by_their_terms() {
         let ready = condition(&own, ConditionKind::SubnetsReady);
         let cause = expect.is_empty().then_some(Cause::SubnetsNotFound);
         assert_eq!(ready.cause, cause, "{terms:?}");
-        let named = expect.is_empty() && ready.message.contains("no subnet fits");
+        let named = expect.is_empty() && ready.message.contains("no subnet matches");
         assert_eq!(named, expect.is_empty(), "{}", ready.message);
     }
 }

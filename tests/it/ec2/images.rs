@@ -93,7 +93,7 @@ fn a_class_without_images_is_not_ready_and_names_its_terms() {
         (search(None, Some("me"), None), "owner = \"me\""),
         (
             search(Some("a*"), Some("me"), Some(("k", "v"))),
-            "no image fits name = \"a*\", owner = \"me\", tags = {\"k\": \"v\"}",
+            "no image matches name = \"a*\", owner = \"me\", tags = {\"k\": \"v\"}",
         ),
     ];
     for (term, words) in rows {

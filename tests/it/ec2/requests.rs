@@ -336,7 +336,7 @@ fn what_cannot_be_asked_for_is_refused_without_asking() {
 fn some_launches_cannot_be_made_as_they_are() {
     type Edit = fn(&mut Scene);
     let cases: [(Edit, &str); 4] = [
-        (|it| it.launch.offerings.clear(), "names no offering"),
+        (|it| it.launch.offerings.clear(), "contains no offering"),
         (|it| it.token.clear(), "there is no token"),
         (|it| it.launch.claim.id = "x".repeat(65).into(), "64"),
         (

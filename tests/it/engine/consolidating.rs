@@ -127,8 +127,12 @@ fn a_node_made_for_pods_elsewhere_opens_when_their_heirs_have_been_told_of_it() 
     assert_eq!((told(&stage, "c"), is_closed(&stage)), (None, true));
     replace(&mut stage, "b", "d");
     stage.run(1, &["evict"]);
-    for heir in ["c", "d"] {
-        assert_eq!(told(&stage, heir).as_deref(), Some("node-1"), "{heir}");
+    for replacement in ["c", "d"] {
+        assert_eq!(
+            told(&stage, replacement).as_deref(),
+            Some("node-1"),
+            "{replacement}"
+        );
     }
     assert!(!is_closed(&stage));
     assert_eq!(stage.launches.len(), 2, "nobody else is planned for");
@@ -215,9 +219,9 @@ fn a_pool_rests_whose_pods_take_the_places_of_others() {
     stage.apply(WatchedObject::Node(Box::new(stage.node(2))));
     stage.run(2, &["evict"]);
     stage.event(Event::Deleted(ObjectKind::Pod, key("a")));
-    let mut heir = owned_pod("heir");
-    heir.requests.cpu_milli = 2_000;
-    stage.apply(bound(heir, "node-2"));
+    let mut replacement = owned_pod("heir");
+    replacement.requests.cpu_milli = 2_000;
+    stage.apply(bound(replacement, "node-2"));
     stage.run(120, &["evict"]);
     assert_eq!(stage.launches.len(), 4, "it needs another");
     assert_eq!(resting(&stage), 1);
@@ -324,6 +328,6 @@ fn that_budgets_let_no_node_go_for_less_is_told_once() {
         Report::Shut { reason, why, .. } => Some((*reason, why.as_str())),
         _ => None,
     });
-    let why = "the budgets of its pool allow 0 nodes to leave at once now";
+    let why = "the disruption budget of its pool allows 0 node(s) at a time";
     assert_eq!(shut.collect::<Vec<_>>(), [(Reason::Underutilized, why)]);
 }

@@ -423,15 +423,26 @@ fn a_node_that_has_to_leave_takes_a_place_in_the_fleets_budgets_also_after_a_res
     fleet(&mut stage, 1);
     stage.change(|own| own.pools[0].expire_hard_after = Some(SignedDuration::from_hours(1)));
     stage.run(3500, &["launch"]);
-    assert_eq!(stage.muster.leaving.len(), 0, "{:?}", stage.story());
+    assert_eq!(
+        stage.disruption_usage.leaving.len(),
+        0,
+        "{:?}",
+        stage.story()
+    );
     stage.run(200, &["launch"]);
-    assert_eq!((stage.closed(), stage.muster.leaving.len()), (1, 1));
+    assert_eq!(
+        (stage.closed(), stage.disruption_usage.leaving.len()),
+        (1, 1)
+    );
     stage.run(60 * 20, &["launch"]);
     assert!(stage.count("evict") > 0, "{:?}", stage.seen);
     restart(&mut stage);
     fleet(&mut stage, 1);
     stage.run(20, &["launch"]);
-    assert_eq!((stage.closed(), stage.muster.leaving.len()), (1, 1));
+    assert_eq!(
+        (stage.closed(), stage.disruption_usage.leaving.len()),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -486,7 +497,7 @@ fn fails(stage: &mut Stage, nodes: &[usize], minutes: usize) {
 fn checks_that_fail_on_many_nodes_at_once_end_none_of_them() {
     let mut stage = running(10);
     fails(&mut stage, &[2, 4, 6], 10);
-    let why = "stays: 3 of 10 nodes of its pool are broken: it may not be their fault";
+    let why = "stays: 3 of 10 nodes in its pool are unhealthy, too many to replace them";
     assert_eq!(stage.story(), [why; 3]);
     assert_eq!(stage.count("patch_node"), 0, "{:?}", stage.seen);
     // Two are well again; nobody says so, but nobody says otherwise any more.
@@ -527,7 +538,7 @@ fn many_nodes_that_are_not_ready_stop_what_is_voluntary_and_that_is_said_twice()
     (2..4).for_each(|at| stage.turn(at, false));
     stage.run(10, &["launch"]);
     assert_eq!(stage.story(), [""; 0]);
-    stage.change(|own| own.brakes.unready_max = BudgetNodes::Nodes(0));
+    stage.change(|own| own.safeguards.max_unready = BudgetNodes::Nodes(0));
     (0..2).for_each(|at| stage.turn(at, false));
     stage.run(60 * 21, &["launch"]);
     stage.reports.clear();
@@ -552,7 +563,7 @@ fn what_waits_for_places_is_taken_back_when_the_cluster_is_not_well() {
     stage.reports.clear();
     (1..5).for_each(|at| stage.turn(at, false));
     stage.run(10, &["launch"]);
-    let why = "stays: 4 of 5 nodes of the cluster are not ready";
+    let why = "stays: 4 of 5 nodes in the cluster are not ready";
     assert_eq!(stage.story(), ["4 of 5 are not ready", why]);
     assert_eq!((stage.closed(), stage.count("evict")), (0, 0));
 }
@@ -560,7 +571,7 @@ fn what_waits_for_places_is_taken_back_when_the_cluster_is_not_well() {
 #[test]
 fn a_reload_that_ends_too_much_waits_until_it_is_accepted() {
     let mut stage = running(3);
-    stage.change(|own| own.brakes.max_retired = Some(BudgetNodes::Percent(20)));
+    stage.change(|own| own.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Percent(20)));
     stage.run(5, &[]);
     assert_eq!(stage.story(), [""; 0], "nothing is due by that");
     stage.drift();
@@ -581,7 +592,7 @@ fn a_reload_that_ends_too_much_waits_until_it_is_accepted() {
 fn a_reload_that_ends_little_is_done_and_one_that_is_taken_back_leaves_nothing() {
     let mut stage = running(3);
     let most = |own: &mut Cluster| {
-        own.brakes.max_retired = Some(BudgetNodes::Nodes(2));
+        own.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Nodes(2));
     };
     stage.change(most);
     stage.run(5, &[]);
@@ -599,7 +610,7 @@ fn a_reload_that_ends_little_is_done_and_one_that_is_taken_back_leaves_nothing()
     stage.change(|own| own.pools[0].weight = 3);
     stage.run(5, &[]);
     assert!(stage.held().is_some());
-    stage.change(|own| own.brakes.max_retired = Some(BudgetNodes::Nodes(3)));
+    stage.change(|own| own.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Nodes(3)));
     stage.run(5, &["launch"]);
     assert_eq!(stage.closed(), 3, "{:?}", stage.story());
     // What was let go before is not held by a reload that adds nothing.
@@ -613,7 +624,7 @@ fn a_start_with_a_configuration_that_ends_too_much_holds_it_unless_it_was_accept
     for accepted in [false, true] {
         let mut stage = running(3);
         let mut cluster = Cluster::clone(&stage.engine.state().cluster);
-        cluster.brakes.max_retired = Some(BudgetNodes::Percent(20));
+        cluster.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Percent(20));
         cluster.pools[0].node_class = Some("other".into());
         let id = change_id(&cluster);
         let state = stage.engine.state();
@@ -677,7 +688,9 @@ fn nodes_of_a_pool_that_is_gone_leave_one_after_another() {
 fn a_reload_by_which_too_many_nodes_are_too_old_waits_until_it_is_accepted() {
     for hard in [false, true] {
         let mut stage = running(3);
-        let most = |own: &mut Cluster| own.brakes.max_retired = Some(BudgetNodes::Percent(20));
+        let most = |own: &mut Cluster| {
+            own.safeguards.max_disrupted_per_reload = Some(BudgetNodes::Percent(20))
+        };
         stage.change(most);
         stage.run(3 * 3600, &["launch"]);
         stage.change(|own| {

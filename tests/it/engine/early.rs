@@ -9,7 +9,8 @@ use outrigger::model::cluster::{Binding, ManagementMode};
 use outrigger::model::id::ObjectKey;
 use outrigger::model::instance::InstanceState;
 use outrigger::model::labels::{
-    AWAITED, CLAIM, HOSTNAME, INSTANCE_TYPE, MANAGED_BY, POOL, TAINT_UNREGISTERED,
+    AWAITING_KUBELET, AWAITING_KUBELET_FORMER, CLAIM, HOSTNAME, INSTANCE_TYPE, MANAGED_BY, POOL,
+    TAINT_UNREGISTERED,
 };
 use outrigger::model::node::Node;
 use outrigger::model::pod::Pod;
@@ -133,16 +134,42 @@ fn a_node_that_is_made_keeps_others_away_until_its_kubelet_comes() {
     for label in [HOSTNAME, INSTANCE_TYPE, MANAGED_BY, POOL] {
         assert!(node.labels.contains_key(label), "{label}");
     }
-    assert!(node.annotations.contains_key(AWAITED) && node.annotations.contains_key(CLAIM));
+    assert!(
+        node.annotations.contains_key(AWAITING_KUBELET) && node.annotations.contains_key(CLAIM)
+    );
     assert!(node.allocatable.cpu_milli > 0 && !node.is_registered());
     stage.run(60, &[]);
     assert_eq!(stage.seen.len(), 3, "it is awaited");
     kubelet_comes(&mut stage);
     stage.run(3, &[]);
-    assert_eq!(stage.seen[3..], ["hint", "patch_node"]);
+    assert_eq!(stage.seen[3..], ["nominate", "patch_node"]);
     let node = stage.seen_node();
     assert!(node.is_registered() && node.is_initialized(), "{node:?}");
-    assert!(node.taints.is_empty() && !node.annotations.contains_key(AWAITED));
+    assert!(node.taints.is_empty() && !node.annotations.contains_key(AWAITING_KUBELET));
+}
+
+/// A daemon of an earlier version created the Node under the former name of the annotation.
+#[test]
+fn a_node_of_an_earlier_version_is_awaited_and_loses_the_former_annotation() {
+    let mut stage = with(vec![owned("a")], &[]);
+    let mut node = stage.seen_node().clone();
+    let value = node
+        .annotations
+        .remove(AWAITING_KUBELET)
+        .expect("it has it");
+    let former = AWAITING_KUBELET_FORMER.to_owned();
+    node.annotations.insert(former, value);
+    node.version = "1b".into();
+    stage.apply(WatchedObject::Node(Box::new(node)));
+    stage.run(60, &[]);
+    assert!(stage.seen_node().is_awaited());
+    kubelet_comes(&mut stage);
+    stage.run(3, &[]);
+    let node = stage.seen_node();
+    assert!(
+        node.is_registered() && !node.has_awaiting_kubelet(),
+        "{node:?}"
+    );
 }
 
 #[test]
@@ -248,7 +275,7 @@ fn without_the_right_to_it_pods_wait_for_their_nodes() {
         stage.apply(WatchedObject::Node(Box::new(ready)));
         stage.run(3, &[]);
         assert_eq!(stage.count(command), 1);
-        assert_eq!(stage.count("hint"), 1, "it is told instead");
+        assert_eq!(stage.count("nominate"), 1, "it is told instead");
         let node = stage.seen_node();
         assert!(node.is_initialized() && node.taints.is_empty(), "{node:?}");
         stage.apply(WatchedObject::Pod(Box::new(large("b"))));

@@ -383,8 +383,8 @@ fn what_holds_a_node_is_said_by_pod_and_budget_and_ever_more_rarely() {
     assert_eq!(held_by(&stage), [""; 0]);
     stage.run(40, &["launch"]);
     let expect = format!(
-        "pod default/ending is to have ended by {by} and has the finalizers example.com/wait; \
-         pod default/kept is kept by the disruption budget default/web; \
+        "pod default/ending should terminate by {by} and has the finalizers example.com/wait; \
+         pod default/kept is protected by PodDisruptionBudget default/web; \
          pod default/shy must not be disrupted +0"
     );
     assert_eq!(held_by(&stage), [expect.as_str()]);
@@ -696,7 +696,7 @@ fn a_node_stays_where_its_pool_says_so_and_its_pods_have_not_left_it_in_time() {
     told_with(&mut stage, 290, refused);
     assert_eq!(kept(&stage), [""; 0]);
     told_with(&mut stage, 30, refused);
-    let why = "it was not drained within 5m: pod default/a is on it";
+    let why = "it was not drained within 5m: pod default/a is not evicted yet";
     assert_eq!(kept(&stage), [why]);
     assert!(
         !old_node(&stage).has_disrupted_taint(),
@@ -960,7 +960,7 @@ fn an_instance_ends_when_the_volumes_of_its_pods_are_detached() {
     gone(&mut stage, "a");
     stage.run(200, &["launch"]);
     assert!(!ended(&stage) && stage.count("list_attachments") > 10);
-    let expect = ["volume data is attached to it (csi-data) +0"];
+    let expect = ["volume data is still attached (csi-data) +0"];
     assert_eq!(held_by(&stage), expect);
     stage.attached.clear();
     stage.run(10, &["launch"]);

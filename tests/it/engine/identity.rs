@@ -93,10 +93,10 @@ impl Stage {
         let looks = [
             "rewatch",
             "probe",
-            "account",
-            "muster",
+            "report_usage",
+            "report_disruptions",
             "list_pods_on",
-            "learn",
+            "save_discovered_memory",
         ];
         let mut all = BTreeMap::new();
         let acts = self.seen.iter().map(String::as_str);
@@ -490,7 +490,7 @@ fn a_notice_that_is_not_true_takes_no_end_out_of_the_count() {
 #[test]
 fn a_broken_node_beyond_the_brake_is_left_alone() {
     let mut stage = settled();
-    stage.change(|own| own.brakes.undrained_max = BudgetNodes::Nodes(1));
+    stage.change(|own| own.safeguards.undrained_max = BudgetNodes::Nodes(1));
     for number in 0..2 {
         let name = format!("node-{number}");
         let mut broken = stage.engine.state().objects.nodes[&*name].clone();

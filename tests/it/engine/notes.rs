@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use outrigger::coordination::lease_annotations::{LET_GO, PAUSE, PAUSE_POOL};
+use outrigger::coordination::lease_annotations::{DISRUPTED_NODES, PAUSE, PAUSE_POOL};
 use outrigger::engine::Engine;
 use outrigger::engine::command::{Command, CommandResult, FailureKind, IssuedCommand};
 use outrigger::engine::event::Event;
@@ -99,7 +99,7 @@ fn told(stage: &Stage) -> Vec<String> {
 
 fn noted(stage: &Stage) -> usize {
     let lease = stage.lease.as_ref().expect("a Lease");
-    lease.annotations[LET_GO].matches(';').count()
+    lease.annotations[DISRUPTED_NODES].matches(';').count()
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn of_two_who_write_at_once_one_decides_anew() {
     let held = stage.run(5, &["patch_lease"]);
     let second = stage.now.as_second();
     let theirs = format!("v1;x {second} empty general;y {second} empty general");
-    stage.annotate(LET_GO, Some(&theirs));
+    stage.annotate(DISRUPTED_NODES, Some(&theirs));
     for issued in held {
         let answer = stage.answer(&issued.command);
         stage.event(Event::Answered(issued.id, answer));
@@ -182,7 +182,7 @@ fn of_two_who_write_at_once_one_decides_anew() {
     stage.run(50 * MINUTE, &[]);
     assert_eq!((open(&stage), stage.count("patch_node")), (4, 0));
     assert_eq!(
-        stage.lease.as_ref().expect("theirs").annotations[LET_GO],
+        stage.lease.as_ref().expect("theirs").annotations[DISRUPTED_NODES],
         theirs
     );
     stage.run(20 * MINUTE, &[]);
@@ -216,17 +216,17 @@ fn a_lease_that_somebody_deletes_is_made_again_and_nothing_is_forgotten() {
 #[test]
 fn a_record_that_does_not_parse_uses_the_rate_up_and_is_told_once() {
     let mut stage = four(with_rate("2/h"));
-    stage.annotate(LET_GO, Some("nonsense"));
+    stage.annotate(DISRUPTED_NODES, Some("nonsense"));
     stage.run(30 * MINUTE, &[]);
     assert_eq!(open(&stage), 4);
-    let why = format!("the annotation {LET_GO} of the Lease does not parse at \"nonsense\"");
+    let why = format!("the Lease annotation {DISRUPTED_NODES} is invalid at \"nonsense\"");
     let told = told(&stage);
     let failed = told
         .iter()
         .filter(|own| **own == format!("read_lease: {why}"));
     let shut = told.iter().filter(|own| **own == format!("shut: {why}"));
     assert_eq!((failed.count(), shut.count()), (1, 1), "{told:?}");
-    stage.annotate(LET_GO, None);
+    stage.annotate(DISRUPTED_NODES, None);
     stage.run(2 * MINUTE, &[]);
     assert_eq!(open(&stage), 2);
 }
@@ -318,7 +318,7 @@ fn a_budget_that_is_always_zero_is_told_once() {
     let mut stage = four(|own| own.pools[0].disruption.budgets[0].nodes = BudgetNodes::Nodes(0));
     stage.run(120 * MINUTE, &[]);
     assert_eq!(open(&stage), 4);
-    let why = "shut: the budgets of its pool allow 0 nodes to leave at once now";
+    let why = "shut: the disruption budget of its pool allows 0 node(s) at a time";
     assert_eq!(told(&stage), [why]);
 }
 
@@ -357,7 +357,12 @@ struct Both {
 
 const NAMES: [&str; 2] = ["east", "west"];
 
-const FOR_FLEET: [&str; 4] = ["ask", "ask_leave", "muster", "account"];
+const FOR_FLEET: [&str; 4] = [
+    "request_grant",
+    "request_disruption",
+    "report_disruptions",
+    "report_usage",
+];
 
 impl Both {
     fn new(budget: Budget) -> Self {

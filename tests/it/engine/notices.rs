@@ -163,11 +163,11 @@ fn what_is_taken_back_is_held_down_here_and_elsewhere() {
         stage.run(3, &[]);
         let offering = stage.instances["i-0"].offering.clone();
         stage.event(Event::Interrupted("i-0".into(), what, stage.now));
-        let issued = stage.run(2, &["hold_down", "launch"]);
+        let issued = stage.run(2, &["mark_unavailable", "launch"]);
         let holds = &stage.engine.state().holds;
         assert_eq!(holds.is_held(None, &offering, stage.now), held, "{what:?}");
         let told = issued.iter().find_map(|own| match &own.command {
-            Command::HoldDown { what, .. } => Some(what.clone()),
+            Command::MarkUnavailable { what, .. } => Some(what.clone()),
             _ => None,
         });
         assert_eq!(told, held.then(|| vec![offering.into()]), "{what:?}");

@@ -124,8 +124,8 @@ fn a_node_that_may_yet_be_closed_counts_for_budgets() {
         let mut state = stage.engine.state().clone();
         change(&mut state);
         let now = stage.now + SignedDuration::from_secs(at);
-        let roster = state.roster(now);
-        Budgets::new(&roster, now).counted()
+        let disruption_view = state.disruption_view(now);
+        Budgets::new(&disruption_view, now).counted()
     };
     let until = stage.now + SignedDuration::from_secs(30);
     let sent = |state: &mut State| {

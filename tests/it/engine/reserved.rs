@@ -32,8 +32,8 @@ fn stage() -> Stage {
 fn deny(stage: &mut Stage, seconds: i64, used_up: bool, view: &FleetView) -> usize {
     let mut denied = 0;
     for _ in 0..seconds {
-        for IssuedCommand { id, command } in stage.run(1, &["ask"]) {
-            let Command::Ask(ask) = command else {
+        for IssuedCommand { id, command } in stage.run(1, &["request_grant"]) {
+            let Command::RequestGrant(ask) = command else {
                 panic!("{command:?}");
             };
             assert!(ask.holding.reservation.is_some(), "{ask:?}");

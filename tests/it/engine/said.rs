@@ -46,7 +46,7 @@ fn a_budget_that_never_allows_anything_does() {
     stage.apply(budget(0, 0));
     stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
     stage.run(30, &[]);
-    let why = "stays: pod default/a is covered by disruption budget all, which never allows any \
+    let why = "stays: pod default/a is covered by PodDisruptionBudget all, which never allows any \
                disruption";
     assert_eq!(told(&stage)[..2], ["leaves: expired", why]);
     assert_eq!(stage.count("evict"), 0, "{:?}", stage.seen);

@@ -50,7 +50,7 @@ fn refuse(stage: &mut Stage, kind: RefusalKind, is_held: IsHeld) -> (OfferingKey
         stage.answer(&Command::Launch(launch))
     };
     stage.event(Event::Answered(issued.id, answer));
-    let told = stage.run(1, &["hold_down"]);
+    let told = stage.run(1, &["mark_unavailable"]);
     let [told] = <[_; 1]>::try_from(told).expect("one command");
     // Through the fleet to the other.
     let cluster = |name: &str| {

@@ -194,7 +194,11 @@ fn tags_that_cannot_be_written_are_tried_again_unless_nobody_keeps_any() {
 fn the_provider_is_told_of_memory_once_and_when_a_node_has_less() {
     let mut stage = settled();
     stage.run(60, &[]);
-    assert_eq!(stage.count("learn"), 0, "a provider without images");
+    assert_eq!(
+        stage.count("save_discovered_memory"),
+        0,
+        "a provider without images"
+    );
     for (place, instance) in stage.instances.values_mut().enumerate() {
         let image = Some(format!("ami-{place}"));
         instance.facts = Some(Box::new(InstanceFacts {
@@ -204,14 +208,14 @@ fn the_provider_is_told_of_memory_once_and_when_a_node_has_less() {
     }
     let told = |held: Vec<IssuedCommand>| -> Vec<(String, i64)> {
         let told = held.into_iter().map(|own| match own.command {
-            Command::Learn { image, memory, .. } => (image, memory),
+            Command::SaveDiscoveredMemory { image, memory, .. } => (image, memory),
             other => panic!("{other:?}"),
         });
         let mut told: Vec<_> = told.collect();
         told.sort_unstable();
         told
     };
-    let held = stage.run(120, &["learn"]);
+    let held = stage.run(120, &["save_discovered_memory"]);
     let node = |stage: &Stage, place: usize| {
         let name = format!("node-{place}");
         stage.engine.state().objects.nodes[name.as_str()].clone()
@@ -224,6 +228,6 @@ fn the_provider_is_told_of_memory_once_and_when_a_node_has_less() {
         changed.capacity.memory = has[1] + change;
         changed.version.push('x');
         stage.apply(WatchedObject::Node(Box::new(changed)));
-        assert_eq!(told(stage.run(30, &["learn"])), expect);
+        assert_eq!(told(stage.run(30, &["save_discovered_memory"])), expect);
     }
 }

@@ -197,7 +197,7 @@ fn pods_are_told_why_they_wait() {
     });
     let told: Vec<(RejectionCode, String)> = told.collect();
     let (code, text) = told.first().expect("two have no place");
-    assert_eq!(*code, RejectionCode::HeldDown, "{text}");
+    assert_eq!(*code, RejectionCode::OfferingsUnavailable, "{text}");
     let words = "nodes of the pool do not register";
     assert!(text.contains(words), "{text}");
     let launches = stage.launches.len();

@@ -287,7 +287,7 @@ fn a_pool_whose_class_is_not_ready_says_so_and_what_it_could_have() {
     let text = explained.text();
     let why = "node class \"standard\" is not ready: nothing is known of it yet [node_class]";
     assert!(text.contains(why), "{text}");
-    assert!(text.contains("all together: 12 of 12 types"), "{text}");
+    assert!(text.contains("all requirements: 12 of 12 types"), "{text}");
     assert_eq!(
         explained.json()["range"]["stopped_by"]["code"],
         "node_class"
@@ -302,10 +302,10 @@ fn a_pool_of_which_all_is_held_down_can_have_nothing_and_says_until_when() {
     assert!(!explained.is_well());
     assert_eq!(explained.range.offerings(), 0);
     let text = explained.text();
-    let held = "held down after refusals: 24 offerings, c-1x-amd64 a on-demand for one; one is \
-                asked for again at 2027-01-15T08:03:00Z";
+    let held = "unavailable after failed launches: 24 offerings, such as c-1x-amd64 a on-demand; \
+                next retry at 2027-01-15T08:03:00Z";
     assert!(text.contains(held), "{text}");
-    assert!(text.contains("all together: 12 of 12 types"), "{text}");
+    assert!(text.contains("all requirements: 12 of 12 types"), "{text}");
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn words_of_elsewhere_cannot_disturb_a_terminal() {
     state.notes.pauses.insert(None, pause);
     let explained = explain_pool(&state, "general", NOW).expect("a pool");
     let text = explained.text();
-    let line = "! the cluster is paused until somebody ends it: a word of [31m elsewhere";
+    let line = "! the cluster is paused until resumed: a word of [31m elsewhere";
     assert!(text.contains(line), "{text}");
     assert!(
         !text.chars().any(|own| own.is_control() && own != '\n'),

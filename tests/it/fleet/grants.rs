@@ -21,7 +21,7 @@ fn two(limits: FleetLimits) -> Stage {
 fn what_one_has_the_other_cannot_get() {
     let mut stage = two(limits(10, 9));
     stage.granted("east", "a", cores(6));
-    let words = "cpu limit 10 of the fleet leaves 4, the claim may take 5";
+    let words = "cpu limit 10 of the fleet leaves 4, the claim needs up to 5";
     stage.denied("west", "b", cores(5), words);
     stage.granted("west", "b", cores(4));
     // Asked twice, it counts once.
@@ -92,14 +92,14 @@ fn nothing_is_granted_before_all_have_said_what_they_have() {
         "east",
         "a",
         cores(1),
-        "the cluster has not said yet what it has",
+        "the cluster has not reported its resources yet",
     );
     stage.whole("east", &[]);
     stage.denied(
         "east",
         "a",
         cores(1),
-        "cluster west has not said what it has",
+        "cluster west has not reported its resources",
     );
     assert!(
         stage.views["east"]
@@ -129,7 +129,7 @@ fn one_silent_cluster_stops_the_others_for_a_while_only() {
         "east",
         "a",
         cores(1),
-        "cluster west has not said what it has",
+        "cluster west has not reported its resources",
     );
     stage.wait(2);
     // All that its own limits allow it may be there.
@@ -163,7 +163,7 @@ fn a_new_engine_says_what_there_is_before_it_gets_more() {
     let mut stage = two(limits(10, 9));
     stage.granted("east", "a", cores(6));
     stage.fleet.rejoin(&"east".into(), stage.now);
-    stage.denied("east", "b", cores(1), "the cluster has not said yet");
+    stage.denied("east", "b", cores(1), "the cluster has not reported");
     // Meanwhile what the one before it had counts, and the other goes on.
     stage.denied("west", "c", cores(5), "leaves 4");
     stage.granted("west", "c", cores(4));
@@ -178,7 +178,7 @@ fn a_reservation_is_never_taken_twice() {
     stage.granted("east", "a", reserved("cr-1", 2));
     stage.granted("west", "b", reserved("cr-1", 2));
     stage.granted("west", "b", reserved("cr-1", 2));
-    let words = "all 2 instances of capacity reservation cr-1 are taken";
+    let words = "all 2 instances of capacity reservation cr-1 are in use";
     stage.denied("east", "c", reserved("cr-1", 2), words);
     stage.granted("east", "c", reserved("cr-2", 1));
     stage.changed("west", "b", None);
@@ -252,7 +252,7 @@ fn what_is_refused_to_one_is_held_down_for_all_who_buy_there() {
     let what = vec![offering.into(), UnavailableKey::Way(CapacityType::Spot)];
     stage.command(
         "east",
-        Command::HoldDown {
+        Command::MarkUnavailable {
             what: what.clone(),
             until,
         },

@@ -23,20 +23,29 @@ fn budget(nodes: BudgetNodes, rate: Option<&str>) -> FleetLimits {
     }
 }
 
-fn muster(stage: &mut Stage, cluster: &str, nodes: usize, unready: usize, leaving: &[&str]) {
-    let muster = DisruptionUsage {
+fn disruption_usage(
+    stage: &mut Stage,
+    cluster: &str,
+    nodes: usize,
+    unready: usize,
+    leaving: &[&str],
+) {
+    let disruption_usage = DisruptionUsage {
         nodes,
         unready,
         leaving: leaving.iter().map(|own| (*own).into()).collect(),
         let_go: BTreeMap::new(),
     };
-    let answer = stage.command(cluster, Command::Muster(Box::new(muster)));
+    let answer = stage.command(
+        cluster,
+        Command::ReportDisruptions(Box::new(disruption_usage)),
+    );
     assert_eq!(answer, CommandResult::Done);
 }
 
 fn ask(stage: &mut Stage, cluster: &str, claim: &str, reason: Reason) -> Result<(), String> {
     let claim = claim.into();
-    match stage.command(cluster, Command::AskLeave { claim, reason }) {
+    match stage.command(cluster, Command::RequestDisruption { claim, reason }) {
         CommandResult::Granted => Ok(()),
         CommandResult::Denied { why, .. } => Err(why),
         other => panic!("{other:?}"),
@@ -46,8 +55,8 @@ fn ask(stage: &mut Stage, cluster: &str, claim: &str, reason: Reason) -> Result<
 /// Two clusters of ten nodes each that have said so.
 fn two(limits: FleetLimits) -> Stage {
     let mut stage = Stage::new(limits, &[cluster("east"), cluster("west")]);
-    muster(&mut stage, "east", 10, 0, &[]);
-    muster(&mut stage, "west", 10, 0, &[]);
+    disruption_usage(&mut stage, "east", 10, 0, &[]);
+    disruption_usage(&mut stage, "west", 10, 0, &[]);
     stage
 }
 
@@ -62,7 +71,7 @@ fn two_clusters_never_take_the_last_place_both() {
         "asked twice it is one"
     );
     assert_eq!(ask(&mut stage, "west", "b", empty), Ok(()));
-    let full = "the budgets of the fleet allow 2 nodes to leave at once now";
+    let full = "the disruption budget of the fleet allows 2 node(s) at a time";
     assert_eq!(ask(&mut stage, "west", "c", empty), Err(full.to_owned()));
     assert_eq!(
         ask(&mut stage, "east", "d", Reason::Drifted),
@@ -70,9 +79,9 @@ fn two_clusters_never_take_the_last_place_both() {
     );
     // A reason that no budget names is not held back.
     assert_eq!(ask(&mut stage, "east", "e", Reason::Expired), Ok(()));
-    muster(&mut stage, "east", 9, 0, &[]);
+    disruption_usage(&mut stage, "east", 9, 0, &[]);
     assert_eq!(ask(&mut stage, "west", "c", empty), Ok(()));
-    muster(&mut stage, "west", 10, 1, &["b"]);
+    disruption_usage(&mut stage, "west", 10, 1, &["b"]);
     assert_eq!(ask(&mut stage, "east", "d", empty), Err(full.to_owned()));
 }
 
@@ -98,7 +107,7 @@ fn a_rate_counts_what_all_have_let_go() {
     stage.wait(600);
     assert_eq!(ask(&mut stage, "west", "b", Reason::Drifted), Ok(()));
     let until = stage.now + SignedDuration::from_mins(50);
-    let full = format!("the budgets of the fleet let 2/h nodes go, and have, until {until}");
+    let full = format!("the disruption budget of the fleet is used up (2/h), until {until}");
     assert_eq!(ask(&mut stage, "west", "c", Reason::Empty), Err(full));
     stage.wait(2999);
     assert!(ask(&mut stage, "east", "d", Reason::Empty).is_err());
@@ -110,14 +119,14 @@ fn a_rate_counts_what_all_have_let_go() {
 fn who_has_not_said_what_it_has_gets_nothing_and_stops_the_others_for_a_while() {
     let limits = || budget(BudgetNodes::Nodes(2), None);
     let mut stage = Stage::new(limits(), &[cluster("east"), cluster("west")]);
-    let own = "the cluster has not said yet which nodes it has".to_owned();
+    let own = "the cluster has not reported its nodes yet".to_owned();
     assert_eq!(
         ask(&mut stage, "east", "a", Reason::Empty),
         Err(own.clone())
     );
-    muster(&mut stage, "east", 10, 0, &[]);
-    let other = "the budgets of the fleet leave nothing yet: cluster west has not said which nodes \
-                 it has";
+    disruption_usage(&mut stage, "east", 10, 0, &[]);
+    let other = "the budgets of the fleet are not known yet: cluster west has not reported its \
+                 nodes";
     assert_eq!(
         ask(&mut stage, "east", "a", Reason::Empty),
         Err(other.to_owned())
@@ -127,7 +136,7 @@ fn who_has_not_said_what_it_has_gets_nothing_and_stops_the_others_for_a_while() 
     assert_eq!(ask(&mut stage, "west", "b", Reason::Empty), Err(own));
     // One that falls silent, or whose engine is another, counts with what it last had.
     let mut stage = two(limits());
-    muster(&mut stage, "west", 10, 1, &["b"]);
+    disruption_usage(&mut stage, "west", 10, 1, &["b"]);
     stage.fleet.rejoin(&"west".into(), stage.now);
     stage.wait(7200);
     assert!(ask(&mut stage, "east", "a", Reason::Empty).is_err());

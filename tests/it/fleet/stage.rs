@@ -117,7 +117,7 @@ impl Stage {
         let own = |(id, holding): &(&str, ClaimUsage)| ((*id).into(), Some(holding.clone()));
         let claims = claims.iter().map(own).collect();
         let whole = true;
-        let answer = self.command(cluster, Command::Account { whole, claims });
+        let answer = self.command(cluster, Command::ReportUsage { whole, claims });
         assert_eq!(answer, CommandResult::Done);
     }
 
@@ -129,14 +129,14 @@ impl Stage {
         now: Option<ClaimUsage>,
     ) -> CommandResult {
         let (whole, claims) = (false, vec![(claim.into(), now)]);
-        self.command(cluster, Command::Account { whole, claims })
+        self.command(cluster, Command::ReportUsage { whole, claims })
     }
 
     pub(super) fn ask(&mut self, cluster: &str, claim: &str, holding: ClaimUsage) -> CommandResult {
         let claim = claim.into();
         self.command(
             cluster,
-            Command::Ask(Box::new(GrantRequest { claim, holding })),
+            Command::RequestGrant(Box::new(GrantRequest { claim, holding })),
         )
     }
 

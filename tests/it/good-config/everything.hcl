@@ -53,14 +53,14 @@ cluster "fleet" {
     burst        = 100
     concurrency  = 8
     watch_list   = "off"
-    view_max_age = "2m"
+    watch_timeout = "2m"
   }
 }
 
 cluster "lab" {
   placement_hints = false
   limits          = { nodes = 20, cpu = 200 }
-  unready_max     = 5
+  max_unready     = 5
   undrained_max   = "10%"
   removed_pools   = "keep"
   disruption {
@@ -178,7 +178,7 @@ pool "general" {
     safety                = "conservative"
     min_age               = "10m"
     utilization_threshold = 50
-    spot_to_spot_types    = 15
+    spot_to_spot_min_types    = 15
     unneeded_for          = "10m"
     on_blocked            = "force"
     budget { nodes = "20%" }
@@ -266,7 +266,7 @@ buffer "web" {
 
 fleet {
   limits      = { nodes = 2000, cpu = 40000 }
-  max_retired = "20%"
+  max_disrupted_per_reload = "20%"
   budget { nodes = 10 }
   budget { rate = "50/d" }
 }
@@ -276,8 +276,8 @@ scheduler {
   batch_max               = "5s"
   preference_policy       = "ignore"
   min_values_policy       = "best_effort"
-  node_price              = 0.02
-  alternatives            = 20
+  node_overhead_price              = 0.02
+  max_launch_options            = 20
   alternative_price_ratio = 1.5
   priority_cutoff         = -10
   schedulers              = ["default-scheduler", "batch"]

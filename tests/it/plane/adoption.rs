@@ -182,7 +182,7 @@ async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced
         tokio::time::sleep(Duration::from_secs(2)).await;
         hold(&api, "karpenter-0").await;
     }
-    let told = taking.told("Karpenter is at work");
+    let told = taking.told("Karpenter is active, taking no action");
     assert_eq!(told.len(), 1, "{}", taking.tail());
     assert!(told[0].contains("its Lease kube-system/karpenter-leader-election is held"));
     for user in ["observer", "host-a"] {

@@ -246,7 +246,7 @@ impl Setup {
 
     /// The rounds of planning, from the daemon's log.
     pub(crate) fn rounds(&self) -> String {
-        self.told("INFO planned cluster=").join("\n")
+        self.told("INFO computed plan cluster=").join("\n")
     }
 
     /// Lines of the daemon's log with this in them.
@@ -674,7 +674,7 @@ impl World {
 /// daemon. A cluster is ready after two listings of its instances, five seconds apart, agree.
 pub(crate) async fn until_ready(setup: &Setup, count: usize) {
     for _ in 0..10 * patience(60).as_secs() {
-        if setup.told("ready: decisions begin").len() >= count {
+        if setup.told("cluster ready, starting decisions").len() >= count {
             return;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

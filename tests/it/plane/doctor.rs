@@ -127,7 +127,7 @@ async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
     let unranked = [[
         "cluster it/priority",
         "skipped",
-        "takes all requests",
+        "handles all requests",
         "kubectl get flow",
     ]];
     bench.tells("all rights, no rank", 3, &unranked).await;
@@ -138,7 +138,7 @@ async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
     let row = [
         "cluster it/rights/create pods/eviction",
         "failed",
-        "it may not create pods/eviction",
+        "the user may not create pods/eviction",
         "add to the ClusterRole outrigger-manage: {apiGroups: [\"\"], resources: \
          [\"pods/eviction\"], verbs: [\"create\"]}",
     ];
@@ -156,14 +156,14 @@ async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
         [
             "cluster it/rights/get leases.coordination.k8s.io outrigger",
             "failed",
-            "it may not get leases",
+            "the user may not get leases",
             "Role kube-system/outrigger: {apiGroups: [\"coordination.k8s.io\"], resources: \
              [\"leases\"], resourceNames: [\"outrigger\"], verbs: [\"get\"]}",
         ],
         [
             "cluster it/lease",
             "failed",
-            "answers 403",
+            "responds with 403",
             "terraform/modules/render",
         ],
     ];
@@ -176,7 +176,7 @@ async fn a_doctor_finds_the_right_that_a_real_api_server_denies() {
     let row = [
         "cluster it/autoscalers",
         "warning",
-        "Karpenter is at work",
+        "Karpenter is active",
         "--replicas=0",
     ];
     holds("an administrator sees Karpenter", &told, &[row]);

@@ -123,7 +123,7 @@ async fn until_running((plane, api, setup): (&Plane, &kube::Client, &Setup), pod
 
 fn is_awaited(node: &Node) -> bool {
     let annotations = node.metadata.annotations.as_ref();
-    annotations.is_some_and(|own| own.contains_key("outrigger.dev/awaited"))
+    annotations.is_some_and(|own| own.contains_key("outrigger.dev/awaiting-kubelet"))
 }
 
 fn running(world: &World) -> usize {
@@ -143,7 +143,7 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 /// What the log says of each claim: its instance, when the launch was answered, its pods.
 fn claims(setup: &Setup) -> BTreeMap<String, (String, Timestamp, Vec<String>)> {
     let mut all = BTreeMap::new();
-    for line in setup.told("claim launched") {
+    for line in setup.told("launched claim") {
         let at = line
             .split_whitespace()
             .next()
@@ -155,7 +155,7 @@ fn claims(setup: &Setup) -> BTreeMap<String, (String, Timestamp, Vec<String>)> {
         let at: Timestamp = at.expect("lines begin with the time");
         all.insert(claim.to_owned(), (instance.to_owned(), at, Vec::new()));
     }
-    for line in setup.told("pod planned") {
+    for line in setup.told("planned pod") {
         let pod = field(&line, "pod").and_then(|pod| pod.strip_prefix("default/"));
         let claim = field(&line, "claim").and_then(|claim| all.get_mut(claim));
         if let (Some(pod), Some((.., pods))) = (pod, claim) {

@@ -81,8 +81,8 @@ async fn pods_and_nodes_say_what_is_done_with_them() {
     .await;
     let wanted = [
         ("Pod", "Nominated", "for pool general"),
-        ("Pod", "FailedScheduling", "no node for this pod: "),
-        ("Node", "DisruptionTerminating", "leaves: empty"),
+        ("Pod", "FailedScheduling", "cannot schedule pod: "),
+        ("Node", "DisruptionTerminating", "disrupting node: empty"),
     ];
     let all = told(&api, &setup, &wanted).await;
     let nominated = all.iter().filter(|own| own.1 == "Nominated").count();

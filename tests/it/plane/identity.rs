@@ -165,7 +165,7 @@ async fn nothing_ends_whatever_answers_at_the_other_end() {
     sleep(Duration::from_secs(10)).await;
     let live = scene.live().await;
     assert_eq!(live.len(), PODS / 4, "{live:?}");
-    let (mismatch, matches) = ("are not of one cluster", "are of one cluster");
+    let (mismatch, matches) = ("belong to different clusters", "belong to the same cluster");
 
     // The experiment: the daemon is stopped, its kubeconfig exchanged for that of another cluster,
     // in which pods wait, and it is started again.

@@ -143,7 +143,7 @@ async fn karpenters_objects_come_in_from_a_cluster_as_from_files() {
         &["v1"],
     )
     .await;
-    refused(imported(plane.kubeconfig(), &[]), "there is none of them");
+    refused(imported(plane.kubeconfig(), &[]), "there are no objects");
 
     create(&api, "/apis/karpenter.k8s.aws/v1/ec2nodeclasses", &class()).await;
     let names: Vec<String> = (0..POOLS).map(|index| format!("pool-{index:03}")).collect();

@@ -125,7 +125,7 @@ async fn a_plan_of_a_live_cluster_writes_nothing_and_comes_true() {
     let (code, text) = asked(config.path(), &["plan"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(
-        text.contains("- retire ") && text.contains("Plan: "),
+        text.contains("- disrupt ") && text.contains("Plan: "),
         "{text}"
     );
     let (code, text) = asked(config.path(), &["explain", "pod", "default/stranded"]);

@@ -52,7 +52,7 @@ async fn pods_get_nodes_from_a_program_that_ends_once() {
         bytes_mb(peak),
     );
     assert!(fs::exists(once).is_ok_and(|it| it), "the program has ended");
-    assert_eq!(setup.told("exec program has ended").len(), 1);
+    assert_eq!(setup.told("exec program exited").len(), 1);
     assert_eq!(live_of_single(&setup), instances_of(&world));
 
     // What it has launched is known to the next daemon and the next program.
@@ -68,12 +68,9 @@ async fn pods_get_nodes_from_a_program_that_ends_once() {
     let (amd, arm) = ("in = [\"amd64\"]", "in = [\"arm64\"]");
     setup.reload(
         "pool \"general\"",
-        "fleet { max_retired = 0 }\npool \"general\"",
+        "fleet { max_disrupted_per_reload = 0 }\npool \"general\"",
     );
-    let (held, mut said) = (
-        "nodes would leave by it, more than max_retired",
-        String::new(),
-    );
+    let (held, mut said) = ("nodes, more than max_disrupted_per_reload", String::new());
     // Nodes have just left: while that is not known for sure nothing is weighed.
     for from in [amd, arm, arm, arm] {
         said = setup.reload(from, arm);
@@ -83,7 +80,7 @@ async fn pods_get_nodes_from_a_program_that_ends_once() {
     }
     assert!(said.contains(held), "{said}");
     let said = setup.reload(arm, amd);
-    assert!(!said.contains("would leave"), "{said}");
+    assert!(!said.contains("would disrupt"), "{said}");
 
     scale(&api, "small", 0).await;
     let gone = |world: &World| world.nodes.is_empty();

@@ -277,13 +277,13 @@ pool "{name}" {{
         let Some([verb, group, resource, _]) = self.gone else {
             // kwok may overlook a Node that was there before its instance.
             let done = match self.is_early() {
-                true => "pods bound early",
-                false => "node asked to leave",
+                true => "bound pods early",
+                false => "disrupting node",
             };
             return log.contains(&format!("{done} cluster={} ", self.name));
         };
         if ["capacitybuffers", "podtemplates"].contains(&resource) {
-            let words = format!("may not be read: {verb} {resource}");
+            let words = format!("{verb} {resource} denied");
             let cluster = format!("cluster=\"{}\"", self.name);
             let mut lines = log.lines();
             return lines.any(|line| line.contains(&cluster) && line.contains(&words));

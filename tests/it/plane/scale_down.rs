@@ -242,7 +242,7 @@ impl Bench {
             outcome.cpu_seconds,
         );
         if is_campaign() {
-            println!("{}", self.setup.told("INFO consolidat").join("\n"));
+            println!("{}", self.setup.told("INFO consolidating nodes").join("\n"));
         }
         all_run(&world, pods_of(all).1, &self.setup);
         outcome

@@ -47,14 +47,14 @@ fn kind_of(pod: &str) -> &str {
 /// How many pods are bound where they were planned by the log: some of their kind, they themselves.
 fn as_planned(setup: &Setup, world: &World) -> (usize, usize) {
     let mut node_of: BTreeMap<String, String> = BTreeMap::new();
-    for line in setup.told("claim moved on") {
+    for line in setup.told("registered claim") {
         if let (Some(claim), Some(node)) = (field(&line, "claim"), field(&line, "node")) {
             node_of.insert(claim.to_owned(), node.trim_matches('"').to_owned());
         }
     }
     let mut places: BTreeMap<String, String> = BTreeMap::new();
     let mut planned: BTreeMap<(String, String), usize> = BTreeMap::new();
-    for line in setup.told("pod planned") {
+    for line in setup.told("planned pod") {
         let node = field(&line, "claim").and_then(|claim| node_of.get(claim));
         let pod = field(&line, "pod").and_then(|key| key.strip_prefix("default/"));
         let (Some(node), Some(pod)) = (node, pod) else {
@@ -107,7 +107,7 @@ async fn watch(test: &str, all: &[Deployment], share: f64, hints: bool) -> Optio
     })
     .await;
     let world = World::read(&api).await;
-    let rounds = setup.told("INFO planned cluster=");
+    let rounds = setup.told("INFO computed plan cluster=");
     println!("{}", rounds.join("\n"));
     let claims = |line: &String| field(line, "claims").and_then(|count| count.parse().ok());
     let claims: Vec<usize> = rounds

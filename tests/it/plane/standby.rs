@@ -235,10 +235,5 @@ async fn a_host_that_comes_later_gets_its_share() {
         share(&api, &one).await + share(&api, &other).await,
         SHARED.len()
     );
-    assert_eq!(
-        one.told("leads the cluster no more").len(),
-        1,
-        "{}",
-        one.tail()
-    );
+    assert_eq!(one.told("lost leadership").len(), 1, "{}", one.tail());
 }

@@ -194,7 +194,7 @@ fn shown(world: &World, objects: Vec<WatchedObject>) -> String {
     let (cluster, catalog) = (world.scene().config.clone(), world.scene().catalog.clone());
     let now = world.now();
     let state = State::offline(cluster, catalog, objects, now);
-    let plan = plan::whole(&state.snapshot(now), &state.roster(now), now);
+    let plan = plan::whole(&state.snapshot(now), &state.disruption_view(now), now);
     let shown = RenderedPlan {
         cluster: "demo",
         plan: &plan,
@@ -216,7 +216,7 @@ proptest! {
         prop_assert!(violations.is_empty(), "{:#?}", violations);
         let engine = world.engine().expect("the daemon runs");
         let (state, now) = (engine.state(), world.now());
-        let plan = plan::whole(&state.snapshot(now), &state.roster(now), now);
+        let plan = plan::whole(&state.snapshot(now), &state.disruption_view(now), now);
         prop_assert!(plan.is_empty() && plan.unplaced.is_empty(), "{:#?}", plan);
     }
 

@@ -65,13 +65,13 @@ fn a_pool_says_why_not() {
     check_no(
         &world,
         RejectionCode::Resources,
-        "the largest of 36 types that fit the rest, c-256x-amd64, leaves 255.9",
+        "the largest of 36 types that fit otherwise, c-256x-amd64, has 255.9 left",
     );
     world.pods[0] = pod("p", 4000, GIB);
     world.pool().limits.capacity = vec![("cpu".to_owned(), 100_000)];
     let used = world.usage.entry("general".into()).or_default();
     used.capacity.cpu_milli = 96_000;
-    let limit = "cpu limit 100, of which 96 is in use or planned, leaves 4;";
+    let limit = "cpu limit 100: 96 in use or planned, 4 left;";
     check_no(&world, RejectionCode::Limit, limit);
     world.pool().limits = Limits::default();
     world.pool().limits.nodes = Some(0);
@@ -97,13 +97,13 @@ fn a_pool_says_why_not() {
     check_no(
         &world,
         RejectionCode::Requirements,
-        "kubernetes.io/arch: wanted in [arm64], which no",
+        "requires kubernetes.io/arch in [arm64], which none of the pool's",
     );
     world.pods[0].node_selector = Labels::from([(ZONE.to_owned(), "e".to_owned())]);
     check_no(
         &world,
         RejectionCode::Offering,
-        "none is offered with topology.kubernetes.io/zone in [e]",
+        "none has an offering with topology.kubernetes.io/zone in [e]",
     );
     world.pods[0].node_selector = Labels::from([(ZONE.to_owned(), "a".to_owned())]);
     for it in world.catalog.types() {
@@ -119,8 +119,8 @@ fn a_pool_says_why_not() {
     }
     check_no(
         &world,
-        RejectionCode::HeldDown,
-        "held down: c-128x-amd64 a on-demand",
+        RejectionCode::OfferingsUnavailable,
+        "matching offerings are unavailable: c-128x-amd64 a on-demand",
     );
     world.cluster.pools.clear();
     check_no(&world, RejectionCode::NoPool, "no pool");
@@ -132,15 +132,19 @@ fn a_pod_that_is_not_understood_is_not_placed() {
     world.rooms = vec![room("n", pod("", 9000, GIB).requests)];
     world.pods = vec![pod("p", 1, 1)];
     world.pods[0].defects = vec!["cpu \"x\" is not a quantity".to_owned()];
-    check_no(&world, RejectionCode::Malformed, "is not a quantity");
+    check_no(&world, RejectionCode::InvalidPod, "is not a quantity");
     world.pods[0].defects.clear();
     let name = "kubernetes.io/hostname".to_owned();
     world.pods[0].node_selector = Labels::from([(name, "other".to_owned())]);
-    check_no(&world, RejectionCode::Restricted, "kubernetes.io/hostname");
+    check_no(
+        &world,
+        RejectionCode::RestrictedLabel,
+        "kubernetes.io/hostname",
+    );
     world.pods[0].node_selector.clear();
     let term = Requirements::from_iter([("karpenter.sh/x", Requirement::exists())]);
     world.pods[0].node_affinity = vec![term];
-    check_no(&world, RejectionCode::Restricted, "karpenter.sh");
+    check_no(&world, RejectionCode::RestrictedLabel, "karpenter.sh");
 }
 
 #[test]
@@ -271,8 +275,8 @@ fn a_limit_says_whose_it_is() {
     let other = world.usage.entry("other".into()).or_default();
     (other.capacity.cpu_milli, other.nodes) = (50_000, 7);
     world.cluster.limits.capacity = vec![("cpu".to_owned(), 150_000)];
-    let limit = "cpu limit 150 of the cluster, of which 146 is in use or planned, leaves 4; the \
-                 smallest fitting type, c-8x-amd64, has 8";
+    let limit = "cpu limit 150 of the cluster: 146 in use or planned, 4 left; the smallest fitting \
+                 type, c-8x-amd64, needs 8";
     check_no(&world, RejectionCode::Limit, limit);
     world.cluster.limits = Limits::default();
     world.cluster.limits.nodes = Some(7);
@@ -289,7 +293,7 @@ fn a_limit_says_whose_it_is() {
         closed: None,
         ..FleetView::default()
     });
-    let limit = "cpu limit 200 of the fleet, of which 196 is in use or planned, leaves 4;";
+    let limit = "cpu limit 200 of the fleet: 196 in use or planned, 4 left;";
     check_no(&world, RejectionCode::Limit, limit);
     world.fleet = Some(FleetView {
         limits: cores(200),
@@ -315,7 +319,7 @@ fn two_pools() -> World {
 #[test]
 fn pools_share_the_limits_of_their_cluster() {
     let mut world = two_pools();
-    world.cluster.scheduling.alternatives = 1;
+    world.cluster.scheduling.max_launch_options = 1;
     let solution = world.solve();
     check(&world, &solution).expect("a sound plan");
     let pools = solution.claims.iter().map(|claim| claim.pool.as_str());

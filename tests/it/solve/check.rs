@@ -240,7 +240,7 @@ fn check_prices(world: &World, claim: &NewNodeClaim, wants_many: bool) -> Check 
     let prices: Vec<Price> = claim.offerings.iter().map(|(_, price)| *price).collect();
     let keys: BTreeSet<&OfferingKey> = claim.offerings.iter().map(|(key, _)| key).collect();
     let (first, last) = (prices.first().ok_or("no offering")?, prices.last());
-    let most = (scheduling.alternatives as usize).max(1);
+    let most = (scheduling.max_launch_options as usize).max(1);
     let bounded = wants_many || prices.len() <= most;
     ensure(
         bounded && prices.is_sorted() && keys.len() == prices.len(),

@@ -294,11 +294,11 @@ const OF_SUPPLY: &[Poison] = &[
     },
     |world, at| {
         let scheduling = &mut world.cluster.scheduling;
-        scheduling.alternatives = small(at);
+        scheduling.max_launch_options = small(at);
         scheduling.alternative_price_percent = small(at / 3);
         scheduling.priority_cutoff = [None, Some(i32::MIN), Some(i32::MAX)][at % 3];
         let price = Price::new([0.0, f64::MAX][at % 2]);
-        scheduling.node_price = price.expect("a price");
+        scheduling.node_overhead_price = price.expect("a price");
         scheduling.default_spread = vec![spread(Selector::default(), NOBODYS, 0)];
     },
 ];

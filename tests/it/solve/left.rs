@@ -58,7 +58,10 @@ impl<'w> Left<'w> {
             };
             // Where limits and variety are both tight, another pool may not get its turn.
             let given_up = |why: &PoolRejection| {
-                matches!(why.code, RejectionCode::Effort | RejectionCode::MinValues)
+                matches!(
+                    why.code,
+                    RejectionCode::SearchLimit | RejectionCode::MinValues
+                )
             };
             let given_up = unplaced.reasons.iter().any(given_up);
             let excused = excused(world, unplaced);

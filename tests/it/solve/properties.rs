@@ -167,7 +167,7 @@ proptest! {
 
 /// What a plan costs per hour, the price of nodes included.
 fn cost(world: &World, solution: &Solution) -> f64 {
-    let each = world.cluster.scheduling.node_price.usd_per_h();
+    let each = world.cluster.scheduling.node_overhead_price.usd_per_h();
     let price = |claim: &NewNodeClaim| claim.offerings[0].1.usd_per_h() + each;
     solution.claims.iter().map(price).sum()
 }

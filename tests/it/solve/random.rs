@@ -212,12 +212,12 @@ fn a_scheduling() -> impl Strategy<Value = Scheduling> {
     let price = select(&[0.0, 0.005, 1.0][..]);
     (bounds, strict, respects, cutoff, price).prop_map(
         |((alternatives, percent), min_values, preferences, priority_cutoff, price)| Scheduling {
-            alternatives,
+            max_launch_options: alternatives,
             alternative_price_percent: percent,
             min_values,
             preferences,
             priority_cutoff,
-            node_price: Price::new(price).expect("a price"),
+            node_overhead_price: Price::new(price).expect("a price"),
             ..Scheduling::default()
         },
     )

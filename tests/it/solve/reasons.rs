@@ -29,7 +29,7 @@ use super::world::{
 type Case = (&'static str, fn(&mut World));
 
 const OF_ITSELF: &[Case] = &[
-    ("malformed", |it| {
+    ("invalid_pod", |it| {
         it.pods[0].defects = vec!["cpu \"x\" is no quantity".to_owned()]
     }),
     ("resource claims", |it| {
@@ -59,7 +59,7 @@ const OF_ITSELF: &[Case] = &[
     ("priority", |it| {
         it.cluster.scheduling.priority_cutoff = Some(10)
     }),
-    ("restricted", |it| select(it, HOSTNAME, "n")),
+    ("restricted_label", |it| select(it, HOSTNAME, "n")),
     ("no pool", |it| it.cluster.pools.clear()),
 ];
 
@@ -358,7 +358,7 @@ fn what_stops_pods_is_looked_into_for_so_many_steps() {
         assert_eq!(solution.unplaced.len(), count);
         let why = solution.unplaced.iter().map(|own| &own.reasons[..]);
         let (left, told): (Vec<_>, Vec<_>) =
-            why.partition(|own| own[0].code == RejectionCode::Effort);
+            why.partition(|own| own[0].code == RejectionCode::SearchLimit);
         assert_eq!(!left.is_empty(), some, "{count} pods");
         assert!(told.len() >= 100);
         for own in left {

@@ -85,7 +85,7 @@ impl World {
             namespaces,
             selectors: &self.selectors,
             pending: self.pods.iter().collect(),
-            movers: Vec::new(),
+            reschedulable: Vec::new(),
             daemon_sets: self.daemons.iter().collect(),
             usage: self.usage.clone(),
             gangs: self.gangs(),

@@ -36,7 +36,7 @@ fn a_verb_of_the_daemon_is_there_or_named_with_the_build_that_has_it() {
         for arguments in [&[verb, "--config", "x"][..], &["help", verb]] {
             let (code, errors) = refused(arguments);
             assert_eq!(code, Some(expect), "{arguments:?}");
-            let lack = format!("no verb \"{verb}\"");
+            let lack = format!("does not include the verb \"{verb}\"");
             assert!(errors.contains(&lack), "{errors}");
             assert!(errors.contains("--features aws"), "{errors}");
         }

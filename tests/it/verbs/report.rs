@@ -47,7 +47,7 @@ fn a_page_needs_nothing_else_and_a_table_has_a_line_a_minute() {
     for word in [
         "<svg",
         "m6g.2xlarge on-demand",
-        "<td>claim planned<td>plan ",
+        "<td>claim planned<td>planned ",
         "cost    ",
     ] {
         assert!(page.contains(word), "{word}");

@@ -61,11 +61,11 @@ const TYPES: &str = "m5.large,c5.large,m5.xlarge";
 const UNTRIED: [&str; 4] = [
     "cluster tests/aws/node_class default/launch",
     "skipped",
-    "not tried before all",
+    "some resources of the node class are missing",
     "",
 ];
 /// What a missing right is put right with.
-const POLICY: &str = "terraform/modules/render has it as `policy`";
+const POLICY: &str = "see the output `policy` of terraform/modules/render";
 
 /// Rights that are taken away, one at a time, and what is told then.
 fn rights() -> Vec<(&'static str, Vec<[&'static str; 4]>)> {
@@ -186,7 +186,7 @@ fn missing(bench: &Bench<'_>) {
     let row = [
         "cluster tests/aws/queue",
         "failed",
-        "there is no queue gone",
+        "queue gone does not exist",
         "list-queues",
     ];
     bench.check("no queue", (&queue, "queue = \"gone\""), (4, &[row]));
@@ -196,7 +196,7 @@ fn missing(bench: &Bench<'_>) {
     let row = [
         "cluster tests/aws/node_class default/images",
         "failed",
-        "no image fits",
+        "no image matches",
         "aws ec2 describe-images",
     ];
     bench.check("no image", (alias, id), (4, &[row, UNTRIED]));
@@ -207,7 +207,7 @@ fn missing(bench: &Bench<'_>) {
     let row = [
         "cluster tests/aws/node_class default/subnets",
         "failed",
-        "no subnet fits",
+        "no subnet matches",
         "aws ec2 create-tags",
     ];
     let other = "subnet { tags = { gone = \"gone\" } }";
@@ -247,7 +247,7 @@ fn nobody(bench: &Bench<'_>) {
     holds("no credentials", &told(&report), &[row]);
     assert_eq!(code, Some(4));
     let (code, report) = bench.run(&config, &["--skip", "aws"], &[]);
-    let row = ["cluster tests/aws", "skipped", "left out", ""];
+    let row = ["cluster tests/aws", "skipped", "skipped on request", ""];
     holds("not asked", &told(&report), &[row]);
     assert_eq!(code, Some(0));
 }

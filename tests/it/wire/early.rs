@@ -80,7 +80,7 @@ async fn pods_are_bound_by_the_name_that_ec2_gives_their_node() {
         .collect();
     assert_eq!(nodes, names, "each has the name that EC2 gives it");
     let log = fs::read_to_string(dir.path().join("daemon.log")).unwrap_or_default();
-    for line in log.lines().filter(|line| line.contains("bound early")) {
+    for line in log.lines().filter(|line| line.contains("bound pods early")) {
         println!("{line}");
     }
 

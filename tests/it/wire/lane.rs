@@ -250,7 +250,8 @@ impl Lane {
     fn tail(&self) -> String {
         let log = self.log();
         // Pods of the others are nothing to it.
-        let told = |line: &&str| !line.contains(" DEBUG ") && !line.contains(" pod unplaced ");
+        let told =
+            |line: &&str| !line.contains(" DEBUG ") && !line.contains(" cannot schedule pod ");
         let lines: Vec<&str> = log.lines().filter(told).collect();
         lines[lines.len().saturating_sub(60)..].join("\n")
     }

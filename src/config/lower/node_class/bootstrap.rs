@@ -1,5 +1,4 @@
-//! Lowers how a node joins its cluster.
-//! It must not know how that is written for an image.
+//! Converts bootstrap settings. It must not know the format of user data.
 
 use std::path::PathBuf;
 
@@ -15,7 +14,7 @@ use crate::model::node_class::image::AmiFamily;
 const TOKEN: [&str; 3] = ["mint", "token_file", "token_ssm_parameter"];
 const MACHINE_CONFIG: [&str; 2] = ["machine_config_file", "machine_config_ssm_parameter"];
 
-/// Each kind with its arguments.
+/// Each bootstrap type with its arguments.
 const KINDS: [(&str, &[&str]); 6] = [
     ("eks", &[]),
     ("kubeadm", &TOKEN),
@@ -36,14 +35,14 @@ pub(super) fn lower(reader: &Decoder<'_>, class: &DecodedBlock, family: AmiFamil
         let names = KINDS.map(|(name, _)| name);
         let help = match nearest(kind, names) {
             Some(near) => format!("did you mean {near:?}?"),
-            None => format!("there are: {}", names.join(", ")),
+            None => format!("expected one of: {}", names.join(", ")),
         };
-        let detail = "There is no bootstrap of this kind.";
+        let detail = "There is no bootstrap of this type.";
         let finding =
             SpannedDiagnostic::error(ProblemCode::BlockLabel, section.label_span(), detail)
                 .help(help)
                 .within(&class.title);
-        // A label that is missing has been reported as such.
+        // A missing label is already reported.
         if !kind.is_empty() {
             reader.reporter.add(finding);
         }
@@ -52,8 +51,10 @@ pub(super) fn lower(reader: &Decoder<'_>, class: &DecodedBlock, family: AmiFamil
     check_arguments(reader, section, own);
     check_family(reader, section, family);
     if matches!(kind, "talos" | "custom") && class.has("user_data") {
-        let detail =
-            format!("user_data does not go with the bootstrap {kind:?}, which is all of it.");
+        let detail = format!(
+            "user_data cannot be combined with the bootstrap {kind:?}, which provides all user \
+             data."
+        );
         refuse(
             reader,
             class,
@@ -80,14 +81,16 @@ fn check_arguments(reader: &Decoder<'_>, section: &DecodedBlock, own: &[&str]) {
         for name in theirs.iter().filter(|name| !own.contains(name)) {
             if let Some(read) = section.get(name) {
                 let kind = section.label();
-                let detail = format!("An argument named {name:?} is not expected in {kind:?}.");
+                let detail = format!(
+                    "An argument named {name:?} is not expected in the bootstrap {kind:?}."
+                );
                 let code = ProblemCode::UnknownArgument;
                 let finding = SpannedDiagnostic::error(code, read.name_span, detail)
                     .label("not expected here")
                     .within(&section.title);
                 let help = match own {
                     [] => None,
-                    own => Some(format!("there are: {}", own.join(", "))),
+                    own => Some(format!("expected one of: {}", own.join(", "))),
                 };
                 reader.reporter.add(finding.maybe_help(help));
             }
@@ -95,7 +98,7 @@ fn check_arguments(reader: &Decoder<'_>, section: &DecodedBlock, own: &[&str]) {
     }
 }
 
-/// What cannot run a shell script at its first start, and what is no Talos.
+/// Rejects families that cannot run a shell script at boot, and families that are not Talos.
 fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily) {
     let windows = family.windows_build().is_some();
     let fine = match section.label() {
@@ -105,13 +108,13 @@ fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily)
     };
     if !fine {
         let (kind, family) = (section.label(), family.as_str());
-        let detail = format!("Images of the family {family} cannot join by {kind}.");
+        let detail = format!("Images of the family {family} do not support the bootstrap {kind}.");
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.header, detail);
         reader.reporter.add(finding.within(&section.title));
     }
 }
 
-/// The one source of a secret that is written.
+/// The configured source of a secret.
 fn source(reader: &Decoder<'_>, section: &DecodedBlock, names: [&str; 2]) -> Option<SecretSource> {
     let [file, parameter] = names;
     exclusive(reader, section, file, parameter);
@@ -120,7 +123,7 @@ fn source(reader: &Decoder<'_>, section: &DecodedBlock, names: [&str; 2]) -> Opt
     file.or_else(|| section.owned(parameter).map(SecretSource::SsmParameter))
 }
 
-/// The token that is written, or else minted unless that is ruled out.
+/// The configured token, or a minted token unless `mint = false`.
 fn token(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<SecretSource> {
     let [mint, file, parameter] = TOKEN;
     let written = optional_token(reader, section);
@@ -128,7 +131,7 @@ fn token(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<SecretSource> {
         return written;
     }
     if section.flag(mint) == Some(false) {
-        let detail = "Nothing says where the token comes from.";
+        let detail = "The bootstrap requires a token.";
         let help = "write token_file or token_ssm_parameter";
         let code = ProblemCode::MissingArgument;
         refuse(reader, section, mint, code, detail, Some(help));
@@ -158,7 +161,7 @@ fn agent(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<AgentBootstrap>
 fn machine_config(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<SecretSource> {
     let [file, parameter] = MACHINE_CONFIG;
     if !section.has(file) && !section.has(parameter) {
-        let detail = "Nothing says where the machine configuration comes from.";
+        let detail = "The bootstrap requires a machine configuration.";
         let help = "write machine_config_file or machine_config_ssm_parameter";
         let code = ProblemCode::MissingArgument;
         refuse(reader, section, file, code, detail, Some(help));
@@ -168,7 +171,7 @@ fn machine_config(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Secret
 
 fn custom(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<Bootstrap> {
     if !section.has("template") {
-        let detail = "A bootstrap \"custom\" needs the argument \"template\".";
+        let detail = "The bootstrap \"custom\" requires the argument \"template\".";
         let help = "write template = file(\"userdata.sh\")";
         let code = ProblemCode::MissingArgument;
         refuse(reader, section, "template", code, detail, Some(help));

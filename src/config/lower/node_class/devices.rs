@@ -1,5 +1,5 @@
-//! Lowers what instances are equipped with: disks, network interfaces.
-//! It must not know which instance types have room for it.
+//! Converts block devices and network interfaces. It must not know which instance types support
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::config::source::Span;
 use crate::model::node_class::disk::BlockDevice;
 use crate::model::node_class::network::{ConnectionTracking, NetworkInterface};
 
-/// Disks and network interfaces at most. Source: spec/aws.md §1.1.
+/// Maximum number of block devices and network interfaces. Source: spec/aws.md §1.1.
 const DISKS_MAX: usize = 50;
 const INTERFACES_MAX: usize = 150;
 
@@ -21,10 +21,10 @@ pub(super) fn disks(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<BlockDe
     let root = |disk: &&DecodedBlock| disk.flag("root_volume") == Some(true);
     let mut roots = section.blocks("block_device").filter(root);
     if let (Some(first), Some(second)) = (roots.next(), roots.next()) {
-        let detail = "The kubelet's data is on one disk.";
+        let detail = "Only one block device can be the root volume.";
         let span = second.span("root_volume");
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, span, detail)
-            .also(first.span("root_volume"), "the other root volume")
+            .also(first.span("root_volume"), "the first root volume")
             .within(&second.title);
         reader.reporter.add(finding);
     }
@@ -72,24 +72,24 @@ fn check_disk(reader: &Decoder<'_>, section: &DecodedBlock) {
     if !snapshot && !section.has("volume_size") {
         missing(
             "volume_size",
-            "A block_device block needs volume_size, or snapshot_id.",
+            "A block_device block requires volume_size or snapshot_id.",
         );
     }
     if !snapshot && section.has("volume_initialization_rate") {
         conflict(
             "volume_initialization_rate",
-            "volume_initialization_rate is of disks made from a snapshot: snapshot_id is missing.",
+            "volume_initialization_rate requires snapshot_id.",
             None,
         );
     }
     if section.has("kms_key_id") && section.flag("encrypted") != Some(true) {
         conflict(
             "kms_key_id",
-            "kms_key_id is of encrypted disks.",
+            "kms_key_id requires an encrypted volume.",
             Some("write encrypted = true"),
         );
     }
-    // EC2 refuses the launch otherwise. Source: EC2, `EbsBlockDevice`.
+    // Otherwise EC2 rejects the launch. Source: EC2, `EbsBlockDevice`.
     let kind = volume_type(section);
     if section.has("volume_type") && section.text("volume_type").is_none() {
         return;
@@ -97,19 +97,23 @@ fn check_disk(reader: &Decoder<'_>, section: &DecodedBlock) {
     if section.has("iops") && !matches!(kind, "gp3" | "io1" | "io2") {
         conflict(
             "iops",
-            "iops is of the volume types gp3, io1 and io2.",
+            "iops is only supported for the volume types gp3, io1 and io2.",
             None,
         );
     }
     if section.has("throughput") && kind != "gp3" {
-        conflict("throughput", "throughput is of the volume type gp3.", None);
+        conflict(
+            "throughput",
+            "throughput is only supported for the volume type gp3.",
+            None,
+        );
     }
     if matches!(kind, "io1" | "io2") && !section.has("iops") {
-        missing("volume_type", "The volume types io1 and io2 need iops.");
+        missing("volume_type", "The volume types io1 and io2 require iops.");
     }
 }
 
-/// The layout of network interfaces; an empty one where there are to be no EFAs.
+/// The network interfaces. The list is empty if `efa = false`.
 pub(super) fn interfaces(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
@@ -121,7 +125,7 @@ pub(super) fn interfaces(
         return (section.flag("efa") == Some(false)).then(Vec::new);
     };
     if section.has("efa") {
-        let detail = "efa does not go with network_interface blocks: they say which there are.";
+        let detail = "efa and network_interface blocks exclude each other.";
         let finding = SpannedDiagnostic::error(ProblemCode::Conflict, section.span("efa"), detail)
             .also(first.header, "a network_interface block")
             .within(&section.title);
@@ -143,7 +147,7 @@ pub(super) fn interfaces(
         let efa_only = block.text("interface_type") == Some("efa-only");
         let twice = |detail: &str, before: Span| {
             let finding = SpannedDiagnostic::error(ProblemCode::Conflict, block.header, detail)
-                .also(before, "the other one")
+                .also(before, "the first interface")
                 .within(&block.title);
             reader.reporter.add(finding);
         };
@@ -155,7 +159,7 @@ pub(super) fn interfaces(
         }
         if efa_only && let Some(before) = adapters.insert(card, block.header) {
             twice(
-                "A network card has at most one interface that is efa-only.",
+                "A network card must have at most one efa-only interface.",
                 before,
             );
         }
@@ -171,8 +175,8 @@ pub(super) fn interfaces(
         efa_only: false,
     };
     if complete && !all.contains(&primary) {
-        let detail = "One network interface is of card 0 and device 0 and not efa-only: the node's \
-                      own.";
+        let detail = "The primary network interface is missing: card 0, device 0, and not \
+                      efa-only.";
         let finding = SpannedDiagnostic::error(ProblemCode::MissingBlock, first.header, detail);
         reader.reporter.add(finding.within(&first.title));
     }
@@ -187,8 +191,8 @@ pub(super) fn tracking(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<C
     ];
     let inner = section.block("connection_tracking")?;
     if !NAMES.iter().any(|name| inner.has(name)) {
-        let detail = "A connection_tracking block has at least one argument.";
-        let help = format!("there are: {}", NAMES.join(", "));
+        let detail = "A connection_tracking block must have at least one argument.";
+        let help = format!("expected one of: {}", NAMES.join(", "));
         let code = ProblemCode::MissingArgument;
         refuse(reader, inner, NAMES[0], code, detail, Some(&help));
     }

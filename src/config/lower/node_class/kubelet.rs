@@ -1,8 +1,7 @@
-//! Lowers the settings of kubelets, and refuses those that an image's family cannot take.
-//! It must not know how they are written for it.
+//! Converts kubelet settings, and rejects those that the image family does not support. It must not
+//! know the format of user data.
 //!
-//! Source: spec/aws.md §1.3. Karpenter finds out when it uses the class, and says that it is not
-//! ready.
+//! Source: spec/aws.md §1.3. Karpenter detects this only at use, and marks the class as not ready.
 
 use core::net::IpAddr;
 
@@ -51,7 +50,7 @@ fn dns(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<IpAddr> {
         let address = text.parse().ok();
         if address.is_none() {
             let span = section.inner_span(NAME, PathStep::Index(index));
-            let detail = format!("An element of {NAME} is not an IP address.");
+            let detail = format!("Each element of {NAME} must be an IP address.");
             let finding = SpannedDiagnostic::error(ProblemCode::InvalidValue, span, detail);
             reader.reporter.add(finding.within(&section.title));
         }
@@ -60,7 +59,7 @@ fn dns(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<IpAddr> {
     addresses.collect()
 }
 
-/// The kubelet wants a grace period for each soft threshold, and none else.
+/// The kubelet requires a grace period for each soft threshold, and no additional ones.
 fn check_soft(reader: &Decoder<'_>, section: &DecodedBlock) {
     let (soft, grace) = ("eviction_soft", "eviction_soft_grace_period");
     let faulty = |name: &str| section.has(name) && section.get(name).is_none();
@@ -70,7 +69,7 @@ fn check_soft(reader: &Decoder<'_>, section: &DecodedBlock) {
     let (thresholds, periods) = (section.thresholds(soft), section.periods(grace));
     let report = |name: &str, signal: &str, other: &str| {
         let span = section.inner_span(name, PathStep::KeyItself(signal.to_owned()));
-        let detail = format!("What {name} has of a signal, {other} needs to have as well.");
+        let detail = format!("Each signal in {name} must also be set in {other}.");
         let finding = SpannedDiagnostic::error(ProblemCode::MissingArgument, span, detail)
             .label(format!("not in {other}"))
             .within(&section.title);
@@ -89,7 +88,7 @@ fn check_images(reader: &Decoder<'_>, section: &DecodedBlock) {
         "image_gc_low_threshold_percent",
         "image_gc_high_threshold_percent",
     );
-    // The kubelet's own, where one is missing. Source: Kubernetes, `KubeletConfiguration`.
+    // The kubelet's defaults. Source: Kubernetes, `KubeletConfiguration`.
     let least = section.whole(low).unwrap_or(80);
     let most = section.whole(high).unwrap_or(85);
     if least < most {
@@ -99,7 +98,7 @@ fn check_images(reader: &Decoder<'_>, section: &DecodedBlock) {
         true => (low, high),
         false => (high, low),
     };
-    let detail = format!("{low} is {least}, which is not below {high}, {most}.");
+    let detail = format!("{low} is {least}, which is not less than {high} ({most}).");
     let mut finding = SpannedDiagnostic::error(ProblemCode::OutOfRange, section.span(one), detail);
     if section.has(other) {
         finding = finding.also(section.span(other), "");
@@ -112,7 +111,10 @@ fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily)
         return;
     }
     let refuse = |argument: &str, what: &str| {
-        let detail = format!("Images of the family {} take no {what}.", family.as_str());
+        let detail = format!(
+            "Images of the family {} do not support {what}.",
+            family.as_str()
+        );
         refuse(
             reader,
             section,
@@ -123,15 +125,15 @@ fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily)
         );
     };
     if !section.fields("extra").is_empty() {
-        refuse("extra", "further fields of the kubelet's configuration");
+        refuse("extra", "additional fields of the kubelet configuration");
     }
     if section
         .texts("cluster_dns")
         .is_some_and(|all| all.len() > 1)
     {
-        refuse("cluster_dns", "more than one address of the cluster's DNS");
+        refuse("cluster_dns", "more than one cluster DNS address");
     }
     if family == AmiFamily::Bottlerocket && section.has("pods_per_core") {
-        refuse("pods_per_core", "number of pods per core");
+        refuse("pods_per_core", "a number of pods per core");
     }
 }

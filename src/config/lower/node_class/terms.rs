@@ -1,5 +1,5 @@
-//! Lowers the terms that find images, subnets, groups and reservations.
-//! It must not know what they find.
+//! Converts selector terms: images, subnets, security groups and reservations. It must not know
+//! what they match.
 
 use super::{at_most, exclusive, refuse};
 use crate::config::decode::Decoder;
@@ -12,15 +12,15 @@ use crate::model::node_class::network::{
     MatchCriteria, PlacementGroupTerm, ReservationTerm, SecurityGroupTerm, SubnetTerm,
 };
 
-/// Blocks of terms of one type at most. Source: spec/aws.md §1.1.
+/// Maximum number of terms of one type. Source: spec/aws.md §1.1.
 const TERMS_MAX: usize = 30;
 
-/// What a block of terms may say.
+/// The arguments of a type of term.
 struct TermShape {
     kind: &'static str,
-    /// Arguments that are each enough, and exclude all others.
+    /// Arguments that are sufficient alone and exclude all others.
     alone: &'static [&'static str],
-    /// Arguments that may be used together, and are enough.
+    /// Arguments that may be combined and are sufficient.
     search: &'static [&'static str],
     /// Arguments that only narrow a search.
     narrow: &'static [&'static str],
@@ -62,7 +62,7 @@ const PLACEMENT_GROUP: TermShape = TermShape {
 };
 
 impl TermShape {
-    /// The blocks of this shape, checked.
+    /// Checks and returns the terms of this type.
     fn terms<'a>(
         &'a self,
         reader: &Decoder<'_>,
@@ -82,9 +82,9 @@ impl TermShape {
         let Some(first) = used.iter().find(|name| enough(name)) else {
             let kind = self.kind;
             let detail = match used.first() {
-                Some(only) => format!("{only} alone does not say which {kind} is meant."),
-                None if self.search.is_empty() => "Nothing says which one is meant.".to_owned(),
-                None => "A block without arguments finds everything there is.".to_owned(),
+                Some(only) => format!("{only} alone does not select any {kind}."),
+                None if self.search.is_empty() => "The block must have an id or a name.".to_owned(),
+                None => "A block without arguments would select everything.".to_owned(),
             };
             let names = [self.alone, self.search].concat().join(", ");
             let finding =
@@ -107,7 +107,7 @@ pub(super) fn images(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<ImageT
     if let Some(alias) = terms.iter().find(|term| term.has("alias"))
         && terms.len() > 1
     {
-        let detail = "An alias stands alone: there is no ami block beside it.";
+        let detail = "An ami block with an alias must be the only ami block.";
         let mut finding =
             SpannedDiagnostic::error(ProblemCode::Conflict, alias.span("alias"), detail);
         if let Some(other) = terms.iter().find(|term| term.header != alias.header) {
@@ -135,7 +135,7 @@ fn image(term: &DecodedBlock) -> Option<ImageTerm> {
     })
 }
 
-/// The family that is written, or else the alias'.
+/// The configured family, or else the family of the alias.
 pub(super) fn family(
     reader: &Decoder<'_>,
     section: &DecodedBlock,
@@ -149,14 +149,12 @@ pub(super) fn family(
     let block = section.block("ami");
     let has_alias = section.blocks("ami").any(|term| term.has("alias"));
     if let (Some(block), false, false) = (block, has_alias, section.has("ami_family")) {
-        let detail = "Nothing says what the images are: the ami blocks have no alias.";
+        let detail = "The image family is unknown: no ami block has an alias.";
         let finding =
             SpannedDiagnostic::error(ProblemCode::MissingArgument, section.header, detail)
                 .label("ami_family is missing")
-                .also(block.header, "without an alias")
-                .help(
-                    "write ami_family = \"al2023\", or \"custom\" where user data is all your own",
-                )
+                .also(block.header, "no alias")
+                .help("write ami_family = \"al2023\", or \"custom\" if you provide all user data")
                 .within(&section.title);
         reader.reporter.add(finding);
     }
@@ -164,7 +162,7 @@ pub(super) fn family(
         && own != alias
         && own != AmiFamily::Custom
     {
-        let detail = "ami_family is neither the family of the alias nor \"custom\".";
+        let detail = "ami_family must be the family of the alias, or \"custom\".";
         refuse(
             reader,
             section,

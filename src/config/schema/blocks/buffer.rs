@@ -1,5 +1,5 @@
-//! The tables of `buffer` blocks.
-//! They must not know how they are read.
+//! Schema tables of `buffer` blocks.
+//! They must not depend on the code that reads them.
 
 use super::{BLOCK, CLUSTERS, argument, required};
 use crate::config::schema::{ArgumentType, BlockType, Occurrence};
@@ -9,42 +9,42 @@ pub(super) static BUFFER: BlockType = BlockType {
     name: "buffer",
     label: Some("NAME"),
     repeat: Occurrence::PerLabel,
-    about: "Room that is kept free for pods still to come. Pods that come take it, and new room is \
-            made. At least one of `replicas`, `percentage` and `limits` says for how many; of \
-            `replicas` and `percentage` the greater counts.",
+    about: "Spare capacity for pods that do not exist yet. New pods use it, and Outrigger then \
+            provides it again. Set at least one of `replicas`, `percentage` and `limits`. The \
+            greater of `replicas` and `percentage` applies.",
     arguments: &[
         CLUSTERS,
         argument(
             "pool",
             ArgumentType::Reference("pool"),
             "",
-            "The pool whose nodes have the room, in the clusters that have the pool; any if \
-             missing. Its taints are tolerated.",
+            "Pool whose nodes provide the capacity, in the clusters that have the pool; any pool \
+             if missing. Its taints are tolerated.",
         ),
         argument(
             "replicas",
             ArgumentType::Whole(0, PODS_MAX as i64),
             "",
-            "For so many pods.",
+            "Number of pods to keep capacity for.",
         ),
         argument(
             "percentage",
             ArgumentType::Whole(0, 10_000),
             "",
-            "For so many pods in a hundred that the workload has, rounded up.",
+            "Number of pods, as a percentage of the workload's pods, rounded up.",
         ),
         argument(
             "limits",
             ArgumentType::Quantities,
             "{}",
-            "What all the pods together ask for at most, by resource. Alone: as many pods as that \
-             allows.",
+            "Maximum requests of all the pods together, by resource. Alone, it allows as many pods \
+             as fit.",
         ),
         argument(
             "during",
             ArgumentType::Reference("schedule"),
             "",
-            "When the room is kept; always if missing.",
+            "When to keep the capacity; always if missing.",
         ),
     ],
     blocks: &[&POD, &SCALABLE],
@@ -53,19 +53,19 @@ pub(super) static BUFFER: BlockType = BlockType {
 
 static POD: BlockType = BlockType {
     name: "pod",
-    about: "What the pods are like that the room is for. Required without `scalable`; if missing, \
-            they are like the newest pod of the workload.",
+    about: "Template of the pods to keep capacity for. Required without `scalable`. Defaults to \
+            the newest pod of the workload.",
     arguments: &[
         required(
             "requests",
             ArgumentType::Quantities,
-            "What each of them asks for, by resource.",
+            "Requests of each pod, by resource.",
         ),
         argument(
             "node_selector",
             ArgumentType::Labels,
             "{}",
-            "Labels their nodes must have.",
+            "Labels that the nodes must have.",
         ),
     ],
     blocks: &[&TOLERATION],
@@ -76,19 +76,19 @@ static TOLERATION: BlockType = BlockType {
     name: "toleration",
     label: Some("KEY"),
     repeat: Occurrence::Many,
-    about: "Taints they tolerate, by their key.",
+    about: "A taint that the pods tolerate, by key.",
     arguments: &[
         argument(
             "effect",
             ArgumentType::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
             "",
-            "Effect of the taint; any if missing.",
+            "Effect of the taint; any effect if missing.",
         ),
         argument(
             "value",
             ArgumentType::Text,
             "",
-            "Its value; any if missing.",
+            "Value of the taint; any value if missing.",
         ),
     ],
     ..BLOCK
@@ -96,16 +96,20 @@ static TOLERATION: BlockType = BlockType {
 
 static SCALABLE: BlockType = BlockType {
     name: "scalable",
-    about: "The workload that `percentage` is a share of. Its pods that are there are counted, \
-            waiting ones among them.",
+    about: "Workload that `percentage` refers to. All its existing pods count, including pending \
+            pods.",
     arguments: &[
         required(
             "kind",
             ArgumentType::OneOf(&ScalableKind::NAMES),
-            "Its kind.",
+            "Kind of the workload.",
         ),
-        required("namespace", ArgumentType::Name, "Its namespace."),
-        required("name", ArgumentType::Text, "Its name."),
+        required(
+            "namespace",
+            ArgumentType::Name,
+            "Namespace of the workload.",
+        ),
+        required("name", ArgumentType::Text, "Name of the workload."),
     ],
     ..BLOCK
 };

@@ -1,5 +1,5 @@
-//! The table of `cluster` blocks.
-//! It must not know how it is read.
+//! Schema tables of `cluster` blocks.
+//! They must not depend on the code that reads them.
 
 use super::disruption::CLUSTER_DISRUPTION;
 use super::{BLOCK, HOUR, MINUTE, SECOND, argument, duration, form, required};
@@ -10,121 +10,119 @@ pub(super) static CLUSTER: BlockType = BlockType {
     name: "cluster",
     label: Some("NAME"),
     repeat: Occurrence::PerLabel,
-    about: "A Kubernetes cluster to look after.",
+    about: "A Kubernetes cluster.",
     arguments: &[
         argument(
             "for_each",
             ArgumentType::Expression,
             "",
-            "Makes one cluster for each element, known within the block as `each.key` and \
-             `each.value`.",
+            "Creates one cluster for each element. The block can use `each.key` and `each.value`.",
         ),
         argument(
             "name",
             ArgumentType::Name,
             "",
-            "Name of the cluster; the label or, with `for_each`, `each.key` if missing.",
+            "Name of the cluster. Defaults to the label or, with `for_each`, to `each.key`.",
         ),
         argument(
             "region",
             ArgumentType::Name,
             "",
-            "Region of its instances. Required unless it is simulated or has an `exec` block.",
+            "AWS region of the instances. Required without a `simulated` or `exec` block.",
         ),
         form(
             "role_arn",
             IdFormat::RoleArn,
-            "IAM role that is assumed for all calls to AWS; the daemon's own identity if missing.",
+            "IAM role to assume for all AWS calls. Defaults to the daemon's own identity.",
         ),
         argument(
             "mode",
             ArgumentType::OneOf(&["observe", "manage"]),
             "\"observe\"",
-            "Whether plans are only made or also carried out.",
+            "`observe` only plans. `manage` also executes the plans.",
         ),
         argument(
             "tags",
             ArgumentType::Tags,
             "{}",
-            "Tags for everything launched for it.",
+            "Tags for everything that is launched for the cluster.",
         ),
         argument(
             "limits",
             ArgumentType::Quantities,
             "{}",
-            "Limits on all its nodes together, by resource; `nodes` is their number.",
+            "Limits on all nodes of the cluster together, by resource; `nodes` is the number of \
+             nodes.",
         ),
         argument(
-            "unready_max",
+            "max_unready",
             ArgumentType::Allowance,
             "\"45%\"",
-            "Where more of its nodes are not ready, and three at least, none leaves on purpose.",
+            "Maximum number of nodes that are not ready. If more are not ready, and at least \
+             three, voluntary disruption stops.",
         ),
         argument(
             "undrained_max",
             ArgumentType::Allowance,
             "\"20%\"",
-            "How many of its instances may end without a drain within ten minutes, a percentage \
-             rounded down, and one at least. If more instances have no Node, Outrigger ends none \
-             of them until a person accepts it.",
+            "How many instances Outrigger may terminate without a drain within ten minutes. A \
+             percentage is rounded down; the minimum is one. If more instances have no Node, \
+             Outrigger terminates none of them until a person accepts it.",
         ),
         argument(
             "removed_pools",
             ArgumentType::OneOf(&["drain", "keep"]),
             "\"drain\"",
-            "What becomes of nodes whose pool is not configured any more: they leave as drifted, a \
-             tenth of each pool at a time, or stay.",
+            "Action on nodes whose pool is no longer configured. `drain` disrupts them as drifted, \
+             a tenth of each pool at a time. `keep` keeps them.",
         ),
         argument(
             "zonal_shift",
             ArgumentType::Flag,
             "false",
-            "Whether zones that AWS shifts traffic away from get no new nodes. Needs an `eks` \
+            "Launches no nodes in zones that AWS shifts traffic away from. Requires an `eks` \
              block.",
         ),
         argument(
             "disable_dry_run",
             ArgumentType::Flag,
             "false",
-            "Whether node classes are not tried against EC2 by dry runs before nodes are made of \
-             them.",
+            "Disables the EC2 dry runs that validate a node class before nodes are launched with \
+             it.",
         ),
         argument(
             "binding",
             ArgumentType::OneOf(&["scheduler", "early"]),
             "\"scheduler\"",
-            "Who binds pods to nodes that are still to come: the cluster's scheduler once they \
-             are there, or Outrigger as soon as a node's name is known.",
+            "Component that binds pods to new nodes. `scheduler`: the cluster's scheduler, once \
+             the node exists. `early`: Outrigger, as soon as the name of the node is known.",
         ),
         argument(
             "placement_hints",
             ArgumentType::Flag,
             "true",
-            "Whether waiting pods are told of the node planned for them, in \
-             `status.nominatedNodeName`.",
+            "Sets `status.nominatedNodeName` of pending pods to the node that is planned for them.",
         ),
         argument(
             "adopt",
             ArgumentType::Flag,
             "",
-            "Whether nodes that Karpenter has made for pools of these names become Outrigger's, \
-             once Karpenter is gone. Not in a managed cluster if missing; in one that is only \
-             observed they count as if they were, unless this is `false`.",
+            "Adopts nodes that Karpenter launched for NodePools with the names of these pools, \
+             once Karpenter is removed. Defaults to `false` in a managed cluster. In an observed \
+             cluster, these nodes count as adopted unless it is `false`.",
         ),
         argument(
             "events",
             ArgumentType::Flag,
             "true",
-            "Whether pods and nodes get events of Kubernetes about what is done with them, where \
-             the cluster is managed.",
+            "Publishes Kubernetes events for pods and nodes in a managed cluster.",
         ),
         argument(
             "finalizer",
             ArgumentType::Flag,
             "false",
-            "Whether nodes bear the finalizer `karpenter.sh/termination`, so that one that \
-             somebody deletes is drained and ended before it goes. `outrigger release` takes it \
-             off again.",
+            "Adds the finalizer `karpenter.sh/termination` to nodes. Outrigger then drains and \
+             terminates a node that a user deletes. `outrigger release` removes the finalizer.",
         ),
     ],
     blocks: &[
@@ -143,14 +141,15 @@ pub(super) static CLUSTER: BlockType = BlockType {
 
 static KUBECONFIG: BlockType = BlockType {
     name: "kubeconfig",
-    about: "How its API is reached. A managed cluster needs it, or an `eks` block.",
+    about: "Access to the cluster's API server. A managed cluster needs this block or an `eks` \
+            block.",
     arguments: &[
-        required("path", ArgumentType::Path, "The kubeconfig file."),
+        required("path", ArgumentType::Path, "Path of the kubeconfig file."),
         argument(
             "context",
             ArgumentType::Text,
             "",
-            "Context; the file's current one if missing.",
+            "Context to use. Defaults to the file's current context.",
         ),
     ],
     ..BLOCK
@@ -158,42 +157,51 @@ static KUBECONFIG: BlockType = BlockType {
 
 static EKS: BlockType = BlockType {
     name: "eks",
-    about: "An EKS cluster: its API is reached without a kubeconfig, with a token signed in \
-            process. What is missing here, EKS is asked for.",
+    about: "An EKS cluster. Outrigger needs no kubeconfig and signs the token itself. Missing \
+            arguments are read from the EKS API.",
     arguments: &[
         form(
             "name",
             IdFormat::EksName,
-            "Its name in EKS; the cluster's own if missing.",
+            "Name of the EKS cluster. Defaults to the name of the cluster.",
         ),
-        form("endpoint", IdFormat::Https, "URL of its API."),
-        form("ca_data", IdFormat::Base64, "Its CA: PEM, in base64."),
+        form("endpoint", IdFormat::Https, "URL of the API server."),
+        form(
+            "ca_data",
+            IdFormat::Base64,
+            "CA certificate: PEM, encoded in base64.",
+        ),
         form(
             "role_arn",
             IdFormat::RoleArn,
-            "The same as `role_arn` of the cluster: said in one of the two places.",
+            "Same as `role_arn` of the cluster. Set only one of the two.",
         ),
-        form("service_cidr", IdFormat::Cidr, "Addresses of its Services."),
+        form(
+            "service_cidr",
+            IdFormat::Cidr,
+            "CIDR block of the Services.",
+        ),
     ],
     ..BLOCK
 };
 
 static INTERRUPTION: BlockType = BlockType {
     name: "interruption",
-    about: "Where AWS tells of interruptions. Without it, only the health of instances is asked.",
+    about: "Queue of AWS interruption messages. Without this block, Outrigger only polls the \
+            health of instances.",
     arguments: &[
         required(
             "queue",
             ArgumentType::Form(IdFormat::Queue),
-            "SQS queue: one for all clusters of an account and region.",
+            "SQS queue, one for all clusters of an account and region.",
         ),
         argument(
             "rebalance",
             ArgumentType::OneOf(&["ignore", "drain", "replace_first"]),
             "\"ignore\"",
-            "What becomes of a recommendation to rebalance, which comes before a spot instance \
-             is taken back, and far more often: it is only reported, the node leaves, or it \
-             leaves once others have taken its place, after ten minutes at the latest.",
+            "Action on a rebalance recommendation. AWS sends it before a spot interruption, and \
+             far more often. `ignore` only reports it. `drain` drains the node. `replace_first` \
+             drains the node once its pods have room elsewhere, after ten minutes at the latest.",
         ),
     ],
     ..BLOCK
@@ -201,25 +209,26 @@ static INTERRUPTION: BlockType = BlockType {
 
 static EXEC: BlockType = BlockType {
     name: "exec",
-    about: "A program of your own in place of EC2: it launches, ends and lists instances.",
+    about: "Your own program in place of EC2. It launches, terminates and lists instances.",
     arguments: &[
         required(
             "command",
             ArgumentType::Texts,
-            "Program and arguments. No shell reads them; a program with a slash in its name is \
-             looked for from the folder of the configuration.",
+            "Program and arguments, run without a shell. A relative path with a slash starts at \
+             the configuration folder.",
         ),
         argument(
             "catalog",
             ArgumentType::Path,
             "",
-            "File of instance types; those that ship with Outrigger if missing.",
+            "File of instance types. Defaults to the built-in instance types.",
         ),
         argument(
             "environment",
             ArgumentType::Texts,
             "[]",
-            "Variables of the daemon's environment that it gets beside PATH and HOME.",
+            "Environment variables of the daemon to pass to the program, in addition to PATH and \
+             HOME.",
         ),
     ],
     ..BLOCK
@@ -233,19 +242,19 @@ static SIMULATED: BlockType = BlockType {
             "catalog",
             ArgumentType::Path,
             "",
-            "File of instance types; those that ship with Outrigger if missing.",
+            "File of instance types. Defaults to the built-in instance types.",
         ),
         argument(
             "boot",
             duration(0, HOUR),
             "\"0s\"",
-            "Time from launch to a registered Node.",
+            "Time from launch to registration of the Node.",
         ),
         argument(
             "address",
             ArgumentType::Address,
             "",
-            "Address of a `simulated-cloud` process; in process if missing.",
+            "Address of a `simulated-cloud` process. If missing, the daemon simulates EC2 itself.",
         ),
     ],
     ..BLOCK
@@ -253,17 +262,25 @@ static SIMULATED: BlockType = BlockType {
 
 static PROXY: BlockType = BlockType {
     name: "proxy",
-    about: "A proxy by which its API is reached, in place of the kubeconfig's and of those that \
-            `HTTPS_PROXY` and `NO_PROXY` name. AWS is reached as the environment says.",
+    about: "Proxy for the cluster's API server, in place of the kubeconfig's proxy and of \
+            `HTTPS_PROXY` and `NO_PROXY`. AWS calls still use the environment's proxy.",
     arguments: &[
-        required("url", ArgumentType::Form(IdFormat::Proxy), "Where it is."),
-        form("username", IdFormat::Filled, "Who we are to it."),
-        form("password", IdFormat::Filled, "Our password: `secret(…)`."),
+        required(
+            "url",
+            ArgumentType::Form(IdFormat::Proxy),
+            "URL of the proxy.",
+        ),
+        form("username", IdFormat::Filled, "User name for the proxy."),
+        form(
+            "password",
+            IdFormat::Filled,
+            "Password for the proxy: `secret(…)`.",
+        ),
         argument(
             "no_proxy",
             ArgumentType::Texts,
             "[]",
-            "Hosts that are reached without it: addresses, ranges of them, or domains.",
+            "Hosts to connect to without the proxy: addresses, CIDR blocks or domains.",
         ),
     ],
     ..BLOCK
@@ -271,45 +288,46 @@ static PROXY: BlockType = BlockType {
 
 static API: BlockType = BlockType {
     name: "api",
-    about: "How its API is used.",
+    about: "Client settings for the cluster's API server.",
     arguments: &[
         argument(
             "poll",
             duration(SECOND, HOUR),
             "",
-            "Lists this often instead of watching.",
+            "Lists at this interval instead of watching.",
         ),
         argument(
             "qps",
             ArgumentType::Whole(1, 10_000),
             "200",
-            "Requests per second, on average.",
+            "Average requests per second.",
         ),
         argument(
             "burst",
             ArgumentType::Whole(1, 10_000),
             "1000",
-            "Requests at once, at most.",
+            "Maximum burst of API requests above `qps`.",
         ),
         argument(
             "concurrency",
             ArgumentType::Whole(1, 1024),
             "32",
-            "Requests in flight at once.",
+            "Maximum number of concurrent requests.",
         ),
         argument(
             "watch_list",
             ArgumentType::OneOf(&["auto", "on", "off"]),
             "\"auto\"",
-            "Whether lists are streamed; servers from Kubernetes 1.34 on can do that. `auto` is \
-             page by page, as `off` is: a stream that takes longer than a watch lasts never ends.",
+            "Streams lists, which requires Kubernetes 1.34 or later. `auto` is the same as `off`, \
+             which lists page by page: a stream that takes longer than the timeout of a watch \
+             never completes.",
         ),
         argument(
-            "view_max_age",
+            "watch_timeout",
             duration(MINUTE, 24 * HOUR),
             "\"90s\"",
-            "A watch without a sign of life for longer is stale: nothing voluntary is done. With \
-             `poll`, 30 s more than that at least.",
+            "A watch that is silent for longer is stale, and Outrigger suspends its decisions. \
+             With `poll`, it is at least the poll interval plus 30 s.",
         ),
     ],
     ..BLOCK
@@ -317,13 +335,13 @@ static API: BlockType = BlockType {
 
 static LEADER_ELECTION: BlockType = BlockType {
     name: "leader_election",
-    about: "How several hosts agree on which of them leads the cluster. There is no need for it: a \
-            managed cluster is always led by one host at a time.",
+    about: "Leader election between hosts. This block is optional: one host at a time always leads \
+            a managed cluster.",
     arguments: &[argument(
         "lease",
         ArgumentType::Form(IdFormat::ObjectName),
         "\"kube-system/outrigger\"",
-        "Its Lease, the same on all hosts. Pauses are written there as well.",
+        "Lease for leader election, the same on all hosts. Pauses are annotations of this Lease.",
     )],
     ..BLOCK
 };

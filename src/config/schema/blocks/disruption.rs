@@ -1,5 +1,5 @@
-//! The tables of what limits disruption: budgets, times for maintenance, cool-downs.
-//! They must not know how they are read.
+//! Schema tables of disruption limits: budgets, maintenance windows, cool-downs.
+//! They must not depend on the code that reads them.
 
 use super::{BLOCK, HOUR, LONGEST, MINUTE, argument, duration, required};
 use crate::config::schema::{Argument, ArgumentType, BlockType, Occurrence};
@@ -8,51 +8,52 @@ const REASONS: Argument = argument(
     "reasons",
     ArgumentType::SomeOf(&["empty", "underutilized", "drifted", "expired"]),
     "[]",
-    "For which reasons; all if empty.",
+    "Disruption reasons that it applies to; all if empty.",
 );
 const SCHEDULE: Argument = argument(
     "schedule",
     ArgumentType::Text,
     "",
-    "When it holds, in place of `during`: five-field cron.",
+    "Start times as five-field cron, in place of `during`.",
 );
 const DURATION: Argument = argument(
     "duration",
     duration(MINUTE, 744 * HOUR),
     "",
-    "How long it holds from each time of `schedule`.",
+    "How long it applies from each start time of `schedule`.",
 );
 const TIMEZONE: Argument = argument(
     "timezone",
     ArgumentType::Text,
     "\"UTC\"",
-    "Time zone of `schedule`, an IANA name.",
+    "Time zone of `schedule`, as an IANA name.",
 );
 
 pub(super) static BUDGET: BlockType = BlockType {
     name: "budget",
     repeat: Occurrence::Many,
-    about: "How many nodes may be leaving at once, or be let go within some time; every budget \
-            holds. A pool without any has one of 10%.",
+    about: "Limits how many nodes are disrupted at the same time or within a period. All budgets \
+            apply. A pool without a budget has a budget of 10%.",
     arguments: &[
         argument(
             "nodes",
             ArgumentType::Allowance,
             "",
-            "How many at once. One of `nodes` and `rate` is needed.",
+            "Maximum number of nodes that are disrupted at the same time. Set `nodes`, `rate` or \
+             both.",
         ),
         argument(
             "rate",
             ArgumentType::Rate,
             "",
-            "How many within any minute, hour or day.",
+            "Maximum number of nodes that are disrupted within any minute, hour or day.",
         ),
         REASONS,
         argument(
             "during",
             ArgumentType::Reference("schedule"),
             "",
-            "When it holds; always if missing.",
+            "When the budget applies; always if missing.",
         ),
         SCHEDULE,
         DURATION,
@@ -64,20 +65,20 @@ pub(super) static BUDGET: BlockType = BlockType {
 pub(super) static WINDOW: BlockType = BlockType {
     name: "window",
     repeat: Occurrence::Many,
-    about: "A time for maintenance, or against it. Where any allows, nodes begin to leave only \
-            within one that does; within none that denies.",
+    about: "A maintenance window. If a window has `allow`, disruption starts only within such a \
+            window. Disruption never starts within a window that has `deny`.",
     arguments: &[
         required(
             "action",
             ArgumentType::OneOf(&["allow", "deny"]),
-            "Whether nodes may begin to leave within it.",
+            "Allows or denies the start of disruption within the window.",
         ),
         REASONS,
         argument(
             "during",
             ArgumentType::Reference("schedule"),
             "",
-            "When it is.",
+            "When the window is open.",
         ),
         SCHEDULE,
         DURATION,
@@ -92,19 +93,22 @@ const fn cool_down(name: &'static str, about: &'static str) -> Argument {
 
 static COOL_DOWN: BlockType = BlockType {
     name: "cool_down",
-    about: "How long nothing is consolidated after something else was done in the cluster.",
+    about: "How long consolidation pauses after other actions in the cluster.",
     arguments: &[
-        cool_down("after_launch", "After an instance was launched."),
-        cool_down("after_end", "After an instance was ended."),
-        cool_down("after_failure", "After a node was to leave and could not."),
+        cool_down("after_launch", "Pause after an instance is launched."),
+        cool_down("after_end", "Pause after an instance is terminated."),
+        cool_down(
+            "after_failure",
+            "Pause after a node could not be disrupted.",
+        ),
     ],
     ..BLOCK
 };
 
-/// What stands in a cluster's block `disruption`.
+/// The `disruption` block of a cluster.
 pub(super) static CLUSTER_DISRUPTION: BlockType = BlockType {
     name: "disruption",
-    about: "When its nodes are disrupted on purpose, whatever their pools say besides.",
+    about: "Limits on voluntary disruption in the cluster, in addition to those of its pools.",
     blocks: &[&BUDGET, &WINDOW, &COOL_DOWN],
     ..BLOCK
 };

@@ -1,42 +1,47 @@
-//! The table of `node_class` blocks.
-//! It must not know how it is read.
+//! Schema tables of `node_class` blocks.
+//! They must not depend on the code that reads them.
 
 use super::{BLOCK, CLUSTERS, argument, form};
 use crate::config::id_format::IdFormat;
 use crate::config::schema::{ArgumentType, BlockType, Occurrence};
 use crate::model::node_class::image::AmiFamily;
 
+// Selector terms: images, subnets, groups, reservations.
 mod terms;
+// Block devices and network interfaces.
 mod devices;
+// `kubelet` block.
 mod kubelet;
+// `bootstrap` block.
 mod bootstrap;
 
 pub(super) static NODE_CLASS: BlockType = BlockType {
     name: "node_class",
     label: Some("NAME"),
     repeat: Occurrence::PerLabel,
-    about: "How EC2 makes the nodes of a pool. The pools of a managed cluster on EC2 need one with \
-            `ami`, `subnet` and `security_group` blocks and a role or instance profile.",
+    about: "How EC2 launches the nodes of a pool. The pools of a managed cluster on EC2 need a \
+            node class with `ami`, `subnet` and `security_group` blocks, and `role` or \
+            `instance_profile`.",
     arguments: &[
         argument(
             "for_each",
             ArgumentType::Expression,
             "",
-            "Makes one node class for each element, all known by the block's label: a cluster \
-             uses the one whose `clusters` name it.",
+            "Creates one node class for each element, all with the block's label as their name. A \
+             cluster uses the node class whose `clusters` match.",
         ),
         CLUSTERS,
         argument(
             "ami_family",
             ArgumentType::OneOf(&AmiFamily::NAMES),
             "",
-            "What the images are: decides how user data is written and which disks there are. \
-             Required where `ami` blocks have no alias; the alias' family if missing.",
+            "Family of the images, which decides the format of user data and the default disks. \
+             Defaults to the family of the alias. Required if no `ami` block has an alias.",
         ),
         form(
             "role",
             IdFormat::RoleName,
-            "IAM role of the nodes: an instance profile is made for it.",
+            "IAM role of the nodes. Outrigger creates an instance profile for it.",
         ),
         form(
             "instance_profile",
@@ -47,66 +52,65 @@ pub(super) static NODE_CLASS: BlockType = BlockType {
             "associate_public_ip",
             ArgumentType::Flag,
             "",
-            "Public addresses; as the subnet says if missing.",
+            "Assigns public IP addresses. Defaults to the setting of the subnet.",
         ),
         argument(
             "ip_prefix_count",
             ArgumentType::Whole(0, 100),
             "",
-            "Prefixes of addresses on each network interface. Nodes that are there stay as they \
-             are when it changes.",
+            "Number of IP prefixes on each network interface. A change does not replace existing \
+             nodes.",
         ),
         argument(
             "user_data",
             ArgumentType::Text,
             "",
-            "User data of your own, merged with ours as the family demands; with `ami_family = \
-             \"custom\"` and without a `bootstrap` block it is passed on as it is.",
+            "Your own user data, merged with the generated user data in the format of the family. \
+             With `ami_family = \"custom\"` and no `bootstrap` block, it is passed on unchanged.",
         ),
         argument(
             "tags",
             ArgumentType::Tags,
             "{}",
-            "Tags for everything a launch makes.",
+            "Tags for everything that a launch creates.",
         ),
         argument(
             "detailed_monitoring",
             ArgumentType::Flag,
             "false",
-            "CloudWatch metrics each minute.",
+            "Enables CloudWatch metrics every minute.",
         ),
         argument(
             "instance_store_policy",
             ArgumentType::OneOf(&["raid0"]),
             "",
-            "What becomes of local disks: one RAID 0 for the kubelet and containerd.",
+            "Use of local disks. `raid0`: one RAID 0 array for the kubelet and containerd.",
         ),
         argument(
             "efa",
             ArgumentType::Flag,
             "true",
-            "Whether nodes have elastic fabric adapters where pods ask for them. With \
-             `network_interface` blocks these say it. `false` is what an empty list of \
-             `networkInterfaces` is to Karpenter.",
+            "Attaches elastic fabric adapters if pods request them. `network_interface` blocks \
+             take precedence. `false` corresponds to an empty `networkInterfaces` list in \
+             Karpenter.",
         ),
         form(
             "context",
             IdFormat::Filled,
-            "`Context` of CreateFleet. It is left out of launches for which fewer values than \
-             `min_values` asks for have to do.",
+            "`Context` of CreateFleet. It is omitted if `min_values` was relaxed for the launch.",
         ),
         argument(
             "reserved_enis",
             ArgumentType::Whole(0, 100),
             "0",
-            "Network interfaces of the default card that are kept from pods.",
+            "Network interfaces of the default network card that are not available to pods.",
         ),
         argument(
             "vm_memory_overhead_percent",
             ArgumentType::Number(0, 100),
             "7.5",
-            "What the hypervisor and the kernel keep of the memory, with at most one decimal. \
-             Karpenter's setting of this name is a share: its 0.075 is 7.5 here.",
+            "Percentage of memory that the hypervisor and the kernel use, with at most one \
+             decimal. Karpenter's setting of this name is a fraction: its 0.075 is 7.5 here.",
         ),
     ],
     blocks: &[

@@ -1,5 +1,5 @@
-//! The tables of `overlay` blocks.
-//! They must not know how they are read.
+//! Schema tables of `overlay` blocks.
+//! They must not depend on the code that reads them.
 
 use super::pool::OPERATORS;
 use super::{BLOCK, CLUSTERS, argument};
@@ -9,36 +9,35 @@ pub(super) static OVERLAY: BlockType = BlockType {
     name: "overlay",
     label: Some("NAME"),
     repeat: Occurrence::PerLabel,
-    about: "What is known better of prices, and of what instance types have, than the provider \
-            says it. It counts where nodes are planned; what is paid stays as it is.",
+    about: "Overrides prices and capacity of instance types in plans. Actual costs do not change.",
     arguments: &[
         CLUSTERS,
         argument(
             "weight",
             ArgumentType::Whole(0, 10_000),
             "0",
-            "Of two that speak of the same thing the heavier is believed; of one weight, the last \
-             by name.",
+            "If several overlays set the same value, the highest weight wins. With equal weights, \
+             the last by name wins.",
         ),
         argument(
             "price",
             ArgumentType::Number(0, 10_000),
             "",
-            "Price of its offerings, in US dollars per hour.",
+            "Price of the offerings, in US dollars per hour.",
         ),
         argument(
             "price_adjustment",
             ArgumentType::PriceAdjustment,
             "",
-            "What is added to the price, in US dollars per hour or per cent, in place of `price`. \
-             It does not fall below nothing.",
+            "Change of the price, in US dollars per hour or in percent, in place of `price`. The \
+             result is never below zero.",
         ),
         argument(
             "capacity",
             ArgumentType::Quantities,
             "{}",
-            "What its types have, by resource: any but `cpu`, `memory`, `ephemeral-storage` and \
-             `pods`.",
+            "Capacity of the instance types, by resource: any except `cpu`, `memory`, \
+             `ephemeral-storage` and `pods`.",
         ),
     ],
     blocks: &[&REQUIRE],
@@ -49,9 +48,9 @@ static REQUIRE: BlockType = BlockType {
     name: "require",
     label: Some("KEY"),
     repeat: Occurrence::PerLabel,
-    about: "Which instance types and offerings it is about, by one label of theirs or of a pool; \
-            all of them must hold. With `karpenter.sh/nodepool` it is about what a pool is \
-            offered. A label that neither the type nor the pool defines is one that nothing has.",
+    about: "Selects instance types and offerings by one of their labels, or by a label of the \
+            pool. All blocks must match. `karpenter.sh/nodepool` selects the offerings of a pool. \
+            A label that neither the instance type nor the pool defines counts as missing.",
     arguments: OPERATORS,
     ..BLOCK
 };

@@ -1,5 +1,5 @@
-//! The tables of `pool` and `defaults` blocks.
-//! They must not know how they are read.
+//! Schema tables of `pool` and `defaults` blocks.
+//! They must not depend on the code that reads them.
 
 use super::disruption::{BUDGET, WINDOW};
 use super::{
@@ -11,130 +11,134 @@ const NODE_CLASS_OF_POOL: Argument = argument(
     "node_class",
     ArgumentType::Reference("node_class"),
     "",
-    "How EC2 makes its nodes. Required where it does.",
+    "Node class of the nodes. Required on EC2.",
 );
 const WEIGHT: Argument = argument(
     "weight",
     ArgumentType::Whole(0, 100),
     "0",
-    "Preference over other pools, higher first. Of one weight, pods go where it costs least.",
+    "Priority of the pool; higher weights are tried first. Among pools of equal weight, the lowest \
+     cost decides.",
 );
 const EXPIRE_AFTER: Argument = argument(
     "expire_after",
     duration_or_never(10 * SECOND, LONGEST),
     "\"720h\"",
-    "Age at which a node is replaced.",
+    "Age at which a node expires and is disrupted.",
 );
 const EXPIRE_HARD_AFTER: Argument = argument(
     "expire_hard_after",
     duration_or_never(10 * SECOND, LONGEST),
     "\"never\"",
-    "Age at which a node leaves whatever budgets and annotations say. Its pods are still evicted, \
-     as their disruption budgets and `termination_grace_period` allow.",
+    "Age at which a node is disrupted regardless of budgets and annotations. The drain still \
+     respects PodDisruptionBudgets and `termination_grace_period`.",
 );
 const AUTO_REPAIR: Argument = argument(
     "auto_repair",
     ArgumentType::Flag,
     "true",
-    "Whether nodes are replaced that are broken, by `repair` blocks and what holds without any: \
-     `Ready` that is `False` or `Unknown`, and `StorageReady`, `NetworkingReady`, `KernelReady` or \
-     `ContainerRuntimeReady` that is `False`, for 30m; `AcceleratedHardwareReady` for 10m. None is \
-     where more than 20% of the pool's nodes are broken.",
+    "Replaces unhealthy nodes. The `repair` blocks apply, and these defaults: `Ready` is `False` \
+     or `Unknown` for 30m; `StorageReady`, `NetworkingReady`, `KernelReady` or \
+     `ContainerRuntimeReady` is `False` for 30m; `AcceleratedHardwareReady` is `False` for 10m. If \
+     more than 20% of the pool's nodes are unhealthy, none is replaced.",
 );
 const TERMINATION_GRACE_PERIOD: Argument = argument(
     "termination_grace_period",
     duration_or_never(0, LONGEST),
     "\"never\"",
-    "How long a leaving node's pods may hold it; `never` is for ever.",
+    "Maximum duration of a drain. The instance is then terminated with the remaining pods. `never` \
+     is no limit.",
 );
 const LAUNCH_TIMEOUT: Argument = argument(
     "launch_timeout",
     duration(10 * SECOND, 24 * HOUR),
     "\"5m\"",
-    "How long a launch may take.",
+    "Maximum duration of a launch.",
 );
 const REGISTRATION_TIMEOUT: Argument = argument(
     "registration_timeout",
     duration(10 * SECOND, 24 * HOUR),
     "\"15m\"",
-    "How long a launched instance may take to register.",
+    "Maximum time from launch to registration of a node.",
 );
 const INITIALIZATION_TIMEOUT: Argument = argument(
     "initialization_timeout",
     duration(10 * SECOND, 24 * HOUR),
     "\"15m\"",
-    "How long a registered node may take to initialize.",
+    "Maximum time from registration to initialization of a node.",
 );
 const CONSOLIDATION: Argument = argument(
     "consolidation",
     ArgumentType::OneOf(&["empty", "empty_or_underutilized", "balanced"]),
     "\"empty_or_underutilized\"",
-    "Which nodes consolidation may touch.",
+    "Nodes that may be consolidated. `balanced` is `empty_or_underutilized`, if the savings \
+     justify the disruption.",
 );
 const CONSOLIDATE_AFTER: Argument = argument(
     "consolidate_after",
     duration_or_never(0, LONGEST),
     "\"0s\"",
-    "How long a node must have been without change.",
+    "How long the pods of a node must be unchanged before it is consolidated.",
 );
 
 const SAFETY: Argument = argument(
     "safety",
     ArgumentType::OneOf(&["standard", "conservative"]),
     "\"standard\"",
-    "Which pods may be moved that do not forbid it: all, or those that Cluster Autoscaler would \
-     move, which a controller makes anew, which keep nothing on the node's disks, and which in \
-     kube-system a disruption budget covers.",
+    "Pods that voluntary disruption may move. `standard`: all pods that do not forbid it. \
+     `conservative`: only pods that Cluster Autoscaler would move. A controller recreates them, \
+     they store nothing on the disks of the node, and in kube-system a PodDisruptionBudget covers \
+     them.",
 );
 const MIN_AGE: Argument = argument(
     "min_age",
     duration(0, LONGEST),
     "\"0s\"",
-    "How old a node must be to leave for any reason but its age.",
+    "Minimum age of a node before it is disrupted for any reason except expiration.",
 );
 const UTILIZATION_THRESHOLD: Argument = argument(
     "utilization_threshold",
     ArgumentType::Whole(1, 100),
     "",
-    "Only nodes of whose cpu and memory pods ask for less than this, in per cent, are \
-     underutilized; daemons do not count. If missing, any node may be.",
+    "A node is underutilized only if its pods request less than this percentage of its CPU and of \
+     its memory. Daemons do not count. If missing, any node can be underutilized.",
 );
 const SPOT_TO_SPOT_TYPES: Argument = argument(
-    "spot_to_spot_types",
+    "spot_to_spot_min_types",
     ArgumentType::Whole(0, 60),
     "1",
-    "Of how many types, at least, the cheaper node may be that takes one spot node's place, where \
-     it is spot, too: the more, the less likely it is taken back. With 15, as in Karpenter, the \
-     cheapest 15 are left to choose from. With 0 no spot node is replaced by another.",
+    "Minimum number of cheaper instance types that EC2 can choose from when a spot node replaces a \
+     single spot node. A higher number lowers the risk of interruption. With 15, as in Karpenter, \
+     the launch uses the 15 cheapest. With 0, spot nodes do not replace single spot nodes.",
 );
 const UNNEEDED_FOR: Argument = argument(
     "unneeded_for",
     duration(0, LONGEST),
     "\"0s\"",
-    "How long no pod must have come to a node or left it before it leaves as underutilized.",
+    "How long the pods of a node must be unchanged before it is disrupted as underutilized.",
 );
 const ON_BLOCKED: Argument = argument(
     "on_blocked",
     ArgumentType::OneOf(&["wait", "abort", "force"]),
     "\"wait\"",
-    "What becomes of a node whose pods have not left it after `drain_timeout`: they are waited \
-     for, as long as `termination_grace_period` allows, and without one until it is plain that \
-     nobody lets them go; the node stays, if nothing but \
-     consolidation, drift, age or its number wanted it to leave; or they are deleted whatever \
-     their disruption budgets say, each with its own grace, ten minutes at most.",
+    "Action if a drain exceeds `drain_timeout`. `wait` continues the drain until \
+     `termination_grace_period` ends. Without a grace period, it cancels voluntary disruption if a \
+     pod can never be evicted. `abort` cancels voluntary disruption and keeps the node. `force` \
+     deletes the remaining pods regardless of PodDisruptionBudgets, each with its own grace period \
+     of at most 10 minutes.",
 );
 const DRAIN_TIMEOUT: Argument = argument(
     "drain_timeout",
     duration(10 * SECOND, LONGEST),
     "\"15m\"",
-    "How long the pods of a leaving node may take before that, from when they are told to go.",
+    "Time from the start of a drain until `on_blocked` applies.",
 );
 
 pub(super) static POOL: BlockType = BlockType {
     name: "pool",
     label: Some("NAME"),
     repeat: Occurrence::PerLabel,
-    about: "A rule for nodes.",
+    about: "A pool of nodes with the same node class, labels, taints and requirements.",
     arguments: &[
         CLUSTERS,
         NODE_CLASS_OF_POOL,
@@ -142,9 +146,9 @@ pub(super) static POOL: BlockType = BlockType {
             "replicas",
             ArgumentType::Whole(0, 100_000),
             "",
-            "How many nodes there are, whatever pods ask for: a static pool, to which `weight` and \
-             consolidation do not apply, and of whose limits only `nodes` does. If missing, pods \
-             decide.",
+            "Number of nodes of a static pool, regardless of pods. `weight` and consolidation do \
+             not apply, and of its `limits` only `nodes` does. If missing, pending pods determine \
+             the number of nodes.",
         ),
         WEIGHT,
         argument("labels", ArgumentType::Labels, "{}", "Labels of the nodes."),
@@ -158,7 +162,8 @@ pub(super) static POOL: BlockType = BlockType {
             "limits",
             ArgumentType::Quantities,
             "{}",
-            "Limits on all its nodes together, by resource; `nodes` is their number.",
+            "Limits on all nodes of the pool together, by resource; `nodes` is the number of \
+             nodes.",
         ),
         EXPIRE_AFTER,
         EXPIRE_HARD_AFTER,
@@ -172,53 +177,63 @@ pub(super) static POOL: BlockType = BlockType {
     ..BLOCK
 };
 
-const IN: Argument = argument("in", ArgumentType::Texts, "", "One of these.");
-const NOT_IN: Argument = argument("not_in", ArgumentType::Texts, "", "None of these.");
+const IN: Argument = argument(
+    "in",
+    ArgumentType::Texts,
+    "",
+    "Allowed values of the label.",
+);
+const NOT_IN: Argument = argument(
+    "not_in",
+    ArgumentType::Texts,
+    "",
+    "Excluded values of the label.",
+);
 const EXISTS: Argument = argument(
     "exists",
     ArgumentType::Flag,
     "",
-    "Whether the label is there at all.",
+    "`true`: the label must exist. `false`: it must not exist.",
 );
 const GT: Argument = argument(
     "gt",
     ArgumentType::Whole(0, i64::MAX),
     "",
-    "An integer above this.",
+    "The label must be an integer greater than this.",
 );
 const GTE: Argument = argument(
     "gte",
     ArgumentType::Whole(0, i64::MAX),
     "",
-    "An integer of at least this.",
+    "The label must be an integer greater than or equal to this.",
 );
 const LT: Argument = argument(
     "lt",
     ArgumentType::Whole(0, i64::MAX),
     "",
-    "An integer below this.",
+    "The label must be an integer less than this.",
 );
 const LTE: Argument = argument(
     "lte",
     ArgumentType::Whole(0, i64::MAX),
     "",
-    "An integer of at most this.",
+    "The label must be an integer less than or equal to this.",
 );
 const MIN_VALUES: Argument = argument(
     "min_values",
     ArgumentType::Whole(1, 50),
     "",
-    "How many values the instance types of one launch must offer.",
+    "Minimum number of values of this label among the instance types of a launch.",
 );
 
-/// What may be said of a label.
+/// Operators of a requirement for a label.
 pub(super) const OPERATORS: &[Argument] = &[IN, NOT_IN, EXISTS, GT, GTE, LT, LTE];
 
 static REQUIRE: BlockType = BlockType {
     name: "require",
     label: Some("KEY"),
     repeat: Occurrence::PerLabel,
-    about: "What one label of the nodes may be.",
+    about: "A requirement for one label of the nodes.",
     arguments: &[IN, NOT_IN, EXISTS, GT, GTE, LT, LTE, MIN_VALUES],
     ..BLOCK
 };
@@ -227,16 +242,16 @@ const TAINT_ARGUMENTS: &[Argument] = &[
     required(
         "effect",
         ArgumentType::OneOf(&["NoSchedule", "PreferNoSchedule", "NoExecute"]),
-        "What it does to pods that do not tolerate it.",
+        "Effect on pods that do not tolerate the taint.",
     ),
-    argument("value", ArgumentType::Name, "\"\"", "Its value."),
+    argument("value", ArgumentType::Name, "\"\"", "Value of the taint."),
 ];
 
 static TAINT: BlockType = BlockType {
     name: "taint",
     label: Some("KEY"),
     repeat: Occurrence::Many,
-    about: "A taint of the nodes; one block for each key and effect.",
+    about: "A taint of the nodes. Use one block for each key and effect.",
     arguments: TAINT_ARGUMENTS,
     ..BLOCK
 };
@@ -245,14 +260,14 @@ static STARTUP_TAINT: BlockType = BlockType {
     name: "startup_taint",
     label: Some("KEY"),
     repeat: Occurrence::Many,
-    about: "A taint the nodes start with and someone else takes away.",
+    about: "A taint of new nodes that another controller removes.",
     arguments: TAINT_ARGUMENTS,
     ..BLOCK
 };
 
 static DISRUPTION: BlockType = BlockType {
     name: "disruption",
-    about: "When and how nodes are disrupted on purpose.",
+    about: "When and how nodes are disrupted voluntarily.",
     arguments: &[
         CONSOLIDATION,
         CONSOLIDATE_AFTER,
@@ -271,7 +286,7 @@ static DISRUPTION: BlockType = BlockType {
 static REPAIR: BlockType = BlockType {
     name: "repair",
     repeat: Occurrence::Many,
-    about: "For how long a node may have a condition before it is replaced.",
+    about: "How long a node may have a condition before it is replaced.",
     arguments: &[
         required(
             "condition",
@@ -282,12 +297,12 @@ static REPAIR: BlockType = BlockType {
             "status",
             ArgumentType::OneOf(&["True", "False", "Unknown"]),
             "\"False\"",
-            "What it says.",
+            "Status of the condition.",
         ),
         required(
             "after",
             duration_or_never(MINUTE, LONGEST),
-            "For how long; `never` is no reason to replace a node.",
+            "Duration of the condition. `never` does not replace the node.",
         ),
     ],
     ..BLOCK
@@ -297,7 +312,7 @@ pub(super) static DEFAULTS: BlockType = BlockType {
     name: "defaults",
     label: Some("KIND"),
     repeat: Occurrence::PerLabel,
-    about: "`defaults \"pool\"`: what pools have that do not say otherwise.",
+    about: "`defaults \"pool\"`: values of arguments that pools do not set.",
     arguments: &[
         NODE_CLASS_OF_POOL,
         WEIGHT,
@@ -315,7 +330,7 @@ pub(super) static DEFAULTS: BlockType = BlockType {
 
 static DEFAULT_DISRUPTION: BlockType = BlockType {
     name: "disruption",
-    about: "When and how nodes are disrupted on purpose.",
+    about: "When and how nodes are disrupted voluntarily.",
     arguments: &[
         CONSOLIDATION,
         CONSOLIDATE_AFTER,

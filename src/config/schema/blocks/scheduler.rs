@@ -1,76 +1,77 @@
-//! The tables of the `scheduler` block.
-//! They must not know how they are read.
+//! Schema tables of the `scheduler` block.
+//! They must not depend on the code that reads them.
 
 use super::{BLOCK, MINUTE, argument, duration, required};
 use crate::config::schema::{ArgumentType, BlockType, Occurrence};
 
-/// Kubernetes takes any 32-bit number; a skew or a number of places that large means nothing.
+/// Kubernetes accepts any 32-bit number. A larger skew or number of domains has no effect.
 const PLACES_MAX: i64 = 1_000_000;
 
 pub(super) static SCHEDULER: BlockType = BlockType {
     name: "scheduler",
-    about: "How pending pods are collected, and how nodes are planned for them.",
+    about: "How pending pods are batched and how nodes are planned for them.",
     arguments: &[
         argument(
             "batch_idle",
             duration(10, 10 * MINUTE),
             "\"1s\"",
-            "A batch closes after this long without another pod, unless kube-scheduler has left a \
-             pod without an answer for as long. While instances are being taken back, a batch \
-             closes after this long.",
+            "A batch closes after this time without a new pod. If kube-scheduler has not tried a \
+             pod for this time, the batch closes after `batch_max`. During spot interruptions, a \
+             batch closes after this time in any case.",
         ),
         argument(
             "batch_max",
             duration(10, 10 * MINUTE),
             "\"10s\"",
-            "A batch closes at the latest after this long.",
+            "Maximum duration of a batch.",
         ),
         argument(
             "preference_policy",
             ArgumentType::OneOf(&["respect", "ignore"]),
             "\"respect\"",
-            "What becomes of what pods would like but need not have: kept where it can be, even \
-             if that takes more nodes, or passed over.",
+            "Handling of pod preferences. `respect` meets them if possible, even if this takes \
+             more nodes. `ignore` ignores them.",
         ),
         argument(
             "min_values_policy",
             ArgumentType::OneOf(&["strict", "best_effort"]),
             "\"strict\"",
-            "What becomes of `min_values` where too few values are to be had: no node is made, or \
-             as many as there are will do.",
+            "Handling of `min_values` if too few values are available. `strict` launches no node. \
+             `best_effort` launches with the available values.",
         ),
         argument(
-            "node_price",
+            "node_overhead_price",
             ArgumentType::Number(0, 10),
             "0.005",
-            "What a node is taken to cost beyond its price, in US dollars per hour: the higher, \
-             the fewer and larger the nodes. It counts in every choice and in no quote.",
+            "Overhead of each node in addition to its price, in US dollars per hour. A higher \
+             value results in fewer and larger nodes. It affects every decision and no reported \
+             price.",
         ),
         argument(
-            "alternatives",
+            "max_launch_options",
             ArgumentType::Whole(1, 600),
             "60",
-            "Offerings kept for a launch, in case some are refused.",
+            "Maximum number of offerings for a launch, in case some are unavailable.",
         ),
         argument(
             "alternative_price_ratio",
             ArgumentType::Number(1, 100),
             "2",
-            "How dear the dearest of them may be, as a multiple of the cheapest; two decimals \
-             count.",
+            "Maximum price of these offerings, as a multiple of the cheapest, with two decimals.",
         ),
         argument(
             "priority_cutoff",
             ArgumentType::Whole(i32::MIN as i64, i32::MAX as i64),
             "",
-            "Pods of lower priority do not cause nodes to be made; all do if missing.",
+            "Pods with a lower priority do not cause launches. If missing, all pods do.",
         ),
         argument(
             "schedulers",
             ArgumentType::Texts,
             "[\"default-scheduler\"]",
-            "Names of the schedulers whose pods are placed, `default-scheduler` only if it is \
-             among them. A pod that names none is its.",
+            "Schedulers whose pods Outrigger launches nodes for. If you set it, include \
+             `default-scheduler` to keep it. A pod without a scheduler name belongs to \
+             `default-scheduler`.",
         ),
     ],
     blocks: &[&DEFAULT_SPREAD],
@@ -81,38 +82,40 @@ static DEFAULT_SPREAD: BlockType = BlockType {
     name: "default_spread",
     label: Some("TOPOLOGY_KEY"),
     repeat: Occurrence::Many,
-    about: "How pods are spread that do not say so themselves: what `defaultConstraints` of \
-            `PodTopologySpread` say in the configuration of the clusters' schedulers. One block \
-            for each key and `when_unsatisfiable`.",
+    about: "Default spread of pods without `topologySpreadConstraints`. It must equal \
+            `defaultConstraints` of `PodTopologySpread` in the configuration of kube-scheduler. \
+            Use one block for each key and `when_unsatisfiable`.",
     arguments: &[
         required(
             "max_skew",
             ArgumentType::Whole(1, PLACES_MAX),
-            "By how many pods a place may lead the emptiest.",
+            "Maximum difference in pods between a domain and the domain with the fewest pods.",
         ),
         required(
             "when_unsatisfiable",
             ArgumentType::OneOf(&["DoNotSchedule", "ScheduleAnyway"]),
-            "Whether it must hold or is a wish.",
+            "`DoNotSchedule` is a requirement. `ScheduleAnyway` is a preference.",
         ),
         argument(
             "min_domains",
             ArgumentType::Whole(1, PLACES_MAX),
             "1",
-            "With fewer places than this the emptiest counts as having none. Only with \
-             `DoNotSchedule`.",
+            "Minimum number of domains. With fewer, the global minimum of pods counts as zero. \
+             Only with `DoNotSchedule`.",
         ),
         argument(
             "node_affinity_policy",
             ArgumentType::OneOf(&["Honor", "Ignore"]),
             "\"Honor\"",
-            "Whether only nodes that a pod's selector and affinity allow are places.",
+            "`Honor` counts only domains of nodes that match the node selector and affinity of the \
+             pod. `Ignore` counts all nodes.",
         ),
         argument(
             "node_taints_policy",
             ArgumentType::OneOf(&["Honor", "Ignore"]),
             "\"Ignore\"",
-            "Whether only nodes whose taints a pod tolerates are places.",
+            "`Honor` counts only domains of nodes whose taints the pod tolerates. `Ignore` counts \
+             all nodes.",
         ),
     ],
     ..BLOCK

@@ -1,5 +1,5 @@
-//! CapacityBuffers with the templates of their pods.
-//! It must not know who asks for room.
+//! Exports CapacityBuffers with their PodTemplates.
+//! It must not know the user of a buffer.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ use crate::model::buffer::Buffer;
 use crate::model::labels::POOL as POOL_LABEL;
 use crate::model::taint::{Toleration, TolerationOperator};
 
-/// A buffer, after the template of its pods.
+/// Exports a buffer, after its PodTemplate.
 pub(super) fn buffer(own: &Buffer) -> Vec<ExportedDocument> {
     let path = format!("buffer.{}", own.name);
     let mut losses = DroppedFields::default();
@@ -24,14 +24,14 @@ pub(super) fn buffer(own: &Buffer) -> Vec<ExportedDocument> {
     body.take_blocks("pod");
     match (&own.pod, scalable) {
         (Some(_), Some(_)) => {
-            let why = "Karpenter takes a workload or a template of pods, not both";
+            let why = "a Karpenter buffer has a scalable or a pod template, not both";
             losses.add(format!("{path}.pod"), why);
         }
         (Some(_), None) => template = Some(pod_template(own, namespace)),
         _ => {}
     }
     if pool.is_some() && template.is_none() {
-        let why = "pods of a workload have the node selector that it gives them";
+        let why = "the pods of a workload use the workload's node selector";
         losses.add(format!("{path}.pool"), why);
     }
     let mut spec = Map::new();
@@ -64,7 +64,7 @@ pub(super) fn buffer(own: &Buffer) -> Vec<ExportedDocument> {
     template.into_iter().chain([buffer]).collect()
 }
 
-/// What the pods of a buffer are like. The container does nothing: no such pod is ever made.
+/// Builds the PodTemplate of a buffer. Its container is never run.
 fn pod_template(own: &Buffer, namespace: &str) -> Map<String, Value> {
     let mut pod = own.pod.as_ref().map(to_hcl::buffer_pod).unwrap_or_default();
     let requests = pod.take_value("requests").unwrap_or_default();
@@ -97,7 +97,7 @@ fn pod_template(own: &Buffer, namespace: &str) -> Map<String, Value> {
     object
 }
 
-/// Limits of what may not be promised twice: Kubernetes wants them where there are requests.
+/// Limits of resources that cannot be overcommitted. Kubernetes requires them with the requests.
 /// Source: `ValidateResourceRequirements` of Kubernetes' core validation.
 fn limits(requests: &Value) -> Option<Value> {
     let own = requests.as_object()?.iter();

@@ -1,5 +1,5 @@
-//! Buffers of CapacityBuffers, with the PodTemplates that they name.
-//! It must not know what a pod runs.
+//! Imports CapacityBuffers, with the PodTemplates that they reference.
+//! It must not know the containers of a pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::migrate::{field_mapping, format_units};
 use crate::model::labels::POOL;
 use crate::model::quantity::Resources;
 
-/// The one way in which room is kept.
+/// The supported provisioning strategy.
 const STRATEGY: &str = "buffer.x-k8s.io/active-capacity";
 
 pub(super) fn build(
@@ -26,7 +26,10 @@ pub(super) fn build(
     let (mut body, mut losses) = object.start(clusters);
     let mut spec = std::mem::take(&mut object.spec);
     if take(&mut spec, "provisioningStrategy").is_some_and(|own| own != STRATEGY) {
-        losses.add("spec.provisioningStrategy", "room is kept in one way");
+        losses.add(
+            "spec.provisioningStrategy",
+            "only one provisioning strategy is supported",
+        );
     }
     let (named, scaled) = (
         take(&mut spec, "podTemplateRef"),
@@ -39,14 +42,14 @@ pub(super) fn build(
         let name = take(&mut named, "name").as_ref().and_then(text);
         let name = name.unwrap_or_default();
         for (field, _) in named.iter().filter(|(_, own)| !own.is_null()) {
-            losses.add(format!("spec.podTemplateRef.{field}"), "an unknown field");
+            losses.add(format!("spec.podTemplateRef.{field}"), "unknown field");
         }
         let same = |own: &&Object| own.name == name && own.namespace == object.namespace;
         match templates.iter().find(same) {
             Some(template) => pod(template, taints, &mut body, &mut losses),
             None => {
                 left_out = Some(format!(
-                    "the PodTemplate {name:?} of {:?} is not among what is imported",
+                    "the PodTemplate {name:?} of namespace {:?} is not part of the import",
                     object.namespace
                 ));
             }
@@ -56,7 +59,7 @@ pub(super) fn build(
         Some(Value::Object(scaled)) => {
             scalable(scaled, &object.namespace, &mut body, &mut losses);
         }
-        Some(_) => losses.add("spec.scalableRef", "it is no object"),
+        Some(_) => losses.add("spec.scalableRef", "the value is not an object"),
         None => {}
     }
     let mut built = object.built("buffer", body, losses);
@@ -75,7 +78,8 @@ fn scalable(
     let mut inner = HclBody::default();
     let group = take(&mut scaled, "apiGroup");
     if group.is_some_and(|own| own != "apps" && own != "") {
-        losses.add("spec.scalableRef.apiGroup", "workloads are those of apps");
+        let why = "only workloads of the API group apps are supported";
+        losses.add("spec.scalableRef.apiGroup", why);
     }
     if let Some(kind) = take(&mut scaled, "kind") {
         inner.set("kind", kind);
@@ -85,12 +89,12 @@ fn scalable(
         inner.set("name", name);
     }
     for name in scaled.keys() {
-        losses.add(format!("spec.scalableRef.{name}"), "an unknown field");
+        losses.add(format!("spec.scalableRef.{name}"), "unknown field");
     }
     body.block("scalable", None, inner);
 }
 
-/// Fields of a pod that say where it may be, or how much it takes, and that a buffer has not.
+/// Fields of a pod that affect its scheduling and that a buffer does not have.
 const UNHEARD: [&str; 9] = [
     "affinity",
     "initContainers",
@@ -103,7 +107,7 @@ const UNHEARD: [&str; 9] = [
     "topologySpreadConstraints",
 ];
 
-/// What the pods are like. A pool that their node selector names is the buffer's.
+/// Imports the pod of a buffer. If the node selector names a pool, it becomes the buffer's pool.
 fn pod(
     template: &Object,
     taints: &BTreeMap<String, Vec<Value>>,
@@ -114,7 +118,7 @@ fn pod(
     let mut spec = fields(template.spec.get("spec").cloned(), &path, losses);
     for field in UNHEARD {
         if take(&mut spec, field).is_some() {
-            let why = "a buffer says nothing of it";
+            let why = "buffers have no such setting";
             losses.add(format!("{path}.{field}"), why);
         }
     }
@@ -134,7 +138,7 @@ fn pod(
     let pool = selector.get(POOL).and_then(text);
     if let Some((pool, taints)) = pool.and_then(|name| taints.get_key_value(&name)) {
         selector.shift_remove(POOL);
-        // Those of its pool are tolerated by themselves.
+        // Taints of the pool are tolerated by default.
         if tolerations.ends_with(taints) {
             tolerations.truncate(tolerations.len() - taints.len());
         }
@@ -161,18 +165,18 @@ fn pod(
     body.block("pod", None, inner);
 }
 
-/// What a list has; what is something else is lost.
+/// Returns the elements of a list. Drops a value that is not a list.
 fn items(own: Option<Value>, path: &str, losses: &mut DroppedFields) -> Vec<Value> {
     match own {
         Some(Value::Array(own)) => return own,
         None | Some(Value::Null) => {}
-        Some(_) => losses.add(path, "it is no list"),
+        Some(_) => losses.add(path, "the value is not a list"),
     }
     Vec::new()
 }
 
-/// What a container asks for, with limits in place of missing requests: the API writes them so into
-/// pods.
+/// Returns the requests of a container. Limits replace missing requests, as in the defaulting of
+/// the API.
 fn requests_of(container: Value, path: &str, losses: &mut DroppedFields) -> Resources {
     let path = format!("{path}.resources");
     let mut container = fields(Some(container), &path, losses);
@@ -190,14 +194,14 @@ fn requests_of(container: Value, path: &str, losses: &mut DroppedFields) -> Reso
                 Err(error) => losses.add(at, error.to_string()),
                 Ok(()) if sum.get(&name) < 0 => {
                     sum.put(&name, 0);
-                    losses.add(at, "it is negative");
+                    losses.add(at, "the value is negative");
                 }
                 Ok(()) => {}
             }
         }
     }
     for (name, _) in resources.iter().filter(|(_, own)| !own.is_null()) {
-        losses.add(format!("{path}.{name}"), "a buffer says nothing of it");
+        losses.add(format!("{path}.{name}"), "buffers have no such setting");
     }
     sum
 }
@@ -206,7 +210,7 @@ fn requests_of(container: Value, path: &str, losses: &mut DroppedFields) -> Reso
 const TOLERATION: [&str; 5] = ["effect", "key", "operator", "tolerationSeconds", "value"];
 
 fn tolerate(toleration: &Value, at: &str, body: &mut HclBody, losses: &mut DroppedFields) {
-    // With less said it would tolerate more.
+    // Without the field it would tolerate more.
     let known = |(name, own): &(&String, &Value)| {
         own.is_null() || (TOLERATION.contains(&name.as_str()) && text(own).is_some())
     };
@@ -214,17 +218,20 @@ fn tolerate(toleration: &Value, at: &str, body: &mut HclBody, losses: &mut Dropp
         .as_object()
         .map(|own| own.iter().find(|own| !known(own)));
     if let Some(Some((name, _))) = odd {
-        losses.add(at, format!("its {name} is not known"));
+        losses.add(at, format!("unknown {name}"));
         return;
     }
     let field = |name: &str| toleration.get(name).and_then(text);
     let Some(key) = field("key").filter(|key| !key.is_empty()) else {
-        losses.add(at, "it tolerates every taint, and we name them");
+        losses.add(
+            at,
+            "it tolerates all taints; a buffer needs the taints by name",
+        );
         return;
     };
     let operator = field("operator").unwrap_or_else(|| "Equal".to_owned());
     if !matches!(operator.as_str(), "Equal" | "Exists") {
-        losses.add(at, format!("there is no operator {operator:?} here"));
+        losses.add(at, format!("Outrigger has no operator {operator:?}"));
         return;
     }
     let mut inner = HclBody::default();
@@ -235,7 +242,10 @@ fn tolerate(toleration: &Value, at: &str, body: &mut HclBody, losses: &mut Dropp
         inner.set("value", field("value").unwrap_or_default());
     }
     if field("tolerationSeconds").is_some() {
-        losses.add(format!("{at}.tolerationSeconds"), "room is not evicted");
+        losses.add(
+            format!("{at}.tolerationSeconds"),
+            "virtual pods are not evicted",
+        );
     }
     body.items.push(HclItem::Block(HclBlock {
         kind: "toleration",

@@ -1,5 +1,5 @@
-//! Settings of kubelets that a pool had before they were a node class'.
-//! It must not know what the settings mean.
+//! Kubelet settings that earlier versions had in pools.
+//! It must not know the meaning of the settings.
 
 use serde_json::Value;
 
@@ -7,8 +7,8 @@ use super::pool::class_of;
 use super::{Object, Objects};
 use crate::migrate::dropped::DroppedFields;
 
-/// Gives the settings to the node classes of their pools. Where pools of one class differ, each
-/// that differs gets a copy of the class, by the name of both.
+/// Moves the settings to the node classes of their pools. If pools of one class differ, each
+/// different pool gets a copy of the class, named after both.
 pub(super) fn settle(objects: &mut Objects) {
     if objects.kubelets.is_empty() {
         return;
@@ -21,7 +21,7 @@ pub(super) fn settle(objects: &mut Objects) {
             .iter()
             .map(|pool| objects.kubelets.get(&pool.name).cloned())
             .collect();
-        // A pool without any has a class without any.
+        // A pool without settings uses the class without settings.
         let base = match settings.iter().all(Option::is_some) {
             true => settings.first().cloned().flatten(),
             false => None,
@@ -53,7 +53,7 @@ pub(super) fn settle(objects: &mut Objects) {
             let mut class = plain.clone();
             class.name.clone_from(&copy);
             class.about.push(format!(
-                "{name:?} with settings of kubelets that a pool of it had."
+                "{name:?} with the kubelet settings of one of its pools."
             ));
             give(&mut class, setting);
             objects.classes.push(class);
@@ -66,7 +66,7 @@ fn give(class: &mut Object, settings: Value) {
         let mut losses = DroppedFields::of(class.of.clone());
         losses.add(
             "kubelet of its pools",
-            "the node class has settings of its own",
+            "the node class has its own kubelet settings",
         );
         class.lost.extend(losses.all);
         return;

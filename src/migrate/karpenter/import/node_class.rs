@@ -1,5 +1,5 @@
-//! Node classes of EC2NodeClasses.
-//! It must not know which versions an EC2NodeClass comes in.
+//! Imports EC2NodeClasses as node classes.
+//! It must not know the versions of EC2NodeClass.
 
 use serde_json::{Map, Value};
 
@@ -34,20 +34,20 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
         .take_while(|item| !matches!(item, HclItem::Block(_)))
         .count();
     let mut between = HclBody::default();
-    // An empty list rules adapters out, and is all that it does.
+    // An empty list only disables EFA.
     if none {
         between.set("efa", false);
     }
     body.items.splice(at..at, between.items);
     match kubelet {
         Some(Value::Object(own)) => settings(own, &mut body, &mut losses),
-        Some(_) => losses.add("spec.kubelet", "it is no object"),
+        Some(_) => losses.add("spec.kubelet", "the value is not an object"),
         None => {}
     }
     object.built("node_class", body, losses)
 }
 
-/// IAM's names are unique whatever their paths.
+/// IAM names are unique without their paths.
 fn without_path(spec: &mut Map<String, Value>, field: &str, losses: &mut DroppedFields) {
     let Some(Value::String(text)) = spec.get_mut(field) else {
         return;
@@ -58,13 +58,13 @@ fn without_path(spec: &mut Map<String, Value>, field: &str, losses: &mut Dropped
         return;
     }
     if let Some((path, name)) = text.rsplit_once('/') {
-        let why = "names are unique in IAM whatever their paths";
+        let why = "IAM names are unique without the path";
         losses.add(format!("spec.{field}: {path:?}/"), why);
         *text = name.to_owned();
     }
 }
 
-/// Where an image has an id, Karpenter looks for nothing else.
+/// If an image has an id, Karpenter ignores its other fields.
 fn lone_ids(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
     let terms = spec
         .get_mut("amiSelectorTerms")
@@ -79,13 +79,13 @@ fn lone_ids(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
         for field in ["ssmParameter", "name", "owner", "tags", "alias"] {
             if take(term, field).is_some() {
                 let path = format!("spec.amiSelectorTerms[{index}].{field}");
-                losses.add(path, "the id says it all");
+                losses.add(path, "ignored if an id is given");
             }
         }
     }
 }
 
-/// Settings of kubelets: what has no argument of its own is passed on.
+/// Kubelet settings. Fields without an argument are passed on.
 fn settings(mut kubelet: Map<String, Value>, body: &mut HclBody, losses: &mut DroppedFields) {
     let mut own = Map::new();
     for row in KUBELET {

@@ -1,5 +1,5 @@
-//! Overlays of NodeOverlays.
-//! It must not know which instance types there are.
+//! Imports NodeOverlays as overlays.
+//! It must not know the instance types.
 
 use super::super::field_tables::OVERLAY;
 use super::super::requirements;

@@ -1,5 +1,5 @@
-//! Pools of NodePools.
-//! It must not know which versions a NodePool comes in.
+//! Imports NodePools as pools.
+//! It must not know the versions of NodePool.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::{self, take, text};
 use crate::migrate::hcl::{HclBody, HclItem};
 
-/// Where the reference to the node class is.
+/// The path of the reference to the node class.
 const CLASS: &str = "template.spec.nodeClassRef";
 /// The group of its API.
 const GROUP: &str = "karpenter.k8s.aws";
@@ -35,7 +35,7 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
             let said = take(own, name);
             let group = said.as_ref().map(|own| own.as_str().unwrap_or_default());
             if group.is_some_and(|own| own.split('/').next() != Some(GROUP)) {
-                let why = format!("node classes are those of {GROUP}");
+                let why = format!("only node classes of {GROUP} are supported");
                 losses.add(format!("spec.{CLASS}.{name}"), why);
             }
         }
@@ -43,7 +43,7 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
             own.shift_remove(name);
         }
         for name in own.keys() {
-            losses.add(format!("spec.{CLASS}.{name}"), "an unknown field");
+            losses.add(format!("spec.{CLASS}.{name}"), "unknown field");
         }
     }
     if spec.get("replicas").is_some_and(|own| !own.is_null()) {
@@ -68,7 +68,7 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     body.items.splice(at..at, rules.items);
     let mut built = object.built("pool", body, losses);
     for loss in built.losses.iter_mut().filter(|_| earlier) {
-        // There they had no template of their own.
+        // A Provisioner has no template.
         for within in ["spec.template.spec.", "spec.template.metadata."] {
             if let Some(rest) = loss.path.strip_prefix(within) {
                 loss.path = format!("spec.{rest}");
@@ -77,14 +77,14 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     }
     let classless = class
         .is_none()
-        .then(|| "it names no EC2NodeClass".to_owned());
+        .then(|| "nodeClassRef does not reference an EC2NodeClass".to_owned());
     if let Some(why) = ruled.err().or(classless) {
         built.leave_out(why);
     }
     built
 }
 
-/// The name of the node class, if it is one of EC2's.
+/// Returns the name of the node class if it is an EC2NodeClass.
 pub(super) fn class_of(spec: &Map<String, Value>) -> Option<String> {
     let own = spec.get("template")?.get("spec")?.get("nodeClassRef")?;
     let kind = own.get("kind").filter(|kind| !kind.is_null());
@@ -93,7 +93,7 @@ pub(super) fn class_of(spec: &Map<String, Value>) -> Option<String> {
     name.filter(|name| ec2 && !name.is_empty())
 }
 
-/// Adds an empty node class for each that a pool names and nobody has given.
+/// Adds an empty node class for each referenced class that is not part of the import.
 pub(super) fn add_missing_classes(objects: &mut Objects) {
     let mut known: Vec<String> = objects.classes.iter().map(|own| own.name.clone()).collect();
     for pool in &mut objects.pools {
@@ -103,14 +103,14 @@ pub(super) fn add_missing_classes(objects: &mut Objects) {
             None => continue,
             Some(name) if known.contains(&name) || placeholders::is_name(&name) => continue,
             Some(name) => {
-                let why = format!("the node class {name:?} is not among what is imported");
+                let why = format!("the EC2NodeClass {name:?} is not part of the import");
                 losses.add(format!("spec.{CLASS}"), why);
                 objects.classes.push(Object {
                     of: format!("EC2NodeClass/{name}"),
                     name: name.clone(),
                     namespace: String::new(),
                     spec: Map::new(),
-                    about: vec!["What it has was not among what was imported.".to_owned()],
+                    about: vec!["The EC2NodeClass was not part of the import.".to_owned()],
                     lost: Vec::new(),
                 });
                 known.push(name);
@@ -120,7 +120,7 @@ pub(super) fn add_missing_classes(objects: &mut Objects) {
     }
 }
 
-/// Static pools are not consolidated, in Karpenter either, but its API fills the fields in.
+/// Static pools are not consolidated in Karpenter, but its API sets the fields.
 fn settle_static(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
     let usual = [
         ("disruption.consolidationPolicy", "WhenEmptyOrUnderutilized"),
@@ -129,12 +129,15 @@ fn settle_static(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
     for (field, default) in usual {
         let own = take(spec, field);
         if own.is_some_and(|own| own != default) {
-            let why = "static pools are not consolidated, in Karpenter either";
+            let why = "static pools are not consolidated; Karpenter ignores it too";
             losses.add(format!("spec.{field}"), why);
         }
     }
     if take(spec, "weight").is_some() {
-        losses.add("spec.weight", "static pools have none, in Karpenter either");
+        losses.add(
+            "spec.weight",
+            "static pools have no weight; Karpenter ignores it too",
+        );
     }
     if let Some(Value::Object(limits)) = spec.get_mut("limits") {
         let others: Vec<String> = limits
@@ -144,13 +147,13 @@ fn settle_static(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
             .collect();
         for name in others {
             limits.shift_remove(&name);
-            let why = "static pools are limited in their nodes, in Karpenter either";
+            let why = "static pools are limited by nodes only; Karpenter ignores it too";
             losses.add(format!("spec.limits.{name}"), why);
         }
     }
 }
 
-/// Budgets as we take them.
+/// Converts budgets.
 fn settle_budgets(spec: &mut Map<String, Value>) {
     let Some(disruption) = spec.get_mut("disruption") else {
         return;
@@ -158,19 +161,19 @@ fn settle_budgets(spec: &mut Map<String, Value>) {
     let Some(budgets) = disruption.get_mut("budgets").and_then(Value::as_array_mut) else {
         return;
     };
-    // None at all is no limit, where none written is one of 10%.
+    // An empty list means no limit, while a missing list means 10%.
     if budgets.is_empty() {
         budgets.push(json!({ "nodes": "100%" }));
     }
     for schedule in budgets.iter_mut().filter_map(|own| own.get_mut("schedule")) {
-        // To Karpenter both are any value.
+        // To Karpenter, both match any value.
         if let Some(text) = schedule.as_str() {
             *schedule = Value::from(text.replace('?', "*"));
         }
     }
 }
 
-/// The taints of each pool, as tolerations say them.
+/// Returns the taints of each pool, as tolerations.
 pub(super) fn taints(pools: &[Object]) -> BTreeMap<String, Vec<Value>> {
     let each = pools.iter().map(|pool| {
         let taints = pool.spec.get("template").and_then(|own| own.get("spec"));

@@ -1,6 +1,6 @@
-//! Makes NodePools of `v1` of Provisioners, as Karpenter's own conversion does, with what their API
-//! filled in.
-//! It must not know what becomes of objects of `v1`.
+//! Converts Provisioners to NodePools of `v1`, like Karpenter's own conversion, with the defaults
+//! of their API.
+//! It must not know how objects of `v1` are converted.
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,7 @@ use crate::migrate::field_mapping::{put, take, text};
 use crate::model::duration::parse_go;
 use crate::model::labels::{ARCH, CAPACITY_TYPE, INSTANCE_TYPE, OS, ZONE};
 
-/// Fields that say of one label what it may be. Source: Karpenter 0.3.3 and 0.4.0, `Constraints`.
+/// Fields that restrict one label. Source: Karpenter 0.3.3 and 0.4.0, `Constraints`.
 const LISTS: [(&str, &str); 7] = [
     ("instanceTypes", INSTANCE_TYPE),
     ("zones", ZONE),
@@ -24,10 +24,10 @@ const LISTS: [(&str, &str); 7] = [
     ("provider.capacityTypes", CAPACITY_TYPE),
 ];
 
-/// Objects of which each field is told that nobody knows.
+/// Objects whose unknown fields are reported one by one.
 const OPENED: [&str; 4] = ["consolidation", "deprovisioning", "limits", "providerRef"];
 
-/// A Provisioner, with the node class that it may describe itself.
+/// Converts a Provisioner, with its inline node class if it has one.
 pub(super) fn convert(mut own: Object, version: &str, all: &mut Objects) {
     let mut old = std::mem::take(&mut own.spec);
     let mut losses = DroppedFields::of(own.of.clone());
@@ -53,14 +53,14 @@ pub(super) fn convert(mut own: Object, version: &str, all: &mut Objects) {
     if !added.is_empty() {
         let added = added.join(", ");
         own.about
-            .push(format!("v1alpha5 adds what is required of {added}."));
+            .push(format!("v1alpha5 adds default requirements for {added}."));
     }
     put(&mut new, "template.spec.requirements", rules);
     refuse_version(&mut old, "spec", &mut losses);
     if let Some(mut settings) = take(&mut old, "kubeletConfiguration") {
         let own_settings = settings.as_object_mut();
         if own_settings.is_some_and(|all| take(all, "containerRuntime").is_some()) {
-            let why = "containerd is all there is";
+            let why = "containerd is the only runtime";
             losses.add("spec.kubeletConfiguration.containerRuntime", why);
         }
         all.kubelets.insert(own.name.clone(), settings);
@@ -68,7 +68,7 @@ pub(super) fn convert(mut own: Object, version: &str, all: &mut Objects) {
     let named = take(&mut old, "providerRef.name").and_then(|own| {
         let name = text(&own);
         if name.is_none() {
-            losses.add("spec.providerRef.name", "it is no text");
+            losses.add("spec.providerRef.name", "the value is not a string");
         }
         name
     });
@@ -90,19 +90,19 @@ pub(super) fn convert(mut own: Object, version: &str, all: &mut Objects) {
     all.pools.push(own);
 }
 
-/// Tells what nothing was made of.
+/// Reports the fields that were not converted.
 fn leftovers(rest: &Map<String, Value>, path: &str, losses: &mut DroppedFields) {
     for (name, value) in rest {
         let path = joined(path, name);
         match value {
             Value::Null => {}
             Value::Object(inner) if OPENED.contains(&&**name) => leftovers(inner, &path, losses),
-            _ => losses.add(path, "an unknown field"),
+            _ => losses.add(path, "unknown field"),
         }
     }
 }
 
-/// When the nodes of a Provisioner leave. What it does not say, they do not do.
+/// Converts the disruption settings of a Provisioner. Settings that are not set are disabled.
 fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>, losses: &mut DroppedFields) {
     const EMPTY: &str = "WhenEmpty";
     const UNDERUTILIZED: &str = "WhenEmptyOrUnderutilized";
@@ -115,7 +115,7 @@ fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>, losses: &
 
     let enabled = said(old, "consolidation.enabled", losses).and_then(|(path, own)| {
         if !own.is_boolean() {
-            losses.add(path, "it is no bool");
+            losses.add(path, "the value is not a bool");
         }
         own.as_bool()
     });
@@ -125,7 +125,7 @@ fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>, losses: &
     let policy = policy.filter(|own| {
         let known = POLICIES.iter().any(|(theirs, _)| theirs == own);
         if !known {
-            let why = format!("there is nothing like {own:?} here");
+            let why = format!("Outrigger has no equivalent of {own:?}");
             losses.add("spec.deprovisioning.consolidationPolicy", why);
         }
         known
@@ -134,7 +134,7 @@ fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>, losses: &
 
     let empty = seconds(old, "ttlSecondsAfterEmpty", losses).filter(|(path, _)| {
         if policy != EMPTY {
-            let why = "it is about empty nodes alone, and more is consolidated";
+            let why = "it applies only to empty nodes, but consolidation covers all nodes";
             losses.add(path.as_str(), why);
         }
         policy == EMPTY
@@ -148,8 +148,8 @@ fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>, losses: &
     }
 }
 
-/// Takes a field that stands by itself, or in the block that an early proposal had for it and its
-/// like; with its path.
+/// Removes a field from the spec, or from the `deprovisioning` block of an early proposal. Returns
+/// the field with its path.
 fn said(
     old: &mut Map<String, Value>,
     field: &str,
@@ -160,7 +160,7 @@ fn said(
     match (own, other) {
         (Some(own), other) => {
             if other.is_some_and(|other| other != own) {
-                let why = format!("spec.{field} says otherwise");
+                let why = format!("spec.{field} has a different value");
                 losses.add(format!("spec.{within}"), why);
             }
             Some((format!("spec.{field}"), own))
@@ -169,7 +169,7 @@ fn said(
     }
 }
 
-/// A duration in whole seconds, with the path of its field.
+/// Returns a duration in whole seconds, with the path of its field.
 fn seconds(
     old: &mut Map<String, Value>,
     field: &str,
@@ -178,12 +178,12 @@ fn seconds(
     let (path, value) = said(old, field, losses)?;
     let whole = value.as_i64().map(|own| format!("{own}s"));
     if whole.is_none() {
-        losses.add(path.as_str(), "it is no integer");
+        losses.add(path.as_str(), "the value is not an integer");
     }
     Some((path, whole?))
 }
 
-/// What the block says in a word of later versions, where the `older` one has `said` nothing.
+/// Returns a field of the block with a newer name, unless the `older` field is set.
 fn later(
     old: &mut Map<String, Value>,
     (field, older): (&str, &str),
@@ -196,18 +196,18 @@ fn later(
     };
     let path = format!("spec.{path}");
     let Some(own) = text(&value) else {
-        losses.add(path, "it is no text");
+        losses.add(path, "the value is not a string");
         return said;
     };
     let length = parse_go(&own);
     let same = |said: &str| said == own || (length.is_some() && length == parse_go(said));
     if said.as_deref().is_some_and(|said| !same(said)) {
-        losses.add(path, format!("{older} says otherwise"));
+        losses.add(path, format!("{older} has a different value"));
     }
     said.or(Some(own))
 }
 
-/// Requirements of what stood in lists of their own.
+/// Returns the requirements of separate lists.
 fn listed(old: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Value> {
     let mut all = Vec::new();
     for (field, key) in LISTS {
@@ -221,17 +221,20 @@ fn listed(old: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Value
         if items.is_some_and(Vec::is_empty) {
             continue;
         }
-        // As a requirement it keeps the pool from being one of anything.
+        // An invalid requirement prevents that the pool allows any value.
         if !items.is_some_and(|own| own.iter().all(|own| text(own).is_some())) {
-            losses.add(format!("spec.{field}"), "it is no list of texts");
+            losses.add(
+                format!("spec.{field}"),
+                "the value is not a list of strings",
+            );
         }
         all.push(json!({ "key": key, "operator": "In", "values": values }));
     }
     all
 }
 
-/// The requirements of a Provisioner with those of its lists and those that its API adds, and whose
-/// labels the latter are.
+/// Returns the requirements of a Provisioner, including separate lists and API defaults, and the
+/// labels of the defaults.
 fn rules(own: Option<Value>, listed: Vec<Value>) -> (Value, Vec<&'static str>) {
     const FAMILY: &str = "karpenter.k8s.aws/instance-family";
     const CATEGORY: &str = "karpenter.k8s.aws/instance-category";
@@ -261,7 +264,7 @@ fn rules(own: Option<Value>, listed: Vec<Value>) -> (Value, Vec<&'static str>) {
     (Value::Array(all), added)
 }
 
-/// The node class that a Provisioner describes itself.
+/// Returns the inline node class of a Provisioner.
 fn inline(provisioner: &Object, mut provider: Map<String, Value>) -> Object {
     let mut losses = DroppedFields::of(provisioner.of.clone());
     aws(&mut provider, "spec.provider", &mut losses);
@@ -275,8 +278,8 @@ fn inline(provisioner: &Object, mut provider: Map<String, Value>) -> Object {
     }
 }
 
-/// Makes a `provider` of what described the nodes before there was any: labels, and the cluster's
-/// name. Source: Karpenter 0.3.3.
+/// Creates a `provider` from the labels and the cluster name that described nodes before `provider`
+/// existed. Source: Karpenter 0.3.3.
 fn labelled(old: &mut Map<String, Value>, losses: &mut DroppedFields) {
     let mut provider = Map::new();
     let mut cluster = None;
@@ -312,7 +315,7 @@ fn labelled(old: &mut Map<String, Value>, losses: &mut DroppedFields) {
             Some(Some(tag)) => drop(tags.insert(tag, Value::from("*"))),
             Some(None) => losses.add(
                 format!("spec.labels.node.k8s.aws/{kind}-tag-key"),
-                "it is no text",
+                "the value is not a string",
             ),
             None => {}
         }

@@ -1,6 +1,6 @@
-//! Makes objects of `v1` of those of earlier versions, as Karpenter's own conversion does, with
-//! what their API filled in.
-//! It must not know what becomes of objects of `v1`.
+//! Converts objects of earlier versions to `v1`, like Karpenter's own conversion, with
+//! the defaults of their API.
+//! It must not know how objects of `v1` are converted.
 
 use serde_json::{Map, Value, json};
 
@@ -9,15 +9,15 @@ use super::{Object, Objects};
 use crate::migrate::dropped::DroppedFields;
 use crate::migrate::field_mapping::{put, take, text};
 
-/// Terms of one list at most. Source: spec/aws.md §1.1.
+/// The most terms of one list. Source: spec/aws.md §1.1.
 const TERMS_MAX: usize = 30;
 
-/// Why a launch template is not carried.
+/// Why a launch template is dropped.
 pub(super) const TEMPLATES: &str =
-    "launch templates are ours alone: say in the node class what yours says";
+    "Outrigger creates its own launch templates; set the values in the node class";
 
-/// Why the cluster that nodes join is not carried.
-pub(super) const OWN_BLOCK: &str = "a cluster has a block of its own";
+/// Why the cluster of a node class is dropped.
+pub(super) const OWN_BLOCK: &str = "clusters have their own block";
 
 /// A NodePool of `v1beta1`.
 pub(super) fn pool(mut own: Object, all: &mut Objects) {
@@ -31,7 +31,7 @@ pub(super) fn pool(mut own: Object, all: &mut Objects) {
     all.pools.push(own);
 }
 
-/// Calls what is consolidated as `v1` does.
+/// Renames the consolidation policy to its name in `v1`.
 pub(super) fn rename_policy(spec: &mut Map<String, Value>, field: &str) {
     if let Some(text) = take(spec, field) {
         let renamed = match text.as_str() {
@@ -59,25 +59,25 @@ pub(super) fn template(mut own: Object) -> Object {
     own
 }
 
-/// Tells that a version of Kubernetes is nothing to choose for nodes.
+/// Reports that the Kubernetes version of nodes cannot be chosen.
 pub(super) fn refuse_version(
     spec: &mut Map<String, Value>,
     path: &str,
     losses: &mut DroppedFields,
 ) {
     if take(spec, "kubernetesVersion").is_some() {
-        let why = "nodes have the version of their cluster";
+        let why = "nodes use the version of the cluster";
         losses.add(format!("{path}.kubernetesVersion"), why);
     }
 }
 
-/// The tag by which a cluster's subnets and security groups were found where nothing was said.
+/// The default tag by which the subnets and security groups of a cluster were selected.
 pub(super) fn cluster_tag(name: &str) -> Map<String, Value> {
     let key = format!("kubernetes.io/cluster/{name}");
     Map::from_iter([(key, Value::from("*"))])
 }
 
-/// Makes the spec of an EC2NodeClass of what described one before there was any.
+/// Creates the spec of an EC2NodeClass from the fields of earlier versions.
 pub(super) fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut DroppedFields) {
     for (name, own) in [("apiVersion", "extensions.karpenter.sh/"), ("kind", "AWS")] {
         let said = spec.get(name).and_then(Value::as_str);
@@ -119,13 +119,14 @@ pub(super) fn aws(spec: &mut Map<String, Value>, path: &str, losses: &mut Droppe
     hops(spec, false);
 }
 
-/// Images where none are named: the `newest` of the family, unless what names them was lost.
+/// Default images: the `newest` of the family, unless the image selector was dropped.
 fn images(spec: &mut Map<String, Value>, newest: bool, losses: &mut DroppedFields) {
     let family = spec.get("amiFamily").and_then(text).unwrap_or_default();
     if family == "Ubuntu" {
-        // They start as those of AL2 do, but no alias finds them.
+        // Ubuntu images bootstrap like AL2, but no alias selects them.
         spec.insert("amiFamily".to_owned(), Value::from("AL2"));
-        let why = "taken for AL2, which starts alike; ami blocks have to name the images";
+        let why = "imported as AL2, which has the same user data; select the images with ami \
+                   blocks";
         losses.add("spec.amiFamily: Ubuntu", why);
         return;
     }
@@ -141,7 +142,7 @@ fn images(spec: &mut Map<String, Value>, newest: bool, losses: &mut DroppedField
     }
 }
 
-/// What the metadata service allowed where nothing was said.
+/// The default metadata options of earlier versions.
 fn hops(spec: &mut Map<String, Value>, each: bool) {
     let given = spec.get("metadataOptions").is_some_and(Value::is_object);
     let options = spec.entry("metadataOptions").or_insert_with(|| json!({}));
@@ -151,7 +152,7 @@ fn hops(spec: &mut Map<String, Value>, each: bool) {
     let Some(options) = options.as_object_mut() else {
         return;
     };
-    // Either the API filled in each option, or EC2 did, which wants no tokens.
+    // Either the API set each default, or EC2 did, which does not require tokens.
     if each || !given {
         options.entry("httpPutResponseHopLimit").or_insert(json!(2));
     } else {
@@ -159,11 +160,11 @@ fn hops(spec: &mut Map<String, Value>, each: bool) {
     }
 }
 
-/// The terms of a selector: values with commas are alternatives, ids are ids. Without what is no
-/// text the rest would mean more.
+/// Converts a selector to terms: comma-separated values are alternatives. A value that is not a
+/// string drops the term, because the rest would select more.
 fn terms(selector: &Value, path: &str, losses: &mut DroppedFields) -> Vec<Value> {
     let Some(selector) = selector.as_object() else {
-        losses.add(path, "it is no map");
+        losses.add(path, "the value is not a map");
         return Vec::new();
     };
     let mut all = vec![Map::new()];
@@ -179,7 +180,7 @@ fn terms(selector: &Value, path: &str, losses: &mut DroppedFields) -> Vec<Value>
             value => match text(value) {
                 Some(values) => values,
                 None => {
-                    losses.add(format!("{path}.{key}"), "it is no text");
+                    losses.add(format!("{path}.{key}"), "the value is not a string");
                     return Vec::new();
                 }
             },
@@ -188,7 +189,7 @@ fn terms(selector: &Value, path: &str, losses: &mut DroppedFields) -> Vec<Value>
         for value in values.split(',').map(str::trim) {
             for term in &all {
                 let mut term: Map<String, Value> = term.clone();
-                // What is empty is any value.
+                // An empty value matches any value.
                 let value = Value::from(if value.is_empty() { "*" } else { value });
                 match field {
                     "" => {
@@ -199,7 +200,7 @@ fn terms(selector: &Value, path: &str, losses: &mut DroppedFields) -> Vec<Value>
                 }
                 next.push(term);
                 if next.len() > TERMS_MAX {
-                    losses.add(path, format!("it is more than {TERMS_MAX} terms"));
+                    losses.add(path, format!("more than {TERMS_MAX} terms"));
                     return Vec::new();
                 }
             }
@@ -209,7 +210,7 @@ fn terms(selector: &Value, path: &str, losses: &mut DroppedFields) -> Vec<Value>
     for term in &mut all {
         if term.contains_key("id") && term.len() > 1 {
             term.retain(|name, _| name == "id");
-            losses.add(format!("{path}: all but ids"), "an id says it all");
+            losses.add(format!("{path}: all but ids"), "ignored if an id is given");
         }
     }
     all.into_iter().map(Value::Object).collect()

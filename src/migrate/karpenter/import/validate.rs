@@ -1,6 +1,6 @@
-//! Sees to it that what was imported is a configuration: what the language refuses is left out, and
-//! said to be.
-//! It must not know why anything is refused.
+//! Validates the imported configuration: drops invalid parts and
+//! reports them.
+//! It must not know the rules of validation.
 
 use serde_json::Value;
 
@@ -11,11 +11,11 @@ use crate::config::{Inputs, SourceFile, load};
 use crate::migrate::dropped::{DroppedFields, joined};
 use crate::migrate::hcl::{HclBody, HclItem, HclValue, PrintedHcl};
 
-/// The file that is tried, beside one with the clusters it is tried with.
+/// The names of the validated file and of the file with its clusters.
 const FILE: &str = "import.hcl";
 
-/// What a node class may as well be without: nothing more is launched for want of it, since a
-/// managed cluster refuses a class without a role, images or subnets.
+/// Parts of a node class that can be dropped safely: without them nothing is launched, because a
+/// managed cluster rejects a class without a role, images or subnets.
 const SOFT: [&str; 6] = [
     "ami",
     "context",
@@ -25,9 +25,9 @@ const SOFT: [&str; 6] = [
     "subnet",
 ];
 
-/// Leaves out what the configuration cannot have, block by block, until it is one.
+/// Drops invalid parts, block by block, until the configuration is valid.
 pub(super) fn check(built: &mut [ConvertedBlock], clusters: &[String]) -> Result<(), ImportError> {
-    // Each round leaves something out.
+    // Each round drops at least one part.
     loop {
         let clusters = SourceFile::new(CLUSTERS, trial(clusters, built));
         let (mut body, mut order) = (HclBody::default(), Vec::new());
@@ -55,7 +55,7 @@ pub(super) fn check(built: &mut [ConvertedBlock], clusters: &[String]) -> Result
             let first = errors.map(why).next().unwrap_or_default();
             return Err(ImportError::Unsound(first));
         }
-        // The last first, so that the places of the others stay what they are.
+        // In reverse order, so that the positions of the others do not change.
         blamed.sort();
         blamed.dedup_by(|one, other| one.0 == other.0);
         for (place, why) in blamed.into_iter().rev() {
@@ -68,7 +68,7 @@ fn why(problem: &Diagnostic) -> String {
     problem.detail.trim_end_matches('.').to_owned()
 }
 
-/// Leaves out an item of a block that it may be without, or else the block.
+/// Drops an optional item of a block, or else the whole block.
 fn leave_out(own: &mut ConvertedBlock, place: &[usize], why: String) {
     if own.left_out {
         return;
@@ -83,10 +83,10 @@ fn leave_out(own: &mut ConvertedBlock, place: &[usize], why: String) {
     own.losses.extend(losses.all);
 }
 
-/// What blocks in our own words cannot be without: they would mean more, or nothing.
+/// Required items of blocks: without them a block would allow more, or have no meaning.
 const HARD: [&str; 5] = ["limits", "node_class", "region", "require", "taint"];
 
-/// The same of a block in our own words, as it has it: the innermost item that is to blame.
+/// Finds the innermost invalid item of a block that is named by its arguments.
 fn soft_of_ours(own: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> {
     let (mut body, mut path) = (&own.block.body, String::new());
     for (depth, index) in place.iter().enumerate() {
@@ -104,8 +104,8 @@ fn soft_of_ours(own: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)
     None
 }
 
-/// The path of what a block may be without, as the object has it, and how much of the place in the
-/// tree leads to it.
+/// Returns the path of an optional item in the Karpenter object, and the length of its position in
+/// the tree.
 fn soft(own: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> {
     if own.words == ItemNoun::Ours {
         return soft_of_ours(own, place);
@@ -167,8 +167,8 @@ fn remove(body: &mut HclBody, place: &[usize]) {
     }
 }
 
-/// Clusters that the blocks may be for, which are only observed: a managed one wants more of a node
-/// class than an import can give. Those that are among what is tried need no stand-in.
+/// Observed clusters for validation, because a managed cluster requires more of a node
+/// class than an import can provide. Clusters in the input need no stand-in.
 fn trial(patterns: &[String], built: &[ConvertedBlock]) -> String {
     let mut names: Vec<String> = patterns.iter().map(|own| own.replace('*', "any")).collect();
     if names.is_empty() {

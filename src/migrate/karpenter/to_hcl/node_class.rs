@@ -1,5 +1,5 @@
-//! Node classes as the blocks that say them.
-//! It must not know what Karpenter can say of them.
+//! Converts node classes to blocks.
+//! It must not know what Karpenter supports.
 
 use serde_json::{Map, Value};
 
@@ -17,14 +17,14 @@ use crate::model::node_class::network::{
 };
 use crate::model::node_class::{MetadataOptions, NodeClass, NodeIdentity};
 
-/// A node class; with `tags` in place of its own.
+/// Converts a node class, with `tags` instead of its own tags.
 pub(in super::super) fn node_class(own: &NodeClass, tags: &Labels) -> HclBody {
     let mut body = HclBody::default();
     let alias = own.images.iter().find_map(|image| match image {
         ImageTerm::Alias { family, .. } => Some(*family),
         _ => None,
     });
-    // Without images nothing says what they are.
+    // Without images, only this argument has the family.
     let bare = own.images.is_empty() && own.family == Default::default();
     if alias != Some(own.family) && !bare {
         body.set("ami_family", own.family.as_str());
@@ -80,9 +80,9 @@ pub(in super::super) fn node_class(own: &NodeClass, tags: &Labels) -> HclBody {
     }
     kubelet(&own.kubelet, &mut body);
     if own.bootstrap != Bootstrap::Eks {
-        // What it says is for none but us.
+        // Its content is used only by Outrigger.
         let mut inner = HclBody::default();
-        inner.comment("its secrets are where it says");
+        inner.comment("the secrets are in the referenced source");
         body.block("bootstrap", Some(own.bootstrap.as_str()), inner);
     }
     if !own.user_data.is_empty() {
@@ -91,7 +91,7 @@ pub(in super::super) fn node_class(own: &NodeClass, tags: &Labels) -> HclBody {
     body
 }
 
-/// A block of arguments, those that have a value.
+/// Adds a block with the arguments that have a value.
 fn block<'a>(
     kind: &'static str,
     arguments: impl IntoIterator<Item = (&'static str, Option<&'a str>)>,
@@ -180,7 +180,7 @@ fn terms(own: &NodeClass, body: &mut HclBody) {
 fn disk(own: &BlockDevice, body: &mut HclBody) {
     let mut inner = HclBody::default();
     if let Some(bytes) = own.size {
-        // Only Karpenter minds the unit.
+        // Only Karpenter depends on the unit.
         let text = crate::migrate::format_units::disk(bytes);
         inner.set("volume_size", text.unwrap_or_else(|| bytes.to_string()));
     }
@@ -313,7 +313,7 @@ fn kubelet(own: &KubeletSettings, body: &mut HclBody) {
     }
 }
 
-/// What kubelets keep from pods, and when they evict them.
+/// Kubelet reservations and eviction thresholds.
 fn kept(own: &KubeletSettings, body: &mut HclBody) {
     let reserved = |(name, own): (&String, &Reserved)| (name.clone(), Value::from(&*own.text));
     let signal = |own: &Signal| own.as_str().to_owned();

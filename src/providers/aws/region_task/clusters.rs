@@ -1,5 +1,4 @@
-//! Who is here, and who hears what queues say.
-//! It must not know what is in a message.
+//! Registered clusters, and receivers of queue messages. It must not know the messages.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +11,15 @@ use crate::providers::aws::interruption_listener::Listener;
 
 impl Drop for RegionTask {
     fn drop(&mut self) {
-        // Another desk reads them, if anybody does.
+        // A different region task reads them, if any.
         self.queues.values().for_each(AbortHandle::abort);
     }
 }
 
 impl RegionTask {
-    /// A cluster is not here any more in this way, but in another, if at all: its engine hears
-    /// nothing any more, unless it is the same one. Another role's keeper may have it already.
+    /// Removes a registration of a cluster that was removed or replaced. Its engine receives no
+    /// more messages, unless the same engine is still registered, for example by the task of a
+    /// different role.
     pub(super) fn unheard(&self, old: &RegionCluster, new: Option<&RegionCluster>) {
         let Some(events) = &old.events else {
             return;
@@ -35,7 +35,7 @@ impl RegionTask {
         }
     }
 
-    /// Reads the queues that clusters name, each once, and tells their engines.
+    /// Starts one listener per queue of the clusters, for their engines.
     pub(super) fn listen(&mut self) {
         let members = self.members.iter();
         let engines = members.filter_map(|(name, own)| {
@@ -45,14 +45,14 @@ impl RegionTask {
         if let Ok(mut known) = self.shared.engines.lock() {
             known.retain(|_, own| !own.0.is_closed());
             for (name, events, fence) in engines {
-                // An engine that is known keeps the fence of its term.
+                // A known engine keeps the fence of its term.
                 let is_known = known.get(name);
                 if !is_known.is_some_and(|own| own.0.same_channel(&events)) {
                     known.insert(name.clone(), (events, fence.of_this_term()));
                 }
             }
         }
-        // Whoever leads nobody of a queue would only keep its messages from others.
+        // A host that leads no cluster of a queue would only delay messages for other hosts.
         let led = self.members.values().filter(|own| own.events.is_some());
         let named = led.filter_map(|own| {
             let queue = own.cluster.interruption.as_ref()?.queue.clone();

@@ -123,11 +123,11 @@ async fn eks_is_asked_for_what_the_api_does_not_tell() {
 /// What a cluster's nodes are told is asked for again with its node classes.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_looked_at_again_every_five_minutes() {
-    let mut diary = RefreshSchedule::default();
-    assert!(diary.begin(RefreshTask::Classes));
-    diary.end("r", RefreshTask::Classes, Ok(false));
+    let mut schedule = RefreshSchedule::default();
+    assert!(schedule.begin(RefreshTask::Classes));
+    schedule.end("r", RefreshTask::Classes, Ok(false));
     time::advance(Duration::from_secs(299)).await;
-    assert!(!diary.begin(RefreshTask::Classes));
+    assert!(!schedule.begin(RefreshTask::Classes));
     time::advance(Duration::from_secs(1)).await;
-    assert!(diary.begin(RefreshTask::Classes));
+    assert!(schedule.begin(RefreshTask::Classes));
 }

@@ -160,9 +160,9 @@ impl Stage {
         let cluster = Arc::new(aws.cluster("here", "prod"));
         let account = AwsClients::of(AccountKey::of(&cluster), aws.config().await);
         let keepers = Regions::of_accounts(Accounts::with(account));
-        let keeper = keepers.of(&cluster).await;
-        let account = keeper.shared.account.clone();
-        let provider = Ec2::new(cluster.clone(), api(), keeper);
+        let region_handle = keepers.of(&cluster).await;
+        let account = region_handle.shared.account.clone();
+        let provider = Ec2::new(cluster.clone(), api(), region_handle);
         let (events, mut inbox) = mpsc::channel(64);
         provider.attend(cluster.clone(), Some(events)).await;
         // Once for what is not known yet, then for what AWS has said.
@@ -321,11 +321,11 @@ impl Stage {
         let known = self.aws.ask(&json!({"do": "templates"}));
         let known = known["templates"].as_array().expect("a list");
         let names = known.iter().filter_map(|own| own["name"].as_str());
-        let mut shelf = LaunchTemplateCache::default();
+        let mut cache = LaunchTemplateCache::default();
         let ago = KEPT + SignedDuration::from_secs(1);
-        shelf.listed(names.map(str::to_owned), clock::now() - ago);
+        cache.listed(names.map(str::to_owned), clock::now() - ago);
         let care = CleanupScope::of_all(&[]);
-        let removed = Templates::of(shelf)
+        let removed = Templates::of(cache)
             .collect(&self.account, "here", &care)
             .await;
         removed

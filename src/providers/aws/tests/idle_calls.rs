@@ -246,8 +246,8 @@ async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
     let told = Arc::new(AtomicUsize::new(0));
     for number in 0..CLUSTERS {
         let cluster = Arc::new(cluster(number));
-        let keeper = keepers.of(&cluster).await;
-        let provider = Ec2::new(cluster.clone(), api(), keeper);
+        let region_handle = keepers.of(&cluster).await;
+        let provider = Ec2::new(cluster.clone(), api(), region_handle);
         let (events, mut inbox) = mpsc::channel(64);
         let told = told.clone();
         tokio::spawn(async move {

@@ -72,8 +72,8 @@ impl Bench {
         let account: AwsClients = aws.account(REGION);
         let keepers = Regions::of_accounts(Accounts::with(account));
         let own = Arc::new(own);
-        let keeper = keepers.of(&own).await;
-        let provider = Ec2::new(own.clone(), api(), keeper);
+        let region_handle = keepers.of(&own).await;
+        let provider = Ec2::new(own.clone(), api(), region_handle);
         let (events, inbox) = mpsc::channel(64);
         provider.attend(own, Some(events)).await;
         let mut bench = Self {
@@ -84,7 +84,7 @@ impl Bench {
             inbox,
         };
         let told = bench.told().await;
-        assert_eq!(told[0], Err("AWS has not been asked yet".to_owned()));
+        assert_eq!(told[0], Err("not read from AWS yet".to_owned()));
         bench
     }
 
@@ -137,7 +137,7 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
     (
         Some(("GetParameter", "ParameterNotFound", "")),
         SAME,
-        "ImageNotFound: no image fits alias = \"al2023@latest\"",
+        "ImageNotFound: no image matches alias = \"al2023@latest\"",
     ),
     (
         Some(("GetParameter", "AccessDeniedException", "")),
@@ -147,7 +147,7 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
     (
         Some(("AddRoleToInstanceProfile", "NoSuchEntity", "none")),
         |own| own.identity = Some(NodeIdentity::Role("other".to_owned())),
-        "RoleNotFound: there is no IAM role \"other\"",
+        "RoleNotFound: IAM role \"other\" does not exist",
     ),
     (
         Some(("GetInstanceProfile", "Throttling", "slow")),
@@ -162,7 +162,7 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
     (
         None,
         |own| own.subnets = vec![SubnetTerm::Id("subnet-9".to_owned())],
-        "SubnetsNotFound: no subnet fits Id(\"subnet-9\")",
+        "SubnetsNotFound: no subnet matches Id(\"subnet-9\")",
     ),
     (
         None,
@@ -173,7 +173,7 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
                 version: "latest".to_owned(),
             }];
         },
-        "UnsupportedAlias: there are no images of al2 for Kubernetes 1.33",
+        "UnsupportedAlias: no al2 images exist for Kubernetes 1.33",
     ),
     (
         Some(("DescribeInstanceTypes", "Unavailable", "")),
@@ -429,7 +429,7 @@ async fn nothing_is_launched_from_a_class_that_is_not_as_planned() {
     let rows = [
         (None, hash, false, "not resolved yet"),
         (Some("other"), hash, false, "not resolved yet"),
-        (Some("default"), "v2:1:2", false, "another one by now"),
+        (Some("default"), "v2:1:2", false, "has changed"),
         (Some("default"), hash, true, "SubnetsNotFound"),
     ];
     for (name, hash, empty, expect) in rows {
@@ -562,10 +562,10 @@ async fn the_api_of_a_cluster_is_configured_or_asked_for() {
             None,
             None,
             Some(&creating),
-            Err("does not name the endpoint"),
+            Err("does not return the endpoint"),
         ),
-        (URL, None, Some(&creating), Err("does not name the CA")),
-        (URL, Some("?"), None, Err("no base64")),
+        (URL, None, Some(&creating), Err("does not return the CA")),
+        (URL, Some("?"), None, Err("not valid base64")),
         (None, None, None, Err("eks:DescribeCluster")),
     ];
     for (endpoint, ca, says, expect) in rows {

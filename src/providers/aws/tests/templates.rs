@@ -117,10 +117,10 @@ async fn templates_that_nobody_needs_are_removed() {
     let names = |all: &[&str]| all.iter().map(|own| (*own).to_owned()).collect::<Vec<_>>();
     let care = CleanupScope::of_all(&[]);
     let long_ago = clock::now() - SignedDuration::from_mins(11);
-    let mut shelf = LaunchTemplateCache::default();
-    shelf.begin("outrigger/one/in-use", long_ago);
-    shelf.listed(names(&["outrigger/one/a", "outrigger/one/b"]), long_ago);
-    let templates = Templates::of(shelf);
+    let mut cache = LaunchTemplateCache::default();
+    cache.begin("outrigger/one/in-use", long_ago);
+    cache.listed(names(&["outrigger/one/a", "outrigger/one/b"]), long_ago);
+    let templates = Templates::of(cache);
     // Of others, and of an earlier life of ours: that one is kept for a while.
     let more = ["karpenter.k8s.aws/1234", "outrigger/one/earlier"];
     let known = ["outrigger/one/in-use", "outrigger/one/a", "outrigger/one/b"];
@@ -148,11 +148,11 @@ async fn templates_that_nobody_needs_are_removed() {
     assert_eq!(left[1..], kept);
     assert_eq!(left[0], more[0], "others' are left alone");
     // What somebody else has removed is as good as removed.
-    let mut shelf = LaunchTemplateCache::default();
-    shelf.listed(names(&["outrigger/one/gone"]), long_ago);
+    let mut cache = LaunchTemplateCache::default();
+    cache.listed(names(&["outrigger/one/gone"]), long_ago);
     let unknown = "InvalidLaunchTemplateName.NotFoundException";
     change(&|own| own.fails = Some(("DeleteLaunchTemplate", unknown)));
-    let templates = Templates::of(shelf);
+    let templates = Templates::of(cache);
     let removed = fence::without(templates.collect(&account, "here", &care)).await;
     assert_eq!(removed.expect("a number"), 1);
 }

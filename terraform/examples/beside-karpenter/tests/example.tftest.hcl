@@ -1,4 +1,4 @@
-# Needs Terraform 1.7 and the provider's schema, but no account.
+# Requires Terraform 1.7 and the provider schema, but no AWS account.
 
 mock_provider "aws" {
   mock_data "aws_caller_identity" {
@@ -51,6 +51,6 @@ run "observed" {
 
   assert {
     condition     = output.clusters["prod"].mode == "observe" && length(keys(output.clusters)) == 1
-    error_message = "The cluster is observed."
+    error_message = "The cluster is in observe mode."
   }
 }

@@ -1,4 +1,4 @@
-# Needs Terraform 1.7 and the provider's schema, but no account.
+# Requires Terraform 1.7 and the provider schema, but no AWS account.
 
 mock_provider "aws" {
   mock_data "aws_caller_identity" {
@@ -52,7 +52,7 @@ run "observed" {
 
   assert {
     condition     = output.clusters["prod"].mode == "observe" && length(keys(output.clusters)) == 1
-    error_message = "The cluster is observed."
+    error_message = "The cluster is in observe mode."
   }
 }
 
@@ -66,10 +66,10 @@ run "managed" {
 
   assert {
     condition     = output.clusters["prod"].instance_profile == "node"
-    error_message = "What is there is used."
+    error_message = "The existing resources are used."
   }
   assert {
     condition     = output.clusters["prod"].adopt
-    error_message = "Nodes of Karpenter's are taken over."
+    error_message = "Karpenter's nodes are adopted."
   }
 }

@@ -1,4 +1,4 @@
-# Needs Terraform 1.7 and the provider's schema, but no account.
+# Requires Terraform 1.7 and the provider schema, but no AWS account.
 
 mock_provider "aws" {
   mock_data "aws_caller_identity" {
@@ -41,7 +41,7 @@ mock_provider "aws" {
 }
 
 variables {
-  # None where the host is: parameters are there all the same.
+  # No cluster in the region of the host: its parameters still exist.
   region = "eu-west-1"
   clusters = {
     prod-eu = { region = "eu-central-1", mode = "manage", subnet_ids = ["subnet-1"] }
@@ -63,23 +63,23 @@ run "whole" {
   }
   assert {
     condition     = [for name, own in output.clusters : name if try(own.adopt == true, false)] == ["prod-us"]
-    error_message = "Nodes are taken over where that is said."
+    error_message = "Nodes are adopted only in clusters with adopt."
   }
   assert {
     condition = jsonencode(merge([
       for own in values(aws_ssm_parameter.clusters) : jsondecode(own.value).clusters
     ]...)) == jsonencode(output.clusters)
-    error_message = "The parameters hold what is known of each cluster."
+    error_message = "The parameters have the values of each cluster."
   }
   assert {
     condition     = alltrue([for own in values(output.clusters) : !contains(keys(own), "ca")])
-    error_message = "What EKS tells takes no room in them."
+    error_message = "The parameters omit values that the daemon reads from EKS."
   }
   assert {
     condition = alltrue([
       for name in keys(aws_ssm_parameter.clusters) : strcontains(module.configuration.configuration, "\"${name}\"")
     ])
-    error_message = "The host reads all of them."
+    error_message = "The configuration reads all parameters."
   }
 }
 
@@ -94,6 +94,6 @@ run "many" {
 
   assert {
     condition     = !strcontains(module.configuration.configuration, "prod-")
-    error_message = "More clusters are no other host."
+    error_message = "Additional clusters do not change the host."
   }
 }

@@ -1,4 +1,4 @@
-# Needs Terraform 1.7 and the provider's schema, but no account.
+# Requires Terraform 1.7 and the provider schema, but no AWS account.
 
 mock_provider "aws" {
   mock_data "aws_caller_identity" {
@@ -55,14 +55,14 @@ run "whole" {
 
   assert {
     condition     = output.clusters["prod"].instance_profile == "outrigger-node-prod"
-    error_message = "Node classes know the instance profile."
+    error_message = "The cluster values include the instance profile."
   }
   assert {
     condition     = strcontains(output.manifests, "outrigger-manage")
-    error_message = "There are manifests to apply."
+    error_message = "The manifests include the role outrigger-manage."
   }
   assert {
     condition     = aws_eks_cluster.this.access_config[0].bootstrap_cluster_creator_admin_permissions
-    error_message = "Somebody can apply the manifests."
+    error_message = "The creator of the cluster is its administrator."
   }
 }

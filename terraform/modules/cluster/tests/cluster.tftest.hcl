@@ -1,4 +1,4 @@
-# Needs Terraform 1.7 and the provider's schema, but no account.
+# Requires Terraform 1.7 and the provider schema, but no AWS account.
 
 mock_provider "aws" {
   mock_data "aws_partition" {
@@ -39,15 +39,15 @@ run "made" {
       aws_eks_access_entry.daemon[0].user_name == "outrigger" &&
       aws_eks_access_entry.daemon[0].kubernetes_groups == toset(["outrigger"])
     )
-    error_message = "The daemon is one user, with the rights of one group."
+    error_message = "The daemon has one user name and one group."
   }
   assert {
     condition     = toset(keys(aws_iam_role_policy_attachment.node)) == toset(["worker", "images", "cni"])
-    error_message = "Nodes have what every node needs."
+    error_message = "The node role has the required policies."
   }
   assert {
     condition     = output.outrigger.role_arn == null && output.outrigger.mode == "observe"
-    error_message = "A cluster is observed until it is said otherwise."
+    error_message = "The default mode is observe."
   }
 }
 
@@ -64,7 +64,7 @@ run "there" {
 
   assert {
     condition     = output.outrigger.node_role == "node" && length(aws_eks_access_entry.node) == 0
-    error_message = "What is there is named, not made."
+    error_message = "Existing resources are used, and none are created."
   }
 }
 
@@ -73,7 +73,7 @@ run "rights" {
 
   assert {
     condition     = output.rights.mode == "observe" && output.rights.name == "prod"
-    error_message = "Rights in AWS are those of the mode."
+    error_message = "The AWS permissions match the mode."
   }
 }
 
@@ -91,7 +91,7 @@ run "tagged" {
       toset([for own in values(aws_ec2_tag.subnet) : own.resource_id]) == toset(["subnet-1", "subnet-2"]) &&
       aws_ec2_tag.security_group["outrigger.dev/discovery/prod"].resource_id == "sg-1"
     )
-    error_message = "Node classes find the subnets, and the security group."
+    error_message = "The subnets and the security group have the discovery tags."
   }
 }
 

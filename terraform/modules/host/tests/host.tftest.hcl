@@ -1,4 +1,4 @@
-# Needs Terraform 1.7 and the provider's schema, but no account.
+# Requires Terraform 1.7 and the provider schema, but no AWS account.
 
 mock_provider "aws" {}
 
@@ -19,11 +19,11 @@ run "closed" {
       aws_launch_template.this.metadata_options[0].http_tokens == "required" &&
       aws_launch_template.this.metadata_options[0].http_put_response_hop_limit == 1
     )
-    error_message = "Only the host itself gets at its role."
+    error_message = "The instance metadata requires tokens and has a hop limit of one."
   }
   assert {
     condition     = length(aws_vpc_security_group_ingress_rule.cluster) == 0
-    error_message = "Nobody is let in."
+    error_message = "The security group has no inbound rules."
   }
 }
 
@@ -86,7 +86,7 @@ run "one_by_one" {
 
   assert {
     condition     = aws_autoscaling_group.this.instance_refresh[0].preferences[0].min_healthy_percentage == 50
-    error_message = "Of two hosts one stays while the other is replaced."
+    error_message = "Of two hosts, one keeps running while the other is replaced."
   }
 }
 
@@ -99,7 +99,7 @@ run "three" {
 
   assert {
     condition     = aws_autoscaling_group.this.max_size == 3
-    error_message = "There may be more than two."
+    error_message = "More than two hosts are allowed."
   }
 }
 

@@ -1,4 +1,4 @@
-# Needs Terraform 1.7 and the provider's schema, but no account.
+# Requires Terraform 1.7 and the provider schema, but no AWS account.
 
 mock_provider "aws" {
   mock_data "aws_caller_identity" {
@@ -27,7 +27,7 @@ run "host" {
 
   assert {
     condition     = length(aws_iam_instance_profile.this) == 1 && length(aws_iam_role_policy.assume) == 0
-    error_message = "The host has an instance profile, and assumes nothing."
+    error_message = "The host has an instance profile and no assume policy."
   }
 }
 
@@ -39,11 +39,11 @@ run "managed_alone" {
       strcontains(aws_iam_policy.region["eu-central-1"].policy, "role/prod") &&
       !strcontains(aws_iam_policy.region["eu-central-1"].policy, "role/lab")
     )
-    error_message = "Instances get the roles of managed clusters, and no others."
+    error_message = "Only node roles of managed clusters can be passed to instances."
   }
   assert {
     condition     = !can(regex("ec2:(Run|Create|Terminate|Delete)", aws_iam_policy.region["us-west-2"].policy))
-    error_message = "Where all clusters are observed nothing is made or ended."
+    error_message = "If all clusters are observed, the policy allows no launch and no termination."
   }
 }
 
@@ -59,7 +59,7 @@ run "spoke" {
       length(aws_iam_instance_profile.this) == 0 &&
       length(aws_iam_role_policy_attachment.session_manager) == 0
     )
-    error_message = "A role that is assumed is no role of a host."
+    error_message = "A role for other accounts has no instance profile."
   }
 }
 

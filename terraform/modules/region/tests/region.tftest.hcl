@@ -1,4 +1,4 @@
-# Needs Terraform 1.7 and the provider's schema, but no account.
+# Requires Terraform 1.7 and the provider schema, but no AWS account.
 
 mock_provider "aws" {
   mock_data "aws_caller_identity" {
@@ -21,11 +21,11 @@ run "queue" {
 
   assert {
     condition     = aws_sqs_queue.this.message_retention_seconds == 300 && aws_sqs_queue.this.sqs_managed_sse_enabled
-    error_message = "Messages are encrypted, and kept for five minutes."
+    error_message = "Messages are encrypted and kept for five minutes."
   }
   assert {
     condition     = length(aws_cloudwatch_event_rule.this) == 5 && length(aws_cloudwatch_event_target.this) == 5
-    error_message = "Every kind of event has a rule, and every rule a target."
+    error_message = "Every event type has a rule, and every rule a target."
   }
 }
 
@@ -41,7 +41,7 @@ run "key" {
       aws_sqs_queue.this.kms_master_key_id == "arn:aws:kms:eu-central-1:123456789012:key/0123" &&
       output.queue_key_arns == tolist(["arn:aws:kms:eu-central-1:123456789012:key/0123"])
     )
-    error_message = "The key is that of the queue, and the daemon learns of it."
+    error_message = "The queue uses the key, and the output has its ARN."
   }
 }
 

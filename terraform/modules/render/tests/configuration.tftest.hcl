@@ -32,7 +32,7 @@ run "blocks" {
         "  eks {}\n}\n",
       ] : strcontains(output.configuration, text)
     ])
-    error_message = "Each cluster has a block that says what is known of it."
+    error_message = "Each cluster has a block with its values."
   }
 }
 
@@ -64,7 +64,7 @@ run "published" {
         }
       }
     }
-    error_message = "A parameter holds what is known of each cluster."
+    error_message = "The parameter has the values of each cluster."
   }
   assert {
     condition = alltrue([
@@ -73,17 +73,17 @@ run "published" {
         if key != "tags"
       ])
     ])
-    error_message = "What is published is `local.clusters`."
+    error_message = "The published value equals `local.clusters`."
   }
   assert {
     condition = alltrue([
       for text in ["{ \"Team\" = \"platform\" }", "{}"] : can(regex("\n      tags +?= ${text}\n", output.configuration))
     ])
-    error_message = "Tags are a part of it."
+    error_message = "The published value includes the tags."
   }
 }
 
-# The names that docs and configurations of users go by.
+# The names that the documentation and user configurations rely on.
 run "names" {
   command = plan
 
@@ -110,7 +110,7 @@ run "names" {
       "adopt", "ca", "disable_dry_run", "eks_name", "endpoint", "instance_profile", "lease_name", "mode", "node_role",
       "queue", "region", "role_arn", "service_cidr", "tags", "zonal_shift",
     ]
-    error_message = "Each thing that is known has its name."
+    error_message = "Each value has its documented name."
   }
 }
 
@@ -123,7 +123,7 @@ run "values" {
 
   assert {
     condition     = !strcontains(output.configuration, "cluster \"") && strcontains(output.configuration, "\"spoke\" = {")
-    error_message = "Only `local.clusters` is there."
+    error_message = "The configuration has only `local.clusters`."
   }
 }
 
@@ -136,7 +136,7 @@ run "no_clusters" {
 
   assert {
     condition     = strcontains(output.configuration, "  clusters = {\n  }\n")
-    error_message = "An installation may have no clusters yet."
+    error_message = "An installation may have no clusters."
   }
 }
 
@@ -152,21 +152,21 @@ run "parameters" {
       jsonencode(merge([for own in values(output.ssm_parameters) : jsondecode(own).clusters]...)) == jsonencode(output.clusters) &&
       sum([for own in values(output.ssm_parameters) : length(jsondecode(own).clusters)]) == 3
     )
-    error_message = "Each cluster is in one parameter."
+    error_message = "Each cluster is in exactly one parameter."
   }
   assert {
     condition     = length(output.ssm_parameters) == 16 && contains(keys(output.ssm_parameters), "/outrigger/platform/outputs/f")
-    error_message = "There are as many parameters in any case."
+    error_message = "The number of parameters is fixed."
   }
   assert {
     condition = alltrue([
       for name in keys(output.ssm_parameters) : strcontains(output.configuration, "  ssm_parameter = \"${name}\"\n")
     ])
-    error_message = "All parameters are read."
+    error_message = "The configuration reads all parameters."
   }
 }
 
-# As many clusters as a role has room for, with names as long as that of a role lets them be.
+# The maximum number of clusters of a role, with the longest names that role names allow.
 run "many" {
   command = plan
 
@@ -187,7 +187,7 @@ run "many" {
 
   assert {
     condition     = sum([for own in values(output.ssm_parameters) : length(jsondecode(own).clusters)]) == 88
-    error_message = "All of them are in some parameter."
+    error_message = "Every cluster is in a parameter."
   }
   assert {
     condition     = output.configuration == run.parameters.configuration

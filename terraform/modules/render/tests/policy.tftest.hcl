@@ -13,14 +13,14 @@ run "least" {
 
   assert {
     condition     = !strcontains(output.policy, "iam:CreateInstanceProfile")
-    error_message = "Instance profiles are not to be made unless that is asked for."
+    error_message = "Instance profile permissions are granted only with manage_instance_profiles."
   }
   assert {
     condition = alltrue([
       for own in jsondecode(output.policy).Statement :
       !contains(own.Resource, "*") || alltrue([for action in own.Action : can(regex(":(Describe|Get|List)", action))])
     ])
-    error_message = "What changes anything is not granted on everything."
+    error_message = "Write permissions are not granted on all resources."
   }
 }
 
@@ -31,7 +31,7 @@ run "managed_alone" {
     condition = [
       for own in jsondecode(output.policy).Statement : own.Resource if own.Action == ["iam:PassRole"]
     ] == [["arn:aws:iam::123456789012:role/prod"]]
-    error_message = "Instances get the roles of managed clusters, and no others."
+    error_message = "Only node roles of managed clusters can be passed to instances."
   }
   assert {
     condition = alltrue([
@@ -39,7 +39,7 @@ run "managed_alone" {
       try(own.Condition.StringEquals["aws:RequestTag/outrigger.dev/cluster"], []) == ["prod"]
       if contains(own.Action, "ec2:RunInstances") && can(own.Condition.StringEquals["aws:RequestTag/outrigger.dev/installation"])
     ])
-    error_message = "What is launched has the tag of a managed cluster."
+    error_message = "Launched resources have the tag of a managed cluster."
   }
   assert {
     condition = toset([
@@ -48,7 +48,7 @@ run "managed_alone" {
       ]) == toset([
       "AllowScopedResourceTagging", "AllowScopedDeletion",
     ])
-    error_message = "Only instances of managed clusters are ended, and given other tags."
+    error_message = "Only instances of managed clusters can be terminated or retagged."
   }
   assert {
     condition = [
@@ -58,7 +58,7 @@ run "managed_alone" {
         "outrigger.dev/claim", "outrigger.dev/cluster", "outrigger.dev/cluster-uid",
         "outrigger.dev/installation", "outrigger.dev/lease",
     ] }]
-    error_message = "An instance does not become another claim, nor another cluster's or installation's."
+    error_message = "The claim, cluster and installation tags of an instance cannot be changed."
   }
 }
 
@@ -74,7 +74,7 @@ run "observed" {
     condition = toset([for own in jsondecode(output.policy).Statement : own.Sid]) == toset([
       "AllowRegionalReadActions", "AllowSSMReadActions", "AllowPricingReadActions",
     ])
-    error_message = "Who only observes only reads."
+    error_message = "Without a managed cluster the policy allows only reads."
   }
 }
 
@@ -100,31 +100,31 @@ run "all" {
 
   assert {
     condition     = length(jsondecode(output.policy).Statement) == 20
-    error_message = "Every statement is there."
+    error_message = "The policy has every statement."
   }
   assert {
     condition = [
       for own in jsondecode(output.policy).Statement : own.Resource if own.Action == ["eks:DescribeCluster"]
     ] == [["arn:aws:eks:eu-central-1:123456789012:cluster/prod", "arn:aws:eks:eu-central-1:123456789012:cluster/lab"]]
-    error_message = "All clusters are asked for what nodes are told, whether managed or not."
+    error_message = "eks:DescribeCluster is granted for all clusters, in either mode."
   }
   assert {
     condition = [
       for own in jsondecode(output.policy).Statement : own.Condition.StringEquals["arc-zonal-shift:ResourceIdentifier"]
       if own.Sid == "AllowZonalShiftStatusReadOnly"
     ] == [["arn:aws:eks:eu-central-1:123456789012:cluster/prod"]]
-    error_message = "Only of clusters that heed zonal shifts they are asked."
+    error_message = "Zonal shifts can be read only for clusters with zonal_shift."
   }
   assert {
     condition = [
       for own in jsondecode(output.policy).Statement : own.Condition.StringEquals["aws:ResourceTag/eks:eks-cluster-name"]
       if own.Sid == "AllowAdoptionTagging"
     ] == [["prod"]]
-    error_message = "Only instances of clusters that take them over are taken over."
+    error_message = "Only instances of clusters with adopt can be adopted."
   }
 }
 
-# A managed policy has 6,144 characters, which eleven clusters of EKS have room in.
+# A managed policy has 6,144 characters, enough for eleven EKS clusters.
 run "many" {
   command = plan
 
@@ -142,7 +142,7 @@ run "many" {
 
   assert {
     condition     = length(output.policy) <= 6144
-    error_message = "They fit."
+    error_message = "The policy fits into the size limit."
   }
 }
 
@@ -173,7 +173,7 @@ run "nobody" {
   expect_failures = [var.installation]
 }
 
-# It stands in an ARN and in conditions.
+# The value is used in an ARN and in conditions.
 run "everybody" {
   command = plan
 

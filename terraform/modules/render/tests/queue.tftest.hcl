@@ -13,7 +13,7 @@ run "queue" {
       for own in jsondecode(output.queue_policy).Statement :
       own.Resource == ["arn:aws-cn:sqs:cn-north-1:123456789012:outrigger"]
     ])
-    error_message = "The policy is about this queue."
+    error_message = "The policy applies to this queue."
   }
   assert {
     condition = [
@@ -26,7 +26,7 @@ run "queue" {
       Resource  = ["arn:aws-cn:sqs:cn-north-1:123456789012:outrigger"]
       Condition = { Bool = { "aws:SecureTransport" = "false" } }
     }
-    error_message = "Nobody uses the queue without TLS."
+    error_message = "Requests without TLS are denied."
   }
   assert {
     condition = alltrue([
@@ -41,7 +41,7 @@ run "queue" {
         }
       } if own.Effect == "Allow"
     ])
-    error_message = "These rules of this account send, and nobody else."
+    error_message = "Only these rules of this account may send messages."
   }
 }
 
@@ -59,7 +59,7 @@ run "key" {
         StringEquals = { "kms:EncryptionContext:aws:sqs:arn" = "arn:aws-cn:sqs:cn-north-1:123456789012:outrigger" }
       }
     }]
-    error_message = "A key is used by rules for this queue, and for nothing else."
+    error_message = "The rules may use the key only for this queue."
   }
 }
 
@@ -83,7 +83,7 @@ run "own_key" {
           StringEquals = { "kms:EncryptionContext:aws:sqs:arn" = ["arn:aws-cn:sqs:cn-north-1:123456789012:outrigger"] }
         }
     }]
-    error_message = "The daemon reads what is in the queue, whether it is managed or not."
+    error_message = "The daemon may decrypt the messages of the queue in either mode."
   }
 }
 
@@ -96,7 +96,7 @@ run "key_of_sqs" {
 
   assert {
     condition     = !strcontains(output.policy, "kms:")
-    error_message = "No key is used that is not there."
+    error_message = "Without a key, the policy has no KMS permission."
   }
 }
 
@@ -111,11 +111,11 @@ run "events" {
       "EC2 Instance State-change Notification",
       "EC2 Capacity Reservation Instance Interruption Warning",
     ])
-    error_message = "Every kind of event that the daemon understands has a rule."
+    error_message = "Every event type that the daemon handles has a rule."
   }
 }
 
-# EventBridge takes names of 64 characters.
+# EventBridge allows names of up to 64 characters.
 run "long_name" {
   command = plan
 
@@ -125,7 +125,7 @@ run "long_name" {
 
   assert {
     condition     = max([for name in values(output.event_rules) : length(name)]...) == 64
-    error_message = "The longest name of a queue has rules of 64 characters: neither more nor fewer fit."
+    error_message = "The longest queue name has a rule name of exactly 64 characters."
   }
   assert {
     condition     = keys(output.event_rules) == keys(output.event_patterns)
@@ -152,7 +152,7 @@ run "nowhere" {
 
   assert {
     condition     = output.queue_policy == null && output.policy == null && output.queue_key_policy == null
-    error_message = "What is nowhere has no policy."
+    error_message = "Without region and account_id the policy is null."
   }
 }
 

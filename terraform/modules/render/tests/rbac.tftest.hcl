@@ -11,14 +11,14 @@ run "observe" {
         for rule in own.rules : alltrue([for verb in rule.verbs : contains(["get", "list", "watch"], verb)])
       ]) if contains(["ClusterRole", "Role"], own.kind) && own.metadata.name != "outrigger-manage"
     ])
-    error_message = "Who observes only reads."
+    error_message = "The observe role allows only reads."
   }
   assert {
     condition = alltrue([
       for own in [for text in split("---\n", output.rbac) : yamldecode(text)] : length(own.subjects) == 0
       if own.kind == "ClusterRoleBinding" && own.metadata.name == "outrigger-manage"
     ])
-    error_message = "The rights to change anything are given to nobody."
+    error_message = "The manage role has no subject."
   }
 }
 
@@ -49,7 +49,7 @@ run "manage" {
       "patch nodes", "delete nodes", "create pods/eviction", "list volumeattachments", "patch pods/status",
       "patch capacitybuffers/status", "create events",
     ])
-    error_message = "No right is given that the defaults of the daemon have no use for."
+    error_message = "The default options grant exactly the permissions that the daemon uses."
   }
   assert {
     condition = alltrue(flatten([
@@ -57,11 +57,11 @@ run "manage" {
         for rule in own.rules : can(rule.resourceNames) || rule.verbs == ["create"]
       ] if own.kind == "Role"
     ]))
-    error_message = "In kube-system each right is for one name, but to create."
+    error_message = "In kube-system each permission except create is limited to one name."
   }
   assert {
     condition     = !strcontains(output.rbac, "\"*\"") && !strcontains(output.rbac, "secrets")
-    error_message = "Nothing is granted on everything, and no Secret."
+    error_message = "No rule has wildcards or Secrets."
   }
 }
 
@@ -81,7 +81,7 @@ run "lease" {
         ]
       ] if own.kind == "Role"
     ])) == toset(["get autoscaler", "patch autoscaler", "create "])
-    error_message = "Who leads is written on the one Lease; only what is not there yet has no name to go by."
+    error_message = "Only the Lease `lease_name` may be read and patched, and only create has no name."
   }
   assert {
     condition = alltrue([
@@ -91,7 +91,7 @@ run "lease" {
         if contains(try(rule.resources, []), "leases")
       ]) if own.kind == "ClusterRole"
     ])
-    error_message = "Leases of other namespaces are not touched."
+    error_message = "Leases of other namespaces cannot be changed."
   }
 }
 
@@ -105,7 +105,7 @@ run "lease_observed" {
         if contains(rule.resources, "leases")
       ] if own.kind == "Role"
     ]) == ["get outrigger"]
-    error_message = "Who observes leads nobody."
+    error_message = "In observe mode the Lease can only be read."
   }
 }
 
@@ -143,11 +143,11 @@ run "options" {
       "patch nodes", "delete nodes", "create nodes", "create pods/eviction", "list volumeattachments",
       "create pods/binding", "delete pods",
     ])
-    error_message = "Early binding makes nodes, and binds and deletes pods."
+    error_message = "Early binding allows creating nodes, and binding and deleting pods."
   }
   assert {
     condition     = !strcontains(output.rbac, "capacitybuffers") && strcontains(output.rbac, "replicasets")
-    error_message = "Each option has its rules and no others."
+    error_message = "Each option grants exactly its rules."
   }
   assert {
     condition = anytrue(flatten([
@@ -155,7 +155,7 @@ run "options" {
         for rule in own.rules : rule.resources == ["secrets"] && rule.verbs == ["create"]
       ] if own.kind == "Role"
     ]))
-    error_message = "Bootstrap tokens are made, and never read."
+    error_message = "Secrets can be created, and not read."
   }
 }
 
@@ -171,14 +171,14 @@ run "flow" {
       for own in [for text in split("---\n", output.flow_schemas) : yamldecode(text)] :
       own.metadata.name => own.spec.priorityLevelConfiguration.name
     } == { outrigger = "workload-high", "outrigger-leases" = "leader-election" }
-    error_message = "Requests rank above those of everybody, and those for the Lease higher."
+    error_message = "Requests have a higher priority than those of other users, and Lease requests the highest."
   }
   assert {
     condition = alltrue([
       for own in [for text in split("---\n", output.flow_schemas) : yamldecode(text)] :
       own.spec.rules[0].subjects == [{ kind = "User", user = { name = "autoscaler" } }]
     ])
-    error_message = "Only the daemon's requests are ranked."
+    error_message = "The FlowSchemas match only the daemon's requests."
   }
 }
 
@@ -231,7 +231,7 @@ run "service_account" {
 
   assert {
     condition     = strcontains(output.flow_schemas, "system:serviceaccount:kube-system:outrigger")
-    error_message = "A ServiceAccount will do outside of EKS."
+    error_message = "A ServiceAccount is allowed outside EKS."
   }
 }
 

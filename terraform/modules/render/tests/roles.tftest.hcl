@@ -7,11 +7,11 @@ run "alone" {
 
   assert {
     condition     = output.assume_policy == null && output.spoke_trust == null
-    error_message = "Without other accounts nobody assumes anything."
+    error_message = "Without roles of other accounts there is no spoke trust and no assume policy."
   }
   assert {
     condition     = jsondecode(output.host_trust).Statement[0].Principal == { Service = ["ec2.amazonaws.com"] }
-    error_message = "The host is an instance."
+    error_message = "EC2 may assume the role of the host."
   }
 }
 
@@ -25,11 +25,11 @@ run "across" {
 
   assert {
     condition     = jsondecode(output.assume_policy).Statement[0].Resource == ["arn:aws:iam::210987654321:role/outrigger"]
-    error_message = "The daemon assumes the roles that are named, and no others."
+    error_message = "The daemon may assume only the given roles."
   }
   assert {
     condition     = jsondecode(output.spoke_trust).Statement[0].Principal == { AWS = ["arn:aws:iam::123456789012:role/outrigger"] }
-    error_message = "The roles that are named may assume it, and no others."
+    error_message = "Only the given roles may assume the spoke role."
   }
 }
 
@@ -42,7 +42,7 @@ run "china" {
 
   assert {
     condition     = jsondecode(output.host_trust).Statement[0].Principal == { Service = ["ec2.amazonaws.com.cn"] }
-    error_message = "EC2 has a name of its own there."
+    error_message = "In China EC2 has a different service name."
   }
 }
 

@@ -39,7 +39,7 @@ const OURS: [RejectionCode; 5] = [
     RejectionCode::Gang,
     RejectionCode::Priority,
     RejectionCode::ResourceClaims,
-    RejectionCode::HeldDown,
+    RejectionCode::OfferingsUnavailable,
     RejectionCode::Limit,
 ];
 
@@ -366,7 +366,7 @@ impl Court {
                 let foretold = unplaced
                     .reasons
                     .iter()
-                    .any(|why| why.code == RejectionCode::Unsettled);
+                    .any(|why| why.code == RejectionCode::WaitingForInFlightNodes);
                 // Nobody could know that the node would be larger.
                 let foretold = foretold || others.contains(&node);
                 if foretold && self.is_planned_later(world, made, &nodes, pod) {

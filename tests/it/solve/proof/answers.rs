@@ -137,12 +137,14 @@ fn who_cannot_be_understood_is_left_out() {
         world.pods = vec![pod("p", 100, GIB)];
         fault(&mut world.pods[0]);
         plan(&world).on("n0", &["p"]).refused("not understood");
-        plan(&world).left("p", RejectionCode::Malformed).accepted();
+        plan(&world).left("p", RejectionCode::InvalidPod).accepted();
     }
     let mut world = base();
     world.pods = vec![pod("p", 100, GIB)];
     world.pods[0].node_selector = Labels::from([label(HOSTNAME, "n0")]);
-    plan(&world).left("p", RejectionCode::Restricted).accepted();
+    plan(&world)
+        .left("p", RejectionCode::RestrictedLabel)
+        .accepted();
 }
 
 #[test]

@@ -181,7 +181,7 @@ fn offerings_are_few_and_cost_about_the_same() {
     plan(&world).claim(&[SMALL, OTHER_ZONE], &["p"]).accepted();
     plan(&world).claim(&three, &["p"]).refused("prices");
     world.cluster.scheduling.alternative_price_percent = 200;
-    world.cluster.scheduling.alternatives = 2;
+    world.cluster.scheduling.max_launch_options = 2;
     plan(&world).claim(&three, &["p"]).refused("offerings");
 }
 

@@ -1,5 +1,5 @@
-//! The table of `bootstrap` blocks.
-//! It must not know how it is read.
+//! Schema table of `bootstrap` blocks.
+//! It must not depend on the code that reads it.
 
 use super::super::{BLOCK, argument, form};
 use crate::config::id_format::IdFormat;
@@ -8,55 +8,55 @@ use crate::config::schema::{ArgumentType, BlockType};
 pub(super) static BOOTSTRAP: BlockType = BlockType {
     name: "bootstrap",
     label: Some("KIND"),
-    about: "How a node joins its cluster: `eks` (if missing), `kubeadm`, `k3s`, `rke2`, `talos` or \
-            `custom`. Secrets are never in here: they are fetched at each launch.",
+    about: "How nodes join the cluster: `eks` (the default), `kubeadm`, `k3s`, `rke2`, `talos` or \
+            `custom`. The block never contains secrets. Outrigger fetches them at each launch.",
     arguments: &[
         argument(
             "mint",
             ArgumentType::Flag,
             "",
-            "`kubeadm`, `k3s`, `rke2`, `custom`: the token is a bootstrap token, made in the \
-             cluster, short-lived and renewed. The default of the first three where there is no \
-             other token.",
+            "`kubeadm`, `k3s`, `rke2`, `custom`: creates a short-lived bootstrap token in the \
+             cluster and renews it. Default of the first three kinds if no other token is set.",
         ),
         argument(
             "token_file",
             ArgumentType::Path,
             "",
-            "The same: file with the token, such as one of systemd's credentials.",
+            "Same kinds: file with the token, such as a systemd credential.",
         ),
         form(
             "token_ssm_parameter",
             IdFormat::Parameter,
-            "The same: SSM parameter with the token.",
+            "Same kinds: SSM parameter with the token.",
         ),
         form(
             "server",
             IdFormat::Https,
-            "`k3s`, `rke2`: URL of the supervisor; the host of the API with the usual port if \
-             missing.",
+            "`k3s`, `rke2`: URL of the supervisor. Defaults to the host of the API server with the \
+             standard port.",
         ),
         form(
             "version",
             IdFormat::Version,
-            "`k3s`, `rke2`: version to install; the image has it if missing.",
+            "`k3s`, `rke2`: version to install. If missing, the image must contain the \
+             distribution.",
         ),
         argument(
             "machine_config_file",
             ArgumentType::Path,
             "",
-            "`talos`: file with a machine configuration for workers, as `talosctl gen config` \
-             makes it; what is ours is put in.",
+            "`talos`: file with a worker machine configuration, as `talosctl gen config` creates \
+             it. Outrigger adds its own settings.",
         ),
         form(
             "machine_config_ssm_parameter",
             IdFormat::Parameter,
-            "`talos`: SSM parameter with it.",
+            "`talos`: SSM parameter with the worker machine configuration.",
         ),
         form(
             "template",
             IdFormat::Filled,
-            "`custom`: user data with `{{ name }}` in it. Required there.",
+            "`custom`: user data with `{{ name }}` placeholders. Required for this kind.",
         ),
     ],
     ..BLOCK

@@ -1,73 +1,78 @@
-//! The tables of what instances are equipped with.
-//! They must not know how they are read.
+//! Schema tables of the hardware of instances: disks, network interfaces, CPU options.
+//! They must not depend on the code that reads them.
 
 use super::super::{BLOCK, MINUTE, SECOND, argument, duration, form, required};
 use crate::config::id_format::IdFormat;
 use crate::config::schema::{ArgumentType, BlockType, Occurrence};
 
-/// A gigabyte, as the sizes of volumes are bounded. Source: spec/aws.md §1.1.
+/// A gigabyte, the unit of the limits on volume sizes. Source: spec/aws.md §1.1.
 const GIGA: i64 = 1_000_000_000;
 
 pub(super) static BLOCK_DEVICE: BlockType = BlockType {
     name: "block_device",
     label: Some("DEVICE"),
     repeat: Occurrence::PerLabel,
-    about: "A disk, by its device name. Without one, disks are the family's: 20 GiB of `gp3`, \
-            encrypted (Bottlerocket: 4 and 20; Windows: 50; `custom`: as the image says).",
+    about: "A disk, by device name. Without a block, the node has the default disks of its family: \
+            20 GiB of encrypted `gp3` (Bottlerocket: 4 GiB and 20 GiB; Windows: 50 GiB; `custom`: \
+            the disks of the image).",
     arguments: &[
         argument(
             "volume_size",
             ArgumentType::Size(GIGA, 64_000 * GIGA),
             "",
-            "Size, such as `50Gi`. Required unless a snapshot says it.",
+            "Size, such as `50Gi`. Required without `snapshot_id`.",
         ),
         argument(
             "volume_type",
             ArgumentType::OneOf(&["gp2", "gp3", "io1", "io2", "sc1", "st1", "standard"]),
             "\"gp3\"",
-            "Kind of volume.",
+            "Volume type.",
         ),
         argument(
             "iops",
             ArgumentType::Whole(100, 256_000),
             "",
-            "Operations per second, of `gp3`, `io1` and `io2`.",
+            "I/O operations per second, for `gp3`, `io1` and `io2`.",
         ),
         argument(
             "throughput",
             ArgumentType::Whole(125, 2000),
             "",
-            "MiB per second, of `gp3`.",
+            "Throughput in MiB per second, for `gp3`.",
         ),
         argument(
             "encrypted",
             ArgumentType::Flag,
             "",
-            "Whether it is encrypted; as the account says if missing.",
+            "Encrypts the volume. Defaults to the setting of the account.",
         ),
-        form("kms_key_id", IdFormat::Filled, "Key it is encrypted with."),
+        form(
+            "kms_key_id",
+            IdFormat::Filled,
+            "KMS key to encrypt the volume with.",
+        ),
         form(
             "snapshot_id",
             IdFormat::SnapshotId,
-            "Snapshot it is made from.",
+            "Snapshot to create the volume from.",
         ),
         argument(
             "volume_initialization_rate",
             ArgumentType::Whole(100, 300),
             "",
-            "MiB per second at which the snapshot is loaded.",
+            "Rate in MiB per second at which the snapshot is loaded.",
         ),
         argument(
             "delete_on_termination",
             ArgumentType::Flag,
             "true",
-            "Whether it goes with the instance.",
+            "Deletes the volume when the instance is terminated.",
         ),
         argument(
             "root_volume",
             ArgumentType::Flag,
             "false",
-            "Whether the kubelet's data is on it; of one disk at most.",
+            "Stores the data of the kubelet on this volume. Only one disk can set it.",
         ),
     ],
     ..BLOCK
@@ -75,31 +80,31 @@ pub(super) static BLOCK_DEVICE: BlockType = BlockType {
 
 pub(super) static METADATA_OPTIONS: BlockType = BlockType {
     name: "metadata_options",
-    about: "The instance metadata service.",
+    about: "Settings of the instance metadata service.",
     arguments: &[
         argument(
             "http_endpoint",
             ArgumentType::OneOf(&["enabled", "disabled"]),
             "\"enabled\"",
-            "Whether there is one.",
+            "Enables or disables the service.",
         ),
         argument(
             "http_protocol_ipv6",
             ArgumentType::OneOf(&["enabled", "disabled"]),
             "\"disabled\"",
-            "Whether it has an IPv6 address.",
+            "Enables or disables the IPv6 address of the service.",
         ),
         argument(
             "http_put_response_hop_limit",
             ArgumentType::Whole(1, 64),
             "1",
-            "Hops its answers may take.",
+            "Maximum number of network hops for responses.",
         ),
         argument(
             "http_tokens",
             ArgumentType::OneOf(&["required", "optional"]),
             "\"required\"",
-            "Whether only IMDSv2 is answered.",
+            "`required` accepts only IMDSv2. `optional` also accepts IMDSv1.",
         ),
     ],
     ..BLOCK
@@ -108,25 +113,25 @@ pub(super) static METADATA_OPTIONS: BlockType = BlockType {
 pub(super) static NETWORK_INTERFACE: BlockType = BlockType {
     name: "network_interface",
     repeat: Occurrence::Many,
-    about: "A network interface. Where there are any, they are all there are: one is of card 0 and \
-            device 0 and no `efa-only`.",
+    about: "A network interface. If there is any block, the blocks define all network interfaces. \
+            One of them must have card 0, device 0 and the type `interface`.",
     arguments: &[
         required(
             "network_card_index",
             ArgumentType::Whole(0, 150),
-            "Network card it is on.",
+            "Index of the network card.",
         ),
         required(
             "device_index",
             ArgumentType::Whole(0, 150),
-            "Its index on the card.",
+            "Index of the device on the network card.",
         ),
         argument(
             "interface_type",
             ArgumentType::OneOf(&["interface", "efa-only"]),
             "\"interface\"",
-            "What it is: with an address, or an elastic fabric adapter without one, at most one a \
-             card.",
+            "`interface` has an IP address. `efa-only` is an elastic fabric adapter without an IP \
+             address, at most one per card.",
         ),
     ],
     ..BLOCK
@@ -134,26 +139,25 @@ pub(super) static NETWORK_INTERFACE: BlockType = BlockType {
 
 pub(super) static CONNECTION_TRACKING: BlockType = BlockType {
     name: "connection_tracking",
-    about: "How long security groups remember idle connections. Only instance types of Nitro can \
-            do that.",
+    about: "How long security groups track idle connections. Requires Nitro instance types.",
     arguments: &[
         argument(
             "tcp_established_timeout",
             duration(MINUTE, 7200 * MINUTE),
             "",
-            "TCP connections.",
+            "Timeout of established TCP connections.",
         ),
         argument(
             "udp_stream_timeout",
             duration(MINUTE, 3 * MINUTE),
             "",
-            "Streams of UDP.",
+            "Timeout of UDP streams.",
         ),
         argument(
             "udp_timeout",
             duration(30 * SECOND, MINUTE),
             "",
-            "UDP in one direction, or one exchange of it.",
+            "Timeout of UDP traffic in one direction, or of one request and response.",
         ),
     ],
     ..BLOCK
@@ -161,13 +165,13 @@ pub(super) static CONNECTION_TRACKING: BlockType = BlockType {
 
 pub(super) static CPU_OPTIONS: BlockType = BlockType {
     name: "cpu_options",
-    about: "The processors.",
+    about: "CPU options of the instances.",
     arguments: &[argument(
         "nested_virtualization",
         ArgumentType::OneOf(&["enabled", "disabled"]),
         "",
-        "Whether nodes can run virtual machines: only instance types that can are used. EC2's \
-         way if missing.",
+        "Nested virtualization. `enabled` launches only instance types that support it. Defaults \
+         to the behavior of EC2.",
     )],
     ..BLOCK
 };

@@ -1,93 +1,94 @@
-//! The table of `kubelet` blocks.
-//! It must not know how it is read.
+//! Schema table of `kubelet` blocks.
+//! It must not depend on the code that reads it.
 
 use super::super::{BLOCK, argument};
 use crate::config::schema::{ArgumentType, BlockType};
 
 pub(super) static KUBELET: BlockType = BlockType {
     name: "kubelet",
-    about: "Settings of the nodes' kubelets. What is missing is the family's default, or \
-            Kubernetes'.",
+    about: "Kubelet settings of the nodes. Missing arguments have the default of the family or of \
+            Kubernetes.",
     arguments: &[
         argument(
             "max_pods",
             ArgumentType::Whole(0, 1110),
             "",
-            "Pods a node takes at most.",
+            "Maximum number of pods on a node.",
         ),
         argument(
             "pods_per_core",
             ArgumentType::Whole(0, 1110),
             "",
-            "Pods a node takes per core; 0 is no limit. Not on Bottlerocket.",
+            "Maximum number of pods per core; 0 is no limit. Not supported on Bottlerocket.",
         ),
         argument(
             "cluster_dns",
             ArgumentType::Texts,
             "[]",
-            "Addresses of the cluster's DNS, the cluster's own if missing. More than one only \
-             with AL2023 and custom images.",
+            "Addresses of the cluster DNS. Defaults to the address of the cluster. Only AL2023 and \
+             custom images support more than one.",
         ),
         argument(
             "system_reserved",
             ArgumentType::Reserved,
             "{}",
-            "Kept for the system: `cpu`, `memory`, `ephemeral-storage`, `pid`.",
+            "Resources reserved for the system: `cpu`, `memory`, `ephemeral-storage`, `pid`.",
         ),
         argument(
             "kube_reserved",
             ArgumentType::Reserved,
             "{}",
-            "Kept for Kubernetes: the same.",
+            "Resources reserved for Kubernetes, with the same keys.",
         ),
         argument(
             "eviction_hard",
             ArgumentType::Thresholds,
             "{}",
-            "Signals that evict at once, such as `\"memory.available\" = \"100Mi\"` or `\"5%\"`.",
+            "Thresholds for immediate eviction, such as `\"memory.available\" = \"100Mi\"` or \
+             `\"5%\"`.",
         ),
         argument(
             "eviction_soft",
             ArgumentType::Thresholds,
             "{}",
-            "Signals that evict after a while.",
+            "Thresholds for eviction after a grace period.",
         ),
         argument(
             "eviction_soft_grace_period",
             ArgumentType::Periods,
             "{}",
-            "How long, for each of these.",
+            "Grace period for each signal of `eviction_soft`.",
         ),
         argument(
             "eviction_max_pod_grace_period",
             ArgumentType::Whole(0, 86_400),
             "",
-            "Seconds a pod has at most that is evicted after a while.",
+            "Maximum grace period of a pod in a soft eviction, in seconds.",
         ),
         argument(
             "image_gc_high_threshold_percent",
             ArgumentType::Whole(0, 100),
             "",
-            "Disk usage at which images are removed.",
+            "Disk usage in percent at which the removal of images starts.",
         ),
         argument(
             "image_gc_low_threshold_percent",
             ArgumentType::Whole(0, 100),
             "",
-            "Disk usage down to which images are removed.",
+            "Disk usage in percent at which the removal of images stops.",
         ),
         argument(
             "cpu_cfs_quota",
             ArgumentType::Flag,
             "",
-            "Whether CPU limits are enforced.",
+            "Enforces CPU limits.",
         ),
         argument(
             "extra",
             ArgumentType::KubeletFields,
             "{}",
-            "Everything else of `KubeletConfiguration`, by its own names, such as `{ podPidsLimit \
-             = 1024 }`. Only with AL2023 and custom images.",
+            "Other fields of `KubeletConfiguration`, by their own names, such as `{ podPidsLimit = \
+             1024 }`. Only AL2023 and custom images support it.",
         ),
     ],
     ..BLOCK

@@ -1,37 +1,41 @@
-//! The tables of what is looked for in AWS: images, subnets, groups, reservations.
-//! They must not know how they are read.
+//! Schema tables of selectors of AWS resources: images, subnets, groups, reservations.
+//! They must not depend on the code that reads them.
 
 use super::super::{BLOCK, argument, form};
 use crate::config::id_format::IdFormat;
 use crate::config::schema::{ArgumentType, BlockType, Occurrence};
 
-const TAGS: &str = "Tags it has, all of them; `\"*\"` is any value.";
+const TAGS: &str = "Tags that it must have, all of them; `\"*\"` matches any value.";
 
 pub(super) static AMI: BlockType = BlockType {
     name: "ami",
     repeat: Occurrence::Many,
-    about: "An image, or several. Blocks are alternatives; all arguments of one must fit. An alias \
-            stands alone.",
+    about: "Selects images. Blocks are alternatives. An image must match all arguments of a block. \
+            `alias` excludes other arguments.",
     arguments: &[
         form(
             "alias",
             IdFormat::Alias,
-            "Images that AWS publishes: family and version, such as `al2023@latest`. Families are \
-             `al2`, `al2023`, `bottlerocket`, `windows2019`, `windows2022` and `windows2025`, of \
-             Windows only with `latest`.",
+            "Image that AWS publishes, as family and version, such as `al2023@latest`. Families \
+             are `al2`, `al2023`, `bottlerocket`, `windows2019`, `windows2022` and `windows2025`. \
+             Windows supports only `latest`.",
         ),
-        form("id", IdFormat::ImageId, "Image id."),
+        form("id", IdFormat::ImageId, "ID of the image."),
         form(
             "ssm_parameter",
             IdFormat::Parameter,
-            "SSM parameter that holds an image id.",
+            "SSM parameter that holds an image ID.",
         ),
-        form("name", IdFormat::Filled, "Name of the image, `*` allowed."),
+        form(
+            "name",
+            IdFormat::Filled,
+            "Name of the image; `*` matches any characters.",
+        ),
         form(
             "owner",
             IdFormat::Filled,
-            "Account id, `self`, or an alias such as `amazon`. If missing, `self` and `amazon` \
-             where a name is given, and anyone where it is not.",
+            "Account ID, `self`, or an alias such as `amazon`. Defaults to `self` and `amazon` if \
+             `name` is set, and to any owner otherwise.",
         ),
         argument("tags", ArgumentType::Searched, "", TAGS),
     ],
@@ -41,9 +45,9 @@ pub(super) static AMI: BlockType = BlockType {
 pub(super) static SUBNET: BlockType = BlockType {
     name: "subnet",
     repeat: Occurrence::Many,
-    about: "Subnets to launch into. Blocks are alternatives.",
+    about: "Selects the subnets to launch into. Blocks are alternatives.",
     arguments: &[
-        form("id", IdFormat::SubnetId, "Subnet id."),
+        form("id", IdFormat::SubnetId, "ID of the subnet."),
         argument("tags", ArgumentType::Searched, "", TAGS),
     ],
     ..BLOCK
@@ -52,13 +56,13 @@ pub(super) static SUBNET: BlockType = BlockType {
 pub(super) static SECURITY_GROUP: BlockType = BlockType {
     name: "security_group",
     repeat: Occurrence::Many,
-    about: "Security groups of the nodes: all that any of the blocks finds.",
+    about: "Selects the security groups of the nodes: every group that matches at least one block.",
     arguments: &[
-        form("id", IdFormat::SecurityGroupId, "Group id."),
+        form("id", IdFormat::SecurityGroupId, "ID of the group."),
         form(
             "name",
             IdFormat::Filled,
-            "Name of the group, which is not its tag `Name`.",
+            "Name of the group, not its `Name` tag.",
         ),
         argument("tags", ArgumentType::Searched, "", TAGS),
     ],
@@ -68,20 +72,21 @@ pub(super) static SECURITY_GROUP: BlockType = BlockType {
 pub(super) static CAPACITY_RESERVATION: BlockType = BlockType {
     name: "capacity_reservation",
     repeat: Occurrence::Many,
-    about: "Capacity reservations to use: all that any of the blocks finds. Without one, none is \
-            used on purpose.",
+    about: "Selects the capacity reservations to use: every reservation that matches at least one \
+            block. Without a block, Outrigger targets no reservation.",
     arguments: &[
-        form("id", IdFormat::ReservationId, "Reservation id."),
+        form("id", IdFormat::ReservationId, "ID of the reservation."),
         form(
             "owner",
             IdFormat::Account,
-            "Account of the owner; with tags or criteria.",
+            "Account ID of the owner. Requires `tags` or `instance_match_criteria`.",
         ),
         argument(
             "instance_match_criteria",
             ArgumentType::OneOf(&["open", "targeted"]),
             "",
-            "Which launches the reservation takes by itself: any that fits, or those that name it.",
+            "Selects reservations that accept any matching launch (`open`), or only launches that \
+             target them (`targeted`).",
         ),
         argument("tags", ArgumentType::Searched, "", TAGS),
     ],
@@ -90,9 +95,9 @@ pub(super) static CAPACITY_RESERVATION: BlockType = BlockType {
 
 pub(super) static PLACEMENT_GROUP: BlockType = BlockType {
     name: "placement_group",
-    about: "The placement group of all its nodes, by id or name.",
+    about: "Placement group of all nodes, by ID or name.",
     arguments: &[
-        form("id", IdFormat::PlacementGroupId, "Group id."),
+        form("id", IdFormat::PlacementGroupId, "ID of the group."),
         form("name", IdFormat::Filled, "Name of the group."),
     ],
     ..BLOCK

@@ -36,13 +36,13 @@ fn pods_and_nodes_hear_what_is_done_with_them() {
     let told = shown(&stage);
     let has = |told: &[String], start: &str| told.iter().any(|own| own.starts_with(start));
     assert!(
-        has(&told, "pod default/a Nominated: waits for claim "),
+        has(&told, "pod default/a Nominated: planned for claim "),
         "{told:#?}"
     );
     assert!(
         has(
             &told,
-            "pod default/large !FailedScheduling: no node for this pod: "
+            "pod default/large !FailedScheduling: cannot schedule pod: "
         ),
         "{told:#?}"
     );
@@ -58,7 +58,10 @@ fn pods_and_nodes_hear_what_is_done_with_them() {
     stage.run(35, &[]);
     let told = shown(&stage);
     assert!(
-        has(&told, "node node-0 DisruptionTerminating: leaves: empty"),
+        has(
+            &told,
+            "node node-0 DisruptionTerminating: disrupting node: empty"
+        ),
         "{told:#?}"
     );
 }

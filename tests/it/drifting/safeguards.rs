@@ -69,7 +69,7 @@ fn whoever_would_leave_stays_with_the_figures_and_leaves_when_it_is_over() {
         .iter()
         .filter(|own| own.verdict == Verdict::Health(health));
     assert_eq!(stays.count(), 6, "{:?}", plan.kept);
-    fleet.configure(|own| own.brakes.unready_max = BudgetNodes::Nodes(4));
+    fleet.configure(|own| own.safeguards.max_unready = BudgetNodes::Nodes(4));
     assert_eq!(fleet.sweep(at(60)).ailing, None);
     assert!(!fleet.sweep(at(60)).retire.is_empty());
 }
@@ -112,7 +112,7 @@ fn what_is_held_stays_and_what_drifts_by_itself_does_not() {
         ["n3", "n2"],
         "due before"
     );
-    let held = Some(Verdict::Held {
+    let held = Some(Verdict::ApprovalPending {
         id: "x".into(),
         percent: 50,
     });
@@ -148,7 +148,11 @@ fn what_is_accepted_is_what_only_new_nodes_can_be() {
 }
 
 fn shown(fleet: &Fleet, now: jiff::Timestamp) -> (String, Plan) {
-    let plan = whole(&fleet.state.snapshot(now), &fleet.state.roster(now), now);
+    let plan = whole(
+        &fleet.state.snapshot(now),
+        &fleet.state.disruption_view(now),
+        now,
+    );
     let shown = RenderedPlan {
         cluster: "one",
         plan: &plan,
