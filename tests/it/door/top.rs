@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use super::api::{Api, Manner, list};
-use super::process::within;
 use super::console::{Setup, daemon};
+use super::process::within;
 use super::{LISTEN, managed, pod};
 use crate::binary::{outrigger, run};
 
