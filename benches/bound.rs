@@ -1,15 +1,15 @@
-//! What a workload costs at least: nodes in fractions, pods cut to pieces.
-//! It must not know of zones, spread or affinity, nor what a node costs beyond its price.
+//! Lower bound on the cost of a workload, with fractional nodes and divisible pods.
 //!
-//! The linear program: buy `x_t` nodes of each type `t` and put `y_jt` of the pods of each size `j`
-//! on them, at the least `Σ price_t x_t`, so that `Σ_t y_jt = count_j` and, for each type and
-//! resource `r`, `Σ_j asks_jr y_jt <= net_tr x_t`; `y_jt` is there only where a whole pod fits.
+//! The linear program buys `x_t` nodes of each type `t` and places `y_jt` pods of each size `j` on
+//! them. It minimizes `Σ price_t x_t` subject to `Σ_t y_jt = count_j` and, for each type and
+//! resource `r`, `Σ_j asks_jr y_jt <= net_tr x_t`. `y_jt` exists only if a whole pod fits the type.
 //!
-//! What is solved is its dual, which has the same value: prices `w_tr` for a unit of a resource on
-//! a type, so that no node is worth more than it costs, and with them the value `v_j` of a pod,
-//! which is what it would pay where it pays least: the most of `Σ count_j v_j`. Any prices make a
-//! bound, whether they are the best ones or not. So the answer is worked out anew from the prices
-//! that the crate returns, over all types, and an error of the crate can only make it lower.
+//! The code solves the dual, which has the same value. The dual sets a price `w_tr` for a unit of
+//! each resource on each type, such that no node is worth more than it costs. The value `v_j` of a
+//! pod is its price on the type on which it is cheapest. The dual maximizes `Σ count_j v_j`.
+//!
+//! Any prices prove a bound, optimal or not. The bound is therefore recomputed from the prices that
+//! the crate returns, over all types. An error in the crate can only lower it.
 
 use microlp::{ComparisonOp, Error, OptimizationDirection, Problem, Variable};
 use outrigger::model::pod::Pod;
@@ -17,16 +17,16 @@ use outrigger::state::snapshot::Snapshot;
 
 use crate::supply::{Demand, Market, Supply};
 
-/// A bound, and of what.
+/// A lower bound and the pods that it excludes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bound {
     /// No plan for the served pods costs less, in $/h.
     pub usd_per_h: f64,
-    /// Pods that fit no type at all, for which nothing is counted.
+    /// Pods that fit no type. They do not count towards the bound.
     pub unserved: usize,
 }
 
-/// The bound of these pods, in an empty cluster of the snapshot's pools.
+/// Returns the bound for these pods in an empty cluster with the pools of the snapshot.
 pub fn bound<'a>(
     snapshot: &Snapshot<'_>,
     pods: impl IntoIterator<Item = &'a Pod>,
@@ -34,7 +34,7 @@ pub fn bound<'a>(
     bound_of(&Market::new(snapshot, pods))
 }
 
-/// The bound of a market.
+/// Returns the bound for a market.
 pub fn bound_of(market: &Market) -> Result<Bound, Error> {
     let served = |demand: &&Demand| market.supplies.iter().any(|supply| demand.fits(supply));
     let (demands, unserved): (Vec<&Demand>, Vec<&Demand>) = market.demands.iter().partition(served);
@@ -46,17 +46,17 @@ pub fn bound_of(market: &Market) -> Result<Bound, Error> {
     })
 }
 
-/// A type, in the units of the program: the most that any type has of a resource is one.
+/// An instance type in the units of the program: the largest quantity of each resource is one.
 struct Row {
     usd_per_h: f64,
     net: Vec<f64>,
-    /// Which of the demands fit.
+    /// Demands that fit, by index.
     fits: Vec<bool>,
 }
 
 impl Row {
-    /// Whether as much money buys at least as much of everything here, for all pods that fit there.
-    /// With nodes in fractions nothing is lost then if the other is never bought.
+    /// Returns true if the same money buys at least as much of every resource here, for all pods
+    /// that fit the other type. With fractional nodes, the other type is then never needed.
     fn dominates(&self, other: &Self) -> bool {
         let more = |(own, theirs): (&f64, &f64)| own * other.usd_per_h >= theirs * self.usd_per_h;
         let fits = |(own, theirs): (&bool, &bool)| *own || !*theirs;
@@ -66,7 +66,7 @@ impl Row {
 
 struct Program {
     rows: Vec<Row>,
-    /// For each row the one that is bought in its place: itself, or one that dominates it.
+    /// For each row, the row that is bought instead: the row itself or one that dominates it.
     stands_for: Vec<usize>,
     asks: Vec<Vec<f64>>,
     counts: Vec<f64>,
@@ -117,7 +117,8 @@ impl Program {
         }
     }
 
-    /// The best price of each resource on each type. A type that is never bought has none.
+    /// Returns the best price of each resource on each type. A type that is never bought has no
+    /// prices.
     fn solve(&self) -> Result<Vec<Vec<f64>>, Error> {
         const POSITIVE: (f64, f64) = (0.0, f64::INFINITY);
         let mut problem = Problem::new(OptimizationDirection::Maximize);
@@ -160,7 +161,7 @@ impl Program {
             .collect())
     }
 
-    /// What these prices prove.
+    /// Returns the bound that these prices prove.
     fn value(&self, prices: &[Vec<f64>]) -> f64 {
         let mut values = vec![f64::INFINITY; self.asks.len()];
         for (row, stands_for) in self.rows.iter().zip(&self.stands_for) {

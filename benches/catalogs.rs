@@ -1,5 +1,5 @@
-//! Instance types to measure with: the rival's four hundred, and those of its kwok provider.
-//! It must not know which pods are placed on them.
+//! Instance types for the benchmarks: the 400 fake types of Karpenter's benchmark, and the types of
+//! its kwok provider.
 
 use outrigger::catalog::{Catalog, parse, type_labels};
 use outrigger::model::instance::{CapacityType, InstanceType, Offering, Price};
@@ -13,10 +13,10 @@ pub const MIB: i64 = 1 << 20;
 /// A gibibyte, in bytes.
 pub const GIB: i64 = 1 << 30;
 
-/// The zones of the fake types.
+/// Zones of the fake types.
 pub const FAKE_ZONES: [&str; 3] = ["test-zone-1", "test-zone-2", "test-zone-3"];
 
-/// Where and how each fake type sells.
+/// Capacity type and zone of each offering of a fake type.
 const FAKE_OFFERINGS: [(CapacityType, usize); 5] = [
     (CapacityType::Spot, 0),
     (CapacityType::Spot, 1),
@@ -25,8 +25,8 @@ const FAKE_OFFERINGS: [(CapacityType, usize); 5] = [
     (CapacityType::OnDemand, 2),
 ];
 
-/// So many types, the first with a core and 2 GiB, each with as much more than the one before; all
-/// five offerings of a type at one price. Source: spec/scheduling.md §6.4.
+/// Returns `count` fake types. The first has one core and 2 GiB, and each next type adds the same
+/// amount. The five offerings of a type have the same price. Source: spec/scheduling.md §6.4.
 pub fn fake(count: i64) -> Catalog {
     Catalog::new((1..=count).map(fake_type))
 }
@@ -82,13 +82,14 @@ fn fake_type(cpu: i64) -> InstanceType {
     }
 }
 
-/// The linear types of the rival's measure, as instance types.
+/// Returns the linear types of Karpenter's measurement as instance types.
 pub fn kwok() -> Catalog {
     parse("kwok types", &linear_types().to_string()).expect("a catalog")
 }
 
-/// The 72 linear types that the rival was measured with on a real control plane, in the format
-/// of its kwok provider: 2, 4 or 8 GiB a core, amd64 and arm64, spot at 0.7 of the price.
+/// Returns the 72 linear types of Karpenter's measurement on a real control plane, in the format of
+/// its kwok provider. They have 2, 4 or 8 GiB per core, amd64 or arm64, and a spot price of 0.7 of
+/// the on-demand price.
 pub fn linear_types() -> Value {
     const CPUS: [i64; 12] = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256];
     let families = [("c", 2), ("s", 4), ("m", 8)];
@@ -102,8 +103,8 @@ pub fn linear_types() -> Value {
     Value::Array(types)
 }
 
-/// On-demand price of a linear type of so many cores, with so many GiB to each: 0.025 $ a core and
-/// 0.001 $ a 10⁹ bytes.
+/// On-demand price of a linear type with `cpu` cores and `ratio` GiB per core: 0.025 $ per core and
+/// 0.001 $ per 10⁹ bytes.
 #[expect(clippy::cast_precision_loss, reason = "a price")]
 pub fn linear_price(cpu: i64, ratio: i64) -> f64 {
     0.025 * cpu as f64 + 0.001 * (cpu * ratio * GIB) as f64 / 1e9

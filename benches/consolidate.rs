@@ -1,5 +1,4 @@
-//! Times consolidation: what a plan for a whole fleet takes, and what the fleet costs in the end.
-//! It must not know how a move is found.
+//! Times consolidation: the time of a plan for a whole fleet, and the final cost of the fleet.
 //!
 //! ```text
 //! cargo bench -p outrigger-bench --bench consolidate
@@ -12,15 +11,15 @@ use jiff::Timestamp;
 use outrigger::plan;
 use outrigger_bench::fleet::Fleet;
 
-/// As the daemon has it.
+/// The same allocator as in the daemon.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The moment of every plan.
+/// Time of every plan.
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
-/// Plans that are timed.
+/// Number of timed plans.
 const RUNS: usize = 5;
-/// Moves after which a fleet must have come to rest.
+/// Maximum number of moves until a fleet must be stable.
 const STAGES_MAX: usize = 20;
 
 fn main() {
@@ -77,7 +76,7 @@ fn median(times: &mut [Duration]) -> f64 {
     1000.0 * times[times.len() / 2].as_secs_f64()
 }
 
-/// The most memory that this process ever had. Only Linux tells.
+/// Peak memory of this process. Available only on Linux.
 fn peak_mib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status

@@ -1,6 +1,4 @@
-//! Fleets that run, with holes in them, and what becomes of them when nodes are consolidated stage
-//! by stage.
-//! It must not know how a move is found.
+//! Fleets with unused capacity, and their state after each step of consolidation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +25,7 @@ use crate::catalogs::FAKE_ZONES;
 use crate::workloads::standing::scattered;
 use crate::workloads::{Workload, fake};
 
-/// Nodes of one cluster with the pods on them.
+/// Nodes of one cluster with their pods.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     cluster: Arc<Cluster>,
@@ -39,7 +37,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// The fleet that is planned for the pods of a workload; all of it may be disrupted at once.
+    /// Returns the fleet that is planned for the pods of a workload. All nodes may be disrupted at
+    /// the same time.
     pub fn planned(workload: Workload, now: Timestamp) -> Self {
         let claims = solve(&workload.snapshot(), now).claims;
         let mut cluster = workload.cluster;
@@ -52,7 +51,7 @@ impl Fleet {
             }];
         }
         let pods = workload.pods.into_iter().map(|mut pod| {
-            // What nobody makes anew stays where it is.
+            // A pod without an owner would never be moved.
             pod.owner.get_or_insert_with(|| Owner {
                 kind: "ReplicaSet".to_owned(),
                 ..Owner::default()
@@ -74,8 +73,8 @@ impl Fleet {
         fleet
     }
 
-    /// So many nodes with twenty pods each of deployments of all kinds, each node somewhat larger
-    /// than it need be.
+    /// Returns a fleet with this number of nodes. Each node has twenty pods of different
+    /// deployments and is slightly larger than needed.
     pub fn standing(nodes: usize, now: Timestamp) -> Self {
         let (catalog, homes) = scattered(nodes);
         let workload = Workload {
@@ -102,17 +101,17 @@ impl Fleet {
         fleet
     }
 
-    /// Changes the pool that all nodes are of.
+    /// Changes the pool of all nodes.
     pub fn configure(&mut self, change: impl FnOnce(&mut Pool)) {
         change(&mut Arc::make_mut(&mut self.cluster).pools[0]);
     }
 
-    /// Takes pods away, each by this chance in a hundred.
+    /// Removes each pod with a probability of `per_cent` percent.
     pub fn thin_out(&mut self, random: &mut Rng, per_cent: u32) {
         self.pods.retain(|_, _| random.u32(0..100) >= per_cent);
     }
 
-    /// Keeps so many pods of each owner, the first by name.
+    /// Keeps this number of pods of each owner, the first by name.
     pub fn scale(&mut self, replicas: impl Fn(&str) -> usize) {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         self.pods.retain(|_, pod| {
@@ -123,7 +122,7 @@ impl Fleet {
         });
     }
 
-    /// Ends nodes on which nothing runs.
+    /// Removes nodes without pods.
     pub fn end_empty(&mut self) {
         let used: Vec<NodeName> = self
             .pods
@@ -151,7 +150,7 @@ impl Fleet {
         }
     }
 
-    /// The state of a cluster that is this fleet.
+    /// Returns the cluster state of this fleet.
     pub fn state(&self) -> State {
         let nodes = self.nodes.iter().map(|(name, own)| self.node(name, own));
         let nodes = nodes.map(|own| WatchedObject::Node(Box::new(own)));
@@ -195,18 +194,18 @@ impl Fleet {
         }
     }
 
-    /// What all nodes cost, in $/h.
+    /// Total price of the nodes, in $/h.
     pub fn cost(&self) -> f64 {
         let price = |own| self.catalog.offering(own).map(|own| own.price.usd_per_h());
         self.nodes.values().filter_map(price).sum()
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    /// What a plan afresh for all pods costs, in $/h.
+    /// Price of a new plan for all pods on an empty cluster, in $/h.
     pub fn afresh(&self) -> f64 {
         let state = self.state();
         let field = state.field(self.now);
@@ -215,7 +214,7 @@ impl Fleet {
         plan::cost(&solve(&empty, self.now).claims).usd_per_h()
     }
 
-    /// The next move, of which nothing is carried out.
+    /// Plans the next move without executing it.
     pub fn plan(&self) -> Plan {
         let state = self.state();
         plan::consolidate(
@@ -225,7 +224,7 @@ impl Fleet {
         )
     }
 
-    /// Carries a move out. Returns how many pods have moved.
+    /// Executes a move. Returns the number of pods moved.
     pub fn carry_out(&mut self, plan: &Plan) -> usize {
         for own in &plan.retire {
             self.nodes.remove(&own.node);

@@ -1,10 +1,9 @@
-//! The plan of the rival's method, for pods that ask for nothing but resources.
-//! It must not know of zones, spread, affinity, limits or nodes that are there.
+//! Karpenter's greedy algorithm, for pods that request only resources.
 //!
-//! Pods by cpu, then memory, the largest first. Each goes to the open claim with the fewest pods
-//! of those on which some type still fits everything, and a claim keeps all types that fit; else a
-//! claim is opened, of the first pool that has a fitting type. A claim becomes the cheapest of the
-//! types that it kept. Source: spec/scheduling.md §2.3, §2.4.
+//! Pods are sorted by CPU, then memory, largest first. Each pod is added to the open claim with the
+//! fewest pods on which at least one type still fits. A claim keeps all types that fit. If no open
+//! claim fits, a claim is opened in the first pool that has a fitting type. Each claim becomes its
+//! cheapest remaining type. Source: spec/scheduling.md §2.3, §2.4.
 
 use std::collections::BTreeSet;
 
@@ -13,29 +12,29 @@ use outrigger::state::snapshot::Snapshot;
 
 use crate::supply::{Demand, Market};
 
-/// What the greedy buys.
+/// Result of the greedy algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Greedy {
-    /// What its nodes cost, in $/h.
+    /// Total price of its nodes, in $/h.
     pub usd_per_h: f64,
-    /// How many nodes they are.
+    /// Number of its nodes.
     pub nodes: usize,
-    /// Pods that fit no type at all.
+    /// Number of pods that fit no type.
     pub unplaced: usize,
 }
 
-/// The greedy's plan for these pods, in an empty cluster of the snapshot's pools.
+/// Runs the greedy algorithm for these pods in an empty cluster with the pools of the snapshot.
 pub fn greedy<'a>(snapshot: &Snapshot<'_>, pods: impl IntoIterator<Item = &'a Pod>) -> Greedy {
     greedy_of(&Market::new(snapshot, pods))
 }
 
-/// A claim: what its pods ask for together, and the types on which that fits.
+/// An open claim: the total requests of its pods, and the types that fit them.
 struct Open {
     sum: Vec<i64>,
     types: Vec<usize>,
 }
 
-/// The greedy's plan for a market.
+/// Runs the greedy algorithm for a market.
 pub fn greedy_of(market: &Market) -> Greedy {
     let place = |name: &str| market.resources.iter().position(|own| own == name);
     let (cpu, memory) = (place("cpu"), place("memory"));
@@ -43,7 +42,7 @@ pub fn greedy_of(market: &Market) -> Greedy {
     let mut demands: Vec<&Demand> = market.demands.iter().collect();
     demands.sort_by_key(|demand| std::cmp::Reverse((amount(demand, cpu), amount(demand, memory))));
     let mut open: Vec<Open> = Vec::new();
-    // Claims by how many pods they have, then by age.
+    // Claims by number of pods, then by age.
     let mut order: BTreeSet<(usize, usize)> = BTreeSet::new();
     let mut plan = Greedy::default();
     for demand in demands {
@@ -80,7 +79,7 @@ fn fit(sum: &[i64], more: &[i64], net: &[i64]) -> bool {
 }
 
 impl Open {
-    /// A claim for one pod, of the first pool that has a type for it.
+    /// Opens a claim for one pod in the first pool that has a type for it.
     fn new(market: &Market, demand: &Demand) -> Option<Self> {
         let fits = |at: &usize| demand.fits(&market.supplies[*at]);
         let all: Vec<usize> = (0..market.supplies.len()).filter(fits).collect();
@@ -94,7 +93,7 @@ impl Open {
 
     fn takes(&self, market: &Market, demand: &Demand) -> bool {
         let fits = |at: &usize| fit(&self.sum, &demand.asks, &market.supplies[*at].net);
-        // The later ones are the larger ones, more often than not.
+        // Later types are usually larger.
         self.types.iter().rev().any(fits)
     }
 

@@ -1,5 +1,5 @@
-//! What placing is measured with: workloads, what they cost at least, and what the greedy pays.
-//! It must not know how the solver comes to its answers, nor the clock.
+//! Workloads for scheduling benchmarks, a lower bound on their cost, and the cost of the greedy
+//! algorithm.
 
 pub mod catalogs;
 pub mod workloads;

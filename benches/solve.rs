@@ -1,5 +1,4 @@
-//! Times the solver: a table of what each plan takes and costs, then criterion's statistics.
-//! It must not know how the solver comes to its answers.
+//! Times the solver: prints a table of the time and cost of each plan, then criterion's statistics.
 //!
 //! ```text
 //! cargo bench -p outrigger-bench                      the table, then criterion
@@ -17,11 +16,11 @@ use jiff::Timestamp;
 use outrigger::scheduling::solve;
 use outrigger_bench::workloads::{RECIPES, Recipe};
 
-/// As the daemon has it.
+/// The same allocator as in the daemon.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The moment of every plan.
+/// Time of every plan.
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn main() {
@@ -47,8 +46,8 @@ fn main() {
     }
 }
 
-/// Lets criterion time each workload. Nothing is kept from one sample to the next: every one is a
-/// first plan, and all that it takes is within it, up to the last count of a spread constraint.
+/// Times each workload with criterion. No state is kept between samples. Every sample is a first
+/// plan and includes all of its work, down to the counts of spread constraints.
 fn time(recipes: &[&Recipe]) {
     let mut criterion = Criterion::default().configure_from_args();
     let mut group = criterion.benchmark_group("solve");

@@ -1,8 +1,7 @@
-//! What pools can make of a catalog and what pods ask for, as plain rows of numbers.
-//! It must not know the solver's reading of the same: it is what that is held against.
+//! The supply of pools and the demand of pods, as plain rows of numbers.
 //!
-//! Only resources count, and what a pool itself asks of types and offerings. Zones, spread,
-//! affinity and limits are left out.
+//! Only resources count, and the requirements of a pool on types and offerings. Zones, topology
+//! spread, affinity and limits are ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,30 +15,30 @@ use outrigger::model::requirement::{Requirement, Requirements};
 use outrigger::model::taint::{Effect, Taint, untolerated};
 use outrigger::state::snapshot::Snapshot;
 
-/// An instance type as nodes of a pool would be.
+/// An instance type in a pool.
 #[derive(Clone, Debug)]
 pub struct Supply {
     /// The pool.
     pub pool: PoolName,
     /// The type.
     pub instance_type: TypeName,
-    /// The cheapest of its offerings that the pool allows, in $/h.
+    /// Its cheapest offering that the pool allows, in $/h.
     pub usd_per_h: f64,
-    /// What is left for pods after daemons, of each resource that pods ask for.
+    /// Capacity left after daemons, of each resource that pods request.
     pub net: Vec<i64>,
 }
 
-/// Pods that ask for the same.
+/// Pods with equal requests.
 #[derive(Clone, Debug)]
 pub struct Demand {
-    /// What each of them asks for, of each resource that any pod asks for.
+    /// Requests of one pod, for each resource that any pod requests.
     pub asks: Vec<i64>,
-    /// How many there are.
+    /// Number of pods.
     pub count: usize,
 }
 
 impl Demand {
-    /// Whether one of them fits on an empty node.
+    /// Returns true if one pod fits on an empty node.
     pub fn fits(&self, supply: &Supply) -> bool {
         self.asks
             .iter()
@@ -48,19 +47,19 @@ impl Demand {
     }
 }
 
-/// Pods and what there is for them.
+/// The demand of pods and the supply of pools.
 #[derive(Clone, Debug)]
 pub struct Market {
-    /// Names of the resources, in the order of all amounts.
+    /// Names of the resources, in the order of all quantities.
     pub resources: Vec<String>,
-    /// What can be had: pools by weight, then name; types by name.
+    /// Types by pool: pools by weight, then name; types by name.
     pub supplies: Vec<Supply>,
-    /// What is asked for, by amounts.
+    /// Demands, sorted by quantities.
     pub demands: Vec<Demand>,
 }
 
 impl Market {
-    /// The market of a snapshot for some of its pending pods.
+    /// Returns the market of a snapshot for some of its pending pods.
     pub fn new<'a>(snapshot: &Snapshot<'_>, pods: impl IntoIterator<Item = &'a Pod>) -> Self {
         let pods: Vec<&Pod> = pods.into_iter().collect();
         let named = pods.iter().flat_map(|pod| pod.requests.iter());
@@ -86,7 +85,7 @@ impl Market {
                         net.subtract(&set.template.requests);
                     }
                 }
-                // Where something is below zero nothing fits (spec/scheduling.md §2.13).
+                // If a quantity is below zero, nothing fits (spec/scheduling.md §2.13).
                 if Resources::default().fit(&net) {
                     supplies.push(Supply {
                         pool: pool.name.clone(),
@@ -106,7 +105,7 @@ impl Market {
     }
 }
 
-/// What the labels of a pool's nodes may be, before a type is chosen.
+/// Possible labels of the nodes of a pool, before a type is chosen.
 fn labels(pool: &Pool) -> Requirements {
     let mut labels = pool.requirements.clone();
     labels.add_all(&Requirements::from_labels(&pool.labels));
@@ -114,7 +113,7 @@ fn labels(pool: &Pool) -> Requirements {
     labels
 }
 
-/// What a type costs in a pool at least, if it can be had there at all.
+/// Lowest price of a type in a pool. `None` if the pool cannot launch it.
 fn price(pool: &Pool, it: &InstanceType) -> Option<f64> {
     let labels = labels(pool);
     it.requirements.intersects(&labels).ok()?;
@@ -132,7 +131,7 @@ fn price(pool: &Pool, it: &InstanceType) -> Option<f64> {
     prices.min().map(|price| price.usd_per_h())
 }
 
-/// Whether nodes of a pool and type run the pods of a DaemonSet.
+/// Returns true if nodes of this pool and type run the pods of a DaemonSet.
 fn carries(pool: &Pool, it: &InstanceType, set: &DaemonSet) -> bool {
     let pod = &set.template;
     let hard = |taint: &&Taint| taint.effect != Effect::PreferNoSchedule;

@@ -1,5 +1,4 @@
-//! The table of what each workload's plan takes and costs, as Markdown.
-//! It must not know what a figure has to be.
+//! The table of the time and cost of each workload's plan, as Markdown.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -15,13 +14,14 @@ use outrigger_bench::workloads::{Recipe, Workload};
 
 use crate::NOW;
 
-/// Asks for one row. Each is made by a process of its own, so that memory is its own too.
+/// Requests one row. Each row is computed in a separate process, so that its memory is measured
+/// separately.
 pub(crate) const ROW: &str = "--row";
 
-/// So many plans are made, or fewer once they have taken long enough.
+/// Maximum number of plans. The number is smaller if they take long.
 const RUNS_MAX: usize = 21;
 const LONG_ENOUGH: Duration = Duration::from_secs(10);
-/// The greedy takes minutes for more pods.
+/// With more pods, the greedy algorithm takes minutes.
 const GREEDY_PODS_MAX: usize = 20_000;
 
 const HEAD: [&str; 13] = [
@@ -58,7 +58,7 @@ pub(crate) fn print(recipes: &[&Recipe]) {
     println!();
 }
 
-/// The row of a workload.
+/// Returns the row of a workload.
 pub(crate) fn row(recipe: &Recipe) -> String {
     let workload = (recipe.build)();
     let snapshot = workload.snapshot();
@@ -103,7 +103,7 @@ pub(crate) fn row(recipe: &Recipe) -> String {
     ])
 }
 
-/// A plan and how long one takes: the median of some, each from nothing.
+/// Returns a plan and the median time of several plans, each without previous state.
 #[expect(clippy::disallowed_methods, reason = "time is what is measured here")]
 fn measure(snapshot: &Snapshot<'_>) -> (Solution, Duration) {
     let began = Instant::now();
@@ -119,13 +119,13 @@ fn measure(snapshot: &Snapshot<'_>) -> (Solution, Duration) {
     }
 }
 
-/// What the greedy would pay, where it can place these pods.
+/// Cost of the greedy plan, if it supports these pods.
 fn greedy_cost(workload: &Workload, snapshot: &Snapshot<'_>) -> Option<f64> {
     let can = workload.is_plain() && workload.pods.len() <= GREEDY_PODS_MAX;
     can.then(|| greedy(snapshot, &workload.pods).usd_per_h)
 }
 
-/// How much memory this process has, or had at most. Only Linux tells.
+/// Current or peak memory of this process. Available only on Linux.
 fn memory_mib(name: &str) -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;

@@ -1,5 +1,4 @@
-//! What is placed, on what: the workloads that figures are published for.
-//! It must not know what a figure has to be.
+//! The workloads of the published benchmark results.
 
 use std::collections::BTreeMap;
 
@@ -23,15 +22,15 @@ pub mod deployments;
 pub mod standing;
 pub mod hopeless;
 
-/// The seed of every draw.
+/// Seed of all random values.
 pub const SEED: u64 = 42;
 
-/// Pods that run already: all alike, on these nodes.
+/// Identical running pods and their nodes.
 #[derive(Clone, Debug)]
 pub struct Running {
-    /// What one of them is.
+    /// Template of the pods.
     pub template: Pod,
-    /// How many of them are on which nodes.
+    /// Number of pods on each node.
     pub nodes: Vec<(NodeName, u32)>,
 }
 
@@ -51,33 +50,33 @@ impl Running {
     }
 }
 
-/// Everything a snapshot borrows.
+/// All data that a snapshot borrows.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
-    /// How the cluster is configured.
+    /// Configuration of the cluster.
     pub cluster: Cluster,
     /// The instance types.
     pub catalog: Catalog,
-    /// What overlays make of them.
+    /// Instance types with overlays applied.
     pub overlaid: PoolCatalogs,
-    /// What cannot be had.
+    /// Unavailable offerings.
     pub holds: UnavailableOfferings,
-    /// Nodes that are there.
+    /// Existing nodes.
     pub rooms: Vec<ExistingNode>,
-    /// Pods that run on them.
+    /// Running pods.
     pub running: Vec<Running>,
-    /// Pods to be placed.
+    /// Pending pods.
     pub pods: Vec<Pod>,
-    /// What selects pods.
+    /// Workloads that select pods.
     pub selectors: WorkloadSelectors,
     /// DaemonSets.
     pub daemon_sets: Vec<DaemonSet>,
-    /// What the pools have in use.
+    /// Usage of each pool.
     pub usage: BTreeMap<PoolName, Usage>,
 }
 
 impl Workload {
-    /// Pods to be placed on an empty cluster of one pool.
+    /// Pending pods in an empty cluster with one pool.
     pub fn new(catalog: Catalog, pool: Pool, pods: Vec<Pod>) -> Self {
         let mut workload = Self {
             catalog,
@@ -88,7 +87,7 @@ impl Workload {
         workload
     }
 
-    /// The view that the solver receives.
+    /// Returns the snapshot for the solver.
     pub fn snapshot(&self) -> Snapshot<'_> {
         let mut pending: Vec<&Pod> = self.pods.iter().collect();
         pending.sort_by(|one, other| one.key.cmp(&other.key));
@@ -115,7 +114,7 @@ impl Workload {
         }
     }
 
-    /// Whether its pods ask for nothing but resources, so that the greedy can place them too.
+    /// Returns true if the pods request only resources, so that the greedy algorithm supports them.
     pub fn is_plain(&self) -> bool {
         let plain = |pod: &Pod| {
             let bare = Pod {
@@ -133,15 +132,15 @@ impl Workload {
     }
 }
 
-/// How a workload is made, and what the rival does with it.
+/// A workload and Karpenter's result for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipe {
     /// Name: the instance types, then the pods.
     pub name: &'static str,
-    /// Pods a second that Karpenter 1.14 places, by its own benchmark on two cores, where it has
+    /// Pods per second that Karpenter 1.14 schedules in its own benchmark on two cores, if it has
     /// one.
     pub rival: Option<f64>,
-    /// Makes it.
+    /// Creates the workload.
     pub build: fn() -> Workload,
 }
 
@@ -149,7 +148,7 @@ const fn recipe(name: &'static str, rival: Option<f64>, build: fn() -> Workload)
     Recipe { name, rival, build }
 }
 
-/// All workloads that figures are published for.
+/// All workloads of the published benchmark results.
 pub const RECIPES: &[Recipe] = &[
     recipe("fake/diverse-1000", Some(588.0), || diverse(1_000)),
     recipe("fake/diverse-5000", Some(557.0), || diverse(5_000)),
@@ -189,10 +188,10 @@ pub const RECIPES: &[Recipe] = &[
 
 const CATEGORY: &str = "karpenter.k8s.aws/instance-category";
 const GENERATION: &str = "karpenter.k8s.aws/instance-generation";
-/// Bare metal has none.
+/// Bare-metal types have no hypervisor.
 const HYPERVISOR: &str = "karpenter.k8s.aws/instance-hypervisor";
 
-/// These pods on the rival's fake types. Source: spec/scheduling.md §6.4.
+/// These pods on Karpenter's fake types. Source: spec/scheduling.md §6.4.
 pub fn fake(pods: Vec<Pod>) -> Workload {
     let mut pool = Pool::new("default");
     pool.labels = pods::label("testing/cluster", "unspecified");
@@ -213,7 +212,7 @@ fn preferences(policy: PreferencePolicy) -> Workload {
     workload
 }
 
-/// These pods on what EC2 sells, as far as a pool of these requirements may use it.
+/// These pods on the types of EC2 that meet the requirements of a pool.
 pub fn ec2(
     pool: &str,
     requirements: impl IntoIterator<Item = (&'static str, Requirement)>,
@@ -226,7 +225,7 @@ pub fn ec2(
     Workload::new(Catalog::shipped(), pool, pods)
 }
 
-/// The same on demand: amd64, categories c, m and r, generation above 2, no bare metal.
+/// These pods on EC2, on demand: amd64, categories c, m and r, generation above 2, no bare metal.
 pub fn ec2_cmr(pods: Vec<Pod>) -> Workload {
     let above_2 = Requirement::from_operator(Operator::Gt, &["2".to_owned()]);
     let more = [
@@ -237,7 +236,7 @@ pub fn ec2_cmr(pods: Vec<Pod>) -> Workload {
     ec2("cmr", on_demand_amd64().into_iter().chain(more), pods)
 }
 
-/// The same on demand: amd64, all categories but t, whose cpu is there for a part of the time only.
+/// These pods on EC2, on demand: amd64, all categories except the burstable t.
 pub fn ec2_amd64_not_t(pods: Vec<Pod>) -> Workload {
     let not_t = (CATEGORY, Requirement::not_in(["t"]));
     ec2("amd64", on_demand_amd64().into_iter().chain([not_t]), pods)

@@ -1,13 +1,12 @@
-//! User data: what an instance is told so that it becomes a node of its cluster.
-//! It must not know how instances are launched, nor where a secret came from.
+//! User data: the script or configuration with which an instance joins its cluster.
 //!
 //! ```text
-//! NodeClass ─┐
-//! Home ──────┼─► node (labels, taints, kubelet settings) ─► a format ─► fit (gzip) ─► UserData
-//! Seed ──────┘
+//! NodeClass ───────┐
+//! ClusterEndpoint ─┼─► NodeConfig (labels, taints, kubelet) ─► a format ─► fit (gzip) ─► UserData
+//! LaunchContext ───┘
 //! ```
 //!
-//! Source: spec/aws.md §3 and §9; where it is done otherwise: docs/decisions/015-user-data.md.
+//! Source: spec/aws.md §3 and §9. Differences: docs/decisions/015-user-data.md.
 
 // Quoting for shells, PowerShell and flags.
 mod shell_quote;
@@ -53,21 +52,21 @@ use crate::model::node_class::image::AmiFamily;
 use crate::model::node_class::resolved::Cause;
 use crate::model::taint::Taint;
 
-/// Bytes of user data that EC2 takes, before base64.
+/// Maximum size of EC2 user data in bytes, before base64.
 pub const USER_DATA_MAX: usize = 16_384;
 
-/// The cluster that a node is to join.
+/// The cluster that a node joins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterEndpoint {
-    /// Name, as EKS knows it.
+    /// Name of the cluster in EKS.
     pub name: String,
-    /// URL of the API.
+    /// URL of the API server.
     pub endpoint: String,
-    /// Base64 of the PEM of the authorities of the API; empty where nobody knows them.
+    /// CA certificates of the API server as base64 of PEM. Empty if not known.
     pub ca: String,
-    /// Addresses of its Services.
+    /// CIDR of its Services.
     pub service_cidr: Option<String>,
-    /// Address of its DNS.
+    /// IP address of its DNS.
     pub dns: Option<IpAddr>,
     /// Whether its pods have IPv6 addresses.
     pub ipv6: bool,
@@ -75,22 +74,22 @@ pub struct ClusterEndpoint {
     pub version: String,
 }
 
-/// What is of one launch.
+/// Values of a single launch.
 #[derive(Clone, Copy)]
 pub struct LaunchContext<'a> {
     /// Labels of the node.
     pub labels: &'a Labels,
-    /// Taints of the node as it registers, the unregistered one among them.
+    /// Taints that the node registers with, including the unregistered taint.
     pub taints: &'a [Taint],
-    /// Pods it takes at most, where the node class does not say.
+    /// Maximum number of pods, if the node class does not set it.
     pub max_pods: i64,
-    /// Name of the image, where it is known.
+    /// Name of the image, if known.
     pub image_name: Option<&'a str>,
-    /// The join token or machine configuration, where the bootstrap takes one.
+    /// The join token or machine configuration, if the bootstrap needs one.
     pub secret: Option<&'a str>,
 }
 
-/// What EC2 gets as user data, before base64. It may hold a secret: it is never printed.
+/// User data for EC2, before base64. It may contain a secret and is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UserData(pub Vec<u8>);
 
@@ -100,87 +99,87 @@ impl fmt::Debug for UserData {
     }
 }
 
-/// Why there is no user data. No variant holds a secret.
+/// Reason why user data cannot be rendered. No variant contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BootstrapError {
-    /// nodeadm wants the addresses of Services.
+    /// nodeadm requires the Service CIDR.
     #[error("render user data: the addresses of the cluster's Services (service CIDR) are unknown")]
     ServiceCidrUnknown,
-    /// No node finds a cluster without this.
+    /// A node cannot join the cluster without this value.
     #[error("render user data: the cluster's {0} is unknown")]
     Unknown(&'static str),
-    /// No certificate can be read from what should be the cluster's authorities.
+    /// The CA of the cluster contains no readable certificate.
     #[error("read the cluster's certificate authority: {0}")]
     Authority(&'static str),
     /// The join token or machine configuration is missing.
     #[error("render user data for `{0}`: its secret is missing or empty")]
     SecretMissing(&'static str),
-    /// A node without instance metadata cannot say which instance it is.
+    /// Without instance metadata, a node cannot determine its instance ID.
     #[error(
         "render user data for `{0}`: it needs the instance metadata service, which is disabled"
     )]
     MetadataDisabled(&'static str),
-    /// Neither a shell nor a kubelet's flag takes such a text.
+    /// The value is not valid in a shell or a kubelet flag.
     #[error("render user data: {what} {text:?} has characters that are none of Kubernetes'")]
     Malformed {
-        /// What it is.
+        /// Name of the value.
         what: &'static str,
-        /// The text.
+        /// The value.
         text: String,
     },
-    /// A way to join that images of the family do not have.
+    /// Images of this family do not support the bootstrap.
     #[error("render user data: images of family {family} do not join by `{bootstrap}`")]
     NotForFamily {
-        /// The way to join.
+        /// The bootstrap.
         bootstrap: &'static str,
         /// The family.
         family: &'static str,
     },
-    /// A setting of the kubelet that cannot be said.
+    /// The user data format does not support a kubelet setting.
     #[error("render user data: kubelet setting {setting} has no place in user data for {format}")]
     Setting {
-        /// The setting, as the kubelet calls it.
+        /// Name of the setting in the kubelet configuration.
         setting: String,
-        /// What takes user data.
+        /// The user data format.
         format: &'static str,
     },
     /// The user's own user data cannot be merged.
     #[error("merge user data for {format}: {reason}")]
     UserData {
-        /// What takes user data.
+        /// The user data format.
         format: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A custom template, or a machine configuration, cannot be filled in.
+    /// A custom template or a machine configuration cannot be rendered.
     #[error("fill in the {what}: {reason}")]
     Template {
-        /// Which of them.
+        /// Which of the two.
         what: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// It does not go into user data.
+    /// The user data is too large.
     #[error(
         "render user data: it has {size} bytes{}, EC2 takes {USER_DATA_MAX}: put what is large \
          where the instance can fetch it at boot", with_gzip(*.packed)
     )]
     TooLarge {
-        /// Bytes of the text.
+        /// Size in bytes.
         size: usize,
-        /// Bytes with gzip, where the image can unpack it.
+        /// Size in bytes with gzip, if the image supports gzip.
         packed: Option<usize>,
     },
 }
 
 impl BootstrapError {
-    /// The reason of a node class' condition.
+    /// Returns the reason for the condition of a node class.
     pub fn cause(&self) -> Cause {
         match self {
             Self::ServiceCidrUnknown => Cause::ClusterCidrUnknown,
             Self::Setting { .. } => Cause::UnsupportedKubeletSetting,
             Self::TooLarge { .. } => Cause::UserDataTooLarge,
-            // Somebody else may say it in a moment.
+            // The value may become available later.
             Self::Unknown(_) | Self::SecretMissing(_) => Cause::Unavailable,
             _ => Cause::UserDataInvalid,
         }
@@ -194,10 +193,10 @@ fn with_gzip(packed: Option<usize>) -> String {
     )
 }
 
-/// The user data of a node of this class in this cluster. The same arguments give the same bytes.
+/// Renders the user data of a node. The same arguments give the same bytes.
 ///
 /// # Errors
-/// Where user data of this class cannot be: see [`BootstrapError`].
+/// Returns a [`BootstrapError`] if this class cannot have user data.
 pub fn render(
     class: &NodeClass,
     home: &ClusterEndpoint,
@@ -237,15 +236,16 @@ pub fn render(
     fit(text, unpacked)
 }
 
-/// The text as it is, or with gzip where it is too long and whoever reads it unpacks it:
-/// cloud-init, nodeadm (`decompressIfGZIP`), Bottlerocket (`expand_slice_maybe`) and Talos do.
+/// Returns the text unchanged, or compressed with gzip if it is too long and its reader supports
+/// gzip. cloud-init, nodeadm (`decompressIfGZIP`), Bottlerocket (`expand_slice_maybe`) and Talos
+/// do.
 fn fit(text: String, unpacked: bool) -> Result<UserData, BootstrapError> {
     let size = text.len();
     if size <= USER_DATA_MAX {
         return Ok(UserData(text.into_bytes()));
     }
     let mut packer = GzBuilder::new().write(Vec::new(), Compression::best());
-    // A vector takes all that is written to it.
+    // Writes to a vector do not fail.
     let done = packer.write_all(text.as_bytes()).and(packer.finish());
     let packed = done.ok().filter(|_| unpacked);
     match packed {

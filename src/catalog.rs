@@ -1,5 +1,4 @@
-//! The instance types that can be had: shapes, labels, offerings and prices, as one shared value.
-//! It must not know which of them are out of stock right now, nor who asks.
+//! The catalog: instance types with capacity, labels, offerings and prices, as one shared value.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,50 +40,50 @@ mod tests;
 
 /// The instance types of EC2 in [`SHIPPED_REGION`].
 const SHIPPED: &str = include_str!("catalog/ec2-us-east-1.csv");
-/// Where EC2 is cheapest and has the most types; also the region of a table that names none.
+/// The default region of a table. It has the lowest prices and the most types.
 pub const SHIPPED_REGION: &str = "us-east-1";
-/// The month of its prices.
+/// Month of its prices.
 const SHIPPED_MONTH: &str = "July 2026";
 
-/// Why a text is no catalog.
+/// Reason why a file is not a valid catalog.
 #[derive(Debug, Error)]
 pub enum CatalogError {
-    /// A fault in a file.
+    /// A file has an error.
     #[error("read the catalog {name}")]
     File {
-        /// The file.
+        /// Name of the file.
         name: String,
-        /// The fault.
+        /// The error.
         source: Box<CatalogError>,
     },
-    /// No type at all.
+    /// There are no types.
     #[error("there are no instance types in it; give a table with a header, or a JSON list")]
     Empty,
     /// A column is missing.
     #[error("line {line}: there is no column {column}; add it to the header and to every line")]
     MissingColumn {
-        /// The line of the header.
+        /// Line of the header.
         line: usize,
         /// The column.
         column: &'static str,
     },
-    /// A column is not known.
+    /// A column is unknown.
     #[error("line {line}: column {column:?} is not known; correct its name or remove it")]
     UnknownColumn {
-        /// The line of the header.
+        /// Line of the header.
         line: usize,
         /// The column.
         column: String,
     },
-    /// A column is there twice.
+    /// A column is duplicate.
     #[error("line {line}: column {column} is there twice; remove one")]
     RepeatedColumn {
-        /// The line of the header.
+        /// Line of the header.
         line: usize,
         /// The column.
         column: String,
     },
-    /// A line is longer or shorter than the header.
+    /// A line has more or fewer fields than the header.
     #[error(
         "line {line}: {found} fields where the header has {expected}; \
          fields are separated by commas and cannot be quoted"
@@ -92,12 +91,12 @@ pub enum CatalogError {
     Width {
         /// The line.
         line: usize,
-        /// Fields of the header.
+        /// Number of fields in the header.
         expected: usize,
-        /// Fields of the line.
+        /// Number of fields in the line.
         found: usize,
     },
-    /// A field is not what its column holds.
+    /// A field has an invalid value for its column.
     #[error("line {line}, column {column}: {text:?} where {expected} is expected")]
     Value {
         /// The line.
@@ -106,10 +105,10 @@ pub enum CatalogError {
         column: &'static str,
         /// The field.
         text: String,
-        /// What the column holds.
+        /// Expected kind of value.
         expected: &'static str,
     },
-    /// A type stands on two lines.
+    /// A type is on two lines.
     #[error("line {line}: type {name} is on line {first} already; remove one")]
     RepeatedLine {
         /// The later line.
@@ -119,31 +118,31 @@ pub enum CatalogError {
         /// The earlier line.
         first: usize,
     },
-    /// The text is not JSON, or not of the expected shape.
+    /// The file is not JSON, or has an unexpected structure.
     #[error("it is not a JSON list of instance types as Karpenter's kwok provider has it")]
     Json(#[source] serde_json::Error),
-    /// A type of a JSON list is there twice.
+    /// A type of a JSON list is duplicate.
     #[error("type {name} is there twice; remove one")]
     RepeatedType {
         /// The type.
         name: String,
     },
-    /// A type of a JSON list has a fault.
+    /// A type of a JSON list has an error.
     #[error("type {name:?}, {place}: {text}")]
     Type {
         /// The type.
         name: String,
-        /// Where in the type.
+        /// Path within the type.
         place: String,
-        /// What is wrong, and what to do.
+        /// The error and its fix.
         text: String,
     },
 }
 
-/// Reads the catalog in a file of this name: a JSON list in the shape of Karpenter's kwok
-/// provider, or else a table of EC2 types, of the region its remark `# region: NAME` gives.
+/// Parses the catalog in a file with this name: a JSON list in the format of Karpenter's kwok
+/// provider, or a table of EC2 types. The comment `# region: NAME` sets the region of a table.
 pub fn parse(name: &str, text: &str) -> Result<Catalog, CatalogError> {
-    // Some editors put a byte order mark in front.
+    // Some editors add a byte order mark.
     let text = text.trim_start_matches('\u{feff}');
     let read = if text.trim_start().starts_with('[') {
         kwok::parse_kwok_json(text)
@@ -156,53 +155,53 @@ pub fn parse(name: &str, text: &str) -> Result<Catalog, CatalogError> {
     })
 }
 
-/// All instance types of an account and region. A copy shares the types.
+/// All instance types of an account and region. Clones share the types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
     types: BTreeMap<TypeName, Arc<InstanceType>>,
-    /// Every reservation that some offering is in.
+    /// All reservations of the offerings.
     reservations: Arc<BTreeMap<ReservationId, Reservation>>,
-    /// Ids of zones, those that are known.
+    /// IDs of zones, as far as known.
     zone_ids: Arc<BTreeMap<Zone, String>>,
 }
 
 impl Catalog {
-    /// A catalog of these types; of two with one name the later stays.
+    /// Creates a catalog of these types. If two have the same name, the last one is used.
     pub fn new(types: impl IntoIterator<Item = InstanceType>) -> Self {
         Self::default().with(types)
     }
 
-    /// The same with these types beside the others, or in place of those of the same name.
+    /// Returns the catalog with these types added, or replaced if the name exists.
     #[must_use]
     pub fn with(&self, types: impl IntoIterator<Item = InstanceType>) -> Self {
         self.with_shared(types.into_iter().map(Arc::new))
     }
 
-    /// Every reservation that something is offered in. Where offerings differ about how much is
-    /// left of it, the least is believed.
+    /// All reservations of the offerings. If offerings differ about the remaining capacity of a
+    /// reservation, the lowest is used.
     pub fn reservations(&self) -> &BTreeMap<ReservationId, Reservation> {
         &self.reservations
     }
 
-    /// The catalog that ships: EC2 in us-east-1. Read anew at every call, so keep it.
+    /// Returns the shipped catalog: EC2 in us-east-1. Every call parses it again, so keep the
+    /// result.
     pub fn shipped() -> Self {
         Region::shipped().catalog()
     }
 
-    /// The same with these ids of zones.
+    /// Returns the catalog with these zone IDs.
     #[must_use]
     pub fn with_zone_ids(mut self, ids: BTreeMap<Zone, String>) -> Self {
         self.zone_ids = Arc::new(ids);
         self
     }
 
-    /// Ids of zones, which are the same in every account; those that are known.
+    /// IDs of zones, as far as known. They are the same in every account.
     pub fn zone_ids(&self) -> &BTreeMap<Zone, String> {
         &self.zone_ids
     }
 
-    /// The same with these types, shared with whoever has them, beside the others or in place of
-    /// those of the same name.
+    /// Like [`Catalog::with`], for types that are already shared.
     #[must_use]
     fn with_shared(&self, types: impl IntoIterator<Item = Arc<InstanceType>>) -> Self {
         let mut all = self.clone();
@@ -222,17 +221,17 @@ impl Catalog {
         self.types.get(name).map(Arc::as_ref)
     }
 
-    /// How many types there are.
+    /// Number of types.
     pub fn len(&self) -> usize {
         self.types.len()
     }
 
-    /// Whether there is no type at all.
+    /// Returns true if there are no types.
     pub fn is_empty(&self) -> bool {
         self.types.is_empty()
     }
 
-    /// The zones in which anything sells, sorted.
+    /// Zones with at least one offering, sorted.
     pub fn zones(&self) -> BTreeSet<&Zone> {
         self.types()
             .flat_map(|it| &it.offerings)
@@ -240,8 +239,8 @@ impl Catalog {
             .collect()
     }
 
-    /// Whether what may be launched has fewer values of a label than is wanted of it
-    /// (`min_values`). Of each type all its values count, wherever it is launched.
+    /// Returns true if the offerings have fewer values of a label than its `min_values`. All values
+    /// of each type count, in whichever zone it is launched.
     pub fn falls_short(&self, wanted: &Requirements, offerings: &[OfferingKey]) -> bool {
         wanted.iter().any(|(key, own)| {
             let types = offerings.iter();
@@ -253,7 +252,7 @@ impl Catalog {
         })
     }
 
-    /// The offering of this key.
+    /// Returns the offering with this key.
     pub fn offering(&self, key: &OfferingKey) -> Option<&Offering> {
         self.types
             .get(&key.instance_type)?

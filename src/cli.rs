@@ -1,5 +1,4 @@
 //! The command line: parses the arguments, runs the verb and returns its exit code.
-//! It must not know how a verb works.
 
 // Verbs that this build lacks.
 mod features;

@@ -1,5 +1,4 @@
-//! Converts HCL files to the settings of clusters, or returns diagnostics. It must not know where
-//! the files come from: files, the environment and secrets are arguments.
+//! Converts HCL files to the settings of clusters, or returns diagnostics.
 //!
 //! ```text
 //! SourceFile ─ source, native | json ─▶ tree ─ read (schema, eval) ─▶ sections ─ lower ─▶ Config

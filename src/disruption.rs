@@ -3,7 +3,7 @@
 
 // Verdict of a node: why it is not disrupted.
 pub mod verdict;
-// What blocks disruption for every reason.
+// Blockers of disruption for every reason.
 pub mod eligibility;
 // Maintenance windows and their next start.
 pub mod maintenance_windows;

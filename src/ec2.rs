@@ -1,5 +1,4 @@
-//! The rules of EC2 as values: requests, and the meaning of responses. It must not know how a
-//! request is sent, nor the clock, nor what a claim is for.
+//! The rules of EC2 as values: requests, and the meaning of responses.
 //!
 //! ```text
 //! Launch, node class, what AWS found ─► fleet ─► requests ─► the shell ─► answers ─► refusal

@@ -1,7 +1,7 @@
-//! The only holder of state, timers and in-flight work of one cluster: events in, commands out.
-//! It must not know the clock, the network, or any other cluster.
+//! The engine of one cluster: it holds the state, timers and in-flight commands, takes events and
+//! returns commands. It reads no clock and does no I/O: the time is an argument of each method.
 //!
-//! Events only mark work; a pass does it a moment later, so that a thousand events cost one pass:
+//! Events are recorded and handled together by the next pass, so a thousand events cost one pass:
 //!
 //! ```text
 //! handle(event) ─► state ─► wake ─ ─ Timeout ─► pass
@@ -28,7 +28,7 @@ mod replacement_pods;
 mod placements;
 // Savings lost to unplanned replacement nodes.
 mod consolidation_feedback;
-// Whether cluster state is in sync.
+// Synchronization of the cluster state.
 mod sync;
 // Reads and writes of Lease annotations.
 mod lease_annotations;
@@ -71,7 +71,7 @@ mod garbage_collection;
 // Removal of finalizers and taints from released nodes.
 pub mod release;
 // Passes: plans to claims and drains.
-mod apply_plan;
+mod provisioning;
 // When consolidation runs, and how moves start.
 mod consolidation;
 // Status, inventory and Kubernetes Events.
@@ -117,23 +117,24 @@ use crate::scheduling::PoolRejection;
 use crate::state::State;
 use crate::state::disruption_blockers::InvalidInput;
 
-/// What happens within this time is worked on together: a thousand pods that are bound, or told of
-/// their nodes, are not worth a thousand passes.
+/// Events within this time are handled by one pass: a thousand bound or nominated pods are not
+/// worth a thousand passes.
 const SETTLE: SignedDuration = SignedDuration::from_millis(100);
 
-/// Longer for each pod that waits, be it to leave, which a pass looks at several times, up to a
-/// bound.
+/// Added to [`SETTLE`] for each pending pod and each pod of a later wave, because a pass examines
+/// each of them several times. The sum is at most [`SETTLE_MAX`].
 const SETTLE_EACH: SignedDuration = SignedDuration::from_micros(200);
 const SETTLE_MAX: SignedDuration = SignedDuration::from_millis(500);
 
-/// The view is looked at least this often, and so is whatever has changed.
+/// Maximum time between two checks of the cluster state.
 const IDLE: SignedDuration = SignedDuration::from_secs(30);
 
-/// Where nothing has changed and nothing is due, all is looked at this often all the same, so that
-/// nothing depends on a single timer.
+/// Maximum time between two full passes. It applies even if nothing has changed and nothing is due,
+/// so that a lost timer cannot stop the engine.
 const WHOLE: SignedDuration = SignedDuration::from_mins(10);
 
-/// One cluster's engine. It is told what happened and when; it says what to do and when to wake it.
+/// The engine of one cluster. Its input are events and their times. Its output are commands,
+/// reports and the time of its next wake-up.
 #[derive(Debug)]
 pub struct Engine {
     state: State,
@@ -151,52 +152,53 @@ pub struct Engine {
     waves: Waves,
     numbers: StaticSchedule,
     wake: Option<(Timestamp, &'static str)>,
-    /// Whether anything has happened since the last whole pass.
+    /// True if anything has happened since the last full pass.
     happened: bool,
-    /// When the next whole pass is due, if nothing happens before.
+    /// When the next full pass is due if no event arrives before.
     whole_due: Option<Timestamp>,
-    /// When nodes may be swept again, and when they are, where something has happened since.
+    /// When the next sweep of nodes is allowed, and when it is due if something has changed since
+    /// the last one.
     next_sweep: Option<Timestamp>,
     sweep_due: Option<Timestamp>,
     told: BTreeMap<PodKey, Arc<[PoolRejection]>>,
     misreads: BTreeSet<InvalidInput>,
     observed_pods: BTreeSet<PodKey>,
     observed_leaving: BTreeSet<ClaimId>,
-    /// Nodes that stay, as they were last looked at: for whoever asks.
+    /// Nodes that the last passes kept, with the reasons. Shown in the inventory.
     stays: RetainedNodes,
-    /// How many nodes may leave for each reason, as far as they are concerned.
+    /// Number of nodes eligible for disruption by reason, before budgets, pauses and windows.
     eligible: BTreeMap<Reason, usize>,
     orphans: BTreeMap<NodeName, garbage_collection::Orphan>,
     interrupted: BTreeMap<InstanceId, PendingInterruption>,
     failing: BTreeMap<InstanceId, UnhealthyInstance>,
-    /// What pods were told that are still waiting.
+    /// Nominations of pods that are still pending.
     hints: BTreeMap<PodKey, Nomination>,
-    /// The least memory that the provider has been told of, by instance type and image.
+    /// The smallest memory reported to the provider, by instance type and image.
     learned: BTreeMap<(TypeName, String), i64>,
-    /// Nodes that are still closed, by what they open with.
+    /// Groups of tainted nodes that are untainted together.
     groups: BTreeMap<GroupKey, OpeningGroup>,
-    /// Whether the right to name nodes to pods is denied.
+    /// True if the API server denies the patch that nominates nodes.
     hints_denied: Denied,
     buffer_statuses: BufferStatuses,
-    /// Whether pods are bound early no more before the next configuration, though they should be.
+    /// True if early binding is off until the next configuration change, although it is configured.
     early_off: bool,
-    /// Whether a pod was ever bound early.
+    /// True if a pod was ever bound early.
     early_binds: bool,
-    /// Pods that are being deleted, since their node never came.
+    /// Pods that are being deleted because their node never registered.
     unbinding: BTreeMap<PodKey, PodAttempt>,
     sharing: FleetSync,
     noting: LeaseSync,
     weighing: ConsolidationSchedule,
     safeguard: SafeguardState,
     undrained: Undrained,
-    /// Instances of more than one Node, as last told.
+    /// Instances with more than one Node, as last reported.
     same_instances: SameInstances,
     adopting: AdoptionController,
     unregistered: Unregistered,
 }
 
 impl Engine {
-    /// An engine that knows nothing yet; claim ids and jitter come from `seed`.
+    /// Returns an engine with an empty state. `seed` determines claim ids and jitter.
     pub fn new(seed: u64) -> Self {
         let mut engine = Self {
             state: State::default(),
@@ -248,7 +250,8 @@ impl Engine {
         engine
     }
 
-    /// Takes note of what happened. Work is done when `poll_timeout` comes, not here.
+    /// Records an event. The work is done by the next pass, which `Event::Timeout` starts at the
+    /// time that [`poll_timeout`](Self::poll_timeout) returns.
     pub fn handle(&mut self, event: Event, now: Timestamp) {
         self.stirred(&event, now);
         match event {
@@ -282,7 +285,7 @@ impl Engine {
             }
             Event::WatchAlive(kind) => {
                 self.state.views.alive(kind, now);
-                // Else it changes nothing that a pass could act on.
+                // Without this flag the event changes nothing that a pass could act on.
                 if !std::mem::take(&mut self.looking.awaits_sign) {
                     return;
                 }
@@ -294,12 +297,12 @@ impl Engine {
                     matches!(answer, CommandResult::Lease(_)).then(|| self.state.notes.clone());
                 self.answered(id, answer, now);
                 if let Some(known) = notes {
-                    if self.is_ready() && known.says_as(&self.state.notes) {
+                    if self.is_ready() && known.has_same_content(&self.state.notes) {
                         return;
                     }
                     self.weighing.mark_changed(now);
                 }
-                // Most listings say what is known.
+                // Most listings contain no news.
                 if listing && !self.looking.listing_news && self.is_ready() {
                     self.list_instances(now);
                     return;
@@ -312,7 +315,7 @@ impl Engine {
             Event::ClockSkewed(skew) => {
                 self.looking.clock_skew = skew;
                 if skew.is_some() {
-                    self.withdraw("the clocks differ", |own| !own.is_look(), now);
+                    self.cancel_queued("the clocks differ", |own| !own.is_look(), now);
                 }
             }
         }
@@ -321,10 +324,10 @@ impl Engine {
         self.wake_at(self.settled(now), "the cluster changed");
     }
 
-    /// Takes an object in. Returns whether it says anything that counts.
+    /// Records a new or changed object. Returns whether it changes anything the engine uses.
     fn applied(&mut self, object: WatchedObject, now: Timestamp) -> bool {
         self.state.views.alive(object.kind(), now);
-        // ReplicaSets change with each of their pods, and hardly ever in what counts.
+        // ReplicaSets change with each of their pods, but their selectors rarely do.
         if let WatchedObject::Selecting(own) = &object
             && self.state.objects.selectors.has(own)
         {
@@ -335,11 +338,11 @@ impl Engine {
         }
         let before = self.state.cluster_uid();
         self.state.objects.apply(object, now);
-        self.heed_cluster_uid(before, now);
+        self.check_cluster_uid(before, now);
         true
     }
 
-    /// Another configuration is in force.
+    /// Applies a new or changed configuration.
     fn configured(&mut self, cluster: Arc<Cluster>, now: Timestamp) {
         let managed = self.manages();
         self.replace_configuration();
@@ -351,7 +354,7 @@ impl Engine {
         self.state.resting.clear();
         if !self.manages() {
             let why = "the cluster is only observed now";
-            self.withdraw(why, |own| !own.is_look(), now);
+            self.cancel_queued(why, |own| !own.is_look(), now);
             let leaving = self.state.ledger.claims.values();
             let nodes = leaving.filter_map(|own| self.state.node_of(own));
             let nodes = nodes.filter(|own| own.has_disrupted_taint()).count();
@@ -360,12 +363,12 @@ impl Engine {
             }
         } else if !self.gives_hints() {
             let why = "pods are not told of their nodes any more";
-            self.withdraw(why, |own| matches!(own, Command::Nominate { .. }), now);
+            self.cancel_queued(why, |own| matches!(own, Command::Nominate { .. }), now);
         }
         self.early_configured(now);
     }
 
-    /// When a pass is made for what happens now.
+    /// Returns the time of the pass that handles the current event.
     fn settled(&self, now: Timestamp) -> Timestamp {
         let pods = self.state.objects.waiting().len() + self.waves.count_later();
         let pods = i32::try_from(pods).unwrap_or(i32::MAX);
@@ -374,34 +377,36 @@ impl Engine {
         now.checked_add(settle.min(SETTLE_MAX)).unwrap_or(now)
     }
 
-    /// The next thing to be done; each is answered by one `Event::Answered`.
+    /// Returns the next command. Each command is answered by one `Event::Answered`.
     pub fn next_command(&mut self) -> Option<IssuedCommand> {
         self.commands.pop_front()
     }
 
-    /// The next line for the log.
+    /// Returns the next report for logs and metrics.
     pub fn next_report(&mut self) -> Option<Report> {
         self.reports.pop_front()
     }
 
-    /// When to send `Event::Timeout` next, and what for.
+    /// Returns when to send the next `Event::Timeout`, and the reason.
     pub fn poll_timeout(&self) -> Option<(Timestamp, &'static str)> {
         self.wake
     }
 
-    /// Whether every watch is synced and two instance listings agree, so that decisions are made.
+    /// Returns whether every watch is in sync and two instance listings agree. Only then does the
+    /// engine decide anything.
     pub fn is_ready(&self) -> bool {
         self.looking.ready && self.looking.frozen.is_none()
     }
 
-    /// What is known of the cluster, for status and tests.
+    /// Returns the state of the cluster, for status and tests.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// What is left undone for want of a right that the daemon can go on without, with the right.
+    /// Returns the optional features that are off because the API server denied a permission. Each
+    /// entry names the permission to grant.
     pub fn undone(&self) -> Vec<&'static str> {
-        let hints = "pods are not told of their nodes: grant patch of pods/status";
+        let hints = "pods are not nominated for their nodes: grant patch of pods/status";
         let statuses = "the status of CapacityBuffers is not written: grant patch of \
                         capacitybuffers/status in autoscaling.x-k8s.io";
         let all = [
@@ -412,7 +417,7 @@ impl Engine {
         undone.map(|(_, text)| text).collect()
     }
 
-    /// Whether commands are unanswered or not even taken.
+    /// Returns whether any command is queued or unanswered.
     pub fn is_busy(&self) -> bool {
         !self.flights.is_empty()
     }
@@ -434,8 +439,8 @@ impl Engine {
         self.whole_pass(now);
     }
 
-    /// Where nothing but a sweep may be due, nothing else is looked at unless something comes of
-    /// it. Returns whether that is all there is to do.
+    /// Runs the sweep alone if nothing else can be due. Returns false if the sweep or its results
+    /// require a full pass.
     fn sweep_alone(&mut self, now: Timestamp) -> bool {
         let Some(due) = self.whole_due.filter(|due| now < *due) else {
             return false;
@@ -449,7 +454,7 @@ impl Engine {
         self.reports.len() == told && self.commands.is_empty() && now < woken
     }
 
-    /// A sweep is nothing that all has to be looked at for.
+    /// Wakes the engine for the next sweep. A due sweep does not require a full pass.
     fn wake_for_sweep(&mut self) {
         if let Some(at) = self.sweep_due {
             self.wake_at(at, "a sweep is due");
@@ -470,7 +475,7 @@ impl Engine {
         self.read_notes(now);
         let looked = std::mem::replace(&mut self.wake, before);
         if self.looking.mismatch.is_some() {
-            // Others count on hearing what this cluster has.
+            // The fleet needs the usage of this cluster even during a mismatch.
             self.report_disruptions(now);
             self.account(now);
             self.wake_for_look(looked, now);
@@ -479,13 +484,13 @@ impl Engine {
         self.join_nodes(now);
         self.count_adoptable(now);
         if self.looking.ready {
-            self.heed_interruptions(now);
+            self.handle_interruptions(now);
             self.leave_blocks(now);
             if self.is_ready() {
-                self.tell_pods(now);
+                self.send_nominations(now);
             }
             self.start_next_wave(now);
-            self.heed_losses_since(now);
+            self.recheck_disruptions(now);
             self.advance_claims(now);
         }
         if self.is_ready() {
@@ -496,13 +501,13 @@ impl Engine {
             self.provision(now);
             self.consolidate(now);
             self.leave_replaced(now);
-            self.stamp(now);
+            self.update_in_place(now);
             self.write_buffer_statuses(now);
-            self.learn(now);
+            self.report_memory(now);
             self.note_let_go(now);
             self.report_disruptions(now);
-            self.tell_held_ends(now);
-            self.tell_same_instances();
+            self.report_held_ends(now);
+            self.report_same_instances();
         }
         self.account(now);
         self.wake_at(now.checked_add(WHOLE).unwrap_or(now), "all is looked at");
@@ -511,7 +516,8 @@ impl Engine {
         self.wake_for_look(looked, now);
     }
 
-    /// The view is looked at when something of it is due, and regularly.
+    /// Wakes the engine for the next check of the cluster state: when one is due, or after
+    /// [`IDLE`].
     fn wake_for_look(&mut self, due: Option<(Timestamp, &'static str)>, now: Timestamp) {
         if let Some((at, why)) = due {
             self.wake_at(at, why);
@@ -519,7 +525,7 @@ impl Engine {
         self.wake_at(now.checked_add(IDLE).unwrap_or(now), "a regular look");
     }
 
-    /// Forgets what is remembered of objects that are gone.
+    /// Removes entries about objects that no longer exist.
     fn forget_gone(&mut self, now: Timestamp) {
         let (pods, claims) = (&self.state.objects.pods, &self.state.ledger.claims);
         let is_known = |key: &PodKey| pods.contains_key(key) || buffer_of(key).is_some();
@@ -545,7 +551,7 @@ impl Engine {
         self.state.cluster.mode == ManagementMode::Manage
     }
 
-    /// Whether pods are told of their nodes.
+    /// Returns whether the engine nominates nodes for pending pods.
     fn gives_hints(&self) -> bool {
         self.state.cluster.placement_hints == PlacementHints::On
             && !self.hints_denied.holds()
@@ -556,9 +562,9 @@ impl Engine {
         self.reports.push_back(report);
     }
 
-    /// Takes back every such command that nobody has taken yet. Each counts as failed, and is
-    /// decided anew.
-    fn withdraw(&mut self, why: &str, which: impl Fn(&Command) -> bool, now: Timestamp) {
+    /// Cancels the matching commands that are still in the queue. Each one counts as failed, and
+    /// the engine decides again.
+    fn cancel_queued(&mut self, why: &str, which: impl Fn(&Command) -> bool, now: Timestamp) {
         let (taken, left): (VecDeque<IssuedCommand>, VecDeque<IssuedCommand>) =
             std::mem::take(&mut self.commands)
                 .into_iter()
@@ -570,7 +576,8 @@ impl Engine {
         }
     }
 
-    /// Sends a command off. Whoever issues an act has asked whether the cluster is managed.
+    /// Queues a command. The caller has checked that the cluster is managed if the command changes
+    /// anything.
     fn issue(&mut self, command: Command, kind: CommandPurpose, now: Timestamp) -> CommandId {
         self.last_command += 1;
         let id = CommandId(self.last_command);
@@ -583,21 +590,21 @@ impl Engine {
                 since: now,
             },
         );
-        // Pods are told of their nodes when nothing else is to be done: there may be thousands.
+        // Nominations are sent last: there may be thousands.
         let at = match command {
             Command::Nominate { .. } => self.commands.len(),
             Command::CreateNode(_) | Command::Bind { .. } => {
                 let first = |own: &IssuedCommand| own.command.binds_early();
                 self.commands.partition_point(first)
             }
-            _ => self.commands.len() - self.untold(),
+            _ => self.commands.len() - self.pending_nominations(),
         };
         self.commands.insert(at, IssuedCommand { id, command });
         id
     }
 
-    /// How many pods are about to be told of their nodes; these commands are the last of all.
-    fn untold(&self) -> usize {
+    /// Returns the number of queued nominations. They are at the end of the queue.
+    fn pending_nominations(&self) -> usize {
         let other = |own: &IssuedCommand| !matches!(own.command, Command::Nominate { .. });
         self.commands.len() - self.commands.partition_point(other)
     }
@@ -606,7 +613,8 @@ impl Engine {
         let before = self.state.cluster_uid();
         let mut known = self.state.objects.count(kind);
         let mut vanished = self.state.objects.reset(kind, objects, now);
-        // What an earlier listing was doubted for and this one lacks too is still in doubt.
+        // Objects that are missing from both an earlier incomplete listing and this one are still
+        // in doubt.
         let doubted = self.looking.doubts.remove(&kind).unwrap_or_default();
         known += doubted.len();
         let lacking = |(key, _): &(ObjectKey, String)| !self.state.objects.has(kind, key);
@@ -620,6 +628,6 @@ impl Engine {
             self.state.views.believe(kind);
         }
         *self.looking.resets.entry(kind).or_insert(0) += 1;
-        self.heed_cluster_uid(before, now);
+        self.check_cluster_uid(before, now);
     }
 }

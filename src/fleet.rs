@@ -1,9 +1,8 @@
-//! State that clusters share: common limits, capacity reservations, and unavailable offerings. It
-//! must not know the clock, the network, nor what a claim is for.
+//! State that clusters share: common limits, capacity reservations, and unavailable offerings.
 //!
 //! ```text
-//! engine ─► Ask, Account, HoldDown ─► handle ─► Granted, Denied ─► the same engine
-//!                                       └─────► FleetChanged, HeldDown ─► the others
+//! engine ─► RequestGrant, ReportUsage, ─► handle ─┬─► Granted, Denied ────────► the same engine
+//!           MarkUnavailable                       └─► FleetChanged, HeldDown ─► other engines
 //! ```
 //!
 //! Why: docs/decisions/010-what-clusters-share.md.
@@ -69,7 +68,7 @@ impl Fleet {
         let markets = self.members.values().map(|own| own.market.clone());
         let markets: Vec<CapacityScope> = markets.collect();
         self.holds.retain(|market, _| markets.contains(market));
-        self.tell_all(now);
+        self.notify_all(now);
     }
 
     /// A new engine starts for a cluster. It gets no grants before it has reported its usage. The
@@ -77,7 +76,7 @@ impl Fleet {
     pub fn rejoin(&mut self, cluster: &ClusterName, now: Timestamp) {
         if let Some(member) = self.members.get_mut(cluster) {
             (member.speaks, member.view) = (false, None);
-            self.tell_all(now);
+            self.notify_all(now);
         }
     }
 
@@ -85,7 +84,7 @@ impl Fleet {
     pub fn missed(&mut self, cluster: &ClusterName, now: Timestamp) {
         if let Some(member) = self.members.get_mut(cluster) {
             member.view = None;
-            self.tell_soon(now);
+            self.schedule_notifications(now);
         }
     }
 
@@ -101,13 +100,13 @@ impl Fleet {
         let answer = match issued.command {
             Command::RequestGrant(ask) => self.ask(cluster, *ask, now),
             Command::RequestDisruption { claim, reason } => {
-                self.ask_leave(cluster, claim, reason, now)
+                self.request_disruption(cluster, claim, reason, now)
             }
             Command::ReportDisruptions(disruption_usage) => {
                 if let Some(member) = self.members.get_mut(cluster) {
                     member.disruption_usage = Some(*disruption_usage);
                 }
-                self.tell_soon(now);
+                self.schedule_notifications(now);
                 CommandResult::Done
             }
             Command::ReportUsage { whole, claims } => self.account(cluster, whole, claims, now),
@@ -141,10 +140,10 @@ impl Fleet {
         let mut until = self.members.values().filter_map(|own| own.awaited_until());
         let patient = self.views_told.unwrap_or(now);
         if until.any(|until| until <= now && until > patient) {
-            self.tell_soon(now);
+            self.schedule_notifications(now);
         }
         if self.views_due.is_some_and(|due| due <= now) {
-            self.tell_all(now);
+            self.notify_all(now);
         }
     }
 
@@ -161,7 +160,7 @@ impl Fleet {
             if let Some(member) = self.members.get_mut(cluster) {
                 member.hold(ask.claim, Some(ask.holding));
             }
-            self.tell_soon(now);
+            self.schedule_notifications(now);
             return CommandResult::Granted;
         };
         self.denied(cluster, (why, used_up), now)
@@ -182,7 +181,7 @@ impl Fleet {
     }
 
     /// Grants or denies the disruption of a node. Repeated requests for the same node count once.
-    fn ask_leave(
+    fn request_disruption(
         &mut self,
         cluster: &ClusterName,
         claim: ClaimId,
@@ -197,7 +196,7 @@ impl Fleet {
             disruption_usage.leaving.insert(claim.clone());
             disruption_usage.let_go.insert(claim, (now, reason));
         }
-        self.tell_soon(now);
+        self.schedule_notifications(now);
         CommandResult::Granted
     }
 
@@ -216,7 +215,7 @@ impl Fleet {
         {
             return Some("the cluster has not reported its nodes yet".to_owned());
         }
-        let silent = |own: &Member| own.muster_until().is_some_and(|until| until > now);
+        let silent = |own: &Member| own.report_awaited_until().is_some_and(|until| until > now);
         if let Some((name, _)) = self.members.iter().find(|(_, own)| silent(own)) {
             return Some(format!(
                 "the budgets of the fleet are not known yet: cluster {name} has not reported its \
@@ -332,12 +331,12 @@ impl Fleet {
         let first = whole && !std::mem::replace(&mut member.known, true);
         let market = member.market.clone();
         if new {
-            self.tell_holds(cluster, &market, now);
+            self.send_unavailable_offerings(cluster, &market, now);
         }
         if first {
-            self.tell_all(now);
+            self.notify_all(now);
         } else {
-            self.tell_soon(now);
+            self.schedule_notifications(now);
         }
         CommandResult::Done
     }
@@ -367,7 +366,12 @@ impl Fleet {
     }
 
     /// Sends known unavailable offerings to a new cluster.
-    fn tell_holds(&mut self, cluster: &ClusterName, market: &CapacityScope, now: Timestamp) {
+    fn send_unavailable_offerings(
+        &mut self,
+        cluster: &ClusterName,
+        market: &CapacityScope,
+        now: Timestamp,
+    ) {
         let mut by_end: BTreeMap<Timestamp, Vec<UnavailableKey>> = BTreeMap::new();
         let known = self.holds.get(market).into_iter().flatten();
         for (held, until) in known.filter(|(_, until)| **until > now) {
@@ -407,14 +411,14 @@ impl Fleet {
         })
     }
 
-    fn tell_soon(&mut self, now: Timestamp) {
+    fn schedule_notifications(&mut self, now: Timestamp) {
         let apart = |at: Timestamp| at.checked_add(VIEWS_APART).unwrap_or(at);
         let due = self.views_told.map_or(now, apart).max(now);
         self.views_due = Some(self.views_due.map_or(due, |own| own.min(due)));
     }
 
     /// Notifies every cluster of its changes.
-    fn tell_all(&mut self, now: Timestamp) {
+    fn notify_all(&mut self, now: Timestamp) {
         (self.views_due, self.views_told) = (None, Some(now));
         self.views += 1;
         let names: Vec<ClusterName> = self.members.keys().cloned().collect();
@@ -424,7 +428,7 @@ impl Fleet {
                 continue;
             };
             let is_known = match (&member.view, &view) {
-                (Some(known), Some(view)) => known.says_as(view),
+                (Some(known), Some(view)) => known.has_same_content(view),
                 (known, view) => known.is_none() && view.is_none(),
             };
             if !is_known {

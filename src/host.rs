@@ -1,5 +1,4 @@
-//! Clock and files of the host, and sanitized text. It must not know any network, nor what a verb
-//! does.
+//! Clock and files of the host, and sanitized text.
 
 // Wall clock, monotonic clock, entropy.
 pub(crate) mod clock;

@@ -1,5 +1,4 @@
-//! Client of the API of one cluster: converts watches to events and commands to API calls. It must
-//! not know why a command is issued.
+//! Client of the API of one cluster: converts watches to events and commands to API calls.
 
 // Resource types that are watched.
 mod watched_items;

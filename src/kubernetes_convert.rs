@@ -1,5 +1,4 @@
-//! Turns Kubernetes objects into the nouns that decisions are made of.
-//! It must not know where the objects come from nor what is decided about them.
+//! Converts Kubernetes objects in JSON to the types of `model`.
 
 // Resource quantities.
 pub(crate) mod quantity;
@@ -40,23 +39,23 @@ use crate::model::watched_object::{
 };
 use crate::state::volume_topology::EBS_DRIVER;
 
-/// The oldest minor version of Kubernetes 1 with all that is used and rendered: FlowSchemas of
-/// `flowcontrol.apiserver.k8s.io/v1` came with it.
+/// The oldest supported minor version of Kubernetes 1. FlowSchemas of
+/// `flowcontrol.apiserver.k8s.io/v1` are available since this version.
 pub const OLDEST: u32 = 29;
-/// The minor versions that the tests run on: `tests/all` on the newest, campaigns on the others.
+/// Minor versions with automated tests: `tests/all` uses the newest, campaigns use the rest.
 pub const TESTED: RangeInclusive<u32> = 35..=37;
 
-/// The range [`TESTED`] as people write it.
+/// The range [`TESTED`] for messages.
 pub fn tested() -> String {
     format!("1.{} to 1.{}", TESTED.start(), TESTED.end())
 }
 
-/// A volume can be used in so many places at most; the rest are passed over.
+/// Maximum number of node affinity terms of a volume. Further terms are ignored.
 const PLACES_MAX: usize = 100;
 
-/// A kind of object that has its noun.
+/// A Kubernetes object that is converted to a type of `model`.
 pub(crate) trait Convert {
-    /// The noun.
+    /// Kind of the object.
     const NOUN: ObjectKind;
 
     fn convert(self) -> WatchedObject;
@@ -77,13 +76,13 @@ impl Convert for json::Pod {
     }
 }
 
-/// A pod as itself, for lists that hold nothing else.
+/// Converts a pod, for lists that contain only pods.
 #[cfg(feature = "daemon")]
 pub(crate) fn pod(pod: json::Pod) -> Pod {
     pod::pod(pod)
 }
 
-/// What is attached to one node.
+/// Volumes attached to one node.
 #[cfg(feature = "daemon")]
 pub(crate) fn attachments(
     all: impl Iterator<Item = json::VolumeAttachment>,
@@ -97,7 +96,7 @@ pub(crate) fn attachments(
     .collect()
 }
 
-/// A pod of which no more can be read than its name, and why.
+/// A pod that cannot be parsed: only its name is known, and the reason.
 pub(crate) fn broken_pod(namespace: &str, name: &str, why: &str) -> WatchedObject {
     WatchedObject::Pod(Box::new(Pod {
         key: ObjectKey::new(namespace, name),
@@ -140,7 +139,7 @@ fn node_claim(owners: Vec<json::OwnerReference>) -> Option<String> {
     owner.map(|own| own.uid)
 }
 
-/// The conditions of a node, bounded: those that say since when they are so.
+/// Conditions of a node that have a transition time, up to a maximum number.
 fn conditions(all: Vec<json::Condition>) -> Vec<NodeCondition> {
     let read = |own: json::Condition| {
         let (status, since) = (
@@ -157,7 +156,7 @@ fn conditions(all: Vec<json::Condition>) -> Vec<NodeCondition> {
     all.take(CONDITIONS_MAX).collect()
 }
 
-/// A taint; none for an effect that no scheduler knows either.
+/// Converts a taint. `None` for an effect that kube-scheduler does not know.
 fn taint(taint: json::Taint) -> Option<Taint> {
     let effect = Effect::parse(&taint.effect)?;
     Some(Taint {
@@ -167,11 +166,11 @@ fn taint(taint: json::Taint) -> Option<Taint> {
     })
 }
 
-/// What a node has. An amount that cannot be read counts as none, so that nothing is placed on it.
+/// Resources of a node. An invalid quantity counts as zero, so that no pod is scheduled to it.
 fn amounts(quantities: &Quantities) -> Resources {
     let mut resources = Resources::default();
     for (name, quantity) in quantities.iter() {
-        // An error leaves the amount at nothing, which is what is meant.
+        // If the quantity is invalid, the resource remains zero, as intended.
         resources.set(name, &quantity.0).unwrap_or_default();
     }
     resources
@@ -196,7 +195,7 @@ impl Convert for json::PodDisruptionBudget {
     }
 }
 
-/// Matches no object: no label has an empty key.
+/// Requirements that match no object, because no label has an empty key.
 fn nothing() -> Requirements {
     let mut requirements = Requirements::default();
     requirements.add("", Requirement::exists());
@@ -230,7 +229,7 @@ impl Convert for json::PersistentVolume {
         let source = &self.spec;
         let driver = match &source.csi.driver {
             driver if !driver.is_empty() => driver.clone(),
-            // Volumes of the driver that Kubernetes once had itself are handed to its successor.
+            // In-tree EBS volumes are handled by the EBS CSI driver.
             _ if source.aws_elastic_block_store.is_some() => EBS_DRIVER.to_owned(),
             _ => String::new(),
         };
@@ -244,8 +243,8 @@ impl Convert for json::PersistentVolume {
     }
 }
 
-/// Where a volume can be used, its labels included: those that say where a volume is bind it like
-/// its affinity does (kube-scheduler's VolumeZone), and may name several places.
+/// Node requirements of a volume, from its affinity and its labels. Zone and region labels restrict
+/// a volume as affinity does (kube-scheduler's VolumeZone). They may contain several values.
 fn volume_places(volume: &json::PersistentVolume) -> Vec<Requirements> {
     let mut places = Vec::new();
     if let Some(required) = &volume.spec.node_affinity.required {
@@ -267,7 +266,8 @@ fn volume_places(volume: &json::PersistentVolume) -> Vec<Requirements> {
     if labels.is_empty() {
         return places;
     }
-    // A node without any label of a zone or region takes it, too: its cluster may be in one zone.
+    // kube-scheduler also accepts nodes without any zone or region label, because such a cluster
+    // may have only one zone.
     let absent = |place: &Requirements| {
         let says_zone = place.get(ZONE).is_some() || place.get(REGION).is_some();
         let mut place = place.clone();
@@ -348,8 +348,8 @@ impl From<json::OfSelector> for LabelSelector {
     }
 }
 
-/// Kinds of which only what they select counts. kube-scheduler passes over a selector that cannot
-/// be read, and so do we.
+/// Kinds of which only the selector is used. kube-scheduler ignores an invalid selector, and so
+/// does this conversion.
 macro_rules! selecting {
     ($($name:ident),*) => {$(
         impl Convert for json::$name {
@@ -475,13 +475,13 @@ mod tests {
                 affinity(&[broken.clone(), zone(stable, "b")]),
                 "topology.kubernetes.io/zone in [b]",
             ),
-            // Nowhere: no label has an empty key.
+            // No node matches, because no label has an empty key.
             ("", affinity(&[broken]), " exists"),
             ("", affinity(&[]), " exists"),
             (
                 r#""failure-domain.beta.kubernetes.io/zone": "a__b", "app": "x""#,
                 String::new(),
-                // kube-scheduler's VolumeZone passes over nodes without any such label.
+                // kube-scheduler's VolumeZone ignores nodes without such labels.
                 "topology.kubernetes.io/zone in [a, b] | topology.kubernetes.io/region does not \
                  exist, topology.kubernetes.io/zone does not exist",
             ),
@@ -575,7 +575,7 @@ mod tests {
             let meta = r#""metadata": {"namespace": "a", "name": "b"}"#;
             format!(r#"{{{meta}, "spec": {{"selector": {selector}}}}}"#)
         };
-        // What selects nothing, and what selects everything, have nothing to say.
+        // Selectors that select nothing or everything have no expressions.
         for (selector, expect) in [
             (r#"{"tier": "x", "app": "w"}"#, "app in [w], tier in [x]"),
             ("{}", ""),

@@ -1,47 +1,46 @@
 //! Outrigger decides which nodes a Kubernetes cluster needs, launches them, and terminates them
 //! when they are no longer needed. It runs outside the cluster.
 //!
-//! The modules are declared lowest first: a module names only those above it (tests/it/tidy.rs).
+//! The modules are declared lowest first: a module uses only modules above it (tests/it/tidy.rs).
 //! None may read the clock, files or the network before `host`; only modules with the feature
 //! `daemon` have async code and sockets.
 
-/// Vocabulary: pods, nodes, pools, instance types, claims, and the settings of a cluster.
+/// Data types: pods, nodes, pools, instance types, claims, and the settings of a cluster.
 pub mod model;
-/// Text that leaves the program: control characters and YAML scalars.
+/// Rules for strings that leave the program: control characters and YAML scalars.
 pub mod text;
-/// The Lease of a cluster: who leads, annotations, whether another autoscaler is active.
+/// The Lease of a cluster: leader election, annotations, detection of another active autoscaler.
 pub mod coordination;
-/// Instance types with capacity, labels and prices, as regions sell and node classes use them.
+/// Instance types with capacity, labels, offerings and prices.
 pub mod catalog;
-/// User data that makes an instance a node of its cluster.
+/// User data with which an instance joins its cluster.
 pub mod bootstrap;
-/// HCL files to model, each diagnostic with its file and line.
+/// Converts HCL files to `model`. Each diagnostic has its file and line.
 pub mod config;
-/// Karpenter objects and Cluster Autoscaler flags as HCL, and HCL as Karpenter objects.
+/// Converts Karpenter objects and Cluster Autoscaler flags to HCL, and HCL to Karpenter objects.
 pub mod migrate;
-/// Cluster state of one engine, built from events, and the snapshot that decisions are made from.
+/// Cluster state of one engine, built from events, and the snapshot for decisions.
 pub mod state;
-/// Kubernetes objects in JSON as types of `model`.
+/// Converts Kubernetes objects in JSON to types of `model`.
 pub mod kubernetes_convert;
-/// Which pods are scheduled to which nodes, and which nodes are needed for the rest.
+/// Schedules pods to existing nodes, and plans new nodes for the rest.
 pub mod scheduling;
-/// Which nodes may be disrupted, and a verdict for each that may not.
+/// Selects nodes that may be disrupted, and gives a verdict for each that may not.
 pub mod disruption;
-/// Decisions as data: launches and disruptions, audited, explained and rendered.
+/// Plans: launches and disruptions as data, with audit, explanation and output.
 pub mod plan;
 /// Reconciles one cluster: events in, commands out, without clock or network.
 pub mod engine;
-/// Rules of EC2 as values: launch templates, CreateFleet requests, errors, messages, IAM policy.
+/// EC2 data without requests: launch templates, CreateFleet requests, errors, messages, IAM policy.
 pub mod ec2;
-/// What clusters share: limits, reservations, unavailable offerings.
+/// State that clusters share: limits, reservations, unavailable offerings.
 pub mod fleet;
 /// A simulated cluster, cloud and scheduler for the engine, with faults and invariants.
 pub mod sim;
-/// Clock and files of the host, and text fit to be shown.
+/// Clock and files of the host, and safe output of strings.
 #[cfg(feature = "cli")]
 pub mod host;
-/// What every request that leaves the process passes: the fence, rate limits, the clock skew of its
-/// answer.
+/// The path of every outgoing request: fencing, rate limits, clock skew of the response.
 #[cfg(feature = "daemon")]
 pub(crate) mod outbound;
 /// Logs, metrics and traces.
@@ -59,6 +58,6 @@ pub mod runtime;
 /// Checks of `outrigger doctor`.
 #[cfg(feature = "daemon")]
 pub(crate) mod doctor;
-/// One file for each verb.
+/// The commands of the CLI, one file each.
 #[cfg(feature = "cli")]
 pub mod cli;

@@ -1,5 +1,4 @@
 //! The entry point: passes the arguments to [`outrigger::cli::main`].
-//! It must not know what any verb does.
 
 use std::process::ExitCode;
 

@@ -1,22 +1,22 @@
-//! The vocabulary: what pods, nodes, pools, instance types and claims are, as plain values.
-//! It must not know how they are read, watched, launched or decided upon.
+//! Domain types: pods, nodes, pools, instance types and claims as plain values.
 //!
-//! One word per thing, everywhere (code, HCL, logs, metrics, docs):
+//! Each term has one meaning in code, HCL, logs, metrics and docs:
 //!
-//! | word | meaning |
+//! | term | meaning |
 //! |---|---|
-//! | cluster, pool, node class | a watched Kubernetes API; a rule for nodes; how EC2 makes one |
-//! | claim | one promised node, from plan to termination; lives in EC2 tags |
-//! | instance type, offering | a shape; shape × zone × capacity type with a price |
-//! | overlay | what is known better of them than the catalog knows it |
-//! | buffer, virtual pod | room kept free; a pod that is not there and keeps it |
-//! | unplaced | a pod with no answer, and why |
-//! | candidate, verdict | a node considered for leaving; why it may not |
-//! | reason | why a node leaves: Empty, Drifted, Expired, … |
-//! | drain, evict, cordon, terminate | four different acts |
+//! | cluster | a watched Kubernetes API |
+//! | pool, node class | requirements and limits of nodes; their EC2 settings |
+//! | claim | one requested node, from plan to termination; stored in EC2 tags |
+//! | instance type, offering | capacity and labels; type × zone × capacity type with a price |
+//! | overlay | an override of the catalog's prices and capacities |
+//! | buffer, virtual pod | reserved capacity; a placeholder pod that reserves it |
+//! | unschedulable | a pod that no node can run, with the rejections |
+//! | candidate, verdict | a node considered for disruption; why it cannot be disrupted |
+//! | reason | why a node is disrupted: Empty, Drifted, Expired, … |
+//! | drain, evict, cordon, terminate | four different operations |
 
-// The order is the architecture: a module names only those above it. Blank lines keep rustfmt
-// from sorting.
+// A module depends only on the modules above it. Comments between modules keep rustfmt from
+// sorting them.
 
 // Newtypes for names and ids.
 pub mod id;

@@ -46,7 +46,7 @@ use crate::model::id::{ClaimId, NodeName, PodKey, PoolName};
 use crate::model::instance::Price;
 use crate::model::pool::Reason;
 use crate::plan::blocked_by_terminating::place_stuck;
-use crate::plan::buffers::keep_free;
+use crate::plan::buffers::plan_buffer_capacity;
 use crate::plan::projection::{ahead, give};
 use crate::plan::separate_spread::or_apart;
 use crate::scheduling::static_pools::{Shortfall, replicas};
@@ -119,7 +119,7 @@ pub struct Plan {
     pub short: Vec<Shortfall>,
     /// Nodes whose capacity a buffer uses, with the name of the buffer.
     pub held: BTreeMap<NodeName, String>,
-    /// Where the capacity of each buffer is.
+    /// The location of the capacity of each buffer.
     pub room: BufferRooms,
     /// Findings of the audit. The actions concerned are removed from the plan.
     pub findings: Vec<String>,
@@ -158,7 +158,7 @@ pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
     let mut placed = give(solution.placed, &mut launches, snapshot);
     launches.extend(solution.claims);
     place_stuck(snapshot, &mut launches, &mut placed, now);
-    let room = keep_free(snapshot, &launches, &placed, now);
+    let room = plan_buffer_capacity(snapshot, &launches, &placed, now);
     launches.extend(room.claims);
     short.extend(room.short);
     let plan = Plan {

@@ -1,4 +1,4 @@
-//! The interface of providers, which launch instances. It must not know which provider is used.
+//! The interface of providers, which launch instances.
 
 // JSON between daemon and external clouds.
 pub(crate) mod wire_format;

@@ -1,5 +1,4 @@
-//! Runs the engines of a configuration against live clusters and clouds. It must not know why a
-//! decision is made.
+//! Runs the engines of a configuration against live clusters and clouds.
 
 // Lease holder identity of this process.
 pub(crate) mod holder_identity;

@@ -35,7 +35,7 @@ mod attempt;
 pub mod cheaper_types;
 /// Nodes that static pools lack.
 pub mod static_pools;
-/// What one pool can launch now, and what each requirement and limit excludes.
+/// The offerings that one pool can launch now, and the rejections of each requirement and limit.
 pub mod pool_availability;
 
 use std::cell::OnceCell;
@@ -301,7 +301,7 @@ fn alone(pod: &Pod, code: RejectionCode, miss: RejectionDetail) -> Unschedulable
     }
 }
 
-/// In which order rooms are filled.
+/// The order in which existing nodes are filled.
 fn turn(room: &ExistingNode) -> (bool, bool, &NodeRef) {
     (!room.initialized, room.idle, &room.host)
 }

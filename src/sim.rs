@@ -1,10 +1,10 @@
-//! A world for the engine: virtual clock, cloud, cluster and faults, all from one seed.
-//! It must not know real time, and nothing in it may depend on anything but its arguments.
+//! Simulation of a cluster, a cloud and a daemon, with a virtual clock and faults from one seed.
+//! It reads no real time, so the same inputs give the same run.
 //!
 //! ```text
-//!        ┌────────────── events, late, lost or cut ◄── watches ◄── cluster ◄─┐
+//!        ┌────────────── events: delayed, lost, cut ◄── watches ◄─ cluster ◄─┐
 //!        ▼                                                                   │ booted, ended
-//!     engine ──► commands, late or lost ──► checked against the truth ──► cloud
+//!     engine ──► commands: delayed, lost ──► checked by invariants ─────► cloud
 //! ```
 
 // Seeded random streams.
@@ -73,23 +73,23 @@ use crate::sim::summary::{FixedFleet, SAMPLE, Summary, percentile};
 use crate::sim::timeline::{TimelineEntry, TimelineFact};
 use crate::sim::watches::{Listing, SimWatches};
 
-/// What a world is made from.
+/// Inputs of a simulation.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// What happens.
+    /// The scenario.
     pub scenario: Arc<Scenario>,
-    /// The configuration in force.
+    /// The initial configuration.
     pub config: Arc<Cluster>,
-    /// Shapes and prices.
+    /// Instance types and prices.
     pub catalog: Arc<Catalog>,
-    /// What the configuration becomes later, and when. It may not name types that no pool of the
-    /// first one may use.
+    /// Later configurations, each with its time. They may only use instance types that a pool of
+    /// the initial configuration may use.
     pub reloads: Vec<(Timestamp, Arc<Cluster>)>,
 }
 
 impl Setup {
-    /// A setup with only those types of the catalog that some pool may use, and the fixed type: the
-    /// others would change nothing and take their time at every plan.
+    /// Creates a setup with the fixed type and the types that some pool may use. All other types
+    /// would have no effect and slow down every plan.
     pub fn new(scenario: Arc<Scenario>, config: Arc<Cluster>, catalog: &Catalog) -> Self {
         let usable = |shape: &InstanceType| {
             let fits = |pool: &Pool| {
@@ -112,7 +112,7 @@ impl Setup {
     }
 }
 
-/// What the world itself does later.
+/// Scheduled events of the simulation itself.
 #[derive(Clone, Debug)]
 enum ScheduledEvent {
     Arrive(u64, Box<IssuedCommand>, CommandTrip),
@@ -134,7 +134,7 @@ enum ScheduledEvent {
     Sample,
 }
 
-/// Counts for the summary.
+/// Counters for the summary.
 #[derive(Clone, Copy, Debug, Default)]
 struct SummaryCounts {
     launched: usize,
@@ -146,18 +146,19 @@ struct SummaryCounts {
     restarts: u32,
 }
 
-/// Bookmarks come this often, as the shell has the API server send them, and looks for them: those
-/// of pods and nodes, and the rest.
+/// Intervals of bookmarks, as in a real cluster: of pods and nodes, and of all other kinds. The
+/// daemon checks for them.
 const BOOKMARKS: (SignedDuration, SignedDuration) =
     (SignedDuration::from_secs(12), SignedDuration::from_secs(36));
 
-/// An engine that is woken this often within one moment never comes to rest.
+/// Maximum number of engine wake-ups at the same time. An engine above this limit is in an endless
+/// loop.
 const SPINS_MAX: u32 = 1000;
 
-/// An event that nobody took from its queue is told again after this long.
+/// An event that is not received from its queue is delivered again after this time.
 const REDELIVERY: SignedDuration = SignedDuration::from_secs(5);
 
-/// A cluster, a cloud and a daemon, at a moment.
+/// A cluster, a cloud and a daemon at one point in time.
 #[derive(Debug)]
 pub struct World {
     setup: Setup,
@@ -175,7 +176,7 @@ pub struct World {
     fixed: FixedFleet,
     tally: SummaryCounts,
     lines: VecDeque<TimelineEntry>,
-    /// What the engine asks of the fleet; nobody takes it where the world is alone.
+    /// Commands of the engine to the fleet. Not read if there is only one cluster.
     for_fleet: VecDeque<IssuedCommand>,
     spins: (Timestamp, u32),
     rush: (Timestamp, usize),
@@ -184,7 +185,7 @@ pub struct World {
 }
 
 impl World {
-    /// The world of a scenario under a seed, with the seed's faults or with none.
+    /// Creates the simulation of a scenario with a seed, with or without faults.
     pub fn new(setup: Setup, seed: u64, faults: bool) -> Self {
         let scenario = Arc::clone(&setup.scenario);
         let (start, end) = (scenario.start, scenario.end);
@@ -238,7 +239,7 @@ impl World {
         world
     }
 
-    /// Notes everything that is known to come.
+    /// Schedules all events that are known in advance.
     fn foresee(&mut self, scenario: &Scenario) {
         self.timers.at(scenario.start, ScheduledEvent::Start);
         self.timers.at(scenario.start, ScheduledEvent::Sample);
@@ -269,43 +270,43 @@ impl World {
         }
     }
 
-    /// The time in this world.
+    /// The simulated time.
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// Cluster and cloud as they really are.
+    /// The actual state of cluster and cloud.
     pub fn scene(&self) -> &GroundTruth {
         &self.scene
     }
 
-    /// The engine, while the daemon runs.
+    /// The engine. `None` while the daemon is stopped.
     pub fn engine(&self) -> Option<&Engine> {
         self.engine.as_ref()
     }
 
-    /// What has not held so far.
+    /// Invariant violations until now.
     pub fn violations(&self) -> &[Violation] {
         self.checker.violations()
     }
 
-    /// What has been commanded so far.
+    /// The checker of all commands.
     pub fn checker(&self) -> &Checker {
         &self.checker
     }
 
-    /// The facts since they were last taken, in order.
+    /// Returns the timeline entries since the last call, in order.
     pub fn take_lines(&mut self) -> VecDeque<TimelineEntry> {
         std::mem::take(&mut self.lines)
     }
 
-    /// Somebody else changes the cluster now.
+    /// Applies an external change to the cluster now.
     pub fn meddle(&mut self, change: impl FnOnce(&mut SimCluster, Timestamp)) {
         change(&mut self.scene.cluster, self.now);
         self.spread_news();
     }
 
-    /// Lets the next thing happen. Returns when it did; none once the day is over.
+    /// Executes the next event and returns its time. `None` after the end of the scenario.
     pub fn step(&mut self) -> Option<Timestamp> {
         let next = self.next_at().filter(|at| *at <= self.limit)?;
         self.now = self.now.max(next);
@@ -329,20 +330,20 @@ impl World {
         Some(now)
     }
 
-    /// Lets everything happen up to a time.
+    /// Executes all events up to a time.
     pub fn run_until(&mut self, until: Timestamp) {
         while self.next_at().is_some_and(|at| at <= until) && self.step().is_some() {}
         self.now = self.now.max(until.min(self.limit));
     }
 
-    /// Runs the day to its end.
+    /// Runs the scenario to its end.
     pub fn run(&mut self) {
         while self.step().is_some() {}
         self.now = self.limit;
     }
 
-    /// Runs the day to its end and on until everything must have come to rest, and looks whether it
-    /// has. Returns all that did not hold.
+    /// Runs the scenario to its end, then until the state must be stable, and checks that it is.
+    /// Returns all violations.
     pub fn finish(&mut self) -> &[Violation] {
         self.run();
         self.limit = later(self.setup.scenario.end, self.setup.scenario.settle);
@@ -356,7 +357,7 @@ impl World {
         self.checker.violations()
     }
 
-    /// When the next thing happens; none where nothing ever does again.
+    /// Time of the next event. `None` if there are no more events.
     pub fn next_at(&self) -> Option<Timestamp> {
         let wake = self
             .engine
@@ -382,7 +383,7 @@ impl World {
                 self.hear(Event::Answered(id, *answer));
             }
             ScheduledEvent::Answer(..) => {}
-            // The queue tells again and again until someone listens.
+            // The queue delivers again until the daemon receives the event.
             ScheduledEvent::Tell(event, until) if self.engine.is_none() && self.now < until => {
                 self.timers
                     .after(self.now, REDELIVERY, ScheduledEvent::Tell(event, until));
@@ -414,7 +415,7 @@ impl World {
         }
     }
 
-    /// The watches of pods and nodes, or those of the rest, give a sign of life.
+    /// Sends bookmarks to the watches of pods and nodes, or to all other watches.
     fn bookmarks(&mut self, of_places: bool) {
         let kinds = self.setup.config.kinds().iter();
         for kind in
@@ -429,7 +430,7 @@ impl World {
         self.timers.after(self.now, every, again);
     }
 
-    /// Starts the daemon, or starts it anew: it knows nothing and hears everything.
+    /// Starts the daemon without any state. Its watches begin with full listings.
     fn start_daemon(&mut self) {
         if self.engine.is_some() {
             return;
@@ -449,7 +450,7 @@ impl World {
         }
     }
 
-    /// Stops the daemon. What it has sent off arrives all the same, with a probability of one half.
+    /// Stops the daemon. Each command already sent still arrives with a probability of one half.
     pub fn stop_daemon(&mut self) {
         if self.engine.take().is_none() {
             return;
@@ -464,7 +465,7 @@ impl World {
         self.note(TimelineFact::Stopped);
     }
 
-    /// The configuration changes.
+    /// Applies a configuration change.
     fn reload(&mut self, index: usize) {
         let Some((_, config)) = self.setup.reloads.get(index) else {
             return;
@@ -492,7 +493,7 @@ impl World {
         );
     }
 
-    /// Gives the engine an event and carries off what it wants done.
+    /// Sends an event to the engine and executes its commands.
     fn hear(&mut self, event: Event) {
         let now = self.now;
         let Some(engine) = &mut self.engine else {
@@ -527,7 +528,7 @@ impl World {
         self.hear(Event::Timeout);
     }
 
-    /// Takes commands and reports from the engine.
+    /// Collects commands and reports of the engine.
     fn collect(&mut self) {
         while let Some(issued) = self.engine.as_mut().and_then(Engine::next_command) {
             self.send(issued);
@@ -546,12 +547,12 @@ impl World {
         self.lines.push_back(TimelineEntry { at: self.now, fact });
     }
 
-    /// The same pods on nodes of one type, so far.
+    /// The fixed fleet for the same pods, until now.
     pub fn fixed_fleet(&self) -> &FixedFleet {
         &self.fixed
     }
 
-    /// The day so far in numbers.
+    /// Returns the summary of the run until now.
     pub fn summary(&self) -> Summary {
         let cost = self
             .scene
@@ -566,7 +567,7 @@ impl World {
                     .price;
                 Some(machine.billed(self.now).as_secs_f64() / 3600.0 * price.usd_per_h())
             })
-            // A sum of nothing would be -0.0.
+            // An empty sum would be -0.0.
             .fold(0.0, |sum, cost: f64| sum + cost);
         let waits = self.scene.cluster.waits();
         let scenario = &self.setup.scenario;

@@ -45,7 +45,7 @@ pub mod early_binding;
 pub mod disruption_blockers;
 // Candidates for disruption.
 pub mod candidates;
-// What blocks a drain.
+// Blockers of a drain.
 pub mod drain_blockers;
 // Totals for status and metrics.
 pub mod stats;

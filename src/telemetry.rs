@@ -1,4 +1,4 @@
-//! Log lines and metrics of reports. It must not know why a decision was made.
+//! Log lines and metrics of reports.
 
 // Structured fields in the systemd journal.
 pub(crate) mod journal;
@@ -38,6 +38,11 @@ pub(crate) fn command(
     tracing::debug!(%cluster, command = name, outcome, ?took, "command");
     report_metrics::command(cluster, name, outcome, took);
     outcome
+}
+
+/// Resets the metrics that only the next report of the engine of a cluster would reset.
+pub(crate) fn engine_changed(cluster: &ClusterName) {
+    report_metrics::engine_changed(cluster);
 }
 
 /// Sets whether decisions are made for a cluster.

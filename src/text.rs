@@ -1,4 +1,4 @@
-//! Rules for text that leaves the program: control characters and YAML scalars.
+//! Rules for strings that leave the program: control characters and YAML scalars.
 
 // Control characters and length limits.
 pub mod sanitize;

@@ -1,5 +1,4 @@
-//! Deployments: many pods of one kind each, as clusters have them.
-//! It must not know which instance types they meet.
+//! Deployments with many identical pods each, as in real clusters.
 
 use outrigger::model::labels::{HOSTNAME, ZONE};
 use outrigger::model::pod::{Owner, Pod};
@@ -7,38 +6,38 @@ use outrigger::model::pod::{Owner, Pod};
 use crate::catalogs::{GIB, MIB};
 use crate::workloads::pods::{self, label};
 
-/// Millicores of the thirty deployments, in their order.
+/// CPU of the thirty deployments in millicores, in order.
 const CPU_MILLI: [i64; 30] = [
     240, 450, 650, 900, 1400, 1900, 2400, 2800, 3300, 3700, 2300, 900, 1300, 2800, 1800, 1850,
     3300, 3800, 225, 450, 700, 900, 1300, 1800, 2400, 2800, 3400, 3800, 3300, 2800,
 ];
-/// Memory of the thirty deployments: those up to 64 are gibibytes, the others mebibytes.
+/// Memory of the thirty deployments, in order. Values up to 64 are in GiB, larger values in MiB.
 const MEMORY: [i64; 30] = [
     300, 400, 700, 1, 2, 4, 8, 4, 16, 10, 64, 30, 32, 32, 30, 20, 30, 300, 500, 750, 1, 2, 4, 8,
     16, 32, 28, 64, 13, 24,
 ];
-/// The first so many have 35 replicas, the others 30.
+/// The first deployments have 35 replicas, the rest 30.
 const LARGER: usize = 20;
 
 /// A deployment.
 #[derive(Clone, Debug, Default)]
 pub struct Deployment {
-    /// Name, and the value of its pods' label `app`.
+    /// Name, and the value of the label `app` of its pods.
     pub name: String,
-    /// How many pods it has.
+    /// Number of pods.
     pub replicas: usize,
-    /// What each asks for, in millicores.
+    /// CPU request of a pod, in millicores.
     pub cpu_milli: i64,
-    /// What each asks for, in bytes.
+    /// Memory request of a pod, in bytes.
     pub memory: i64,
-    /// Labels of nodes over whose values its pods have to be spread, with a skew of one at most.
+    /// Topology keys over which its pods must be spread, with a maximum skew of one.
     pub spread: Vec<&'static str>,
-    /// Labels of nodes whose values no two of its pods may share.
+    /// Topology keys whose domains may hold only one of its pods.
     pub apart: Vec<&'static str>,
 }
 
 impl Deployment {
-    /// One of its pods.
+    /// Returns one pod.
     pub fn pod(&self, at: usize) -> Pod {
         let labels = label("app", &self.name);
         let name = format!("{}-{at:04}", self.name);
@@ -57,14 +56,14 @@ impl Deployment {
         }
     }
 
-    /// All its pods.
+    /// Returns all pods.
     pub fn pods(&self) -> impl Iterator<Item = Pod> {
         (0..self.replicas).map(|at| self.pod(at))
     }
 }
 
-/// Thirty deployments of all sizes, each spread over zones. Of the first three no two pods share a
-/// host, the next three are spread over hosts.
+/// Thirty deployments of all sizes, each spread over zones. The first three have pod anti-affinity
+/// by host. The next three are spread over hosts.
 pub fn of_all_sizes() -> Vec<Deployment> {
     let deployment = |at: usize| Deployment {
         name: format!("d{:02}", at + 1),
@@ -81,7 +80,7 @@ pub fn of_all_sizes() -> Vec<Deployment> {
     (0..CPU_MILLI.len()).map(deployment).collect()
 }
 
-/// The pods of the thirty.
+/// The pods of the thirty deployments.
 pub fn thirty() -> Vec<Pod> {
     of_all_sizes().iter().flat_map(Deployment::pods).collect()
 }
@@ -102,7 +101,7 @@ pub fn small_and_large() -> [Deployment; 2] {
     ]
 }
 
-/// The pods of the two.
+/// The pods of the two deployments.
 pub fn two() -> Vec<Pod> {
     small_and_large()
         .iter()

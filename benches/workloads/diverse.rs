@@ -1,5 +1,4 @@
-//! The pods of the rival's own benchmark, drawn as it draws them.
-//! It must not know which instance types they meet. Source: spec/scheduling.md §6.4.
+//! The pods of Karpenter's own benchmark, drawn in the same way. Source: spec/scheduling.md §6.4.
 
 use fastrand::Rng;
 use outrigger::model::affinity::Preferred;
@@ -15,12 +14,12 @@ const CPU_MILLI: [i64; 5] = [100, 250, 500, 1000, 1500];
 const MEMORY_MIB: [i64; 6] = [100, 256, 512, 1024, 2048, 4096];
 const VALUES: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
 
-/// One value of a label.
+/// Draws a value of a label.
 fn draw_label(random: &mut Rng, key: &str) -> Labels {
     label(key, VALUES[random.usize(..VALUES.len())])
 }
 
-/// What one pod asks for: millicores, then bytes.
+/// Draws the requests of a pod: millicores, then bytes.
 pub fn draw_requests(random: &mut Rng) -> (i64, i64) {
     let cpu_milli = CPU_MILLI[random.usize(..CPU_MILLI.len())];
     (
@@ -29,7 +28,7 @@ pub fn draw_requests(random: &mut Rng) -> (i64, i64) {
     )
 }
 
-/// A pod of the benchmark. What it asks for is drawn last.
+/// Draws a pod of the benchmark. Its requests are drawn last.
 fn pod(random: &mut Rng, at: usize, mut labels: Labels) -> Pod {
     let (cpu_milli, memory) = draw_requests(random);
     labels.extend(label("testing/cluster", "unspecified"));
@@ -69,8 +68,8 @@ fn apart(random: &mut Rng, at: usize) -> Pod {
     }
 }
 
-/// A fifth each of pods that ask for nothing special, are spread over zones, are spread over
-/// hosts, go into one zone with those of their label, and share no host with each other.
+/// Returns pods of five kinds in equal shares: no constraints, spread over zones, spread over
+/// hosts, zonal affinity to pods with the same label, and anti-affinity by host.
 pub fn diverse(count: usize) -> Vec<Pod> {
     let mut random = Rng::with_seed(SEED);
     let fifth = count / 5;
@@ -84,14 +83,14 @@ pub fn diverse(count: usize) -> Vec<Pod> {
     (0..count).map(one).collect()
 }
 
-/// Only pods that ask for nothing special.
+/// Returns only pods without constraints.
 pub fn plain(count: usize) -> Vec<Pod> {
     let mut random = Rng::with_seed(SEED);
     (0..count).map(|at| generic(&mut random, at)).collect()
 }
 
-/// Pods that are all alike and would like to be in the first zone, each in a zone of its own
-/// (which is possible for the first only), and each on a host of its own.
+/// Returns identical pods with preferences: the first zone, a separate zone (possible only for the
+/// first pod), and a separate host.
 pub fn preferences(count: usize) -> Vec<Pod> {
     let mut random = Rng::with_seed(SEED);
     let labels = label("app", "nginx");

@@ -1,5 +1,4 @@
-//! A large cluster that runs, and thousands of pods of very many kinds for which there is no place.
-//! It must not know what they are told.
+//! A large cluster, and thousands of unschedulable pods of many kinds.
 
 use outrigger::catalog::Catalog;
 use outrigger::model::labels::{ARCH, HOSTNAME, ZONE};
@@ -12,19 +11,19 @@ use crate::workloads::pods::{label, plain, spread, term};
 use crate::workloads::{Running, Workload, standing};
 
 const PODS: usize = 5_000;
-/// So many of them differ in what they ask for.
+/// Number of pod classes with different requests.
 const CLASSES: usize = 2_000;
-/// So many sets of pods are spoken of by rules about places.
+/// Number of pod sets that affinity rules select.
 const GROUPS: usize = 300;
-/// Pools that could make nodes, had they the types.
+/// Number of pools. Their types fit none of the pods.
 const POOLS: usize = 5;
-/// Sets of labels that pods have which run, beside those of the standing cluster.
+/// Number of label sets of running pods, in addition to those of the standing cluster.
 const RUNNING: usize = 2_000;
 
-/// 5,000 pods in 2,000 classes and 300 groups beside 5,000 nodes with 100,000 pods, on the types
-/// of EC2. Of ten classes four ask for too much, two for a label that no pool has, one for another
-/// architecture, one for a zone that is not there, and two for company or distance that is not to
-/// be had.
+/// 5,000 pods in 2,000 classes and 300 groups, with 5,000 existing nodes, 100,000 running pods, and
+/// the types of EC2. Of ten classes, four request too much, and two need a label that no pool has.
+/// One needs a different architecture, and one a zone that does not exist. Two have affinity or
+/// anti-affinity that cannot be met.
 pub fn hopeless() -> Workload {
     let mut workload = standing::standing();
     workload.catalog = Catalog::shipped();

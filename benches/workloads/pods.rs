@@ -1,5 +1,4 @@
-//! Pods to measure with, one by one.
-//! It must not know how many of them there are.
+//! Single pods for the benchmarks.
 
 use std::collections::BTreeSet;
 
@@ -10,15 +9,15 @@ use outrigger::model::pod::Pod;
 use outrigger::model::quantity::Resources;
 use outrigger::model::selector::Selector;
 
-/// Where all pods live.
+/// Namespace of all pods.
 pub const NAMESPACE: &str = "default";
 
-/// One label.
+/// Returns one label.
 pub fn label(key: &str, value: &str) -> Labels {
     Labels::from([(key.to_owned(), value.to_owned())])
 }
 
-/// A pod that asks for resources and waits.
+/// Returns a pending pod with resource requests.
 pub fn plain(name: &str, cpu_milli: i64, memory: i64) -> Pod {
     Pod {
         key: ObjectKey::new(NAMESPACE, name),
@@ -34,8 +33,8 @@ pub fn plain(name: &str, cpu_milli: i64, memory: i64) -> Pod {
     }
 }
 
-/// Pods with these labels, spread over a label of nodes with a skew of one at most, as a
-/// constraint is that names nothing else.
+/// Returns a spread constraint with a maximum skew of one and default values, for pods with these
+/// labels.
 pub fn spread(topology_key: &str, selected: &Labels) -> TopologySpread {
     TopologySpread {
         selector: Some(Selector::of_labels(selected)),
@@ -48,7 +47,7 @@ pub fn spread(topology_key: &str, selected: &Labels) -> TopologySpread {
     }
 }
 
-/// Pods with these labels, together or apart as far as a label of nodes goes.
+/// Returns an affinity term for pods with these labels in the domains of a topology key.
 pub fn term(topology_key: &str, selected: &Labels) -> PodTerm {
     PodTerm {
         selector: Some(Selector::of_labels(selected)),

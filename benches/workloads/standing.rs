@@ -1,5 +1,4 @@
-//! A large cluster that runs, and a thousand pods that join it.
-//! It must not know where they will go.
+//! A large cluster, and a thousand pending pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,17 +21,17 @@ use crate::workloads::{Running, SEED, Workload, fake};
 
 const NODES: usize = 5_000;
 const DEPLOYMENTS: usize = 200;
-/// From one pod of a deployment to the next it is so many nodes: twenty pods a node.
+/// Number of nodes between two pods of a deployment: twenty pods per node.
 const STRIDE: usize = 10;
-/// Pods that run, of each deployment: 100,000 together.
+/// Running pods of each deployment: 100,000 in total.
 const RUNNING: usize = NODES / STRIDE;
-/// So many deployments have pods that wait, so many each: 1,000 together.
+/// Number of deployments with pending pods, and pending pods of each: 1,000 in total.
 const GROWING: usize = 50;
 const WAITING: usize = 20;
 
-/// 1,000 pods of 50 deployments that wait, 5,000 nodes, and the 100,000 pods on them. Of twenty
-/// deployments twelve ask for nothing special, four are spread over zones, two are spread over
-/// hosts, and of two no two pods share a host.
+/// 1,000 pending pods of 50 deployments, 5,000 nodes, and the 100,000 pods on them. Of twenty
+/// deployments, twelve have no constraints, four are spread over zones, two are spread over hosts,
+/// and two have anti-affinity by host.
 pub fn standing() -> Workload {
     let mut random = Rng::with_seed(SEED);
     let deployments: Vec<Deployment> = (0..DEPLOYMENTS)
@@ -62,7 +61,7 @@ pub fn standing() -> Workload {
     let of_pool = workload.usage.entry("default".into()).or_default();
     for (place, used) in used.iter().enumerate() {
         let mut fitting = types.values().filter(|it| used.fit(&it.allocatable));
-        // The smallest type that would do has up to a core left, this one some more.
+        // The smallest fitting type has up to one core free. This one has more.
         let it = fitting
             .nth(random.usize(..3))
             .expect("a type that is large enough");
@@ -74,7 +73,7 @@ pub fn standing() -> Workload {
     workload
 }
 
-/// The same nodes and pods that run, of so many nodes: what each node has of which pods.
+/// The same nodes and running pods, for this number of nodes: the type and the pods of each node.
 pub fn scattered(nodes: usize) -> (Catalog, Vec<(TypeName, Vec<Pod>)>) {
     let mut random = Rng::with_seed(SEED);
     let deployments: Vec<Deployment> = (0..DEPLOYMENTS)

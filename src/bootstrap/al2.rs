@@ -1,5 +1,4 @@
 //! User data of Amazon Linux 2: a script that calls `/etc/eks/bootstrap.sh`.
-//! It must not know other families.
 //!
 //! Source: spec/aws.md §3.2.
 
@@ -10,7 +9,7 @@ use crate::bootstrap::{BootstrapError, mime};
 
 const FORMAT: &str = "Amazon Linux 2";
 
-/// The user's parts, then ours.
+/// Renders the user's parts, then the generated part.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
     let mut parts = mime::parts(&node.class.user_data, FORMAT, |_| SHELL)?;
@@ -21,7 +20,7 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
 fn script(node: &NodeConfig<'_>) -> String {
     let home = node.home;
     let mut lines = vec![format!("/etc/eks/bootstrap.sh {}", shell(&home.name))];
-    // Without both of them the script asks EKS.
+    // If one of them is missing, the script requests both from EKS.
     if !home.endpoint.is_empty() && !home.ca.is_empty() {
         lines.push(format!("--apiserver-endpoint {}", shell(&home.endpoint)));
         lines.push(format!("--b64-cluster-ca {}", shell(&home.ca)));

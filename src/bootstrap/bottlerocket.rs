@@ -1,5 +1,4 @@
 //! User data of Bottlerocket: its settings as TOML.
-//! It must not know other families.
 //!
 //! Source: spec/aws.md §3.4; Bottlerocket, settings reference.
 
@@ -12,12 +11,12 @@ use crate::bootstrap::node_config::NodeConfig;
 use crate::model::node_class::image::ImageTerm;
 
 const FORMAT: &str = "Bottlerocket";
-/// From this version on `apiclient ephemeral-storage bind` knows which directories to bind.
+/// From this version on, `apiclient ephemeral-storage bind` selects the directories itself.
 const BINDS_BY_ITSELF: [u32; 3] = [1, 46, 0];
 const MOUNT: &str = "000-mount-instance-storage";
 const DIRS: [&str; 3] = ["/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"];
 
-/// The user's settings with ours in them, which win.
+/// Merges the generated settings into the user's settings. Generated settings take precedence.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
     if node.kubelet.pods_per_core.is_some_and(|own| own > 0) {
@@ -31,7 +30,7 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
         .user_data
         .parse()
         .map_err(|error: toml::de::Error| {
-            // Only the message: what it points at may be a secret.
+            // Only the message: the source excerpt may contain a secret.
             fault(format!("it is not TOML: {}", error.message()))
         })?;
     let settings = table(&mut all, "settings")?;
@@ -57,7 +56,7 @@ fn fault(reason: String) -> BootstrapError {
     }
 }
 
-/// The table of this name, made where there is none.
+/// Returns the table with this name and creates it if missing.
 fn table<'a>(of: &'a mut Table, name: &str) -> Result<&'a mut Table, BootstrapError> {
     let entry = of.entry(name);
     let found = entry.or_insert_with(|| Value::Table(Table::new()));
@@ -86,8 +85,8 @@ fn cluster(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), Bootstra
     Ok(())
 }
 
-/// Ours are all there are: the solver would not know of others, and plan pods for nodes that they
-/// cannot go to.
+/// Replaces all taints. The solver does not know any other taints and would plan pods for nodes
+/// that they do not tolerate.
 fn taints(kubernetes: &mut Table, node: &NodeConfig<'_>) -> Result<(), BootstrapError> {
     let mut own: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for taint in &node.taints {
@@ -158,7 +157,7 @@ fn kubelet(kubernetes: &mut Table, node: &NodeConfig<'_>) {
     }
 }
 
-/// The command that makes local disks the place of containers.
+/// The command that mounts local disks for containers.
 fn mount(node: &NodeConfig<'_>) -> Value {
     let command = |words: &[&str]| Value::from(words.to_vec());
     let base = ["apiclient", "ephemeral-storage"];
@@ -178,8 +177,9 @@ fn mount(node: &NodeConfig<'_>) -> Value {
     Value::Table(own)
 }
 
-/// Whether the image is new enough: by its own name, else by the alias or name it was found by. An
-/// unknown version counts as old, since older ones are the ones that have to be told.
+/// Returns true if the image is new enough. The version is read from the image name, else from the
+/// alias or name in the selector. An unknown version counts as old, because old versions need
+/// explicit directories.
 fn binds_by_itself(node: &NodeConfig<'_>) -> bool {
     let named = node.seed.image_name.and_then(token);
     let terms = node.class.images.iter().find_map(|term| match term {
@@ -193,13 +193,13 @@ fn binds_by_itself(node: &NodeConfig<'_>) -> bool {
         .is_some_and(|version| version >= BINDS_BY_ITSELF)
 }
 
-/// The version in a name such as `bottlerocket-aws-k8s-1.33-x86_64-v1.46.0-431fe75a`.
+/// Returns the version in a name such as `bottlerocket-aws-k8s-1.33-x86_64-v1.46.0-431fe75a`.
 fn token(name: &str) -> Option<[u32; 3]> {
     let mut tokens = name.split('-');
     tokens.find_map(|token| parse(token.strip_prefix('v')?))
 }
 
-/// A version of three numbers.
+/// Parses a version of three numbers.
 fn parse(text: &str) -> Option<[u32; 3]> {
     let mut numbers = text.split('.').map(|part| part.parse().ok());
     let version = [numbers.next()??, numbers.next()??, numbers.next()??];

@@ -1,8 +1,7 @@
-//! The fingerprint of the cluster's authority that `kubeadm join` holds its API against.
-//! It must not know what else a certificate says.
+//! Hash of the cluster CA, with which `kubeadm join` verifies the API server.
 //!
 //! Source: kubeadm, `discovery.bootstrapToken.caCertHashes`: SHA-256 of the subject public key
-//! info; RFC 5280 §4.1 for where that is.
+//! info. RFC 5280 §4.1 specifies its position.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,13 +9,13 @@ use sha2::{Digest as _, Sha256};
 
 use crate::bootstrap::BootstrapError;
 
-/// Certificates that are read at most: a cluster has one, or two while it changes them.
+/// Maximum number of certificates. A cluster has one, or two during rotation.
 const CERTIFICATES_MAX: usize = 16;
 const SEQUENCE: u8 = 0x30;
-/// Context tag 0: the version, which the oldest certificates leave out.
+/// Context tag 0: the version. Certificates of version 1 omit it.
 const VERSION: u8 = 0xa0;
 
-/// `sha256:…` of each certificate of a base64 of PEM.
+/// Returns `sha256:…` of each certificate in base64-encoded PEM.
 pub(super) fn hashes(ca: &str) -> Result<Vec<String>, BootstrapError> {
     let fault = BootstrapError::Authority;
     let pem = STANDARD
@@ -45,7 +44,7 @@ pub(super) fn hashes(ca: &str) -> Result<Vec<String>, BootstrapError> {
     }
 }
 
-/// The subject public key info of a certificate, with its tag and length.
+/// Returns the subject public key info of a certificate, with its tag and length.
 fn public_key(der: &[u8]) -> Option<&[u8]> {
     let certificate = element(der, SEQUENCE)?.content;
     let mut rest = element(certificate, SEQUENCE)?.content;
@@ -71,7 +70,7 @@ fn element(bytes: &[u8], tag: u8) -> Option<Element<'_>> {
     let (&first, after) = after.split_first()?;
     let (length, head) = match first {
         0..=0x7f => (usize::from(first), 0),
-        // Four bytes of length are more than any certificate has.
+        // No certificate needs more than four length bytes.
         0x81..=0x84 => {
             let count = usize::from(first & 0x7f);
             let bytes = after.get(..count)?;

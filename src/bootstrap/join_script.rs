@@ -1,5 +1,4 @@
-//! What scripts that join a cluster without EKS have in common.
-//! It must not know which distribution joins.
+//! Common parts of scripts that join a cluster without EKS.
 //!
 //! Source: spec/aws.md §9.2 and §9.4.
 
@@ -7,14 +6,15 @@ use crate::bootstrap::mime::{MimePart, SHELL};
 use crate::bootstrap::node_config::NodeConfig;
 use crate::bootstrap::{BootstrapError, mime};
 
-/// What stands in a file for the name of the node until the instance knows it.
+/// Placeholder for the node name in a file, until the instance has determined it.
 pub(super) const NODE_NAME: &str = "__NODE_NAME__";
-/// The same for its provider id.
+/// Placeholder for the provider ID.
 pub(super) const PROVIDER_ID: &str = "__PROVIDER_ID__";
-/// Ends a file in a script. No line of such a file can be this: each has a key or a dash.
+/// End marker of a file in a script. No line of such a file equals it, because each line has a key
+/// or a dash.
 const END: &str = "OUTRIGGER";
 
-/// The user's parts, then ours; ours alone where there are none.
+/// Adds the user's parts before the generated script. Returns only the script if there are none.
 pub(super) fn with_user_parts(
     node: &NodeConfig<'_>,
     script: String,
@@ -28,7 +28,8 @@ pub(super) fn with_user_parts(
     Ok(mime::write(&parts))
 }
 
-/// Asks the instance who it is, through IMDSv2. No `-x`: it would print tokens to the console.
+/// Requests the identity of the instance from IMDSv2. There is no `-x`, because it would print
+/// tokens to the console.
 pub(super) fn preamble(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let metadata = &node.class.metadata;
     if !metadata.endpoint {
@@ -54,8 +55,8 @@ pub(super) fn preamble(node: &NodeConfig<'_>) -> Result<String, BootstrapError> 
     ))
 }
 
-/// Writes a file that only root may read, then who the instance is into it. Nothing in the text is
-/// expanded.
+/// Writes a file that only root can read, then replaces the placeholders in it. The shell expands
+/// nothing in the content.
 pub(super) fn file(path: &str, text: &str) -> String {
     format!(
         "(umask 077; cat >{path} <<'{END}'\n{text}{END}\n)\n\
@@ -63,12 +64,12 @@ pub(super) fn file(path: &str, text: &str) -> String {
     )
 }
 
-/// Host and port of a URL; a missing port is this one.
+/// Host and port of a URL. `port` is the default.
 pub(super) fn host_port(url: &str, port: u16) -> (&str, String) {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split('/').next().unwrap_or(rest);
     match authority.rsplit_once(':') {
-        // The colons of an IPv6 address stand in brackets.
+        // An IPv6 address with colons is in brackets.
         Some((host, own)) if !own.contains(']') => (host, own.to_owned()),
         _ => (authority, port.to_string()),
     }

@@ -1,5 +1,4 @@
-//! User data for agents of k3s and RKE2, which read the same configuration.
-//! It must not know other distributions.
+//! User data for k3s and RKE2 agents, which use the same configuration format.
 //!
 //! Source: spec/aws.md §9.4; k3s and RKE2, agent configuration.
 
@@ -17,12 +16,12 @@ pub(super) struct Distribution {
     name: &'static str,
     /// Port of the supervisor.
     port: u16,
-    /// The unit of an agent.
+    /// systemd unit of the agent.
     unit: &'static str,
-    /// The variables of the installer for what to install, and which version.
+    /// Installer variables for the role and the version.
     kind: (&'static str, &'static str),
-    /// The variable that makes an installer in the image set up what is there; none where that
-    /// comes set up.
+    /// Installer variable that configures an installation which is already in the image. `None` if
+    /// the image is already configured.
     skip: Option<&'static str>,
     version: &'static str,
 }
@@ -48,14 +47,14 @@ pub(super) const RKE2: Distribution = Distribution {
 };
 
 impl Distribution {
-    /// The user's parts, then the script.
+    /// Renders the user's parts, then the script.
     pub(super) fn render(
         &self,
         own: &AgentBootstrap,
         node: &NodeConfig<'_>,
     ) -> Result<String, BootstrapError> {
         node.kubelet.without_extra(self.name)?;
-        // A file of its own: what the image says in config.yaml stays.
+        // A separate file: the config.yaml of the image is kept.
         let folder = format!("/etc/rancher/{}/config.yaml.d", self.name);
         let path = format!("{folder}/90-outrigger.yaml");
         let script = format!(
@@ -106,7 +105,7 @@ impl Distribution {
         Ok(yaml::block(&items, 0))
     }
 
-    /// Starts what is in the image, or installs it first.
+    /// Starts the installed agent, or installs it first.
     fn start(&self, version: Option<&str>) -> String {
         let (name, unit) = (self.name, self.unit);
         let (kind, agent) = self.kind;

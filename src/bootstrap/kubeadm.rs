@@ -1,5 +1,4 @@
 //! User data for `kubeadm join`: runtime, kubelet and kubeadm are in the image.
-//! It must not know other distributions.
 //!
 //! Source: spec/aws.md §9.4; kubeadm, `JoinConfiguration`.
 
@@ -11,12 +10,13 @@ use crate::bootstrap::{BootstrapError, ca_cert_hash, join_script};
 use crate::text::yaml;
 
 const FORMAT: &str = "kubeadm";
-/// The first Kubernetes whose kubeadm reads `v1beta4`, where arguments are a list.
+/// The first minor version of Kubernetes whose kubeadm supports `v1beta4`, which has arguments as a
+/// list.
 const LISTS_SINCE: u32 = 31;
-/// In memory: a token has no business on a disk.
+/// In memory, so that the token is never on disk.
 const PATH: &str = "/run/outrigger-join.yaml";
 
-/// The user's parts, then the script.
+/// Renders the user's parts, then the script.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
     let script = format!(
@@ -79,7 +79,7 @@ fn configuration(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     Ok(yaml::block(&items, 0))
 }
 
-/// The minor version; the newest where it cannot be read.
+/// Returns the minor version. The default is the newest version, if it cannot be read.
 fn minor(version: &str) -> u32 {
     let minor = version.split('.').nth(1);
     minor

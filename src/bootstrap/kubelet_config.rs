@@ -1,5 +1,4 @@
-//! The settings of a kubelet, as flags and as a configuration.
-//! It must not know in which file of which image they are written.
+//! Kubelet settings, as flags and as a configuration file.
 //!
 //! Source: spec/aws.md §1.3 and §3.2; Kubernetes, `KubeletConfiguration` v1beta1.
 
@@ -14,9 +13,9 @@ use crate::bootstrap::{BootstrapError, ClusterEndpoint, LaunchContext};
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::kubelet::{KubeletSettings, Reserved, Signal, Threshold};
 
-/// When the kubelet evicts pods on Linux where nobody says it. A flag that names some signals
-/// switches the others off, and k3s has defaults of its own: so others than images of EKS are
-/// always told all of them. Source: Kubernetes, node-pressure eviction.
+/// Default eviction thresholds of the kubelet on Linux. A flag that sets some signals disables the
+/// rest, and k3s has different defaults. Images without EKS therefore always get all of them.
+/// Source: Kubernetes, node-pressure eviction.
 const EVICTION_HARD: [(&str, &str); 5] = [
     ("memory.available", "100Mi"),
     ("nodefs.available", "10%"),
@@ -25,38 +24,39 @@ const EVICTION_HARD: [(&str, &str); 5] = [
     ("imagefs.inodesFree", "5%"),
 ];
 
-/// All that a kubelet is told. Texts are such that no flag and no shell takes them for more.
+/// All kubelet settings of a node. Every string is checked, so that no flag or shell misinterprets
+/// it.
 pub(super) struct KubeletConfig {
-    /// Addresses of the cluster's DNS; empty where it is not known.
+    /// Addresses of the cluster DNS. Empty if not known.
     pub(super) cluster_dns: Vec<IpAddr>,
-    /// Pods a node takes at most.
+    /// Maximum number of pods.
     pub(super) max_pods: i64,
-    /// Pods a node takes per core.
+    /// Maximum number of pods per core.
     pub(super) pods_per_core: Option<u32>,
-    /// Kept for the system.
+    /// Resources reserved for the system.
     pub(super) system_reserved: BTreeMap<String, String>,
-    /// Kept for Kubernetes.
+    /// Resources reserved for Kubernetes.
     pub(super) kube_reserved: BTreeMap<String, String>,
-    /// Signals that evict at once.
+    /// Hard eviction thresholds.
     pub(super) eviction_hard: BTreeMap<String, String>,
-    /// Signals that evict after a while.
+    /// Soft eviction thresholds.
     pub(super) eviction_soft: BTreeMap<String, String>,
-    /// How long, for each of these.
+    /// Grace periods of the soft eviction thresholds.
     pub(super) eviction_soft_grace_period: BTreeMap<String, String>,
-    /// Seconds a pod has at most that is evicted after a while.
+    /// Maximum grace period of pods in a soft eviction, in seconds.
     pub(super) eviction_max_pod_grace_period: Option<u32>,
-    /// Disk usage in per cent at which images are removed.
+    /// Disk usage in percent at which image garbage collection starts.
     pub(super) image_gc_high: Option<u8>,
-    /// Disk usage in per cent down to which images are removed.
+    /// Disk usage in percent at which image garbage collection stops.
     pub(super) image_gc_low: Option<u8>,
     /// Whether CPU limits are enforced.
     pub(super) cpu_cfs_quota: Option<bool>,
-    /// Everything else, by the names of `KubeletConfiguration`.
+    /// All remaining settings, by their names in `KubeletConfiguration`.
     pub(super) extra: BTreeMap<String, Value>,
 }
 
 impl KubeletConfig {
-    /// What the kubelet of an image of EKS is told: it sees to the rest by itself.
+    /// Settings for the kubelet of an EKS image, which sets the rest itself.
     pub(super) fn of_eks(
         class: &NodeClass,
         home: &ClusterEndpoint,
@@ -89,7 +89,7 @@ impl KubeletConfig {
         settings.checked()
     }
 
-    /// What any other kubelet is told: also what the scheduler assumes.
+    /// Settings for any other kubelet, including the defaults that the scheduler assumes.
     pub(super) fn of_others(
         class: &NodeClass,
         home: &ClusterEndpoint,
@@ -103,7 +103,7 @@ impl KubeletConfig {
         own.checked()
     }
 
-    /// The settings, if no text of theirs is more than a text to a flag.
+    /// Returns the settings if every string is valid in a flag.
     fn checked(self) -> Result<Self, BootstrapError> {
         let maps = [
             &self.system_reserved,
@@ -118,7 +118,7 @@ impl KubeletConfig {
         Ok(self)
     }
 
-    /// A fault where there are settings that only a configuration can say.
+    /// Returns an error if there are settings that only a configuration file supports.
     pub(super) fn without_extra(&self, format: &'static str) -> Result<(), BootstrapError> {
         match self.extra.keys().next() {
             Some(setting) => Err(BootstrapError::Setting {
@@ -129,7 +129,7 @@ impl KubeletConfig {
         }
     }
 
-    /// Flags without their dashes, in Karpenter's order. Labels, taints and DNS are not among them.
+    /// Flags without dashes, in Karpenter's order. Labels, taints and DNS are not included.
     pub(super) fn flags(&self) -> Vec<(&'static str, String)> {
         let number = |number: Option<u32>| number.map(|number| number.to_string());
         let some = |map: &BTreeMap<String, String>, mark: &str| {
@@ -163,7 +163,7 @@ impl KubeletConfig {
             .collect()
     }
 
-    /// The same as `KubeletConfiguration`, by its names, sorted; DNS and everything else with it.
+    /// The settings as `KubeletConfiguration`, sorted by name, with DNS and the remaining settings.
     pub(super) fn config(&self) -> Map<String, Value> {
         let map = |map: &BTreeMap<String, String>| (!map.is_empty()).then(|| json!(map));
         let dns = (!self.cluster_dns.is_empty()).then(|| json!(self.cluster_dns));
@@ -196,13 +196,13 @@ fn reserved(all: &BTreeMap<String, Reserved>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// `a=1,b=2`, with `<` in place of `=` for thresholds.
+/// Joins as `a=1,b=2`. Thresholds have `<` instead of `=`.
 pub(super) fn joined(map: &BTreeMap<String, String>, mark: &str) -> String {
     let each = map.iter().map(|(key, value)| format!("{key}{mark}{value}"));
     each.collect::<Vec<_>>().join(",")
 }
 
-/// A duration as Go reads it, such as `1m30s`.
+/// A duration in Go's format, such as `1m30s`.
 fn duration(own: SignedDuration) -> String {
     let seconds = own.as_secs().max(0);
     let millis = own.subsec_millis().max(0);

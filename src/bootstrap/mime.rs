@@ -1,28 +1,27 @@
-//! MIME multipart archives, as cloud-init and nodeadm read them.
-//! It must not know what is in a part.
+//! MIME multipart archives for cloud-init and nodeadm.
 //!
 //! Source: RFC 2046 §5.1; cloud-init, user data formats.
 
 use crate::bootstrap::BootstrapError;
 
-/// The type of a shell script.
+/// Content type of a shell script.
 pub(super) const SHELL: &str = "text/x-shellscript; charset=\"us-ascii\"";
-/// The type of cloud-init's own configuration.
+/// Content type of a cloud-init configuration.
 const CLOUD_CONFIG: &str = "text/cloud-config; charset=\"us-ascii\"";
-/// The boundary that Karpenter's archives have.
+/// The boundary of Karpenter's archives.
 const BOUNDARY: &str = "//";
 
 /// One part of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MimePart {
-    /// Headers, each a line or more, as they were written.
+    /// Headers with one or more lines each, as written.
     headers: String,
     /// The body.
     body: String,
 }
 
 impl MimePart {
-    /// A part of this type.
+    /// Creates a part with this content type.
     pub(super) fn new(content_type: &str, body: impl Into<String>) -> Self {
         Self {
             headers: format!("Content-Type: {content_type}"),
@@ -31,9 +30,11 @@ impl MimePart {
     }
 }
 
-/// An archive of these parts. Carriage returns are taken out: bash would read them as text.
+/// Writes an archive with these parts. Carriage returns are removed, because bash does not ignore
+/// them.
 pub(super) fn write(parts: &[MimePart]) -> String {
-    // An archive within a part, or its end, must not end ours: then it has one slash more than any.
+    // The content of a part must not end the archive. The boundary has one slash more than any
+    // line.
     let lines = parts.iter().flat_map(|part| part.body.lines());
     let slashes = lines.filter_map(|line| {
         let rest = line.strip_prefix("--")?;
@@ -54,7 +55,7 @@ pub(super) fn write(parts: &[MimePart]) -> String {
     out.replace('\r', "")
 }
 
-/// Whether a text is meant to be an archive, with either of its headers first.
+/// Returns true if the text is an archive: one of the two archive headers is first.
 pub(super) fn is_archive(text: &str) -> bool {
     ["MIME-Version:", "Content-Type:"]
         .iter()
@@ -66,13 +67,13 @@ fn starts(text: &str, header: &str) -> bool {
     start.is_some_and(|start| start.eq_ignore_ascii_case(header))
 }
 
-/// Whether cloud-init would know what to do with a text, and so unpack it.
+/// Returns true if cloud-init recognizes the format of the text, and so unpacks it.
 pub(super) fn for_cloud_init(text: &str) -> bool {
     text.starts_with("#!") || text.starts_with("#cloud-config") || is_archive(text)
 }
 
-/// The parts of the user's own user data: of an archive those it has, else one, which is of the
-/// type that `other` gives where cloud-init would not know it by its first line.
+/// Splits the user's own user data into parts. Text that is not an archive is one part. Its type is
+/// the return value of `other` if cloud-init does not recognize its first line.
 pub(super) fn parts(
     text: &str,
     format: &'static str,
@@ -99,7 +100,7 @@ pub(super) fn parts(
     Ok(vec![MimePart::new(kind, text)])
 }
 
-/// Headers and what follows the empty line after them.
+/// Splits the headers from the content after the empty line.
 fn head(text: &str) -> Option<(&str, &str)> {
     match text.strip_prefix('\n') {
         Some(body) => Some(("", body)),
@@ -148,7 +149,7 @@ fn read(text: &str) -> Result<Vec<MimePart>, &'static str> {
     parts.iter().map(part).collect()
 }
 
-/// Headers by name; those of several lines as one. None where a line is none.
+/// Returns headers by name, with continuation lines joined. `None` if a line is not a header.
 fn fields(headers: &str) -> Option<Vec<(String, String)>> {
     let mut all: Vec<(String, String)> = Vec::new();
     for line in headers.lines() {
@@ -168,7 +169,7 @@ fn fields(headers: &str) -> Option<Vec<(String, String)>> {
     Some(all)
 }
 
-/// A parameter of a header's value.
+/// Returns a parameter of a header value.
 fn parameter(value: &str, name: &str) -> Option<String> {
     let mut rest = value.split_once(';')?.1;
     loop {

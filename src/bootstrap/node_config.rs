@@ -1,5 +1,5 @@
-//! What a node is told in any format: labels and taints that a kubelet may set, and its settings.
-//! It must not know in which words a format says it.
+//! Settings of a node in any format: labels and taints that a kubelet may set, and kubelet
+//! settings.
 //!
 //! Source: spec/aws.md §3.1 and §9.2.
 
@@ -13,28 +13,28 @@ use crate::model::node_class::NodeClass;
 use crate::model::node_class::bootstrap::Bootstrap;
 use crate::model::taint::Taint;
 
-/// A kubelet may not give itself labels of these domains: the daemon does, once it has registered.
-/// Source: Kubernetes, NodeRestriction.
+/// A kubelet may not set labels of these domains on its own node. The daemon sets them after
+/// registration. Source: Kubernetes, NodeRestriction.
 const FORBIDDEN_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
-/// A node to be.
+/// The settings of a node.
 pub(super) struct NodeConfig<'a> {
-    /// How it is made.
+    /// Its node class.
     pub(super) class: &'a NodeClass,
     /// Its cluster.
     pub(super) home: &'a ClusterEndpoint,
-    /// Its launch.
+    /// Values of its launch.
     pub(super) seed: &'a LaunchContext<'a>,
-    /// The labels it gives itself.
+    /// Labels that the kubelet sets.
     pub(super) labels: Labels,
-    /// The taints it registers with, by key and effect, none twice.
+    /// Taints that the node registers with, by key and effect, without duplicates.
     pub(super) taints: Vec<Taint>,
-    /// The settings of its kubelet.
+    /// Settings of its kubelet.
     pub(super) kubelet: KubeletConfig,
 }
 
 impl<'a> NodeConfig<'a> {
-    /// The node of this launch.
+    /// Returns the settings for this launch.
     pub(super) fn of(
         class: &'a NodeClass,
         home: &'a ClusterEndpoint,
@@ -44,8 +44,8 @@ impl<'a> NodeConfig<'a> {
         let mut labels: Labels = own
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
-        // All taints are there as it registers, so that none comes back that a daemon took away.
-        // Whoever writes a template of their own may leave them out: then they are synced.
+        // The node registers with all taints, so that a taint removed by an agent is not added
+        // again. A custom template may omit the taints. They are then synced after registration.
         if !matches!(class.bootstrap, Bootstrap::Custom { .. }) {
             labels.insert(DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
         }
@@ -74,17 +74,17 @@ impl<'a> NodeConfig<'a> {
         })
     }
 
-    /// The labels as the kubelet's flag takes them; empty where there are none.
+    /// The labels as a kubelet flag. Empty if there are none.
     pub(super) fn label_text(&self) -> String {
         joined(&self.labels, "=")
     }
 
-    /// The taints as the kubelet's flag takes them.
+    /// The taints as a kubelet flag.
     pub(super) fn taint_texts(&self) -> Vec<String> {
         self.taints.iter().map(flag).collect()
     }
 
-    /// What `--kubelet-extra-args` is on AL2 and Windows, in Karpenter's order.
+    /// The value of `--kubelet-extra-args` on AL2 and Windows, in Karpenter's order.
     pub(super) fn arguments(&self) -> String {
         let (labels, taints) = (self.label_text(), self.taint_texts().join(","));
         let some = |name, text: String| (!text.is_empty()).then_some((name, text));
@@ -93,7 +93,8 @@ impl<'a> NodeConfig<'a> {
             .chain(some("register-with-taints", taints))
             .chain(self.kubelet.flags());
         let each = all.map(|(name, value)| {
-            // Numbers and flags stand as they are; what has marks is quoted for systemd.
+            // Numbers and booleans are not quoted. Values with other characters are quoted for
+            // systemd.
             match value.chars().all(|c| c.is_ascii_alphanumeric()) {
                 true => format!("--{name}={value}"),
                 false => format!("--{name}=\"{value}\""),
@@ -102,7 +103,7 @@ impl<'a> NodeConfig<'a> {
         each.collect::<Vec<_>>().join(" ")
     }
 
-    /// The API and its authority, where an image cannot ask for them.
+    /// The endpoint and CA of the API server, for images that cannot request them.
     pub(super) fn api(&self) -> Result<(&'a str, &'a str), BootstrapError> {
         match (self.home.endpoint.as_str(), self.home.ca.as_str()) {
             ("", _) => Err(BootstrapError::Unknown("endpoint")),
@@ -111,7 +112,7 @@ impl<'a> NodeConfig<'a> {
         }
     }
 
-    /// The secret that this way to join needs.
+    /// The secret that this bootstrap needs.
     pub(super) fn secret(&self) -> Result<&'a str, BootstrapError> {
         let secret = self.seed.secret.map(str::trim);
         let bootstrap = self.class.bootstrap.as_str();
@@ -131,7 +132,7 @@ fn is_forbidden(key: &str) -> bool {
     })
 }
 
-/// `key=value:Effect`: the equals sign is there without a value too, for older kubelets.
+/// `key=value:Effect`. Older kubelets require the equals sign even without a value.
 fn flag(taint: &Taint) -> String {
     format!("{}={}:{}", taint.key, taint.value, taint.effect.as_str())
 }

@@ -1,5 +1,4 @@
 //! User data of Amazon Linux 2023: a `NodeConfig` for nodeadm.
-//! It must not know other families.
 //!
 //! Source: spec/aws.md §3.3; nodeadm, `node.eks.aws/v1alpha1`.
 
@@ -13,7 +12,8 @@ use crate::text::yaml;
 const FORMAT: &str = "Amazon Linux 2023";
 const NODE_CONFIG: &str = "application/node.eks.aws";
 
-/// The user's parts, then ours, which wins: nodeadm merges documents in their order.
+/// Renders the user's parts, then the generated part. nodeadm merges documents in order, so the
+/// generated part takes precedence.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let kind = |text: &str| match yaml::mapping(text) {
         Some(_) => NODE_CONFIG,

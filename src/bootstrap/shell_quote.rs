@@ -1,15 +1,15 @@
-//! Text that a shell, PowerShell or a flag takes as text and nothing else.
-//! It must not know what the text is for.
+//! Quotes strings for shells and PowerShell, and checks strings for flags.
 
 use crate::bootstrap::BootstrapError;
 
-/// One word of a POSIX shell: nothing in single quotes is special but their end.
+/// Quotes a string as one word of a POSIX shell. In single quotes, only the closing quote is
+/// special.
 pub(super) fn shell(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// A literal of PowerShell, to which all these are single quotes; a doubled one is itself.
-/// Source: PowerShell, about_Quoting_Rules.
+/// Quotes a PowerShell literal. PowerShell treats all these characters as single quotes. A doubled
+/// quote is a literal quote. Source: PowerShell, about_Quoting_Rules.
 pub(super) fn powershell(text: &str) -> String {
     let mut out = String::from("'");
     for c in text.chars() {
@@ -22,8 +22,8 @@ pub(super) fn powershell(text: &str) -> String {
     out
 }
 
-/// The text, if all of it is letters, digits and these marks: nothing that a shell, systemd or the
-/// kubelet's flags would take for more than text.
+/// Returns the string if it has only letters, digits and these characters. Such a string has no
+/// special meaning for a shell, systemd or kubelet flags.
 pub(super) fn word<'a>(
     what: &'static str,
     text: &'a str,
@@ -39,5 +39,5 @@ pub(super) fn word<'a>(
     })
 }
 
-/// Characters of a text that an error repeats.
+/// Maximum number of characters of a value in an error.
 const TEXT_MAX: usize = 80;

@@ -1,9 +1,7 @@
-//! User data of Talos: the user's machine configuration with our settings of the kubelet in it.
-//! It must not know other distributions.
+//! User data of Talos: the user's machine configuration with the generated kubelet settings.
 //!
-//! Only the lines of `machine.kubelet` are written anew. Everything else stays as it was typed,
-//! since a reader and a writer of YAML do not always agree (`0644`, `1.10`, comments, documents
-//! that follow).
+//! Only the lines of `machine.kubelet` are replaced. All other lines are kept as written, because
+//! YAML parsers and writers do not always agree (`0644`, `1.10`, comments, further documents).
 //!
 //! Source: spec/aws.md §9.4; Talos, `v1alpha1` configuration.
 
@@ -14,7 +12,7 @@ use crate::bootstrap::node_config::NodeConfig;
 use crate::text::yaml;
 
 const WHAT: &str = "machine configuration";
-/// What Talos keeps for itself of these, unless it is told, the scheduler does not know of.
+/// Resources that Talos reserves by default. The scheduler does not know these defaults.
 const RESERVED_BY_TALOS: [&str; 3] = ["cpu", "ephemeral-storage", "memory"];
 
 fn fault(reason: impl Into<String>) -> BootstrapError {
@@ -24,7 +22,7 @@ fn fault(reason: impl Into<String>) -> BootstrapError {
     }
 }
 
-/// The machine configuration of this node.
+/// Renders the machine configuration of this node.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     if !node.class.user_data.trim().is_empty() {
         return Err(BootstrapError::UserData {
@@ -49,7 +47,7 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let patched = splice(&documents[place], &kubelet).ok_or_else(|| {
         fault("`machine` is not in block style, as `talosctl gen config` writes it")
     })?;
-    // What comes out has to be what was meant, or it does not come out.
+    // Parses the result and compares it with the intended configuration.
     items["machine"]["kubelet"] = Value::Object(kubelet);
     if yaml::mapping(&patched) != Some(items) {
         return Err(fault(
@@ -60,8 +58,8 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     Ok(documents.concat())
 }
 
-/// The documents of a text, each with the line that starts it. Three dashes at the start of a line
-/// are never anything else. Source: YAML 1.2 §9.1.2.
+/// Splits the text into documents, each with its separator line. Three dashes at the start of a
+/// line are always a separator. Source: YAML 1.2 §9.1.2.
 fn documents(text: &str) -> Vec<String> {
     let mut all = vec![String::new()];
     for line in text.lines() {
@@ -75,14 +73,14 @@ fn documents(text: &str) -> Vec<String> {
     all
 }
 
-/// `machine.kubelet` as it is to be.
+/// Returns the merged `machine.kubelet`.
 fn merged(
     items: &Map<String, Value>,
     node: &NodeConfig<'_>,
 ) -> Result<Map<String, Value>, BootstrapError> {
     let machine = items["machine"].as_object();
     let machine = machine.ok_or_else(|| fault("`machine` is not a mapping"))?;
-    // A configuration of a control plane has the keys of the whole cluster.
+    // The configuration of a control plane contains the keys of the whole cluster.
     if machine.get("type").and_then(Value::as_str) != Some("worker") {
         return Err(fault("`machine.type` is not `worker`"));
     }
@@ -112,7 +110,7 @@ fn merged(
         )));
     }
     let mut own = node.kubelet.config();
-    // Talos has a place of its own for it.
+    // Talos has a separate field for it.
     own.remove("clusterDNS");
     let mut reserved = section(&own, "systemReserved")?;
     for resource in RESERVED_BY_TALOS {
@@ -130,7 +128,7 @@ fn merged(
     Ok(kubelet)
 }
 
-/// A mapping within another, empty where it is not there.
+/// Returns a nested mapping. Empty if it is missing.
 fn section(of: &Map<String, Value>, name: &str) -> Result<Map<String, Value>, BootstrapError> {
     match of.get(name) {
         None | Some(Value::Null) => Ok(Map::new()),
@@ -139,7 +137,7 @@ fn section(of: &Map<String, Value>, name: &str) -> Result<Map<String, Value>, Bo
     }
 }
 
-/// The text with these lines as `machine.kubelet`; none where its lines cannot be told.
+/// Replaces the lines of `machine.kubelet` in the text. `None` if these lines cannot be identified.
 fn splice(text: &str, kubelet: &Map<String, Value>) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
     let says = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
@@ -168,7 +166,7 @@ fn splice(text: &str, kubelet: &Map<String, Value>) -> Option<String> {
         Some(at) => {
             let own = lines[at..end].iter().skip(1);
             let own = own.take_while(|line| !says(line) || indent(line) > depth);
-            // Comments before the key that follows are that key's.
+            // Comments before the next key belong to that key.
             let last = (at + 1..=at + own.count()).rfind(|at| says(lines[*at]));
             (at, last.unwrap_or(at) + 1)
         }

@@ -1,5 +1,4 @@
-//! A template of the user's own: `{{ name }}` becomes what the name stands for.
-//! It must not know what the text around it is.
+//! Custom templates: replaces each `{{ name }}` with its value.
 
 use serde_json::{Value, json};
 
@@ -9,7 +8,7 @@ use crate::bootstrap::node_config::NodeConfig;
 use crate::bootstrap::{BootstrapError, ca_cert_hash, shell_quote};
 use crate::text::yaml;
 
-/// What may stand in a template. Docs have the table: docs/decisions/015-user-data.md.
+/// Names that a template may use. docs/decisions/015-user-data.md has the table.
 const NAMES: [&str; 21] = [
     "api_host",
     "api_port",
@@ -34,8 +33,7 @@ const NAMES: [&str; 21] = [
     "version",
 ];
 
-/// Those of them whose text comes from outside. What the others stand for is put together here, of
-/// words.
+/// Names whose values come from outside. All other values are generated from checked words.
 const OUTSIDE: [&str; 9] = [
     "api_host",
     "api_port",
@@ -48,10 +46,10 @@ const OUTSIDE: [&str; 9] = [
     "version",
 ];
 
-/// Marks that are text to every shell, quoted or not.
+/// Characters without special meaning in every shell, quoted or not.
 const PLAIN: &str = "-_.:/=+@,%[]";
 
-/// Bytes between braces at most: no name and filter have that many.
+/// Maximum number of bytes between braces. No name with its filter is longer.
 const BRACES_MAX: usize = 64;
 
 fn fault(reason: String) -> BootstrapError {
@@ -61,8 +59,8 @@ fn fault(reason: String) -> BootstrapError {
     }
 }
 
-/// The template filled in. Braces around anything but a bare name are left as they are: cloud-init
-/// and others have templates too.
+/// Renders the template. Braces with anything other than a bare name are kept, because cloud-init
+/// also has templates.
 pub(super) fn render(template: &str, node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     if !node.class.user_data.trim().is_empty() {
         return Err(BootstrapError::UserData {
@@ -89,7 +87,8 @@ pub(super) fn render(template: &str, node: &NodeConfig<'_>) -> Result<String, Bo
     Ok(out)
 }
 
-/// The name and filter that braces hold, and what follows them; none where they hold another thing.
+/// Returns the name, the filter, and the rest of the text after the braces. `None` if the braces
+/// contain anything else.
 fn named(after: &str) -> Option<(&str, Option<&str>, &str)> {
     let end = after
         .bytes()

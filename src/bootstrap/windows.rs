@@ -1,5 +1,4 @@
 //! User data of Windows: a PowerShell block that calls `Start-EKSBootstrap.ps1`.
-//! It must not know other families.
 //!
 //! Source: spec/aws.md §3.5.
 
@@ -11,7 +10,7 @@ const FORMAT: &str = "Windows";
 const OPEN: &str = "<powershell>";
 const CLOSE: &str = "</powershell>";
 
-/// One block: the user's script, then the call.
+/// Renders one block: the user's script, then the call.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let fault = |reason: &str| BootstrapError::UserData {
         format: FORMAT,
@@ -41,7 +40,8 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
          \"$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1\"\n{call}\n",
         own.trim()
     );
-    // EC2Launch looks for tags, not for syntax: one anywhere would end the block.
+    // EC2Launch searches for tags and ignores syntax. A tag anywhere in the script would end the
+    // block.
     let lower = script.to_ascii_lowercase();
     let tags = ["powershell>", "script>", "persist>", "powershellarguments>"];
     if tags.iter().any(|tag| lower.contains(tag)) {

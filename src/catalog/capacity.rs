@@ -1,5 +1,4 @@
-//! How much an EC2 instance has for the kubelet, and how much of that is left for pods, as a node
-//! class sets it up. It must not know labels or prices, nor what AWS found for the class.
+//! Capacity and allocatable resources of an EC2 instance with a node class.
 //!
 //! Source: spec/aws.md §4.3 and §4.4; for clusters without EKS, §9.2.
 
@@ -17,37 +16,35 @@ use crate::model::quantity::Resources;
 const MIB: i64 = 1 << 20;
 const GIB: i64 = 1 << 30;
 const GB: i64 = 1_000_000_000;
-/// EC2's firmware keeps this much of the memory of an Arm instance.
+/// Memory that EC2's firmware reserves on Arm instances.
 const ARM_FIRMWARE_MIB: i64 = 64;
-/// The root volume where nobody says how large it is.
+/// Default size of the root volume.
 const ROOT_VOLUME: i64 = 20 * GIB;
-/// The same on Windows.
+/// Default size of the root volume on Windows.
 const ROOT_VOLUME_WINDOWS: i64 = 50 * GIB;
-/// Pods of a node where their addresses do not come from its network interfaces: the kubelet's own
-/// default.
+/// Pods per node if their addresses do not come from the network interfaces: the default of the
+/// kubelet.
 const PODS: i64 = 110;
-/// What the kubelet keeps of the root volume for itself.
+/// Part of the root volume that the kubelet reserves.
 const KUBE_RESERVED_DISK: i64 = GIB;
-/// What the kubelet keeps of the memory for itself: so much for each pod, and a base.
+/// Memory that the kubelet reserves: a quantity per pod, and a base.
 const KUBE_RESERVED_MIB_PER_POD: i64 = 11;
 const KUBE_RESERVED_MIB: i64 = 255;
-/// The kubelet evicts pods when less memory than this is free.
+/// Eviction threshold of the kubelet for free memory.
 const EVICTION_MEMORY: i64 = 100 * MIB;
-/// The kubelet evicts pods when less of the root volume than this is free, in hundredths of a per
-/// cent.
+/// Eviction threshold of the kubelet for the root volume, in hundredths of a percent.
 const EVICTION_DISK: u32 = 1_000;
-/// All of something, in hundredths of a per cent: a threshold that is switched off.
+/// 100% in hundredths of a percent: disables a threshold.
 const ALL: u32 = 10_000;
-/// What Talos keeps for itself on a worker where its configuration says nothing of it.
-/// Source: Talos, `pkg/machinery/constants`, `KubeletSystemReserved…`.
+/// Default reservations of Talos on a worker. Source: Talos, `pkg/machinery/constants`,
+/// `KubeletSystemReserved…`.
 const TALOS: [(&str, i64); 3] = [
     ("cpu", 50),
     ("memory", 384 * MIB),
     ("ephemeral-storage", 256 * MIB),
 ];
 
-/// The node class that amounts are worked out for where none is given: Amazon Linux 2023, with
-/// everything as it comes.
+/// The default node class for resources: Amazon Linux 2023 with default settings.
 pub fn plain() -> NodeClass {
     NodeClass {
         family: AmiFamily::Al2023,
@@ -55,12 +52,16 @@ pub fn plain() -> NodeClass {
     }
 }
 
-/// Capacity the kubelet reports. `learned` is what nodes of this type and image have reported of
-/// their memory; it stands for the estimate.
-pub fn capacity(shape: &InstanceTypeSpec, class: &NodeClass, learned: Option<i64>) -> Resources {
+/// Capacity that the kubelet reports. `observed_memory` is the memory that nodes of this type and
+/// image have reported. It replaces the estimate.
+pub fn capacity(
+    shape: &InstanceTypeSpec,
+    class: &NodeClass,
+    observed_memory: Option<i64>,
+) -> Resources {
     let mut all = Resources {
         cpu_milli: i64::from(shape.vcpu) * 1000,
-        memory: learned.unwrap_or_else(|| memory(shape, class)),
+        memory: observed_memory.unwrap_or_else(|| memory(shape, class)),
         ephemeral_storage: ephemeral_storage(shape, class),
         pods: pods(shape, class),
         ..Resources::default()
@@ -92,11 +93,15 @@ pub fn capacity(shape: &InstanceTypeSpec, class: &NodeClass, learned: Option<i64
     all
 }
 
-/// What pods may use of the capacity: nothing of what the kubelet or the system keeps, nor of what
-/// has to stay free lest pods be evicted. Thresholds in per cent are of the estimate of the memory,
-/// whatever nodes have reported (spec §4.4). Soft thresholds take nothing (spec §10, 33).
-pub fn allocatable(shape: &InstanceTypeSpec, class: &NodeClass, learned: Option<i64>) -> Resources {
-    let mut left = capacity(shape, class, learned);
+/// Allocatable resources: the capacity without reservations and eviction thresholds. Thresholds in
+/// percent refer to the estimated memory, whatever nodes have reported (spec §4.4). Soft thresholds
+/// do not count (spec §10, 33).
+pub fn allocatable(
+    shape: &InstanceTypeSpec,
+    class: &NodeClass,
+    observed_memory: Option<i64>,
+) -> Resources {
+    let mut left = capacity(shape, class, observed_memory);
     let disk = left.ephemeral_storage;
     for kept in [kube_reserved(shape, class), system_reserved(class)] {
         let own = |name: &str| kept.get(name).copied().unwrap_or(0);
@@ -117,9 +122,9 @@ pub fn allocatable(shape: &InstanceTypeSpec, class: &NodeClass, learned: Option<
     left
 }
 
-/// How many pods a node takes. The VPC network plugin gives each an address of an interface;
-/// elsewhere addresses come from an overlay network. Prefixes of addresses are not counted: who has
-/// them says how many pods there may be. Source: spec §4.3.
+/// Maximum number of pods on a node. The VPC network plugin gives each pod an address of a network
+/// interface. Without it, addresses come from an overlay network. Address prefixes are not counted:
+/// users who enable them set the number of pods themselves. Source: spec §4.3.
 pub fn pods(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     let most = match class.kubelet.max_pods {
         Some(own) => own.into(),
@@ -131,13 +136,13 @@ pub fn pods(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     per_core.map_or(most, |own| most.min(i64::from(own) * i64::from(shape.vcpu)))
 }
 
-/// What the kubelet keeps for itself: `cpu` in thousandths of a core, bytes else.
+/// Reservations of the kubelet: `cpu` in thousandths of a core, the rest in bytes.
 ///
-/// On EKS images it works that out from the cores and from how many pods there may be. On Amazon
-/// Linux and on images of the user's own those are the pods that the interfaces allow, whatever
-/// else is set; on Bottlerocket and Windows those that there may really be (spec §4.4 and §10, 31).
-/// Kubelets of other clusters keep nothing unless they are told to, and they are told exactly this:
-/// what the node class says, so that no number has to agree in two places (spec §9.2, 4).
+/// EKS images derive them from the cores and the number of pods. Amazon Linux and custom images use
+/// the pods that the network interfaces allow, regardless of other settings. Bottlerocket and
+/// Windows use the actual maximum (spec §4.4 and §10, 31). Kubelets of other clusters reserve only
+/// the values of the node class. User data sets these values, so both are always equal (spec §9.2,
+/// 4).
 pub fn kube_reserved(shape: &InstanceTypeSpec, class: &NodeClass) -> BTreeMap<String, i64> {
     let mut all = BTreeMap::new();
     if !is_bare(class) {
@@ -155,8 +160,8 @@ pub fn kube_reserved(shape: &InstanceTypeSpec, class: &NodeClass) -> BTreeMap<St
     all
 }
 
-/// What is kept for the system, in the same units: what the node class says, or where it says
-/// nothing what Talos keeps unasked.
+/// Reservations for the system, in the same units: the values of the node class, or the defaults of
+/// Talos.
 pub fn system_reserved(class: &NodeClass) -> BTreeMap<String, i64> {
     let own = &class.kubelet.system_reserved;
     if own.is_empty() && matches!(class.bootstrap, Bootstrap::Talos { .. }) {
@@ -165,8 +170,8 @@ pub fn system_reserved(class: &NodeClass) -> BTreeMap<String, i64> {
     amounts(own).collect()
 }
 
-/// Whether nodes join something else than EKS: their images do not come with EKS' settings, nor
-/// pods with addresses of EC2.
+/// Returns true if nodes join a cluster other than EKS. Their images have no EKS settings, and
+/// their pods no EC2 addresses.
 fn is_bare(class: &NodeClass) -> bool {
     class.bootstrap != Bootstrap::Eks
 }
@@ -176,7 +181,7 @@ fn amounts(kept: &BTreeMap<String, Reserved>) -> impl Iterator<Item = (String, i
         .map(|(name, own)| (name.clone(), own.amount.max(0)))
 }
 
-/// The memory that is left when firmware, hypervisor and kernel have taken theirs of what is sold.
+/// Memory left after firmware, hypervisor and kernel.
 pub fn memory(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     let firmware = match shape.arch {
         Arch::Amd64 => 0,
@@ -187,9 +192,9 @@ pub fn memory(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     (mib - div_ceil(overhead, 1000)).max(0) * MIB
 }
 
-/// An address of an interface for each pod; the interface's own is none of theirs. Two pods on the
-/// host's network need none. Adapters without an address take the place of an interface on the card
-/// that pods use.
+/// One address of a network interface per pod. The primary address of each interface is not
+/// available to pods. Two pods use the host network and need no address. Adapters without an
+/// address replace an interface on the card that pods use.
 fn eni_pods(shape: &InstanceTypeSpec, class: &NodeClass, reserved: u32) -> i64 {
     let taken = layout(class).filter(|own| own.efa_only && own.card == 0);
     let enis = i64::from(shape.card_enis) - i64::from(reserved);
@@ -199,8 +204,8 @@ fn eni_pods(shape: &InstanceTypeSpec, class: &NodeClass, reserved: u32) -> i64 {
     }
 }
 
-/// Elastic fabric adapters: those of the node class' own layout, even if that has none (spec §10,
-/// 36).
+/// Number of elastic fabric adapters. A layout in the node class takes precedence, even if it has
+/// none (spec §10, 36).
 fn adapters(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     match &class.network_interfaces {
         Some(_) => count(layout(class).filter(|own| own.efa_only)),
@@ -216,14 +221,14 @@ fn count<T>(all: impl Iterator<Item = T>) -> i64 {
     all.fold(0, |sum, _| sum + 1)
 }
 
-/// What the kubelet has for its data: local disks are counted in GB, volumes in GiB (spec §10, 37).
+/// Ephemeral storage of the kubelet. Local disks are counted in GB, volumes in GiB (spec §10, 37).
 fn ephemeral_storage(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
     if let (true, Some(gb)) = (class.raid0, shape.disk_gb) {
         return i64::from(gb) * GB;
     }
     let (root, family) = match class.family {
         AmiFamily::Al2 | AmiFamily::Al2023 => ("/dev/xvda", ROOT_VOLUME),
-        // The first has the system alone.
+        // The first volume has only the operating system.
         AmiFamily::Bottlerocket => ("/dev/xvdb", ROOT_VOLUME),
         AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => {
             ("/dev/sda1", ROOT_VOLUME_WINDOWS)
@@ -252,7 +257,7 @@ fn threshold(own: &Threshold, of: i64) -> i64 {
     }
 }
 
-/// 6 % of the first core, 1 % of the second, 0.5 % of two more, 0.25 % of the rest, each in whole
+/// 6% of the first core, 1% of the second, 0.5% of the next two, 0.25% of the rest, each in whole
 /// thousandths (spec §10, 32).
 fn kube_reserved_cpu_milli(vcpu: i64) -> i64 {
     let band = |first: i64, last: i64| vcpu.clamp(first, last) - first;

@@ -1,10 +1,9 @@
-//! Reads EC2 instance types from a table of comma-separated values, found by the names of its
-//! columns. It must not know where the table comes from, nor what follows from the facts in it.
+//! Reads EC2 instance types from a table of comma-separated values. Columns are identified by name.
 //!
-//! Lines that start with `#` are remarks; there is no quoting. Two kinds of table are read: the
-//! compact one that is shipped, and the wider one it was made from, which counts the network
-//! interfaces of all cards (`enis`, `network_cards`) where the compact one counts those of the
-//! default card (`card_enis`).
+//! Lines that start with `#` are comments. Quoting is not supported. There are two formats: the
+//! compact format of the shipped table, and the wide format from which it is generated. The wide
+//! format counts the network interfaces of all cards (`enis`, `network_cards`), and the compact
+//! format those of the default card (`card_enis`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use crate::catalog::{Catalog, CatalogError, SHIPPED, SHIPPED_MONTH, SHIPPED_REGI
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{Arch, Price};
 
-/// Columns a table cannot do without; `enis` may stand for `card_enis`.
+/// Required columns. `enis` may replace `card_enis`.
 const REQUIRED: [&str; 7] = [
     "type",
     "arch",
@@ -25,7 +24,7 @@ const REQUIRED: [&str; 7] = [
     "on_demand_usd_per_h",
     "zones",
 ];
-/// Columns whose absence means that nothing is known.
+/// Optional columns. Values of a missing column are unknown.
 const OPTIONAL: [&str; 23] = [
     "cpu_manufacturer",
     "clock_mhz",
@@ -51,7 +50,7 @@ const OPTIONAL: [&str; 23] = [
     "neuron_cores",
     "bare_metal",
 ];
-/// Columns of the wider table that say nothing the others do not.
+/// Redundant columns of the wide format.
 const UNUSED: [&str; 4] = [
     "current_generation",
     "trunking",
@@ -63,12 +62,12 @@ const WHOLE: &str = "a whole number";
 const POSITIVE: &str = "a whole number of 1 or more";
 const FLAG: &str = "0 or 1";
 
-/// Reads a table of the instance types of a region.
+/// Parses a table of the instance types of a region.
 pub fn parse_csv(text: &str, region: &str) -> Result<Catalog, CatalogError> {
     Ok(parse_region(text, region, PriceSource::Table)?.catalog())
 }
 
-/// Reads a table of what EC2 sells in a region, with prices of this source.
+/// Parses a table of the offerings of EC2 in a region, with this price source.
 pub fn parse_region(text: &str, name: &str, source: PriceSource) -> Result<Region, CatalogError> {
     let mut lines = (1..)
         .zip(text.lines())
@@ -99,7 +98,7 @@ pub fn parse_region(text: &str, name: &str, source: PriceSource) -> Result<Regio
 }
 
 impl Region {
-    /// The region that ships. Read anew at every call, so keep it.
+    /// Returns the shipped region. Every call parses it again, so keep the result.
     pub fn shipped() -> Self {
         let source = PriceSource::Shipped {
             month: SHIPPED_MONTH,
@@ -109,8 +108,8 @@ impl Region {
         read.expect("the shipped table was read by a test")
     }
 
-    /// A region of which EC2 has told nothing yet: the shipped list prices by type stand in for its
-    /// own until the price list was asked.
+    /// Returns a region without data from EC2. It has the shipped list prices by type until its own
+    /// price list is available.
     pub fn unknown(name: &str) -> Self {
         let shipped = Self::shipped();
         Self {
@@ -120,7 +119,7 @@ impl Region {
     }
 }
 
-/// The region that a remark `# region: NAME` names.
+/// Returns the region in the comment `# region: NAME`.
 pub fn region(text: &str) -> Option<&str> {
     text.lines()
         .take_while(|line| line.starts_with('#'))
@@ -129,7 +128,7 @@ pub fn region(text: &str) -> Option<&str> {
         .filter(|region| !region.is_empty())
 }
 
-/// The columns by name, with their places, and how many there are.
+/// Columns by name with their positions, and their number.
 struct Header<'a> {
     places: BTreeMap<&'a str, usize>,
     width: usize,
@@ -190,13 +189,13 @@ impl<'a> CsvRow<'a> {
         })
     }
 
-    /// The text of a column; empty where the table does not have it.
+    /// Returns the value of a column. Empty if the table does not have the column.
     fn text(&self, column: &'static str) -> &'a str {
         let place = self.header.places.get(column);
         place.map_or("", |place| self.fields[*place])
     }
 
-    /// The text of a column; `None` where it is empty.
+    /// Returns the value of a column. `None` if it is empty.
     fn name(&self, column: &'static str) -> Option<String> {
         let text = self.text(column);
         (!text.is_empty()).then(|| text.to_owned())
@@ -275,8 +274,9 @@ fn read_shape(row: &CsvRow<'_>) -> Result<InstanceTypeSpec, CatalogError> {
     })
 }
 
-/// The interfaces of the default card. Where only those of all cards are given, each card is taken
-/// to have as many: too few for the handful of types whose second card has none, never too many.
+/// Returns the interfaces of the default card. If only the total of all cards is given, all cards
+/// are assumed to have the same number. For the few types whose second card has none, the result is
+/// too low, and never too high.
 fn read_card_enis(row: &CsvRow<'_>) -> Result<u32, CatalogError> {
     if row.header.places.contains_key("card_enis") {
         return row.positive("card_enis");
@@ -319,7 +319,7 @@ fn read_neuron(row: &CsvRow<'_>) -> Result<Option<Neuron>, CatalogError> {
     }))
 }
 
-/// The list price; `None` where the field is empty.
+/// Returns the list price. `None` if the field is empty.
 fn read_price(row: &CsvRow<'_>) -> Result<Option<Price>, CatalogError> {
     const COLUMN: &str = "on_demand_usd_per_h";
     match row.text(COLUMN) {
@@ -333,7 +333,7 @@ fn read_price(row: &CsvRow<'_>) -> Result<Option<Price>, CatalogError> {
     }
 }
 
-/// The zones, each written as the letter that follows the region in its name.
+/// Returns the zones. Each is written as the letter that follows the region in its name.
 fn read_zones(row: &CsvRow<'_>, region: &str) -> Result<Vec<Zone>, CatalogError> {
     let letters = row.text("zones");
     let distinct: BTreeSet<char> = letters.chars().collect();

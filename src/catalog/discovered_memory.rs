@@ -1,14 +1,13 @@
-//! What nodes have reported of their memory, by instance type and image.
-//! It must not know how much they should have had.
+//! Memory that nodes have reported, by instance type and image.
 //!
-//! Source: spec/aws.md §4.6. Karpenter forgets all of it when any image of a node class changes;
-//! here each type depends on its own image alone.
+//! Source: spec/aws.md §4.6. Karpenter drops all values if any image of a node class changes. Here,
+//! each type depends only on its own image.
 
 use std::collections::BTreeMap;
 
 use crate::model::id::TypeName;
 
-/// Pairs of a type and an image that are remembered. A region has some 1,400 types.
+/// Maximum number of stored pairs of type and image. A region has about 1,400 types.
 const KNOWN_MAX: usize = 20_000;
 
 /// The smallest memory that nodes have reported.
@@ -19,8 +18,8 @@ pub struct DiscoveredMemory {
 }
 
 impl DiscoveredMemory {
-    /// Takes in what a registered node of this type and image reports as its capacity, in bytes.
-    /// Returns whether that is less than was known, or the first of it.
+    /// Stores the capacity in bytes that a registered node of this type and image reports. Returns
+    /// true if the value is lower than the stored value, or is the first.
     pub fn observe(&mut self, of: &TypeName, image: &str, bytes: i64) -> bool {
         if bytes <= 0 {
             return false;
@@ -44,7 +43,7 @@ impl DiscoveredMemory {
         self.by_type.get(of)?.get(image).copied()
     }
 
-    /// Forgets what was reported with images that are not used any more.
+    /// Removes values of images that are no longer used.
     pub fn retain(&mut self, is_used: impl Fn(&str) -> bool) {
         for own in self.by_type.values_mut() {
             own.retain(|image, _| is_used(image));

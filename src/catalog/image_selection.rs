@@ -1,5 +1,4 @@
-//! Which of the images that were found are used, and for which instance types.
-//! It must not know how images are found, nor what is in them.
+//! Selects the image for each instance type from the images found.
 //!
 //! Source: spec/aws.md §2.3.
 
@@ -10,12 +9,12 @@ use crate::catalog::instance_type_info::InstanceTypeSpec;
 use crate::model::instance::Arch;
 use crate::model::node_class::resolved::{Image, Variant};
 
-/// Of the images that were found, in the order of the finding, those to be used, in the order in
-/// which they are tried: the newest first, then by id.
+/// Selects images from those found. The result is in the order in which images are tried: newest
+/// first, then by ID.
 ///
-/// For each kind of hardware there is one: what is not deprecated before what is, then the newest,
-/// then by name, the last first, then what was found first (spec §10, 9 and 10). A deprecated image
-/// is used where there is no other.
+/// There is one image per kind of hardware. Images that are not deprecated come first, then the
+/// newest, then the last by name, then the first found (spec §10, 9 and 10). A deprecated image is
+/// used only if there is no other.
 pub fn select(found: Vec<Image>) -> Vec<Image> {
     let mut best: BTreeMap<(Arch, Option<Variant>), &Image> = BTreeMap::new();
     for image in &found {
@@ -47,13 +46,14 @@ fn merit(image: &Image) -> impl Ord {
     (!image.deprecated, image.created, &image.name)
 }
 
-/// The image that instances of a type are made from: the first that suits it (spec §10, 8).
+/// Returns the image for an instance type: the first that is compatible (spec §10, 8).
 pub fn image_of<'a>(images: &'a [Image], shape: &InstanceTypeSpec) -> Option<&'a Image> {
     images.iter().find(|image| suits(image, shape))
 }
 
-/// Whether an image is for a type. Karpenter reads that from labels, which a type with graphics
-/// processors of two kinds lacks; it gets an image without their drivers there, and not here.
+/// Returns true if an image is compatible with a type. Karpenter decides this by labels. A type
+/// with two kinds of GPU lacks these labels, so Karpenter selects an image without GPU drivers for
+/// it.
 fn suits(image: &Image, shape: &InstanceTypeSpec) -> bool {
     let (gpus, accelerators) = (!shape.gpus.is_empty(), shape.has_accelerators());
     let is_for = |variant: &Variant| match variant {

@@ -1,5 +1,4 @@
-//! EC2 instance types put together: amounts, labels, and offerings from list prices.
-//! It must not know in which form the facts were written down.
+//! Builds EC2 instance types: capacity, labels, and offerings with list prices.
 
 use crate::catalog::instance_type_info::InstanceTypeSpec;
 use crate::catalog::{capacity, type_labels};
@@ -7,41 +6,41 @@ use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{CapacityType, InstanceType, Offering, Price};
 use crate::model::node_class::NodeClass;
 
-/// What spot capacity costs offline, as a share of the list price. No price list has it: it moves
-/// by the hour. Everywhere the same, so that no type or zone looks better than another by a number
-/// that was made up; and low, so that spot stays ahead of every on-demand type it could replace,
-/// as it does on the real market, where a third of the list price is an ordinary price.
+/// Estimated spot price if no spot prices are available, as a share of the list price. The price
+/// list has no spot prices, because they change hourly. One share for all types and zones favors
+/// none of them. It is low, so that spot remains cheaper than every on-demand type that it could
+/// replace. On the real market, a third of the list price is common.
 pub const SPOT_SHARE: f64 = 0.35;
 
-/// Prices are kept to a millionth of a dollar, the precision of the price list.
+/// Prices have a precision of a millionth of a dollar, as in the price list.
 const PRICE_UNITS: f64 = 1e6;
 
-/// An instance type of a region as a node class sets it up, from its facts and offerings, which may
-/// come in any order; `learned` is what its nodes have reported of their memory.
+/// Builds an instance type of a region with a node class, from its specification and its offerings
+/// in any order. `observed_memory` is the memory that its nodes have reported.
 pub fn instance_type(
     shape: &InstanceTypeSpec,
     (region, class): (&str, &NodeClass),
-    learned: Option<i64>,
+    observed_memory: Option<i64>,
     mut offerings: Vec<Offering>,
 ) -> InstanceType {
     sort(&mut offerings);
     InstanceType {
         name: TypeName::from(shape.name.as_str()),
         requirements: type_labels::requirements(shape, (region, class.family), &offerings),
-        capacity: capacity::capacity(shape, class, learned),
-        allocatable: capacity::allocatable(shape, class, learned),
+        capacity: capacity::capacity(shape, class, observed_memory),
+        allocatable: capacity::allocatable(shape, class, observed_memory),
         offerings,
     }
 }
 
-/// What spot capacity probably costs that is listed at this price.
+/// Estimates the spot price from a list price.
 pub fn spot_guess(list: Price) -> Price {
     let share = (list.usd_per_h() * SPOT_SHARE * PRICE_UNITS).round() / PRICE_UNITS;
     Price::new(share).unwrap_or_default()
 }
 
-/// The offerings of a type that sells in these zones, in each at a price on demand and as spot, or
-/// not at all.
+/// Builds the offerings of a type in these zones, each with an on-demand price and a spot price.
+/// Either price may be missing.
 pub fn offerings<'a>(
     zones: impl Iterator<Item = (&'a Zone, Option<Price>, Option<Price>)>,
 ) -> Vec<Offering> {
@@ -60,7 +59,7 @@ pub fn offerings<'a>(
     all
 }
 
-/// Sorts offerings as an instance type keeps them.
+/// Sorts offerings in the order of an instance type.
 pub fn sort(offerings: &mut [Offering]) {
     fn order(own: &Offering) -> impl Ord {
         let reservation = own.reservation.as_ref().map(|own| &own.id);

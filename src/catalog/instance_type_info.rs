@@ -1,104 +1,103 @@
-//! The facts of an EC2 instance type, as `DescribeInstanceTypes` and the price list give them.
-//! It must not know what follows from them: amounts, labels and offerings are worked out elsewhere.
+//! Specification of an EC2 instance type, from `DescribeInstanceTypes` and the price list.
 
 use crate::model::instance::Arch;
 
-/// The graphics processors of an instance type that are of one kind.
+/// GPUs of one kind in an instance type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
     /// Name, in EC2's spelling.
     pub name: String,
-    /// Manufacturer, in EC2's spelling, which also decides the resource's name.
+    /// Manufacturer, in EC2's spelling. It also determines the resource name.
     pub manufacturer: String,
-    /// How many there are; none where the type has a fraction of one.
+    /// Number of GPUs. Zero if the type has a fraction of a GPU.
     pub count: u32,
     /// Memory of each, in MiB.
     pub memory_mib: u32,
 }
 
-/// The Neuron devices (Inferentia, Trainium) of an instance type that are of one kind.
+/// Neuron devices (Inferentia, Trainium) of one kind in an instance type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neuron {
-    /// Name, in EC2's spelling; unknown where the data have none.
+    /// Name, in EC2's spelling. `None` if unknown.
     pub name: Option<String>,
-    /// How many devices there are.
+    /// Number of devices.
     pub devices: u32,
-    /// How many cores they have together.
+    /// Total number of cores.
     pub cores: u32,
 }
 
-/// The inference accelerators of an instance type that are of one kind.
+/// Inference accelerators of one kind in an instance type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accelerator {
     /// Name, in EC2's spelling.
     pub name: String,
     /// Manufacturer, in EC2's spelling.
     pub manufacturer: String,
-    /// How many there are.
+    /// Number of accelerators.
     pub count: u32,
 }
 
 /// A network card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkCard {
-    /// Its index, which is not its place in a list.
+    /// Index of the card. It can differ from its position in a list.
     pub index: u32,
-    /// How many network interfaces it takes.
+    /// Maximum number of network interfaces.
     pub enis: u32,
 }
 
-/// The facts of an EC2 instance type. `None` is what the data do not say.
+/// Specification of an EC2 instance type. `None` means unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceTypeSpec {
-    /// Name, family and size separated by a dot.
+    /// Name: family and size, separated by a dot.
     pub name: String,
-    /// Architecture: the first that Kubernetes knows.
+    /// The first architecture that Kubernetes supports.
     pub arch: Arch,
-    /// Virtual processors.
+    /// Number of vCPUs.
     pub vcpu: u32,
-    /// Memory, in MiB, before anything is taken off.
+    /// Memory in MiB, before any reservation.
     pub memory_mib: u32,
-    /// Whether it is sold on demand.
+    /// Whether on-demand offerings exist.
     pub on_demand: bool,
-    /// Whether it is sold as spot capacity.
+    /// Whether spot offerings exist.
     pub spot: bool,
-    /// Whether it is a whole machine.
+    /// Whether it is a bare-metal type.
     pub bare_metal: bool,
-    /// Manufacturer of the processor.
+    /// Manufacturer of the CPU.
     pub cpu_manufacturer: Option<String>,
-    /// Clock speed of the processor that it keeps, in MHz.
+    /// Sustained clock speed of the CPU, in MHz.
     pub clock_mhz: Option<u32>,
-    /// Whether virtual machines can run in it.
+    /// Whether nested virtualization is supported.
     pub nested_virtualization: Option<bool>,
-    /// Hypervisor; empty for bare metal.
+    /// Hypervisor. Empty for bare metal.
     pub hypervisor: Option<String>,
-    /// Whether Nitro Enclaves can run beside it.
+    /// Whether Nitro Enclaves are supported.
     pub enclaves: Option<bool>,
-    /// Network interfaces of the default network card, the only one pods use.
+    /// Network interfaces of the default network card. Pods use only this card.
     pub card_enis: u32,
-    /// All network cards; empty where the data do not say.
+    /// All network cards. Empty if unknown.
     pub cards: Vec<NetworkCard>,
-    /// IPv4 addresses of each network interface.
+    /// IPv4 addresses per network interface.
     pub ips_per_eni: u32,
-    /// Whether its interfaces are of the kind that all but the oldest types have.
+    /// Whether ENA is supported. All except the oldest types support it.
     pub ena: Option<bool>,
-    /// Elastic fabric adapters, with an address or without.
+    /// Maximum number of elastic fabric adapters, with or without an address.
     pub efa_max: u32,
-    /// Branch interfaces, for pods with security groups of their own.
+    /// Number of branch interfaces, for pods with their own security groups.
     pub branch_enis: u32,
     /// Network bandwidth, in Mbit/s.
     pub network_mbps: Option<u32>,
-    /// Bandwidth to EBS volumes, in Mbit/s, where it need not be asked for.
+    /// Bandwidth to EBS volumes in Mbit/s, if EBS optimization is the default.
     pub ebs_mbps: Option<u32>,
-    /// Local disks together, in GB.
+    /// Total size of the local disks, in GB.
     pub disk_gb: Option<u32>,
-    /// Whether they are NVMe disks.
+    /// Whether the local disks are NVMe disks.
     pub nvme: bool,
     /// Whether traffic between instances is encrypted.
     pub encryption_in_transit: Option<bool>,
-    /// Placement groups it can be in, by EC2's names of their strategies.
+    /// Supported placement group strategies, by EC2's names.
     pub placement: Option<Vec<String>>,
-    /// Graphics processors, by kind.
+    /// GPUs, by kind.
     pub gpus: Vec<Gpu>,
     /// Neuron devices, by kind.
     pub neurons: Vec<Neuron>,
@@ -107,7 +106,7 @@ pub struct InstanceTypeSpec {
 }
 
 impl InstanceTypeSpec {
-    /// A type of which nothing is known but this.
+    /// Creates a type with only these values known.
     pub fn new(name: &str, arch: Arch, vcpu: u32, memory_mib: u32) -> Self {
         Self {
             name: name.to_owned(),
@@ -140,14 +139,14 @@ impl InstanceTypeSpec {
         }
     }
 
-    /// Takes in the network cards, of which pods use the one of the index `default`.
+    /// Sets the network cards. Pods use the card with index `default`.
     pub fn set_cards(&mut self, default: u32, cards: Vec<NetworkCard>) {
         let own = cards.iter().find(|card| card.index == default);
         self.card_enis = own.map_or(0, |card| card.enis);
         self.cards = cards;
     }
 
-    /// Whether it has Neuron devices or inference accelerators.
+    /// Returns true if the type has Neuron devices or inference accelerators.
     pub fn has_accelerators(&self) -> bool {
         !self.neurons.is_empty() || !self.accelerators.is_empty()
     }

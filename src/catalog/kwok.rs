@@ -1,5 +1,4 @@
-//! Reads instance types in the shape of Karpenter's kwok provider (`instance_types.json`).
-//! It must not know EC2: these types may be any hardware, or none.
+//! Reads instance types in the format of Karpenter's kwok provider (`instance_types.json`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +13,11 @@ use crate::model::quantity::Resources;
 use crate::model::requirement::{Requirement, Requirements};
 use crate::model::reservation::Reservation;
 
-/// The kwok provider's labels share this prefix.
+/// Common prefix of the kwok provider's labels.
 const PREFIX: &str = "karpenter.kwok.sh/";
-/// Kubernetes' own limit, for types that name none.
+/// Default of Kubernetes, for types without a value.
 const DEFAULT_PODS: i64 = 110;
-/// What a kwok node keeps for itself, as the kwok provider has it.
+/// Resources that the kwok provider reserves on a node.
 const RESERVED: Resources = Resources {
     cpu_milli: 100,
     memory: 10 << 20,
@@ -44,7 +43,7 @@ struct RawOffering {
     #[serde(default = "yes")]
     available: bool,
     requirements: Vec<RawRequirement>,
-    /// How many instances of it are reserved.
+    /// Number of reserved instances.
     #[serde(default)]
     reservation_capacity: u32,
 }
@@ -61,7 +60,7 @@ fn yes() -> bool {
     true
 }
 
-/// Reads a list of instance types. Labels the list does not speak of are absent from its types.
+/// Parses a list of instance types. Labels that are not in the list are absent from its types.
 pub fn parse_kwok_json(text: &str) -> Result<Catalog, CatalogError> {
     let raw: Vec<RawType> = serde_json::from_str(text).map_err(CatalogError::Json)?;
     let mut types = Vec::with_capacity(raw.len());
@@ -143,7 +142,7 @@ fn read_type(raw: &RawType) -> Result<InstanceType, CatalogError> {
     })
 }
 
-/// Kubernetes takes quantities as text or as plain numbers.
+/// Kubernetes accepts quantities as strings and as plain numbers.
 fn quantity_text(quantity: &Value) -> Option<String> {
     match quantity {
         Value::String(text) => Some(text.clone()),
@@ -225,7 +224,7 @@ fn requirements(raw: &RawType, offerings: &[Offering]) -> Requirements {
     all
 }
 
-/// What stands before the first dot or dash of a name, or else its first letter.
+/// Returns the part of a name before the first dot or dash, or else its first letter.
 fn family(name: &str) -> &str {
     match name.split_once(['.', '-']) {
         Some((family, _)) => family,
@@ -236,7 +235,8 @@ fn family(name: &str) -> &str {
     }
 }
 
-/// The size in a name of AWS' form, `family.size`; other types are as large as their processor.
+/// Returns the size in a name with AWS's format `family.size`. The size of other types is their
+/// number of cores.
 fn size(name: &str) -> Option<&str> {
     let (family, size) = name.split_once('.')?;
     let plain = family

@@ -1,5 +1,5 @@
-//! What a node class makes of the catalog of a region: amounts, images, zones, and which offerings
-//! it cannot use. It must not know which pools use the class, nor what is out of stock now.
+//! Applies a node class to the catalog of a region: resources, images, zones, and unavailable
+//! offerings.
 //!
 //! Source: spec/aws.md §4.2 to §4.7.
 
@@ -21,45 +21,46 @@ use crate::model::node_class::resolved::{
 };
 use crate::model::reservation::Reservation;
 
-/// Characters of the reason why a class is not ready.
+/// Maximum number of characters in the reason why a class is not ready.
 const FAULT_MAX: usize = 800;
 
-/// Why no node can be made of a class at the very start.
-const UNASKED: &str = "AWS has not been asked yet";
+/// Reason why a class is not ready at startup.
+const UNASKED: &str = "not read from AWS yet";
 
-/// The instance types as nodes of a class have them.
+/// The instance types with a node class applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassCatalog {
-    /// Every type of the region, those it cannot use without an available offering.
+    /// Every type of the region. A type that the class cannot use has no available offering.
     pub catalog: Arc<Catalog>,
-    /// The id of the image that each type gets; empty where images were not looked for.
+    /// Image ID for each type. Empty if images have not been resolved.
     pub images: BTreeMap<TypeName, String>,
-    /// What instances of the class are held against, of what was found for it: no free addresses,
-    /// which are others with each launch. None where nobody has looked.
+    /// Resolved resources that drift detection compares instances with. Free addresses are zero,
+    /// because they change with each launch. `None` if the class has not been resolved.
     pub found: Option<Arc<ResolvedNodeClass>>,
 }
 
-/// What a class has for its pools.
+/// The supply of a class for its pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeClassSupply {
-    /// Instance types and images, or why no node can be made of the class, bounded.
+    /// Instance types and images, or the reason why the class cannot launch nodes. The reason has a
+    /// maximum length.
     pub supply: Result<ClassCatalog, String>,
 }
 
 impl NodeClassSupply {
-    /// Of a class that the provider has not been asked about yet.
+    /// The supply of a class that the provider has not resolved yet.
     pub fn unasked() -> Self {
         Self {
             supply: Err(UNASKED.to_owned()),
         }
     }
 
-    /// Whether the provider has not been asked about the class yet.
+    /// Returns true if the provider has not resolved the class yet.
     pub fn is_unasked(&self) -> bool {
         self.supply.as_ref().err().is_some_and(|own| own == UNASKED)
     }
 
-    /// What [`class_catalog`] makes of a class, or which of its conditions is not met.
+    /// Returns the result of [`class_catalog`], or the condition of the class that is not met.
     pub fn new(
         (region, base): (&Region, &Arc<Catalog>),
         class: &NodeClass,
@@ -86,20 +87,20 @@ impl NodeClassSupply {
     }
 }
 
-/// What every class has for its pools, by name.
+/// Supply of every class, by name.
 pub type ClassSupplies = BTreeMap<NodeClassName, NodeClassSupply>;
 
-/// What the node classes of a cluster have for their pools, as the provider last said.
+/// Supplies of the node classes of a cluster, as last reported by the provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Classes {
-    /// None as long as the provider has not spoken.
+    /// `None` until the first report of the provider.
     told: Option<Arc<ClassSupplies>>,
-    /// What each class had when nodes could last be made of it: what is on its way still has that.
+    /// The last catalog of each class while it was ready. In-flight nodes still use it.
     catalogs: BTreeMap<NodeClassName, Arc<Catalog>>,
 }
 
 impl Classes {
-    /// Takes in what the provider says of all classes.
+    /// Stores the provider's report about all classes.
     pub fn tell(&mut self, told: Arc<ClassSupplies>) {
         self.catalogs.retain(|name, _| told.contains_key(name));
         for (name, own) in told.iter() {
@@ -110,26 +111,26 @@ impl Classes {
         self.told = Some(told);
     }
 
-    /// Whether the provider has yet to be asked about any of them.
+    /// Returns true if at least one class has not been resolved yet.
     pub fn awaits(&self) -> bool {
         let told = self.told.as_ref();
         told.is_some_and(|all| all.values().any(NodeClassSupply::is_unasked))
     }
 
-    /// The instance types as nodes of a class have them, or had them when nodes could last be made
-    /// of it; none where that is not known.
+    /// The current catalog of a class, or the last one while it was ready. `None` if there was
+    /// none.
     pub fn catalog(&self, class: &NodeClassName) -> Option<&Arc<Catalog>> {
         self.catalogs.get(class)
     }
 
-    /// What instances of a class are held against; none where nodes cannot be made of it now, or
-    /// nobody has looked: then nothing is to be said of them.
+    /// Resolved resources that instances of a class are compared with. `None` if the class is not
+    /// ready or not resolved: then drift is unknown.
     pub fn found(&self, class: &NodeClassName) -> Option<(&ResolvedNodeClass, &ClassCatalog)> {
         let own = self.told.as_ref()?.get(class)?.supply.as_ref().ok()?;
         Some((own.found.as_deref()?, own))
     }
 
-    /// Why no node can be made of a class; none where nodes can, or the provider has no classes.
+    /// Reason why a class cannot launch nodes. `None` if it can, or if the provider has no classes.
     pub fn fault(&self, class: &NodeClassName) -> Option<String> {
         match self.told.as_ref()?.get(class).map(|own| &own.supply) {
             Some(Ok(_)) => None,
@@ -144,7 +145,7 @@ impl Classes {
         }
     }
 
-    /// What is reserved for any of them.
+    /// Reservations of all classes.
     pub fn reservations(&self) -> Vec<(TypeName, Zone, Reservation)> {
         let all = self.catalogs.values().flat_map(|own| own.reserved());
         let all = all.map(|(name, zone, own)| ((name, zone, own.id.clone()), own));
@@ -155,12 +156,12 @@ impl Classes {
     }
 }
 
-/// What a node class makes of what a region sells; `base` is [`Region::catalog`] of it, with which
-/// is shared whatever the class leaves as it is.
+/// Applies a node class to a region. `base` is the result of [`Region::catalog`]. Types that the
+/// class does not change are shared with it.
 ///
-/// Without `resolved` nobody has asked AWS, as in an offline plan: then the class has subnets in
-/// all zones and an image for every type. `shifted` are ids of zones that nothing is launched in
-/// for now.
+/// If `resolved` is `None`, AWS has not been queried, as in an offline plan. The class then has
+/// subnets in all zones and an image for every type. `shifted` are IDs of zones with an active
+/// zonal shift, in which nothing is launched.
 pub fn class_catalog(
     (region, base): (&Region, &Arc<Catalog>),
     class: &NodeClass,
@@ -214,7 +215,7 @@ pub fn class_catalog(
     }
 }
 
-/// What was found for a class, without what changes though nothing of it does.
+/// Returns the resolved resources without values that change often.
 fn lasting(resolved: &ResolvedNodeClass) -> ResolvedNodeClass {
     let mut subnets = resolved.subnets.clone();
     subnets.iter_mut().for_each(|own| own.free = 0);
@@ -226,13 +227,13 @@ fn lasting(resolved: &ResolvedNodeClass) -> ResolvedNodeClass {
     }
 }
 
-/// What decides how a type is to be had.
+/// Inputs for the offerings of a type.
 struct Terms<'a> {
     region: &'a Region,
     class: &'a NodeClass,
-    /// The zones that the class has subnets in; none means all.
+    /// Zones with subnets of the class. `None` means all zones.
     zones: Option<BTreeSet<&'a Zone>>,
-    /// Its images; none where nobody has looked for them.
+    /// Images of the class. `None` if they have not been resolved.
     images: Option<&'a [Image]>,
     zone_ids: &'a BTreeMap<Zone, String>,
     group: Option<&'a PlacementGroup>,
@@ -241,7 +242,7 @@ struct Terms<'a> {
 }
 
 impl Terms<'_> {
-    /// The type with this image, if images were looked for, and these reservations.
+    /// Returns the type with this image, if images were resolved, and these reservations.
     fn instance_type(
         &self,
         shape: &InstanceTypeSpec,
@@ -250,9 +251,11 @@ impl Terms<'_> {
     ) -> InstanceType {
         let has_zone = |zone: &Zone| self.zones.as_ref().is_none_or(|own| own.contains(zone));
         let offerings = self.region.offerings(shape, has_zone);
-        let learned = image.flatten().and_then(|image| self.learned(shape, image));
+        let observed_memory = image
+            .flatten()
+            .and_then(|image| self.observed_memory(shape, image));
         let place = (self.region.name.as_str(), self.class);
-        let mut own = instance_type::instance_type(shape, place, learned, offerings);
+        let mut own = instance_type::instance_type(shape, place, observed_memory, offerings);
         reservations.retain(|(zone, _)| has_zone(zone));
         if !reservations.is_empty() {
             own = reservations::reserved(&own, reservations);
@@ -268,9 +271,9 @@ impl Terms<'_> {
         own
     }
 
-    /// What nodes of this type and image have reported of their memory. No kernel keeps half of it,
-    /// and none has more than is sold: such a report is a fault of the node.
-    fn learned(&self, shape: &InstanceTypeSpec, image: &Image) -> Option<i64> {
+    /// Memory that nodes of this type and image have reported. A report below half of the estimate,
+    /// or above the type's memory, is ignored as an error of the node.
+    fn observed_memory(&self, shape: &InstanceTypeSpec, image: &Image) -> Option<i64> {
         let estimate = capacity::memory(shape, self.class);
         let sold = i64::from(shape.memory_mib) << 20;
         let own = self.memory.get(&shape.name.as_str().into(), &image.id);
@@ -278,8 +281,8 @@ impl Terms<'_> {
     }
 }
 
-/// Whether instances of a type can be launched with these settings. What is not known of a type is
-/// not held against it: EC2 decides then. Source: spec/aws.md §4.5.
+/// Returns true if instances of a type can be launched with these settings. Unknown values of a
+/// type are assumed to be compatible. EC2 then decides at launch. Source: spec/aws.md §4.5.
 pub fn is_compatible(
     shape: &InstanceTypeSpec,
     class: &NodeClass,
@@ -305,7 +308,7 @@ pub fn is_compatible(
     runs && nests && tracks && joins && has_interfaces(shape, class)
 }
 
-/// Whether a type takes the layout of network interfaces.
+/// Returns true if a type supports the layout of network interfaces.
 fn has_interfaces(shape: &InstanceTypeSpec, class: &NodeClass) -> bool {
     let Some(layout) = &class.network_interfaces else {
         return true;

@@ -1,5 +1,4 @@
-//! Node classes and overlays applied: the catalog as one pool sees it.
-//! It must not know how an overlay was written, nor what the pool makes of the types.
+//! Applies node classes and overlays to the catalog of a pool.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,11 +14,11 @@ use crate::model::overlay::Overlay;
 use crate::model::pool::Pool;
 use crate::model::requirement::{Requirement, Requirements};
 
-/// What is set aside for huge pages, and so is no memory for anything else.
+/// Prefix of huge page resources. Their memory is not available to other uses.
 const HUGE_PAGES: &str = "hugepages-";
 
-/// The catalogs of those pools of a cluster for which node classes or overlays make something
-/// different. To be made when the configuration, the catalog or a class changes; asking is cheap.
+/// Catalogs of the pools of a cluster that differ from the plain catalog because of node classes or
+/// overlays. Created again if the configuration, the catalog or a class changes. Lookups are cheap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolCatalogs {
     by_pool: BTreeMap<PoolName, Arc<Catalog>>,
@@ -27,7 +26,7 @@ pub struct PoolCatalogs {
 }
 
 impl PoolCatalogs {
-    /// What the overlays of a cluster make of this catalog.
+    /// Applies the overlays of a cluster to this catalog.
     pub fn new(plain: &Catalog, cluster: &Cluster) -> Self {
         let different = cluster.pools.iter().filter_map(|pool| {
             match overlaid(plain, &cluster.overlays, pool) {
@@ -41,8 +40,7 @@ impl PoolCatalogs {
         }
     }
 
-    /// What node classes and then the overlays of a cluster make of the catalog; `paid` is what
-    /// pools see of which nothing is kept here.
+    /// Applies node classes, then overlays. Pools whose catalog equals `paid` are not stored.
     pub fn of_classes(
         (plain, paid): (&Arc<Catalog>, &Arc<Catalog>),
         cluster: &Cluster,
@@ -67,27 +65,24 @@ impl PoolCatalogs {
         all
     }
 
-    /// The catalog as a pool sees it; none where that is the catalog itself, or there is no such
-    /// pool.
+    /// The catalog of a pool. `None` if it is the plain catalog, or if the pool does not exist.
     pub fn get(&self, pool: &str) -> Option<&Catalog> {
         self.by_pool.get(pool).map(Arc::as_ref)
     }
 
-    /// Why no node can be made for a pool, whatever it is to have.
+    /// Reason why a pool cannot launch nodes.
     pub fn fault(&self, pool: &str) -> Option<&str> {
         self.faults.get(pool).map(String::as_str)
     }
 }
 
-/// The catalog as a pool sees it, with overlays in the order of their application. What is not
-/// changed is shared.
+/// Applies overlays in order to the catalog of a pool. Unchanged types are shared.
 ///
-/// Price and capacity are decided for each on its own: the first overlay that sets the price of an
-/// offering, or an amount of a type, is believed. An adjustment is always one of the catalog's own
-/// price. Two of one weight that turn out to be about the same offering are no fault: the order
-/// decides between them, there and nowhere else. Karpenter drops one of them altogether, so that a
-/// new instance type can undo an overlay that has nothing to do with it.
-/// Source: spec/scheduling.md §3.4.
+/// Price and capacity are independent. The first overlay that sets the price of an offering, or a
+/// resource of a type, takes precedence. Adjustments always apply to the price in the catalog. Two
+/// overlays with the same weight for the same offering are not an error: their order decides for
+/// this offering only. Karpenter drops one of the two completely, so a new instance type can
+/// disable an unrelated overlay. Source: spec/scheduling.md §3.4.
 pub fn overlaid<'a>(catalog: &'a Catalog, overlays: &[Overlay], pool: &Pool) -> Cow<'a, Catalog> {
     let mut labels = Requirements::from_labels(&pool.labels);
     labels.add(POOL, Requirement::is_in([pool.name.as_str()]));
@@ -104,7 +99,7 @@ pub fn overlaid<'a>(catalog: &'a Catalog, overlays: &[Overlay], pool: &Pool) -> 
     Cow::Owned(catalog.with(changed))
 }
 
-/// The type as overlays make it; none where they leave it as it is.
+/// Returns the type with overlays applied. `None` if they do not change it.
 fn changed(
     plain: &InstanceType,
     overlays: &[Overlay],
@@ -143,8 +138,8 @@ fn changed(
     (own != *plain).then_some(own)
 }
 
-/// Sets what a type has, and leaves what it keeps of it for itself as it is. Huge pages are taken
-/// out of the memory that pods may use.
+/// Sets a resource of the allocatable capacity and keeps the reservations. Huge pages are
+/// subtracted from the memory available to pods.
 fn set_capacity(own: &mut InstanceType, name: &str, amount: i64) {
     let before = own.capacity.get(name);
     let kept = before - own.allocatable.get(name);
@@ -177,7 +172,7 @@ mod tests {
 
     const GIB: i64 = 1 << 30;
 
-    /// Two types in zones eu-a and eu-b, on demand at 1 and 2 dollars, as spot at 0.35 and 0.7.
+    /// Two types in zones eu-a and eu-b: 1 and 2 dollars on demand, 0.35 and 0.7 as spot.
     const TYPES: &str = "\
 type,arch,vcpu,memory_mib,cpu_manufacturer,hypervisor,bare_metal,current_generation,spot,enis,\
 ips_per_eni,network_cards,efa_max,trunking,branch_enis,network_mbps,ebs_mbps,nvme_gb,\
@@ -199,7 +194,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
         }
     }
 
-    /// An overlay from `name weight`, requirements `key=a,b` and `key!=a,b`, and what it does.
+    /// Parses an overlay: `name weight`, requirements `key=a,b` and `key!=a,b`, and the change.
     fn overlay(text: &str) -> Overlay {
         let mut own = Overlay::default();
         let mut words = text.split(' ');
@@ -259,14 +254,14 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
         all.join(" ")
     }
 
-    /// Overlays, and then the prices of m7i.large and g5.large, on demand and as spot, in both
+    /// Overlays, and the resulting prices of m7i.large and g5.large, on demand and as spot, in both
     /// zones. The rules of spec/scheduling.md §3.4.
     #[test]
     fn prices_follow_the_overlays() {
         let (m7i, g5) = ("1/0.35 1/0.35", "2/0.7 2/0.7");
         let rows: [(&[&str], &str, &str); 22] = [
             (&[], m7i, g5),
-            // What a type must be: one label, several, one it lacks, one nobody defines.
+            // Requirements on types: one label, several labels, a missing label, an unknown label.
             (&["x 0 family=m7i 0.5"], "0.5/0.5 0.5/0.5", g5),
             (
                 &["x 0 family=m7i,g5 category!=g -50%"],
@@ -277,7 +272,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
             (&["x 0 gpu-name=a10g +1"], m7i, "3/1.7 3/1.7"),
             (&["x 0 no-such=a 9"], m7i, g5),
             (&["x 0 type=m7i.large no-such!=a 9"], "9/9 9/9", g5),
-            // Only the offerings that fit.
+            // Requirements on offerings.
             (
                 &["x 0 family=m7i zone=eu-a buy=on-demand 0.9"],
                 "0.9/0.35 1/0.35",
@@ -285,14 +280,15 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
             ),
             (&["x 0 buy=spot -100%"], "1/0 1/0", "2/0 2/0"),
             (&["x 0 zone=eu-c 9"], m7i, g5),
-            // The pool, its labels and its node class.
+            // Requirements on the pool, its labels and its node class.
             (&["x 0 pool=gpu family=g5 5"], m7i, "5/5 5/5"),
             (&["x 0 pool=general family=g5 5"], m7i, g5),
             (&["x 0 pool!=general family=g5 5"], m7i, "5/5 5/5"),
             (&["x 0 team=ml family=g5 5"], m7i, "5/5 5/5"),
             (&["x 0 team=web family=g5 5"], m7i, g5),
             (&["x 0 class=al2023 family=g5 5"], m7i, "5/5 5/5"),
-            // The heavier wins, and is not adjusted any further; of one weight, the last by name.
+            // The overlay with the higher weight takes precedence and is not adjusted further. For
+            // equal weights, the last by name takes precedence.
             (&["a 5 family=m7i 7", "b 1 family=m7i -50%"], "7/7 7/7", g5),
             (
                 &["a 1 family=m7i 7", "b 5 family=m7i -50%"],
@@ -300,13 +296,14 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
                 g5,
             ),
             (&["a 0 family=m7i 7", "b 0 category=m 8"], "8/8 8/8", g5),
-            // Each offering for itself: what the heavier does not cover the lighter may.
+            // Offerings are independent: a lower weight applies to those that the higher does not
+            // cover.
             (
                 &["a 5 family=m7i zone=eu-a 7", "b 1 category=m 8"],
                 "7/7 8/8",
                 g5,
             ),
-            // One that says nothing of prices does not stand in the way of one that does.
+            // An overlay without a price does not affect one with a price.
             (
                 &["a 5 family=m7i example.com/dev:1", "b 1 family=m7i 8"],
                 "8/8 8/8",
@@ -328,7 +325,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
         }
     }
 
-    /// Overlays, a resource, and how much of it m7i.large and g5.large then have for pods.
+    /// Overlays, a resource, and its resulting quantity for pods on m7i.large and g5.large.
     #[test]
     fn capacity_follows_the_overlays() {
         let rows: [(&[&str], &str, [i64; 2]); 9] = [
@@ -348,7 +345,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
                 "nvidia.com/gpu",
                 [0, 0],
             ),
-            // All of the type, if any of its offerings fits.
+            // Capacity applies to the whole type if any of its offerings matches.
             (
                 &["x 0 zone=eu-b example.com/dev:4"],
                 "example.com/dev",
@@ -359,7 +356,7 @@ g5.large,x86_64,2,16384,AMD,nitro,0,1,1,3,10,1,0,0,0,750,4750,,0,A10G,NVIDIA,1,2
                 "example.com/dev",
                 [0, 0],
             ),
-            // The first is believed, and different resources do not meet.
+            // The first overlay takes precedence, and different resources are independent.
             (&["a 5 family=g5 d:1", "b 1 family=g5 d:2 e:3"], "d", [0, 1]),
             (&["a 5 family=g5 d:1", "b 1 family=g5 d:2 e:3"], "e", [0, 3]),
             (&["a 0 family=g5 d:1", "b 0 family=g5 d:2"], "d", [0, 2]),

@@ -1,8 +1,7 @@
-//! What EC2 sells in a region: types, where they sell, and for how much, with the age of what is
-//! known. It must not know who asks EC2, nor what a node class makes of it.
+//! The offerings of EC2 in a region: types, zones and prices, with their age.
 //!
-//! Answers are only ever taken in where they say something: an empty one is a fault of whoever was
-//! asked, and wipes nothing. Source: spec/aws.md §4.1 and §4.8.
+//! Only responses with data are stored. An empty response is an error of the API and removes
+//! nothing. Source: spec/aws.md §4.1 and §4.8.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,22 +14,22 @@ use crate::catalog::{Catalog, capacity, instance_type, type_labels};
 use crate::model::id::{TypeName, Zone};
 use crate::model::instance::{Offering, Price};
 
-/// Where list prices are from.
+/// Source of list prices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriceSource {
-    /// From the table that ships.
+    /// The shipped table.
     Shipped {
-        /// The month they are of.
+        /// Month of the prices.
         month: &'static str,
-        /// The region they are of, which need not be the one they are used for: then each type is
-        /// about as much dearer or cheaper than the others as it is there.
+        /// Region of the prices. It may differ from the region in use. Relative prices of types are
+        /// then about the same.
         region: &'static str,
     },
-    /// From a table that somebody has written.
+    /// A table from the user.
     Table,
-    /// From the price list, at this time.
+    /// The price list of AWS.
     Fetched {
-        /// When.
+        /// Time of the request.
         at: Timestamp,
     },
 }
@@ -47,44 +46,44 @@ impl fmt::Display for PriceSource {
     }
 }
 
-/// What the price list says of types.
+/// Prices by type in the price list.
 type ListPrices = [(TypeName, Price)];
 
 /// Spot prices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpotPrices {
-    /// When they were last asked for with success.
+    /// Time of the last successful request.
     pub at: Timestamp,
-    /// By type and zone.
+    /// Prices by type and zone.
     pub by_type: BTreeMap<TypeName, BTreeMap<Zone, Price>>,
 }
 
-/// What EC2 sells in a region.
+/// Offerings of EC2 in a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Name.
+    /// Name of the region.
     pub name: String,
     /// Types by name.
     pub shapes: BTreeMap<TypeName, Arc<InstanceTypeSpec>>,
-    /// In which zones each type sells.
+    /// Zones in which each type is available.
     pub sold: BTreeMap<TypeName, BTreeSet<Zone>>,
-    /// Ids of zones, which are the same in every account; those that are known.
+    /// IDs of zones, as far as known. They are the same in every account.
     pub zone_ids: BTreeMap<Zone, String>,
     /// List prices by type.
     pub list: BTreeMap<TypeName, Price>,
-    /// Where the list prices are from.
+    /// Source of the list prices.
     pub source: PriceSource,
-    /// Spot prices; none before they were asked for with success.
+    /// Spot prices. `None` before the first successful request.
     ///
-    /// Without them every spot offering costs [`SPOT_SHARE`](ec2::SPOT_SHARE) of the list price.
-    /// Karpenter takes the list price itself (spec §10, 47). That puts spot level with on-demand
-    /// for as long as the first answer takes, and the plan made in that time would be another a
-    /// minute later; a low share puts types and capacity types in the order that the market has.
+    /// Without spot prices, every spot offering costs [`SPOT_SHARE`](ec2::SPOT_SHARE) of the list
+    /// price. Karpenter uses the list price itself (spec §10, 47). Spot would then cost the same as
+    /// on-demand until the first response, and plans would change a minute later. A low share ranks
+    /// types and capacity types as the market does.
     pub spot: Option<SpotPrices>,
 }
 
 impl Region {
-    /// A region of which only the source of its list prices is known.
+    /// Creates a region with only the source of its list prices known.
     pub fn new(name: &str, source: PriceSource) -> Self {
         Self {
             name: name.to_owned(),
@@ -97,9 +96,8 @@ impl Region {
         }
     }
 
-    /// Takes in the types of the region. Two facts that EC2 does not tell are filled in from the
-    /// shipped region, `known`: branch interfaces and network bandwidth. Returns whether anything
-    /// is different now.
+    /// Sets the types of the region. EC2 does not return branch interfaces and network bandwidth:
+    /// both are filled in from the shipped region `known`. Returns true if anything changed.
     pub fn set_shapes(
         &mut self,
         shapes: impl IntoIterator<Item = InstanceTypeSpec>,
@@ -116,7 +114,7 @@ impl Region {
         replace(&mut self.shapes, named.collect())
     }
 
-    /// Takes in which types sell in which zones. Returns whether anything is different now.
+    /// Sets the zones in which types are available. Returns true if anything changed.
     pub fn set_sold(&mut self, sold: impl IntoIterator<Item = (TypeName, Zone)>) -> bool {
         let mut by_type: BTreeMap<TypeName, BTreeSet<Zone>> = BTreeMap::new();
         for (name, zone) in sold {
@@ -125,14 +123,15 @@ impl Region {
         replace(&mut self.sold, by_type)
     }
 
-    /// Takes in the zones' ids. Returns whether anything is different now.
+    /// Sets the zone IDs. Returns true if anything changed.
     pub fn set_zone_ids(&mut self, ids: impl IntoIterator<Item = (Zone, String)>) -> bool {
         replace(&mut self.zone_ids, ids.into_iter().collect())
     }
 
-    /// Takes in list prices: those of virtual machines and those of whole machines, which are asked
-    /// for apart. Where either answer has none, both are left (spec §10, 48). Prices of types that
-    /// the answers lack stay (spec §10, 49). Returns whether they were taken in.
+    /// Sets the list prices of virtual machines and of bare-metal types, which are separate
+    /// requests. If either response is empty, both are ignored (spec §10, 48). Types that are
+    /// missing in the responses keep their prices (spec §10, 49). Returns true if the prices were
+    /// stored.
     pub fn set_list_prices(
         &mut self,
         (shared, metal): (&ListPrices, &ListPrices),
@@ -149,8 +148,9 @@ impl Region {
         true
     }
 
-    /// Takes in spot prices. What the answer lacks keeps its price; what never had one is not
-    /// offered any more once anything has (spec §10, 47). Returns whether they were taken in.
+    /// Sets spot prices. Prices missing in the response are kept. After the first response, spot
+    /// offerings without a price are not available (spec §10, 47). Returns true if the prices were
+    /// stored.
     pub fn set_spot_prices(&mut self, prices: &[(TypeName, Zone, Price)], at: Timestamp) -> bool {
         let paid = || prices.iter().filter(|(_, _, price)| is_paid(*price));
         if paid().next().is_none() {
@@ -168,8 +168,8 @@ impl Region {
         true
     }
 
-    /// Where and how a type may be had, in any order: on demand at its list price and as spot, in
-    /// each zone that `is_wanted`. What has no price is not offered.
+    /// Offerings of a type in any order: on demand at the list price and as spot, in each zone for
+    /// which `is_wanted` is true. Offerings without a price are omitted.
     pub fn offerings(
         &self,
         shape: &InstanceTypeSpec,
@@ -193,7 +193,7 @@ impl Region {
         instance_type::offerings(prices)
     }
 
-    /// Everything that sells in the region, with amounts as a plain node class has them.
+    /// Catalog of all types in the region, with the capacity of a plain node class.
     pub fn catalog(&self) -> Catalog {
         let plain = capacity::plain();
         let types = self.shapes.values().map(|shape| {
@@ -207,7 +207,7 @@ impl Region {
     }
 }
 
-/// Free capacity is none that EC2 sells: such a price is a slip of the list.
+/// A price of zero is an error in the price list.
 fn is_paid(price: Price) -> bool {
     price.usd_per_h() > 0.0
 }

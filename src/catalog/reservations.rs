@@ -1,5 +1,4 @@
-//! Reservations as offerings of the types they are for.
-//! It must not know who may use a reservation, nor how much of it was given out since.
+//! Capacity reservations as offerings of their types.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use crate::model::requirement::Requirements;
 use crate::model::reservation::Reservation;
 
 impl Catalog {
-    /// Every reservation, with the type and the zone it is for.
+    /// All reservations, with their type and zone.
     pub fn reserved(&self) -> Vec<(TypeName, Zone, Reservation)> {
         if self.reservations().is_empty() {
             return Vec::new();
@@ -27,8 +26,8 @@ impl Catalog {
         self.types().flat_map(of).collect()
     }
 
-    /// The same with these reservations, each of a type in a zone, in place of those it had. Those
-    /// of types it does not have are left out.
+    /// Returns the catalog with these reservations, each for a type in a zone, instead of its
+    /// current ones. Reservations of unknown types are ignored.
     #[must_use]
     pub fn with_reservations(
         &self,
@@ -48,7 +47,7 @@ impl Catalog {
     }
 }
 
-/// A type with these reservations, in place of those it had.
+/// Returns the type with these reservations instead of its current ones.
 pub(super) fn reserved(
     plain: &InstanceType,
     reservations: Vec<(Zone, Reservation)>,
@@ -80,7 +79,7 @@ pub(super) fn reserved(
     own
 }
 
-/// Every reservation of a catalog.
+/// Returns all reservations of a catalog.
 pub(super) fn all(catalog: &Catalog) -> BTreeMap<ReservationId, Reservation> {
     let mut all: BTreeMap<ReservationId, Reservation> = BTreeMap::new();
     let offerings = catalog.types().flat_map(|it| &it.offerings);

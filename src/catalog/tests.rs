@@ -1,5 +1,4 @@
-//! What the catalog must hold, by golden rows of the specification and over the shipped table.
-//! It must not know any file outside the repository.
+//! Tests of the catalog: golden rows of the specification, and checks of the shipped table.
 
 use super::{Catalog, CatalogError, SHIPPED, csv, kwok, parse};
 use crate::model::instance::{CapacityType, InstanceType, Offering};
@@ -9,7 +8,7 @@ use crate::model::reservation::Reservation;
 
 const MIB: i64 = 1 << 20;
 
-/// Rows in the wider form of the table.
+/// Rows in the wide format of the table.
 const WIDE: &str = "\
 type,arch,vcpu,memory_mib,cpu_manufacturer,hypervisor,bare_metal,current_generation,spot,enis,\
 ips_per_eni,network_cards,efa_max,trunking,branch_enis,network_mbps,ebs_mbps,nvme_gb,\
@@ -28,7 +27,7 @@ fn get<'a>(catalog: &'a Catalog, name: &str) -> &'a InstanceType {
     catalog.get(name).expect("a type of the catalog")
 }
 
-/// A label of a type: its value, `-` where it is absent, `?` where it is not defined.
+/// A label of a type: its value, `-` if it is absent, `?` if it is not defined.
 fn label(it: &InstanceType, key: &str) -> String {
     let own = key.strip_prefix("aws/");
     let key = own.map_or(key.to_owned(), |own| {
@@ -44,7 +43,7 @@ fn label(it: &InstanceType, key: &str) -> String {
     }
 }
 
-/// Zone, capacity type and price of every offering.
+/// Zone, capacity type and price of each offering.
 fn prices(offerings: &[Offering]) -> String {
     let line = |it: &Offering| {
         let price = it.price.usd_per_h();
@@ -53,7 +52,7 @@ fn prices(offerings: &[Offering]) -> String {
     offerings.iter().map(line).collect::<Vec<_>>().join(", ")
 }
 
-/// A fault with all its causes.
+/// An error with all its sources.
 fn chain(fault: &CatalogError) -> String {
     let mut text = fault.to_string();
     let mut source = std::error::Error::source(fault);
@@ -107,9 +106,9 @@ fn allocatable_is_what_eks_nodes_report() {
             assert_eq!(left.get(resource), *amount, "{name} {resource}");
         }
     }
-    // Two cards, all interfaces on the first.
+    // Two cards, with all interfaces on the first.
     assert_eq!(get(&catalog, "i7ie.48xlarge").capacity.pods, 737);
-    // No trunk, no branch interfaces.
+    // Without trunk interface, there are no branch interfaces.
     assert_eq!(
         get(&catalog, "t3.nano")
             .capacity
@@ -204,7 +203,7 @@ fn labels_follow_from_the_facts() {
         ("t2.nano", "aws/ebs-bandwidth", "-"),
         ("m5.large", "aws/cpu-sustained-clock-speed-mhz", "3100"),
         ("m5.large", labels::PLACEMENT_GROUP_ID, "-"),
-        // Local disks of old types are no NVMe disks, and EBS bandwidth has to be asked for.
+        // Local disks of old types are not NVMe disks, and EBS optimization is not the default.
         ("c3.large", "aws/local-nvme", "-"),
         ("m1.large", "aws/ebs-bandwidth", "-"),
         ("g5.12xlarge", "aws/gpu-name", "a10g"),
@@ -249,10 +248,10 @@ fn a_type_without_a_price_is_not_offered() {
     assert_eq!(label(it, labels::CAPACITY_TYPE), "-");
 }
 
-/// The row of an m5.large as far as its memory.
+/// The row of an m5.large up to its memory.
 const M5: &str = "m5.large,x86_64,2,8192,";
 
-/// What is replaced in the wider table, by what, and how the fault begins.
+/// Replaced part of the wide table, its replacement, and the start of the error.
 const TABLE_FAULTS: [(&str, &str, &str); 15] = [
     ("zones,", "zone,", "line 1: column \"zone\" is not known"),
     (

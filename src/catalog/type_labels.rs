@@ -1,5 +1,4 @@
 //! The labels of an EC2 instance type, as requirements.
-//! It must not know prices, nor more of a node class than its family (spec/aws.md §4.2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +10,11 @@ use crate::model::node_class::image::AmiFamily;
 use crate::model::node_class::resolved::{PlacementGroup, PlacementGroupStrategy};
 use crate::model::requirement::{Requirement, Requirements};
 
-/// Partitions of a placement group, at most; EC2 allows 7.
+/// Maximum number of partitions in a placement group. EC2 allows 7.
 const PARTITIONS_MAX: u32 = 100;
 
-/// What the labels of an instance type of this region and these offerings may be, with images of
-/// this family.
+/// Possible labels of an instance type in this region with these offerings and images of this
+/// family.
 pub fn requirements(
     shape: &InstanceTypeSpec,
     (region, family): (&str, AmiFamily),
@@ -63,7 +62,7 @@ pub fn requirements(
     let encryption = shape.encryption_in_transit.map(yes_or_no);
     aws("instance-encryption-in-transit-supported", encryption);
     aws("nitro-sandbox", shape.enclaves.map(yes_or_no));
-    // Of several kinds none speaks for the type (spec §10, 39).
+    // With several kinds of GPU, no GPU label is set (spec §10, 39).
     if let [gpu] = &shape.gpus[..] {
         aws("instance-gpu-name", Some(&kebab(&gpu.name)));
         aws("instance-gpu-manufacturer", Some(&kebab(&gpu.manufacturer)));
@@ -89,7 +88,7 @@ pub fn requirements(
     all
 }
 
-/// Adds what runs on it. There is no Windows for Arm: such a type has no operating system then.
+/// Adds the operating systems. Windows does not support Arm, so such a type has none.
 pub fn system(all: &mut Requirements, shape: &InstanceTypeSpec, family: AmiFamily) {
     let own = match (family.windows_build(), shape.arch) {
         (None, _) => Requirement::is_in(["linux"]),
@@ -104,8 +103,8 @@ pub fn system(all: &mut Requirements, shape: &InstanceTypeSpec, family: AmiFamil
     all.add(labels::WINDOWS_BUILD, build);
 }
 
-/// Adds the ids of the zones a type sells in, those that are known, and the placement group of its
-/// nodes. Of the partitions any may be had: which one, the launch decides.
+/// Adds the known IDs of the zones of a type, and the placement group of its nodes. Every partition
+/// is possible: the launch selects one.
 pub fn place(
     own: &mut InstanceType,
     zone_ids: &BTreeMap<Zone, String>,
@@ -139,7 +138,7 @@ pub fn place(
         .add(labels::PLACEMENT_GROUP_PARTITION, partition);
 }
 
-/// Adds zones and capacity types of the offerings, and every label still missing as absent.
+/// Adds zones and capacity types of the offerings, and every missing label as absent.
 pub fn complete(all: &mut Requirements, offerings: &[Offering]) {
     let zones: BTreeSet<&str> = offerings.iter().map(|it| it.zone.as_str()).collect();
     let bought: BTreeSet<&str> = offerings
@@ -149,7 +148,7 @@ pub fn complete(all: &mut Requirements, offerings: &[Offering]) {
     all.add(labels::ZONE, Requirement::is_in(zones));
     all.add(labels::CAPACITY_TYPE, Requirement::is_in(bought));
     if offerings.iter().any(|it| it.reservation.is_some()) {
-        // Some of its nodes have these labels, and some do not.
+        // These labels exist only on some of the nodes.
         for key in labels::OF_RESERVATIONS {
             all.add(key, Requirement::not_in([""; 0]));
         }
@@ -179,7 +178,7 @@ fn split_while(text: &str, keep: fn(char) -> bool) -> Option<(&str, &str)> {
     (end > 0).then(|| text.split_at(end))
 }
 
-/// Names from EC2 as labels may have them: `RTX PRO 4500` becomes `rtx-pro-4500`.
+/// Converts a name from EC2 to a label value: `RTX PRO 4500` becomes `rtx-pro-4500`.
 fn kebab(name: &str) -> String {
     name.to_lowercase().replace(' ', "-")
 }

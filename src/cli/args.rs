@@ -1,5 +1,4 @@
 //! Arguments that several verbs share, and Terraform's single-dash spelling of long options.
-//! It must not know what a verb does with them.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

@@ -1,5 +1,4 @@
 //! The clusters that read-only verbs use: live clusters, or a cluster whose state is in a file.
-//! It must not know what a verb does with them, nor write anything.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -136,7 +135,7 @@ impl ClusterSource {
             false => files::read_text(path)?,
         };
         let objects = offline_state::parse(&text);
-        let objects = objects.with_context(|| format!("read {}", path.display()))?;
+        let objects = objects.with_context(|| format!("cannot read {}", path.display()))?;
         let mut state = State::offline(Arc::new(cluster), Arc::new(catalog), objects, clock::now());
         state.fleet = Some(Arc::new(FleetView {
             share: limits.clone(),

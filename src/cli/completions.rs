@@ -1,5 +1,4 @@
 //! `outrigger completions`: prints the completion script for a shell.
-//! It must not know the verbs: they come from the definition of the command line.
 
 use std::io;
 use std::process::ExitCode;

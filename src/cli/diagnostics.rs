@@ -1,5 +1,4 @@
 //! Prints the problems of a configuration on stderr.
-//! It must not know what the configuration is used for.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};

@@ -1,5 +1,4 @@
 //! `outrigger doctor`: checks that the daemon can run on this host, and prints fixes.
-//! It must not know the checks, nor write anything.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;

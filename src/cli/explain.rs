@@ -1,6 +1,5 @@
 //! `outrigger explain`: explains the placement of a pod, the disruption of a node or the launches
 //! of a pool. It writes nothing.
-//! It must not know how the explanation is computed, nor how the cluster state is read.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,5 +1,4 @@
 //! `outrigger export`: converts a configuration to Karpenter objects.
-//! It must not know how they are converted.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -42,9 +41,8 @@ pub(crate) fn execute(arguments: &ExportArgs, colour: bool) -> anyhow::Result<Ex
     let Format::Karpenter = arguments.format;
     let exported = export(&config, arguments.cluster.as_deref())?;
     match &arguments.file {
-        Some(path) => {
-            fs::write(path, &exported.text).with_context(|| format!("write {}", path.display()))?
-        }
+        Some(path) => fs::write(path, &exported.text)
+            .with_context(|| format!("cannot write {}", path.display()))?,
         None => io::stdout().write_all(exported.text.as_bytes())?,
     }
     Ok(diagnostics::carried(&exported.losses, iter::empty()))

@@ -1,5 +1,4 @@
 //! The verbs that this build does not include, and the Cargo features that add them.
-//! It must not know how a verb works.
 
 /// The features that this build was compiled with.
 pub(super) const COMPILED: &[&str] = &[

@@ -1,5 +1,5 @@
 //! `outrigger fmt`: rewrites configuration files in canonical format, with the options of
-//! `terraform fmt`. It must not know the format.
+//! `terraform fmt`.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;

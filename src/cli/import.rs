@@ -1,5 +1,5 @@
 //! `outrigger import`: converts Karpenter objects, from files or a cluster, or a Cluster Autoscaler
-//! deployment to HCL. It must not know how they are converted.
+//! deployment to HCL.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

@@ -1,5 +1,4 @@
 //! `outrigger man`: writes the manual pages, one for the program and one for each verb.
-//! It must not know the verbs: they come from the definition of the command line.
 
 use std::fs;
 use std::path::PathBuf;

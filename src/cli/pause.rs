@@ -1,5 +1,4 @@
 //! `outrigger pause`: pauses voluntary disruption in a cluster or in one of its pools.
-//! It must not know who disrupts nodes: the pause is an annotation on the cluster's Lease.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,5 +1,4 @@
 //! `outrigger plan`: prints what would be launched and disrupted now. It writes nothing.
-//! It must not know how a plan is computed, nor how the cluster state is read.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,5 +1,4 @@
 //! `outrigger release`: removes Outrigger's finalizers and taints from the Nodes of a cluster.
-//! It must not know how they are removed.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

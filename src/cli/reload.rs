@@ -1,6 +1,5 @@
-//! `outrigger reload`: reloads the configuration of the local daemon, or approves a change that
-//! the daemon holds back.
-//! It must not know which host holds the change back: the approval is an annotation on the Lease.
+//! `outrigger reload`: reloads the configuration of the local daemon, or approves a change that the
+//! daemon holds back.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

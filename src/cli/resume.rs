@@ -1,5 +1,4 @@
 //! `outrigger resume`: ends the pause of a cluster or of one of its pools.
-//! It must not know what happens after the pause.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

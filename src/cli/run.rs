@@ -1,5 +1,4 @@
 //! `outrigger run`: runs the daemon.
-//! It must not know how clusters are managed.
 
 use std::process::ExitCode;
 use std::sync::Arc;

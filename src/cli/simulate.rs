@@ -1,5 +1,4 @@
 //! `outrigger simulate`: runs a scenario within this process, and prints its timeline and summary.
-//! It must not know how the simulation works.
 
 // Simulations of many seeds.
 mod campaign;

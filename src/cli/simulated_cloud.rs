@@ -1,5 +1,4 @@
 //! `outrigger simulated-cloud`: runs the simulated EC2 as a separate process.
-//! It must not know its clients.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
 //! `outrigger status`: prints the status of the clusters that the local daemon manages.
-//! It must not know how the status is determined: the daemon sends it.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};

@@ -1,5 +1,4 @@
 //! Reads standard input for verbs that accept it instead of a file.
-//! It must not know the content.
 
 use std::io::{self, Read};
 

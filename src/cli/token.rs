@@ -1,5 +1,4 @@
 //! `outrigger token`: prints a token for the API of an EKS cluster, as a kubectl exec plugin.
-//! It must not know how the token is created.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,5 +1,4 @@
 //! `outrigger top`: a full-screen live view of the clusters of the local daemon.
-//! It must not know how its data is determined: the daemon sends it.
 
 // Durations, quantities and percentages as short strings.
 mod format;
@@ -279,7 +278,7 @@ impl Watch {
             self.ask(screen);
             let act = tokio::select! {
                 input = self.inputs.recv() => match input {
-                    Some(input) => self.heed(input, screen),
+                    Some(input) => self.handle_input(input, screen),
                     // The terminal is closed.
                     None => Action::Quit,
                 },
@@ -310,7 +309,7 @@ impl Watch {
     }
 
     /// Handles all pending input before the next draw.
-    fn heed(&mut self, first: TerminalInput, screen: &mut App) -> Action {
+    fn handle_input(&mut self, first: TerminalInput, screen: &mut App) -> Action {
         let mut input = Some(first);
         while let Some(own) = input {
             let act = match own {

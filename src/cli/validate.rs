@@ -1,5 +1,4 @@
 //! `outrigger validate`: checks a configuration without applying it.
-//! It must not know what a configuration is used for.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

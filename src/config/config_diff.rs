@@ -1,5 +1,5 @@
 //! The arguments of a configuration in a form that may be shown, and the differences between two
-//! configurations. It must not know what any argument is for.
+//! configurations.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};

@@ -1,5 +1,4 @@
-//! Converts the value of an expression to the type of an argument. It must not know which argument
-//! that is.
+//! Converts the value of an expression to the type of an argument.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Decodes blocks against the schema and collects all errors. It must not know what the blocks
-//! mean.
+//! Decodes blocks against the schema and collects all errors.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

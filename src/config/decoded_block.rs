@@ -1,4 +1,4 @@
-//! Decoded blocks, argument by argument. They must not know which errors were reported.
+//! Decoded blocks, argument by argument.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Diagnostics of a configuration: code, message, source ranges and a hint. They must not know how
-//! an error is found, nor where it is shown.
+//! Diagnostics of a configuration: code, message, source ranges and a hint.
 
 use std::fmt::Write as _;
 use std::ops::Range;

@@ -1,5 +1,5 @@
 //! Evaluates expressions, one node at a time, so that an error points at the smallest invalid
-//! expression. It must not know which blocks there are.
+//! expression.
 //!
 //! The evaluator of hcl-rs is not used: it has no spans, evaluates the arguments of `try` before
 //! the call, and its arithmetic panics on overflow.
@@ -224,7 +224,7 @@ impl Evaluation<'_> {
             && !matches!(expr.kind, ExprKind::List(_) | ExprKind::Object(_))
             && let Ok(value) = &outcome
         {
-            self.evaluator.secrets.learn(value);
+            self.evaluator.secrets.add_values(value);
         }
         self.sensitive.set(before || self.sensitive.get());
         outcome.map_err(|mut fault| {

@@ -1,5 +1,4 @@
-//! The canonical format of HCL, as `terraform fmt` writes it. It must not know which blocks and
-//! arguments there are, except those that Terraform treats specially.
+//! The canonical format of HCL, as `terraform fmt` writes it.
 //!
 //! Only whitespace and a few spellings change: labels are quoted, `"${x}"` becomes `x`, and the
 //! type of a variable is unquoted. Reference: `terraform fmt` 1.11, which the tests run.

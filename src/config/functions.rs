@@ -1,5 +1,5 @@
 //! The functions an expression may call, with their numbers of arguments. Names and meanings are
-//! Terraform's. They must not know the expression that calls them.
+//! Terraform's.
 //!
 //! All functions are deterministic: no clock, no random values, no commands.
 

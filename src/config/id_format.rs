@@ -1,5 +1,4 @@
-//! Formats of strings that identify external objects. It must not know which argument has which
-//! format.
+//! Formats of strings that identify external objects.
 //!
 //! Source: spec/aws.md §1.1. A format must match the whole string. Karpenter searches for most
 //! formats within the string, so it accepts `my-ami-1` as an image id.

@@ -1,5 +1,4 @@
-//! The syntax of Kubernetes label keys, label values and resource names. It must not know which
-//! labels there are.
+//! The syntax of Kubernetes label keys, label values and resource names.
 
 /// Maximum length of a label value, or of the name in a label key.
 const NAME_MAX: usize = 63;

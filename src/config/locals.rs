@@ -1,4 +1,4 @@
-//! Evaluates local values in dependency order. It must not know what they are used for.
+//! Evaluates local values in dependency order.
 
 use std::collections::BTreeMap;
 

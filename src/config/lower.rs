@@ -1,5 +1,4 @@
 //! Converts decoded blocks to model types: resolves references and checks rules across arguments.
-//! It must not know the syntax of the blocks, except their spans.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Collects diagnostics with source ranges, and removes duplicates. It must not know what is
-//! checked.
+//! Collects diagnostics with source ranges, and removes duplicates.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Redacts sensitive values in diagnostics. It must not know what makes a value sensitive.
+//! Redacts sensitive values in diagnostics.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -27,23 +27,23 @@ pub(super) struct SecretTexts {
 impl SecretTexts {
     /// Adds the strings and numbers in a value. Keys are mostly names of attributes, which messages
     /// contain, so they are only replaced if they are quoted.
-    pub(super) fn learn(&self, value: &Value) {
+    pub(super) fn add_values(&self, value: &Value) {
         match value {
-            Value::Array(items) => items.iter().for_each(|item| self.learn(item)),
+            Value::Array(items) => items.iter().for_each(|item| self.add_values(item)),
             Value::Object(items) => {
                 for (key, item) in items {
                     self.insert(format!("{key:?}"));
-                    self.learn(item);
+                    self.add_values(item);
                 }
             }
             Value::String(_) | Value::Number(_) => {
-                self.learn_text(&to_text(value).unwrap_or_default());
+                self.add_string(&to_text(value).unwrap_or_default());
             }
             Value::Null | Value::Bool(_) => {}
         }
     }
 
-    fn learn_text(&self, text: &str) {
+    fn add_string(&self, text: &str) {
         let quoted = format!("{text:?}");
         if text.len() < ANYWHERE_MIN {
             self.insert(quoted);

@@ -1,5 +1,4 @@
-//! The result of a configuration: settings of clusters and of the daemon. It must not know how it
-//! was written.
+//! The result of a configuration: settings of clusters and of the daemon.
 
 use jiff::SignedDuration;
 
@@ -65,7 +64,7 @@ pub struct Telemetry {
     pub metric_names: Vec<MetricNames>,
     /// True if each node has its own series.
     pub per_node: bool,
-    /// Where traces are sent.
+    /// The endpoint for traces.
     pub otlp: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Source files, with lines and columns of spans. It must not know what the files contain.
+//! Source files, with lines and columns of spans.
 
 use crate::config::diagnostic::{Position, SourceRange};
 

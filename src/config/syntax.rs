@@ -1,5 +1,4 @@
-//! The syntax tree of a configuration: bodies, blocks and expressions, with spans. It must not know
-//! if it was written as HCL or as JSON, nor what its names mean.
+//! The syntax tree of a configuration: bodies, blocks and expressions, with spans.
 
 // Parser for native HCL syntax.
 pub(super) mod native;

@@ -1,5 +1,4 @@
-//! Hints for common syntax errors, based on the text around the error. It must not know which
-//! blocks and arguments there are.
+//! Hints for common syntax errors, based on the text around the error.
 
 use crate::config::diagnostic::ProblemCode;
 use crate::config::report::SpannedDiagnostic;

@@ -1,5 +1,4 @@
-//! Terraform outputs as values: `data.terraform_output.NAME.OUTPUT`. It must not know what they are
-//! used for, nor how Terraform created them.
+//! Terraform outputs as values: `data.terraform_output.NAME.OUTPUT`.
 //!
 //! Sensitive outputs are omitted: plain files are not a safe channel for secrets. Use `secret(…)`
 //! instead.

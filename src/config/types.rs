@@ -1,5 +1,4 @@
-//! Type expressions of variables, and the conversion of values to them. It must not know which
-//! variable has which type.
+//! Type expressions of variables, and the conversion of values to them.
 
 use hcl::{Map, Value};
 

@@ -1,5 +1,4 @@
-//! Values of expressions: type names, conversions, sizes. It must not know which expression a value
-//! came from.
+//! Values of expressions: type names, conversions, sizes.
 
 use hcl::{Number, Value};
 

@@ -1,5 +1,4 @@
-//! Input variables: types, sources of values, validation. It must not know what the values are used
-//! for.
+//! Input variables: types, sources of values, validation.
 
 use std::collections::BTreeMap;
 
@@ -131,7 +130,7 @@ fn one(
         }
     };
     if let Some(value) = known.as_ref().filter(|_| sensitive) {
-        reader.evaluator.secrets.learn(value);
+        reader.evaluator.secrets.add_values(value);
     }
     let known = known.map(|value| NamedValue { value, sensitive });
     ResolvedVariable { known, origin }

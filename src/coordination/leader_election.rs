@@ -1,10 +1,9 @@
-//! Leader election by Leases, for single clusters and groups of clusters. It must not know how a
-//! Lease is read or written, nor what a leader does.
+//! Leader election by Leases, for single clusters and groups of clusters.
 //!
 //! A host compares only time spans of its own clock. A Lease expires when this host has seen it
 //! unchanged for its duration. A holder acts for a shorter span, counted from before the request of
 //! its last renewal: [`ACTS`] and [`LASTS`] are as in Kubernetes controllers (client-go,
-//! `leaderelection`). Why: docs/decisions/028-who-leads.md.
+//! `leaderelection`). Why: docs/decisions/028-leader-election.md.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -285,7 +284,7 @@ mod tests {
 
     #[test]
     fn who_follows_has_the_lease_within_twenty_seconds() {
-        // The last renewal is seen at most one look later; another look is made when it is over.
+        // The last renewal is observed within one retry interval, and its expiry within another.
         assert!(RETRY + LASTS + RETRY < seconds(20));
         assert!(ACTS + RETRY < LASTS);
     }
@@ -314,8 +313,8 @@ mod tests {
         }
     }
 
-    /// Who leads which of the clusters `0`, `1` and so on: `m` this host, `f` nobody, `?` unknown,
-    /// `-` none can, and else the host of that letter.
+    /// The leaders of the clusters `0`, `1` and so on: `m` is this host, `f` no host, `?` unknown,
+    /// `-` unreachable, and any other letter is the host of that name.
     fn company(places: &str) -> BTreeMap<ClusterName, LeaseStatus> {
         let place = |own: char| match own {
             'm' => LeaseStatus::Mine,

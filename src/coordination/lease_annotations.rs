@@ -1,5 +1,5 @@
 //! State in annotations of a cluster's Lease: pauses, nodes that were disrupted under budgets with
-//! a rate, and approved configurations. It must not know how a Lease is read or written.
+//! a rate, and approved configurations.
 //!
 //! `outrigger.dev/pause` pauses the cluster, `pause.outrigger.dev/POOL` a pool. The value is a time
 //! (RFC 3339) or `always`, a space, and the reason. `outrigger.dev/disrupted-nodes` lists the nodes
@@ -163,7 +163,7 @@ pub struct LeaseAnnotations {
 
 impl LeaseAnnotations {
     /// Returns whether two states are equal, ignoring the version of the Lease.
-    pub fn says_as(&self, other: &Self) -> bool {
+    pub fn has_same_content(&self, other: &Self) -> bool {
         let version = self.version.clone();
         *self
             == Self {
@@ -195,9 +195,7 @@ impl LeaseAnnotations {
                 notes.pauses.insert(pool, Pause::read(key, text));
             }
         }
-        let former = || lease.annotations.get(DISRUPTED_NODES_FORMER);
-        let disrupted = lease.annotations.get(DISRUPTED_NODES).or_else(former);
-        match disrupted.map(|text| parse(text)) {
+        match disrupted_nodes(&lease.annotations) {
             Some(Ok(let_go)) => notes.let_go = let_go,
             Some(Err(why)) => {
                 notes.let_go.clone_from(&known.let_go);
@@ -242,11 +240,36 @@ impl LeaseAnnotations {
     }
 }
 
-/// Reads [`DISRUPTED_NODES`].
-fn parse(text: &str) -> Result<BTreeMap<ClaimId, DisruptionRecord>, String> {
+/// Reads [`DISRUPTED_NODES`] and its former name. If hosts of both versions have written, both
+/// lists count, and of two records of a claim the later one. `None` if neither is there.
+fn disrupted_nodes(annotations: &Labels) -> Option<DisruptedNodes> {
+    let mut all: Option<BTreeMap<ClaimId, DisruptionRecord>> = None;
+    for name in [DISRUPTED_NODES_FORMER, DISRUPTED_NODES] {
+        let Some(text) = annotations.get(name) else {
+            continue;
+        };
+        let records = match parse(name, text) {
+            Ok(records) => records,
+            Err(error) => return Some(Err(error)),
+        };
+        let all = all.get_or_insert_default();
+        for (claim, record) in records {
+            let is_later = all.get(&claim).is_none_or(|own| own.at <= record.at);
+            if is_later {
+                all.insert(claim, record);
+            }
+        }
+    }
+    all.map(Ok)
+}
+
+type DisruptedNodes = Result<BTreeMap<ClaimId, DisruptionRecord>, String>;
+
+/// Reads the value of the annotation `name`.
+fn parse(name: &str, text: &str) -> Result<BTreeMap<ClaimId, DisruptionRecord>, String> {
     let bad = |what: &str| {
         let what: String = what.chars().take(40).collect();
-        format!("the Lease annotation {DISRUPTED_NODES} is invalid at {what:?}")
+        format!("the Lease annotation {name} is invalid at {what:?}")
     };
     let mut parts = text.trim_end_matches(';').split(';');
     if parts.next() != Some(VERSION) {
@@ -267,7 +290,7 @@ fn parse(text: &str) -> Result<BTreeMap<ClaimId, DisruptionRecord>, String> {
         all.insert(ClaimId::from(claim), DisruptionRecord { pool, reason, at });
         if all.len() > DISRUPTED_NODES_MAX {
             return Err(format!(
-                "the Lease annotation {DISRUPTED_NODES} lists more than {DISRUPTED_NODES_MAX} nodes"
+                "the Lease annotation {name} lists more than {DISRUPTED_NODES_MAX} nodes"
             ));
         }
     }
@@ -423,16 +446,22 @@ mod tests {
     }
 
     #[test]
-    fn disrupted_nodes_are_read_from_the_former_annotation_until_the_present_one_is_written() {
+    fn disrupted_nodes_are_read_from_the_annotation_and_from_its_former_name() {
         let known = LeaseAnnotations::default();
         let former = (DISRUPTED_NODES_FORMER, "v1;a 10 expired general");
         let old = LeaseAnnotations::read(Some(&lease(&[former])), &known);
         assert_eq!(old.let_go.len(), 1);
-        let both = lease(&[former, (DISRUPTED_NODES, "v1")]);
+        let present = (DISRUPTED_NODES, "v1;a 5 empty general;b 10 expired general");
+        let both = LeaseAnnotations::read(Some(&lease(&[former, present])), &known);
+        assert_eq!(both.let_go.len(), 2);
         assert_eq!(
-            LeaseAnnotations::read(Some(&both), &known).let_go,
-            BTreeMap::new()
+            both.let_go[&ClaimId::from("a")].at,
+            at(10),
+            "the later record"
         );
+        let bad = lease(&[(DISRUPTED_NODES_FORMER, "nonsense"), present]);
+        let garbled = LeaseAnnotations::read(Some(&bad), &known).garbled;
+        assert!(garbled.is_some_and(|own| own.contains(DISRUPTED_NODES_FORMER)));
     }
 
     #[test]

@@ -1,5 +1,4 @@
 //! Decides whether another autoscaler is active, by the Lease that its leader holds.
-//! It must not know how a Lease is read, nor what is done about it.
 //!
 //! As with our own Lease, only spans of time count, never the times in the Lease:
 //! docs/decisions/031-adoption.md.
@@ -153,7 +152,7 @@ mod tests {
             own.look(hold("", "3"), false, at(80)),
             AutoscalerActivity::Gone
         );
-        // It dies without a word.
+        // It stops without releasing its Lease.
         let mut own = Watched::default();
         for (seconds, expect) in [
             (0, AutoscalerActivity::Goes),

@@ -323,7 +323,7 @@ impl<'a> Search<'_, 'a> {
                 .map(|own| own.price + self.node_overhead_price),
         );
         if let Some(saved) = whole {
-            fewest.learn(leavers.len(), saved);
+            fewest.record_savings(leavers.len(), saved);
         }
         let pods = |count: usize| {
             let pods: usize = leavers[..count].iter().map(|own| own.pods).sum();
@@ -348,10 +348,10 @@ impl<'a> Search<'_, 'a> {
             let set: Vec<&RemovalCandidate<'_>> = leavers[..count].iter().collect();
             let trial = self.think_away(&set, &[], |saved| {
                 let mut fewest = fewest.clone();
-                fewest.learn(count, saved);
+                fewest.record_savings(count, saved);
                 fewest.least() == Some(count)
             });
-            fewest.learn(count, trial.worth());
+            fewest.record_savings(count, trial.worth());
             if trial.solution.is_some() {
                 known = Some((count, trial));
             }

@@ -94,7 +94,7 @@ mod tests {
             assert_eq!(churn.rests_until(), Some(at(now + rest)));
             now += rest;
         }
-        // Once it is worth it again, all is forgotten.
+        // A profitable consolidation resets the losses.
         churn.moved(1.0, at(now));
         churn.lost(0.4);
         assert_eq!(churn.rests_until(), None);

@@ -1,5 +1,4 @@
-//! Decides whether an instance of another autoscaler may be adopted, by its tags. It must not know
-//! how tags are written.
+//! Decides whether an instance of another autoscaler may be adopted, by its tags.
 
 use crate::model::claim::{TAG_CLUSTER, TAG_EKS, TAG_INSTALLATION, TAG_OWNED, TAG_POOL};
 use crate::model::labels::Labels;
@@ -47,7 +46,7 @@ mod tests {
         let ours = ("outrigger.dev/installation", "here");
         let pool = ("karpenter.sh/nodepool", "general");
         let cluster = ("kubernetes.io/cluster/prod", "owned");
-        // The configuration may call it otherwise than EKS does.
+        // The configuration may name the cluster differently from EKS.
         let called = [
             ("outrigger.dev/cluster", "one"),
             ("eks:eks-cluster-name", "prod"),

@@ -1,5 +1,4 @@
-//! Image aliases: the SSM parameters with the images that AWS publishes for a family. It must not
-//! know their values.
+//! Image aliases: the SSM parameters with the images that AWS publishes for a family.
 //!
 //! Source: spec/aws.md §2.1.
 

@@ -1,5 +1,4 @@
-//! The CreateFleet request for one claim: purchase option, templates and their order. It must not
-//! know how the call is made, nor its result.
+//! The CreateFleet request for one claim: purchase option, templates and their order.
 //!
 //! Source: spec/aws.md §5.2, §5.3 and §5.6; the order of what is bought:
 //! docs/decisions/016-one-call-buys-one-way.md.

@@ -1,5 +1,4 @@
-//! Classifies EC2 errors as refusals of offerings and failures of calls. It must not know what is
-//! done about them.
+//! Classifies EC2 errors as refusals of offerings and failures of calls.
 //!
 //! Source: spec/aws.md §5.9 and §10, 60 and 71 to 75.
 

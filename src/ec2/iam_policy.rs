@@ -1,5 +1,5 @@
 //! Maps actions to the statements of the shipped IAM policy, so that errors can name the missing
-//! statement. It must not know how a call is made.
+//! statement.
 //!
 //! Source: spec/aws.md §7.1; the names of statements are those of `terraform/`.
 

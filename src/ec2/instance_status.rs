@@ -1,5 +1,4 @@
-//! Evaluates the health of instances as EC2 reports it: failed checks and scheduled maintenance. It
-//! must not know how EC2 is called.
+//! Evaluates the health of instances as EC2 reports it: failed checks and scheduled maintenance.
 //!
 //! Source: spec/aws.md §6.2 and §10, 95 and 96.
 

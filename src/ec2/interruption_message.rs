@@ -1,5 +1,4 @@
-//! Parses EventBridge messages about instances. It must not know to which cluster an instance
-//! belongs.
+//! Parses EventBridge messages about instances.
 //!
 //! Source: spec/aws.md §6.1 and §13.1; the last is the shape of each body.
 

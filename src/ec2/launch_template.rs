@@ -1,5 +1,4 @@
-//! Launch templates as values, named by the hash of their content. It must not know which instance
-//! types and subnets use one.
+//! Launch templates as values, named by the hash of their content.
 //!
 //! Source: spec/aws.md §5.4.
 

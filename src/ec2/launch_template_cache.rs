@@ -1,5 +1,4 @@
-//! Tracks existing launch templates and finds unused ones. It must not know the content of a
-//! template.
+//! Tracks existing launch templates and finds unused ones.
 //!
 //! Source: spec/aws.md §5.4 and §10, 58 to 60.
 
@@ -107,7 +106,7 @@ mod tests {
         cache.gone("t");
         assert!(cache.idle(at(60)).is_empty());
         assert!(cache.begin("t", at(60)));
-        // The answer of the first request comes after that.
+        // The response of the first request arrives later.
         cache.end("t", at(60));
         cache.end("t", at(60));
         cache.end("other", at(60));

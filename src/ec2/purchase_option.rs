@@ -1,4 +1,4 @@
-//! Purchase option of a listed instance. It must not know how instances are listed.
+//! Purchase option of a listed instance.
 //!
 //! Source: spec/aws.md §5.11 and §10, 69.
 
@@ -51,7 +51,7 @@ mod tests {
             (None, id, only, "t z reserved cr-1"),
             (None, id, Some("open"), "t z on-demand"),
             (None, id, None, "t z on-demand"),
-            // Its reservation has ended: it goes on, on demand.
+            // Its reservation has ended, and the instance continues on demand.
             (None, None, only, "t z on-demand"),
         ];
         for (spot_request, reservation, preference, expect) in rows {

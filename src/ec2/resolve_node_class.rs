@@ -1,5 +1,4 @@
-//! Resolves the terms of a node class to resources of an account and region. It must not know how
-//! AWS was called, nor what is launched.
+//! Resolves the terms of a node class to resources of an account and region.
 //!
 //! All resources of a region are listed once for all clusters, and each term selects from them. The
 //! number of calls does not grow with the number of node classes (spec/aws.md §13.3).

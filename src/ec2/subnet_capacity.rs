@@ -1,5 +1,4 @@
-//! Free IP addresses of subnets: the last count of EC2, less addresses of launches since. It must
-//! not know which clusters launch: all clusters of an account and region share it.
+//! Free IP addresses of subnets: the last count of EC2, less addresses of launches since.
 //!
 //! Source: spec/aws.md §5.7 and §10, 73 and 76.
 
@@ -136,7 +135,7 @@ mod tests {
         let mut other = ReservedAddresses::default();
         ledger.take(&all[1], 50, &mut other);
         assert_eq!(chosen(&ledger, &all, NOW), "s1", "70 left against 50");
-        // A call that failed gives back what it took; one that launched keeps it.
+        // A failed call returns its addresses; a successful one keeps them.
         ledger.give_back(&other, None);
         assert_eq!(chosen(&ledger, &all, NOW), "s2");
         ledger.give_back(&taken, Some("s1"));

@@ -1,8 +1,7 @@
-//! Nodes that Karpenter has made for pools of ours: where the cluster is only observed they count
-//! as if they were claims, and where it is managed their instances become ours by their tags.
-//! It must not know whether Karpenter is still at work: nobody leads a cluster where it is.
+//! Adoption of nodes that Karpenter launched for configured pools. In observe mode they count as
+//! claims. In manage mode their instances are tagged as Outrigger's.
 //!
-//! Why so, and what is checked by whom: docs/decisions/031-adoption.md.
+//! The reasons and checks are in docs/decisions/031-adoption.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,33 +21,34 @@ use crate::model::pod::PodPhase;
 use crate::model::template_hash::record_in;
 use crate::state::node_claims::NodeClaim;
 
-/// Instances that are tagged at once: EC2 takes some ten calls a second.
+/// Maximum number of instances tagged simultaneously: EC2 accepts about ten calls per second.
 const ADOPTIONS_MAX: usize = 16;
 
-/// A listing shows what was tagged within seconds. What none shows after this long is tagged again.
+/// A listing shows new tags within seconds. If no listing shows them after this time, the instance
+/// is tagged again.
 const SHOWN_MAX: SignedDuration = SignedDuration::from_secs(60);
 
-/// How far instances have come that are to be ours.
+/// The progress of adoption.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AdoptionController {
-    /// Nodes that are being taken over.
+    /// Nodes being adopted.
     nodes: BTreeMap<NodeName, AdoptionAttempt>,
-    /// When the next may be tried, where one was not allowed: others will not be either.
+    /// Back-off after a denied call. It applies to all adoptions.
     pause: Backoff,
-    /// How many stay with nobody, since their pools are not configured here, as last said.
+    /// Number of nodes not adopted because their pool is not configured, as last reported.
     left: BTreeMap<PoolName, usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct AdoptionAttempt {
     retry: Backoff,
-    /// When its instance had our tags.
+    /// When the instance was tagged.
     done: Option<Timestamp>,
     in_flight: bool,
 }
 
 impl AdoptionAttempt {
-    /// When it is to be tried, if not now.
+    /// Returns the time of the next attempt, if it is not due now.
     fn next(&self) -> Option<Timestamp> {
         let shown = self.done.and_then(|at| at.checked_add(SHOWN_MAX).ok());
         shown.or(self.retry.next())
@@ -56,14 +56,14 @@ impl AdoptionAttempt {
 }
 
 impl AdoptionController {
-    /// Whether a listing is to show an instance as ours before long.
+    /// Returns whether a listing should show an instance as Outrigger's soon.
     pub(super) fn awaits_listing(&self) -> bool {
         self.nodes.values().any(|own| own.done.is_some())
     }
 }
 
 impl Engine {
-    /// Takes for claims what others have made for our pools, where nothing is done about it.
+    /// In observe mode, treats nodes of other owners in configured pools as claims.
     pub(super) fn count_adoptable(&mut self, now: Timestamp) {
         let counts = !self.manages() && self.state.cluster.adopt;
         let adoptable = counts.then(|| self.state.adoptable_nodes());
@@ -98,13 +98,13 @@ impl Engine {
         }
     }
 
-    /// Makes instances ours that Karpenter has made for pools of ours.
+    /// Tags the instances that Karpenter launched for configured pools.
     pub(super) fn adopt(&mut self, now: Timestamp) {
         if !self.state.cluster.adopt {
             self.adopting = AdoptionController::default();
             return;
         }
-        self.tell_left();
+        self.report_unadopted();
         if !self.manages() {
             self.adopting = AdoptionController {
                 left: std::mem::take(&mut self.adopting.left),
@@ -112,7 +112,8 @@ impl Engine {
             };
             return;
         }
-        // What has not started yet is Karpenter's to start: here its time would run out.
+        // Karpenter finishes the startup of its nodes. Under Outrigger they would hit the startup
+        // timeouts.
         let adoptable = self.state.adoptable_nodes();
         let adoptable: Vec<&Node> = adoptable.filter(|own| own.is_initialized()).collect();
         if adoptable.is_empty() {
@@ -158,7 +159,8 @@ impl Engine {
         }
     }
 
-    /// An instance has our tags, or not. The next listing shows it then, and makes a claim of it.
+    /// Handles the result of the tagging. The next listing shows the instance and creates its
+    /// claim.
     pub(super) fn adopted(&mut self, node: &NodeName, answer: &CommandResult, now: Timestamp) {
         let Some(attempt) = self.adopting.nodes.get_mut(node) else {
             return;
@@ -180,7 +182,8 @@ impl Engine {
         self.report(Report::Adopted { node, pool });
     }
 
-    /// Whether a pod of Karpenter's runs, wherever its Lease may be: its chart calls it so.
+    /// Returns whether a Karpenter pod runs, regardless of the location of its Lease. Its chart
+    /// sets the label.
     fn runs_karpenter(&self) -> bool {
         let mut pods = self.state.objects.pods.values();
         pods.any(|pod| {
@@ -189,13 +192,14 @@ impl Engine {
         })
     }
 
-    /// What makes the instance of a node ours. None where the node does not say what it is.
+    /// Returns the adoption of a node's instance. `None` if the node lacks the required
+    /// information.
     fn adoption(&self, node: &Node, now: Timestamp) -> Option<Adoption> {
         let pool = self.state.cluster.pool(node.pool()?.as_str())?;
         let instance = node.instance_id()?;
         let offering = OfferingKey::from_labels(&node.labels)?;
         let created = node.created.unwrap_or(now);
-        // The same at each attempt, and nobody's token: nothing is launched by it.
+        // The client token is the same at each attempt. It is never used for a launch.
         let cluster = &self.state.cluster;
         let mut claim = record_in(cluster, pool, instance, created, (ADOPTED, ADOPTED));
         claim.origin = self.state.origin();
@@ -207,8 +211,8 @@ impl Engine {
         })
     }
 
-    /// What is yet to be changed of the Node of an instance that was taken over: it says that it is
-    /// ours, and goes no more with the object that Karpenter has of it.
+    /// Returns the remaining changes of an adopted Node: Outrigger's labels and annotations, and
+    /// the removal of Karpenter's owner reference, which would delete the Node.
     pub(super) fn takeover(&self, claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
         if claim.record.reason != ADOPTED {
             return None;
@@ -226,15 +230,15 @@ impl Engine {
         if node.annotations.get(CLAIM).map(String::as_str) == Some(id) {
             return None;
         }
-        let mut patch = self.stamping(claim, node)?;
+        let mut patch = self.node_patch_for(claim, node)?;
         patch
             .annotations
             .push((CLAIM.to_owned(), Some(id.to_owned())));
         Some(patch)
     }
 
-    /// Tells of nodes of Karpenter's that nobody takes over.
-    fn tell_left(&mut self) {
+    /// Reports Karpenter nodes that are not adopted.
+    fn report_unadopted(&mut self) {
         let mut left: BTreeMap<PoolName, usize> = BTreeMap::new();
         for pool in self.state.poolless_nodes().filter_map(Node::pool) {
             *left.entry(pool).or_default() += 1;

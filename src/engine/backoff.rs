@@ -1,5 +1,4 @@
-//! When to try again: growing waits with seeded jitter, capped.
-//! It must not know what is tried.
+//! Exponential back-off with seeded jitter and a maximum.
 
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
@@ -9,20 +8,20 @@ const FIRST_MS: i64 = 500;
 /// Doubling stops here: 500 ms × 2^7 is 64 s.
 const DOUBLINGS_MAX: u32 = 7;
 
-/// First wait of an eviction, and the longest. Source: spec/disruption.md §4.4.
+/// First and longest wait of an eviction. Source: spec/disruption.md §4.4.
 const EVICTION_MS: (i64, i64) = (100, 10_000);
 
-/// Outrigger tries a denied right again after this long: an operator may have granted it.
+/// Time until a denied request is tried again: an operator may have granted the permission.
 const DENIED_FOR: SignedDuration = SignedDuration::from_mins(5);
 
-/// Whether a right is denied that the daemon can go on without.
+/// True if an optional permission is denied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Denied {
     since: Option<Timestamp>,
 }
 
 impl Denied {
-    /// Notes that the API server denied it.
+    /// Records that the API server denied a request.
     pub fn set(&mut self, now: Timestamp) {
         self.since = Some(now);
     }
@@ -33,13 +32,13 @@ impl Denied {
         self.since = self.since.filter(is_fresh);
     }
 
-    /// Whether it is denied, as far as is known.
+    /// Returns whether the permission is denied, as far as the engine knows.
     pub fn holds(&self) -> bool {
         self.since.is_some()
     }
 }
 
-/// Attempts so far and when the next may be made.
+/// Number of attempts, and the time of the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backoff {
     attempts: u32,
@@ -47,13 +46,13 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Notes a failure: the next attempt waits twice as long, give or take a fifth.
+    /// Records a failure. The wait doubles each time, with a jitter of 20 percent.
     pub fn failed(&mut self, now: Timestamp, rng: &mut Rng) {
         self.wait(FIRST_MS << self.attempts.min(DOUBLINGS_MAX), now, rng);
     }
 
-    /// Notes that a pod was asked to go: while it is still there it is asked again, as one whose
-    /// disruption budget may have room by then.
+    /// Records an eviction. If the pod still exists later, the eviction is retried like one that a
+    /// PodDisruptionBudget refused.
     pub fn evicted(&mut self, now: Timestamp, rng: &mut Rng) {
         let (first, longest) = EVICTION_MS;
         self.wait(
@@ -71,12 +70,12 @@ impl Backoff {
             .ok();
     }
 
-    /// Whether the next attempt may be made.
+    /// Returns whether the next attempt is due.
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.at.is_none_or(|at| at <= now)
     }
 
-    /// When the next attempt may be made, if one failed.
+    /// Returns the time of the next attempt, if one failed.
     pub fn next(&self) -> Option<Timestamp> {
         self.at
     }

@@ -1,5 +1,4 @@
-//! The window in which pending pods are collected, so that many are planned at once.
-//! It must not know how they are planned.
+//! The batch window in which pending pods are collected before they are planned together.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,32 +7,34 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::cluster::Batching;
 use crate::model::id::PodKey;
 
-/// Pods without an answer are planned again this often: capacity, pools or stock may be others.
+/// Unschedulable pods are planned again after this time, because capacity, pools or offerings may
+/// have changed.
 const AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// An open or closed window.
+/// The batch window.
 #[derive(Clone, Debug, Default)]
 pub struct PodBatcher {
-    /// Pods that wait, with when they were first seen until they are planned.
+    /// Pending pods. The time is when a pod was first seen, until it is planned.
     known: BTreeMap<PodKey, Option<Timestamp>>,
     opened: Option<Timestamp>,
     last_new: Option<Timestamp>,
     last_round: Option<Timestamp>,
-    /// When those without an answer may have one, sooner than usual.
+    /// When unschedulable pods are planned again, if earlier than usual.
     again: Option<Timestamp>,
     closes: Closes,
 }
 
-/// When an open window closes, at its maximum at the latest.
+/// When an open window closes. Its maximum duration applies in all cases.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Closes {
-    /// Once no new pod came for the idle time.
+    /// After the idle time without a new pod.
     #[default]
     WhenIdle,
-    /// At its maximum: the scheduler has yet to look at pods, so more may wait in a moment.
+    /// After its maximum duration: the scheduler has not tried all pods yet, so more may become
+    /// pending.
     AtMax,
-    /// When it has been open for the idle time: instances are being taken back, and what replaces
-    /// them must be launched before their pods stop.
+    /// After the idle time since it opened: instances are being interrupted, and their replacements
+    /// must be launched before their pods stop.
     Soon,
 }
 
@@ -43,7 +44,7 @@ impl PodBatcher {
         self.closes = closes;
     }
 
-    /// Takes note of the pods that wait now; one not seen before opens the window or keeps it open.
+    /// Records the pending pods. A new pod opens the window or keeps it open.
     pub fn observe(&mut self, waiting: &[&PodKey], now: Timestamp) {
         let before = self.known.len();
         for key in waiting {
@@ -64,7 +65,7 @@ impl PodBatcher {
         }
     }
 
-    /// When the pods that wait shall be planned; none while none wait.
+    /// Returns when to plan the pending pods. `None` if there are none.
     pub fn due(&self, batching: &Batching) -> Option<Timestamp> {
         if self.known.is_empty() {
             return None;
@@ -88,18 +89,18 @@ impl PodBatcher {
         }
     }
 
-    /// Pods without an answer are planned again at a time, if not sooner.
+    /// Plans unschedulable pods at `at`, if not earlier.
     pub fn try_again(&mut self, at: Timestamp) {
         self.again = Some(self.again.map_or(at, |own| own.min(at)));
     }
 
-    /// Whether any pod waits that has not been planned yet.
+    /// Returns whether any pending pod has not been planned yet.
     pub fn has_new(&self) -> bool {
         self.known.values().any(Option::is_some)
     }
 
-    /// The pods that waited have been planned. Says how long those had waited for whom it was the
-    /// first time.
+    /// Records that the pending pods were planned. Returns the waiting times of the pods that were
+    /// planned for the first time.
     pub fn planned(&mut self, now: Timestamp) -> Vec<SignedDuration> {
         (self.opened, self.again) = (None, None);
         self.last_round = Some(now);

@@ -1,5 +1,4 @@
-//! Writes into the status of CapacityBuffers what is planned for them, as their API asks of an
-//! autoscaler. It must not know how room is planned, nor how a status is written.
+//! Writes the planned capacity into the status of CapacityBuffers, as their API requires.
 //!
 //! Source: docs/decisions/011-capacity-buffers-are-listed-not-watched.md.
 
@@ -16,46 +15,46 @@ use crate::model::buffer::Buffer;
 use crate::model::buffer_object::{BufferObject, BufferRooms, BufferStatus, Unresolved};
 use crate::model::id::ObjectKey;
 
-/// Statuses that are written at once: there may be hundreds.
+/// Maximum number of statuses written simultaneously: there may be hundreds.
 const PATCHES_MAX: usize = 16;
 
-/// One status is written at most this often: what is on its way may change with each plan.
+/// Minimum interval between updates of one status, because nodes in progress change with each plan.
 const APART: SignedDuration = SignedDuration::from_secs(5);
 
-/// A status that was written, or is being written.
+/// A status that was written or is being written.
 #[derive(Clone, Debug)]
 struct WrittenStatus {
-    /// The version of the object before; empty where nothing came of it.
+    /// The version of the object before the update. Empty if the update failed.
     version: String,
-    /// What was written.
+    /// The written status.
     status: BufferStatus,
-    /// When.
+    /// Time of the update.
     at: Timestamp,
 }
 
-/// What is known of statuses beside the objects.
+/// The progress of status updates.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BufferStatuses {
-    /// Where each buffer has its room, as last planned; none before that.
+    /// The capacity of each buffer in the last plan. `None` before the first plan.
     room: Option<BufferRooms>,
-    /// What was written last, by object.
+    /// The last status written, by object.
     written: BTreeMap<ObjectKey, WrittenStatus>,
-    /// When a status is written again, after a failure.
+    /// Back-off after a failed update.
     retry: Backoff,
-    /// Whether the right to write them is denied.
+    /// True if the permission to write them is denied.
     pub(super) denied: Denied,
 }
 
 impl BufferStatuses {
-    /// Room was planned.
+    /// Records the planned capacity.
     pub(super) fn planned(&mut self, room: BufferRooms) {
         self.room = Some(room);
     }
 }
 
 impl Engine {
-    /// Takes in the CapacityBuffers of the cluster. Room is planned anew where other room is
-    /// wanted.
+    /// Records the CapacityBuffers of the cluster. If their required capacity has changed, it is
+    /// planned again.
     pub(super) fn declared(&mut self, objects: Vec<BufferObject>, now: Timestamp) {
         let known: BTreeSet<&ObjectKey> = objects.iter().map(|own| &own.key).collect();
         let statuses = &mut self.buffer_statuses;
@@ -73,7 +72,7 @@ impl Engine {
         }
     }
 
-    /// Writes each status that does not say what is planned.
+    /// Writes each status that differs from the plan.
     pub(super) fn write_buffer_statuses(&mut self, now: Timestamp) {
         let statuses = &self.buffer_statuses;
         if !self.manages() || statuses.denied.holds() {
@@ -97,10 +96,11 @@ impl Engine {
                 continue;
             };
             let written = statuses.written.get(&own.key);
-            // The API has this status, is about to, or has refused it: the same status is not
-            // written upon the same version again.
-            let is_done =
-                |it: &WrittenStatus| it.version == own.version && it.status.says_as(&status);
+            // The API server has this status, is about to have it, or has refused it. The same
+            // status is not written again for the same version.
+            let is_done = |it: &WrittenStatus| {
+                it.version == own.version && it.status.has_same_content(&status)
+            };
             if written.is_some_and(is_done) {
                 continue;
             }
@@ -135,8 +135,8 @@ impl Engine {
         }
     }
 
-    /// What the status of an object has to say and does not; none before its room is planned, or
-    /// where it has a status that cannot be read.
+    /// Returns the status that an object should have, if it differs. `None` before its capacity is
+    /// planned, or if its current status is invalid.
     fn stale_status(&self, own: &BufferObject, now: Timestamp) -> Option<BufferStatus> {
         let before = own.status.as_ref()?;
         let room = match &own.buffer {
@@ -148,10 +148,10 @@ impl Engine {
             }
         };
         let status = own.status_of(before, room.as_ref().copied(), now);
-        (!status.says_as(before)).then_some(status)
+        (!status.has_same_content(before)).then_some(status)
     }
 
-    /// A status was written, or not.
+    /// Handles the result of a status update.
     pub(super) fn buffer_status_written(
         &mut self,
         patch: BufferPatch,
@@ -175,7 +175,7 @@ impl Engine {
         let statuses = &mut self.buffer_statuses;
         let written = statuses.written.get_mut(&patch.key);
         match kind {
-            // The API takes no status of this object. Another status is tried all the same.
+            // The API server rejects the status of this object. A different status is tried later.
             FailureKind::Gone => {
                 let command = "patch_buffer";
                 self.report(Report::Failed {
@@ -192,8 +192,8 @@ impl Engine {
                 written.into_iter().for_each(|own| own.version.clear());
                 if kind == FailureKind::Denied && !statuses.denied.holds() {
                     statuses.denied.set(now);
-                    let why = "the status of CapacityBuffers may not be written";
-                    self.withdraw(why, |own| matches!(own, Command::PatchBuffer(_)), now);
+                    let why = "writing the status of CapacityBuffers is not permitted";
+                    self.cancel_queued(why, |own| matches!(own, Command::PatchBuffer(_)), now);
                 } else if kind != FailureKind::Withdrawn && statuses.retry.is_due(now) {
                     statuses.retry.failed(now, &mut self.rng);
                 }
@@ -202,7 +202,7 @@ impl Engine {
     }
 }
 
-/// Why it is not known what the pods of a buffer are like: its workload has none.
+/// Returns why the pods of a buffer are unknown: its workload has none.
 fn shapeless(buffer: &Buffer) -> String {
     let workload = buffer.scalable.as_ref();
     let name = workload.map(|own| format!("{}/{}", own.namespace, own.name));

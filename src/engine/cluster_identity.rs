@@ -1,8 +1,8 @@
-//! Stops everything where the API server, the instances and the configuration are not of one
-//! cluster: no launch, no end and no change of a Node, until they are or a person accepts it.
-//! It must not know how that is found out.
+//! Detects that the API server, the instances and the configuration belong to different clusters.
+//! Launches, terminations and Node changes are then suspended until they match or a user approves
+//! it.
 //!
-//! Why so: docs/decisions/036-which-cluster-this-is.md.
+//! The reasons are in docs/decisions/036-cluster-identity.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,12 @@ use crate::engine::report::Report;
 use crate::model::id::{ClusterUid, InstanceId, NodeName};
 use crate::state::cluster_identity::Mismatch;
 
-/// Instances of more than one Node.
+/// Instances with more than one Node.
 pub(super) type SameInstances = BTreeMap<InstanceId, BTreeSet<NodeName>>;
 
 impl Engine {
-    /// Compares what the API server shows with what instances say of themselves. While either is
-    /// not known as a whole, what was found before holds.
+    /// Compares the API server with the tags of the instances. While either is not fully known, the
+    /// previous result remains valid.
     pub(super) fn check_identity(&mut self, now: Timestamp) {
         let cluster = &self.state.cluster;
         let kinds = cluster.kinds();
@@ -31,9 +31,9 @@ impl Engine {
         }
     }
 
-    /// The API server may answer for another cluster from one listing to the next: no command that
-    /// was decided for the other is given out any more.
-    pub(super) fn heed_cluster_uid(&mut self, before: Option<ClusterUid>, now: Timestamp) {
+    /// Handles a changed cluster UID. The API server may belong to a different cluster from one
+    /// listing to the next, so queued commands for the old cluster are cancelled.
+    pub(super) fn check_cluster_uid(&mut self, before: Option<ClusterUid>, now: Timestamp) {
         if before.is_some() && before != self.state.cluster_uid() {
             self.compare(now);
         }
@@ -45,7 +45,8 @@ impl Engine {
             None => self.missing_nodes(),
         };
         let before = std::mem::replace(&mut self.looking.mismatch, found.clone());
-        if before == found {
+        let reports_match = std::mem::take(&mut self.looking.reports_match);
+        if before == found && !(reports_match && found.is_none()) {
             return;
         }
         match found {
@@ -55,18 +56,17 @@ impl Engine {
         self.withhold(now);
     }
 
-    /// Takes back every command that would change something while that holds: the answer to one
-    /// that was on its way may have led to another.
+    /// Cancels all queued commands that change something during a mismatch. The result of an
+    /// in-flight command may have queued one.
     pub(super) fn withhold(&mut self, now: Timestamp) {
         if self.looking.mismatch.is_some() {
-            let why = "the API server and the instances are not of one cluster";
-            self.withdraw(why, |own| !own.is_look(), now);
+            let why = "the API server and the instances belong to different clusters";
+            self.cancel_queued(why, |own| !own.is_look(), now);
         }
     }
 
-    /// Reports each of our instances whose providerID more than one Node has, once per set of
-    /// Nodes.
-    pub(super) fn tell_same_instances(&mut self) {
+    /// Reports each instance whose providerID several Nodes have, once per set of Nodes.
+    pub(super) fn report_same_instances(&mut self) {
         let shared = self.state.objects.node_instances.shared();
         let ledger = &self.state.ledger;
         let ours = shared.filter(|(id, _)| ledger.by_instance(id.as_str()).is_some());
@@ -84,7 +84,14 @@ impl Engine {
         self.same_instances = all;
     }
 
-    /// Why the API server, the instances and the configuration are not of one cluster, if so.
+    /// Reports the result of the first comparison even if everything matches: the engine of the
+    /// last leadership term reported a mismatch, and its end would otherwise not be reported.
+    pub fn report_first_match(&mut self) {
+        self.looking.reports_match = true;
+    }
+
+    /// Returns why the API server, the instances and the configuration belong to different
+    /// clusters, if they do.
     pub fn mismatch(&self) -> Option<&Mismatch> {
         self.looking.mismatch.as_ref()
     }

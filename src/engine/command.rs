@@ -1,5 +1,4 @@
-//! Everything the engine can ask to be done, one API call each, and the answers it can get.
-//! It must not know who carries a command out.
+//! The commands that an engine can issue, one API call each, and their results.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,38 +24,37 @@ use crate::model::watched_object::{Attachment, ObjectKind};
 pub struct Launch {
     /// The claim; its id is the client token.
     pub claim: ClaimRecord,
-    /// What may be launched, cheapest first.
+    /// The offerings to launch, cheapest first.
     pub offerings: Vec<OfferingKey>,
     /// Labels the node registers with.
     pub labels: Labels,
     /// Taints the node registers with, startup taints and the unregistered taint included.
     pub taints: Vec<Taint>,
-    /// Tags for all that the launch makes: the claim's and the user's.
+    /// Tags for all resources that the launch creates: the claim's and the user's.
     pub tags: Labels,
-    /// Resources that its pods ask for and that a template has to provide for, such as network
+    /// Resources that its pods request and that a launch template has to provide, such as network
     /// adapters.
     pub devices: BTreeSet<String>,
-    /// Whether the order of the offerings follows from prices that the provider does not know.
+    /// True if the order of the offerings depends on price overlays, which the provider does not
+    /// know.
     pub overlaid: bool,
-    /// Whether the offerings are of fewer kinds than the pool asks for (`min_values`), and fewer
-    /// will do.
+    /// True if the launch may continue with fewer values than `min_values` of the pool requires.
     pub relaxed: bool,
-    /// Whether the pool asks for several values of a label (`min_values`), so that whatever is
-    /// offered counts.
+    /// True if the pool has `min_values`, so that all offerings are part of the launch.
     pub varied: bool,
 }
 
 impl Launch {
-    /// What one call is to buy of the offerings, cheapest first: all that is bought as the cheapest
-    /// is, but no spot that costs more than the cheapest on demand, unless the pool wants variety.
-    /// The rest is for the next plan.
+    /// Returns the offerings for one call, cheapest first: those with the capacity type of the
+    /// cheapest one, without spot offerings that cost more than the cheapest on-demand offering. A
+    /// pool with `min_values` uses all of them. The next plan uses the rest.
     /// Source: spec/aws.md §5.2, 6; docs/decisions/016-one-call-buys-one-way.md.
     pub fn to_buy(&self) -> impl Iterator<Item = &OfferingKey> {
         to_buy(&self.offerings, self.varied)
     }
 
-    /// The tags of what is launched for a claim: the user's, those by which EKS and its controllers
-    /// know their instances, and the claim's.
+    /// Returns the tags of the instance and its resources: the user's, those that EKS and its
+    /// controllers require, and the claim's.
     pub fn tags_of(cluster: &Cluster, record: &ClaimRecord) -> Labels {
         let mut tags = cluster.tags_of(record.node_class.as_ref());
         if let Some(eks) = &cluster.eks {
@@ -69,8 +67,7 @@ impl Launch {
     }
 }
 
-/// Does what [`Launch::to_buy`] does, for offerings of a claim that has no launch yet; `varied` is
-/// [`Launch::varied`].
+/// Like [`Launch::to_buy`], for a claim that has no launch yet. `varied` is [`Launch::varied`].
 pub(crate) fn to_buy(
     offerings: &[OfferingKey],
     varied: bool,
@@ -85,40 +82,41 @@ pub(crate) fn to_buy(
         .filter(move |own| Some(own.capacity_type) == way)
 }
 
-/// A change of one Node, written only if the object still has the version that was decided upon.
+/// A change of one Node. It is written only if the object still has the version that the engine
+/// decided on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodePatch {
     /// The node.
     pub node: NodeName,
     /// Version the object must still have.
     pub version: String,
-    /// Labels to set; `None` takes one away.
+    /// Labels to set. `None` removes one.
     pub labels: Vec<(String, Option<String>)>,
-    /// Annotations to set; `None` takes one away.
+    /// Annotations to set. `None` removes one.
     pub annotations: Vec<(String, Option<String>)>,
-    /// All taints it shall have; `None` leaves them as they are.
+    /// All taints of the Node. `None` keeps the current ones.
     pub taints: Option<Vec<Taint>>,
-    /// All finalizers it shall have; `None` leaves them as they are.
+    /// All finalizers of the Node. `None` keeps the current ones.
     pub finalizers: Option<Vec<String>>,
-    /// UID of the owner that it shall not have any more. Nothing else is changed with it.
+    /// UID of the owner reference to remove. Nothing else is changed with it.
     pub disowned: Option<String>,
 }
 
-/// An instance that somebody else has made for a pool of ours, to be taken over.
+/// The adoption of an instance that Karpenter launched for a configured pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adoption {
-    /// What its tags are to say.
+    /// The claim to record in its tags.
     pub claim: ClaimRecord,
-    /// The instance, as its Node tells of it.
+    /// The instance, as its Node describes it.
     pub instance: InstanceId,
-    /// What it is, as its Node tells of it.
+    /// Its offering, as its Node describes it.
     pub offering: OfferingKey,
-    /// The tags it gets beside those it has.
+    /// The tags to add.
     pub tags: Labels,
 }
 
 impl Adoption {
-    /// The instance, as far as its Node tells of it, with our tags.
+    /// Returns the instance as its Node describes it, with the added tags.
     pub fn instance(&self) -> Instance {
         Instance {
             id: self.instance.clone(),
@@ -132,86 +130,87 @@ impl Adoption {
     }
 }
 
-/// A Node that is made before its kubelet has come.
+/// A Node that is created before its kubelet registers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewNode {
-    /// Its name, as its kubelet will have it.
+    /// The name that its kubelet will have.
     pub name: NodeName,
     /// `spec.providerID`, as its kubelet would write it.
     pub provider_id: String,
-    /// Labels.
+    /// Labels of the Node.
     pub labels: Labels,
-    /// Annotations.
+    /// Annotations of the Node.
     pub annotations: Labels,
-    /// Taints.
+    /// Taints of the Node.
     pub taints: Vec<Taint>,
-    /// What it is expected to have.
+    /// Its expected capacity.
     pub capacity: Resources,
-    /// What pods are expected to have of it.
+    /// Its expected allocatable resources.
     pub allocatable: Resources,
 }
 
-/// The whole status of a CapacityBuffer, written only if the object still has the version that was
-/// decided upon.
+/// The whole status of a CapacityBuffer. It is written only if the object still has the version
+/// that the engine decided on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferPatch {
     /// Namespace and name of the object.
     pub key: ObjectKey,
-    /// The version of the API to write it by.
+    /// The API version to use.
     pub api: &'static str,
     /// Version the object must still have.
     pub version: String,
-    /// All that its status shall say.
+    /// The new status.
     pub status: BufferStatus,
 }
 
 /// A change of the cluster's Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeasePatch {
-    /// Version it must still have; none where it is to be made, and must not be there.
+    /// Version the Lease must still have. `None` creates the Lease and requires that none exists.
     pub version: Option<String>,
-    /// Annotations to set; `None` takes one away.
+    /// Annotations to set. `None` removes one.
     pub annotations: Vec<(String, Option<String>)>,
 }
 
-/// One thing to be done, one API call.
+/// One command: one API call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Launch an instance.
     Launch(Box<Launch>),
-    /// End an instance.
+    /// Terminate an instance.
     Terminate {
-        /// The claim it fulfils, for the log.
+        /// Its claim, for the log.
         claim: ClaimId,
         /// The instance.
         instance: InstanceId,
     },
-    /// Put these tags on instances, or change them where they have others of these names.
+    /// Add these tags to instances, or overwrite existing values.
     Tag {
-        /// The instances, all of our own claims.
+        /// The instances, all of claims of this cluster.
         instances: Vec<InstanceId>,
         /// The tags.
         tags: Labels,
     },
-    /// Put our tags on an instance that bears those of its cluster and pool by Karpenter, and
-    /// nobody else's.
+    /// Tag an instance that has Karpenter's tags for its cluster and pool, and no other owner's.
     Adopt(Box<Adoption>),
-    /// Take note of what nodes of an instance type and image have reported of their memory: less
-    /// than was known, or the first of it.
+    /// Record the memory that nodes of an instance type and image report, if it is the first report
+    /// or less than recorded.
     SaveDiscoveredMemory {
         /// The instance type.
         instance_type: TypeName,
-        /// Id of the image.
+        /// ID of the image.
         image: String,
-        /// Bytes.
+        /// Memory in bytes.
         memory: i64,
     },
-    /// List all instances of the installation and cluster, ended ones as long as they are known.
+    /// List all instances of the installation and cluster, including terminated ones while the
+    /// provider lists them.
     ListInstances,
-    /// Make a Node whose kubelet has yet to come; a conflict where there is one of its name.
+    /// Create a Node before its kubelet registers. Returns a conflict if a Node of this name
+    /// exists.
     CreateNode(Box<NewNode>),
-    /// Bind a waiting pod to a node, if it still has this UID; a conflict where somebody has bound
-    /// it already.
+    /// Bind a pending pod to a node, if it still has this UID. Returns a conflict if a different
+    /// client has bound it.
     Bind {
         /// The pod.
         pod: PodKey,
@@ -220,20 +219,20 @@ pub enum Command {
         /// The node.
         node: NodeName,
     },
-    /// Delete a pod, if it still has this UID, whatever its disruption budgets say. One that is on
-    /// its way out is given less time by it.
+    /// Delete a pod, if it still has this UID, regardless of its PodDisruptionBudgets. A pod that
+    /// is already terminating gets the shorter grace period.
     DeletePod {
         /// The pod.
         pod: PodKey,
         /// UID it must have.
         uid: String,
-        /// Seconds it is given to end. None at all is for pods that nothing runs of, being bound
-        /// to a node that never came: else two of one name might run.
+        /// Grace period in seconds. Zero is only for pods that were bound to a node that never
+        /// registered: nothing of them runs. For others, two pods of one name could run.
         grace_seconds: u32,
     },
     /// Change a Node.
     PatchNode(NodePatch),
-    /// Remove a Node object, if it still has this UID.
+    /// Delete a Node object, if it still has this UID.
     DeleteNode {
         /// The node.
         node: NodeName,
@@ -247,8 +246,8 @@ pub enum Command {
         /// UID it must have.
         uid: String,
     },
-    /// Name the node a waiting pod is planned for, if it still has this UID and no other is named:
-    /// the scheduler looks there first, and keeps the room for it. Source: Kubernetes, KEP-1923 and
+    /// Nominate a node for a pending pod, if it still has this UID and no other nomination. The
+    /// scheduler tries this node first and reserves its capacity. Source: Kubernetes, KEP-1923 and
     /// KEP-5278.
     Nominate {
         /// The pod.
@@ -258,73 +257,73 @@ pub enum Command {
         /// The node.
         node: NodeName,
     },
-    /// Take back what a waiting pod was told, if it still has this UID and nobody has told it
-    /// anything else.
+    /// Remove the nomination of a pending pod, if it still has this UID and this nomination.
     ClearNomination {
         /// The pod.
         pod: PodKey,
         /// UID it must have.
         uid: String,
-        /// The node it was told of.
+        /// The nominated node.
         node: NodeName,
     },
-    /// List the pods bound to a node, straight from the API server, past every cache.
+    /// List the pods bound to a node, directly from the API server without a cache.
     ListPodsOn {
         /// The node.
         node: NodeName,
     },
-    /// List the volumes that are attached to a node, straight from the API server.
+    /// List the VolumeAttachments of a node, directly from the API server.
     ListAttachments {
         /// The node.
         node: NodeName,
     },
-    /// Ask for single objects by name: which of them still exist with this UID?
+    /// Get single objects by name, to find which ones still exist with this UID.
     Probe {
         /// Their kind.
         kind: ObjectKind,
         /// Key and UID of each.
         objects: Vec<(ObjectKey, String)>,
     },
-    /// Drop the watch of a kind and start it anew with a full listing.
+    /// Drop the watch of a kind and restart it with a full listing.
     Rewatch {
         /// The kind.
         kind: ObjectKind,
     },
-    /// Read the cluster's Lease: what is paused, and who was let go.
+    /// Read the cluster's Lease: pauses and recorded disruptions.
     ReadLease,
-    /// Change the cluster's Lease, or make it.
+    /// Change or create the cluster's Lease.
     PatchLease(LeasePatch),
     /// Write the status of a CapacityBuffer.
     PatchBuffer(Box<BufferPatch>),
-    /// Ask the fleet for what a claim will take, before it is launched.
+    /// Request the usage of a claim from the fleet, before its launch.
     RequestGrant(Box<GrantRequest>),
-    /// Ask the fleet whether a node may leave, before anything is done about it.
+    /// Request the fleet's permission to disrupt a node, before its taint.
     RequestDisruption {
         /// Its claim.
         claim: ClaimId,
-        /// Why it is to leave.
+        /// The disruption reason.
         reason: Reason,
     },
-    /// Tell the fleet what there is that its budgets count.
+    /// Report to the fleet what its disruption budgets count.
     ReportDisruptions(Box<DisruptionUsage>),
-    /// Tell the fleet what claims take; whoever has what is told here counts, granted or not.
+    /// Report to the fleet what claims use. Reported usage counts even if it was not granted.
     ReportUsage {
-        /// Whether these are all: what is not among them takes nothing.
+        /// True if the report is complete, so that claims missing from it use nothing.
         whole: bool,
-        /// What each takes; none gives back what it took.
+        /// The usage of each claim. `None` releases it.
         claims: Vec<(ClaimId, Option<ClaimUsage>)>,
     },
-    /// Tell all clusters that launch where this one does what is held down.
+    /// Report unavailable offerings to all clusters that launch in the same place.
     MarkUnavailable {
-        /// What.
+        /// The unavailable offerings.
         what: Vec<UnavailableKey>,
-        /// Until when.
+        /// End of the back-off.
         until: Timestamp,
     },
 }
 
 impl Command {
-    /// Whether it changes nothing, in the cluster or at the provider, nor is the first step to it.
+    /// Returns whether the command changes nothing in the cluster or at the provider, and prepares
+    /// no change.
     pub fn is_look(&self) -> bool {
         matches!(
             self,
@@ -341,14 +340,14 @@ impl Command {
         )
     }
 
-    /// Whether it gives pods their place before the node is there: these go first, since the node
-    /// may come at any moment.
+    /// Returns whether the command binds pods early. These commands go first, because the node may
+    /// register at any moment.
     pub fn binds_early(&self) -> bool {
         matches!(self, Self::CreateNode(_) | Self::Bind { .. })
     }
 
-    /// Whether anything is another than before once it is carried out, in the cluster or outside:
-    /// only who leads the cluster may do so.
+    /// Returns whether the command changes anything in the cluster or outside it. Only the leader
+    /// may send it.
     pub fn changes(&self) -> bool {
         match self {
             Self::Launch(_)
@@ -380,7 +379,7 @@ impl Command {
         }
     }
 
-    /// Whether the fleet is who answers it.
+    /// Returns whether the fleet executes the command.
     pub fn is_for_fleet(&self) -> bool {
         matches!(
             self,
@@ -392,7 +391,7 @@ impl Command {
         )
     }
 
-    /// The spelling in logs and metrics.
+    /// Returns the name in logs and metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Launch(_) => "launch",
@@ -425,33 +424,33 @@ impl Command {
     }
 }
 
-/// Number of a command within one engine, to match its answer.
+/// Number of a command within one engine. It matches a result to its command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommandId(pub u64);
 
 /// Why an offering was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RefusalKind {
-    /// The provider has none left.
+    /// The provider has no capacity.
     InsufficientCapacity,
-    /// The account may not have more.
+    /// A limit of the account is reached.
     LimitExceeded,
-    /// Its reservation has none left.
+    /// The capacity reservation is used up.
     ReservationExceeded,
-    /// The provider does not sell it like this.
+    /// The provider does not support this combination.
     Unsupported,
-    /// Spot capacity may not be bought at all.
+    /// The account may not launch spot instances.
     SpotDenied,
-    /// No subnet of its zone has an address left, or there is none.
+    /// No subnet in the zone has a free IP address, or the zone has no subnet.
     NoAddress,
-    /// The placement group takes no more in its zone.
+    /// The placement group has no capacity in the zone.
     PlacementExceeded,
-    /// No image of the node class is for it.
+    /// The node class has no image for the instance type.
     NoImage,
 }
 
 impl RefusalKind {
-    /// All of them, as logs and metrics spell them.
+    /// All kinds, with their names in logs and metrics.
     pub const ALL: [(Self, &str); 8] = [
         (Self::InsufficientCapacity, "insufficient-capacity"),
         (Self::LimitExceeded, "limit-exceeded"),
@@ -463,14 +462,14 @@ impl RefusalKind {
         (Self::NoImage, "no-image"),
     ];
 
-    /// The spelling in logs and metrics.
+    /// Returns the name in logs and metrics.
     pub fn as_str(self) -> &'static str {
         let found = Self::ALL.iter().find(|(own, _)| *own == self);
         found.map_or("", |(_, name)| name)
     }
 
-    /// Whether all that buy there would have been refused as well. What follows from a template,
-    /// subnets or an image concerns one node class.
+    /// Returns whether other launches of the offering would be refused as well. Refusals that
+    /// depend on a launch template, subnet or image concern one node class.
     pub fn is_general(self) -> bool {
         use RefusalKind::{InsufficientCapacity, LimitExceeded, ReservationExceeded, SpotDenied};
         matches!(
@@ -485,31 +484,31 @@ impl RefusalKind {
 pub struct OfferingRefusal {
     /// The offering.
     pub offering: OfferingKey,
-    /// Why.
+    /// The cause.
     pub kind: RefusalKind,
 }
 
 /// Why a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FailureKind {
-    /// The object has changed since: decide anew.
+    /// The object has changed: decide again.
     Conflict,
-    /// The object does not exist any more.
+    /// The object no longer exists.
     Gone,
-    /// Too many requests: try later.
+    /// Too many requests: retry later.
     Throttled,
-    /// Not allowed: trying again will not help until someone changes that.
+    /// Permission denied: a retry fails until a permission is granted.
     Denied,
-    /// The request itself is wrong.
+    /// The request is invalid.
     Invalid,
-    /// No answer: it may or may not have happened.
+    /// No answer: the command may or may not have taken effect.
     Unknown,
-    /// It was taken back before anyone had taken it.
+    /// The engine cancelled the command before it was sent.
     Withdrawn,
 }
 
 impl FailureKind {
-    /// The spelling in logs and metrics.
+    /// Returns the name in logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Conflict => "conflict",
@@ -523,59 +522,59 @@ impl FailureKind {
     }
 }
 
-/// What became of a command. Every command is answered once, by whoever carries it out.
+/// The result of a command. Each command has exactly one result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandResult {
-    /// `Launch`: the instance, also when an earlier launch of the claim had made it.
+    /// `Launch`: the instance, even if an earlier launch of the claim created it.
     Launched(Instance),
-    /// `Launch`: nothing was made; these offerings were refused.
+    /// `Launch`: no instance was launched, and these offerings were refused.
     LaunchRefused(Vec<OfferingRefusal>),
-    /// `Terminate`: the state the instance is in now.
+    /// `Terminate`: the current state of the instance.
     Terminating(InstanceState),
-    /// `ListInstances`: all of them.
+    /// `ListInstances`: all instances.
     Instances(Vec<Instance>),
-    /// `Evict`: a disruption budget says not now; in the API server's words, bounded.
+    /// `Evict`: a PodDisruptionBudget refused it. The message is the API server's, truncated.
     EvictRefused(String),
     /// `ListPodsOn`: all pods bound to the node.
     Pods(Vec<Pod>),
-    /// `ListAttachments`: all volumes attached to the node, or about to be.
+    /// `ListAttachments`: all volumes that are attached to the node or being attached.
     Attachments(Vec<Attachment>),
     /// `Probe`: how many of the objects still exist.
     Probed {
-        /// Existing ones.
+        /// Number of existing objects.
         alive: usize,
     },
-    /// `ReadLease`, `PatchLease`: the Lease as it is then; none where there is none.
+    /// `ReadLease`, `PatchLease`: the current Lease. `None` if there is none.
     Lease(Option<AnnotatedLease>),
-    /// `PatchBuffer`: the version of the object then.
+    /// `PatchBuffer`: the new version of the object.
     Version(String),
-    /// `Ask`, `AskLeave`: what was asked for is the claim's until it is given back.
+    /// `RequestGrant`, `RequestDisruption`: granted, until the claim releases it.
     Granted,
-    /// `Ask`, `AskLeave`: it is not, since a limit or budget leaves too little.
+    /// `RequestGrant`, `RequestDisruption`: denied by a limit or budget.
     Denied {
-        /// Which, with its numbers.
+        /// The limit or budget, with its numbers.
         why: String,
-        /// Whether it is the claim's reservation that has nothing left.
+        /// True if the capacity reservation of the claim is used up.
         used_up: bool,
-        /// What is left to this cluster.
+        /// The remaining capacity of this cluster.
         view: Arc<FleetView>,
     },
-    /// Everything else: done.
+    /// All other commands: done.
     Done,
-    /// It failed.
+    /// The command failed.
     Failed {
-        /// How.
+        /// Kind of failure.
         kind: FailureKind,
-        /// In words, bounded, without secrets.
+        /// Error message, truncated and without secrets.
         text: String,
     },
 }
 
-/// A command on its way.
+/// A command to execute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuedCommand {
     /// Its number.
     pub id: CommandId,
-    /// What is to be done.
+    /// The command.
     pub command: Command,
 }

@@ -1,5 +1,5 @@
-//! What becomes of an answer: it is matched to its command and taken into the state.
-//! It must not know what is done next; the pass that follows decides that.
+//! Matches each result to its command and records it in the state. The next pass decides what
+//! follows.
 
 use jiff::Timestamp;
 
@@ -14,9 +14,9 @@ use crate::model::pool::Pool;
 use crate::model::template_hash::hashes_in;
 
 impl Engine {
-    /// Matches an answer to its command.
+    /// Matches a result to its command and handles it.
     pub(super) fn answered(&mut self, id: CommandId, answer: CommandResult, now: Timestamp) {
-        // An answer to a command of an earlier life, or one that was given up on.
+        // The command was sent by an earlier process or has timed out.
         let Some(flight) = self.flights.remove(&id) else {
             return;
         };
@@ -45,7 +45,7 @@ impl Engine {
                 self.probed(kind, alive, now);
             }
             CommandPurpose::Nominate(pod) => self.hinted(&pod, &answer, now),
-            CommandPurpose::ClearNomination(pod) => self.unhinted(&pod, &answer, now),
+            CommandPurpose::ClearNomination(pod) => self.on_nomination_cleared(&pod, &answer, now),
             CommandPurpose::Bind(claim, pod) => self.bound(&claim, &pod, &answer, now),
             CommandPurpose::Unbind(pod) => self.unbound(&pod, &answer, now),
             CommandPurpose::ReportDisruptions => self.on_disruptions_reported(&answer, now),
@@ -62,8 +62,8 @@ impl Engine {
         }
     }
 
-    /// Whether an answer is to come that changes what is done next, or should be there by now. What
-    /// is read again and again changes nothing before it is there.
+    /// Returns whether an expected result will change the next decision, or a result is overdue.
+    /// Periodic reads change nothing before their results arrive.
     pub(super) fn awaits_acts(&self, now: Timestamp) -> bool {
         let is_regular = |own: &InFlightCommand| {
             matches!(
@@ -74,7 +74,7 @@ impl Engine {
         !self.flights.values().all(is_regular)
     }
 
-    /// Commands whose answers were lost have failed with an unknown outcome.
+    /// Fails overdue commands with an unknown outcome.
     pub(super) fn give_up_on_flights(&mut self, now: Timestamp) {
         let late: Vec<CommandId> = self
             .flights
@@ -82,7 +82,7 @@ impl Engine {
             .filter(|(_, flight)| flight.is_late(now))
             .map(|(id, _)| *id)
             .collect();
-        // What nobody has taken by now must not be done later, when it is decided otherwise.
+        // A queued command must not be sent later, when the engine may have decided differently.
         self.commands.retain(|own| !late.contains(&own.id));
         for id in late {
             let text = format!("no answer within {ANSWER_MAX:#}");
@@ -156,8 +156,8 @@ impl Engine {
                 self.succeeded(id);
             }
             (ClaimStep::RequestDisruption, Denied { why, view, .. }) => {
-                self.learn_view(view, now);
-                self.postpone_node(id, why, now);
+                self.apply_fleet_view(view, now);
+                self.postpone_drain(id, why, now);
             }
             (ClaimStep::Launch, Launched(instance)) => self.launched(id, instance, now),
             (ClaimStep::Launch, LaunchRefused(refusals)) => {
@@ -186,7 +186,7 @@ impl Engine {
             (ClaimStep::Taint, Done) => self.on_tainted(id, now),
             (ClaimStep::Untaint, Done) => self.untainted(id),
             (step, Done) if step.is_plain() => self.succeeded(id),
-            // The Node is not what it was: decide anew when the watch shows it.
+            // The Node has changed: decide again when the watch shows it.
             (
                 _,
                 Failed {
@@ -228,9 +228,10 @@ impl Engine {
         }
     }
 
-    /// A launch that may have made an instance is asked for again under its token. One that has
-    /// made none for sure goes on under a new one: the provider would answer the old as before.
-    /// Where its pool or node class is another by now, its pods are planned anew instead.
+    /// Handles a failed launch. A launch that may have created an instance is repeated with the
+    /// same client token. A launch that created none is repeated with a new token, because the
+    /// provider would return the old error. If the pool or node class has changed, the pods are
+    /// planned again instead.
     fn launch_failed(&mut self, id: &ClaimId, kind: FailureKind, now: Timestamp) {
         let Some(mut work) = self.works.remove(id) else {
             return;
@@ -273,13 +274,12 @@ impl Engine {
     pub(super) fn succeeded(&mut self, id: &ClaimId) {
         if let Some(work) = self.works.get_mut(id) {
             work.retry = Default::default();
-            // What was needed for the step that is done is not kept for the life of a node.
+            // The launch parameters are no longer needed.
             work.launch = None;
         }
     }
 
-    /// Records that the launch of a claim has succeeded: other launches may ask for the offerings
-    /// that it asked for.
+    /// Records that the launch of a claim has succeeded: other launches may request its offerings.
     fn note_had(&mut self, id: &ClaimId) {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
@@ -295,7 +295,7 @@ impl Engine {
 
     fn launched(&mut self, id: &ClaimId, instance: Instance, now: Timestamp) {
         if !instance.state.is_live() {
-            // The token had been used and its instance has ended: plan again under a new id.
+            // The client token was used and its instance is terminated: plan again with a new ID.
             self.forget_claim(id);
             return;
         }
@@ -322,7 +322,7 @@ impl Engine {
             (claim.phase, claim.since) = (ClaimPhase::Launched, now);
             claim.offerings.clear();
         }
-        // Its pods need not wait for the next pass, nor for those of others.
+        // The pods are bound immediately, without waiting for the next pass.
         self.bind_early(id, now);
     }
 
@@ -333,7 +333,7 @@ impl Engine {
         };
         instance.state = instance.state.max(state);
         if instance.state.is_live() {
-            // Asked for and not on its way: ask again.
+            // The usage was requested and no longer is in flight: request it again.
             if let Some(work) = self.works.get_mut(id) {
                 work.retry.failed(now, &mut self.rng);
             }

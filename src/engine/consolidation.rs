@@ -1,6 +1,4 @@
-//! When the whole cluster is weighed for what it could cost, and how nodes that can be had for
-//! less begin to leave.
-//! It must not know which these are.
+//! Decides when consolidation runs, and starts the disruption of the nodes that it selects.
 
 use std::collections::BTreeMap;
 
@@ -17,58 +15,60 @@ use crate::model::pool::Reason;
 use crate::model::watched_object::{ObjectKind, WatchedObject};
 use crate::plan::{self, Plan};
 
-/// Pods that come and go tend to do so together: the cluster is weighed once this long nothing has
-/// changed in it, or at the latest so long after it could have been.
+/// Pods often change in groups. Consolidation waits until nothing has changed for [`CALM`], at most
+/// [`CALM_MAX`].
 const CALM: SignedDuration = SignedDuration::from_secs(2);
 const CALM_MAX: SignedDuration = SignedDuration::from_secs(30);
 
-/// Two weighings are at least this far apart: twice as far after each that found nothing, up to
-/// five minutes, and further where there are many nodes, since it may take a second for thousands.
+/// Minimum interval between two runs. It doubles after each run that found nothing, up to five
+/// minutes. It grows with the number of nodes, because a run may take a second for thousands.
 const APART: SignedDuration = SignedDuration::from_secs(5);
 const APART_DOUBLED_MAX: u32 = 6;
 
-/// When one pod in so many has left since, it does not matter how many weighings found nothing.
+/// If this fraction of the pods (one in 50) has left its node, earlier runs that found nothing are
+/// ignored.
 const LEFT_MANY: usize = 50;
 const APART_EACH: SignedDuration = SignedDuration::from_millis(10);
 
-/// Whatever makes another cluster cheaper is heard of, or known to come. Should anything be missed,
-/// it is found out so often.
+/// Events or timers start consolidation whenever a cheaper cluster becomes possible. If one is
+/// missed, consolidation still runs at this interval.
 const REGULARLY: SignedDuration = SignedDuration::from_hours(1);
 
-/// Nodes that were to leave together are waited for, for at most this long: what a move comes to is
-/// not known before.
+/// Maximum wait for nodes that are being disrupted together. The saving of a consolidation is not
+/// known before they are drained.
 const MOVING_MAX: SignedDuration = SignedDuration::from_secs(30);
 
-/// What has happened since the cluster was last weighed.
+/// Changes since the last run of consolidation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ConsolidationSchedule {
-    /// When it was.
+    /// Time of the last run.
     last: Option<Timestamp>,
-    /// How many found nothing since one did.
+    /// Number of runs that found nothing since the last one that did.
     vain: u32,
-    /// How many pods have left their nodes since.
+    /// Number of pods that have left their nodes since then.
     left: usize,
-    /// When something first and last changed since.
+    /// First and last change since then.
     stirred: Option<(Timestamp, Timestamp)>,
-    /// When a budget or a window lets nodes go that wait for that alone, or something comes back
-    /// that is held down.
+    /// When a budget or a maintenance window allows waiting disruptions, or a back-off of an
+    /// offering ends.
     opens: Option<Timestamp>,
-    /// When another node may be weighed for the first time, or again, or takes pods of others.
+    /// When consolidation may consider the next node for the first time or again, or as a target
+    /// for pods.
     ripens: Option<Timestamp>,
-    /// When it was last put off since nodes were to have left together.
+    /// When a run was last postponed because of nodes that were being disrupted together.
     waited: Option<Timestamp>,
-    /// When nodes last began to leave together.
+    /// When nodes were last disrupted together.
     moved: Option<Timestamp>,
 }
 
 impl ConsolidationSchedule {
-    /// Something changed that may make another cluster cheaper.
+    /// Records a change that may make a cheaper cluster possible.
     pub(super) fn mark_changed(&mut self, now: Timestamp) {
         let first = self.stirred.map_or(now, |(first, _)| first.min(now));
         self.stirred = Some((first, now));
     }
 
-    /// A pod has left its node.
+    /// Records that a pod has left its node.
     fn left(&mut self, pods: usize) {
         self.left += 1;
         if self.left * LEFT_MANY >= pods {
@@ -76,11 +76,11 @@ impl ConsolidationSchedule {
         }
     }
 
-    /// When the cluster is to be weighed next. While it changes it is so only a while after it
-    /// could have been: half of a change looks like a fleet to be mended.
+    /// Returns the time of the next run. It is delayed a little while the cluster changes, because
+    /// an unfinished change looks like a cluster that can be consolidated.
     fn due(&self, nodes: usize) -> Timestamp {
         let calm = |from: Timestamp| {
-            // The last of those who have moved are only just there.
+            // The last moved pods may have just been bound.
             let from = self.waited.map_or(from, |at| from.max(after(at, CALM)));
             match self.stirred {
                 Some((_, latest)) => from.max(after(latest, CALM).min(after(from, CALM_MAX))),
@@ -98,7 +98,8 @@ impl ConsolidationSchedule {
             after(last, apart.saturating_add(each))
         };
         let stirred = first.map(|at| calm(at.max(apart(self.vain))));
-        // What is known to come is no guess, however many were in vain.
+        // Known future events do not count as guesses, so earlier runs that found nothing do not
+        // delay them.
         let opens = self.opens.map(|at| calm(at.max(apart(0))));
         let ripens = self.ripens.map(|at| calm(at.max(apart(self.vain))));
         let sooner = stirred.into_iter().chain(opens).chain(ripens).min();
@@ -112,8 +113,8 @@ fn after(at: Timestamp, wait: SignedDuration) -> Timestamp {
 }
 
 impl Engine {
-    /// Takes note of what may make another cluster cheaper. Pods change often, and hardly ever in
-    /// where they are or in what people say of them.
+    /// Records events that may make a cheaper cluster possible. Pods change often, but rarely in
+    /// their node, labels, annotations or requests.
     pub(super) fn stirred(&mut self, event: &Event, now: Timestamp) {
         let objects = &self.state.objects;
         let stirs = match event {
@@ -156,8 +157,8 @@ impl Engine {
         }
     }
 
-    /// Weighs the cluster, and lets nodes go that can be had for less. Not while pods wait whose
-    /// place nobody has worked out yet.
+    /// Runs consolidation and starts the disruption of the selected nodes. It does not run while
+    /// pending pods are unplanned.
     pub(super) fn consolidate(&mut self, now: Timestamp) {
         let due = self.weighing.due(self.state.objects.nodes.len());
         if due > now {
@@ -174,14 +175,14 @@ impl Engine {
             self.wake_at(at, "nodes are to have left together");
             return;
         }
-        self.heed_rests(now);
+        self.update_backoffs(now);
         let mut plan = plan::consolidate(
             &self.state.disruption_view(now),
             &self.state.field(now),
             now,
         );
-        self.tell_shut(&plan, true);
-        self.tell_eligible(&plan, &[Reason::Underutilized]);
+        self.report_blocked_disruptions(&plan, true);
+        self.report_eligible(&plan, &[Reason::Underutilized]);
         let braked = plan.kept.iter().filter(|own| own.verdict.is_safeguard());
         let opens = braked.filter_map(|own| own.verdict.until());
         let opens = opens.chain(self.state.next_back(now));
@@ -228,7 +229,7 @@ impl Engine {
         self.begin(plan, now);
     }
 
-    /// Until when nodes are waited for that leave together and have pods to move.
+    /// Returns until when to wait for nodes that are disrupted together and have pods to move.
     fn moving_until(&self, now: Timestamp) -> Option<Timestamp> {
         if self.waves.are_under_way() {
             return Some(after(now, CALM));
@@ -241,11 +242,11 @@ impl Engine {
         Some(until).filter(|at| moves && *at > now)
     }
 
-    /// The nodes are closed, and what comes in their place is made. Where nothing may be done, that
-    /// is told.
+    /// Disrupts the nodes of a plan and launches their replacements. In observe mode it only
+    /// reports them.
     fn begin(&mut self, plan: Plan, now: Timestamp) {
         if !self.manages() {
-            self.tell_foregone(plan);
+            self.report_possible_moves(plan);
             return;
         }
         let claims = plan.retire.iter().filter_map(|own| own.claim.clone());
@@ -256,15 +257,15 @@ impl Engine {
         }
         self.places.planned_too(&plan);
         self.carry_out(plan, Reason::Underutilized.as_str(), now);
-        // Their places are known: nobody has to plan for them again.
+        // Their places are known, so they are not planned again.
         let waiting = self.state.waiting(now);
         let waiting: Vec<&PodKey> = waiting.into_iter().map(|pod| &pod.key).collect();
         self.batch.observe(&waiting, now);
         self.batch.planned(now);
     }
 
-    /// Tells who would leave, and what would come in their place.
-    fn tell_foregone(&mut self, plan: Plan) {
+    /// Reports the nodes that would be disrupted and their replacements.
+    fn report_possible_moves(&mut self, plan: Plan) {
         for own in plan.retire {
             if let Some(claim) = own.claim.clone() {
                 self.would_retire(claim, own);
@@ -286,10 +287,9 @@ impl Engine {
         }
     }
 
-    /// Keeps nodes that were to leave since their pods fit elsewhere, where a plan has no place for
-    /// some of them but on yet another node that costs too much of what is saved. Returns whether
-    /// there are any: then the plan is void.
-    pub(super) fn keep_needed(&mut self, plan: &Plan, now: Timestamp) -> bool {
+    /// Cancels the disruption of nodes whose pods no longer fit elsewhere, if a new node for them
+    /// would cost too much of the saving. Returns whether any was cancelled: the plan is void then.
+    pub(super) fn keep_needed_nodes(&mut self, plan: &Plan, now: Timestamp) -> bool {
         let unplaced = plan.unplaced.iter().map(|own| (&own.pod, f64::INFINITY));
         let launched = plan.launches.iter().flat_map(|own| {
             let each = self.costs_each(own);
@@ -315,9 +315,9 @@ impl Engine {
             }
         }
         for id in &needed {
-            self.withdraw_node(
+            self.cancel_drain(
                 id,
-                "its pods have no place elsewhere any more".to_owned(),
+                "its pods can no longer be scheduled elsewhere".to_owned(),
                 now,
             );
         }
@@ -342,7 +342,7 @@ mod tests {
         NOW + SignedDuration::from_secs(seconds)
     }
 
-    /// Seconds after the last weighing when the next is due, of a cluster without nodes.
+    /// Checks when the next run is due, in seconds after the last one, for a cluster without nodes.
     fn check(change: impl FnOnce(&mut ConsolidationSchedule), expect: i64) {
         let mut own = ConsolidationSchedule {
             last: Some(NOW),
@@ -365,19 +365,19 @@ mod tests {
         check(|own| mark_changed(own, &(1..100).collect::<Vec<_>>()), 35);
         let vain = |own: &mut ConsolidationSchedule| own.vain = 3;
         check(|own| (vain(own), mark_changed(own, &[1])).1, 40);
-        // What is known to come is no guess.
+        // A known future event is not delayed.
         let opens = |own: &mut ConsolidationSchedule, it| own.opens = Some(at(it));
         check(|own| (vain(own), opens(own, 7)).1, 7);
         check(|own| (opens(own, 100), mark_changed(own, &[99])).1, 101);
-        // Nothing changes meanwhile, so that nobody waits for it.
+        // Nothing changes meanwhile, so there is no wait.
         let ripens = |own: &mut ConsolidationSchedule, it| own.ripens = Some(at(it));
         check(|own| (opens(own, 100), ripens(own, 1000)).1, 100);
         check(|own| (vain(own), ripens(own, 7)).1, 40);
-        // It was put off until then: who was waited for has only just come.
+        // The run was postponed until then: the moved pods have just been bound.
         let waited = |own: &mut ConsolidationSchedule, it| own.waited = Some(at(it));
         check(|own| (mark_changed(own, &[1, 70]), waited(own, 70)).1, 72);
         check(|own| (mark_changed(own, &[1, 71]), waited(own, 70)).1, 73);
-        // Before the first weighing only stillness counts.
+        // Before the first run only the calm period counts.
         let mut new = ConsolidationSchedule::default();
         assert_eq!(new.due(0), Timestamp::MIN);
         new.mark_changed(NOW);

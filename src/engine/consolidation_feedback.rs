@@ -1,5 +1,4 @@
-//! What becomes of pods that were moved to save something: whether nodes have to be made for them.
-//! It must not know why their plan did not come true.
+//! Compares the expected savings of consolidation with the nodes that the moved pods required.
 
 use std::collections::BTreeMap;
 
@@ -17,38 +16,39 @@ use crate::plan::{self, Plan};
 use crate::scheduling::NewNodeClaim;
 use crate::state::node_claims::NodeClaim;
 
-/// A node that was made to save something stays this long: pods are not moved twice for one thing.
+/// A node launched by consolidation is kept at least this long, so that its pods are not moved
+/// again for the same saving.
 const FRESH: SignedDuration = SignedDuration::from_mins(10);
 
-/// Nobody rests any longer once one pod of so many has left.
+/// A consolidation back-off ends if this fraction of the pods (one in 10) has left.
 const LEFT_MANY: usize = 10;
 
-/// What came of moves, by pool.
+/// Savings and losses of consolidation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SavingsTracker {
     pools: BTreeMap<PoolName, ConsolidationBackoff>,
-    /// What is to be saved by each node that leaves, in $/h, and the pool that counts it.
+    /// Expected saving of each disrupted node in $/h, and its pool.
     shares: BTreeMap<ClaimId, (PoolName, f64)>,
-    /// Of pools and of nodes that rest, the most pods that were there at any weighing since.
+    /// The highest number of pods since the start of the back-off, by pool and by node.
     in_pools: BTreeMap<PoolName, usize>,
     on_nodes: BTreeMap<ClaimId, usize>,
 }
 
 impl SavingsTracker {
-    /// What moves came to under an earlier configuration says nothing of this one.
+    /// Discards the results of an earlier configuration.
     pub(super) fn begin_anew(&mut self) {
         self.pools.clear();
         self.in_pools.clear();
     }
 
-    /// Forgets nodes that are gone.
+    /// Forgets nodes that no longer exist.
     pub(super) fn retain(&mut self, is_known: impl Fn(&ClaimId) -> bool) {
         self.shares.retain(|id, _| is_known(id));
     }
 }
 
 impl Engine {
-    /// Nodes begin to leave so that something is saved: each one's share is what it costs.
+    /// Records the start of a consolidation. The saving is divided among the nodes by their price.
     pub(super) fn begin_moves(&mut self, plan: &Plan, now: Timestamp) {
         let price = |own: &plan::PlannedTermination| own.price.map_or(0.0, Price::usd_per_h);
         let before: f64 = plan.retire.iter().map(price).sum();
@@ -64,16 +64,16 @@ impl Engine {
         }
     }
 
-    /// Nodes are about to be made for pods that wait: what they cost for pods that came in place of
-    /// others that were moved, or whose places such have taken, was not saved.
-    pub(super) fn heed_losses(&mut self, plan: &Plan, now: Timestamp) {
+    /// Records the cost of new nodes for replacement pods of moved pods, and for pods that lost
+    /// their place to such pods. This cost reduces the saving.
+    pub(super) fn attribute_losses(&mut self, plan: &Plan, now: Timestamp) {
         let mut lost = false;
         for launch in &plan.launches {
             let each = self.costs_each(launch);
             for pod in &launch.pods {
                 let moved = self
                     .replacements
-                    .blame(pod)
+                    .attribute_cost(pod)
                     .or_else(|| self.goes_to_save(pod));
                 let Some(pool) = moved else {
                     continue;
@@ -88,8 +88,8 @@ impl Engine {
         }
     }
 
-    /// The pool of a node that leaves to save something, of which a pod was told to go: it is
-    /// planned for before it has gone, where its place is another's by now.
+    /// Returns the pool of the node that consolidation evicts this pod from. The pod is planned
+    /// before it is gone if it has lost its place.
     fn goes_to_save(&self, pod: &PodKey) -> Option<PoolName> {
         let pod = self.state.objects.pods.get(pod);
         let claim = self
@@ -99,7 +99,7 @@ impl Engine {
         moves.then(|| claim.record.pool.clone())
     }
 
-    /// What is paid for each pod of a node that is to be made, in $/h.
+    /// Returns the cost per pod of a planned node, in $/h.
     pub(super) fn costs_each(&self, launch: &NewNodeClaim) -> f64 {
         let Some((_, price)) = launch.offerings.first() else {
             return 0.0;
@@ -110,14 +110,14 @@ impl Engine {
         (price.usd_per_h() + node_overhead_price.usd_per_h()) / pods
     }
 
-    /// What may be paid for pods of a node that leaves, for whom another was to be found, in $/h.
-    /// More, and it is better to stay.
+    /// Returns the highest acceptable cost in $/h of new nodes for the pods of a disrupted node.
+    /// Above it, the node is kept.
     pub(super) fn may_cost(&self, id: &ClaimId) -> f64 {
         let share = self.moves.shares.get(id);
         share.map_or(0.0, |(_, saves)| saves * LOST_MAX)
     }
 
-    /// So much of what a node's leaving saves is paid for some of its pods.
+    /// Subtracts the cost for some pods of a disrupted node from its saving.
     pub(super) fn saves_less(&mut self, id: &ClaimId, cost: f64) {
         if let Some((pool, saves)) = self.moves.shares.get_mut(id) {
             *saves -= cost;
@@ -126,9 +126,9 @@ impl Engine {
         }
     }
 
-    /// A node that was to leave stays, and saves nothing. Where no pod of it has moved, nothing is
-    /// lost.
-    pub(super) fn heed_stay(&mut self, id: &ClaimId, now: Timestamp) {
+    /// Records that a disrupted node is kept and saves nothing. If none of its pods has moved,
+    /// nothing is lost.
+    pub(super) fn record_kept_node(&mut self, id: &ClaimId, now: Timestamp) {
         let Some((pool, saves)) = self.moves.shares.remove(id) else {
             return;
         };
@@ -142,9 +142,9 @@ impl Engine {
         }
     }
 
-    /// Says which pools and nodes rest now. One that many pods have left rests no more: there is
-    /// something else to save.
-    pub(super) fn heed_rests(&mut self, now: Timestamp) {
+    /// Updates the pools and nodes in consolidation back-off. The back-off ends if many pods have
+    /// left, because there is something new to save.
+    pub(super) fn update_backoffs(&mut self, now: Timestamp) {
         self.state.resting.retain(|_, until| *until > now);
         self.state.fresh.clear();
         let (mut pools, mut nodes) = (BTreeMap::new(), BTreeMap::new());
@@ -186,7 +186,7 @@ impl Engine {
         self.moves.in_pools = pools;
     }
 
-    /// Takes note of pools that rest, and tells of it.
+    /// Puts pools in consolidation back-off and reports it.
     fn rest(&mut self, now: Timestamp) {
         let pools = self.moves.pools.iter();
         let resting = pools.filter_map(|(pool, own)| Some((pool, own, own.rests_until()?)));
@@ -207,7 +207,7 @@ impl Engine {
     }
 }
 
-/// Until when a node stays because it was only just made to save something.
+/// Returns until when a node is kept because consolidation recently launched it.
 fn fresh_until(claim: &NodeClaim) -> Option<Timestamp> {
     let own =
         Some(claim).filter(|own| is_for_reschedulable(own) && own.phase == ClaimPhase::Initialized);

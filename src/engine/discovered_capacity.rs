@@ -1,5 +1,4 @@
-//! What nodes report of their memory, for whoever works out what nodes to come will have.
-//! It must not know what becomes of it.
+//! Reports the memory of nodes, which improves the estimates for new nodes.
 //!
 //! Source: spec/aws.md §4.6.
 
@@ -16,10 +15,10 @@ use crate::model::id::{ClaimId, TypeName};
 use crate::state::node_claims::NodeClaim;
 
 impl Engine {
-    /// Tells the provider where nodes have less memory than it was told of, each type and image
-    /// once. A start forgets it all and learns it anew. Of a provider that names no images there is
-    /// nothing to tell.
-    pub(super) fn learn(&mut self, now: Timestamp) {
+    /// Reports to the provider that nodes have less memory than known, once per instance type and
+    /// image. The reported values are not stored across restarts. Providers without image names get
+    /// no reports.
+    pub(super) fn report_memory(&mut self, now: Timestamp) {
         if !self.manages() {
             return;
         }
@@ -48,9 +47,9 @@ impl Engine {
         }
     }
 
-    /// Says, once, of what a node has less than its instance type promises: pods that were planned
-    /// onto it may find no room. Source: spec/disruption.md §3.6.
-    pub(super) fn tell_lacking(&mut self, id: &ClaimId) {
+    /// Reports once that a node has less capacity than its instance type: pods planned onto it may
+    /// not fit. Source: spec/disruption.md §3.6.
+    pub(super) fn report_missing_capacity(&mut self, id: &ClaimId) {
         let claim = self.state.ledger.claims.get(id);
         let known = claim.and_then(|own| {
             let name = &own.instance.as_ref()?.offering.instance_type;
@@ -82,7 +81,8 @@ impl Engine {
         }
     }
 
-    /// The type and image of a claim's node, and the memory that its kubelet reports.
+    /// Returns the instance type and image of a claim's node, and the memory that its kubelet
+    /// reports.
     fn reported<'a>(&'a self, claim: &'a NodeClaim) -> Option<(&'a TypeName, &'a str, i64)> {
         let is_there = matches!(
             claim.phase,

@@ -1,5 +1,4 @@
-//! How a node leaves: tainted, drained by eviction, confirmed empty, and only then ended.
-//! It must not know why it leaves, except that an empty node with pods on it stays.
+//! Drains a disrupted node: taint, evict, confirm that it is empty, terminate.
 
 // Waves of evictions to new nodes.
 pub(super) mod waves;
@@ -29,39 +28,41 @@ use crate::model::taint::{Effect, Taint};
 use crate::model::watched_object::ObjectKind;
 use crate::state::disruption_blockers::DisruptionBlocker;
 
-/// A drain lasts at least this long from the confirmed taint on: the scheduler may still bind a
-/// pod it had decided upon before (Karpenter's MinDrainTime, spec/disruption.md §4.3).
+/// Minimum duration of a drain after the confirmed taint. The scheduler may still bind a pod that
+/// it had already assigned (Karpenter's MinDrainTime, spec/disruption.md §4.3).
 const DRAIN_MIN: SignedDuration = SignedDuration::from_secs(5);
 
-/// The API server is asked for the pods of a draining node at most this often.
+/// Minimum interval between pod listings of a draining node from the API server.
 const LIST_APART: SignedDuration = SignedDuration::from_secs(2);
 
-/// What somebody takes off a leaving node again and again is written again so often.
+/// Minimum interval between restorations of a label or annotation that a different client removes
+/// repeatedly.
 const MARK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
-/// Pods of a node that leaves on purpose may wait this long for places: launches and registrations
+/// Maximum wait for places for the pods of a voluntarily disrupted node. Launches and registrations
 /// take a few minutes.
 const PLACES_MAX: SignedDuration = SignedDuration::from_mins(20);
 
-/// A node that was to leave and could not stays at least this long, twice as long each time.
+/// A node whose disruption was cancelled is kept at least this long, and twice as long after each
+/// further cancellation.
 const WITHDRAWN_MIN: SignedDuration = SignedDuration::from_mins(1);
 const WITHDRAWN_DOUBLED_MAX: u32 = 6;
 
-/// A taint that was sent is on its node after this long at most, if it is to come at all: an answer
-/// takes up to 20 s. It is seen there as soon as the watch of nodes tells anything.
+/// Maximum time until a sent taint is on its node: an answer takes up to 20 s. The watch of nodes
+/// shows the taint with its next event.
 const TAINT_LAG: SignedDuration = SignedDuration::from_secs(30);
 
-/// What the API server said of the pods of a node is as good as new for so long.
+/// A pod listing from the API server is current for this long.
 const CHECKED_MAX: SignedDuration = SignedDuration::from_secs(10);
 
-/// After the watch has been found not to show all pods, it has this long to be read anew.
+/// If the watch does not show all pods, it is restarted and has this long to catch up.
 const REWATCHED: SignedDuration = SignedDuration::from_secs(30);
 
-/// A pod that is older than this and that the watch does not show is one it does not know.
+/// If the watch does not show a pod that is older than this, it has missed the pod.
 const WATCH_LAG: SignedDuration = SignedDuration::from_secs(5);
 
 impl Engine {
-    /// Lets a node go: from here on it is drained and ended, unless something keeps it.
+    /// Disrupts a node. It is drained and terminated, unless the drain is cancelled.
     pub(super) fn retire(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
@@ -75,7 +76,7 @@ impl Engine {
                 claim.phase,
                 ClaimPhase::Registered | ClaimPhase::Initialized
             );
-        // A node that nothing answers on ends with all that is on it, once it is closed.
+        // A node that does not respond is terminated with all its pods after its taint.
         let silent = self.node_of(claim).is_none_or(|node| !node.ready);
         let undrained = !registered || (reason.ends_at_once() && silent);
         if undrained && !self.may_end_undrained(id, now) {
@@ -114,14 +115,14 @@ impl Engine {
         self.enter(id, next, now);
     }
 
-    /// Lets a node go that an earlier life had told pods to leave for good.
+    /// Resumes the disruption of a node from which an earlier process evicted pods.
     pub(super) fn resume(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         self.retire(id, reason, now);
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         (drain.released, drain.cleared, drain.moved) = (true, true, true);
     }
 
-    /// The next step of a drain.
+    /// Performs the next step of a drain.
     pub(super) fn drain(&mut self, id: &ClaimId, now: Timestamp) {
         if self.node_vanished(id, now) {
             return;
@@ -133,7 +134,7 @@ impl Engine {
         };
         let mut reason = reason.unwrap_or(Reason::Empty);
         if node.deleting.is_some() && node.has_finalizer() && reason.is_voluntary() {
-            // It cannot stay any more.
+            // The drain can no longer be cancelled.
             reason = Reason::Deleted;
             if let Some(claim) = self.state.ledger.claims.get_mut(id) {
                 claim.leaving = Some(reason);
@@ -142,9 +143,9 @@ impl Engine {
         let name = node.name.clone();
         let (stale, lost) = (self.is_stale(id, &node), self.has_lost_taint(id, &node));
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
-        drain.follow(&node.uid);
+        drain.reset_if_recreated(&node.uid);
         if lost {
-            // Someone took the taint away: pods may have come since.
+            // Another client removed the taint, so new pods may have been bound.
             (drain.tainted, drain.confirmed) = (None, None);
         }
         let (tainted, released) = (drain.tainted, drain.released);
@@ -155,7 +156,7 @@ impl Engine {
             self.start_time(id, reason, now);
         }
         let Some(tainted) = tainted else {
-            if reason == Reason::Empty && !released && self.keeps_comers(id, &name, now) {
+            if reason == Reason::Empty && !released && self.keeps_new_pods(id, &name, now) {
                 return;
             }
             if !stale {
@@ -183,7 +184,7 @@ impl Engine {
             if reason.ends_at_once() && !self.may_end_undrained(id, now) {
                 return;
             }
-            self.tell_forced(id, &name, now);
+            self.report_forced_drain(id, &name, now);
             self.enter(id, ClaimPhase::Terminating, now);
             return;
         }
@@ -194,14 +195,14 @@ impl Engine {
         self.empty(id, (&name, reason), tainted, now);
     }
 
-    /// Whether a node bears no taint of ours, whatever was written.
+    /// Returns whether a Node lacks the disrupted taint although the engine has set it.
     pub(super) fn has_lost_taint(&self, id: &ClaimId, node: &Node) -> bool {
         !node.has_disrupted_taint() && !self.is_stale(id, node)
     }
 
-    /// Writes again what stands beside the taint and somebody has taken away: without the label,
-    /// load balancers send new connections to a node that leaves. Not at once each time: whoever
-    /// takes it away may do so for ever.
+    /// Restores the disruption label and annotation if a different client removed them. Without the
+    /// label, load balancers send new connections to a disrupted node. [`MARK_AGAIN`] limits the
+    /// rate, because the other client may remove them forever.
     fn marks_again(&mut self, id: &ClaimId, node: &Node, reason: Reason, now: Timestamp) -> bool {
         let labelled = node.labels.contains_key(EXCLUDE_BALANCERS);
         if labelled && node.annotations.contains_key(DISRUPTION_REASON) {
@@ -220,8 +221,8 @@ impl Engine {
         true
     }
 
-    /// That was written. Who takes it away while it is leaves the Node as it was, so that no other
-    /// version is to come.
+    /// Records that they were restored. If they were removed again during the write, the Node is
+    /// unchanged and no new version follows, so the engine must not wait for one.
     pub(super) fn marked(&mut self, id: &ClaimId, now: Timestamp) {
         if let Some(work) = self.works.get_mut(id) {
             work.drain.marked = Some(now);
@@ -230,7 +231,7 @@ impl Engine {
         self.succeeded(id);
     }
 
-    /// Moves what is on a node and, when nothing is left, has that confirmed.
+    /// Evicts the pods of a node and, when none remain, requests the confirmation.
     fn empty(
         &mut self,
         id: &ClaimId,
@@ -242,14 +243,14 @@ impl Engine {
         if let Some(at) = deadline.filter(|at| *at > now) {
             self.wake_at(at, "the time of a leaving node is up");
         }
-        if reason == Reason::Empty && self.keeps_comers(id, name, now) {
+        if reason == Reason::Empty && self.keeps_new_pods(id, name, now) {
             return;
         }
         if self.move_pods(id, name, now) {
             let drain = &mut self.works.entry(id.clone()).or_default().drain;
             drain.detach = Default::default();
-            if !self.heed_block(id, reason, now) {
-                self.tell_held(id, name, now);
+            if !self.on_drain_timeout(id, reason, now) {
+                self.report_blocked_drain(id, name, now);
             }
             return;
         }
@@ -261,8 +262,8 @@ impl Engine {
         }
     }
 
-    /// Keeps a node that was empty where pods have come to it.
-    fn keeps_comers(&mut self, id: &ClaimId, name: &NodeName, now: Timestamp) -> bool {
+    /// Cancels the disruption of an empty node if pods were bound to it.
+    fn keeps_new_pods(&mut self, id: &ClaimId, name: &NodeName, now: Timestamp) -> bool {
         let pods = self.state.objects.pods_on(name.as_str());
         let count = pods.filter(|pod| pod.holds_node()).count();
         if count > 0 {
@@ -271,9 +272,9 @@ impl Engine {
         count > 0
     }
 
-    /// Whether the pods of a leaving node may be moved: at once, or when each of them has a place
-    /// elsewhere. Until the first of them is told to go, nothing is lost: the node stays if they
-    /// find none, or if meanwhile something has come that must not be disrupted.
+    /// Returns whether the pods of a disrupted node may be evicted: immediately, or when each of
+    /// them has a place elsewhere. The disruption can be cancelled until the first eviction. It is
+    /// cancelled if the pods find no places or if the node gets a pod that blocks disruption.
     fn is_released(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
         let drain = self.works.get(id).map(|own| &own.drain);
         let (moved, released) = drain.map_or((false, false), |own| (own.moved, own.released));
@@ -293,23 +294,25 @@ impl Engine {
         let blocker = self.state.blockers(node, Some(claim), now).find(stands);
         if let Some(blocker) = blocker.filter(|_| !has_to) {
             self.state.recent.failed = Some(now);
-            self.withdraw_node(id, blocker.to_string(), now);
+            self.cancel_drain(id, blocker.to_string(), now);
             return false;
         }
         if reason == Reason::Empty {
             return true;
         }
-        // Before its taint was there, any pod may have come.
+        // Any pod may have been bound before the taint.
         let chosen = Some(claim).filter(|_| reason == Reason::Underutilized);
         if let Some(unmanaged_pod) = chosen.and_then(|own| self.state.unmanaged_pod_of(own, now)) {
-            let why = format!("nobody would make pod {unmanaged_pod} anew, which has come to it");
-            self.withdraw_node(id, why, now);
+            let why = format!(
+                "pod {unmanaged_pod} runs on it and has no controller that would recreate it"
+            );
+            self.cancel_drain(id, why, now);
             return false;
         }
         let until = claim.since.checked_add(PLACES_MAX).unwrap_or(now);
         let reschedulable = self.state.reschedulable_of(claim, now);
         let reschedulable: Vec<PodKey> = reschedulable.map(|pod| pod.key.clone()).collect();
-        // A static pool keeps its number.
+        // A static pool keeps its node count.
         let placed =
             self.state.has_number(&claim.record.pool) && self.have_places(&reschedulable, now);
         let is_late = until <= now;
@@ -319,23 +322,23 @@ impl Engine {
             return true;
         }
         if released && !placed {
-            let why = "its pods have no place elsewhere any more".to_owned();
-            self.postpone_node(id, why, now);
+            let why = "its pods can no longer be scheduled elsewhere".to_owned();
+            self.postpone_drain(id, why, now);
         } else if is_late {
             let why = match placed {
                 true => "the watch does not show all of its pods".to_owned(),
                 false => format!("its pods have found no place elsewhere within {PLACES_MAX:#}"),
             };
             self.state.recent.failed = Some(now);
-            self.withdraw_node(id, why, now);
+            self.cancel_drain(id, why, now);
         } else {
             self.wake_at(until, "the pods of a node are to have a place elsewhere");
         }
         false
     }
 
-    /// Whether all pods of a node are known, of which each has a place: the API server itself is
-    /// asked once, since a listing of the watch may have lacked some.
+    /// Returns whether all pods of a node are known, so that each of them has a place. The API
+    /// server is queried once, because a listing of the watch may have lacked some.
     fn is_checked(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let node = self.state.ledger.claims.get(id);
         let node = node.and_then(|own| own.node.clone());
@@ -349,15 +352,15 @@ impl Engine {
         checked
     }
 
-    /// Keeps a node that was to leave and could not, for longer each time.
-    pub(super) fn withdraw_node(&mut self, id: &ClaimId, why: String, now: Timestamp) {
+    /// Cancels the disruption of a node that could not be drained, and keeps it longer each time.
+    pub(super) fn cancel_drain(&mut self, id: &ClaimId, why: String, now: Timestamp) {
         let times = self.times_withdrawn(id);
         let wait = WITHDRAWN_MIN * 2_i32.pow(times.min(WITHDRAWN_DOUBLED_MAX));
         self.keep_for(id, why, (wait, times.saturating_add(1)), now);
     }
 
-    /// Keeps a node that was to leave and may not yet, through no fault of its own.
-    pub(super) fn postpone_node(&mut self, id: &ClaimId, why: String, now: Timestamp) {
+    /// Cancels the disruption of a node for a reason outside the node.
+    pub(super) fn postpone_drain(&mut self, id: &ClaimId, why: String, now: Timestamp) {
         let times = self.times_withdrawn(id);
         self.keep_for(id, why, (WITHDRAWN_MIN, times), now);
     }
@@ -381,7 +384,7 @@ impl Engine {
         self.keep(id, why, now);
     }
 
-    /// Asks the API server itself for the pods of the node; the watch may lag behind.
+    /// Lists the pods of the node from the API server, because the watch may lag behind.
     fn confirm(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
         let work = self.works.entry(id.clone()).or_default();
         if let Some(at) = work.drain.next_list.filter(|at| *at > now) {
@@ -397,7 +400,7 @@ impl Engine {
         );
     }
 
-    /// The pods of a node were listed, straight from the API server.
+    /// Handles a listing of a node's pods from the API server.
     pub(super) fn pods_listed(&mut self, id: &ClaimId, mut pods: Vec<Pod>, now: Timestamp) {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
@@ -425,7 +428,7 @@ impl Engine {
             work.drain.next_list = now.checked_add(REWATCHED).ok();
         }
         if reason.waits_for_places() && !work.drain.released {
-            // Nothing has left it yet.
+            // No eviction has completed yet.
         } else if empty && come > 0 {
             self.keep(id, format!("{come} pods have come to it"), now);
         } else if !held {
@@ -436,9 +439,9 @@ impl Engine {
         }
     }
 
-    /// Keeps a node that was to leave.
+    /// Cancels the disruption of a node.
     pub(super) fn keep(&mut self, id: &ClaimId, why: String, now: Timestamp) {
-        self.heed_stay(id, now);
+        self.record_kept_node(id, now);
         let unseen = self.state.cluster.api.silence_max() + TAINT_LAG;
         let Some(claim) = self.state.ledger.claims.get_mut(id) else {
             return;
@@ -446,7 +449,7 @@ impl Engine {
         let reason = claim.leaving.take().unwrap_or(Reason::Empty);
         let work = self.works.entry(id.clone()).or_default();
         let tainted = work.drain.tainted.is_some();
-        // One that nobody has answered may still be on its way.
+        // An unanswered taint may still be in flight.
         let in_flight = matches!(work.step, Some((_, ClaimStep::Taint)));
         let closed = match tainted || in_flight {
             true => Some(now),
@@ -460,7 +463,7 @@ impl Engine {
             }
             _ => false,
         };
-        self.withdraw("its node stays", is_told, now);
+        self.cancel_queued("its node is kept", is_told, now);
         self.report(Report::Kept {
             claim: id.clone(),
             reason,
@@ -470,7 +473,7 @@ impl Engine {
         self.untaint(id, now);
     }
 
-    /// The taint of a node that stays was there, and is gone.
+    /// Handles the removal of the taint from a node that is kept.
     pub(super) fn untainted(&mut self, id: &ClaimId) {
         if let Some(claim) = self.state.ledger.claims.get_mut(id) {
             claim.closing_until = None;
@@ -478,8 +481,7 @@ impl Engine {
         self.succeeded(id);
     }
 
-    /// Takes the disrupted taint and all that was written with it away, or what somebody who took
-    /// the taint has left of it.
+    /// Removes the disrupted taint and everything written with it, or what remains of it.
     pub(super) fn untaint(&mut self, id: &ClaimId, now: Timestamp) {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
@@ -495,11 +497,11 @@ impl Engine {
     }
 }
 
-/// The disrupted taint goes, with all that was written beside it.
+/// Returns the patch that removes the disrupted taint and everything written with it.
 pub(super) fn untaint_patch(node: &Node) -> NodePatch {
     let taints = node.taints.iter();
     let taints = taints.filter(|own| own.key != TAINT_DISRUPTED).cloned();
-    // A user's own label stays.
+    // A user's own label is kept.
     let ours = node.labels.get(EXCLUDE_BALANCERS).map(String::as_str) == Some(EXCLUDED_BY);
     let timed = node.annotations.contains_key(TERMINATION_AT);
     let mut annotations = vec![(DISRUPTION_REASON.to_owned(), None)];
@@ -514,7 +516,8 @@ pub(super) fn untaint_patch(node: &Node) -> NodePatch {
     }
 }
 
-/// Taint, reason and deadline go on in one patch, so that none is ever seen without the others.
+/// Returns the patch that sets taint, reason and deadline together, so that no client sees one
+/// without the others.
 fn taint_patch(node: &Node, reason: Reason, deadline: Option<Timestamp>) -> NodePatch {
     let mut taints: Vec<Taint> = node
         .taints
@@ -523,7 +526,7 @@ fn taint_patch(node: &Node, reason: Reason, deadline: Option<Timestamp>) -> Node
         .cloned()
         .collect();
     taints.push(Taint::new(TAINT_DISRUPTED, Effect::NoSchedule));
-    // A user's own label stays as it is.
+    // A user's own label is kept unchanged.
     let label = || (EXCLUDE_BALANCERS.to_owned(), Some(EXCLUDED_BY.to_owned()));
     let free = !node.labels.contains_key(EXCLUDE_BALANCERS);
     let why = (

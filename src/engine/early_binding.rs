@@ -1,13 +1,13 @@
-//! Pods are bound to a node before its kubelet has come, and let go again if it never does.
-//! It must not know why pods were planned onto it, nor how its instance is ended.
+//! Early binding: pods are bound to a node before its kubelet registers, and deleted if it never
+//! does.
 //!
 //! ```text
-//! launched ─► the Node is made ─► its pods are bound ─► its kubelet comes ─► registered
-//!                                        └─► it never comes: the instance ends ─► the pods are
-//!                                            deleted, and made anew ─► the Node is deleted
+//! launched ─► Node created ─► its pods bound ─► its kubelet registers ─► registered
+//!                                 └─► it never registers: instance terminated ─► pods deleted,
+//!                                     and recreated by their controllers ─► Node deleted
 //! ```
 //!
-//! The Node is closed by a taint that evicts nobody, so that no other pod takes the place.
+//! The Node has a NoSchedule taint, so that no other pods use its capacity.
 
 use jiff::Timestamp;
 
@@ -32,30 +32,30 @@ use crate::model::taint::{Effect, Taint};
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot_builder::node_labels;
 
-/// The deletion of a pod whose node never came is tried so often. Then the Node goes all the same,
-/// and the garbage collector of Kubernetes deletes the pod.
+/// Maximum number of attempts to delete a pod whose node never registered. After that the Node is
+/// deleted anyway, and the garbage collector of Kubernetes deletes the pod.
 const DELETES_MAX: u32 = 3;
 
-/// What a kubelet of EKS registers with, until the cloud's controller has seen the node: that one
-/// looks at no node without it. Source: Kubernetes, cloud controller manager.
+/// The taint of a new EKS kubelet until the cloud controller manager has processed the node. The
+/// cloud controller manager ignores nodes without it. Source: Kubernetes, cloud controller manager.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
 impl Engine {
-    /// Whether pods are bound to nodes that are still to come.
+    /// Returns whether early binding is on.
     fn is_early(&self) -> bool {
         self.state.cluster.binding == Binding::Early && !self.early_off && self.manages()
     }
 
-    /// Another configuration is in force.
+    /// Applies a changed configuration.
     pub(super) fn early_configured(&mut self, now: Timestamp) {
         self.early_off = false;
         if !self.is_early() {
-            let why = "pods are bound by the scheduler again";
-            self.withdraw(why, Command::binds_early, now);
+            let why = "kube-scheduler binds pods again";
+            self.cancel_queued(why, Command::binds_early, now);
         }
     }
 
-    /// Makes the Node of a claim that is launched, or binds pods to it.
+    /// Creates the Node of a launched claim, or binds pods to it.
     pub(super) fn bind_early(&mut self, id: &ClaimId, now: Timestamp) {
         let whole = || self.is_ready() && self.fault(now).is_none();
         if !self.is_early() || !whole() {
@@ -78,7 +78,7 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
         };
-        // One that is gone was deleted by someone: its kubelet makes it anew.
+        // A missing Node was deleted by a user: its kubelet recreates it.
         if work.early.made || work.step.is_some() || claim.node.is_some() {
             return;
         }
@@ -91,7 +91,7 @@ impl Engine {
             }
             return;
         };
-        // Names are used again: the Node of an instance that has ended may be there still.
+        // Names are reused: the Node of a terminated instance may still exist.
         let taken = self.state.objects.nodes.contains_key(&to_come.name);
         if taken || self.bindable(claim).is_empty() {
             return;
@@ -110,16 +110,16 @@ impl Engine {
         self.state.bindable(claim, has)
     }
 
-    /// The taints that a claim's node has from us once it is open.
+    /// Returns the taints that a claim's node has after its startup.
     fn taints_of(&self, claim: &NodeClaim) -> Vec<Taint> {
         let mut taints = self.pool_of(claim).taints.clone();
         taints.extend(claim.record.startup_taints.iter().cloned());
         taints
     }
 
-    /// The Node as its kubelet would register it, as far as that matters to pods and to us, and
-    /// closed by a taint that evicts nobody. A kubelet that finds its Node keeps the labels and
-    /// taints that it has. Source: Kubernetes, kubelet_node_status.go.
+    /// Returns the Node as its kubelet would register it, limited to what matters for pods and for
+    /// Outrigger, with a NoSchedule taint. A kubelet that finds its Node keeps its labels and
+    /// taints. Source: Kubernetes, kubelet_node_status.go.
     fn new_node(&self, claim: &NodeClaim, to_come: ExpectedNode) -> Option<NewNode> {
         let key = &claim.instance.as_ref()?.offering;
         let catalog = self.state.catalog_of(&claim.record.pool);
@@ -153,12 +153,12 @@ impl Engine {
         })
     }
 
-    /// The labels that a claim's node is made with.
+    /// Returns the labels of the new Node.
     fn labels_to_come(&self, claim: &NodeClaim, to_come: &ExpectedNode) -> Labels {
         let mut labels = self.labels_of_instance(claim, &Node::default());
         labels.extend(node_labels(claim, &self.pool_of(claim)));
         labels.insert(HOSTNAME.to_owned(), to_come.name.to_string());
-        // All taints are there from the first: none comes back that a daemon took away.
+        // The Node has all taints from the start, so none that a daemon has removed is added again.
         labels.insert(DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
         if let Some(instance) = &claim.instance {
             let key = &instance.offering;
@@ -169,14 +169,14 @@ impl Engine {
         labels
     }
 
-    /// Whether a claim's kubelet would register as those of EKS do.
+    /// Returns whether the kubelet of a claim registers with the cloud provider taint, as on EKS.
     fn is_seen_to_by_eks(&self, claim: &NodeClaim) -> bool {
         let mut classes = self.state.cluster.node_classes.iter();
         let class = classes.find(|own| Some(&own.name) == claim.record.node_class.as_ref());
         class.is_some_and(|own| own.bootstrap == Bootstrap::Eks && own.family != AmiFamily::Custom)
     }
 
-    /// The Node of a claim was made, or not. Returns whether it is to be tried again.
+    /// Handles the result of the Node's creation. Returns whether to retry it.
     pub(super) fn node_made(
         &mut self,
         id: &ClaimId,
@@ -197,7 +197,7 @@ impl Engine {
         if again {
             return true;
         }
-        // Where there is one of that name, the watch shows whose it is.
+        // If a Node of this name exists, the watch shows its owner.
         self.works.entry(id.clone()).or_default().early.made = true;
         let claim = self.state.ledger.claims.get(id);
         let node = claim.and_then(|own| Some(own.instance.as_ref()?.node.as_ref()?.name.clone()));
@@ -211,7 +211,7 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
         };
-        // A bind cannot be taken back.
+        // A binding cannot be undone.
         if !self.is_ready() || self.fault(now).is_some() || claim.leaving.is_some() {
             return;
         }
@@ -233,7 +233,7 @@ impl Engine {
         }
     }
 
-    /// A pod was bound to the node of a claim, or not. One that somebody else has bound is let be.
+    /// Handles the result of a binding. A pod that a different client has bound is ignored.
     pub(super) fn bound(
         &mut self,
         id: &ClaimId,
@@ -259,15 +259,16 @@ impl Engine {
         }
         if early.binds.values().all(|own| !own.in_flight) {
             let pods = std::mem::take(&mut early.bound);
-            self.tell_bound(id, pods, now);
+            self.report_bound_pods(id, pods, now);
         }
-        // Where others were bound, this one alone may not be: its namespace is going, for one.
+        // If other pods were bound, only this pod may be affected, for example because its
+        // namespace is being deleted.
         if denied && !self.early_binds {
             self.give_up_early("pods may not be bound", now);
         }
     }
 
-    fn tell_bound(&mut self, id: &ClaimId, pods: usize, now: Timestamp) {
+    fn report_bound_pods(&mut self, id: &ClaimId, pods: usize, now: Timestamp) {
         let claim = self.state.ledger.claims.get(id).filter(|_| pods > 0);
         let Some(claim) = claim else { return };
         let node = claim.instance.as_ref().and_then(|own| own.node.as_ref());
@@ -282,15 +283,15 @@ impl Engine {
         }
     }
 
-    /// Nothing is bound early any more before the next configuration.
+    /// Turns early binding off until the next configuration change.
     fn give_up_early(&mut self, why: &str, now: Timestamp) {
         if !std::mem::replace(&mut self.early_off, true) {
-            self.withdraw(why, Command::binds_early, now);
+            self.cancel_queued(why, Command::binds_early, now);
         }
     }
 
-    /// A Node of another name than was said has come for an instance whose Node is awaited: pods
-    /// are not bound to names that nobody will have.
+    /// A Node with an unexpected name has registered for an instance. No more pods are bound to the
+    /// expected name.
     pub(super) fn misnamed(&mut self, id: &ClaimId, now: Timestamp) {
         let (claim, why) = (id.clone(), "its node has another name than was said");
         let why = why.to_owned();
@@ -298,7 +299,7 @@ impl Engine {
         self.give_up_early("nodes have other names than was said", now);
     }
 
-    /// Whether a Node awaits a kubelet that has come under another name.
+    /// Returns whether the kubelet of a created Node has registered with a different name.
     pub(super) fn is_misnamed(&self, node: &Node) -> bool {
         let id = node.instance_id().filter(|_| node.is_awaited());
         let id = id.and_then(|own| self.state.ledger.by_instance(own));
@@ -308,8 +309,8 @@ impl Engine {
         other.is_some_and(|other| other.name != node.name && has_come(other))
     }
 
-    /// Has the pods go that are bound to a Node whose kubelet never came and never will: they have
-    /// never run, and whoever made them makes them anew. Returns whether there are any left.
+    /// Deletes the pods that are bound to a Node whose kubelet never registered. They have never
+    /// run, and their controllers recreate them. Returns whether any remain.
     pub(super) fn unbind_pods(&mut self, node: &NodeName, now: Timestamp) -> bool {
         let known = self.state.objects.nodes.get(node);
         if !known.is_some_and(Node::is_awaited) {
@@ -344,7 +345,7 @@ impl Engine {
         left
     }
 
-    /// A pod was deleted whose node never came, or not.
+    /// Handles the deletion of a pod whose node never registered.
     pub(super) fn unbound(&mut self, pod: &PodKey, answer: &CommandResult, now: Timestamp) {
         if let Some(own) = self.unbinding.get_mut(pod) {
             own.end(answer, &mut self.rng, now);
@@ -354,7 +355,7 @@ impl Engine {
 }
 
 impl PodAttempt {
-    /// Whether it is to be sent off now, for the pod of this UID.
+    /// Starts an attempt for the pod with this UID, if one is due. Returns whether it did.
     fn begin(&mut self, uid: &str, now: Timestamp) -> bool {
         if self.uid != uid {
             *self = Self {
@@ -380,13 +381,13 @@ impl PodAttempt {
         }
     }
 
-    /// When it may be tried again.
+    /// Returns when the next attempt is allowed.
     fn waits(&self) -> Option<Timestamp> {
         self.retry.next().filter(|_| !self.in_flight && !self.over)
     }
 }
 
-/// Without what only devices and their plugins bring.
+/// Returns the resources without those that devices and their plugins add.
 fn plain(resources: &Resources) -> Resources {
     Resources {
         extended: Default::default(),

@@ -1,5 +1,4 @@
-//! Everything that can happen to an engine: a closed list.
-//! It must not know what an event leads to.
+//! The events that an engine receives.
 
 use std::sync::Arc;
 
@@ -17,25 +16,25 @@ use crate::model::instance::UnavailableKey;
 use crate::model::pool::Reason;
 use crate::model::watched_object::{ObjectKind, WatchedObject};
 
-/// What the provider says will happen to an instance, or happens to it. Later ones leave less time.
+/// A provider notice about an instance. Later variants leave less time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Interruption {
-    /// It may be taken back soon.
+    /// The instance may be interrupted soon.
     Rebalance,
-    /// Its host is to be maintained.
+    /// Its host is scheduled for maintenance.
     Maintenance,
-    /// Its reservation takes it back.
+    /// Its capacity reservation reclaims it.
     Reservation,
-    /// It is spot capacity and taken back in two minutes.
+    /// It is a spot instance that is interrupted in two minutes.
     Spot,
-    /// It is being stopped or ended.
+    /// It is being stopped or terminated.
     Stopping,
-    /// Its checks fail: nothing that runs on it is waited for.
+    /// Its status checks fail: its pods are not awaited.
     Failed,
 }
 
 impl Interruption {
-    /// The spelling in logs and metrics. Source: spec/aws.md §6.1.
+    /// Returns the name in logs and metrics. Source: spec/aws.md §6.1.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Rebalance => "rebalance_recommendation",
@@ -47,7 +46,7 @@ impl Interruption {
         }
     }
 
-    /// Why a node leaves for it.
+    /// Returns the disruption reason.
     pub fn reason(self) -> Reason {
         match self {
             Self::Failed => Reason::Unhealthy,
@@ -56,44 +55,43 @@ impl Interruption {
     }
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The time that `poll_timeout` named has come.
+    /// The time that `poll_timeout` returned is reached.
     Timeout,
-    /// The configuration in force is another.
+    /// The configuration has changed.
     ConfigChanged(Arc<Cluster>),
-    /// Instance types or prices are others.
+    /// Instance types or prices have changed.
     CatalogChanged(Arc<Catalog>),
-    /// What node classes have for their pools is something else: images, zones, amounts, or why no
-    /// node can be made of them. Of a provider without classes this never comes.
+    /// The resolved node classes have changed: images, zones, quantities or errors. Providers
+    /// without node classes do not send it.
     ClassesChanged(Arc<ClassSupplies>),
-    /// The CapacityBuffers of the cluster are others, or their status is.
+    /// The CapacityBuffers of the cluster or their status have changed.
     BuffersChanged(Vec<BufferObject>),
-    /// A full listing of a kind: what is not in it does not exist. The kind is synced from here.
+    /// A full listing of a kind: other objects do not exist. The kind is in sync from here.
     Reset(ObjectKind, Vec<WatchedObject>),
-    /// An object is new or changed.
+    /// An object was created or changed.
     Applied(WatchedObject),
-    /// An object is gone.
+    /// An object was deleted.
     Deleted(ObjectKind, ObjectKey),
-    /// The watch of a kind is alive though nothing changed (a bookmark, a poll without news).
+    /// The watch of a kind is active although nothing changed (a bookmark, or a poll without news).
     WatchAlive(ObjectKind),
-    /// The watch of a kind broke, for a reason in bounded words, empty where nobody has said one;
-    /// it is not synced until its next listing.
+    /// The watch of a kind broke, with a truncated error message, which may be empty. The kind is
+    /// out of sync until its next listing.
     WatchLost(ObjectKind, String),
-    /// A command was carried out, or not.
+    /// The result of a command.
     Answered(CommandId, CommandResult),
-    /// The provider says that something happens to an instance, and when.
+    /// The provider announces an interruption of an instance at this time.
     Interrupted(InstanceId, Interruption, Timestamp),
-    /// Offerings were refused to nodes of a class beside those that a launch was answered with: an
-    /// instance was launched all the same.
+    /// Offerings were refused to nodes of a class, although the launch succeeded with a different
+    /// offering.
     Refused(Option<NodeClassName>, Vec<OfferingRefusal>),
-    /// What is known of the fleet is another; none where the cluster shares nothing with others.
+    /// The state of the fleet has changed. `None` if the cluster shares nothing.
     FleetChanged(Option<Arc<FleetView>>),
-    /// Another cluster that launches where this one does had these refused: until when they are
-    /// held down.
+    /// Offerings were refused in a cluster that launches in the same place, with the end of their
+    /// back-off.
     HeldDown(Vec<UnavailableKey>, Timestamp),
-    /// The clock of this host differs from another by so much that it is a fault; none where it
-    /// does not any more.
+    /// The clock of this host differs too much from a remote clock. `None` if it no longer does.
     ClockSkewed(Option<ClockSkew>),
 }

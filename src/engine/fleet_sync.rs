@@ -1,6 +1,5 @@
-//! What is shared with other clusters: claims are asked for before a launch, and the fleet is told
-//! what there is.
-//! It must not know which other clusters there are, nor what they have.
+//! Shares usage with other clusters: requests grants from the fleet before launches, and reports
+//! the cluster's usage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,38 +23,39 @@ use crate::state::candidates::Candidate;
 use crate::state::node_claims::NodeClaim;
 use crate::state::unavailable_offerings::HOLD;
 
-/// Pods that wait for room in the fleet are planned for this soon after some was given back.
+/// Delay before unschedulable pods are planned again after capacity in the fleet was released.
 const ROOM: SignedDuration = SignedDuration::from_secs(1);
 
-/// Who starts together with us says within seconds what it has. For one that is silent for longer
-/// pods do not wait: they go on to what is not reserved.
+/// Clusters that start together report their usage within seconds. If one does not report for
+/// longer than this, pods do not wait: they use capacity that is not reserved.
 const CLOSED_MAX: SignedDuration = SignedDuration::from_secs(15);
 
-/// What the fleet has been told, and how it takes what it is asked for.
+/// The reports to the fleet and the back-off of requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FleetSync {
-    /// What the fleet may think that each claim takes; none before it was told of all.
+    /// The usage of each claim as last reported. `None` before the first full report.
     told: Option<BTreeMap<ClaimId, ClaimUsage>>,
-    /// Whether it has taken in what all claims take.
+    /// True if the fleet has received the usage of all claims.
     heard: bool,
-    /// Whether it is being told.
+    /// True if a usage report is in flight.
     telling: bool,
-    /// When it may be told again after that failed.
+    /// Back-off after a failed report.
     retry: Backoff,
-    /// When claims may be planned again after one was denied.
+    /// Back-off of planning after a denied claim.
     denials: Backoff,
-    /// Since when nobody is granted anything.
+    /// Since when the fleet grants nothing.
     closed: Option<Timestamp>,
-    /// What the fleet was told that its budgets count; none before it was told.
+    /// The last report for the fleet's disruption budgets. `None` before the first report.
     disruption_usage: Option<DisruptionUsage>,
-    /// Whether it is being told that.
+    /// True if such a report is in flight.
     reporting_disruptions: bool,
-    /// When it may be told again after that failed.
+    /// Back-off after such a report failed.
     report_disruptions_again: Backoff,
 }
 
 impl Engine {
-    /// The fleet says what it has and leaves.
+    /// Records the new state of the fleet. If it has more remaining capacity, unschedulable pods
+    /// are planned again.
     pub(super) fn fleet_changed(&mut self, view: Option<Arc<FleetView>>, now: Timestamp) {
         if view.as_ref().is_some_and(|own| self.is_old(own)) {
             return;
@@ -76,7 +76,7 @@ impl Engine {
         }
     }
 
-    /// Whether a newer view is known than this one.
+    /// Returns whether the known view is newer than this one.
     fn is_old(&self, view: &FleetView) -> bool {
         let known = self.state.fleet.as_ref();
         known.is_some_and(|known| view.number < known.number)
@@ -89,7 +89,7 @@ impl Engine {
         self.state.fleet = view;
     }
 
-    /// Other clusters had these refused.
+    /// Records offerings that were refused in other clusters.
     pub(super) fn held_down(
         &mut self,
         what: Vec<UnavailableKey>,
@@ -101,8 +101,8 @@ impl Engine {
         }
     }
 
-    /// Holds down what was refused to nodes of a class, and tells those who launch where we do of
-    /// what they would be refused as well.
+    /// Puts the refused offerings of a node class in back-off. Reports those to other clusters that
+    /// would be refused there as well.
     pub(super) fn refused(
         &mut self,
         class: Option<&NodeClassName>,
@@ -136,8 +136,8 @@ impl Engine {
         }
     }
 
-    /// Tells the fleet what claims take where that has changed. What exists is told whether or not
-    /// the view of the cluster is whole: the provider knows it, and nothing is done about it here.
+    /// Reports changed usage of claims to the fleet. It does so even if the cluster state is out of
+    /// sync, because the provider confirms what exists and nothing is changed.
     pub(super) fn account(&mut self, now: Timestamp) {
         if self.state.fleet.is_none() || !self.state.ledger.is_settled() || self.sharing.telling {
             return;
@@ -165,10 +165,10 @@ impl Engine {
         }
     }
 
-    /// What all claims take that may exist or that the fleet was asked for.
+    /// Returns the usage of all claims that may exist or that were requested from the fleet.
     fn holdings(&self) -> BTreeMap<ClaimId, ClaimUsage> {
         let counts = |claim: &&NodeClaim| {
-            // What another has made and we only look at takes nothing from those who share.
+            // Nodes of other owners that are only observed do not count against shared limits.
             if claim.foreign {
                 return false;
             }
@@ -192,7 +192,8 @@ impl Engine {
         }
     }
 
-    /// Asks the fleet for what a planned claim will take. Says whether its launch has to wait.
+    /// Requests the usage of a planned claim from the fleet. Returns whether its launch has to
+    /// wait.
     pub(super) fn ask(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return false;
@@ -204,12 +205,12 @@ impl Engine {
             .as_ref()
             .is_some_and(|own| own.is_limited());
         let holding = self.holding_of(claim);
-        // One that may be launched already counts, whoever has granted it.
+        // A claim that may be launched already counts, regardless of its grant.
         let shares = limited || (self.state.fleet.is_some() && holding.reservation.is_some());
         if granted || !shares || claim.phase != ClaimPhase::Planned {
             return false;
         }
-        // Who has not said what it has gets nothing.
+        // A cluster that has not reported its usage gets no grants.
         let may = self.manages() && self.sharing.heard;
         let Some(told) = self.sharing.told.as_mut().filter(|_| may) else {
             return true;
@@ -221,7 +222,7 @@ impl Engine {
         true
     }
 
-    /// What an answer to an `Ask` makes of a claim.
+    /// Handles a grant for a claim.
     pub(super) fn granted(&mut self, id: &ClaimId, now: Timestamp) {
         self.sharing.denials = Backoff::default();
         if let Some(work) = self.works.get_mut(id) {
@@ -231,20 +232,20 @@ impl Engine {
         self.wake_at(now, "a claim may be launched");
     }
 
-    /// The claim is dropped; its pods are planned for again by what there is.
+    /// Drops a denied claim. Its pods are planned again with the remaining capacity.
     pub(super) fn denied(
         &mut self,
         id: &ClaimId,
         (why, used_up, view): (String, bool, Arc<FleetView>),
         now: Timestamp,
     ) {
-        self.learn_view(view, now);
+        self.apply_fleet_view(view, now);
         let closed = self.sharing.closed;
         let silent = closed.is_some_and(|since| now.duration_since(since) >= CLOSED_MAX);
         let claim = self.state.ledger.claims.get(id);
         let reserved = claim.filter(|own| own.reservation().is_some() && (used_up || silent));
-        // Whatever the catalog says is left, others have it, or may: pods go on to what is next in
-        // price, and at once.
+        // Other clusters use the reservation, or may do so, regardless of the catalog. The pods are
+        // planned with the next cheapest offering immediately.
         let held = reserved
             .map(|own| own.offerings.clone())
             .unwrap_or_default();
@@ -262,14 +263,14 @@ impl Engine {
         }
     }
 
-    /// Takes a view in that came with an answer.
-    pub(super) fn learn_view(&mut self, view: Arc<FleetView>, now: Timestamp) {
+    /// Records the view of the fleet that a result contains.
+    pub(super) fn apply_fleet_view(&mut self, view: Arc<FleetView>, now: Timestamp) {
         if self.state.fleet.is_some() && !self.is_old(&view) {
             self.know(Some(view), now);
         }
     }
 
-    /// Tells the fleet what its budgets count, where that has changed.
+    /// Reports to the fleet what its disruption budgets count, if it has changed.
     pub(super) fn report_disruptions(&mut self, now: Timestamp) {
         let budgets = self.state.fleet.iter().flat_map(|own| &own.budgets);
         let longest = budgets.clone().filter_map(|own| Some(own.rate?.per)).max();
@@ -310,7 +311,7 @@ impl Engine {
             let Some(reason) = claim.leaving.filter(|_| claim.node.is_some()) else {
                 continue;
             };
-            // One that was not asked for yet takes nothing from those who ask.
+            // A disruption that was not requested yet does not count against the budget.
             let work = self.works.get(id);
             let asked = |own: &ClaimProgress| {
                 own.step
@@ -339,7 +340,7 @@ impl Engine {
         }
     }
 
-    /// The fleet was told, or not: then it is told anew.
+    /// Handles the result of a report. A failed report is repeated.
     pub(super) fn on_disruptions_reported(&mut self, answer: &CommandResult, now: Timestamp) {
         self.sharing.reporting_disruptions = false;
         if *answer == CommandResult::Done {
@@ -352,14 +353,19 @@ impl Engine {
         }
     }
 
-    /// Asks the fleet whether a node may leave. Says whether it has to wait.
-    pub(super) fn ask_leave(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
+    /// Requests the fleet's permission to disrupt a node. Returns whether it has to wait.
+    pub(super) fn request_disruption(
+        &mut self,
+        id: &ClaimId,
+        reason: Reason,
+        now: Timestamp,
+    ) -> bool {
         let granted = self.works.get(id).is_some_and(|own| own.drain.granted);
         let mut budgets = self.state.fleet.iter().flat_map(|own| &own.budgets);
         if granted || !budgets.any(|own| names(&own.reasons, reason)) {
             return false;
         }
-        // Who has not said what it has gets nothing.
+        // A cluster that has not reported its usage gets no permission.
         if self.sharing.disruption_usage.is_some() && !self.sharing.reporting_disruptions {
             let claim = id.clone();
             let ask = Command::RequestDisruption { claim, reason };
@@ -368,12 +374,12 @@ impl Engine {
         true
     }
 
-    /// When claims may be planned again, after some were denied.
+    /// Returns when claims may be planned again after a denial.
     pub(super) fn denied_until(&self, now: Timestamp) -> Option<Timestamp> {
         self.sharing.denials.next().filter(|at| *at > now)
     }
 
-    /// The fleet was told, or not: then it is told of all anew.
+    /// Handles the result of a usage report. After a failure, all claims are reported again.
     pub(super) fn accounted(&mut self, answer: &CommandResult, now: Timestamp) {
         self.sharing.telling = false;
         self.sharing.heard = *answer == CommandResult::Done;
@@ -386,7 +392,7 @@ impl Engine {
     }
 }
 
-/// Whether the fleet leaves more of anything than before.
+/// Returns whether the fleet has more capacity of any kind than before.
 fn has_more(old: &FleetView, new: &FleetView) -> bool {
     let amount = |own: &Limits, name: &str| {
         let mut capacity = own.capacity.iter();

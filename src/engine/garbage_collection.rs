@@ -1,5 +1,4 @@
-//! Nodes of ours that no claim knows, and whose kubelet is silent: they go.
-//! It must not know what became of their instances.
+//! Deletes managed Nodes that have no claim and whose kubelet is silent.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +15,17 @@ use crate::model::labels::CLAIM;
 /// A Node without an instance.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Orphan {
-    /// Since when it is seen to have none.
+    /// When it was first seen without an instance.
     since: Timestamp,
-    /// Whether it was said that it goes.
+    /// True if its deletion was reported.
     is_told: bool,
 }
 
-/// A Node of ours whose instance is unknown is removed after this long, once it is not ready.
+/// A managed Node without a known instance is deleted after this time, if it is not ready.
 const ORPHAN_AGE: SignedDuration = SignedDuration::from_secs(60);
 
 impl Engine {
-    /// Removes Nodes of ours that no claim knows and whose kubelet is silent.
+    /// Deletes managed Nodes without a claim whose kubelet is silent.
     pub(super) fn collect_orphans(&mut self, now: Timestamp) {
         let mut orphans: BTreeMap<NodeName, (String, bool)> = BTreeMap::new();
         for node in self.state.objects.nodes.values() {

@@ -1,5 +1,4 @@
-//! What is under way: unanswered commands, and how far each claim's next step has come.
-//! It must not know which step follows.
+//! In-flight commands, and the progress of each claim.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,53 +12,54 @@ use crate::model::labels::Labels;
 use crate::model::watched_object::{Attachment, ObjectKind};
 use crate::state::cluster_identity::Mismatch;
 
-/// A command without an answer for this long has failed with an unknown outcome. Whoever carries
-/// commands out answers sooner; this is for answers that were lost.
+/// A command without an answer for this long has failed with an unknown outcome. Executors answer
+/// sooner, so this handles lost answers.
 pub(super) const ANSWER_MAX: SignedDuration = SignedDuration::from_secs(120);
 
-/// What lasts is said again after twice the time, five times: from two minutes on, every hour.
+/// Maximum number of times a log interval doubles. A first interval of two minutes grows to about
+/// one hour.
 const TOLD_DOUBLED_MAX: u32 = 5;
 
-/// What an unanswered command is for.
+/// The purpose of an in-flight command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CommandPurpose {
-    /// The one step a claim has under way.
+    /// The one step that a claim has in flight.
     Step(ClaimId),
     /// The eviction of a pod from a claim's node.
     Evict(ClaimId, PodKey),
     /// A listing of instances.
     Listing,
-    /// Asking whether objects that a listing lacks exist.
+    /// A check whether the objects that a listing lacks exist.
     Probe(ObjectKind),
-    /// Asking for a listing of a kind.
+    /// A new listing of a kind.
     Rewatch(ObjectKind),
-    /// Naming a node to a pod.
+    /// The nomination of a node for a pod.
     Nominate(PodKey),
-    /// Taking back what a pod was told.
+    /// The removal of a pod's nomination.
     ClearNomination(PodKey),
-    /// Binding a pod to a claim's node that is still to come.
+    /// The early binding of a pod to the node of a claim.
     Bind(ClaimId, PodKey),
-    /// Deleting a pod that was bound to a node that never came.
+    /// The deletion of a pod that was bound early to a node that never registered.
     Unbind(PodKey),
-    /// Removing a Node without a claim.
+    /// The deletion of a Node without a claim.
     Orphan(NodeName),
-    /// Telling the provider what nodes have reported.
+    /// A report to the provider of the memory that nodes have.
     SaveDiscoveredMemory,
-    /// Putting tags on the instances of claims.
+    /// The tagging of the instances of claims.
     Tag(Vec<ClaimId>, Labels),
-    /// Putting our tags on the instance of a node that another has made.
+    /// The tagging of an instance that Karpenter launched, for its adoption.
     Adopt(NodeName),
-    /// Telling the fleet what claims take.
+    /// A report to the fleet of what claims use.
     ReportUsage,
-    /// Telling the fleet what its budgets count.
+    /// A report to the fleet of what its disruption budgets count.
     ReportDisruptions,
-    /// Telling others of refused offerings.
+    /// A report to other clusters of unavailable offerings.
     MarkUnavailable,
-    /// Reading the cluster's Lease.
+    /// A read of the cluster's Lease.
     ReadLease,
-    /// Writing the status of a CapacityBuffer.
+    /// An update of the status of a CapacityBuffer.
     BufferStatus(Box<BufferPatch>),
-    /// Writing down that these are let go.
+    /// The record on the Lease of these disruptions.
     NoteLetGo(Vec<ClaimId>),
 }
 
@@ -72,64 +72,66 @@ pub(super) struct InFlightCommand {
 }
 
 impl InFlightCommand {
-    /// Whether its answer should have come by now.
+    /// Returns whether its answer is overdue.
     pub(super) fn is_late(&self, now: Timestamp) -> bool {
         now.duration_since(self.since) > ANSWER_MAX
     }
 }
 
-/// How far a drain has come.
+/// The progress of a drain.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DrainState {
-    /// UID of the Node that it is of, once it is known: one that is made anew is another.
+    /// UID of the drained Node, once known. A recreated Node has a different UID.
     pub(super) of: String,
-    /// Whether the fleet lets it leave, where that has to be asked.
+    /// True if the fleet has permitted the disruption. Used only if its permission is required.
     pub(super) granted: bool,
-    /// Whether it has to be written down before the node is closed, since a rate counts it.
+    /// True if the disruption must be recorded on the Lease before the taint, because a rate counts
+    /// it.
     pub(super) to_note: bool,
-    /// Whether the node may be closed: it was written down, or need not be.
+    /// True if the node may be tainted: the disruption is recorded, or needs no record.
     pub(super) cleared: bool,
-    /// When the taint was last sent off.
+    /// When the taint was last sent.
     pub(super) sent: Option<Timestamp>,
     /// When the taint was confirmed.
     pub(super) tainted: Option<Timestamp>,
-    /// When what stands beside the taint was last written again.
+    /// When the disruption label and annotation were last restored.
     pub(super) marked: Option<Timestamp>,
-    /// When the API server itself last said that its pods are those that the watch shows.
+    /// When a listing from the API server last matched the pods in the watch cache.
     pub(super) checked: Option<Timestamp>,
-    /// Whether its pods had a place elsewhere, each, where it waits for that: they may be moved.
+    /// True if the pods may be evicted. If the drain waits for places, each pod had one.
     pub(super) released: bool,
-    /// Whether any was told to go, in an earlier life perhaps: its place is asked for no more.
+    /// True if a pod was evicted, possibly by an earlier process. Places are no longer required
+    /// then.
     pub(super) moved: bool,
-    /// Since when its pods are moved, or may be.
+    /// When evictions started or became allowed.
     pub(super) began: Option<Timestamp>,
-    /// When the node ends whatever is left on it. It only ever comes nearer, and nothing is forced
-    /// before the Node says so too.
+    /// When the node is terminated even if pods remain. It can only move earlier. No pod is forced
+    /// before the Node has the deadline as an annotation.
     pub(super) deadline: Option<Timestamp>,
-    /// Whether pods are told to go whatever their disruption budgets say.
+    /// True if pods are deleted regardless of their PodDisruptionBudgets.
     pub(super) forces: bool,
-    /// Whether any was: from then on the node cannot stay.
+    /// True if a pod was deleted that way. The drain cannot be cancelled after that.
     pub(super) forced: bool,
-    /// Whether it is to stay, once nobody is being told to go any more: whoever hears of it after
-    /// the node has opened again would go for nothing.
+    /// True if the drain is cancelled as soon as no eviction is in flight. A pod evicted after the
+    /// node is untainted would be evicted in vain.
     pub(super) aborts: bool,
-    /// When the API server itself has said, after the taint, that no pod is left.
+    /// When the API server confirmed, after the taint, that no pod remains.
     pub(super) confirmed: Option<Timestamp>,
-    /// Pods whose eviction is under way or waits for another attempt.
+    /// Pods whose eviction is in flight or waits for a retry.
     pub(super) evictions: BTreeMap<PodKey, Eviction>,
-    /// When the API server may be asked for the pods of the node again.
+    /// Earliest time of the next pod listing from the API server.
     pub(super) next_list: Option<Timestamp>,
-    /// How far its volumes have come.
+    /// The progress of volume detachment.
     pub(super) detach: Detach,
-    /// When it was said what holds it.
+    /// When the blockers of the drain were last logged.
     pub(super) told: LogBackoff,
 }
 
 impl DrainState {
-    /// The Node has this UID. Where that is another than before, somebody has deleted the Node and
-    /// its kubelet has made it anew, open to pods: what was done about those of the other says
-    /// nothing of these. What the fleet has granted, and what is written down, is of the claim.
-    pub(super) fn follow(&mut self, uid: &str) {
+    /// Records the UID of the Node. A changed UID means that a user deleted the Node and its
+    /// kubelet recreated it without the taint. The progress of the drain is reset then. The fleet's
+    /// permission and the record on the Lease belong to the claim and are kept.
+    pub(super) fn reset_if_recreated(&mut self, uid: &str) {
         if self.of == uid {
             return;
         }
@@ -145,38 +147,38 @@ impl DrainState {
     }
 }
 
-/// One pod's eviction or deletion.
+/// The eviction or deletion of one pod.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Eviction {
-    /// UID of the pod: one of the same name is another.
+    /// UID of the pod. A recreated pod has a different UID.
     pub(super) uid: String,
     pub(super) in_flight: bool,
     pub(super) retry: Backoff,
-    /// Whether it is deleted, and its budgets are asked no more.
+    /// True if the pod is deleted and not evicted, so that budgets are ignored.
     pub(super) deletes: bool,
-    /// Whether it was said that it is refused.
+    /// True if the refusal was reported.
     pub(super) told: bool,
-    /// Whether it was said that it is taken.
+    /// True if the eviction was reported.
     pub(super) taken: bool,
-    /// When it was last refused, if it was the last time.
+    /// When the last attempt was refused. `None` if it was not.
     pub(super) refused: Option<Timestamp>,
 }
 
-/// How far the volumes of a leaving node have come.
+/// The progress of volume detachment from a disrupted node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Detach {
-    /// Since when they are waited for.
+    /// When the wait started.
     pub(super) since: Option<Timestamp>,
-    /// When the API server may be asked for them again.
+    /// Earliest time of the next listing from the API server.
     pub(super) next_list: Option<Timestamp>,
-    /// Those that were left when it last was.
+    /// Attachments in the last listing.
     pub(super) left: Vec<Attachment>,
-    /// Whether they are waited for no more.
+    /// True if the wait is over.
     pub(super) over: bool,
 }
 
-/// Something that lasts is said again after twice the time each time, so that nobody misses it and
-/// no log is filled with it.
+/// Doubles the interval between reports of a condition that persists, so that it remains visible
+/// and does not flood the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LogBackoff {
     times: u32,
@@ -184,13 +186,14 @@ pub(super) struct LogBackoff {
 }
 
 impl LogBackoff {
-    /// When it is to be said next, if it has lasted since then and is first said after this long.
+    /// Returns when to report next, for a condition that began at `since` and is first reported
+    /// after `first`.
     pub(super) fn next(&self, since: Timestamp, first: SignedDuration) -> Timestamp {
         let next = self.next.or(since.checked_add(first).ok());
         next.unwrap_or(Timestamp::MAX)
     }
 
-    /// Notes that it was said.
+    /// Records that it was reported.
     pub(super) fn told(&mut self, now: Timestamp, first: SignedDuration) {
         self.times = self.times.saturating_add(1);
         let wait = first * 2_i32.pow(self.times.min(TOLD_DOUBLED_MAX));
@@ -198,119 +201,124 @@ impl LogBackoff {
     }
 }
 
-/// How far pods have come to a node that is still to come.
+/// The progress of early binding to a claim's node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Early {
-    /// Whether its Node was made, or somebody else has made one: it is not tried again.
+    /// True if its Node exists, created by the engine or by a different client. There is no second
+    /// attempt.
     pub(super) made: bool,
-    /// Whether it was said why no Node is made.
+    /// True if the reason for not creating the Node was reported.
     pub(super) told: bool,
-    /// Pods that are bound to it, or are to be.
+    /// Pods that are bound to it, or will be.
     pub(super) binds: BTreeMap<PodKey, PodAttempt>,
-    /// How many of them were bound since it was last said.
+    /// Number of pods bound since the last report.
     pub(super) bound: usize,
 }
 
-/// One pod's way to a node, or away from it.
+/// The early binding of one pod, or its deletion.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PodAttempt {
     /// UID of the pod.
     pub(super) uid: String,
     pub(super) in_flight: bool,
-    /// Whether nothing more is tried.
+    /// True if there are no more attempts.
     pub(super) over: bool,
     pub(super) tries: u32,
     pub(super) retry: Backoff,
 }
 
-/// What is under way for one claim.
+/// The progress of one claim.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClaimProgress {
     /// The step without an answer.
     pub(super) step: Option<(CommandId, ClaimStep)>,
-    /// When a failed step may be tried again.
+    /// When a failed step may be retried.
     pub(super) retry: Backoff,
-    /// Whether the fleet has granted what it takes.
+    /// True if the fleet has granted the usage of the claim.
     pub(super) granted: bool,
-    /// What is launched, as it was first asked for: the same token must mean the same launch.
+    /// The launch as first requested. Retries with the same client token must have the same
+    /// parameters.
     pub(super) launch: Option<Box<Launch>>,
-    /// Whether a launch had no answer: there may be an instance.
+    /// True if a launch had no answer, so that an instance may exist.
     pub(super) unsure: bool,
-    /// Version of the Node that was changed last; nothing more is decided upon it.
+    /// Version of the Node that the engine last changed. The engine decides nothing based on this
+    /// version.
     pub(super) patched: Option<String>,
-    /// UID of the Node whose removal was asked for.
+    /// UID of the Node whose deletion was requested.
     pub(super) removed: Option<String>,
-    /// When the first of its pods was told of its node.
+    /// When the first of its pods was nominated.
     pub(super) hinting: Option<Timestamp>,
-    /// What was done for its pods before its node is there.
+    /// The progress of early binding.
     pub(super) early: Early,
-    /// The drain, if it leaves.
+    /// The drain of its node, if it is disrupted.
     pub(super) drain: DrainState,
-    /// When it was asked to leave.
+    /// When its disruption started.
     pub(super) asked: Option<Timestamp>,
-    /// Whether it was said what its node lacks.
+    /// True if missing capacity of its node was reported.
     pub(super) told_lacking: bool,
-    /// Whether it was said that its node came unguarded.
+    /// True if the missing unregistered taint of its node was reported.
     pub(super) told_unguarded: bool,
-    /// Whether its node has not registered in time.
+    /// True if its node did not register in time.
     pub(super) unregistered: bool,
-    /// When its instance was first told to end.
+    /// When the termination of its instance was first requested.
     pub(super) told_to_end: Option<Timestamp>,
-    /// When it was said that its instance does not end.
+    /// When the slow termination of its instance was last reported.
     pub(super) lingers: LogBackoff,
-    /// Whether its instance may end without a drain, and counts as one that did.
+    /// True if its instance may be terminated without a drain and is counted by the safeguard.
     pub(super) undrained: bool,
-    /// Whether tags are being put on its instance.
+    /// True if its instance is being tagged.
     pub(super) tagging: bool,
-    /// When they may be tried again, if that failed: nothing else waits for it.
+    /// When tagging may be retried. No other step waits for it.
     pub(super) tag_again: Backoff,
-    /// When its Node was first missed.
+    /// When its Node was first missing.
     pub(super) node_missed: Option<Timestamp>,
-    /// When nodes were listed once more for want of its Node, and how many listings there had been.
+    /// When nodes were listed again because its Node was missing, and the number of listings
+    /// before.
     pub(super) overdue: Option<(Timestamp, u64)>,
 }
 
-/// What a pod was told: the node that it is planned for.
+/// The nomination of a node for a pod.
 #[derive(Clone, Debug)]
 pub(super) struct Nomination {
-    /// The node.
+    /// The nominated node.
     pub(super) node: NodeName,
     /// UID of the pod.
     pub(super) uid: String,
-    /// Whether the answer is out.
+    /// True if the nomination is in flight.
     pub(super) out: bool,
     /// When it was sent or answered.
     pub(super) at: Timestamp,
-    /// Whether the watch shows it.
+    /// True if the watch shows it.
     pub(super) here: bool,
-    /// Whether the watch has shown it. If it does no more, someone has taken it back.
+    /// True if the watch has ever shown it. If so and `here` is false, a different client has
+    /// removed it.
     pub(super) shown: bool,
-    /// How often the pod was told.
+    /// Number of nominations sent for the pod.
     pub(super) tells: u32,
-    /// Since when, and how often, it had to be told again although its node is open.
+    /// Since when and how many times the pod was nominated again although its node is untainted.
     pub(super) refused: Option<(Timestamp, u32)>,
 }
 
-/// What nodes that open together have in common: their plan, and when their wave began.
+/// Key of the nodes that are untainted together: their plan and the start of their wave.
 pub(super) type GroupKey = (String, Option<Timestamp>);
 
-/// The nodes of one plan that are still closed.
+/// The nodes of one plan that are still tainted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OpeningGroup {
     /// When the first of them was ready.
     pub(super) since: Option<Timestamp>,
-    /// When all their pods had been told.
+    /// When all their pods were nominated.
     pub(super) told: Option<Timestamp>,
-    /// Whether one is on its way.
+    /// True if one of them is not ready yet.
     pub(super) coming: bool,
-    /// Whether pods of one are being told.
+    /// True if pods of one of them are being nominated.
     pub(super) telling: bool,
-    /// Whether the scheduler took from a pod of one what it was told.
+    /// True if the scheduler removed the nomination of a pod of one of them.
     pub(super) bereft: bool,
 }
 
 impl ClaimProgress {
-    /// Whether the fleet has been asked for what the claim takes, or has granted it.
+    /// Returns whether the usage of the claim was requested from the fleet or is granted.
     pub(super) fn is_asked_for(&self) -> bool {
         self.granted
             || self
@@ -344,7 +352,7 @@ pub(super) enum ClaimStep {
 }
 
 impl ClaimStep {
-    /// Whether nothing follows from its being done but the next step.
+    /// Returns whether success requires no action before the next step.
     pub(super) fn is_plain(self) -> bool {
         matches!(
             self,
@@ -361,53 +369,55 @@ impl ClaimStep {
     }
 }
 
-/// How the view of the cluster is kept whole.
+/// The synchronization of the cluster state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Looking {
-    /// Whether decisions have begun.
+    /// True if decisions have started.
     pub(super) ready: bool,
-    /// Since when nothing voluntary is done.
+    /// When the cluster state went out of sync. Voluntary disruption is suspended since then.
     pub(super) frozen: Option<Timestamp>,
-    /// When decisions began or last went on; deadlines count from here at the earliest.
+    /// When decisions started or last resumed. Deadlines are not counted from earlier times.
     pub(super) thawed: Option<Timestamp>,
-    /// Since when the view has been whole while frozen.
+    /// When the cluster state became complete again while it is still out of sync.
     pub(super) whole_since: Option<Timestamp>,
-    /// Whether a listing of instances is under way.
+    /// True if a listing of instances is in flight.
     pub(super) listing: bool,
-    /// When instances were last asked for.
+    /// When the last listing of instances was requested.
     pub(super) listing_asked: Option<Timestamp>,
-    /// When the listing of instances was asked for that was answered last.
+    /// When the last answered listing of instances was requested.
     pub(super) listing_answered: Option<Timestamp>,
-    /// When decisions last went on after a gap that was longer than a short outage.
+    /// When decisions last resumed after a gap longer than a short outage.
     pub(super) gap: Option<Timestamp>,
-    /// Why the last listing of instances does not count, if it does not.
+    /// Why the last listing of instances is ignored, if it is.
     pub(super) listing_fault: Option<String>,
     /// Why the last listing of instances failed, if it did.
     pub(super) listing_failed: Option<String>,
-    /// Whether the last listing told anything that was not known.
+    /// True if the last listing contained news.
     pub(super) listing_news: bool,
     /// Why the API server, the instances and the configuration are not of one cluster, if so.
     pub(super) mismatch: Option<Mismatch>,
-    /// How far the clock of this host differs from another, where that is a fault.
+    /// True if the first comparison is reported even if it finds no mismatch.
+    pub(super) reports_match: bool,
+    /// Clock skew between this host and a remote clock, if it is a fault.
     pub(super) clock_skew: Option<ClockSkew>,
-    /// What doubted listings lack.
+    /// Objects missing from incomplete listings.
     pub(super) doubts: BTreeMap<ObjectKind, Vec<(ObjectKey, String)>>,
-    /// What the last probe of each kind asks for, and how many listings there were before it.
+    /// The objects of the last probe of each kind, and the number of listings before it.
     pub(super) probes: BTreeMap<ObjectKind, (u64, Vec<(ObjectKey, String)>)>,
-    /// Kinds that are being probed.
+    /// Kinds with a probe in progress.
     pub(super) probing: BTreeMap<ObjectKind, Backoff>,
-    /// How many listings of each kind there were.
+    /// Number of listings of each kind.
     pub(super) resets: BTreeMap<ObjectKind, u64>,
-    /// Nodes that are known to be gone although pods may still be bound to them.
+    /// Nodes that were deleted although pods may still be bound to them.
     pub(super) gone_nodes: BTreeSet<NodeName>,
-    /// Whether something waits for a watch to give a sign of life.
+    /// True if a decision waits for the next sign of activity from a watch.
     pub(super) awaits_sign: bool,
-    /// Since when pods have been bound to nodes we do not know.
+    /// Since when pods have been bound to unknown nodes.
     pub(super) unknown_since: Option<Timestamp>,
 }
 
 impl Looking {
-    /// How many listings of a kind there were.
+    /// Returns the number of listings of a kind.
     pub(super) fn listings(&self, kind: ObjectKind) -> u64 {
         self.resets.get(&kind).copied().unwrap_or(0)
     }

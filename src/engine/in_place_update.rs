@@ -1,8 +1,7 @@
-//! Brings what runs in line with what its pool and node class say by now, where that takes no new
-//! instance, and stamps it with the hashes of what it is in line with.
-//! It must not know what becomes of nodes that have drifted: they are left as they are.
+//! Updates running nodes and instances to match their pool and node class, if no new instance is
+//! required, and records the hashes they match.
 //!
-//! What is changed in place, and what is not: docs/decisions/017-what-drifts.md.
+//! docs/decisions/017-what-drifts.md lists what is updated in place.
 
 use std::collections::BTreeMap;
 
@@ -25,12 +24,12 @@ use crate::model::template_hash::{Change, Hashes, hashes_in};
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot_builder::node_labels;
 
-/// Nodes that are changed at once: a pool may have a thousand.
+/// Maximum number of nodes updated simultaneously: a pool may have a thousand.
 const PATCHES_MAX: usize = 16;
-/// Instances of one call; EC2 takes a thousand.
+/// Maximum number of instances per call. EC2 accepts a thousand.
 const TAGGED_MAX: usize = 100;
 
-/// What stands in the tags of claims that are in line with their pool.
+/// The values in the tags of claims that match their pool.
 struct TemplateState {
     pool_hash: String,
     node_class_hash: String,
@@ -45,7 +44,7 @@ impl TemplateState {
         }
     }
 
-    /// All that is written on instances.
+    /// Returns all tags for the instances.
     fn tags(&self, cluster: &Cluster, pool: &Pool, record: &ClaimRecord) -> Labels {
         let record = ClaimRecord {
             expire_after: pool.expire_after,
@@ -59,12 +58,13 @@ impl TemplateState {
         let own = record.tags().into_iter();
         let stamped = [TAG_EXPIRE, TAG_GRACE, TAG_POOL_HASH, TAG_NODE_CLASS_HASH];
         tags.extend(own.filter(|(key, _)| stamped.contains(&key.as_str())));
-        // Where it is never, a launch says nothing; an instance may have to be told.
+        // A launch omits the tag if nodes never expire. An existing instance needs its value
+        // changed.
         tags.insert(TAG_EXPIRE_HARD.to_owned(), seconds(pool.expire_hard_after));
         tags
     }
 
-    /// Whether a claim may be brought in line, and is not.
+    /// Returns whether a claim does not match its pool and may be updated.
     fn is_due(&self, record: &ClaimRecord) -> bool {
         let pairs = [
             (&self.pool_hash, &record.pool_hash),
@@ -77,7 +77,7 @@ impl TemplateState {
         pairs.iter().any(|(new, old)| new != old) && !pairs.iter().any(drifted)
     }
 
-    /// Whether a Node has what its pool says.
+    /// Returns whether a Node matches its pool.
     fn is_on(&self, node: &Node) -> bool {
         let has = |key: &str, value: &String| node.annotations.get(key) == Some(value);
         has(POOL_HASH, &self.pool_hash) && has(NODE_CLASS_HASH, &self.node_class_hash)
@@ -85,9 +85,9 @@ impl TemplateState {
 }
 
 impl Engine {
-    /// First the Node gets what its pool says, then the instance its tags: the hashes there are
-    /// what counts, so that whatever is interrupted is done again.
-    pub(super) fn stamp(&mut self, now: Timestamp) {
+    /// Updates the Node first and then the tags of the instance. The hashes in the tags are
+    /// decisive, so that an interrupted update is repeated.
+    pub(super) fn update_in_place(&mut self, now: Timestamp) {
         if !self.manages() || self.weighed().is_none() {
             return;
         }
@@ -101,31 +101,31 @@ impl Engine {
                 continue;
             };
             let new = || TemplateState::of(&self.state.cluster, pool);
-            let stamp = stamps.entry(&pool.name).or_insert_with(new);
-            if !stamp.is_due(&claim.record) {
+            let update_in_place = stamps.entry(&pool.name).or_insert_with(new);
+            if !update_in_place.is_due(&claim.record) {
                 continue;
             }
             let node = self.node_of(claim).filter(|own| !self.is_stale(id, own));
-            // What is held goes by what it was told before, its age above all.
+            // Held nodes keep their previous settings, above all their maximum age.
             let unaccepted = self.state.unaccepted.as_ref();
             let is_held = |own: &&Node| unaccepted.is_some_and(|all| all.nodes.contains(&own.name));
             let node = node.filter(|own| !is_held(own));
             let (Some(node), Some(instance)) = (node, &claim.instance) else {
                 continue;
             };
-            if stamp.is_on(node) {
-                let own = stamp.tags(&self.state.cluster, pool, &claim.record);
+            if update_in_place.is_on(node) {
+                let own = update_in_place.tags(&self.state.cluster, pool, &claim.record);
                 let one = (id.clone(), instance.id.clone());
                 tags.entry(own).or_default().push(one);
             } else {
-                patches.push((id.clone(), patch(claim, node, pool, stamp)));
+                patches.push((id.clone(), patch(claim, node, pool, update_in_place)));
             }
         }
-        let stamping = |step: &Option<_>| matches!(step, Some((_, ClaimStep::Stamp)));
+        let node_patch_for = |step: &Option<_>| matches!(step, Some((_, ClaimStep::Stamp)));
         let under_way = self
             .works
             .values()
-            .filter(|own| stamping(&own.step))
+            .filter(|own| node_patch_for(&own.step))
             .count();
         let free = PATCHES_MAX.saturating_sub(under_way);
         for (id, patch) in patches.into_iter().take(free) {
@@ -138,11 +138,11 @@ impl Engine {
         }
     }
 
-    /// What a claim's Node is to have from us, whatever it has.
-    pub(super) fn stamping(&self, claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
+    /// Returns the patch that makes a claim's Node match its pool.
+    pub(super) fn node_patch_for(&self, claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
         let pool = self.state.cluster.pool(claim.record.pool.as_str())?;
-        let stamp = TemplateState::of(&self.state.cluster, pool);
-        Some(patch(claim, node, pool, &stamp))
+        let update_in_place = TemplateState::of(&self.state.cluster, pool);
+        Some(patch(claim, node, pool, &update_in_place))
     }
 
     fn may_stamp(&self, id: &ClaimId, now: Timestamp) -> bool {
@@ -165,8 +165,8 @@ impl Engine {
         self.issue(command, CommandPurpose::Tag(claims, tags.clone()), now);
     }
 
-    /// What the tags of instances say is what is known of their claims. A provider that keeps no
-    /// tags but those of a launch is not asked again before the next start.
+    /// Records the new tags in the claims. A provider that keeps only the tags of a launch is not
+    /// called again before the next start.
     pub(super) fn tagged(
         &mut self,
         claims: &[ClaimId],
@@ -206,12 +206,21 @@ impl Engine {
     }
 }
 
-/// Labels, annotations and taints that a pool says, and the hashes of that. What it says no more
-/// stays: nobody knows who else wants it. A taint that evicts is for new nodes only.
-fn patch(claim: &NodeClaim, node: &Node, pool: &Pool, stamp: &TemplateState) -> NodePatch {
+/// Returns the patch that sets the labels, annotations and taints of the pool, and the hashes.
+/// Values removed from the pool are kept, because other clients may use them. A taint that evicts
+/// pods is set only on new nodes.
+fn patch(
+    claim: &NodeClaim,
+    node: &Node,
+    pool: &Pool,
+    update_in_place: &TemplateState,
+) -> NodePatch {
     let mut annotations = pool.annotations.clone();
-    annotations.insert(POOL_HASH.to_owned(), stamp.pool_hash.clone());
-    annotations.insert(NODE_CLASS_HASH.to_owned(), stamp.node_class_hash.clone());
+    annotations.insert(POOL_HASH.to_owned(), update_in_place.pool_hash.clone());
+    annotations.insert(
+        NODE_CLASS_HASH.to_owned(),
+        update_in_place.node_class_hash.clone(),
+    );
     let mut taints = node.taints.clone();
     for wanted in pool
         .taints
@@ -219,7 +228,7 @@ fn patch(claim: &NodeClaim, node: &Node, pool: &Pool, stamp: &TemplateState) -> 
         .filter(|own| own.effect != Effect::NoExecute)
     {
         if !taints.contains(wanted) {
-            // One of the same key and effect has another value by now.
+            // A taint of the same key and effect has a different value.
             taints.retain(|own| !own.matches(wanted));
             taints.push(wanted.clone());
         }

@@ -1,5 +1,4 @@
-//! What the provider says of instances beforehand: that they go, or are about to fail.
-//! It must not know how it says so.
+//! Handles interruption notices and failing status checks of instances.
 
 use std::collections::BTreeMap;
 
@@ -18,48 +17,48 @@ use crate::model::instance::{CapacityType, OfferingKey};
 use crate::model::pool::Reason;
 use crate::model::reservation::{BLOCK_CLOSES, ReservationKind};
 
-/// Notices of instances that no listing shows are kept for this long.
+/// Notices about instances that no listing shows are kept for this long.
 const NOTICE_KEPT: SignedDuration = SignedDuration::from_mins(10);
 
-/// The provider ends an instance within this after the time that its notice names, or the notice
-/// was wrong.
+/// Maximum time between the announced time and the provider's termination. After that the notice
+/// counts as wrong.
 const TAKEN_BACK_MAX: SignedDuration = SignedDuration::from_mins(5);
 
-/// A node that may be taken back waits this long for others to take its place: launches and
-/// registrations take a few minutes, and EC2 promises no time at all.
+/// Maximum time that a node with a rebalance recommendation waits for replacements. Launches and
+/// registrations take a few minutes, and EC2 guarantees no time at all.
 const REPLACED_MAX: SignedDuration = SignedDuration::from_mins(10);
 
-/// Checks that fail are told of again and again, each minute or oftener: after this long without a
-/// word they do not fail any more.
+/// Failing checks are reported at least every minute. After this time without a report they count
+/// as passing.
 const FAILS_UNTIL: SignedDuration = SignedDuration::from_mins(3);
 
-/// So many nodes of a pool may fail each for itself, however few there are.
+/// Number of nodes of a pool that may fail independently, even in a small pool.
 const FAILING_MIN: usize = 2;
 
-/// What was said of an instance.
+/// A notice about an instance.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingInterruption {
     what: Interruption,
-    /// When it happens, or happened.
+    /// The announced time.
     at: Timestamp,
-    /// Whether it was heeded.
+    /// True if it was handled.
     heeded: bool,
 }
 
-/// An instance whose checks fail.
+/// An instance whose status checks fail.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnhealthyInstance {
-    /// When that was last said.
+    /// Time of the last report.
     heard: Timestamp,
-    /// Whether anybody was told.
+    /// True if it was reported.
     told: bool,
-    /// Whether anybody was told why it stays.
+    /// True if the reason for keeping the node was reported.
     braked: bool,
 }
 
 impl Engine {
-    /// Takes a notice in. Notices come more than once, and of one instance there may be several:
-    /// the one that leaves least time counts.
+    /// Records a notice. Notices are repeated, and an instance may have several: the most urgent
+    /// one counts.
     pub(super) fn notice(
         &mut self,
         instance: InstanceId,
@@ -83,8 +82,8 @@ impl Engine {
         }
     }
 
-    /// A Capacity Block takes its instances back without a word of the provider: those who are in
-    /// one leave before it ends. Source: spec/aws.md §5.11 and §10, 89.
+    /// Disrupts the nodes of a Capacity Block before it ends. EC2 sends no notice for it. Source:
+    /// spec/aws.md §5.11 and §10, 89.
     pub(super) fn leave_blocks(&mut self, now: Timestamp) {
         let mut over = Vec::new();
         let mut next: Option<Timestamp> = None;
@@ -113,9 +112,9 @@ impl Engine {
         }
     }
 
-    /// Whether a notice of the provider says that it ends the instance of a claim about now. A spot
-    /// notice counts only for a spot instance, one about a reservation only for an instance in it,
-    /// and each until [`TAKEN_BACK_MAX`] after the time that it names.
+    /// Returns whether the provider terminates the instance of a claim about now, according to a
+    /// notice. A spot notice counts only for a spot instance, and a notice about a reservation only
+    /// for an instance in it. Each counts until [`TAKEN_BACK_MAX`] after the announced time.
     pub(super) fn is_taken_back(&self, id: &ClaimId, now: Timestamp) -> bool {
         let claim = self.state.ledger.claims.get(id);
         let Some(instance) = claim.and_then(|own| own.instance.as_ref()) else {
@@ -134,7 +133,7 @@ impl Engine {
         })
     }
 
-    /// Whether a node is being drained whose instance the provider takes back.
+    /// Returns whether any interrupted node is being drained.
     pub(super) fn drains_interrupted(&self, now: Timestamp) -> bool {
         let ledger = &self.state.ledger;
         let mut noticed = self.interrupted.keys();
@@ -147,8 +146,8 @@ impl Engine {
         })
     }
 
-    /// The provider takes instances back: their nodes leave at once, without any budget.
-    pub(super) fn heed_interruptions(&mut self, now: Timestamp) {
+    /// Disrupts the nodes of interrupted instances immediately and without budgets.
+    pub(super) fn handle_interruptions(&mut self, now: Timestamp) {
         let ledger = &self.state.ledger;
         let known = self.interrupted.iter().filter_map(|(instance, own)| {
             let claim = ledger.by_instance(instance.as_str())?;
@@ -158,14 +157,14 @@ impl Engine {
         for (id, instance, own) in known {
             let ignored = own.what == Interruption::Rebalance && self.ignores_rebalance();
             if !own.heeded {
-                self.tell_of(&id, &instance, own.what, ignored, now);
+                self.report_interruption(&id, &instance, own.what, ignored, now);
             }
             if let Some(own) = self.interrupted.get_mut(&instance) {
                 own.heeded = true;
             }
             let waits = match own.what {
                 Interruption::Rebalance => self.replaces_on_advice(),
-                // It is announced days ahead: nobody has to be without a place for it.
+                // Maintenance is announced days ahead, so each pod gets a place first.
                 Interruption::Maintenance => true,
                 _ => false,
             };
@@ -176,20 +175,20 @@ impl Engine {
                 self.let_go(&id, own.what.reason(), now);
             }
         }
-        // A notice may come before the listing that shows its instance.
+        // A notice may arrive before the listing that shows its instance.
         let ledger = &self.state.ledger;
         self.interrupted.retain(|instance, own| {
             let over = own.at.checked_add(NOTICE_KEPT).unwrap_or(now);
             now < over || ledger.by_instance(instance.as_str()).is_some()
         });
-        self.heed_failing(now);
+        self.handle_failing_instances(now);
     }
 
-    /// Ends nodes whose checks fail, with all that is on them. Many of a pool hardly fail each for
-    /// itself, and may be well again in a moment: they stay, as where many are broken
-    /// (docs/decisions/025). So does whatever was told of while the cluster could not be seen,
-    /// until it is told of again.
-    fn heed_failing(&mut self, now: Timestamp) {
+    /// Terminates nodes whose status checks fail, with all their pods. If many nodes of a pool
+    /// fail, the cause is probably shared and may be temporary: they are kept, as if many nodes
+    /// were not ready (docs/decisions/025-safeguards.md). Failures reported while the cluster state
+    /// was out of sync are also ignored until they are reported again.
+    fn handle_failing_instances(&mut self, now: Timestamp) {
         self.failing
             .retain(|_, own| now.duration_since(own.heard) < FAILS_UNTIL);
         if self.failing.is_empty() {
@@ -216,7 +215,7 @@ impl Engine {
         let known: Vec<_> = known.collect();
         for (instance, id, pool) in known {
             if self.failing.get(&instance).is_some_and(|own| !own.told) {
-                self.tell_of(&id, &instance, Interruption::Failed, false, now);
+                self.report_interruption(&id, &instance, Interruption::Failed, false, now);
             }
             let stays = pool.and_then(|own| safeguard(own, FAILING_MIN, leaving));
             let Some(own) = self.failing.get_mut(&instance) else {
@@ -245,9 +244,8 @@ impl Engine {
         policy.is_some_and(|own| own.rebalance == Rebalance::ReplaceFirst)
     }
 
-    /// Whether a node that will be taken back, and not at once, stays until others have taken its
-    /// place: its pods are planned for meanwhile as if it were leaving, and nothing else is planned
-    /// for it.
+    /// Returns whether an interrupted node with enough time is kept until replacements are ready.
+    /// Meanwhile its pods are planned as reschedulable, and no other pods are planned for it.
     fn replaces_first(&mut self, id: &ClaimId, waits: bool, now: Timestamp) -> bool {
         let Some(claim) = self.state.ledger.claims.get_mut(id) else {
             return false;
@@ -264,7 +262,7 @@ impl Engine {
         true
     }
 
-    /// Lets nodes go whose pods have a place elsewhere by now, or that have waited for long enough.
+    /// Disrupts nodes whose pods have places elsewhere or that have waited long enough.
     pub(super) fn leave_replaced(&mut self, now: Timestamp) {
         let claims = self.state.ledger.claims.values();
         let going = claims.filter(|own| own.leaving.is_none());
@@ -293,14 +291,15 @@ impl Engine {
         }
     }
 
-    /// Karpenter's way, where nothing else is said. Source: spec/aws.md §10, 91.
+    /// Returns whether rebalance recommendations are ignored. The default is Karpenter's. Source:
+    /// spec/aws.md §10, 91.
     fn ignores_rebalance(&self) -> bool {
         let policy = self.state.cluster.interruption.as_ref();
         policy.is_none_or(|own| own.rebalance == Rebalance::Ignore)
     }
 
-    /// Said once of each notice. What is taken back is not to be had for a while.
-    fn tell_of(
+    /// Reports each notice once. Puts the offering of an interrupted instance in back-off.
+    fn report_interruption(
         &mut self,
         id: &ClaimId,
         instance: &InstanceId,
@@ -329,14 +328,14 @@ impl Engine {
     fn let_go(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         let claim = self.state.ledger.claims.get_mut(id);
         match claim.and_then(|claim| claim.leaving.as_mut()) {
-            // Checks that fail leave no time, whatever else is about to happen.
+            // Failing checks leave no time, regardless of other notices.
             Some(Reason::Unhealthy) => {}
             Some(own) => *own = reason,
             None => self.retire(id, reason, now),
         }
     }
 
-    /// What is taken back is not there for others either.
+    /// Puts an offering in back-off, in this cluster and in others.
     fn hold_down(&mut self, offering: OfferingKey, now: Timestamp) {
         let until = self.state.holds.refuse(None, &offering, now);
         if self.state.fleet.is_some() {

@@ -1,10 +1,9 @@
-//! What is remembered on the cluster's Lease: it is read again and again, and who is let go under a
-//! rate is written there, and confirmed, before anything is done about the node.
-//! It must not know why a node is let go, nor what pauses are for.
+//! Reads and writes annotations on the cluster's Lease. Disruptions counted by a rate are recorded
+//! there, and the record is confirmed before the node is tainted.
 //!
-//! The Lease is read rather than watched: a pause may come half a minute late, and no view of the
-//! cluster hangs on it. Whoever writes it names the version that was read, so that two who write at
-//! once do not both let the last one go (docs/decisions/023-the-lease-remembers.md).
+//! The Lease is polled and not watched: a pause may take effect half a minute late, and no cluster
+//! state depends on it. Each write names the version that was read, so that two concurrent writers
+//! cannot both use the last disruption of a budget (docs/decisions/023-state-on-the-lease.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,35 +22,35 @@ use crate::engine::report::Report;
 use crate::model::id::{ClaimId, PoolName};
 use crate::model::pool::{Budget, Reason};
 
-/// The Lease is read again when a pass comes after this long; passes are half a minute apart at
-/// most.
+/// The first pass after this time reads the Lease again. Passes are at most half a minute apart.
 const READ_APART: SignedDuration = SignedDuration::from_secs(10);
 
-/// Without a reading for this long nothing voluntary is done: somebody may have paused the cluster.
+/// If the Lease was not read for this long, voluntary disruption is suspended: a user may have
+/// paused the cluster.
 const UNREAD_MAX: SignedDuration = SignedDuration::from_mins(2);
 
-/// A node is not let go where asking for it and writing it down takes longer than this.
+/// A disruption is cancelled if its grant and its record take longer than this.
 const WRITE_MAX: SignedDuration = SignedDuration::from_mins(2);
 
-/// How reading and writing go.
+/// The progress of reads and writes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeaseSync {
     /// When it was last read.
     read: Option<Timestamp>,
-    /// Whether it is being read or written.
+    /// True if a read or write is in flight.
     busy: bool,
-    /// Whether it is to be read before anything is written: it may say something else by now.
+    /// True if the Lease must be read before the next write, because it may have changed.
     stale: bool,
     retry: Backoff,
-    /// What is paused, as last told, and what does not parse.
+    /// Pauses as last reported, and invalid annotations.
     paused: BTreeSet<Option<PoolName>>,
     garbled: Option<String>,
-    /// Why nodes stay that nothing but time or people lets go, as last told.
+    /// Blocked disruptions as last reported.
     shut: BTreeSet<(PoolName, Reason, &'static str)>,
 }
 
 impl LeaseSync {
-    /// Takes these reasons for staying as told, and returns those that are new.
+    /// Records these blocked disruptions as reported. Returns the new ones.
     pub(super) fn news(
         &mut self,
         shut: BTreeMap<(PoolName, Reason, &'static str), String>,
@@ -68,18 +67,18 @@ impl LeaseSync {
 }
 
 impl Engine {
-    /// Pools of which nodes would leave for a reason, and why they stay until it is time or
-    /// somebody lets them: what `Report::Shut` has told and still holds.
+    /// Returns the pools with blocked disruptions, their reasons and what blocks them: the current
+    /// `Report::Shut` reports.
     pub fn held_back(&self) -> impl Iterator<Item = &(PoolName, Reason, &'static str)> {
         self.noting.shut.iter()
     }
 }
 
-/// What is said of a Lease that nobody has read yet.
+/// Error message before the first read of the Lease.
 pub(super) const UNREAD: &str = "the cluster's Lease has not been read yet";
 
 impl Engine {
-    /// Reads the Lease where that is due.
+    /// Reads the Lease if it is due.
     pub(super) fn read_notes(&mut self, now: Timestamp) {
         if let Some(read) = self.noting.read
             && now.duration_since(read) > UNREAD_MAX
@@ -87,7 +86,7 @@ impl Engine {
             let why = format!("the cluster's Lease was last read at {read}");
             self.state.notes.fault.get_or_insert(why);
         }
-        self.tell_pauses(now);
+        self.report_pauses(now);
         let fresh = |at: Timestamp| now.duration_since(at) < READ_APART;
         let is_due = self.noting.stale || !self.noting.read.is_some_and(fresh);
         if !is_due || self.noting.busy {
@@ -101,7 +100,7 @@ impl Engine {
         self.issue(Command::ReadLease, CommandPurpose::ReadLease, now);
     }
 
-    /// What the Lease says, or why that is not known.
+    /// Records the content of the Lease, or why it is unknown.
     pub(super) fn lease_read(&mut self, answer: CommandResult, now: Timestamp) {
         self.noting.busy = false;
         match answer {
@@ -134,12 +133,12 @@ impl Engine {
                 });
             }
         }
-        self.tell_pauses(now);
-        self.heed_accepted();
+        self.report_pauses(now);
+        self.check_accepted_change();
     }
 
-    /// Tells what is paused, and what is not any more.
-    fn tell_pauses(&mut self, now: Timestamp) {
+    /// Reports new and ended pauses.
+    fn report_pauses(&mut self, now: Timestamp) {
         let paused = self.state.notes.paused(now);
         let known = std::mem::replace(&mut self.noting.paused, paused.clone());
         for pool in known.difference(&paused).cloned() {
@@ -161,9 +160,8 @@ impl Engine {
         }
     }
 
-    /// Whether a node that is to leave may be closed to pods: not while it is paused, nor before it
-    /// was written down where a rate counts it. One that is as old as it may be at all waits for
-    /// neither.
+    /// Returns whether a disrupted node may be tainted. A pause blocks it, and a disruption counted
+    /// by a rate must be recorded first. A node at its hard maximum age waits for neither.
     pub(super) fn is_cleared(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
         let cleared = self.works.get(id).is_some_and(|own| own.drain.cleared);
         if cleared || !reason.is_budgeted() {
@@ -186,11 +184,11 @@ impl Engine {
         let until = claim.since.checked_add(WRITE_MAX).unwrap_or(now);
         if until <= now {
             let why = format!("it was not allowed and written down within {WRITE_MAX:#}");
-            self.withdraw_node(id, why, now);
+            self.cancel_drain(id, why, now);
             return false;
         }
         self.wake_at(until, "a node is to be allowed to leave");
-        if self.ask_leave(id, reason, now) {
+        if self.request_disruption(id, reason, now) {
             return false;
         }
         let counted = self.rated(&pool).any(|own| own.rate_for(reason).is_some());
@@ -199,7 +197,7 @@ impl Engine {
         !counted
     }
 
-    /// All budgets that count nodes of a pool.
+    /// Returns all budgets that count nodes of a pool.
     fn rated(&self, pool: &PoolName) -> impl Iterator<Item = &Budget> {
         let cluster = &self.state.cluster;
         let own = cluster.pool(pool.as_str()).into_iter();
@@ -208,8 +206,8 @@ impl Engine {
         own.chain(&cluster.disruption.budgets).chain(fleet)
     }
 
-    /// Since when nodes that were let go are remembered: none counts for longer. Rates of the
-    /// cluster and of the fleet count nodes of pools that are not configured any more, too.
+    /// Returns the start of the longest rate period: older records are not needed. Rates of the
+    /// cluster and the fleet also count nodes of removed pools.
     fn remembered_since(&self, now: Timestamp) -> Timestamp {
         let cluster = &self.state.cluster;
         let pools = cluster.pools.iter().map(|own| &own.disruption.budgets);
@@ -221,7 +219,7 @@ impl Engine {
         since.unwrap_or(now)
     }
 
-    /// Writes down who is to be let go.
+    /// Records the disruptions that wait for it.
     pub(super) fn note_let_go(&mut self, now: Timestamp) {
         let waits = |id: &&ClaimId| self.is_unnoted(id);
         let waiting = self.state.ledger.claims.keys().filter(waits);
@@ -232,13 +230,13 @@ impl Engine {
         let (mut more, mut stay) = (BTreeMap::new(), Vec::new());
         self.count(waiting, &mut more, &mut stay, now);
         for (id, why) in stay {
-            self.postpone_node(&id, why, now);
+            self.postpone_drain(&id, why, now);
         }
         if more.is_empty() {
             return;
         }
         if self.noting.busy || self.noting.stale {
-            // What the Lease says then may be no news, and yet is waited for.
+            // A result without news still matters here.
             self.happened = true;
             return;
         }
@@ -246,7 +244,7 @@ impl Engine {
         let Some(text) = self.state.notes.let_go_text(&more, since) else {
             let why = format!("the cluster's Lease remembers {DISRUPTED_NODES_MAX} nodes already");
             for id in more.keys() {
-                self.postpone_node(id, why.clone(), now);
+                self.postpone_drain(id, why.clone(), now);
             }
             return;
         };
@@ -262,7 +260,7 @@ impl Engine {
         self.issue(Command::PatchLease(patch), flight, now);
     }
 
-    /// Whether a claim waits for its being written down.
+    /// Returns whether a disruption waits for its record.
     fn is_unnoted(&self, id: &ClaimId) -> bool {
         let claim = self.state.ledger.claims.get(id);
         let leaving = claim.and_then(|own| own.leaving);
@@ -271,7 +269,8 @@ impl Engine {
             && work.is_some_and(|own| own.drain.to_note && !own.drain.cleared)
     }
 
-    /// Who of those that wait may be let go by what the Lease says now, and why each other stays.
+    /// Returns the waiting disruptions that the current records permit, and why each other one is
+    /// postponed.
     fn count(
         &self,
         waiting: Vec<ClaimId>,
@@ -300,8 +299,8 @@ impl Engine {
         }
     }
 
-    /// They were written down, or not: then the Lease is read first, since it may say something
-    /// else, and it is decided anew who may go.
+    /// Handles the result of the record. After a failure the Lease is read first, because it may
+    /// have changed, and the engine decides again.
     pub(super) fn let_go_noted(
         &mut self,
         claims: &[ClaimId],
@@ -327,7 +326,7 @@ impl Engine {
                     for id in claims {
                         let why = format!("it could not be written down: {text}");
                         if self.is_unnoted(id) {
-                            self.withdraw_node(id, why, now);
+                            self.cancel_drain(id, why, now);
                         }
                     }
                 }

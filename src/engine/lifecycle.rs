@@ -1,5 +1,4 @@
-//! Each claim's next step, from Planned to Gone, and the deadlines on the way.
-//! It must not know why a claim was planned or is to leave.
+//! Performs the next step of each claim, from Planned to Gone, and applies the timeouts.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -22,21 +21,21 @@ use crate::model::taint::{Effect, Taint};
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot_builder::node_labels;
 
-/// A launch without an answer may have made an instance: it is asked for again under its token for
-/// this long beyond its time.
+/// A launch without an answer may have created an instance. It is retried with its client token for
+/// this long after its timeout.
 const UNSURE_MAX: SignedDuration = SignedDuration::from_mins(10);
 
-/// What the API server said about a node's pods holds for this long.
+/// A pod listing from the API server is valid for this long for a termination.
 const CONFIRMED_MAX: SignedDuration = SignedDuration::from_secs(15);
-/// A command that was given out may be sent for so long: somewhat longer than its turn among the
-/// calls of a second may take.
+/// Maximum time until a command is sent. It is somewhat longer than the queue of rate-limited
+/// calls.
 const SENT_MAX: SignedDuration = SignedDuration::from_secs(30);
 
-/// EC2 ends instances within minutes; of one that takes longer than this it is said.
+/// EC2 terminates instances within minutes. Longer terminations are reported after this time.
 const LINGERS_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
 impl Engine {
-    /// Links nodes to claims by instance id.
+    /// Links Nodes to claims by instance ID.
     pub(super) fn join_nodes(&mut self, now: Timestamp) {
         let is_joined = |own: &NodeClaim| self.node_of(own).is_some_and(|node| !node.is_awaited());
         let mut claims = self.state.ledger.claims.values();
@@ -49,7 +48,7 @@ impl Engine {
             let Some(id) = owner.and_then(|own| self.state.ledger.by_instance(own)) else {
                 continue;
             };
-            // A kubelet may come under another name than the one that was awaited.
+            // A kubelet may register with a name different from the expected one.
             let claim = self.state.ledger.claims.get(id);
             let lacks = |known: Option<&Node>| {
                 known.is_none_or(|known| known.is_awaited() && !node.is_awaited())
@@ -70,8 +69,8 @@ impl Engine {
         }
     }
 
-    /// Takes every claim as far as it can go now. While the view is not whole, only those whose
-    /// instances the provider takes back: their time runs out.
+    /// Performs the possible steps of each claim. While the cluster state is out of sync, only
+    /// claims whose instances the provider reclaims proceed, because their time is limited.
     pub(super) fn advance_claims(&mut self, now: Timestamp) {
         self.take_back_ends(now);
         let whole = self.is_ready();
@@ -101,7 +100,8 @@ impl Engine {
             .retain(|id, _| self.state.ledger.claims.contains_key(id));
     }
 
-    /// Gone for sure: the provider says so, or it is missing and the kubelet is silent as well.
+    /// Returns whether an instance is certainly gone: the provider reports it, or it is missing
+    /// from listings and its kubelet is silent.
     fn instance_ended(&self, claim: &NodeClaim) -> bool {
         let silent = self.node_of(claim).is_none_or(|node| !node.ready);
         let ended = claim
@@ -127,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// Sends the one step of a claim off.
+    /// Sends the command of a claim's step.
     pub(super) fn step(&mut self, id: &ClaimId, step: ClaimStep, command: Command, now: Timestamp) {
         if !self.manages() {
             return;
@@ -143,7 +143,7 @@ impl Engine {
         work.patched = patched.or(work.patched.take());
     }
 
-    /// Moves a claim on.
+    /// Moves a claim to a phase.
     pub(super) fn enter(&mut self, id: &ClaimId, phase: ClaimPhase, now: Timestamp) {
         let Some(claim) = self.state.ledger.claims.get_mut(id) else {
             return;
@@ -174,27 +174,28 @@ impl Engine {
         });
         match phase {
             ClaimPhase::Registered => self.note_registered(id, now),
-            ClaimPhase::Initialized => self.tell_lacking(id),
+            ClaimPhase::Initialized => self.report_missing_capacity(id),
             _ => {}
         }
-        // There may be a hundred of them.
+        // Many claims may change together.
         self.wake_at(self.settled(now), "a claim moved on");
     }
 
-    /// Forgets a claim that came to nothing or to its end.
+    /// Forgets a claim that failed or whose instance is gone.
     pub(super) fn forget_claim(&mut self, id: &ClaimId) {
         self.state.ledger.remove(id);
         self.works.remove(id);
     }
 
-    /// When something that was first seen at `since` and may last so long is overdue. Time that
-    /// went by while nothing was done does not count.
+    /// Returns the deadline of a condition first seen at `since`. Time during which decisions were
+    /// suspended does not count.
     pub(super) fn deadline(&self, since: Timestamp, timeout: SignedDuration) -> Timestamp {
         let from = self.looking.thawed.map_or(since, |at| at.max(since));
         from.checked_add(timeout).unwrap_or(Timestamp::MAX)
     }
 
-    /// When a claim's phase is overdue: after a start, each has its whole time again.
+    /// Returns the deadline of a claim's phase. After a restart each phase has its whole timeout
+    /// again.
     pub(super) fn overdue(&self, claim: &NodeClaim, timeout: SignedDuration) -> Timestamp {
         let from = self
             .state
@@ -203,7 +204,7 @@ impl Engine {
         from.checked_add(timeout).unwrap_or(Timestamp::MAX)
     }
 
-    /// The pool of a claim as it is configured; the defaults where it is not any more.
+    /// Returns the pool of a claim, or the default settings if it is no longer configured.
     pub(super) fn pool_of(&self, claim: &NodeClaim) -> Cow<'_, Pool> {
         let pool = self.state.cluster.pool(claim.record.pool.as_str());
         pool.map_or_else(
@@ -222,7 +223,7 @@ impl Engine {
         }
         let timeout = self.pool_of(claim).launch_timeout;
         let work = self.works.get(id);
-        // An instance that may exist must not be forgotten: the token tells, or a listing.
+        // A claim whose instance may exist must not be forgotten: a retry or a listing shows it.
         let grace = work.filter(|work| work.unsure).map(|_| UNSURE_MAX);
         let deadline = self.overdue(claim, timeout + grace.unwrap_or_default());
         if deadline <= now {
@@ -258,7 +259,7 @@ impl Engine {
         self.step(id, ClaimStep::Launch, Command::Launch(launch), now);
     }
 
-    /// What is launched for a claim.
+    /// Returns the launch of a claim.
     fn launch_of(&self, claim: NodeClaim, pool: &Pool) -> Launch {
         let labels = node_labels(&claim, pool);
         let mut taints = pool.taints.clone();
@@ -285,20 +286,20 @@ impl Engine {
         }
     }
 
-    /// Whether the Node as the watch shows it is older than our last change of it.
+    /// Returns whether the watch shows a Node older than the engine's last change.
     pub(super) fn is_stale(&self, id: &ClaimId, node: &Node) -> bool {
         let work = self.works.get(id);
         work.and_then(|work| work.patched.as_ref())
             .is_some_and(|version| *version == node.version)
     }
 
-    /// The Node of a claim, as the watch shows it.
+    /// Returns the Node of a claim, as the watch shows it.
     pub(super) fn node_of(&self, claim: &NodeClaim) -> Option<&Node> {
         self.state.node_of(claim)
     }
 
-    /// Ends a claim's instance without a drain: nothing runs on it, or nothing can be moved. Where
-    /// too many would end so, nothing is done.
+    /// Terminates the instance of a claim without a drain, because no pods run on it or none can be
+    /// evicted. The safeguard may block it.
     pub(super) fn end(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         let claim = self.state.ledger.claims.get(id);
         let ambiguous = claim.is_some_and(|own| self.is_ambiguous(own, reason));
@@ -348,11 +349,12 @@ impl Engine {
         if !drained && !self.may_end_undrained(id, now) {
             return;
         }
-        self.tell_lingering(id, now);
+        self.report_slow_termination(id, now);
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
         };
-        // One that listings lack is asked for all the same: only the answer proves that it is gone.
+        // An instance missing from listings is terminated anyway: only the result proves that it is
+        // gone.
         let proven = instance.state == InstanceState::Terminated;
         if runs || (claim.instance_is_gone() && !proven) {
             let command = Command::Terminate {
@@ -362,13 +364,13 @@ impl Engine {
             self.step(id, ClaimStep::Terminate, command, now);
             return;
         }
-        // The Node goes only when the provider has confirmed that the instance is gone.
+        // The Node is deleted only after the provider has confirmed that the instance is gone.
         if !proven {
             return;
         }
         let known = self.node_of(claim);
         if let Some(patch) = known.and_then(released) {
-            // The Node has waited for this.
+            // The Node waited for this confirmation.
             if known.is_some_and(|node| !self.is_stale(id, node)) {
                 self.step(id, ClaimStep::Finalizer, Command::PatchNode(patch), now);
             }
@@ -398,15 +400,15 @@ impl Engine {
         }
     }
 
-    /// Whether two Nodes say that they are the running instance of a claim: pods of the other would
-    /// be lost with it. What the provider takes back leaves all the same.
+    /// Returns whether two Nodes have the providerID of a claim's instance, so that a termination
+    /// would lose the pods of both. An instance that the provider reclaims is drained anyway.
     pub(super) fn is_ambiguous(&self, claim: &NodeClaim, reason: Reason) -> bool {
         let live = claim.instance.as_ref().filter(|own| own.state.is_live());
         let shared = |own: &Instance| self.state.objects.node_instances.is_shared(own.id.as_str());
         reason != Reason::Interrupted && live.is_some_and(shared)
     }
 
-    /// Whether the pods of a leaving node were moved, or had the time for it that they are given.
+    /// Returns whether the pods of a disrupted node were evicted, or their time is up.
     fn was_drained(&self, id: &ClaimId, now: Timestamp) -> bool {
         let confirmed = self.works.get(id).and_then(|own| own.drain.confirmed);
         let reason = self.state.ledger.claims.get(id).and_then(|own| own.leaving);
@@ -414,8 +416,8 @@ impl Engine {
         confirmed.is_some() || (self.is_over(id, now) && !at_once)
     }
 
-    /// Says of an instance that was told to end long ago that it has not.
-    fn tell_lingering(&mut self, id: &ClaimId, now: Timestamp) {
+    /// Reports an instance that does not terminate for a long time.
+    fn report_slow_termination(&mut self, id: &ClaimId, now: Timestamp) {
         let claim = self.state.ledger.claims.get(id);
         let Some(instance) = claim.and_then(|own| own.instance.as_ref()) else {
             return;
@@ -443,10 +445,10 @@ impl Engine {
             .is_some_and(|work| work.removed.as_deref() == Some(uid))
     }
 
-    /// Whether pods may run on the node of a claim. What the watch has yet to show of a node that
-    /// we have opened counts; while the view is not whole, the kubelet of one that pods were bound
-    /// to may have come; and where a Node was deleted and its kubelet made it anew, they are on it
-    /// still.
+    /// Returns whether pods may run on the node of a claim. A node counts even if the watch does
+    /// not show yet that it was untainted. A Node that was deleted and recreated counts if pods are
+    /// bound to it. A Node created for early binding counts while the cluster state is incomplete,
+    /// because its kubelet may have registered.
     pub(super) fn may_run_pods(&self, id: &ClaimId, node: &Node, now: Timestamp) -> bool {
         let whole = || self.is_ready() && self.fault(now).is_none();
         node.may_run_pods()
@@ -457,8 +459,8 @@ impl Engine {
             }
     }
 
-    /// Whether an instance may be ended now: nothing was ever let onto its node, or the drain was
-    /// confirmed a moment ago and the taint still keeps pods away.
+    /// Returns whether an instance may be terminated now: its node was never untainted, or the
+    /// drain was confirmed a moment ago and the taint still exists.
     fn may_end(&self, claim: &NodeClaim, now: Timestamp) -> bool {
         let fresh = |at: Timestamp| now.duration_since(at) <= CONFIRMED_MAX;
         let open = |node: &&Node| self.may_run_pods(&claim.record.id, node, now);
@@ -468,9 +470,10 @@ impl Engine {
             && confirmed.is_none_or(|own| own.is_some_and(fresh))
     }
 
-    /// When the drain was confirmed that the end of an instance relies on, if it was. None where it
-    /// relies on none: nothing can run on its node, or the node's time is up and it is ended with
-    /// all that is on it. What fails has no time at all: its kubelet does not answer.
+    /// Returns when the drain was confirmed, if the termination of the instance requires that. The
+    /// outer `None` means that it does not: no pods can run on its node, or its deadline has
+    /// passed. The deadline of an unhealthy node passes immediately, because its kubelet does not
+    /// respond.
     fn confirmation(&self, claim: &NodeClaim, now: Timestamp) -> Option<Option<Timestamp>> {
         let id = &claim.record.id;
         let node = self.node_of(claim)?;
@@ -478,8 +481,8 @@ impl Engine {
         relies.then(|| self.works.get(id).and_then(|own| own.drain.confirmed))
     }
 
-    /// Until when a command that is given out now may be sent: what was decided on is another thing
-    /// later. The end of an instance is sent before what was confirmed of its drain is too old.
+    /// Returns until when a command may be sent, because decisions become outdated. A termination
+    /// must be sent before the confirmation of its drain is too old.
     pub fn not_after(&self, command: &Command, now: Timestamp) -> Timestamp {
         let (from, span) = match command {
             Command::Terminate { claim, .. } => {
@@ -492,8 +495,8 @@ impl Engine {
         from.checked_add(span).unwrap_or(now)
     }
 
-    /// Takes back the ends that nobody has taken yet of instances that may not be ended any more:
-    /// someone took the taint away meanwhile, or what was confirmed is too old.
+    /// Cancels queued terminations that are no longer permitted: a different client removed the
+    /// taint, or the confirmation is too old.
     fn take_back_ends(&mut self, now: Timestamp) {
         let claim_of = |command: &Command| match command {
             Command::Terminate { claim, .. } => Some(claim.clone()),
@@ -507,14 +510,14 @@ impl Engine {
         };
         let barred: BTreeSet<ClaimId> = waiting.filter(may_not_end).collect();
         if !barred.is_empty() {
-            let why = "the node may not be ended any more";
+            let why = "the node must not be terminated any more";
             let ends = |own: &Command| claim_of(own).is_some_and(|id| barred.contains(&id));
-            self.withdraw(why, ends, now);
+            self.cancel_queued(why, ends, now);
         }
     }
 }
 
-/// Whether a claim's instance runs, as far as listings and answers say.
+/// Returns whether a claim's instance runs, according to listings and results.
 fn runs(claim: &NodeClaim) -> bool {
     let live = |own: &Instance| own.state.is_live();
     claim.instance.as_ref().is_some_and(live) && !claim.instance_is_gone()

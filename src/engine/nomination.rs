@@ -1,9 +1,9 @@
-//! Pods are told of their node before it opens, and the nodes of one plan open together.
-//! It must not know how a node becomes ready, nor why pods were planned onto it.
+//! Nominates nodes for pods before the nodes are untainted, and untaints the nodes of one plan
+//! together.
 //!
-//! A scheduler looks at all waiting pods as soon as one node opens, and takes what it was told away
-//! from a pod whose node is still closed. So all pods of a plan are told first, those that were
-//! bereft of it are told again, and then all its nodes open at once.
+//! The scheduler tries all pending pods as soon as one node is untainted, and removes the
+//! nomination of a pod whose node is still tainted. Therefore all pods of a plan are nominated
+//! first, removed nominations are restored, and then all its nodes are untainted simultaneously.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -19,77 +19,77 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::state::node_claims::NodeClaim;
 
-/// A registered node is kept closed for its pods' sake for at most this long.
+/// Maximum time that a registered node remains tainted for nominations.
 const CLOSED_MAX: SignedDuration = SignedDuration::from_secs(30);
 
-/// Telling pods of their node may take this long; then the node opens all the same.
+/// Maximum time for the nominations of a node's pods. After that the node is untainted anyway.
 const HINTS_MAX: SignedDuration = SignedDuration::from_secs(10);
 
-/// Once all pods of a plan have been told, those that were bereft of it may be told again for this
-/// long. The scheduler may look at pods all the time: waiting longer, others are bereft.
+/// Maximum time to restore removed nominations after all pods of a plan were nominated. The
+/// scheduler may retry pods all the time, so a longer wait only loses further nominations.
 const AGAIN_MAX: SignedDuration = SignedDuration::from_millis(250);
 
-/// A node that is ready waits this long for others of its plan. Longer, and pods that could run
-/// would wait for one machine that boots slowly.
+/// Maximum time that a ready node waits for other nodes of its plan. With a longer wait, runnable
+/// pods would wait for one machine that boots slowly.
 const TOGETHER_MAX: SignedDuration = SignedDuration::from_secs(5);
 
-/// The watch may be so far behind an answer. What it does not show by then was taken away at once.
+/// Maximum delay between a result and the watch. A nomination that the watch does not show by then
+/// was removed immediately.
 const SHOWN_MAX: SignedDuration = SignedDuration::from_secs(1);
 
-/// A pod is told of one node so often. A scheduler that looks at it again and again backs off up to
-/// ten seconds each time, and a pod is expected on its node for less than a minute.
+/// Maximum number of nominations of a pod for one node. The scheduler backs off up to ten seconds
+/// between attempts, and a pod is expected on its node for less than a minute.
 const TELLS_MAX: u32 = 10;
 
-/// A pod that the scheduler has refused so often since its node is open, and for so long, gets
-/// another place: others of its kind may be where it could not have gone any more. Not one that is
-/// spread over hosts: one host more would keep all others of its kind from theirs.
+/// A pod loses its place after [`REFUSALS_MAX`] refused nominations for an untainted node within at
+/// least [`REFUSED_MAX`], because similar pods may block its only place. This does not apply to
+/// pods spread over hosts: a further host would keep similar pods from their nodes.
 const REFUSALS_MAX: u32 = 3;
 const REFUSED_MAX: SignedDuration = SignedDuration::from_secs(2);
 
-/// While more pods than this are about to be told, it is not decided anew who else is.
+/// While more nominations than this are queued, no further ones are computed.
 const UNTOLD_MAX: usize = 100;
 
-/// What is to be done about telling a pod of its node.
+/// The required action for the nomination of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
-    /// It has been told, or is not to be told.
+    /// None: it is nominated, or must not be.
     Nothing,
-    /// The answer is out, or the watch does not show it yet; maybe it is not the first.
+    /// Wait: the nomination is in flight, or the watch does not show it yet.
     Answer { again: bool },
-    /// It is to be told.
+    /// The first nomination.
     First,
-    /// It is to be told again.
+    /// A repeated nomination.
     Again,
 }
 
-/// A pod that is to be told of its node.
+/// A nomination to send.
 struct PendingNomination {
-    /// Its version: the scheduler looks at pods in this order.
+    /// Version of the pod: the scheduler tries pods in this order.
     version: u64,
     pod: PodKey,
     uid: String,
     node: NodeName,
     claim: ClaimId,
-    /// Whether the scheduler could have bound it there already.
+    /// True if the node is untainted, so that the scheduler could have bound the pod.
     open: bool,
 }
 
-/// What is to be told, and what is to be taken back.
+/// Nominations to send and to remove.
 #[derive(Default)]
 struct News {
     tells: Vec<PendingNomination>,
     stale: Vec<PodKey>,
-    /// Pods that the scheduler does not take to the nodes of these claims.
+    /// Pods that the scheduler does not bind to the nodes of these claims.
     refused: Vec<(ClaimId, PodKey)>,
-    /// When there may be the next of these.
+    /// When the next pod may be added to `refused`.
     due: Option<Timestamp>,
 }
 
 impl Engine {
-    /// Tells waiting pods of the nodes they are planned for, and takes back what is planned no
-    /// more.
-    pub(super) fn tell_pods(&mut self, now: Timestamp) {
-        if self.untold() > UNTOLD_MAX {
+    /// Nominates nodes for pending pods, and removes outdated nominations.
+    pub(super) fn send_nominations(&mut self, now: Timestamp) {
+        if self.pending_nominations() > UNTOLD_MAX {
             return;
         }
         let pods = &self.state.objects.pods;
@@ -131,24 +131,23 @@ impl Engine {
         }
     }
 
-    /// The nodes that one opens with: those of its plan, and of its wave.
+    /// Returns the key of the nodes that are untainted with this one: their plan and wave.
     fn group_of(&self, claim: &NodeClaim) -> GroupKey {
         let id = claim.record.command_id.clone();
         (id, self.waves.since(&claim.record.id))
     }
 
-    /// Nodes that are still closed, pods to be told, and those that were told what is planned no
-    /// more.
+    /// Returns the groups of tainted nodes, and the nominations to send and to remove.
     fn to_tell(&self, now: Timestamp) -> (BTreeMap<GroupKey, OpeningGroup>, News) {
         let mut groups: BTreeMap<GroupKey, OpeningGroup> = BTreeMap::new();
         let mut wanted: HashSet<&PodKey> = HashSet::new();
         let mut ready = Vec::new();
         for (claim, pods) in self.state.expected_by_claim(now) {
             wanted.extend(pods.iter().map(|pod| &pod.key));
-            // Those that will lose their place elsewhere have one as yet.
+            // Pods that are still to be evicted are bound to their old nodes.
             let pods: Vec<&Pod> = pods.into_iter().filter(|pod| pod.is_waiting()).collect();
             let node = self.node_of(claim);
-            // Pods that are to come wait for the others that come there.
+            // Nominations wait until the node's replacement pods exist.
             let well = node.filter(|node| node.ready && !self.is_held(claim, now));
             let needs = well.map_or(Vec::new(), |node| self.needs(&pods, &node.name, now));
             let closed = claim.phase < ClaimPhase::Initialized
@@ -179,7 +178,7 @@ impl Engine {
         let mut news = News::default();
         for (claim, node, closed, needs) in ready {
             let group = groups.get(&self.group_of(claim)).filter(|_| closed);
-            // While others are told, the scheduler may look at a pod once more.
+            // While other pods are nominated, the scheduler may retry this pod once more.
             let again = group.is_none_or(|own| !own.is_telling(now));
             for (pod, need) in needs {
                 let (key, id) = (pod.key.clone(), claim.record.id.clone());
@@ -210,11 +209,12 @@ impl Engine {
         (groups, news)
     }
 
-    /// Pods that were told what is planned no more.
+    /// Returns the pods whose nomination is outdated.
     fn stale(&self, wanted: &HashSet<&PodKey>, now: Timestamp) -> Vec<PodKey> {
         let stale = self.hints.iter().filter(|(key, hint)| {
             let free = !hint.out && now.duration_since(hint.at) >= SHOWN_MAX;
-            // The scheduler may mean it: it makes room there, for that pod or another.
+            // The scheduler may have set it: it preempts pods there, for this pod or a different
+            // one.
             let makes_room = || {
                 let mut others = self.state.objects.pods_on(hint.node.as_str());
                 others.any(|pod| pod.deleting.is_some() && !pod.is_terminal())
@@ -225,11 +225,11 @@ impl Engine {
         stale.map(|(key, _)| key.clone()).collect()
     }
 
-    /// What is to be done about each pod of one node, those that have to be first in front.
+    /// Returns the required action for each pod of a node, in the scheduler's order.
     ///
-    /// A scheduler counts pods that are told of a node as being there where it looks at that node
-    /// for a pod that is spread with them. More of them than may be ahead, and it would find no
-    /// place for any: the others are told when these are bound.
+    /// The scheduler counts nominated pods as running on a node when it checks topology spread. If
+    /// more of them were nominated than the skew permits, no pod would fit. The other pods are
+    /// nominated after these are bound.
     fn needs<'p>(&self, pods: &[&'p Pod], node: &NodeName, now: Timestamp) -> Vec<(&'p Pod, Need)> {
         let mut needs: Vec<(&Pod, Need)> = pods
             .iter()
@@ -262,12 +262,12 @@ impl Engine {
         let hint = self.hints.get(&pod.key).filter(|hint| hint.node == *node);
         match hint {
             Some(hint) if hint.out => hint.answer(),
-            // What another says of it is not ours to change.
+            // A nomination by a different client must not be changed.
             _ if pod.nominated_node.is_some() => Need::Nothing,
             None => Need::First,
             Some(hint) if hint.tells >= TELLS_MAX => Need::Nothing,
             Some(hint) if hint.shown || now.duration_since(hint.at) >= SHOWN_MAX => Need::Again,
-            // The scheduler sees what it was told no sooner than we do.
+            // The scheduler sees the nomination no sooner than this watch does.
             Some(hint) => hint.answer(),
         }
     }
@@ -304,7 +304,7 @@ impl Engine {
         self.issue(Command::ClearNomination { pod, uid, node }, flight, now);
     }
 
-    /// A pod has been told, or not.
+    /// Handles the result of a nomination.
     pub(super) fn hinted(&mut self, pod: &PodKey, answer: &CommandResult, now: Timestamp) {
         if let Some(hint) = self.hints.get_mut(pod) {
             (hint.out, hint.at) = (false, now);
@@ -315,10 +315,10 @@ impl Engine {
                 ..
             } if !self.hints_denied.holds() => {
                 self.hints_denied.set(now);
-                let why = "pods may not be told of their nodes";
-                self.withdraw(why, |own| matches!(own, Command::Nominate { .. }), now);
+                let why = "nominations are not permitted";
+                self.cancel_queued(why, |own| matches!(own, Command::Nominate { .. }), now);
             }
-            // Nobody has told it.
+            // The command was not sent.
             CommandResult::Failed {
                 kind: FailureKind::Withdrawn,
                 ..
@@ -327,8 +327,13 @@ impl Engine {
         }
     }
 
-    /// What a pod was told has been taken back, or not.
-    pub(super) fn unhinted(&mut self, pod: &PodKey, answer: &CommandResult, now: Timestamp) {
+    /// Handles the result of removing a nomination.
+    pub(super) fn on_nomination_cleared(
+        &mut self,
+        pod: &PodKey,
+        answer: &CommandResult,
+        now: Timestamp,
+    ) {
         let over = !matches!(answer, CommandResult::Failed { kind, .. } if !matches!(
             kind,
             FailureKind::Conflict | FailureKind::Gone
@@ -340,13 +345,13 @@ impl Engine {
         }
     }
 
-    /// Whether the node is to be kept closed until its pods have been told of it.
+    /// Returns whether the node remains tainted until its pods are nominated.
     pub(super) fn wants_hints(&self, claim: &NodeClaim) -> bool {
         self.gives_hints() && self.state.pods_of(claim).next().is_some()
     }
 
-    /// Whether a node that is still closed may open to pods: its own have been told of it, so that
-    /// the scheduler keeps their room, and so have those of the others of its plan.
+    /// Returns whether a tainted node may be untainted: its pods are nominated, so that the
+    /// scheduler reserves its capacity, and so are the pods of the other nodes of its plan.
     pub(super) fn may_open(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let claim = self.state.ledger.claims.get(id);
         let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
@@ -357,7 +362,8 @@ impl Engine {
             return true;
         }
         if !node.ready {
-            // What a node needs to get ready may have to run on it, and not tolerate the taint.
+            // Components that the node needs to become ready may have to run on it without
+            // tolerating the taint.
             let latest = claim.since.checked_add(CLOSED_MAX).unwrap_or(now);
             if latest > now {
                 self.wake_at(latest, "a node is to be opened");
@@ -365,7 +371,7 @@ impl Engine {
             return latest <= now;
         }
         if held {
-            self.look_at_held(now);
+            self.recheck_held_nodes(now);
             return false;
         }
         let group = self.groups.get(&self.group_of(claim));
@@ -375,11 +381,12 @@ impl Engine {
         }
         let pods: Vec<&Pod> = self.state.pods_of(claim).collect();
         let needs = self.needs(&pods, &node.name, now);
-        // Whoever is bereft now does not keep it closed while the others open.
+        // A nomination removed now does not keep the node tainted while the other nodes are
+        // untainted.
         if !needs.iter().any(|(_, need)| need.is_first()) {
             return true;
         }
-        // While many others are told, nobody has begun with these.
+        // If many other pods are being nominated, the time for these pods has not started.
         let work = self.works.entry(id.clone()).or_default();
         let begun = *work.hinting.get_or_insert(now);
         let latest = begun.checked_add(HINTS_MAX).ok().filter(|at| now < *at);
@@ -390,20 +397,21 @@ impl Engine {
     }
 }
 
-/// Whether a pod has to be spread over hosts.
+/// Returns whether a pod has a hard topology spread over hosts.
 fn over_hosts(pod: &Pod) -> bool {
     let mut hard = pod.spread.iter().filter(|own| own.is_hard);
     hard.any(|own| own.topology_key == HOSTNAME)
 }
 
-/// How many pods like this one, itself included, may be told of one node, if it is spread.
+/// Returns the number of similar pods, including this one, that may be nominated for one node.
+/// `None` if the pod has no hard topology spread.
 fn ahead_max(pod: &Pod) -> Option<u32> {
     let hard = pod.spread.iter().filter(|own| own.is_hard);
     hard.map(|own| own.max_skew.max(1)).min()
 }
 
 impl Need {
-    /// Whether the pod has not been told of the node yet.
+    /// Returns whether the pod is not yet nominated for the node.
     fn is_first(self) -> bool {
         matches!(self, Self::First | Self::Answer { again: false })
     }
@@ -416,7 +424,7 @@ impl Nomination {
         }
     }
 
-    /// Since when the scheduler has not taken the pod to its node, although it is open.
+    /// Returns since when the scheduler has not bound the pod to its untainted node.
     fn refused_since(&self) -> Option<Timestamp> {
         let refused = self.refused.filter(|(_, times)| *times >= REFUSALS_MAX);
         refused.map(|(since, _)| since)
@@ -424,7 +432,7 @@ impl Nomination {
 }
 
 impl OpeningGroup {
-    /// Whether nodes are waited for, or pods that are told for the first time.
+    /// Returns whether the group waits for nodes or for first nominations.
     fn is_telling(&self, now: Timestamp) -> bool {
         let own = Self {
             bereft: false,
@@ -433,9 +441,9 @@ impl OpeningGroup {
         own.until(now).is_some()
     }
 
-    /// Until when its nodes that are ready wait for the others at most; none if they do not. While
-    /// they open one by one the scheduler is at work already, and each pod that it looks at before
-    /// its own node is open goes where another was to be.
+    /// Returns until when ready nodes wait for the other nodes of the group. `None` if they do not
+    /// wait. If nodes were untainted one by one, the scheduler would bind pods to nodes that were
+    /// planned for other pods.
     fn until(&self, now: Timestamp) -> Option<Timestamp> {
         let after = |from: Option<Timestamp>, wait, waits: bool| {
             let until = from.and_then(|at| at.checked_add(wait).ok());

@@ -1,5 +1,5 @@
-//! Which offerings a launch asks for: one launch tries each offering that was refused lately, and
-//! the others follow once it has succeeded. It must not know how launches are planned.
+//! Selects the offerings of a launch. One launch at a time tries each recently refused offering,
+//! and the other launches follow once it has succeeded.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -11,15 +11,16 @@ use crate::model::claim::ClaimPhase;
 use crate::model::id::ClaimId;
 use crate::state::unavailable_offerings::Access;
 
-/// A launch waits this long at most for another launch that tries an offering. EC2 answers within
-/// seconds.
+/// Maximum wait of a launch for the launch that tries an offering. EC2 answers within seconds.
 const TRIED_MAX: SignedDuration = SignedDuration::from_secs(20);
 
 impl Engine {
-    /// Decides whether a claim may be launched now, and removes the offerings that its launch must
-    /// not ask for: those that are held down by now, and those that another launch is trying.
-    /// The claim was planned for its first offering, which is the cheapest. If another launch tries
-    /// this one, the claim waits; if it is held down, the engine plans the pods of the claim anew.
+    /// Decides whether a claim may be launched now. Removes the offerings that its launch must not
+    /// request: unavailable ones and those that a different launch is trying.
+    ///
+    /// The claim was planned for its first offering, which is the cheapest. If a different launch
+    /// tries this offering, the claim waits. If it is unavailable, the pods of the claim are
+    /// planned again.
     pub(super) fn narrow(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return false;
@@ -47,7 +48,7 @@ impl Engine {
             return false;
         }
         let pool = self.state.cluster.pool(claim.record.pool.as_str());
-        // EC2 could refuse a launch that has fewer types than the pool asks for.
+        // EC2 could refuse a launch with fewer types than `min_values` of the pool requires.
         let is_varied = pool.is_some_and(|own| own.is_varied());
         let is_asked = |own: &Access| match own {
             Access::Free => true,
@@ -67,7 +68,8 @@ impl Engine {
         true
     }
 
-    /// Whether a launch of the claim is on its way, or the fleet has been asked for it.
+    /// Returns whether a launch of the claim is in flight, or its usage was requested from the
+    /// fleet.
     fn is_trying(&self, id: &ClaimId) -> bool {
         let claim = self.state.ledger.claims.get(id);
         claim.is_some_and(|own| match own.phase {

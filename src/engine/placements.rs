@@ -1,5 +1,4 @@
-//! Where the pods of nodes that leave will go: what was planned last, as long as it is still so.
-//! It must not know why a node leaves, nor who waits for these places.
+//! Planned placements of pods on existing nodes, as long as they are valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +10,22 @@ use crate::plan::Plan;
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot::NodeRef;
 
-/// Pods that were planned onto nodes, by these; claims say themselves whom they are made for.
+/// Planned placements on nodes. Placements on new nodes are stored in the claims.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Placements {
     planned: BTreeMap<NodeName, Vec<PodKey>>,
-    /// Pods that have a place, once anyone has asked in this pass.
+    /// Pods that have a place. Computed at most once per pass.
     housed: Option<BTreeSet<PodKey>>,
 }
 
 impl Placements {
-    /// All pods that wait have been planned.
+    /// Records a full plan of all pending pods.
     pub(super) fn planned(&mut self, plan: &Plan) {
         self.planned.clear();
         self.add(plan);
     }
 
-    /// Some pods have been planned beside all others.
+    /// Adds a plan of some pods to the last full plan.
     pub(super) fn planned_too(&mut self, plan: &Plan) {
         let anew = plan.pods();
         let before = self.planned.values_mut();
@@ -44,22 +43,22 @@ impl Placements {
         self.housed = None;
     }
 
-    /// Pods that were planned onto nodes which are there.
+    /// Returns the pods planned onto existing nodes.
     pub(super) fn on_nodes(&self) -> impl Iterator<Item = &PodKey> {
         self.planned.values().flatten()
     }
 
-    /// The cluster may be another.
+    /// Discards computed results, because the cluster may have changed.
     pub(super) fn doubt(&mut self) {
         self.housed = None;
     }
 }
 
 impl Engine {
-    /// Whether each of these pods, which will have to move, has a place on a node that is ready, be
-    /// it held for such pods, and that stays. One that has only just come to a node that leaves has
-    /// not been planned for at all; one whose claim came to nothing, or whose place another one
-    /// took, waits again.
+    /// Returns whether each of these reschedulable pods has a place. The node of the place must be
+    /// ready or held for such pods, and must not be disrupted. A pod bound to the disrupted node
+    /// after the last plan has none. A pod loses its place if its claim fails or if a different pod
+    /// takes the place.
     pub(super) fn have_places(&mut self, pods: &[PodKey], now: Timestamp) -> bool {
         if pods.is_empty() {
             return true;

@@ -1,5 +1,4 @@
-//! From a launched instance to an initialized node, and the watch over it afterwards.
-//! It must not know why a node leaves, nor how.
+//! From a launched instance to an initialized node, and its checks afterwards.
 
 use std::collections::BTreeMap;
 
@@ -27,17 +26,17 @@ use crate::model::watched_object::ObjectKind;
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot_builder::node_labels;
 
-/// A Node that vanished while its instance runs was deleted by someone: the instance follows after
-/// this long, in case the Node comes back.
+/// A Node that vanished while its instance runs was deleted by a user. The instance is terminated
+/// after this time, unless the Node comes back.
 const NODE_MISSED_MAX: SignedDuration = SignedDuration::from_secs(60);
-/// The pods of such a Node are evicted after so long, and waited for so long.
+/// Delay before the pods of such a Node are evicted, and maximum wait for them.
 const EVICTS_AFTER: SignedDuration = SignedDuration::from_secs(20);
 const EVICTS_MAX: SignedDuration = SignedDuration::from_mins(10);
-/// While pods are bound to it, it is looked at again so often.
+/// Interval between checks while pods are bound to it.
 const PODS_LEFT_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// Nodes are listed once more before an instance ends for want of one, and again after this long
-/// if that listing does not come.
+/// Before the engine terminates an instance because its Node is missing, it lists the nodes again.
+/// It repeats the request after this time.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(60);
 
 impl Engine {
@@ -60,7 +59,7 @@ impl Engine {
             let fresh = node.filter(|node| !self.is_stale(id, node));
             let ready = fresh.is_some_and(|node| node.ready);
             let unplaced = self.awaits_partition(claim);
-            // What is ready at once is registered and opened at once.
+            // A node that is ready is registered and untainted in one step.
             let held = self.is_held(claim, now);
             let shut = held || self.wants_hints(claim);
             let closed = shut && (!ready || !self.may_open(id, now));
@@ -78,15 +77,15 @@ impl Engine {
             self.retire(id, Reason::TimedOut, now);
             return;
         }
-        // Nothing runs on any other Node that could not be registered: its taint is NoExecute, or
-        // its kubelet never came.
-        if is_there || self.looked_again(id, now) {
+        // Nothing runs on an existing Node that did not register: its taint is NoExecute, or its
+        // kubelet never registered.
+        if is_there || self.is_confirmed_missing(id, now) {
             self.end(id, Reason::TimedOut, now);
         }
     }
 
-    /// Whether the partition of a node is EC2's choice and not known yet: pods may be spread over
-    /// partitions, and the next listing tells. Source: spec/aws.md §5.12.
+    /// Returns whether EC2 chooses the partition of a node and the engine does not know it yet.
+    /// Pods may be spread over partitions, and the next listing has it. Source: spec/aws.md §5.12.
     pub(super) fn awaits_partition(&self, claim: &NodeClaim) -> bool {
         let instance = claim.instance.as_ref();
         let Some(unseen) = instance.filter(|own| own.facts.is_none()) else {
@@ -100,15 +99,15 @@ impl Engine {
             && !claim.labels.contains_key(PLACEMENT_GROUP_PARTITION)
     }
 
-    /// Whether nodes have been listed once more since a claim's Node was missed: it may exist and
-    /// the watch not show it.
-    fn looked_again(&mut self, id: &ClaimId, now: Timestamp) -> bool {
+    /// Returns whether nodes were listed again since a claim's Node was first missing. The Node may
+    /// exist although the watch does not show it.
+    fn is_confirmed_missing(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let resets = self.looking.listings(ObjectKind::Node);
         let work = self.works.entry(id.clone()).or_default();
         if work.overdue.is_some_and(|(_, before)| resets > before) {
             return true;
         }
-        // The listing that was asked for may be lost: ask again.
+        // The requested listing may be lost, so request it again.
         let asked = work.overdue.map(|(asked, _)| asked);
         let next = asked.and_then(|at| at.checked_add(LOOK_AGAIN).ok());
         if let Some(at) = next.filter(|at| *at > now) {
@@ -143,8 +142,8 @@ impl Engine {
         self.step(id, ClaimStep::Register, Command::PatchNode(patch), now);
     }
 
-    /// What a node's labels are by what was launched, where neither its kubelet nor anyone else has
-    /// said so yet: pods that ask for them were planned onto it. Source: spec/aws.md §13.2.
+    /// Returns the labels that follow from the launched instance and that the Node does not have
+    /// yet. Pods that select them were planned onto it. Source: spec/aws.md §13.2.
     pub(super) fn labels_of_instance(&self, claim: &NodeClaim, node: &Node) -> Labels {
         let Some(instance) = &claim.instance else {
             return Labels::new();
@@ -174,8 +173,8 @@ impl Engine {
         all
     }
 
-    /// One patch makes a node ours: labels, annotations and taints. The unregistered taint goes,
-    /// unless the node stays closed for now.
+    /// Returns the one patch that registers a node: labels, annotations and taints. It removes the
+    /// unregistered taint, unless the node remains tainted for now.
     fn registration(
         &self,
         claim: &NodeClaim,
@@ -243,8 +242,8 @@ impl Engine {
         }
     }
 
-    /// The finalizers that a node of ours is to have, if it has others: ours only where it is asked
-    /// for. One that is going already keeps what it has.
+    /// Returns the finalizers that a node needs, if they differ from its current ones. It has
+    /// Outrigger's finalizer only if configured. A Node that is being deleted keeps its finalizers.
     fn finalizers_of(&self, node: &Node) -> Option<Vec<String>> {
         let wanted = self.state.cluster.finalizer;
         if wanted == node.has_finalizer() || node.deleting.is_some() {
@@ -295,7 +294,8 @@ impl Engine {
         }
     }
 
-    /// The patch that opens a node, and calls it initialized where nothing else is missing.
+    /// Returns the patch that untaints a node. It also marks the node as initialized if nothing
+    /// else is missing.
     fn opening(&self, id: &ClaimId, now: Timestamp) -> Option<NodePatch> {
         let claim = self.state.ledger.claims.get(id)?;
         let node = self
@@ -305,25 +305,25 @@ impl Engine {
         taints.retain(|own| own.key != TAINT_UNREGISTERED);
         let started = self.has_started(claim, node, &taints);
         let label = (INITIALIZED.to_owned(), Some("true".to_owned()));
-        let stamp = (INITIALIZED_AT.to_owned(), Some(now.to_string()));
+        let update_in_place = (INITIALIZED_AT.to_owned(), Some(now.to_string()));
         Some(NodePatch {
             node: node.name.clone(),
             version: node.version.clone(),
             labels: Vec::from_iter(started.then_some(label)),
-            annotations: Vec::from_iter(started.then_some(stamp)),
+            annotations: Vec::from_iter(started.then_some(update_in_place)),
             taints: Some(taints),
             ..NodePatch::default()
         })
     }
 
-    /// Whether a node may be called initialized: ready, without the taints that go by themselves,
-    /// and with every extended resource that its pods ask for. Source: spec/disruption.md §3.7.
+    /// Returns whether a node is initialized: it is ready, has no temporary taints and has every
+    /// extended resource that its pods request. Source: spec/disruption.md §3.7.
     pub(super) fn has_started(&self, claim: &NodeClaim, node: &Node, taints: &[Taint]) -> bool {
         let starts = |taint: &Taint| claim.record.startup_taints.iter().any(|s| s.matches(taint));
         let pods = claim.pods.iter();
         let mut pods = pods.filter_map(|key| self.state.objects.pods.get(key));
-        // What a DeviceClass serves (KEP-5004) no Node shows: the scheduler binds the pods all the
-        // same.
+        // Nodes do not show the resources of a DeviceClass (KEP-5004). The scheduler binds the pods
+        // anyway.
         let is_served = |name: &String| {
             let mut there = self.state.objects.pods_on(node.name.as_str());
             there.any(|pod| pod.occupies_node() && pod.requests.get(name) > 0)
@@ -347,13 +347,14 @@ impl Engine {
             return;
         };
         let finalizers = self.finalizers_of(node);
-        // What was withdrawn in this life is not gone on with.
+        // A disruption that this process cancelled is not resumed.
         let unfinished = unfinished(node).filter(|_| claim.withdrawn.is_none());
         if let Some(reason) = unfinished {
-            // In an earlier life pods were told to go for good, or may have been.
+            // An earlier process evicted pods, or may have.
             self.resume(id, reason, now);
         } else if node.is_marked() {
-            // The taint is of an earlier life; whether the node leaves is decided anew.
+            // The taint is from an earlier process. The engine decides again whether to disrupt the
+            // node.
             self.untaint(id, now);
         } else if let Some(patch) = self.takeover(claim, node) {
             self.step(id, ClaimStep::TakeOver, Command::PatchNode(patch), now);
@@ -370,8 +371,8 @@ impl Engine {
         }
     }
 
-    /// Whether a registered claim's Node is there as it was. Where the kubelet has registered anew,
-    /// the claim steps back.
+    /// Returns whether a registered claim's Node still exists unchanged. If its kubelet has
+    /// registered again, the claim returns to an earlier phase.
     fn stands(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         if self.node_vanished(id, now) {
             return false;
@@ -380,7 +381,7 @@ impl Engine {
         let node = claim.and_then(|own| self.node_of(own));
         if let Some(node) = node.filter(|node| node.deleting.is_some() && node.has_finalizer()) {
             let shared = claim.is_some_and(|own| self.is_ambiguous(own, Reason::Deleted));
-            // Where another Node says that it is the instance, only this object is to go.
+            // If a second Node has the same providerID, only this object is deleted.
             match released(node).filter(|_| shared) {
                 Some(patch) if !self.is_stale(id, node) => {
                     self.step(id, ClaimStep::Finalizer, Command::PatchNode(patch), now);
@@ -397,8 +398,8 @@ impl Engine {
         !anew
     }
 
-    /// Whether a registered claim's Node is gone; after a while its instance follows, but never
-    /// upon a view that is not whole.
+    /// Returns whether a registered claim's Node is gone. Its instance is terminated after a while,
+    /// but not while the cluster state is out of sync.
     pub(super) fn node_vanished(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return true;
@@ -414,7 +415,7 @@ impl Engine {
                         Command::Evict { pod, .. } => told.contains_key(pod),
                         _ => false,
                     };
-                    self.withdraw("the node is back", evicts, now);
+                    self.cancel_queued("the node is ready again", evicts, now);
                 }
             }
             return false;
@@ -432,20 +433,22 @@ impl Engine {
             let again = self.deadline(now, PODS_LEFT_AGAIN);
             self.wake_at(again, "the pods of a node that was deleted are evicted");
         } else if bound.is_some_and(|name| !self.looking.gone_nodes.contains(&name)) {
-            // The node may be there and the listing lack it: its pods say so. It is asked for.
+            // The Node may exist although the listing lacks it, because pods are bound to it. A
+            // probe checks it.
             let again = self.deadline(now, PODS_LEFT_AGAIN);
             self.wake_at(again, "pods are bound to a node that has vanished");
-        } else if self.is_ready() && self.looked_again(id, now) {
+        } else if self.is_ready() && self.is_confirmed_missing(id, now) {
             self.end(id, Reason::Orphaned, now);
         }
         true
     }
 
     /// Evicts the pods of a Node that a user has deleted, until the API server has none left.
-    /// Returns whether pods are left. Evicts nothing while only listings lack the Node: the watch
-    /// has to show its deletion, or the API server to answer for this Node that it is not there.
-    /// Evicts nothing where the brake on ends without a drain holds: many Nodes that are gone at
-    /// once are a mistake.
+    /// Returns whether pods remain.
+    ///
+    /// It evicts nothing while only listings lack the Node: the watch has to show its deletion, or
+    /// a probe has to confirm it. It also evicts nothing while the safeguard on terminations
+    /// without a drain holds, because many Nodes that disappear simultaneously are a mistake.
     fn evict_of_vanished(
         &mut self,
         id: &ClaimId,
@@ -465,18 +468,19 @@ impl Engine {
         let gone = self.looking.gone_nodes.contains(node);
         let may = gone && self.manages() && self.is_ready() && until > now;
         may && (accepted || self.is_within_safeguard(id, now))
-            && self.looked_again(id, now)
+            && self.is_confirmed_missing(id, now)
             && self.move_pods(id, node, now)
     }
 
-    /// Whether pods are bound to a node that have not ended, daemons and mirrors aside.
+    /// Returns whether pods that have not ended are bound to a node, without daemons and mirror
+    /// pods.
     pub(super) fn has_pods(&self, node: &NodeName) -> bool {
         let mut pods = self.state.objects.pods_on(node.as_str());
         pods.any(Pod::occupies_node)
     }
 }
 
-/// How our finalizer is taken off a Node that bears it.
+/// Returns the patch that removes Outrigger's finalizer from a Node, if it has it.
 pub(super) fn released(node: &Node) -> Option<NodePatch> {
     let others = node.finalizers.iter().filter(|own| *own != FINALIZER);
     node.has_finalizer().then(|| NodePatch {
@@ -487,8 +491,8 @@ pub(super) fn released(node: &Node) -> Option<NodePatch> {
     })
 }
 
-/// What is to be changed of a node whose reservation has ended: its instance goes on, on demand,
-/// and is in no reservation any more. Source: spec/aws.md §5.11 and §10, 88.
+/// Returns the patch for a node whose capacity reservation has ended. Its instance continues as an
+/// on-demand instance. Source: spec/aws.md §5.11 and §10, 88.
 fn demotion(claim: &NodeClaim, node: &Node) -> Option<NodePatch> {
     let bought = claim.instance.as_ref()?.offering.capacity_type;
     if bought != CapacityType::OnDemand {

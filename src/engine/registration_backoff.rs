@@ -1,11 +1,10 @@
-//! Makes launches wait where nodes of a pool do not register: their image, user data, subnet or
-//! security group is at fault as a rule, and every further node would be bought for nothing.
-//! It must not know how a node registers, nor how launches are planned.
+//! Delays launches if nodes of a pool do not register. Usually their image, user data, subnet or
+//! security group is at fault, and every further node would be wasted.
 //!
-//! Once a node has not registered in time, and none of its pool and zone has that was launched no
-//! earlier, nothing is launched there for a while. In the zones where the pool's nodes have not
-//! registered since, one node is tried at a time, and the others follow once it has registered.
-//! While none registers in any zone, the wait before the next one grows.
+//! The back-off of a pool in a zone begins when a node has not registered in time and no node
+//! launched there since has registered. After the wait, the engine launches one test node at a
+//! time, and the other launches follow once it has registered. While no node registers in any zone,
+//! the wait doubles.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,45 +20,45 @@ use crate::plan::Plan;
 use crate::state::node_claims::NodeClaim;
 use crate::state::unavailable_offerings::Untried;
 
-/// The first wait, unless nodes have less time to register, and the longest; each failure of the
-/// node that is tried doubles it.
+/// The first wait, or the registration timeout if that is shorter, and the longest wait. Each
+/// failed test node doubles it.
 const WAIT: SignedDuration = SignedDuration::from_mins(2);
 const WAIT_MAX: SignedDuration = SignedDuration::from_hours(1);
 /// The engine forgets a wait this long after its end, if no launch has used it.
 const MEMORY: SignedDuration = SignedDuration::from_hours(1);
 
-/// What is known of pools whose nodes do not register.
+/// Launch back-off of pools whose nodes do not register.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unregistered {
     failing: BTreeMap<PoolName, Failing>,
-    /// When the youngest node that has registered was launched, by pool and zone.
+    /// Launch time of the youngest registered node, by pool and zone.
     registered: BTreeMap<(PoolName, Zone), Timestamp>,
 }
 
-/// A pool of which nodes do not register.
+/// A pool whose nodes do not register.
 #[derive(Clone, Debug)]
 struct Failing {
-    /// The hashes of the pool and its node class: with others all may be well.
+    /// The hashes of the pool and its node class. The back-off ends if they change.
     hashes: (String, String),
-    /// When the first node that has not registered was launched.
+    /// When the first node that did not register was launched.
     launched: Timestamp,
-    /// The engine waits for this before it tries a node in any zone, until one has registered.
+    /// The wait before a test node in any zone, until a node has registered.
     all: Wait,
     zones: BTreeMap<Zone, Wait>,
-    /// Where a node has registered that was launched since.
+    /// Zones in which a node launched since then has registered.
     proven: BTreeSet<Zone>,
-    /// How often nodes of each type have not registered.
+    /// Number of failures by instance type.
     types: BTreeMap<TypeName, u32>,
 }
 
-/// A wait before the next node is tried.
+/// A wait before the next test node.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
-    /// How often nodes were found not to register.
+    /// Number of failures.
     failures: u32,
-    /// When that was last.
+    /// When the last failure was.
     since: Timestamp,
-    /// When a node is tried again.
+    /// When the next test node is launched.
     until: Timestamp,
 }
 
@@ -72,8 +71,8 @@ impl Wait {
         }
     }
 
-    /// Counts a node that has not registered, and returns whether it counts as a new failure: one
-    /// that was launched before the last failure belongs to that. The first `free` failures do not
+    /// Counts a node that did not register. Returns whether it is a new failure: a node that was
+    /// launched before the last failure belongs to that failure. The first `free` failures cause no
     /// wait.
     fn grow(
         &mut self,
@@ -96,7 +95,7 @@ impl Wait {
 }
 
 impl Engine {
-    /// A node has not registered in time.
+    /// Handles a node that did not register in time.
     pub(super) fn note_unregistered(&mut self, id: &ClaimId, now: Timestamp) {
         let work = self.works.entry(id.clone()).or_default();
         if std::mem::replace(&mut work.unregistered, true) || !self.manages() {
@@ -111,13 +110,13 @@ impl Engine {
         let first = self.pool_of(claim).registration_timeout.min(WAIT);
         let instance = claim.instance.as_ref();
         let of_type = instance.map(|own| own.offering.instance_type.clone());
-        // What was launched of another image, say, tells nothing of the next.
+        // A failure with old settings, such as an old image, does not predict the next launch.
         if self.hashes_of(&pool).as_ref() != Some(&hashes) {
             return;
         }
         let known = &mut self.unregistered;
         let site = (pool, zone);
-        // Others do: this one alone was at fault.
+        // Other nodes register, so only this node is at fault.
         if known
             .registered
             .get(&site)
@@ -139,7 +138,7 @@ impl Engine {
         if let Some(name) = of_type {
             *failing.types.entry(name).or_insert(0) += 1;
         }
-        // Another zone is tried at once.
+        // Another zone is tried immediately.
         failing.all.grow(launched, (1, first), now);
         let own = failing.zones.entry(zone.clone());
         let own = own.or_insert_with(|| Wait::none(now));
@@ -155,7 +154,7 @@ impl Engine {
         });
     }
 
-    /// A node has registered.
+    /// Handles the registration of a node.
     pub(super) fn note_registered(&mut self, id: &ClaimId, now: Timestamp) {
         let Some((pool, zone, claim)) = self.site_of(id) else {
             return;
@@ -168,7 +167,7 @@ impl Engine {
         let Some(failing) = known.failing.get_mut(&pool) else {
             return;
         };
-        // An old node that registers anew tells nothing of those that are made now.
+        // An old node that registers again does not predict new launches.
         if launched < failing.launched {
             return;
         }
@@ -180,7 +179,7 @@ impl Engine {
         }
     }
 
-    /// Launches into a zone wait no longer: those that do are planned.
+    /// Ends the launch back-off in a zone. The waiting pods are planned.
     fn end_wait(&mut self, pool: PoolName, zone: Zone, now: Timestamp) {
         let failing = &mut self.unregistered.failing;
         failing.retain(|_, own| !own.zones.is_empty());
@@ -208,8 +207,7 @@ impl Engine {
         Some((claim.record.pool.clone(), zone, claim))
     }
 
-    /// Keeps plans from zones where nodes of a pool do not register, and from those where that is
-    /// not known.
+    /// Excludes zones with a launch back-off from plans, and zones with an unfinished test.
     pub(super) fn shut_zones(&mut self, now: Timestamp) {
         self.forget_waits(now);
         let waits = self.unregistered.failing.values();
@@ -226,7 +224,7 @@ impl Engine {
         }
     }
 
-    /// Has no plan use those zones from here on.
+    /// Excludes those zones from the following plans.
     pub(super) fn close_untried(&mut self, now: Timestamp) {
         let failing = &self.unregistered.failing;
         let untried = |(pool, own): (&PoolName, &Failing)| {
@@ -246,7 +244,7 @@ impl Engine {
         self.state.holds.untried = failing.iter().map(untried).collect();
     }
 
-    /// Forgets what is long ago, or of a pool or node class that is another by now.
+    /// Forgets old entries, and entries of pools and node classes that changed.
     fn forget_waits(&mut self, now: Timestamp) {
         let mut over = Vec::new();
         for (pool, own) in &self.unregistered.failing {
@@ -271,8 +269,8 @@ impl Engine {
         registered.retain(|(pool, _), _| cluster.pool(pool.as_str()).is_some());
     }
 
-    /// Until when it is known at the latest whether a node registers that is on its way to a zone
-    /// of a pool other than these; none where none is.
+    /// Returns when the registration of a test node in a zone of the pool, except these zones,
+    /// times out. `None` if there is no test node.
     fn is_tried(
         &self,
         pool: &PoolName,
@@ -288,11 +286,11 @@ impl Engine {
             own.record.pool == *pool && offerings.any(|own| !proven.contains(&own.zone))
         });
         let by = |own: &NodeClaim| self.overdue(own, self.pool_of(own).registration_timeout);
-        // Of one that is overdue it is known, whatever keeps it from ending.
+        // The result of an overdue node is known, even if its termination is blocked.
         tried.map(by).filter(|by| *by > now).max()
     }
 
-    /// Lets a plan have nodes where one may be tried. Returns the pools.
+    /// Includes the zones in which a test node may be launched. Returns their pools.
     pub(super) fn open_untried(&mut self) -> BTreeSet<PoolName> {
         let untried = self.state.holds.untried.iter_mut();
         let free = untried.filter(|(_, own)| own.tried.is_none());
@@ -303,9 +301,9 @@ impl Engine {
         free.collect()
     }
 
-    /// Leaves one launch for each of these pools in zones where a node is to be tried: that of a
-    /// type which has failed least often, and then that for the most pods. Pods that may go to
-    /// another zone do, and the others wait. Returns whether any launch was left out.
+    /// Keeps one launch per pool in zones with a due test node: first the instance type with the
+    /// fewest failures, then the launch with the most pods. Pods that can run in a different zone
+    /// are planned there, and the other pods wait. Returns whether any launch was dropped.
     pub(super) fn try_one_each(&self, plan: &mut Plan, pools: &BTreeSet<PoolName>) -> bool {
         let failing = &self.unregistered.failing;
         let mut untried: BTreeMap<PoolName, Vec<(u32, Reverse<usize>, usize)>> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! What is taken off the Nodes of a cluster that we let go, so that nothing of them waits for us.
-//! It must not know what becomes of their instances: they go on.
+//! Removes everything of Outrigger from the Nodes of a released cluster, so that nothing waits for
+//! it. Their instances continue to run.
 
 use crate::engine::command::NodePatch;
 use crate::engine::drain::untaint_patch;
@@ -7,8 +7,8 @@ use crate::engine::registration::released;
 use crate::model::labels::{MANAGED_BY, TAINT_UNREGISTERED};
 use crate::model::node::Node;
 
-/// The patch that lets a Node of this installation go: our finalizer and taints, with what was
-/// written beside them. None where there is nothing of ours that anyone would wait for.
+/// Returns the patch that removes this installation's finalizer, taints, labels and annotations
+/// from a Node. `None` if the Node has nothing that blocks it.
 pub fn release(node: &Node, installation: &str) -> Option<NodePatch> {
     let managed_by = node.labels.get(MANAGED_BY);
     let ours = managed_by.is_some_and(|own| own == installation);

@@ -1,11 +1,10 @@
-//! Pods that come in place of those that had to leave take over the places planned for them; the
-//! nodes made for them stay closed until they are there.
-//! It must not know why a node leaves, nor how pods are told of their node.
+//! Matches pods recreated by their controllers with the placements planned for the evicted pods.
+//! New nodes remain tainted until these pods exist.
 //!
-//! A scheduler binds a pod at once, to any node that is open. Of pods that leave together for
-//! nodes of several shapes each would go where another was to be, and the last would find no room.
-//! While these nodes are closed they wait, a few seconds, and are told of their own nodes like any
-//! others (`hints`), before these open.
+//! The scheduler binds a pod immediately to any untainted node. When pods of several nodes move to
+//! new nodes of different sizes, pods would take places planned for other pods. The last pods would
+//! then find no capacity. While these nodes are tainted, the pods are pending for a few seconds.
+//! Each pod is nominated for its own node (`nomination`) before the nodes are untainted.
 
 use std::collections::BTreeMap;
 
@@ -21,74 +20,74 @@ use crate::model::pool::Reason;
 use crate::model::taint::Taint;
 use crate::state::node_claims::NodeClaim;
 
-/// A node that is ready is kept closed for pods that are elsewhere for at most this long: their
-/// nodes may have to wait for other machines that boot.
+/// A ready node remains tainted for pods on other nodes for at most this long. The nodes of these
+/// pods may have to wait for further machines to boot.
 const HELD_MAX: SignedDuration = SignedDuration::from_mins(2);
 
-/// Once they may leave, for at most this long: a disruption budget may let them go one by
-/// one, each when the one before runs again.
+/// Once the pods may be evicted, the node is held for at most this long. A PodDisruptionBudget may
+/// permit the evictions only one by one, each after the previous pod runs again.
 const LEAVING_MAX: SignedDuration = SignedDuration::from_secs(10);
 
-/// Nobody waits longer than this for others to come.
+/// No pending pod waits for other pods longer than this.
 const WAITS_MAX: SignedDuration = SignedDuration::from_secs(5);
 
-/// A controller makes a pod anew within this, even one busy with hundreds, or it makes none.
+/// A controller recreates a pod within this time, even if it is busy with hundreds, or not at all.
 const REPLACEMENT_MAX: SignedDuration = SignedDuration::from_secs(10);
 
-/// So long after a pod has left, one that its owner makes is taken for its heir.
+/// A pod that its owner creates within this time after an eviction counts as its replacement.
 const RETURNS: SignedDuration = SignedDuration::from_mins(5);
 
-/// How often a node that is held is looked at.
+/// Interval between checks of a held node.
 const LOOK: SignedDuration = SignedDuration::from_millis(500);
 
-/// A pod that has left its node since something is saved by that, or its place.
+/// A pod that consolidation evicted from its node, and its planned place.
 #[derive(Clone, Debug)]
 struct EvictedPod {
     pod: Pod,
     /// The pool of its node.
     pool: PoolName,
-    /// When it left.
+    /// When it was evicted.
     at: Timestamp,
-    /// The claim that was made for it.
+    /// The claim that was planned for it.
     place: Option<ClaimId>,
 }
 
-/// Those who are still to come for a claim's node.
+/// Replacement pods that a claim's node waits for.
 #[derive(Clone, Copy, Debug)]
 struct Awaited {
     count: usize,
-    /// Until when others wait for them.
+    /// Until when other pods wait for them.
     held: Timestamp,
-    /// Until when the node is needed: some owners make a pod anew only when the other has ended.
+    /// Until when the node is needed. Some owners recreate a pod only after the old one has ended.
     needed: Timestamp,
 }
 
-/// Pods that have left lately, by the UID of their owner, those that have come in their place and
-/// have none yet, and whose nodes these are.
+/// Recently evicted pods by the UID of their owner, pending replacement pods, and the claims that
+/// wait for them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReplacementPods {
     departed: BTreeMap<String, Vec<EvictedPod>>,
     replacements: BTreeMap<PodKey, EvictedPod>,
     awaited: BTreeMap<ClaimId, Awaited>,
-    /// Pods whose place an heir has taken, the pool of the node that this one's had been on, and
-    /// when.
+    /// Pods whose place a replacement pod has taken, with the pool from which that pod was moved,
+    /// and the time.
     ousted: BTreeMap<PodKey, (PoolName, Timestamp)>,
 }
 
 impl ReplacementPods {
-    /// Whether somebody is still to come for a claim's node, so that others wait.
+    /// Returns whether a claim's node waits for replacement pods, so that other pods wait.
     fn is_awaited(&self, claim: &ClaimId, now: Timestamp) -> bool {
         let own = self.awaited.get(claim);
         own.is_some_and(|own| own.count > 0 && now < own.held)
     }
 
-    /// Until when a claim's node is needed by somebody who is still to come.
+    /// Returns until when a claim's node is needed for expected replacement pods.
     pub(super) fn needed_until(&self, claim: &ClaimId, now: Timestamp) -> Option<Timestamp> {
         let own = self.awaited.get(claim).filter(|own| own.count > 0);
         own.map(|own| own.needed).filter(|until| now < *until)
     }
 
-    fn depart(&mut self, own: EvictedPod, owner: String) {
+    fn record_eviction(&mut self, own: EvictedPod, owner: String) {
         if let Some(claim) = &own.place {
             let until = |from: Timestamp| from.checked_add(REPLACEMENT_MAX).unwrap_or(from);
             let (held, gone) = (until(own.at), own.pod.ends_by().unwrap_or(own.at));
@@ -103,8 +102,8 @@ impl ReplacementPods {
         self.departed.entry(owner).or_default().push(own);
     }
 
-    /// A pod is seen for the first time: it may have come in place of another. It has that one's
-    /// place if it is like it.
+    /// Handles a new pod, which may replace an evicted pod. It inherits that pod's place if the two
+    /// are alike.
     fn come(&mut self, pod: &Pod, now: Timestamp) {
         let owner = pod.owner.as_ref();
         let Some(all) = owner.and_then(|own| self.departed.get_mut(&own.uid)) else {
@@ -125,7 +124,8 @@ impl ReplacementPods {
         }
     }
 
-    /// The claim that was made for the pod in whose place this one has come, and that pod: once.
+    /// Takes the claim that was planned for the pod that this one replaces, and that pod. It
+    /// returns them only once.
     fn place(&mut self, pod: &PodKey) -> Option<(ClaimId, PodKey)> {
         let replacement = self.replacements.get_mut(pod)?;
         let claim = replacement.place.take()?;
@@ -135,21 +135,21 @@ impl ReplacementPods {
         Some((claim, replacement.pod.key.clone()))
     }
 
-    /// Nothing is to be done for a pod any more. The pool of the node on which that one was in
-    /// whose place it had come.
+    /// Forgets a replacement pod that needs no further handling. Returns the pool of the evicted
+    /// pod's node.
     pub(super) fn settle(&mut self, pod: &PodKey) -> Option<PoolName> {
         self.place(pod);
         self.replacements.remove(pod).map(|own| own.pool)
     }
 
-    /// A node has to be made for a pod. The pool whose moves are to blame: it has come in place of
-    /// one that was moved, or such a one has taken its place.
-    pub(super) fn blame(&mut self, pod: &PodKey) -> Option<PoolName> {
+    /// Returns the pool whose consolidation requires a new node for this pod: the pod replaces a
+    /// moved pod, or such a replacement has taken its place.
+    pub(super) fn attribute_cost(&mut self, pod: &PodKey) -> Option<PoolName> {
         let ousted = self.ousted.remove(pod).map(|(pool, _)| pool);
         self.settle(pod).or(ousted)
     }
 
-    /// Forgets what is long ago.
+    /// Forgets old entries.
     pub(super) fn expire(&mut self, now: Timestamp) {
         let fresh = |own: &EvictedPod| now.duration_since(own.at) < RETURNS;
         self.departed.retain(|_, all| {
@@ -164,14 +164,15 @@ impl ReplacementPods {
     }
 }
 
-/// Whether a claim was planned for pods that have to leave other nodes.
+/// Returns whether a claim was planned for reschedulable pods of other nodes.
 pub(super) fn is_for_reschedulable(claim: &NodeClaim) -> bool {
     claim.record.reason == Reason::Underutilized.as_str()
 }
 
 impl Engine {
-    /// A pod is about to be seen: it may be going, or have come for one that is.
-    pub(super) fn succeed(&mut self, pod: &Pod, now: Timestamp) {
+    /// Handles a pod before its change is recorded: it may be terminating, or replace a pod that
+    /// is.
+    pub(super) fn observe_pod(&mut self, pod: &Pod, now: Timestamp) {
         let known = self.state.objects.pods.get(&pod.key);
         if pod.deleting.is_some() {
             self.transfer_placement(pod, now);
@@ -196,8 +197,8 @@ impl Engine {
         }
     }
 
-    /// A pod of a node that left to save something is bound anew: where it was not expected, those
-    /// that are may find no room.
+    /// Handles the binding of a replacement pod. If it was not planned for this node, the pods
+    /// planned there may find no capacity.
     fn displace(&mut self, pod: &Pod, pool: &PoolName, now: Timestamp) {
         let claim = self.state.claim_under(pod);
         let Some(claim) = claim.filter(|own| !own.pods.contains(&pod.key)) else {
@@ -208,17 +209,18 @@ impl Engine {
         self.replacements.ousted.extend(ousted);
     }
 
-    /// A pod is gone.
+    /// Handles the deletion of a pod.
     pub(super) fn gone(&mut self, pod: &PodKey, now: Timestamp) {
         let known = self.state.objects.pods.get(pod);
-        // Most were seen to go before.
+        // Most pods were seen terminating before.
         let known = known.filter(|own| own.deleting.is_none());
         if let Some(known) = known.cloned() {
             self.transfer_placement(&known, now);
         }
     }
 
-    /// A pod goes, and its place is another's. What is known of it is what it was until now.
+    /// Records an evicted pod, whose replacement inherits its place. The state still holds the pod
+    /// before its change.
     fn transfer_placement(&mut self, pod: &Pod, now: Timestamp) {
         self.replacements.settle(&pod.key);
         let known = self.state.objects.pods.get(&pod.key);
@@ -242,16 +244,16 @@ impl Engine {
                 place: place.map(|(id, _)| id.clone()),
                 pod: pod.clone(),
             };
-            self.replacements.depart(departed, owner);
+            self.replacements.record_eviction(departed, owner);
         }
-        // Who comes for it where its node is open already comes at once, or elsewhere.
+        // If the node is untainted already, the replacement pod is bound immediately or elsewhere.
         let claims = self.state.ledger.claims.values_mut();
         let open = claims.filter(|own| own.phase == ClaimPhase::Initialized);
         open.for_each(|own| _ = own.pods.remove(&pod.key));
     }
 
-    /// Whether a node is kept closed for pods that still have to leave their own, or have just
-    /// left it.
+    /// Returns whether a node remains tainted for pods that still have to be evicted from their
+    /// nodes or were just evicted.
     pub(super) fn is_held(&self, claim: &NodeClaim, now: Timestamp) -> bool {
         let lasts = |since: Timestamp, most| now.duration_since(since) < most;
         if !self.may_be_held(claim, now) {
@@ -275,21 +277,21 @@ impl Engine {
         }
     }
 
-    /// Whether a node is kept closed for pods that have to leave others, if there are any.
+    /// Returns whether a node remains tainted for reschedulable pods, if there are any.
     fn may_be_held(&self, claim: &NodeClaim, now: Timestamp) -> bool {
         let is_young =
             claim.phase < ClaimPhase::Registered || now.duration_since(claim.since) < HELD_MAX;
         is_young && self.opens_late(claim)
     }
 
-    /// Whether a node is one that does not open before those have come that it was made for.
+    /// Returns whether a node is untainted only after the pods that it was planned for exist.
     fn opens_late(&self, claim: &NodeClaim) -> bool {
         let is_told = self.gives_hints() && self.state.cluster.binding != Binding::Early;
         claim.phase < ClaimPhase::Initialized && is_told && is_for_reschedulable(claim)
     }
 
-    /// Whether a claim's node is open, or would be if it were not held, or is about to be since it
-    /// is held no more, for however long: pods may leave for it.
+    /// Returns whether pods may be evicted for a claim's node: it is untainted, or it is ready and
+    /// only held for them.
     pub(super) fn is_prepared(&self, claim: &NodeClaim) -> bool {
         if claim.phase == ClaimPhase::Initialized {
             return true;
@@ -305,8 +307,8 @@ impl Engine {
         })
     }
 
-    /// Looks at a node that is held again before long.
-    pub(super) fn look_at_held(&mut self, now: Timestamp) {
+    /// Checks a held node again soon.
+    pub(super) fn recheck_held_nodes(&mut self, now: Timestamp) {
         let at = now.checked_add(LOOK).unwrap_or(now);
         self.wake_at(at, "a node is closed for pods that are to come");
     }

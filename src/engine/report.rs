@@ -1,5 +1,4 @@
-//! Reports of the engine: decisions and observations, one log line each. It must not know how lines
-//! are written or counted.
+//! Reports of the engine: decisions and observations, one log line each.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -76,10 +75,10 @@ pub enum Report {
         /// Price of the new claims, by their cheapest offerings.
         price: Price,
     },
-    /// Waiting times of pods that were planned for the first time, each since the pod was first
-    /// seen.
+    /// Waiting times of pods that were planned for the first time, each counted from when the pod
+    /// was first seen.
     Decided(Vec<SignedDuration>),
-    /// A pod that was pending runs. The value is the time since its creation.
+    /// A pending pod has started to run. The value is the time since its creation.
     PodStarted(SignedDuration),
     /// A pod is unschedulable. Repeated only when the reasons change.
     Unplaced(UnschedulablePod),
@@ -194,7 +193,7 @@ pub enum Report {
         node: Option<NodeName>,
         /// Why.
         reason: Reason,
-        /// What it cost per hour.
+        /// Its price per hour.
         price: Option<Price>,
         /// Number of its pods to reschedule.
         pods: usize,
@@ -224,7 +223,7 @@ pub enum Report {
     Drifted {
         /// Its node.
         node: NodeName,
-        /// What drifted, in Karpenter's spelling.
+        /// The drifted field, in Karpenter's spelling.
         why: &'static str,
     },
     /// Too many nodes are not ready. Voluntary disruption is suspended.
@@ -282,7 +281,7 @@ pub enum Report {
         pool: PoolName,
         /// Their disruption reason.
         reason: Reason,
-        /// What blocks it.
+        /// The blocker.
         why: String,
     },
     /// Pods or volumes block the drain of a node. Repeated with doubled intervals.

@@ -1,6 +1,5 @@
-//! What keeps nodes that are due from leaving, and who is told: a cluster that is not well, and a
-//! configuration by which too many would leave, until somebody accepts it.
-//! It must not know how a node leaves.
+//! Safeguards that block due disruptions and report it: too many nodes are not ready, or a
+//! configuration change would disrupt too many nodes before a user approves it.
 
 use std::sync::Arc;
 
@@ -18,21 +17,21 @@ use crate::model::pool::Reason;
 use crate::model::template_hash::change_id;
 use crate::state::candidates::{DisruptionView, NodeHealth, PendingApproval};
 
-/// What is remembered of it.
+/// The state of the safeguards.
 #[derive(Debug, Default)]
 pub(super) struct SafeguardState {
-    /// Whether it was said that the cluster is not well.
+    /// True if the suspension because of unready nodes was reported.
     ailing: bool,
-    /// Whether what is due by the configuration has yet to be weighed.
+    /// True if the disruptions of the configuration still have to be checked.
     changed: bool,
-    /// Whether that was ever done.
+    /// True if they were ever checked.
     weighed: bool,
-    /// The configuration that was last weighed, where it is not in force any more.
+    /// The last checked configuration, if it was replaced.
     before: Option<Arc<Cluster>>,
 }
 
 impl Engine {
-    /// Another configuration is about to be put in force.
+    /// Prepares for a changed configuration.
     pub(super) fn replace_configuration(&mut self) {
         if !self.safeguard.changed && self.safeguard.weighed {
             self.safeguard.before = Some(Arc::clone(&self.state.cluster));
@@ -40,14 +39,15 @@ impl Engine {
         self.safeguard.changed = true;
     }
 
-    /// What is held of what is due by the configuration, once that has been weighed.
+    /// Returns the pending approval of the configuration, if any. `None` until the configuration
+    /// was checked.
     pub fn weighed(&self) -> Option<Option<&PendingApproval>> {
         (!self.safeguard.changed).then_some(self.state.unaccepted.as_ref())
     }
 
-    /// The Lease may name a configuration that somebody has accepted, be it one that has yet to
-    /// come.
-    pub(super) fn heed_accepted(&mut self) {
+    /// Releases the held nodes if the Lease has the approval. The approved configuration may be a
+    /// future one.
+    pub(super) fn check_accepted_change(&mut self) {
         let accepted = &self.state.notes.accepted;
         let unaccepted = &mut self.state.unaccepted;
         if let Some(held) = unaccepted.take_if(|own| accepted.contains(&own.id)) {
@@ -55,8 +55,8 @@ impl Engine {
         }
     }
 
-    /// Holds what is due by another configuration, if it is too much. What was due before it, and
-    /// was not held, goes on. A start knows nothing of before.
+    /// Holds the disruptions of a changed configuration if there are too many. Earlier disruptions
+    /// that were not held continue. After a restart there is no earlier configuration.
     pub(super) fn weigh_change(&mut self, now: Timestamp) {
         if !std::mem::take(&mut self.safeguard.changed) {
             return;
@@ -74,7 +74,7 @@ impl Engine {
         }
     }
 
-    /// What is to be held of what is due by the configuration.
+    /// Returns the disruptions of the configuration to hold, if there are too many.
     fn too_much(
         &self,
         before: Option<&Cluster>,
@@ -108,9 +108,9 @@ impl Engine {
         self.report(Report::Unheld { id: hold.id, nodes });
     }
 
-    /// Keeps nodes that were let go and bear no taint, yet or any more, where others were lost or
-    /// let go meanwhile so that they are too many now. What is on its way was weighed when sent.
-    pub(super) fn heed_losses_since(&mut self, now: Timestamp) {
+    /// Cancels disruptions without a taint if there are too many now, because nodes were lost or
+    /// disrupted meanwhile. Taints in flight were checked when they were sent.
+    pub(super) fn recheck_disruptions(&mut self, now: Timestamp) {
         let lost = |id: &ClaimId| {
             let claim = self.state.ledger.claims.get(id);
             let node = claim.and_then(|own| self.state.node_of(own));
@@ -140,13 +140,13 @@ impl Engine {
             }
         }
         for (id, why) in back {
-            self.postpone_node(&id, why, now);
+            self.postpone_drain(&id, why, now);
         }
     }
 
-    /// Tells once that nothing leaves on purpose, and once that it does again. What has closed its
-    /// node already, and has not moved a pod, is taken back.
-    pub(super) fn heed_health(&mut self, ailing: Option<NodeHealth>, now: Timestamp) {
+    /// Reports once that voluntary disruption is suspended, and once that it resumes. Cancels
+    /// disruptions of tainted nodes from which no pod was evicted.
+    pub(super) fn check_cluster_health(&mut self, ailing: Option<NodeHealth>, now: Timestamp) {
         let was = std::mem::replace(&mut self.safeguard.ailing, ailing.is_some());
         let Some(health) = ailing else {
             if was {

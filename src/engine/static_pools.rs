@@ -1,5 +1,4 @@
-//! When nodes are planned for static pools and buffers, and what was last said of them.
-//! It must not know how they are planned.
+//! Decides when to plan nodes for static pools and buffers, and tracks the reported shortfalls.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +8,25 @@ use crate::model::id::PoolName;
 use crate::scheduling::static_pools::{Shortfall, StaticDemand};
 use crate::state::State;
 
-/// What cannot be had is planned again this often: limits or stock may be others.
+/// Unavailable capacity is planned again after this time: limits or offerings may have changed.
 const AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// Nodes that are newly missing are planned at most this often: a launch may be refused at once.
+/// Minimum interval between plans for newly missing nodes: a launch may be refused immediately.
 const APART: SignedDuration = SignedDuration::from_secs(1);
 
-/// What static pools lack, and when that was last planned for.
+/// Missing nodes of static pools, and the last plan for them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StaticSchedule {
-    /// What they still lacked after the last plan.
+    /// Number of nodes still missing after the last plan.
     lacking: BTreeMap<PoolName, usize>,
     last: Option<Timestamp>,
     told: BTreeMap<StaticDemand, Shortfall>,
-    /// When the room of buffers is looked after next; none where that is not known.
+    /// Time of the next plan for buffers. `None` if unknown.
     room: Option<Timestamp>,
 }
 
 impl StaticSchedule {
-    /// When nodes shall be planned for what is lacking now; none while nothing is.
+    /// Returns when to plan the missing nodes. `None` if none are missing.
     pub(super) fn due(&self, lacking: &BTreeMap<PoolName, usize>) -> Option<Timestamp> {
         if lacking.is_empty() {
             return None;
@@ -37,32 +36,32 @@ impl StaticSchedule {
         Some(due.unwrap_or(Timestamp::MIN))
     }
 
-    /// Whether anything else was lacking after the last plan.
+    /// Returns whether the missing nodes have changed since the last plan.
     pub(super) fn is_news(&self, lacking: &BTreeMap<PoolName, usize>) -> bool {
         self.lacking != *lacking
     }
 
-    /// Nodes were planned, and this is lacking still.
+    /// Records a plan and the nodes that are still missing.
     pub(super) fn planned(&mut self, lacking: BTreeMap<PoolName, usize>, now: Timestamp) {
         self.lacking = lacking;
         self.last = Some(now);
     }
 
-    /// What is to be had may be something else now.
+    /// Forgets the last results, because the available capacity may have changed.
     pub(super) fn forget(&mut self) {
         self.lacking.clear();
         self.room = None;
     }
 
-    /// When the room of buffers shall be planned; none where there are none.
+    /// Returns when to plan the buffers. `None` if there are none.
     pub(super) fn room_due(&self, state: &State) -> Option<Timestamp> {
-        // What was needed for buffers that are gone is looked after once more.
+        // After the last buffer is deleted, one more plan releases its capacity.
         let any = state.buffers().next().is_some() || !state.held.is_empty();
         any.then(|| self.room.unwrap_or(Timestamp::MIN))
     }
 
-    /// The room of buffers was planned: open ones are looked after again in a while, and all of
-    /// them when a window opens or closes.
+    /// Records a plan for buffers. Open buffers are planned again after a while, and all buffers
+    /// when a window opens or closes.
     pub(super) fn kept_free(&mut self, state: &State, now: Timestamp) {
         let open = state.buffers().any(|own| own.is_open(now));
         let again = now.checked_add(AGAIN).ok().filter(|_| open);
@@ -70,8 +69,8 @@ impl StaticSchedule {
         self.room = windows.chain(again).min().or(Some(Timestamp::MAX));
     }
 
-    /// Those of them that were not told like this before, and what was short and is no more;
-    /// whether room was planned, too.
+    /// Returns new or changed shortfalls, and the ended ones. `room` is true if buffers were
+    /// planned too.
     pub(super) fn news(
         &mut self,
         short: &[Shortfall],
@@ -92,7 +91,7 @@ impl StaticSchedule {
         (short.iter().filter(is_news).cloned().collect(), over)
     }
 
-    /// What was short, where nothing is wanted any more.
+    /// Returns all shortfalls as ended, if no static capacity is required any more.
     pub(super) fn over(&mut self) -> Vec<StaticDemand> {
         std::mem::take(&mut self.told).into_keys().collect()
     }

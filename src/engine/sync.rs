@@ -1,5 +1,4 @@
-//! Whether the view of the cluster is whole, and what is asked to make it so.
-//! It must not know what is decided upon the view.
+//! Decides whether the cluster state is in sync, and requests what is missing.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,34 +11,34 @@ use crate::model::id::{NodeName, ObjectKey};
 use crate::model::watched_object::ObjectKind;
 use crate::state::node_claims::LISTING_APART;
 
-/// Instances are listed this often while nothing is on its way.
+/// Interval between listings of instances while no claim is in progress.
 const LISTING_IDLE: SignedDuration = SignedDuration::from_secs(60);
 
 /// A listing older than this is stale.
 const LISTING_AGE_MAX: SignedDuration = SignedDuration::from_secs(180);
 
-/// After a fault the view must have been whole for this long before anything is decided upon it.
+/// After a fault the cluster state must be complete for this long before decisions resume.
 const QUIET: SignedDuration = SignedDuration::from_secs(5);
 
-/// After a gap that is shorter, nothing that began before it is in doubt: all was listed anew.
+/// After a shorter gap, earlier observations remain valid: everything was listed again.
 const SHORT_GAP: SignedDuration = SignedDuration::from_mins(1);
 
-/// Objects asked for by name when a listing lacks many: enough that a listing which lacks a tenth
-/// of them wrongly is caught more often than not, few enough to ask at once.
+/// Maximum number of probed objects when a listing lacks many. Eight probes detect a listing that
+/// wrongly lacks a tenth of the objects more often than not.
 const PROBES_MAX: usize = 8;
 
-/// Pods bound to nodes we do not know are normal for a moment: two watches are not in step.
+/// Pods bound to unknown nodes are normal for this long, because two watches are not in step.
 const UNKNOWN_MAX: SignedDuration = SignedDuration::from_secs(3);
 
-/// Places are counted on only while the watches of pods and nodes gave a sign of life within this:
-/// the shell has them do so every 10 s or so, and looks for it every 2 s.
+/// Places count only if the watches of pods and nodes showed activity within this time. Watches
+/// show activity about every 10 s, and the runtime checks every 2 s.
 const RECENT_MAX: SignedDuration = SignedDuration::from_secs(15);
 
 impl Engine {
-    /// Freezes, thaws, and asks for what is missing.
+    /// Suspends or resumes decisions, and requests missing listings.
     pub(super) fn look(&mut self, now: Timestamp) {
         self.list_instances(now);
-        self.doubt_unknown_nodes(now);
+        self.check_unknown_nodes(now);
         self.probe(now);
         self.watch_anew(now);
         self.check_identity(now);
@@ -50,7 +49,7 @@ impl Engine {
                 if self.looking.ready && self.looking.frozen.is_none() {
                     self.report(Report::Frozen(why));
                     self.looking.frozen = Some(now);
-                    self.withdraw("the view is not whole", |own| !own.is_look(), now);
+                    self.cancel_queued("cluster state is out of sync", |own| !own.is_look(), now);
                 }
             }
             None => self.whole(now),
@@ -64,7 +63,7 @@ impl Engine {
         }
     }
 
-    /// Why nothing may be decided upon the view now, if it is not whole.
+    /// Returns why the cluster state is incomplete, if it is.
     pub(super) fn fault(&self, now: Timestamp) -> Option<String> {
         let listed = self.state.ledger.listed_at();
         let stale = listed.is_none_or(|at| now.duration_since(at) > LISTING_AGE_MAX);
@@ -78,7 +77,7 @@ impl Engine {
             .or_else(|| self.looking.listing_fault.clone())
             .or_else(|| {
                 (!self.state.ledger.is_settled())
-                    .then(|| "two listings of instances have not agreed yet".to_owned())
+                    .then(|| "two consecutive listings of instances do not agree yet".to_owned())
             })
             .or_else(|| stale.then(|| "the listing of instances is stale".to_owned()))
             .or_else(|| {
@@ -87,17 +86,21 @@ impl Engine {
             })
     }
 
-    /// What a plan takes into account and is not known yet, in words; none where all is.
+    /// Returns a message about information that plans need and that is missing. `None` if nothing
+    /// is missing.
     pub fn missing(&self, now: Timestamp) -> Option<String> {
         if !self.is_ready() {
             let unlisted = self.looking.listing_failed.clone();
             let fault = unlisted.or_else(|| self.fault(now));
-            return Some(fault.unwrap_or_else(|| "the view was not whole until now".to_owned()));
+            return Some(
+                fault.unwrap_or_else(|| "cluster state was out of sync until now".to_owned()),
+            );
         }
         let unasked = self.state.awaits_classes();
-        let unasked = unasked.then(|| "AWS has not been asked what it has".to_owned());
+        let unasked = unasked.then(|| "node classes have not been resolved yet".to_owned());
         let unread = self.unread_until(now);
-        let unread = unread.map(|_| "buffers of the cluster have not been read".to_owned());
+        let unread =
+            unread.map(|_| "the CapacityBuffers of the cluster have not been read".to_owned());
         self.state.notes.fault.clone().or(unasked).or(unread)
     }
 
@@ -128,7 +131,7 @@ impl Engine {
         }
     }
 
-    /// Asks for a listing, or says when the next is due.
+    /// Lists instances, or sets the timer for the next listing.
     pub(super) fn list_instances(&mut self, now: Timestamp) {
         let moving = !self.state.ledger.is_settled()
             || self.looking.listing_fault.is_some()
@@ -162,8 +165,8 @@ impl Engine {
         }
     }
 
-    /// Pods bound to nodes that the watch of nodes does not show mean that it shows too little.
-    fn doubt_unknown_nodes(&mut self, now: Timestamp) {
+    /// Handles pods bound to nodes that the watch does not show: the watch is incomplete.
+    fn check_unknown_nodes(&mut self, now: Timestamp) {
         let unknown: Vec<(ObjectKey, String)> = self
             .state
             .objects
@@ -188,9 +191,9 @@ impl Engine {
         }
     }
 
-    /// Whether the view is recent enough to tell pods to go because others left them room: a watch
-    /// that has stalled without a word is believed for longer in all that costs nobody anything.
-    /// Where it is not, the next sign of life makes a pass.
+    /// Returns whether the cluster state is recent enough to evict pods that rely on capacity
+    /// elsewhere. A stalled watch is tolerated longer for everything that disrupts no pod. If it is
+    /// not recent, the next activity of the watch starts a pass.
     pub(super) fn sees_places(&mut self, now: Timestamp) -> bool {
         let views = &self.state.views;
         let is_recent = |kind| views.is_recent(kind, now, RECENT_MAX);
@@ -226,8 +229,8 @@ impl Engine {
         }
     }
 
-    /// Has a watch start anew that shows less than there is, again and again until a listing comes
-    /// in: whether that was heard nobody knows before.
+    /// Restarts an incomplete watch. The request is repeated until a listing arrives, because it
+    /// may be lost.
     fn watch_anew(&mut self, now: Timestamp) {
         for kind in [ObjectKind::Pod, ObjectKind::Node] {
             let mut flights = self.flights.values();
@@ -250,12 +253,13 @@ impl Engine {
         }
     }
 
-    /// What the listing lacked does exist (the watch starts anew), or does not (it is believed).
+    /// Handles a probe. If the objects exist, the watch is restarted; if not, the listing is
+    /// accepted.
     pub(super) fn probed(&mut self, kind: ObjectKind, alive: Option<usize>, now: Timestamp) {
         let asked = self.looking.probes.remove(&kind);
         let asked = asked.filter(|own| own.0 == self.looking.listings(kind));
         match (alive, asked) {
-            // A later listing may lack other objects: the next probe asks for these.
+            // A later listing may lack other objects: the next probe checks those.
             (Some(0), None) => {}
             (Some(0), Some((_, gone))) => {
                 self.looking.doubts.remove(&kind);

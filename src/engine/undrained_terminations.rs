@@ -1,8 +1,8 @@
-//! A brake on instances that end without a drain, because they have no Node or nothing answers on
-//! it. One mistake elsewhere, as the deletion of all Nodes, must not end them all.
-//! It must not know why an instance ends.
+//! Limits the terminations without a drain, which happen if an instance has no Node or its kubelet
+//! does not respond. One mistake elsewhere, such as the deletion of all Nodes, must not terminate
+//! all instances.
 //!
-//! Why so: docs/decisions/036-which-cluster-this-is.md.
+//! The reasons are in docs/decisions/036-cluster-identity.md.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,42 +17,43 @@ use crate::model::template_hash::accept_id;
 use crate::state::cluster_identity::{HeldEnds, Mismatch};
 use crate::state::node_claims::{LISTING_APART, NodeClaim};
 
-/// Ends without a drain count for this long.
+/// A termination without a drain counts for this long.
 const COUNTED: SignedDuration = SignedDuration::from_mins(10);
 
-/// Ids that a person may accept are remembered, with the claims of each: the set may be another by
-/// the time the person has typed the id.
+/// Number of remembered approval IDs with their claims. The set may have changed by the time the
+/// user enters an ID.
 const OFFERS: usize = 8;
 
-/// What is remembered of ends without a drain.
+/// The state of this safeguard.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Undrained {
-    /// When instances were last allowed to end without one.
+    /// Times of recent terminations without a drain.
     ended: VecDeque<Timestamp>,
-    /// Claims that had a Node, or should have one, and since when none is there.
+    /// Claims that had a Node or should have one, and since when it is missing.
     missing: BTreeMap<ClaimId, Timestamp>,
-    /// Of these, the ones that were within the limit when the cluster was last compared.
+    /// Claims of these that were within the limit at the last comparison.
     tolerated: BTreeSet<ClaimId>,
-    /// Claims whose Node was once ready or had pods of users, as this process saw it.
+    /// Claims whose Node this process has seen ready or with user pods.
     used: BTreeSet<ClaimId>,
-    /// Claims that were older than their time to register when this process first saw the cluster.
+    /// Claims that were older than the registration timeout when this process first saw the
+    /// cluster.
     old: BTreeSet<ClaimId>,
-    /// Claims that the brake refused to end in the pass that is under way.
+    /// Claims whose termination was blocked in the current pass.
     refused: BTreeSet<ClaimId>,
-    /// Claims of 0.1 that were refused in this pass, since no ready Node is one of them.
+    /// Claims of version 0.1 that were blocked in this pass because none of them has a ready Node.
     unmarked: BTreeSet<ClaimId>,
-    /// Claims that the brake holds, as last reported.
+    /// Claims that the safeguard blocks, as last reported.
     braked: BTreeSet<ClaimId>,
-    /// All claims that are held, as last reported.
+    /// All claims that wait for approval, as last reported.
     held: Option<HeldEnds>,
-    /// What a person may accept.
+    /// The approvals that a user can give.
     offers: VecDeque<HeldEnds>,
-    /// Claims that may end, since a person has accepted it and no Node has come since.
+    /// Claims that may be terminated: a user has approved it, and no Node has registered since.
     accepted: BTreeSet<ClaimId>,
 }
 
 impl Engine {
-    /// Notes the claims whose Node is ready, or has pods of users.
+    /// Records the claims whose Node is ready or has user pods.
     fn note_used(&mut self) {
         let claims = &self.state.ledger.claims;
         self.undrained.used.retain(|id| claims.contains_key(id));
@@ -69,7 +70,7 @@ impl Engine {
         self.undrained.used.extend(used);
     }
 
-    /// Notes which claims have no Node though they had one, or are so old that they should.
+    /// Records the claims that have no Node although they had one or are old enough to have one.
     pub(super) fn count_missing_nodes(&mut self, now: Timestamp) {
         self.note_used();
         let (state, known) = (&self.state, &self.undrained);
@@ -109,11 +110,11 @@ impl Engine {
             Some(old) => self.undrained.old = old,
             None => self.undrained.old.retain(|id| claims.contains_key(id)),
         }
-        self.heed_accepted_ends();
+        self.release_accepted_ends();
     }
 
-    /// Lets the claims end whose id a person has accepted. The id of another occasion differs.
-    fn heed_accepted_ends(&mut self) {
+    /// Releases the claims of approved IDs. Each occasion has a new ID.
+    fn release_accepted_ends(&mut self) {
         let ids = &self.state.notes.accepted;
         let (taken, left): (VecDeque<HeldEnds>, VecDeque<HeldEnds>) =
             std::mem::take(&mut self.undrained.offers)
@@ -126,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// What a person is offered to accept: these claims, on this occasion.
+    /// Creates an approval request for these claims on this occasion.
     fn offer(&mut self, claims: BTreeSet<ClaimId>, since: Timestamp) -> HeldEnds {
         let since = since.as_nanosecond().to_string();
         let parts = claims.iter().map(ClaimId::as_str).chain([since.as_str()]);
@@ -144,9 +145,9 @@ impl Engine {
         offer
     }
 
-    /// Returns `no_nodes` if more instances than `undrained_max` run without their Nodes. A listing
-    /// that was asked for after the loss has to show them: where the provider ends instances, their
-    /// Nodes may go before a listing tells.
+    /// Returns `no_nodes` if more than `undrained_max` instances run without their Nodes. A listing
+    /// requested after the loss has to show them: if the provider terminates instances, their Nodes
+    /// may be deleted before a listing shows it.
     pub(super) fn missing_nodes(&mut self) -> Option<Mismatch> {
         let asked = self.looking.listing_answered?;
         let is_sure = |since: &Timestamp| {
@@ -169,25 +170,25 @@ impl Engine {
         })
     }
 
-    /// Whether so many claims have no Node that the engine has to stop this cluster: more than
-    /// [`undrained_max`](Self::undrained_max) of `total`. The engine does not stop a cluster that
-    /// shrinks: claims that were few enough at the last comparison stay few enough, until another
-    /// claim lacks its Node. Where it has stopped the cluster already, only the number counts.
+    /// Returns whether too many claims have no Node, so that the engine has to stop: more than
+    /// [`undrained_max`](Self::undrained_max) of `total`. A shrinking cluster is not stopped:
+    /// claims within the limit at the last comparison remain within it until a further claim lacks
+    /// its Node. If the engine has already stopped, only the number counts.
     fn are_too_many(&self, claims: &BTreeSet<ClaimId>, total: usize) -> bool {
         let stopped = matches!(self.looking.mismatch, Some(Mismatch::NoNodes { .. }));
         let more = stopped || !claims.is_subset(&self.undrained.tolerated);
         more && claims.len() > self.undrained_max(total)
     }
 
-    /// Whether a listing is to tell soon if instances run whose Nodes are gone.
+    /// Returns whether a listing should soon show if instances without Nodes run.
     pub(super) fn awaits_missing_nodes(&self) -> bool {
         let total = self.state.running_claims().count();
         let claims = self.undrained.missing.keys().cloned().collect();
         self.are_too_many(&claims, total)
     }
 
-    /// Returns how many of `total` instances may end without a drain within [`COUNTED`]. It rounds
-    /// a percentage down.
+    /// Returns how many of `total` instances may be terminated without a drain within [`COUNTED`].
+    /// A percentage is rounded down.
     fn undrained_max(&self, total: usize) -> usize {
         let most = match self.state.cluster.safeguards.undrained_max {
             BudgetNodes::Nodes(count) => count as usize,
@@ -196,8 +197,8 @@ impl Engine {
         most.max(1)
     }
 
-    /// Whether the instance of a claim may end without a drain now. The ends of the last minutes
-    /// count, together with the claims that have no Node and may be next.
+    /// Returns whether the instance of a claim may be terminated without a drain now. Recent
+    /// terminations count, and so do claims without a Node, which may be next.
     pub(super) fn may_end_undrained(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return false;
@@ -215,19 +216,19 @@ impl Engine {
             self.undrained.refused.insert(id.clone());
             return false;
         }
-        // EC2 ends the instance anyway, and this is no sign of a mistake.
+        // EC2 terminates the instance anyway, so this is no sign of a mistake.
         if !self.is_taken_back(id, now) {
             self.undrained.ended.push_back(now);
         }
-        // It counts as one that has ended from here on.
+        // It counts as terminated from here on.
         self.undrained.missing.remove(id);
         self.works.entry(id.clone()).or_default().undrained = true;
         true
     }
 
-    /// Whether so few instances have lately ended without a drain, or lack their Nodes, that one
-    /// more may end so. What is held goes on only when a person accepts it, or its Node comes back:
-    /// one mistake must not end all of a cluster bit by bit.
+    /// Returns whether one more instance is within the limit. Blocked terminations resume only
+    /// after an approval or when the Node returns. Otherwise one mistake could terminate a whole
+    /// cluster step by step.
     pub(super) fn is_within_safeguard(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let ended = &mut self.undrained.ended;
         while ended
@@ -244,13 +245,14 @@ impl Engine {
         !holds && ended + others < self.undrained_max(total)
     }
 
-    /// Whether this process has launched a claim, has watched the cluster since then without a long
-    /// gap, and its Node never came, or never was ready and never had pods but those of daemons. No
-    /// pod of a user runs on such an instance, so the brake does not count it.
+    /// Returns whether no user pod can run on the instance of a claim. This process launched the
+    /// claim and has watched the cluster since then without a long gap. The Node never registered,
+    /// or it was never ready and had only daemon pods. The safeguard does not count such an
+    /// instance.
     fn never_came(&self, claim: &NodeClaim) -> bool {
         let since = |at: Option<Timestamp>| at.is_none_or(|at| claim.record.created >= at);
         let watched = self.state.started.is_some() && since(self.state.started);
-        // A Node that we have made for a kubelet that never came is none.
+        // A Node created for early binding whose kubelet never registered does not count.
         let awaited = self.state.node_of(claim).is_some_and(Node::is_awaited);
         let none_came = claim.node.is_none() || awaited;
         let node = self.state.node_of(claim);
@@ -260,24 +262,25 @@ impl Engine {
         watched && whole && (none_came || unused)
     }
 
-    /// Whether a person has accepted this end, or has accepted this API server for instances of
-    /// another UID. Where its Node is ready here, it is of this cluster all the same.
+    /// Returns whether a user has approved this termination, or this API server for instances with
+    /// a different cluster UID. A ready Node proves that the instance belongs to this cluster.
     pub(super) fn is_accepted(&self, claim: &NodeClaim) -> bool {
         let own = self.undrained.accepted.contains(&claim.record.id);
         let other = self.state.is_of_accepted_cluster(claim);
         (own || other) && !self.is_well(claim)
     }
 
-    /// Whether a claim has a Node that is ready.
+    /// Returns whether a claim has a ready Node.
     fn is_well(&self, claim: &NodeClaim) -> bool {
         self.state.node_of(claim).is_some_and(|node| node.ready)
     }
 
-    /// Reports the held instances when the set first appears and when it grows.
-    pub(super) fn tell_held_ends(&mut self, now: Timestamp) {
+    /// Reports the blocked instances when the set first appears and when it grows.
+    pub(super) fn report_held_ends(&mut self, now: Timestamp) {
         let mut refused = std::mem::take(&mut self.undrained.refused);
         let unmarked = std::mem::take(&mut self.undrained.unmarked);
-        // A pass may ask for none of those that are held: they are, until they are well or ended.
+        // A pass may not try to terminate all blocked instances. They are blocked until their Nodes
+        // are ready or they are terminated.
         let stays = |id: &&ClaimId| {
             let claim = self.state.ledger.claims.get(*id);
             claim.is_some_and(|own| is_live(own) && !self.is_well(own) && !self.is_accepted(own))
@@ -300,13 +303,13 @@ impl Engine {
         self.report(Report::EndsHeld(held));
     }
 
-    /// Instances that do not end before a person accepts it.
+    /// Returns the instances whose termination waits for approval.
     pub fn held_ends(&self) -> Option<&HeldEnds> {
         self.undrained.held.as_ref()
     }
 }
 
-/// Whether the instance of a claim runs, as far as listings and answers say.
+/// Returns whether the instance of a claim runs, according to listings and results.
 fn is_live(claim: &NodeClaim) -> bool {
     let instance = claim.instance.as_ref();
     instance.is_some_and(|own| own.state.is_live())

@@ -1,4 +1,4 @@
-//! What the engine shows of its cluster: status, inventory and Kubernetes Events.
+//! Views of the cluster: status, inventory and Kubernetes Events.
 
 // Status of one cluster.
 pub mod status;

@@ -1,5 +1,4 @@
-//! One cluster of a fleet: its provider account, its usage, and whether the usage is known. It must
-//! not know the usage of other clusters.
+//! One cluster of a fleet: its provider account, its usage, and whether the usage is known.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -68,7 +67,7 @@ impl Member {
     }
 
     /// Until when other clusters disrupt no nodes because its nodes are not known.
-    pub(super) fn muster_until(&self) -> Option<Timestamp> {
+    pub(super) fn report_awaited_until(&self) -> Option<Timestamp> {
         let since = self.managed.filter(|_| self.disruption_usage.is_none())?;
         Some(since.checked_add(PATIENCE).unwrap_or(Timestamp::MAX))
     }

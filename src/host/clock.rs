@@ -1,5 +1,4 @@
-//! The only module that reads clocks and entropy. Other modules receive the values. It must not
-//! know what they are used for.
+//! The only module that reads clocks and entropy. Other modules receive the values.
 
 #[cfg(feature = "daemon")]
 use std::collections::hash_map::RandomState;

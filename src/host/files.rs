@@ -1,5 +1,4 @@
-//! Reads the inputs of a configuration: files, directories and external variables. It must not know
-//! their meaning.
+//! Reads the inputs of a configuration: files, directories and external variables.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -546,7 +545,7 @@ mod tests {
         check(&file, "it is world-writable");
         let long = fs::File::create(&file).expect("made");
         long.set_len(FILE_BYTES + 1).expect("made longer");
-        check(&file, "more than");
+        check(&file, "larger than");
         assert!(matches!(
             read(dir.path()).faults.as_slice(),
             [FilesError::TooLong { .. }]

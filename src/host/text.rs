@@ -1,5 +1,5 @@
 //! Sanitizes strings from external sources: limits the length and removes control characters for
-//! terminals and logs. It must not know their meaning.
+//! terminals and logs.
 
 use std::error::Error;
 

@@ -1,5 +1,4 @@
-//! Classifies errors of a cluster's API, with a stable code and a fix. It must not know the
-//! request.
+//! Classifies errors of a cluster's API, with a stable code and a fix.
 
 use std::path::Path;
 
@@ -255,7 +254,7 @@ mod tests {
         check(&service(refused), "[api-unauthorized]");
         let plugin = "exec-plugin: the exec plugin failed, exit status: 1: no";
         check(&service(plugin), "[api-credentials]");
-        let signed = "find AWS credentials: the default chain has none";
+        let signed = "cannot find AWS credentials: the default chain has none";
         check(&service(signed), "[api-credentials]");
         check(
             &service("invalid peer certificate"),

@@ -1,5 +1,4 @@
-//! Lists the CapacityBuffers of a cluster periodically, if its API serves them. It must not know
-//! how their capacity is reserved.
+//! Lists the CapacityBuffers of a cluster periodically, if its API serves them.
 //!
 //! CapacityBuffers are listed, not watched, and do not affect whether the cluster state is in sync:
 //! most clusters have none, and a wrong buffer causes nothing irreversible. The engine writes their
@@ -47,7 +46,7 @@ const VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
 type BufferFaults = BTreeMap<String, String>;
 
 /// Sends the buffers of the cluster as events until the receiver is dropped.
-pub(crate) async fn keep_reading(
+pub(crate) async fn watch_buffers(
     cluster: String,
     connection: Connection,
     events: mpsc::Sender<Event>,

@@ -1,5 +1,5 @@
 //! A connection to the API of one cluster, from a kubeconfig. TLS is verified, and every call has a
-//! timeout. It must not know the requests.
+//! timeout.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,5 +1,4 @@
-//! Executes commands as API calls, one call each, and classifies errors. It must not know why a
-//! command was issued.
+//! Executes commands as API calls, one call each, and classifies errors.
 
 use std::time::Duration;
 

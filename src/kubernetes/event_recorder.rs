@@ -1,5 +1,4 @@
-//! Writes Kubernetes Events about pods and nodes, rate limited and deduplicated. It must not know
-//! the cause of an event.
+//! Writes Kubernetes Events about pods and nodes, rate limited and deduplicated.
 //!
 //! Events are informational and may be lost: nothing waits for them, and events above the rate are
 //! dropped. kube's recorder merges all events of one reason into the first. This recorder keeps

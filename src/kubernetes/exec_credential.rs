@@ -1,5 +1,4 @@
-//! Runs the exec plugin of a kubeconfig. A late plugin is killed with its child processes. It must
-//! not know how the credentials are used.
+//! Runs the exec plugin of a kubeconfig. A late plugin is killed with its child processes.
 //!
 //! Source: the Kubernetes API `client.authentication.k8s.io/v1`, ExecCredential.
 
@@ -288,7 +287,7 @@ mod tests {
         assert!(ended.expect("it is ended").success());
     }
 
-    /// Whether a process is there that is not to be reaped.
+    /// Returns whether a process exists and is not a zombie.
     fn is_there(pid: &str) -> bool {
         let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
         stat.is_ok_and(|own| !own.contains(") Z "))

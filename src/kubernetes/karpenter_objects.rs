@@ -1,5 +1,4 @@
-//! Reads all Karpenter objects of a cluster, in the newest served version. It must not know how
-//! they are used, and writes nothing.
+//! Reads all Karpenter objects of a cluster, in the newest served version.
 
 use std::time::Duration;
 
@@ -417,7 +416,7 @@ mod tests {
         }
     }
 
-    /// What comes of an API that gives this to everybody.
+    /// The number of objects read from an API that returns this response to every request.
     async fn answered(status: StatusCode, body: &'static str) -> Result<usize, ObjectsError> {
         let service = service_fn(move |_: Request<Body>| async move {
             let answer = Response::builder().status(status);
@@ -450,8 +449,16 @@ mod tests {
                 "it responds with 502 Bad Gateway",
             ),
             (StatusCode::OK, "<html>", "expected value"),
-            (StatusCode::OK, "[]", "none of nodepools.karpenter.sh"),
-            (StatusCode::NOT_FOUND, "", "none of nodepools.karpenter.sh"),
+            (
+                StatusCode::OK,
+                "[]",
+                "does not serve nodepools.karpenter.sh",
+            ),
+            (
+                StatusCode::NOT_FOUND,
+                "",
+                "does not serve nodepools.karpenter.sh",
+            ),
         ];
         for (status, body, expect) in rows {
             let error = answered(status, body).await.expect_err(expect).to_string();

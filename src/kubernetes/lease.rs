@@ -1,5 +1,4 @@
-//! Reads and writes a cluster's Lease: its holder and its annotations. It must not know which host
-//! should hold it, nor the meaning of the annotations.
+//! Reads and writes a cluster's Lease: its holder and its annotations.
 //!
 //! Holder and annotations are written independently: a write of annotations compares the
 //! annotations that were read, not the resource version, which each renewal changes.
@@ -46,7 +45,7 @@ struct LeaseSpecJson {
     lease_transitions: Option<u32>,
 }
 
-/// Who holds a Lease.
+/// The holder of a Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeaseState {
     /// Its resource version. `None` if the Lease does not exist.
@@ -270,8 +269,11 @@ fn held(stored: StoredLease) -> LeaseState {
     let spec = stored.spec;
     let annotations = stored.metadata.annotations.as_ref();
     let request = |own: &Labels| {
-        let former = || own.get(HANDOVER_REQUEST_FORMER);
-        own.get(HANDOVER_REQUEST).or_else(former).cloned()
+        // Hosts of both versions may have requested it: the later request counts.
+        let names = [HANDOVER_REQUEST_FORMER, HANDOVER_REQUEST];
+        let requests = names.iter().filter_map(|name| own.get(*name));
+        let time = |request: &&String| request.split_once(' ').map(|own| own.1.to_owned());
+        requests.max_by_key(time).cloned()
     };
     let asked = annotations.and_then(request);
     LeaseState {

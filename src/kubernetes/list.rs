@@ -1,4 +1,4 @@
-//! Full listings of a kind, page by page, with a timeout per page. It must not know what is listed.
+//! Full listings of a kind, page by page, with a timeout per page.
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! All RBAC permissions that the daemon uses: the role of each, and the settings that need it. It
-//! must not know whether a permission is granted.
+//! All RBAC permissions that the daemon uses: the role of each, and the settings that need it.
 //!
 //! A test compares the table with `tests/terraform/calls.tsv`, and so with the grants in
 //! `terraform/`.

@@ -1,5 +1,4 @@
 //! Releases the Nodes of a cluster: removes taints, labels and finalizers, and returns the result.
-//! It must not know what is removed, nor why.
 
 use crate::engine::command::{Command, CommandResult, FailureKind, NodePatch};
 use crate::engine::release::release;

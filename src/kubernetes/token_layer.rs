@@ -1,5 +1,5 @@
 //! Adds bearer tokens to requests. Refreshes the token before it expires, and when the API rejects
-//! it. It must not know the source of tokens.
+//! it.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -190,8 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// What an API says to a call with the token that is shown, which it takes or not; and how
-    /// often a token was made.
+    /// A fake API that accepts one token and rejects all others, and the number of tokens created.
     struct Api {
         client: Client,
         takes: Arc<Mutex<&'static str>>,
@@ -199,7 +198,7 @@ mod tests {
     }
 
     impl Api {
-        /// Tokens are good for so long; those that are made after the first are these in turn.
+        /// Starts with a token of this lifetime. The refreshed tokens are `then`, in order.
         fn start(life: Option<i64>, then: Vec<Result<&'static str, &'static str>>) -> Self {
             let until = move || life.map(|own| clock::now() + jiff::SignedDuration::from_secs(own));
             let token = move |text: &str| BearerToken {
@@ -247,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Time goes on, and what waits for it does what it does.
+    /// Advances the clock and runs the tasks that wait for it.
     async fn after(seconds: u64) {
         for _ in 0..seconds {
             advance(Duration::from_secs(1)).await;
@@ -292,7 +291,7 @@ mod tests {
         after(31).await;
         assert_eq!((api.made(), &*api.says().await), (1, "200"));
         after(15).await;
-        // By the clock of the host no time has passed, so that it has not ended.
+        // The host's wall clock has not advanced, so the token has not expired.
         assert_eq!((api.made(), &*api.says().await), (2, "200"));
         let api = Api::start(Some(-1), vec![Err("not now"), Ok("t0")]);
         after(6).await;

@@ -1,5 +1,4 @@
-//! Watches all needed kinds and converts the results to events, with one event per full listing. It
-//! must not know how events are used.
+//! Watches all needed kinds and converts the results to events, with one event per full listing.
 //!
 //! kube's watcher handles listing, bookmarks, expired versions and normal reconnections. On an
 //! error the watcher is dropped and restarted with a full listing, because the engine does not
@@ -119,7 +118,7 @@ pub(crate) fn start(
             let source = source(<json::$name as Convert>::NOUN);
             let alarm = Alarm(broken.clone());
             tasks.spawn(async move {
-                keep_watching::<json::$name>(source).await;
+                watch_kind::<json::$name>(source).await;
                 drop(alarm);
             });
         })*};
@@ -140,7 +139,7 @@ pub(crate) fn start(
         StatefulSet
     );
     let name = cluster.name.to_string();
-    tasks.spawn(capacity_buffers::keep_reading(
+    tasks.spawn(capacity_buffers::watch_buffers(
         name,
         connection.clone(),
         events.clone(),
@@ -217,7 +216,7 @@ impl Health {
 }
 
 /// Watches a kind until the receiver is dropped.
-async fn keep_watching<T: ApiKind + Convert>(source: WatchSource)
+async fn watch_kind<T: ApiKind + Convert>(source: WatchSource)
 where
     Seen<T>: Resource<DynamicType = ()>,
 {
@@ -421,7 +420,7 @@ mod tests {
     use tokio::sync::{Notify, mpsc};
     use tower::{BoxError, service_fn};
 
-    use super::{WatchSource, json, keep_watching};
+    use super::{WatchSource, json, watch_kind};
     use crate::engine::event::Event;
     use crate::kubernetes::client::Connection;
     use crate::model::watched_object::ObjectKind;
@@ -434,7 +433,7 @@ mod tests {
             (Some(Duration::from_secs(5)), "no response within 60 s ("),
         ] {
             let (events, mut told) = mpsc::channel(8);
-            let watch = tokio::spawn(keep_watching::<json::Pod>(WatchSource {
+            let watch = tokio::spawn(watch_kind::<json::Pod>(WatchSource {
                 cluster: "demo".to_owned(),
                 connection: Connection::over(Client::new(service_fn(never), "default")),
                 events,

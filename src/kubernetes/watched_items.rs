@@ -1,4 +1,4 @@
-//! The kinds that are watched and listed, as types for kube. It must not know their contents.
+//! The kinds that are watched and listed, as types for kube.
 
 use std::borrow::Cow;
 use std::fmt;

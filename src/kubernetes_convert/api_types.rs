@@ -1,5 +1,4 @@
-//! The watched Kubernetes objects as their JSON spells them, and no field more than is read.
-//! It must not know what the fields amount to.
+//! JSON types of the watched Kubernetes objects, with only the fields that are read.
 
 use std::fmt;
 
@@ -11,7 +10,7 @@ use serde_json::Value;
 use crate::kubernetes_convert::quantity::Quantities;
 use crate::model::labels::{DELETION_COST, Labels};
 
-/// What Go writes as `null` is as good as absent.
+/// Reads `null`, which Go writes for some empty values, as the default.
 fn null<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -20,7 +19,7 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A struct of JSON fields, each of which may be absent or `null`.
+/// Declares a struct of JSON fields, each of which may be absent or `null`.
 macro_rules! json {
     ($(
         $(#[$meta:meta])*
@@ -408,7 +407,7 @@ json! {
     }
 }
 
-/// Something of which only the presence counts.
+/// A field of which only the presence is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Present;
 
@@ -418,20 +417,20 @@ impl<'de> Deserialize<'de> for Present {
     }
 }
 
-/// Annotations of a pod: the group it is of use with alone, in the words of two generations of
+/// Pod annotations with the name of a group that must be scheduled together, in two generations of
 /// Volcano.
 pub(crate) const GROUPS: [&str; 2] = [
     "scheduling.k8s.io/group-name",
     "scheduling.volcano.sh/group-name",
 ];
-/// Annotation of a pod: how many pods its Kueue group has.
+/// Pod annotation with the number of pods in its Kueue group.
 pub(crate) const GROUP_COUNT: &str = "kueue.x-k8s.io/pod-group-total-count";
-/// Annotation of a volume claim that is bound for good.
+/// Annotation of a bound volume claim.
 pub(crate) const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-/// Annotation of a volume claim: its storage class, in place of the field.
+/// Annotation of a volume claim with its storage class, instead of the field.
 pub(crate) const STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
-/// Annotations of others that are read.
+/// Annotations that are read and are set by other programs.
 const ANNOTATIONS: [&str; 6] = [
     DELETION_COST,
     GROUPS[0],
@@ -441,7 +440,7 @@ const ANNOTATIONS: [&str; 6] = [
     STORAGE_CLASS,
 ];
 
-/// The annotations that are read; the others, which can be long, are skipped unread.
+/// The annotations that are read. All others are skipped, because they can be long.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Annotations(pub(crate) Labels);
 

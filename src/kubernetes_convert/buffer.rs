@@ -1,7 +1,6 @@
-//! Turns CapacityBuffers, and the PodTemplates they name, into buffers, and a status into its
-//! object. It must not know where either comes from.
+//! Converts CapacityBuffers and their PodTemplates to buffers, and a status to JSON.
 //!
-//! Source: spec/scheduling.md §3.5. v1alpha1 and v1beta1 are alike in what is read here.
+//! Source: spec/scheduling.md §3.5. v1alpha1 and v1beta1 do not differ in the fields that are read.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -15,10 +14,10 @@ use crate::model::buffer_object::{BufferObject, BufferStatus, Condition, Unresol
 use crate::model::id::ObjectKey;
 use crate::model::quantity::Resources;
 
-/// The strategy of buffers that are room on nodes: the others are not ours.
+/// The only supported strategy: capacity on running nodes.
 const ACTIVE: &str = "buffer.x-k8s.io/active-capacity";
 
-/// Per cent of a workload at most, as in the configuration.
+/// Maximum percentage of a workload, as in the configuration.
 const PERCENTAGE_MAX: u32 = 10_000;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -29,7 +28,7 @@ pub(crate) struct CapacityBuffer {
     status: Value,
 }
 
-/// What is read of a status, which anybody may have written.
+/// The fields of a status that are read. Other programs may have written it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct BufferStatusJson {
@@ -79,18 +78,17 @@ pub(crate) struct StoredPodTemplate {
     template: PodTemplate,
 }
 
-/// An object, and the PodTemplate that says what the pods of its buffer are like, where it names
-/// one.
+/// A CapacityBuffer, and the PodTemplate of its pods, if it names one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Declared {
-    /// The object. Its buffer is called after its namespace and name, and lacks what the
-    /// PodTemplate says.
+    /// The object. The name of its buffer is its namespace and name. The pod template is missing.
     pub(crate) object: BufferObject,
-    /// The PodTemplate.
+    /// Name of the PodTemplate.
     pub(crate) template: Option<ObjectKey>,
 }
 
-/// What an object of this version of the API declares; none where it is not for us or about to go.
+/// Converts a CapacityBuffer of this API version. `None` if it has a different strategy or is being
+/// deleted.
 pub(crate) fn declared(api: &'static str, object: CapacityBuffer) -> Option<Declared> {
     let CapacityBuffer {
         metadata,
@@ -122,7 +120,7 @@ pub(crate) fn declared(api: &'static str, object: CapacityBuffer) -> Option<Decl
     Some(Declared { object, template })
 }
 
-/// A status, or none where it cannot be read.
+/// Parses a status. `None` if it is invalid.
 fn read_status(status: Value) -> Option<BufferStatus> {
     let own: Option<BufferStatusJson> = serde_json::from_value(status).ok()?;
     let own = own.unwrap_or_default();
@@ -143,7 +141,7 @@ fn read_status(status: Value) -> Option<BufferStatus> {
     })
 }
 
-/// A status as the API has it. What it does not say is null, by which a merge patch takes it away.
+/// The status as JSON. Missing values are null, so that a merge patch removes them.
 pub(crate) fn status(own: &BufferStatus) -> Value {
     let conditions = own.conditions.iter().map(|own| {
         let mut condition = Map::new();
@@ -159,7 +157,7 @@ pub(crate) fn status(own: &BufferStatus) -> Value {
             condition.insert("observedGeneration".to_owned(), json!(generation));
         }
         if let Some(at) = own.since {
-            // The API keeps whole seconds.
+            // The API stores whole seconds.
             let at = format!("{at:.0}");
             condition.insert("lastTransitionTime".to_owned(), json!(at));
         }
@@ -174,7 +172,7 @@ pub(crate) fn status(own: &BufferStatus) -> Value {
     })
 }
 
-/// The buffer that a spec asks for, and the PodTemplate that it names, or what is wrong with it.
+/// Returns the buffer of a spec and the PodTemplate that it names, or an error.
 fn wanted(own: &ObjectKey, spec: BufferSpecJson) -> Result<(Buffer, Option<ObjectKey>), String> {
     let ObjectKey { namespace, name } = own.clone();
     let count = |count: i64, most: u32| u32::try_from(count.max(0)).unwrap_or(most).min(most);
@@ -222,13 +220,13 @@ fn scalable(own: Named, namespace: String) -> Result<Scalable, String> {
     })
 }
 
-/// Whether this may stand in a path.
+/// Returns true if the name may be part of a URL path.
 fn is_name(name: &str) -> bool {
     let fits = |own: char| own.is_ascii_alphanumeric() || own == '-' || own == '.';
     !name.is_empty() && name.chars().all(fits) && name.starts_with(|own: char| own != '.')
 }
 
-/// What the pods of a PodTemplate are like, with its generation, or what is wrong with it.
+/// Converts a PodTemplate to the pods of a buffer, with its generation, or returns an error.
 pub(crate) fn shape(stored: StoredPodTemplate) -> Result<(BufferPod, i64), String> {
     let generation = stored.metadata.generation;
     let pod = pod::template(&stored.metadata, stored.template);
@@ -347,7 +345,7 @@ mod tests {
         assert_eq!(own.strategy.as_deref(), Some(strategy));
         let read = own.status.expect("it can be read");
         assert_eq!(status(&read), written);
-        // What is not said is taken away; what cannot be read is left alone.
+        // Missing values are removed. Invalid values are ignored.
         let nothing = status(&BufferStatus::default());
         assert_eq!(nothing["replicas"], Value::Null);
         assert_eq!(nothing["conditions"], json!([]));

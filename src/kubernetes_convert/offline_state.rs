@@ -1,5 +1,4 @@
-//! Reads what `kubectl get … -A -o json` prints, as the objects a watch would have shown.
-//! It must not know where the text comes from.
+//! Parses the output of `kubectl get … -A -o json` as the objects that a watch would return.
 
 use std::fmt;
 
@@ -14,38 +13,39 @@ use crate::model::pod::Pod;
 use crate::model::watched_object::WatchedObject;
 use crate::text::sanitize;
 
-/// Why a text is no state of a cluster.
+/// Reason why a document is not valid cluster state.
 #[derive(Debug, Error)]
 pub enum StateError {
-    /// It is no JSON.
+    /// Invalid JSON.
     #[error("it is not JSON as `kubectl get pods,nodes -A -o json` prints it")]
     Json(#[source] serde_json::Error),
-    /// Nothing says what it is.
+    /// The document has no kind.
     #[error("there is neither a List nor an object of a kind in it; print it with `-o json`")]
     NoKind,
-    /// The API server's word for what went wrong, as `kubectl get --raw` prints it.
+    /// An error of the API server, as printed by `kubectl get --raw`.
     #[error("it is no state of a cluster, but what an API server says that fails: {0}")]
     Status(String),
-    /// Objects of other kinds are none of a state.
+    /// The document contains only kinds that are not read.
     #[error("no object in it is of a kind that is read; print pods and nodes at least")]
     Unread,
-    /// An item of a List, by its place, is something else.
+    /// An item of a List, by index, has an invalid type.
     #[error("item {0} of the List is no object, but {1}; print it with `-o json`")]
     Item(usize, &'static str),
-    /// An object that no API would have.
+    /// An object is invalid.
     #[error("the {kind} {name:?} is not as the API has it")]
     Object {
         /// Its kind.
         kind: String,
         /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// The error.
         #[source]
         source: serde_json::Error,
     },
 }
 
-/// Every object of a watched kind in one or more JSON documents, each a List or a single object.
+/// Returns every object of a watched kind in one or more JSON documents. Each document is a List or
+/// a single object.
 pub fn parse(text: &str) -> Result<Vec<WatchedObject>, StateError> {
     let mut objects = Vec::new();
     if text.trim_start_matches('\u{feff}').trim().is_empty() {
@@ -74,14 +74,14 @@ pub fn parse(text: &str) -> Result<Vec<WatchedObject>, StateError> {
             objects.extend(object(&kind, value, 0)?);
         }
     }
-    // A cluster may be empty, but says so.
+    // An empty cluster is valid if the document is an empty list.
     match objects.is_empty() && !is_empty {
         true => Err(StateError::Unread),
         false => Ok(objects),
     }
 }
 
-/// A document: a list by its `items`, else an object.
+/// A document: the `items` of a list, or an object.
 #[derive(Deserialize)]
 struct StateDocument {
     kind: Option<String>,
@@ -90,7 +90,7 @@ struct StateDocument {
     rest: serde_json::Map<String, Value>,
 }
 
-/// The items of a list: objects of kinds that are read, and what names no kind of its own.
+/// Items of a list: objects of kinds that are read, and items without a kind.
 struct Items(Vec<Item>);
 
 enum Item {
@@ -109,7 +109,7 @@ impl<'de> Deserialize<'de> for Items {
                 f.write_str("a list of objects")
             }
 
-            /// One item at a time, so that a large file is not held twice.
+            /// Parses one item at a time, so that a large file is not in memory twice.
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Items, A::Error> {
                 let mut items = Vec::new();
                 while let Some(value) = seq.next_element::<Value>()? {
@@ -143,7 +143,7 @@ fn read(item: Item, of: &str, index: usize) -> Result<Option<WatchedObject>, Sta
     Err(StateError::Item(index, what))
 }
 
-/// An object of a kind that is read; none of other kinds.
+/// Converts an object. `None` if its kind is not read.
 fn object(kind: &str, value: Value, index: usize) -> Result<Option<WatchedObject>, StateError> {
     let read = match kind {
         "Pod" => return Ok(Some(pod(value, index))),
@@ -180,8 +180,8 @@ fn convert<T: Convert + DeserializeOwned>(
     Ok(read.convert())
 }
 
-/// A pod, even one that makes no sense: it is told apart from the others by its name or, where it
-/// has none, by its place.
+/// Converts a pod, even an invalid one. It is identified by its name, or by its index if it has
+/// none.
 fn pod(value: Value, index: usize) -> WatchedObject {
     let text = |field: &str| {
         value["metadata"][field]
@@ -200,7 +200,8 @@ fn pod(value: Value, index: usize) -> WatchedObject {
     let is_gated = gates.is_some_and(|gates| !gates.is_empty());
     match serde_json::from_value::<json::Pod>(value).map(Convert::convert) {
         Ok(WatchedObject::Pod(pod)) if !tried && !is_gated && pod.node.is_none() => {
-            // No scheduler has looked at it: in a plan it waits like those one has refused.
+            // No scheduler has processed it. In a plan, it is pending like a pod that a scheduler
+            // has rejected.
             WatchedObject::Pod(Box::new(Pod {
                 unschedulable: true,
                 held_back: None,

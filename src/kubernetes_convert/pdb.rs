@@ -1,5 +1,4 @@
-//! A disruption budget as its object has it, with what cannot be understood about it.
-//! It must not know which pods there are.
+//! Converts a PodDisruptionBudget and reports its defects.
 
 use serde_json::Value;
 
@@ -7,10 +6,11 @@ use super::{key, pod, selector};
 use crate::kubernetes_convert::api_types::PodDisruptionBudget;
 use crate::model::pdb::{Bound, Pdb};
 
-/// What is wrong with a budget is told up to this many things.
+/// Maximum number of reported defects of a budget.
 const DEFECTS: usize = 5;
 
-/// What the controller has not seen yet it has not counted: until then nothing is allowed.
+/// Converts a budget. If the controller has not observed its latest generation, no disruption is
+/// allowed.
 pub(super) fn pdb(read: PodDisruptionBudget) -> Pdb {
     let (spec, status) = (read.spec, read.status);
     let mut defects = Vec::new();
@@ -66,7 +66,7 @@ pub(super) fn pdb(read: PodDisruptionBudget) -> Pdb {
     }
 }
 
-/// A bound; none where there is none that makes sense.
+/// Parses a bound. `None` if it is missing or invalid.
 fn bound(name: &str, read: Option<&Value>, defects: &mut Vec<String>) -> Option<Bound> {
     let read = read?;
     let bound = match read {
@@ -131,7 +131,7 @@ mod tests {
                 {{"key": "app", "operator": "{operator}", "values": [{values}]}}]}}}}"#
             )
         };
-        // What it selects of a pod with the label, of one without, and how much is wrong with it.
+        // Whether it selects a pod with the label and one without, and the number of defects.
         let cases = [
             ("{}".to_owned(), [false, false], 0),
             (r#"{"selector": null}"#.to_owned(), [false, false], 0),

@@ -1,5 +1,4 @@
-//! What a pod asks of the place it gets: of the node, and of the pods nearby and far away.
-//! It must not know where it will be placed.
+//! Scheduling constraints of a pod: node affinity, pod affinity, topology spread, groups.
 
 use crate::kubernetes_convert::api_types::{
     GROUP_COUNT, GROUPS, LabelSelector, Meta, PodAffinityTerm, PodSpec, PreferredNode,
@@ -11,20 +10,20 @@ use crate::model::labels::Labels;
 use crate::model::requirement::Requirements;
 use crate::model::selector::Selector;
 
-/// A pod may have this many terms of each sort, and a term so many namespaces. The API has no such
-/// limit but that of an object's size.
+/// Maximum number of terms of each kind in a pod, and of namespaces in a term. The API limits only
+/// the size of an object.
 const TERMS_MAX: usize = 100;
 const NAMESPACES_MAX: usize = 1000;
 
-/// Names of Kubernetes objects are no longer.
+/// Maximum length of names of Kubernetes objects.
 const NAME_CHARS: usize = 253;
 
-/// Label of a pod: its PodGroup, where the scheduler runs the coscheduling plugin.
+/// Pod label with its PodGroup, if the scheduler runs the coscheduling plugin.
 const POD_GROUP: &str = "scheduling.x-k8s.io/pod-group";
-/// Label of a pod: its group, where Kueue admits it.
+/// Pod label with its group, if Kueue manages it.
 const KUEUE_GROUP: &str = "kueue.x-k8s.io/pod-group-name";
 
-/// Required node affinity: the terms that select any node at all.
+/// Required node affinity: the terms that can select a node.
 pub(super) fn node_affinity(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Requirements> {
     const WHAT: &str = "the required node affinity";
     let Some(required) = &spec.affinity.node_affinity.required else {
@@ -43,7 +42,7 @@ pub(super) fn node_affinity(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Re
     terms
 }
 
-/// Node affinity it would like. What cannot be read of wishes is passed over.
+/// Preferred node affinity. Invalid preferences are ignored.
 pub(super) fn preferred_nodes(wishes: &[PreferredNode]) -> Vec<Preferred<Requirements>> {
     let read = |own: &PreferredNode| {
         Some(Preferred {
@@ -54,7 +53,7 @@ pub(super) fn preferred_nodes(wishes: &[PreferredNode]) -> Vec<Preferred<Require
     wishes.iter().filter_map(read).take(TERMS_MAX).collect()
 }
 
-/// Pods it must be near or away from, as `what` says.
+/// Required pod affinity or anti-affinity. `what` names it in defects.
 pub(super) fn pods(
     terms: &[PodAffinityTerm],
     own: &Meta,
@@ -71,7 +70,7 @@ pub(super) fn pods(
     read
 }
 
-/// Pods it would like to be near or away from. What cannot be read of wishes is passed over.
+/// Preferred pod affinity or anti-affinity. Invalid preferences are ignored.
 pub(super) fn preferred_pods(wishes: &[PreferredPods], own: &Meta) -> Vec<Preferred<PodTerm>> {
     let read = |wish: &PreferredPods| {
         Some(Preferred {
@@ -82,7 +81,7 @@ pub(super) fn preferred_pods(wishes: &[PreferredPods], own: &Meta) -> Vec<Prefer
     wishes.iter().filter_map(read).take(TERMS_MAX).collect()
 }
 
-/// The worth of a wish; none for one that is worth nothing.
+/// Weight of a preference. `None` if it has no effect.
 fn weight(weight: i64) -> Option<i32> {
     let weight = i32::try_from(weight.min(100)).ok()?;
     (weight > 0).then_some(weight)
@@ -113,8 +112,8 @@ fn pod_term(term: &PodAffinityTerm, own: &Meta) -> Result<PodTerm, String> {
     })
 }
 
-/// The selector with what the keys add to it. One that is not there selects nothing, and keys do
-/// not change that.
+/// The selector with the label keys merged. A missing selector selects nothing, with or without
+/// keys.
 fn selected(
     selector: Option<&LabelSelector>,
     keys: (&[String], &[String]),
@@ -128,7 +127,7 @@ fn selected(
     Ok(Some(read))
 }
 
-/// How it is spread.
+/// Topology spread constraints.
 pub(super) fn spread(
     spec: &PodSpec,
     own: &Labels,
@@ -178,7 +177,7 @@ fn spread_constraint(
     })
 }
 
-/// As many of the terms as are weighed; more are a defect.
+/// The terms up to the maximum number. More terms are a defect.
 fn few<'a, T>(terms: &'a [T], what: &str, defects: &mut Vec<String>) -> &'a [T] {
     let count = terms.len();
     if count > TERMS_MAX {
@@ -187,8 +186,8 @@ fn few<'a, T>(terms: &'a [T], what: &str, defects: &mut Vec<String>) -> &'a [T] 
     &terms[..count.min(TERMS_MAX)]
 }
 
-/// The group that it is of use with alone: Volcano's, that of the coscheduling plugin, or Kueue's,
-/// which alone says in the pod how many there are.
+/// The group that must be scheduled together: of Volcano, of the coscheduling plugin, or of Kueue.
+/// Only Kueue sets the number of pods in the pod itself.
 pub(super) fn gang(meta: &Meta) -> Option<Gang> {
     let annotated = |key: &str| meta.annotations.0.get(key);
     let name = GROUPS.iter().find_map(|key| annotated(key));
@@ -210,7 +209,7 @@ mod tests {
     use crate::model::labels::Labels;
     use crate::model::pod::Pod;
 
-    /// A pod of namespace `own` with labels `app=web` and `hash=1`.
+    /// Parses a pod of namespace `own` with labels `app=web` and `hash=1`.
     fn read(spec: &str) -> Pod {
         let json = format!(
             r#"{{"metadata": {{"name": "p", "namespace": "own", "labels":
@@ -306,8 +305,9 @@ mod tests {
             Labels::default(),
         );
         let web = r#""labelSelector": {"matchLabels": {"app": "web"}}"#;
-        // Whether pods are meant that are the same in its own namespace, others there, the same in
-        // the namespace `far` of team x, and in the namespace `list` of nobody.
+        // Whether the term selects four kinds of pods: equal and different pods in its own
+        // namespace, equal pods in the namespace `far` of team x, and equal pods in the namespace
+        // `list` without a team.
         let cases = [
             (web.to_owned(), "yynn"),
             (format!(r#"{web}, "namespaces": ["list"]"#), "nnny"),
@@ -378,7 +378,8 @@ mod tests {
                 r#""topologySpreadConstraints": [{{"topologyKey": "zone", {rest}}}]"#
             ))
         };
-        // Skew, domains, and whether affinity, taints and the whole are strict; none for a defect.
+        // Skew, domains, and whether affinity, taints and the constraint are strict. `None` for a
+        // defect.
         let cases = [
             (r#""maxSkew": 1"#, Some((1, 1, true, false, true))),
             (
@@ -405,7 +406,7 @@ mod tests {
         ];
         for (rest, expect) in cases {
             let rest = if rest.contains("topologyKey") {
-                // The key itself is at fault here.
+                // The key itself is invalid here.
                 read(r#""topologySpreadConstraints": [{"maxSkew": 1}]"#)
             } else {
                 of(rest)

@@ -1,5 +1,4 @@
-//! A pod as placing and draining see it, with what cannot be understood or is not weighed about it.
-//! It must not know whether it will be placed.
+//! Converts a pod for scheduling and draining, and reports its defects and unsupported fields.
 
 use std::collections::BTreeSet;
 
@@ -14,21 +13,20 @@ use crate::model::labels::{REGION, ZONE};
 use crate::model::pod::{HeldBack, Owner, Pod, PodPhase};
 use crate::model::taint::{Effect, Toleration, TolerationOperator};
 
-/// A pod's faults are told one by one up to this many, each up to so many characters: the first
-/// few say what to mend.
+/// Maximum number of reported defects of a pod, and of characters in each.
 const DEFECTS: usize = 5;
 const DEFECT_CHARS: usize = 200;
 
-/// What Kubernetes gives a pod to end where the pod says nothing.
+/// Default termination grace period of Kubernetes.
 const GRACE_SECONDS: i64 = 30;
 
-/// Labels that the API server copies from a node onto each pod that is bound to it, from Kubernetes
-/// 1.35 on (`PodTopologyLabelsAdmission`, KEP-4742). The pod that its controller makes in its place
-/// has none of them: with them no two pods of one Deployment would be alike. A selector that names
-/// them matches no pod here (docs/decisions/035-labels-that-binding-copies.md).
+/// Labels that the API server copies from a node to each pod bound to it, since Kubernetes 1.35
+/// (`PodTopologyLabelsAdmission`, KEP-4742). The replacement that its controller creates does not
+/// have them. With these labels, no two pods of a Deployment would be identical. A selector that
+/// uses them matches no pod here (docs/decisions/035-labels-that-binding-copies.md).
 const COPIED: [&str; 2] = [ZONE, REGION];
 
-/// A text from outside, short and without control characters.
+/// Truncates an untrusted string and replaces control characters.
 pub(super) fn clip(text: &str) -> String {
     text.chars()
         .map(|it| if it.is_control() { ' ' } else { it })
@@ -37,13 +35,13 @@ pub(super) fn clip(text: &str) -> String {
 }
 
 pub(super) fn pod(mut pod: json::Pod) -> Pod {
-    // Those of a template go, too: the pod that is bound and the one that is not have to be alike.
+    // Labels of a template are removed as well: bound and pending pods must be identical.
     let labels = &mut pod.metadata.labels;
     COPIED.iter().for_each(|key| _ = labels.remove(*key));
     build(pod.metadata, pod.spec, pod.status)
 }
 
-/// The pod of a template, under the name of what it belongs to.
+/// Converts a pod template. The pod has the name of its owner.
 pub(super) fn template(of: &Meta, template: json::PodTemplate) -> Pod {
     let meta = Meta {
         namespace: of.namespace.clone(),
@@ -121,14 +119,15 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
     }
 }
 
-/// The reason of a condition, where it has this status.
+/// Reason of a condition, if the condition has this status.
 fn condition<'a>(all: &'a [json::Condition], kind: &str, value: &str) -> Option<&'a str> {
     let own = all.iter().find(|own| own.kind == kind);
     own.filter(|own| own.status == value)
         .map(|own| own.reason.as_str())
 }
 
-/// Whether the scheduler has said that a pod fits nowhere, and why else it has no answer.
+/// Whether the scheduler has reported that the pod is unschedulable, and otherwise why it has not
+/// decided.
 fn scheduling(spec: &PodSpec, status: &PodStatus) -> (bool, Option<HeldBack>) {
     let group = &spec.scheduling_group.pod_group_name;
     match condition(&status.conditions, "PodScheduled", "False") {
@@ -142,7 +141,7 @@ fn scheduling(spec: &PodSpec, status: &PodStatus) -> (bool, Option<HeldBack>) {
     }
 }
 
-/// What its `Ready` condition says.
+/// Status of the `Ready` condition.
 fn ready(status: &PodStatus) -> Option<bool> {
     let says = |value| condition(&status.conditions, "Ready", value).is_some();
     says("True")
@@ -150,13 +149,14 @@ fn ready(status: &PodStatus) -> Option<bool> {
         .or(says("False").then_some(false))
 }
 
-/// Names of the volumes that keep their data on the node.
+/// Names of the volumes that store their data on the node.
 fn local_volumes(volumes: &[PodVolume]) -> Vec<String> {
     let local = volumes.iter().filter(|own| is_local(own));
     local.map(|own| own.name.clone()).collect()
 }
 
-/// The volume claims of a pod. That of a generic ephemeral volume bears the names of both.
+/// Names of the volume claims of a pod. The claim of a generic ephemeral volume has the names of
+/// pod and volume.
 fn volume_claims(pod: &str, volumes: &[PodVolume]) -> Vec<String> {
     let claim = |volume: &PodVolume| match (&volume.persistent_volume_claim, volume.ephemeral) {
         (Some(claim), _) => Some(claim.claim_name.clone()),
@@ -166,14 +166,14 @@ fn volume_claims(pod: &str, volumes: &[PodVolume]) -> Vec<String> {
     volumes.iter().filter_map(claim).collect()
 }
 
-/// Whether what is in a volume is lost with the node, and is more than memory. Source: Cluster
-/// Autoscaler, `drain.HasBlockingLocalStorage`.
+/// Returns true if the data of a volume is lost with the node and is not only in memory. Source:
+/// Cluster Autoscaler, `drain.HasBlockingLocalStorage`.
 fn is_local(volume: &PodVolume) -> bool {
     let on_disk = |own: &json::EmptyDir| own.medium != "Memory";
     volume.host_path.is_some() || volume.empty_dir.as_ref().is_some_and(on_disk)
 }
 
-/// The owner that controls it.
+/// The owner that is its controller.
 fn owner(references: Vec<OwnerReference>) -> Option<Owner> {
     let mut controllers = references.into_iter().filter(|it| it.controller);
     controllers.next().map(|it| Owner {
@@ -196,7 +196,8 @@ fn name(name: String) -> Option<NodeName> {
     (!name.is_empty()).then_some(NodeName(name))
 }
 
-/// The API notes when the pod shall be gone; it was asked for a grace period earlier.
+/// Time of the deletion request. The API sets the deletion time, which is later by the grace
+/// period.
 fn deletion_asked(gone: Option<Timestamp>, grace_seconds: i64) -> Option<Timestamp> {
     let gone = gone?;
     let asked = gone.checked_sub(SignedDuration::from_secs(grace_seconds));
@@ -296,7 +297,7 @@ mod tests {
         assert_eq!(pod.defects.len(), 0);
     }
 
-    /// Since Kubernetes 1.35 the API server labels a pod with the zone and region of its node.
+    /// Since Kubernetes 1.35, the API server labels a pod with the zone and region of its node.
     #[test]
     fn a_pod_that_is_bound_is_like_the_one_that_comes_in_its_place() {
         let labels = r#""app": "web", "pod-template-hash": "7d4""#;
@@ -321,7 +322,7 @@ mod tests {
             of(labels, node).labels,
             "bound by an older API server"
         );
-        // Where its template has such a label of its own, the API server has written over it.
+        // If the template has such a label, the API server has overwritten it.
         let own = format!(r#"{labels}, "topology.kubernetes.io/zone": "own""#);
         assert!(bound.is_like(&of(&own, "")));
     }

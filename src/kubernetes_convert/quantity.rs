@@ -1,5 +1,4 @@
-//! Amounts of resources as their JSON spells them.
-//! It must not know what they amount to.
+//! Resource quantities in JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +7,7 @@ use std::ops::Deref;
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, de};
 
-/// Amounts by resource name, not looked into.
+/// Quantities by resource name, not parsed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Quantities(BTreeMap<String, Quantity>);
 
@@ -21,7 +20,7 @@ impl Deref for Quantities {
 }
 
 impl<'de> Deserialize<'de> for Quantities {
-    /// An amount that is `null` is none.
+    /// Reads `null` as no quantity.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let read = BTreeMap::<String, Option<Quantity>>::deserialize(deserializer)?;
         let given = read.into_iter().filter_map(|(name, it)| Some((name, it?)));
@@ -29,7 +28,7 @@ impl<'de> Deserialize<'de> for Quantities {
     }
 }
 
-/// An amount as it is written. Files may have numbers where the API has only strings.
+/// A quantity as written. Files may contain numbers, while the API has only strings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Quantity(pub(crate) String);
 

@@ -1,5 +1,4 @@
-//! What a pod asks for in all, as the scheduler counts it: spec/scheduling.md §2.13.
-//! It must not know who asks or what is available.
+//! Total requests of a pod, as kube-scheduler computes them: spec/scheduling.md §2.13.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +8,7 @@ use crate::kubernetes_convert::api_types::{
 use crate::kubernetes_convert::quantity::Quantity;
 use crate::model::quantity::Resources;
 
-/// Adds up a pod; what cannot be read goes to `defects`.
+/// Computes the requests of a pod. Invalid values are added to `defects`.
 pub(super) fn requests(spec: &PodSpec, status: &PodStatus, defects: &mut Vec<String>) -> Resources {
     let infeasible = status.conditions.iter().any(|it| {
         it.kind == "PodResizePending" && it.status == "True" && it.reason == "Infeasible"
@@ -22,7 +21,8 @@ pub(super) fn requests(spec: &PodSpec, status: &PodStatus, defects: &mut Vec<Str
             .find(|it| it.name == container.name);
         sum.add(&effective(container, running, infeasible, defects));
     }
-    // Sidecars run beside the containers and beside every init container declared after them.
+    // Sidecars run concurrently with the containers and with every init container declared after
+    // them.
     let mut sidecars = Resources::default();
     let mut init_peak = Resources::default();
     for container in &spec.init_containers {
@@ -43,8 +43,8 @@ pub(super) fn requests(spec: &PodSpec, status: &PodStatus, defects: &mut Vec<Str
     sum
 }
 
-/// A container's requests: those of its spec or of what the kubelet has given it, whichever is
-/// more; a resize that cannot be done does not count.
+/// Requests of a container: the maximum of its spec and the resources allocated by the kubelet. An
+/// infeasible resize does not count.
 fn effective(
     container: &Container,
     running: Option<&ContainerStatus>,
@@ -66,8 +66,8 @@ fn effective(
     most
 }
 
-/// Requests, with limits in place of missing ones: the API writes them so into pods, but not into
-/// the templates of DaemonSets.
+/// Requests, with limits as the default. The API server sets this default in pods, and not in the
+/// templates of DaemonSets.
 fn asked(resources: &ContainerResources, defects: &mut Vec<String>) -> Resources {
     let mut asked = read(&resources.requests, defects);
     let missing: BTreeMap<_, _> = resources
@@ -82,14 +82,14 @@ fn asked(resources: &ContainerResources, defects: &mut Vec<String>) -> Resources
     asked
 }
 
-/// Requests of the pod as a whole stand in for those of its containers.
+/// Requests at pod level override the sum of the containers.
 fn override_by_pod(sum: &mut Resources, whole: &ContainerResources, defects: &mut Vec<String>) {
     if whole.requests.is_empty() && whole.limits.is_empty() {
         return;
     }
     let named = |name: &str| {
         let asked = whole.requests.contains_key(name);
-        // A limit alone becomes the request where no container asks for the resource.
+        // A limit without a request becomes the request, if no container requests the resource.
         asked || (whole.limits.contains_key(name) && sum.get(name) == 0)
     };
     let names: Vec<String> = whole

@@ -1,18 +1,16 @@
-//! Node selector terms and label selectors as requirements.
-//! It must not know what they select.
+//! Converts node selector terms and label selectors to requirements.
 
 use crate::kubernetes_convert::api_types::{Expression, LabelSelector, NodeSelectorTerm};
 use crate::model::labels::{Labels, NODE_NAME};
 use crate::model::requirement::{Operator, Requirement, Requirements};
 use crate::model::selector::Selector;
 
-/// What one term or selector may hold. The API has no such limits but that of an object's size;
-/// nobody writes more by hand.
+/// Maximum number of expressions in a term or selector. The API limits only the size of an object.
 const EXPRESSIONS_MAX: usize = 100;
 const VALUES_MAX: usize = 1000;
 
-/// What a node selector term asks of a node, its name among the labels; none where it selects no
-/// node, since it is empty or contradicts itself. `Err` says what cannot be read.
+/// Converts a node selector term. The node name is one of the labels. `None` if it selects no node,
+/// because it is empty or contradictory. Returns an error if it is invalid.
 pub(super) fn term(term: &NodeSelectorTerm) -> Result<Option<Requirements>, String> {
     let mut requirements = Requirements::default();
     for expression in bounded(&term.match_expressions)? {
@@ -42,13 +40,13 @@ fn bounded(expressions: &[Expression]) -> Result<&[Expression], String> {
     }
 }
 
-/// An expression about a label of a node.
+/// Converts an expression about a node label.
 fn of_node(expression: &Expression) -> Result<Requirement, String> {
     let bound = || match expression.values.as_slice() {
         [one] => one.parse::<i64>().map_err(|_| "one integer is wanted"),
         _ => Err("exactly one value is wanted"),
     };
-    // Unlike pools, pods may compare with a number below zero.
+    // Unlike pools, pods may compare with negative numbers.
     let bounds = match expression.operator.as_str() {
         "Gt" => bound().map(|number| number.checked_add(1).map(|low| (Some(low), None))),
         "Lt" => bound().map(|number| number.checked_sub(1).map(|high| (None, Some(high)))),
@@ -61,7 +59,7 @@ fn of_node(expression: &Expression) -> Result<Requirement, String> {
     }
 }
 
-/// An expression about a label of whatever object.
+/// Converts an expression about a label of any object.
 fn of_label(expression: &Expression) -> Result<Requirement, String> {
     let Expression { key, values, .. } = expression;
     let operator = match expression.operator.as_str() {
@@ -77,8 +75,8 @@ fn of_label(expression: &Expression) -> Result<Requirement, String> {
     Requirement::from_operator(operator, values).map_err(|why| format!("the label {key:?}: {why}"))
 }
 
-/// An expression about the only field that a node can be selected by.
-/// Source: Kubernetes, `NodeSelectorTerm.matchFields`.
+/// Converts an expression about the node name, the only supported field. Source: Kubernetes,
+/// `NodeSelectorTerm.matchFields`.
 fn of_name(expression: &Expression) -> Result<Requirement, String> {
     let Expression { key, values, .. } = expression;
     if key != "metadata.name" {
@@ -92,7 +90,7 @@ fn of_name(expression: &Expression) -> Result<Requirement, String> {
     }
 }
 
-/// What a label selector selects, word for word; `Err` says what cannot be read.
+/// Converts a label selector exactly. Returns an error if it is invalid.
 pub(super) fn selector(selector: &LabelSelector) -> Result<Selector, String> {
     let count = selector.match_labels.len();
     if count > EXPRESSIONS_MAX {
@@ -105,8 +103,9 @@ pub(super) fn selector(selector: &LabelSelector) -> Result<Selector, String> {
     Ok(selected)
 }
 
-/// Narrows a selector to pods whose labels of these names are the pod's own (`matchLabelKeys`) or
-/// just not (`mismatchLabelKeys`). What the pod itself lacks does not count.
+/// Restricts a selector to pods with the pod's own values of some labels (`matchLabelKeys`), and
+/// with different values of other labels (`mismatchLabelKeys`). Labels that the pod does not have
+/// are ignored.
 pub(super) fn merge(
     selector: &mut Selector,
     (matched, mismatched): (&[String], &[String]),
@@ -125,9 +124,9 @@ pub(super) fn merge(
     Ok(())
 }
 
-/// What the selector of a disruption budget selects, and what of it cannot be read. Then only its
-/// labels count, or all pods where there are too many of them, so that it selects more rather than
-/// less and whatever it protects stays protected.
+/// Converts the selector of a disruption budget, and reports invalid parts. An invalid selector is
+/// reduced to its labels, or to all pods if there are too many. It then selects more pods, so every
+/// protected pod remains protected.
 pub(super) fn protecting(from: &LabelSelector) -> (Selector, Option<String>) {
     match selector(from) {
         Ok(selector) => (selector, None),
@@ -181,7 +180,7 @@ mod tests {
                 &["beta.kubernetes.io/arch In a"],
                 "kubernetes.io/arch in [a]",
             ),
-            // Expressions on one key that exclude each other.
+            // Contradictory expressions on the same key.
             (&["k In a", "k In b"], none),
             (&["k In a", "k NotIn a"], none),
             (&["k Exists", "k DoesNotExist"], none),
@@ -255,7 +254,8 @@ mod tests {
     fn a_label_selector_is_read_with_the_pods_own_labels() {
         let own = labels(&[("app", "web"), ("hash", "1")]);
         let keys = |list: &str| -> Vec<String> { serde_json::from_str(list).expect("keys") };
-        // The selector, keys that must match and that must not, and which of three pods it selects.
+        // The selector, keys that must match, keys that must not match, and which of three pods it
+        // selects.
         let cases = [
             (r"{}", "[]", "[]", "yyy"),
             (r#"{"matchLabels": {"app": "web"}}"#, "[]", "[]", "yyn"),

@@ -1,5 +1,4 @@
 //! Converts Cluster Autoscaler to HCL: its flags, node groups and launch templates.
-//! It must not know where the input comes from, nor where the HCL goes.
 //!
 //! ```text
 //! Deployment ─ deployment, command_line ─▶ words ─ flags ─▶ values ─ cluster, scale_down ─▶ blocks

@@ -1,5 +1,4 @@
 //! Fields that could not be converted, with the reason.
-//! It must not know the direction of the conversion.
 
 use std::fmt;
 

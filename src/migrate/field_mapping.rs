@@ -1,5 +1,4 @@
 //! Converts fields by tables: from a Karpenter object to an HCL body, and back.
-//! It must not know the meaning of the fields.
 
 use serde_json::{Map, Value};
 

@@ -1,5 +1,4 @@
 //! Formats quantities, durations and prices in the largest unit that fits.
-//! It must not know what they belong to.
 
 use jiff::SignedDuration;
 use serde_json::{Map, Value};

@@ -1,5 +1,4 @@
 //! A tree of blocks and arguments that is printed as HCL.
-//! It must not know the blocks and arguments of the configuration.
 
 // HCL literals: quotes, escapes, heredocs.
 pub(crate) mod literal;

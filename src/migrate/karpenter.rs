@@ -1,5 +1,4 @@
 //! Converts Karpenter objects to HCL, and a configuration to Karpenter objects.
-//! It must not know where the input comes from, nor where the output goes.
 //!
 //! Import and export use the same tables (`field_tables`). A field that cannot be converted is a
 //! `DroppedField`, reported next to its block. Settings that Karpenter supports are the same after

@@ -1,5 +1,4 @@
 //! Reads Kubernetes objects from YAML or JSON: documents, and lists within them.
-//! It must not know the kinds.
 
 use serde_json::{Map, Value};
 use thiserror::Error;

@@ -1,5 +1,4 @@
 //! Writes readable YAML: documents with comments, and multi-line strings as blocks.
-//! It must not know the content of a document.
 
 use serde_json::{Map, Value};
 

@@ -1,27 +1,27 @@
-//! What pods ask of each other's places: affinity, anti-affinity and spread.
-//! It must not know where anybody is.
+//! Inter-pod affinity, anti-affinity, topology spread and gangs.
 
 use std::collections::BTreeSet;
 
 use crate::model::labels::Labels;
 use crate::model::selector::Selector;
 
-/// Which pods a term of affinity or anti-affinity speaks of, and how far "together" reaches.
+/// A pod affinity or anti-affinity term: the pods that it selects, and the topology key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodTerm {
-    /// Labels of the pods; none selects no pod.
+    /// Labels of the pods. `None` selects no pod.
     pub selector: Option<Selector>,
-    /// Their namespaces by name. A term that names none and selects none speaks of its own pod's,
-    /// which is written here.
+    /// Namespaces by name. If the term in the API has neither names nor a namespace selector, this
+    /// is the namespace of the pod itself.
     pub namespaces: BTreeSet<String>,
-    /// Their namespaces by labels, beside the named ones.
+    /// Namespaces by label, in addition to the named ones.
     pub namespace_selector: Option<Selector>,
-    /// The label whose value is a place.
+    /// The label whose values are the topology domains.
     pub topology_key: String,
 }
 
 impl PodTerm {
-    /// Whether it speaks of pods with these labels in a namespace, which has labels of its own.
+    /// Returns whether the term selects a pod with these labels in this namespace. `of_namespace`
+    /// has the labels of the namespace.
     pub fn matches(&self, namespace: &str, of_namespace: Option<&Labels>, labels: &Labels) -> bool {
         let named = self.namespaces.contains(namespace);
         let by_labels = |selector: &Selector| selector.matches(of_namespace.unwrap_or(&NO_LABELS));
@@ -33,40 +33,40 @@ impl PodTerm {
 
 static NO_LABELS: Labels = Labels::new();
 
-/// How evenly pods are spread over the values of a label.
+/// A topology spread constraint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopologySpread {
-    /// The pods that are counted, in the pod's own namespace; none counts no pod. What
-    /// `matchLabelKeys` name is in it.
+    /// The pods that are counted, in the pod's own namespace. `None` counts no pod. The
+    /// requirements from `matchLabelKeys` are included.
     pub selector: Option<Selector>,
-    /// The label whose values are the places.
+    /// The label whose values are the topology domains.
     pub topology_key: String,
-    /// By how many a place may lead the emptiest.
+    /// Maximum difference in pods between a domain and the domain with the fewest pods.
     pub max_skew: u32,
-    /// With fewer places than this the emptiest counts as having none.
+    /// If there are fewer domains than this, the minimum counts as zero.
     pub min_domains: u32,
-    /// Whether only nodes that the pod's selector and affinity allow are places.
+    /// Whether only nodes that match the pod's node selector and affinity count as domains.
     pub honors_affinity: bool,
-    /// Whether only nodes whose taints the pod tolerates are places.
+    /// Whether only nodes whose taints the pod tolerates count as domains.
     pub honors_taints: bool,
-    /// Whether it must hold (`DoNotSchedule`) or is a wish (`ScheduleAnyway`).
+    /// Whether the constraint is required (`DoNotSchedule`) or preferred (`ScheduleAnyway`).
     pub is_hard: bool,
 }
 
-/// A wish, and how much it is worth.
+/// A preference with its weight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Preferred<T> {
     /// From 1 to 100.
     pub weight: i32,
-    /// What is wished for.
+    /// The preferred term.
     pub term: T,
 }
 
-/// Pods that are of use only together (PodGroups, Kueue pod groups).
+/// A group of pods that must be scheduled together (PodGroups, Kueue pod groups).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gang {
     /// Its name, unique in the pod's namespace.
     pub name: String,
-    /// How many of its pods have to find a place for any to be of use; none means all.
+    /// Minimum number of pods that must be scheduled together. `None` means all of them.
     pub least: Option<u32>,
 }

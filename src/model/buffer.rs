@@ -1,5 +1,4 @@
-//! Buffers: room that is kept free for pods still to come, by virtual pods that take it.
-//! It must not know how they are placed, nor what becomes of them.
+//! Buffers: capacity that is reserved for future pods by virtual pods.
 //!
 //! Source: spec/scheduling.md §3.5.
 
@@ -13,14 +12,14 @@ use crate::model::requirement::Requirements;
 use crate::model::taint::Toleration;
 use crate::model::window::Window;
 
-/// Namespace of virtual pods. No namespace of Kubernetes has a tilde in it, and every one sorts
-/// before it.
+/// Namespace of virtual pods. No Kubernetes namespace contains a tilde, and every Kubernetes
+/// namespace sorts before this one.
 const NAMESPACE: &str = "~buffer";
 
-/// Virtual pods of one buffer at most, whatever it asks for.
+/// Maximum number of virtual pods in one buffer.
 pub const PODS_MAX: u32 = 10_000;
 
-/// The kinds of workload a buffer can be a share of.
+/// The workload kinds that a buffer can refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScalableKind {
     /// A Deployment.
@@ -32,10 +31,10 @@ pub enum ScalableKind {
 }
 
 impl ScalableKind {
-    /// All of them, as Kubernetes spells them.
+    /// All kinds, as Kubernetes spells them.
     pub const NAMES: [&str; 3] = ["Deployment", "StatefulSet", "ReplicaSet"];
 
-    /// The kind of this spelling.
+    /// Parses a kind.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "Deployment" => Some(Self::Deployment),
@@ -46,7 +45,7 @@ impl ScalableKind {
     }
 }
 
-/// A workload that a buffer is a share of.
+/// A workload that a buffer refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scalable {
     /// Its kind.
@@ -58,7 +57,7 @@ pub struct Scalable {
 }
 
 impl Scalable {
-    /// Whether a pod is one of its own, and counts: it neither ended nor is about to.
+    /// Returns whether a pod belongs to the workload and is active.
     pub fn has(&self, pod: &Pod) -> bool {
         let Some(owner) = &pod.owner else {
             return false;
@@ -66,7 +65,7 @@ impl Scalable {
         let owned = match self.kind {
             ScalableKind::StatefulSet => owner.kind == "StatefulSet" && owner.name == self.name,
             ScalableKind::ReplicaSet => owner.kind == "ReplicaSet" && owner.name == self.name,
-            // A Deployment names its ReplicaSets after the hash that it labels their pods with.
+            // A Deployment names its ReplicaSets after the hash in the label of their pods.
             ScalableKind::Deployment => {
                 let hash = pod.labels.get("pod-template-hash");
                 owner.kind == "ReplicaSet"
@@ -77,46 +76,47 @@ impl Scalable {
     }
 }
 
-/// What the pods are like that a buffer keeps room for.
+/// The pods that a buffer reserves capacity for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BufferPod {
-    /// What each of them asks for, `pods: 1` included.
+    /// Resource requests of each pod, including `pods: 1`.
     pub requests: Resources,
-    /// Labels their nodes must have.
+    /// Labels that their nodes must have.
     pub node_selector: Labels,
-    /// Node affinity they require: any one of these. Empty means none.
+    /// Required node affinity. The terms are alternatives. Empty means none.
     pub node_affinity: Vec<Requirements>,
-    /// What they tolerate.
+    /// Tolerations of the pods.
     pub tolerations: Vec<Toleration>,
 }
 
-/// Room that is kept free.
+/// A buffer of reserved capacity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Buffer {
     /// Name.
     pub name: String,
-    /// The pool whose nodes have the room; none means any.
+    /// The pool whose nodes hold the buffer. `None` means any pool.
     pub pool: Option<PoolName>,
-    /// For so many pods.
+    /// Number of pods.
     pub replicas: Option<u32>,
-    /// For so many pods in a hundred of its workload's.
+    /// Number of pods as a percentage of the workload's pods.
     pub percentage: Option<u32>,
     /// The workload.
     pub scalable: Option<Scalable>,
-    /// What all the pods together ask for at most, by resource; `cpu` in thousandths.
+    /// Maximum total requests of the virtual pods, by resource; `cpu` in thousandths.
     pub limits: Vec<(String, i64)>,
-    /// What the pods are like; none means like the newest of the workload.
+    /// Pod specification. `None` means the newest pod of the workload.
     pub pod: Option<BufferPod>,
-    /// When the room is kept; none means always.
+    /// When the capacity is reserved. `None` means always.
     pub during: Option<Window>,
 }
 
 impl Buffer {
-    /// The virtual pods that keep the room at this moment, given all pods of the cluster, in
-    /// whatever order. The key of each is the same every time, and sorts behind that of every pod
-    /// that is really there; no pod has a lower priority. What a pod asks of other pods' places and
-    /// of volumes is left out: a buffer is room, not a copy of a workload.
-    /// None where it is not known what they are like: the workload has no pod.
+    /// Returns the virtual pods at this moment, given all pods of the cluster in any order. The key
+    /// of each virtual pod is stable and sorts after the key of every real pod. No pod has a lower
+    /// priority. Pod affinity, spread and volumes are left out: a buffer reserves capacity and does
+    /// not copy a workload.
+    ///
+    /// Returns `None` if the pod specification is unknown because the workload has no pod.
     pub fn pods<'a>(
         &self,
         there: impl IntoIterator<Item = &'a Pod>,
@@ -148,12 +148,12 @@ impl Buffer {
         Some((0..count).map(one).collect())
     }
 
-    /// Whether room is kept at this moment.
+    /// Returns whether the buffer reserves capacity at this moment.
     pub fn is_open(&self, now: Timestamp) -> bool {
         self.during.as_ref().is_none_or(|own| own.active_at(now))
     }
 
-    /// When that may change next.
+    /// When the result of [`is_open`](Self::is_open) may next change.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         self.during.as_ref()?.next_change(now)
     }
@@ -189,32 +189,32 @@ impl Buffer {
     }
 }
 
-/// The buffer whose virtual pod has this key; none where the pod is a real one.
+/// Returns the buffer of the virtual pod with this key. `None` if the pod is a real one.
 pub fn buffer_of(key: &PodKey) -> Option<&str> {
     let name = (key.namespace == NAMESPACE).then(|| key.name.rsplit_once('-'));
     name.flatten().map(|(buffer, _)| buffer)
 }
 
-/// What decides for how many pods a buffer keeps room.
+/// Inputs to the number of virtual pods in a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct BufferSize<'a> {
-    /// So many.
+    /// Number of pods.
     pub replicas: Option<u32>,
-    /// So many in a hundred of the workload's.
+    /// Percentage of the workload's pods.
     pub percentage: Option<u32>,
-    /// How many the workload has.
+    /// Number of pods of the workload.
     pub scale: u32,
-    /// What all together ask for at most; what no pod asks for is no limit.
+    /// Maximum total requests. A resource that no pod requests is not limited.
     pub limits: &'a [(String, i64)],
-    /// What each asks for.
+    /// Requests of each pod.
     pub requests: &'a Resources,
 }
 
-/// For how many pods a buffer keeps room: the greater of `replicas` and the percentage, but no more
-/// than the limits allow, and where only limits are given as many as they allow.
+/// Returns the number of virtual pods: the greater of `replicas` and the percentage, capped by the
+/// limits. If only limits are set, the limits determine the number.
 ///
-/// A percentage of no pods is none, even beside limits alone. Karpenter then takes the limits for
-/// what is wanted, so that a workload scaled to nothing costs the most.
+/// A percentage of zero pods is zero, even if limits are set. Karpenter uses the limits in this
+/// case, so that a workload scaled to zero costs the most.
 pub fn replicas(wanted: &BufferSize<'_>) -> u32 {
     let share = wanted.percentage.map(|percentage| {
         let pods = u64::from(wanted.scale) * u64::from(percentage);
@@ -254,7 +254,8 @@ mod tests {
         }
     }
 
-    /// Replicas, percentage, scale, limits and what comes of them, for pods of 2 cores and 4 bytes.
+    /// Each row has replicas, percentage, scale, limits and the expected result, for pods that
+    /// request 2 cores and 4 bytes.
     #[test]
     fn replicas_are_the_greater_of_count_and_share_within_the_limits() {
         type Row = (
@@ -269,7 +270,7 @@ mod tests {
             (Some(0), None, 0, &[], 0),
             (Some(4), None, 0, &[], 4),
             (None, Some(20), 10, &[], 2),
-            // Rounded up, and so at least one of anything.
+            // The percentage is rounded up, so the result is at least one.
             (None, Some(25), 10, &[], 3),
             (None, Some(1), 1, &[], 1),
             (None, Some(0), 10, &[], 0),
@@ -282,7 +283,7 @@ mod tests {
             (Some(4), None, 0, &[("cpu", 8000), ("memory", 4)], 1),
             (Some(4), None, 0, &[("cpu", 1999)], 0),
             (Some(4), None, 0, &[("pods", 2)], 2),
-            // What no pod asks for is no limit.
+            // A resource that no pod requests is not limited.
             (Some(4), None, 0, &[("nvidia.com/gpu", 0)], 4),
             (None, None, 0, &[("cpu", 9000), ("memory", 40)], 4),
             (None, None, 0, &[("nvidia.com/gpu", 8)], 0),
@@ -331,7 +332,7 @@ mod tests {
             assert_eq!(pod.node_selector[POOL], "general");
             assert_eq!(pod.requests, requests(500, 1));
             assert_eq!(buffer_of(&pod.key), Some("head-room"));
-            // A name of Kubernetes starts with a letter or digit.
+            // Kubernetes names start with a letter or digit.
             for namespace in ["a", "default", "kube-system", "zzz", "0"] {
                 let real = PodKey::new(namespace, "zzz-0");
                 assert!(real < pod.key, "{real} {}", pod.key);

@@ -1,5 +1,4 @@
-//! CapacityBuffers of a cluster's API: the buffer that each declares, and what its status says of
-//! it. It must not know how the API is reached, nor when a status is written.
+//! CapacityBuffer objects of the Kubernetes API: the buffer that each declares, and its status.
 //!
 //! Source: the types of `autoscaling.x-k8s.io/v1beta1`; spec/scheduling.md §3.5.
 
@@ -10,47 +9,46 @@ use jiff::Timestamp;
 use crate::model::buffer::Buffer;
 use crate::model::id::ObjectKey;
 
-/// Longest message of a condition that is written, in bytes. The API takes 32,768.
+/// Longest condition message that is written, in bytes. The API allows 32,768.
 const MESSAGE_BYTES: usize = 1_000;
 
-/// A CapacityBuffer of the API.
+/// A CapacityBuffer object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferObject {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// The version of the API that it was read by, such as `v1beta1`.
+    /// The API version that it was read with, such as `v1beta1`.
     pub api: &'static str,
     /// `metadata.resourceVersion`.
     pub version: String,
-    /// `metadata.generation`, which counts changes of its spec.
+    /// `metadata.generation`, which increases with each change of the spec.
     pub generation: i64,
     /// `spec.provisioningStrategy`.
     pub strategy: Option<String>,
-    /// The PodTemplate that its pods are like, with the generation of it; none where it names a
-    /// workload.
+    /// The name and generation of the PodTemplate. `None` if the buffer refers to a workload.
     pub template: Option<(String, i64)>,
-    /// The buffer that it declares, or why it declares none.
+    /// The buffer that the object declares, or the reason that it declares none.
     pub buffer: Result<Buffer, Unresolved>,
-    /// `status`, as it was read; none where it cannot be read, and is left alone.
+    /// `status` as it was read. `None` if it cannot be parsed; it is then never written.
     pub status: Option<BufferStatus>,
 }
 
-/// Why a CapacityBuffer declares no room.
+/// Why a CapacityBuffer cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unresolved {
-    /// The reason of its condition `ReadyForProvisioning`.
+    /// The reason of the condition `ReadyForProvisioning`.
     pub reason: &'static str,
-    /// The same in words.
+    /// The message of the condition.
     pub message: String,
 }
 
 impl Unresolved {
-    /// Its spec or its PodTemplate makes no sense.
+    /// The spec or its PodTemplate is invalid.
     pub const FAILED: &'static str = "ResolutionFailed";
-    /// The PodTemplate that it names is not there.
+    /// The PodTemplate does not exist.
     pub const NO_TEMPLATE: &'static str = "PodTemplateNotFound";
 
-    /// What makes no sense.
+    /// An invalid spec, with a message.
     pub fn failed(message: impl Into<String>) -> Self {
         Self {
             reason: Self::FAILED,
@@ -59,22 +57,22 @@ impl Unresolved {
     }
 }
 
-/// What `status` says.
+/// The fields of `status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BufferStatus {
     /// `podTemplateRef.name`.
     pub template: Option<String>,
     /// `podTemplateGeneration`.
     pub template_generation: Option<i64>,
-    /// `replicas`: for how many pods room is kept.
+    /// `replicas`: the number of pods for which capacity is reserved.
     pub replicas: Option<i64>,
     /// `provisioningStrategy`.
     pub strategy: Option<String>,
-    /// All conditions, those of others too.
+    /// All conditions, including those of other controllers.
     pub conditions: Vec<Condition>,
 }
 
-/// A condition, as Kubernetes has them.
+/// A Kubernetes condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     /// `type`.
@@ -87,27 +85,27 @@ pub struct Condition {
     pub message: String,
     /// `observedGeneration`.
     pub observed_generation: Option<i64>,
-    /// `lastTransitionTime`: when `status` was last another.
+    /// `lastTransitionTime`: when `status` last changed.
     pub since: Option<Timestamp>,
 }
 
-/// Where the virtual pods of a buffer have their room, as last planned.
+/// Number of virtual pods of a buffer by their location in the last plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoomCount {
-    /// On nodes that are there.
+    /// On existing nodes.
     pub there: u32,
-    /// On nodes that are on their way, or planned.
+    /// On nodes that are being launched or planned.
     pub coming: u32,
-    /// Nowhere: that room cannot be had.
+    /// Unschedulable virtual pods.
     pub missing: u32,
 }
 
-/// Where each buffer has its room; none of those of which it is not known what their pods are like.
+/// The pod counts of each buffer. `None` if the pod specification of the buffer is unknown.
 pub type BufferRooms = BTreeMap<String, Option<RoomCount>>;
 
 impl BufferStatus {
-    /// Whether it says the same, whenever that came to be.
-    pub fn says_as(&self, other: &Self) -> bool {
+    /// Returns whether both are equal, ignoring transition times.
+    pub fn has_same_content(&self, other: &Self) -> bool {
         let timeless = |own: &Self| {
             let mut own = own.clone();
             own.conditions.iter_mut().for_each(|it| it.since = None);
@@ -118,25 +116,25 @@ impl BufferStatus {
 }
 
 impl RoomCount {
-    /// For how many pods room is to be kept.
+    /// The number of virtual pods.
     pub fn wanted(self) -> u32 {
         self.there + self.coming + self.missing
     }
 }
 
-/// `ReadyForProvisioning`: whether it is known what room is wanted.
+/// `ReadyForProvisioning`: whether the buffer is resolved.
 const READY: &str = "ReadyForProvisioning";
-/// `Provisioning`: whether the room is there.
+/// `Provisioning`: whether all virtual pods have a node.
 const PROVISIONING: &str = "Provisioning";
 
 impl BufferObject {
-    /// The buffer that it declares.
+    /// The buffer that the object declares.
     pub fn wanted(&self) -> Option<&Buffer> {
         self.buffer.as_ref().ok()
     }
 
-    /// What `status` has to say after what it said before, given where its room is; the conditions
-    /// of others stay as they are.
+    /// Returns the new `status`, given the previous one and the pod counts. Conditions of other
+    /// controllers are kept.
     pub fn status_of(
         &self,
         before: &BufferStatus,
@@ -209,7 +207,8 @@ fn bounded(mut message: String) -> String {
     message
 }
 
-/// Whether the room is there, the reason, and the same in words. The reasons are Karpenter's.
+/// Returns the status, reason and message of the condition `Provisioning`. The reasons are
+/// Karpenter's.
 fn provisioning(room: RoomCount) -> (bool, &'static str, String) {
     let RoomCount {
         there,
@@ -345,13 +344,13 @@ mod tests {
         assert_eq!(after(room(0, 2, 0)), before);
         let since = |status: &BufferStatus| status.conditions[2].since;
         let half = after(room(1, 1, 0));
-        assert!(!half.says_as(&before));
+        assert!(!half.has_same_content(&before));
         assert_eq!(since(&half), Some(NOW), "it is still false");
         let there = after(room(2, 0, 0));
         assert_eq!(since(&there), Some(at(60)));
         let later = own.status_of(&BufferStatus::default(), Ok(room(2, 0, 0)), at(90));
         let sooner = own.status_of(&BufferStatus::default(), Ok(room(2, 0, 0)), at(60));
-        assert!(later != sooner && later.says_as(&sooner));
+        assert!(later != sooner && later.has_same_content(&sooner));
     }
 
     #[test]

@@ -1,21 +1,22 @@
-//! Where the instances of a cluster are bought, and so are. It must not know what is there.
+//! The scope in which capacity is shared and unavailable offerings are recorded.
 
 use crate::model::cluster::{Cluster, account_of};
 use crate::model::id::ClusterName;
 
-/// Who sells capacity: what one cluster is refused there, all that buy there are.
+/// A capacity provider. An offering that is unavailable to one cluster is unavailable to every
+/// cluster of the same scope.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CapacityScope {
-    /// A region of an account: that of the role that is assumed, by its id, or the daemon's own.
+    /// A region and the account ID of the assumed role. `None` means the daemon's own account.
     Region(String, Option<String>),
     /// A simulated cloud at an address.
     Cloud(String),
-    /// A cloud that no other cluster has.
+    /// A cloud that only this cluster uses.
     Own(ClusterName),
 }
 
 impl CapacityScope {
-    /// That of a cluster.
+    /// The scope of a cluster.
     pub fn of(cluster: &Cluster) -> Self {
         match &cluster.simulated {
             Some(own) => match own.address.clone() {
@@ -26,7 +27,7 @@ impl CapacityScope {
         }
     }
 
-    /// That of a region and a role.
+    /// The scope of a region and a role.
     pub fn region(region: &str, role_arn: Option<&str>) -> Self {
         let account = role_arn.and_then(account_of).map(str::to_owned);
         Self::Region(region.to_owned(), account)

@@ -1,8 +1,7 @@
-//! A claim: one promised node, from plan to termination, and the tags that remember it.
-//! It must not know how tags are written.
+//! Claims: one requested node each, from plan to termination, and the tags that store them.
 //!
 //! ```text
-//!                  refused: planned again under a new id
+//!                  rejected: planned again under a new ID
 //!                 ┌──────────────▲
 //! Planned ─► Launching ─► Launched ─► Registered ─► Initialized ─► Draining ─► Terminating ─► Gone
 //!                 │            │            │  past its deadline        ▲            ▲
@@ -17,24 +16,24 @@ use crate::model::id::{ClaimId, ClusterName, ClusterUid, NodeClassName, PoolName
 use crate::model::labels::Labels;
 use crate::model::taint::{Effect, Taint};
 
-/// How far a claim's life has come.
+/// The phase of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClaimPhase {
-    /// Decided, not asked for yet.
+    /// Planned, launch not requested yet.
     Planned,
-    /// Asked for, no answer yet.
+    /// Launch requested, no response yet.
     Launching,
-    /// An instance exists.
+    /// The instance exists.
     Launched,
-    /// Its Node exists and is ours.
+    /// The Node exists and belongs to the claim.
     Registered,
-    /// Its Node can run pods.
+    /// The Node can run pods.
     Initialized,
-    /// It is leaving; its pods are moved away.
+    /// The node is being drained.
     Draining,
-    /// Its instance is being ended.
+    /// The instance is being terminated.
     Terminating,
-    /// Instance and Node are gone.
+    /// The instance and the Node no longer exist.
     Gone,
 }
 
@@ -63,7 +62,7 @@ pub const TAG_SCHEMA: &str = "outrigger.dev/schema-version";
 pub const TAG_INSTALLATION: &str = "outrigger.dev/installation";
 /// Tag: the cluster's name as configured.
 pub const TAG_CLUSTER: &str = "outrigger.dev/cluster";
-/// Tag: the cluster's UID, which says of which API server the claim is. Launches of 0.1 lack it.
+/// Tag: the cluster's UID, which identifies the API server. Launches of 0.1 lack it.
 pub const TAG_CLUSTER_UID: &str = "outrigger.dev/cluster-uid";
 /// Tag: the Lease under which the claim was launched. Launches of 0.1 lack it.
 pub const TAG_LEASE: &str = "outrigger.dev/lease";
@@ -75,11 +74,12 @@ pub const TAG_NODE_CLASS: &str = "karpenter.k8s.aws/ec2nodeclass";
 pub const TAG_CLAIM: &str = "outrigger.dev/claim";
 /// Tag: when the claim was planned (RFC 3339).
 pub const TAG_CREATED: &str = "outrigger.dev/created-at";
-/// Tag: seconds after which the node leaves, or `never`.
+/// Tag: seconds after which the node expires, or `never`.
 pub const TAG_EXPIRE: &str = "outrigger.dev/expire-after";
-/// Tag: seconds after which the node leaves whatever budgets say, or `never`; missing means never.
+/// Tag: seconds after which the node expires regardless of budgets, or `never`. A missing tag means
+/// never.
 pub const TAG_EXPIRE_HARD: &str = "outrigger.dev/expire-hard-after";
-/// Tag: seconds a leaving node's pods may hold it, or `never`.
+/// Tag: maximum drain time in seconds (`termination_grace_period`), or `never`.
 pub const TAG_GRACE: &str = "outrigger.dev/termination-grace-period";
 /// Tag: hash of the pool's template, `v1:…`.
 pub const TAG_POOL_HASH: &str = "outrigger.dev/pool-hash";
@@ -87,24 +87,24 @@ pub const TAG_POOL_HASH: &str = "outrigger.dev/pool-hash";
 pub const TAG_NODE_CLASS_HASH: &str = "outrigger.dev/node-class-hash";
 /// Tag: startup taints, `key=value:Effect` joined by spaces.
 pub const TAG_STARTUP_TAINTS: &str = "outrigger.dev/startup-taints";
-/// Tag: why the claim was made.
+/// Tag: why the claim was created.
 pub const TAG_REASON: &str = "outrigger.dev/reason";
-/// Tag: the decision that made the claim.
+/// Tag: the decision that created the claim.
 pub const TAG_COMMAND: &str = "outrigger.dev/command-id";
 
-/// Tag: the fleet that launched an instance. Only EC2 can write it, so that a copy of an instance
-/// lacks it. Source: EC2, "Tag your Amazon EC2 resources" (the prefix `aws:` is reserved).
+/// Tag: the fleet that launched an instance. Only EC2 can write it, so a copy of an instance lacks
+/// it. Source: EC2, "Tag your Amazon EC2 resources" (the prefix `aws:` is reserved).
 pub const TAG_FLEET: &str = "aws:ec2:fleet-id";
-/// The reason of a claim whose instance was launched by another and taken over.
+/// The reason of a claim whose instance Outrigger did not launch but adopted.
 pub const ADOPTED: &str = "adopted";
 
-/// Tag: the EKS cluster of an instance, where it has one.
+/// Tag: the EKS cluster of an instance, if any.
 pub const TAG_EKS: &str = "eks:eks-cluster-name";
-/// What precedes a cluster's name in the tag of what belongs to it; the value is `owned`.
+/// Prefix of the tag that marks resources of a cluster, followed by the cluster name. The value is
+/// `owned`.
 pub const TAG_OWNED: &str = "kubernetes.io/cluster/";
 
-/// Tags that differ from one claim of a pool to the next, or may: whatever claims share must not
-/// have them.
+/// Tags that may differ between claims of one pool. Resources that claims share must not have them.
 pub const TAGS_OF_ONE_CLAIM: [&str; 10] = [
     TAG_CLAIM,
     TAG_CREATED,
@@ -118,13 +118,13 @@ pub const TAGS_OF_ONE_CLAIM: [&str; 10] = [
     TAG_COMMAND,
 ];
 
-/// Where a claim was launched from: what tells a claim of this cluster from one that a daemon has
-/// launched for another cluster of the same name.
+/// The origin of a claim. It distinguishes claims of this cluster from claims that a daemon
+/// launched for a different cluster of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimOrigin {
-    /// The cluster's UID; none of a launch of 0.1.
+    /// The cluster's UID. `None` for launches of 0.1.
     pub cluster_uid: Option<ClusterUid>,
-    /// The Lease under which it was launched, `NAMESPACE/NAME`; none of a launch of 0.1.
+    /// The Lease under which it was launched, `NAMESPACE/NAME`. `None` for launches of 0.1.
     pub lease: Option<String>,
 }
 
@@ -145,7 +145,7 @@ impl ClaimOrigin {
     }
 }
 
-/// What a launch writes into the instance's tags: all a restart needs to know of a claim.
+/// The contents of the instance's tags: everything that a restart needs to restore a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRecord {
     /// The claim's id, also the client token of its launch.
@@ -154,7 +154,7 @@ pub struct ClaimRecord {
     pub installation: String,
     /// The cluster.
     pub cluster: ClusterName,
-    /// Where it was launched from.
+    /// The origin of its launch.
     pub origin: ClaimOrigin,
     /// The pool.
     pub pool: PoolName,
@@ -162,30 +162,31 @@ pub struct ClaimRecord {
     pub node_class: Option<NodeClassName>,
     /// When it was planned.
     pub created: Timestamp,
-    /// Age at which its node leaves; none means never.
+    /// Age at which its node expires. `None` means never.
     pub expire_after: Option<SignedDuration>,
-    /// Age at which its node leaves whatever budgets and annotations say; none means never.
+    /// Age at which its node expires regardless of budgets and annotations. `None` means never.
     pub expire_hard_after: Option<SignedDuration>,
-    /// How long its pods may hold the leaving node; none means for ever.
+    /// Maximum drain time. `None` means unlimited.
     pub termination_grace_period: Option<SignedDuration>,
     /// Hash of the pool's template.
     pub pool_hash: String,
     /// Hash of the node class.
     pub node_class_hash: String,
-    /// Startup taints its node registers with.
+    /// Startup taints with which its node registers.
     pub startup_taints: Vec<Taint>,
-    /// Why it was made.
+    /// Why it was created.
     pub reason: String,
-    /// The decision that made it.
+    /// The decision that created it.
     pub command_id: String,
 }
 
-/// Why an instance's tags are not a claim of this installation and cluster.
+/// Why the tags of an instance are not a claim of this installation and cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAClaim {
-    /// Another installation's, another cluster's or nobody's instance: never touched.
+    /// The instance belongs to a different installation or cluster, or has no owner. It is never
+    /// changed.
     Foreign,
-    /// Ours, but a tag is missing or cannot be read.
+    /// The instance is ours, but a tag is missing or invalid.
     Unreadable(&'static str),
 }
 
@@ -201,20 +202,20 @@ impl fmt::Display for NotAClaim {
 /// EC2 allows 256 characters in a tag value.
 pub const TAG_VALUE_MAX: usize = 256;
 
-/// Startup taints as a tag holds them. Whoever configures them sees to its length: one cut short
-/// could not be read back, and its instance would be nobody's.
+/// Formats startup taints for a tag. The configuration checks their length: a truncated tag could
+/// not be parsed, and the instance would have no owner.
 pub fn startup_taints_tag(taints: &[Taint]) -> String {
     let texts: Vec<String> = taints.iter().map(ToString::to_string).collect();
     texts.join(" ")
 }
 
-/// A duration as a tag holds it.
+/// Formats a duration for a tag.
 pub fn seconds(duration: Option<SignedDuration>) -> String {
     duration.map_or("never".to_owned(), |own| own.as_secs().to_string())
 }
 
 impl ClaimRecord {
-    /// Whether its node has to leave by now, whatever speaks against it.
+    /// Returns whether the node must be disrupted now, regardless of budgets and annotations.
     pub fn is_overdue(&self, now: Timestamp) -> bool {
         let hard = self.expire_hard_after;
         let at = hard.and_then(|own| self.created.checked_add(own).ok());
@@ -291,7 +292,7 @@ impl ClaimRecord {
                 .parse()
                 .map_err(|_| NotAClaim::Unreadable(TAG_CREATED))?,
             expire_after: seconds(TAG_EXPIRE)?,
-            // Claims of an earlier release have none.
+            // Claims of an earlier release lack the tag.
             expire_hard_after: match tags.contains_key(TAG_EXPIRE_HARD) {
                 true => seconds(TAG_EXPIRE_HARD)?,
                 false => None,
@@ -353,7 +354,7 @@ mod tests {
         let mut tags = record.tags();
         let read = |tags: &_, cluster: &str| ClaimRecord::from_tags(tags, "here", &cluster.into());
         assert_eq!(read(&tags, "prod").as_ref(), Ok(&record));
-        // Those of a launch of 0.1.
+        // The tags of a launch of 0.1.
         let (mut old, mut unknown) = (tags.clone(), record.clone());
         old.retain(|key, _| key != TAG_CLUSTER_UID && key != TAG_LEASE);
         unknown.origin = ClaimOrigin::default();

@@ -1,31 +1,30 @@
-//! How far the clock of this host differs from another, and when that is a fault.
-//! It must not know how a clock is read.
+//! The clock skew between this host and another system, and the limit above which it is a fault.
 
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Beyond this the engine does nothing voluntary: it could misjudge ages and deadlines that other
-/// programs have written. Source: docs/decisions/038-clocks.md.
+/// Above this skew, the engine performs no voluntary disruption: it could misjudge ages and
+/// deadlines that other programs have written. Source: docs/decisions/038-clocks.md.
 pub const SKEW_MAX: SignedDuration = SignedDuration::from_secs(10);
 
-/// Beyond this `outrigger doctor` warns.
+/// Above this skew, `outrigger doctor` warns.
 pub const SKEW_TOLD: SignedDuration = SignedDuration::from_secs(2);
 
-/// The time in an HTTP header has whole seconds.
+/// Resolution of the time in an HTTP header.
 const TICK: SignedDuration = SignedDuration::from_secs(1);
 
-/// The other clock.
+/// The system whose clock is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClockPeer {
-    /// That of the cluster's API server.
+    /// The cluster's API server.
     ApiServer,
-    /// That of AWS.
+    /// AWS.
     Aws,
 }
 
 impl ClockPeer {
-    /// The value of the label `peer` in metrics.
+    /// The value of the metrics label `peer`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ApiServer => "api_server",
@@ -34,18 +33,19 @@ impl ClockPeer {
     }
 }
 
-/// How far the clock of this host is ahead of another; negative where it is behind.
+/// The skew of this host's clock against another system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockSkew {
-    /// The other clock.
+    /// The system that it is compared with.
     pub peer: ClockPeer,
-    /// By how much this host's is ahead.
+    /// How far this host's clock is ahead. Negative if it is behind.
     pub ahead: SignedDuration,
 }
 
 impl ClockSkew {
-    /// What the time in an answer says, given the time here when the request was sent and when the
-    /// answer came: the least that explains it, so that a slow answer is no skew.
+    /// Estimates the skew from the time in a response and the local times of the request and the
+    /// response. Returns the smallest skew that explains them, so a slow response is not reported
+    /// as skew.
     pub fn estimate(said: Timestamp, sent: Timestamp, came: Timestamp) -> SignedDuration {
         if said > came {
             return came.duration_since(said);
@@ -53,7 +53,7 @@ impl ClockSkew {
         (sent.duration_since(said) - TICK).max(SignedDuration::ZERO)
     }
 
-    /// Whether nothing voluntary may be done.
+    /// Returns whether voluntary disruption is blocked.
     pub fn is_fault(&self) -> bool {
         self.ahead.abs() > SKEW_MAX
     }
@@ -85,7 +85,7 @@ mod tests {
         let at = |second: i64| Timestamp::from_second(1_800_000_000 + second).expect("in range");
         for (said, sent, came, ahead) in [
             (0, 0, 0, 0),
-            // Its fraction of a second is cut off.
+            // The response time has no fraction of a second.
             (0, 1, 1, 0),
             (0, 2, 2, 1),
             (0, -30, 30, 0),

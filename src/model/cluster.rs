@@ -1,5 +1,4 @@
-//! A cluster as configured: how it is reached, who makes its nodes, and what may be done to it.
-//! It must not know how a connection is made.
+//! Cluster settings: API access, providers, safeguards and scheduling.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,13 +16,13 @@ use crate::model::pool::{BudgetNodes, ClusterDisruption, Limits, Pool};
 use crate::model::proxy::Proxy;
 use crate::model::watched_object::ObjectKind;
 
-/// What may be done to a cluster.
+/// Whether Outrigger changes a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ManagementMode {
-    /// Watch and plan, touch nothing.
+    /// Watch and plan, change nothing.
     #[default]
     Observe,
-    /// Carry the plans out.
+    /// Execute the plans.
     Manage,
 }
 
@@ -37,48 +36,48 @@ impl ManagementMode {
     }
 }
 
-/// Where a kubeconfig is and which of its contexts counts.
+/// Path of a kubeconfig, and the context to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kubeconfig {
     /// Path of the file.
     pub path: PathBuf,
-    /// Context; none means the file's current one.
+    /// Context. `None` means the current context of the file.
     pub context: Option<String>,
 }
 
-/// Whether lists come as a stream.
+/// How lists are requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WatchList {
-    /// As a stream.
+    /// As a stream (`WatchList`).
     On,
     /// Page by page.
     #[default]
     Off,
 }
 
-/// How the cluster's API is used.
+/// Settings for requests to the cluster's API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiSettings {
-    /// List this often instead of watching; none means watch.
+    /// Polling interval. `None` means watch.
     pub poll: Option<SignedDuration>,
-    /// Requests per second, on average.
+    /// Average requests per second.
     pub qps: u32,
-    /// Requests at once, at most.
+    /// Maximum burst of requests above `qps`.
     pub burst: u32,
-    /// Requests in flight at once.
+    /// Maximum concurrent requests.
     pub concurrency: u32,
-    /// Whether lists come as a stream.
+    /// How lists are requested.
     pub watch_list: WatchList,
-    /// A watch without a sign of life for longer is stale.
+    /// A watch without events for longer than this is stale.
     pub watch_timeout: SignedDuration,
-    /// What it is reached by; none means as the kubeconfig and the environment say.
+    /// The proxy. `None` means the settings of the kubeconfig and the environment.
     pub proxy: Option<Proxy>,
 }
 
 impl ApiSettings {
-    /// How long a watch may be silent. The shell has each give a sign of life twice a minute or
-    /// more often, and lists anew after a minute without; where there is no watch, lists come as
-    /// often as is said, and take their time.
+    /// How long a watch may be silent. Each watch reports activity at least twice a minute, and
+    /// lists again after a minute of silence. With polling, the limit is at least the polling
+    /// interval and 30 seconds.
     pub fn silence_max(&self) -> SignedDuration {
         let polled = self.poll.map(|poll| poll + SignedDuration::from_secs(30));
         polled.map_or(self.watch_timeout, |least| self.watch_timeout.max(least))
@@ -89,9 +88,10 @@ impl Default for ApiSettings {
     fn default() -> Self {
         Self {
             poll: None,
-            // Karpenter's (spec/scheduling.md, settings).
+            // Karpenter's value (spec/scheduling.md, settings).
             qps: 200,
-            // Pods of one plan are told of their nodes at once; `concurrency` spares the server.
+            // All pods of a plan are nominated together. `concurrency` limits the load on the
+            // server.
             burst: 1000,
             concurrency: 32,
             watch_list: WatchList::default(),
@@ -101,79 +101,80 @@ impl Default for ApiSettings {
     }
 }
 
-/// A simulated EC2 in place of the real one.
+/// A simulated EC2 that replaces the real one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Simulated {
-    /// File of instance types; none means those that ship.
+    /// Instance type catalog. `None` means the built-in catalog.
     pub catalog: Option<PathBuf>,
     /// Time from launch to a registered Node.
     pub boot: SignedDuration,
-    /// Address of a `simulated-cloud` process; none means in process.
+    /// Address of a `simulated-cloud` process. `None` means in process.
     pub address: Option<String>,
 }
 
-/// An EKS cluster: how its API is reached without a kubeconfig, and what its nodes are told of it.
+/// An EKS cluster: API access without a kubeconfig, and the settings that its nodes receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Eks {
-    /// Its name in EKS; none means the cluster's own.
+    /// Its name in EKS. `None` means the cluster's own name.
     pub name: Option<String>,
-    /// URL of its API; none means that EKS is asked.
+    /// URL of its API. `None` means that EKS is queried.
     pub endpoint: Option<String>,
-    /// Its CA, PEM in base64; none means that EKS is asked.
+    /// Its CA, PEM in base64. `None` means that EKS is queried.
     pub ca_data: Option<String>,
-    /// Addresses of its Services; none means that EKS or the cluster is asked.
+    /// Addresses of its Services. `None` means that EKS or the cluster is queried.
     pub service_cidr: Option<String>,
 }
 
-/// What becomes of a recommendation to rebalance, which comes before a spot instance is taken back,
-/// and far more often.
+/// How a rebalance recommendation is handled. EC2 sends it before a spot interruption, and far more
+/// often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rebalance {
     /// It is only reported, as in Karpenter.
     #[default]
     Ignore,
-    /// The node leaves.
+    /// The node is drained.
     Drain,
-    /// The node leaves once another has taken its place.
+    /// The node is drained after its replacement is ready.
     ReplaceFirst,
 }
 
-/// Where AWS tells of interruptions.
+/// The source of interruption messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InterruptionQueue {
     /// Name or URL of the SQS queue, one for each account and region.
     pub queue: String,
-    /// What becomes of a recommendation to rebalance.
+    /// How a rebalance recommendation is handled.
     pub rebalance: Rebalance,
 }
 
-/// A program of the user's own that launches, ends and lists instances.
+/// A user-supplied program that launches, terminates and lists instances.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exec {
-    /// Program and arguments. No shell reads them.
+    /// Program and arguments. They are not passed through a shell.
     pub command: Vec<String>,
-    /// File of instance types; none means those that ship.
+    /// Instance type catalog. `None` means the built-in catalog.
     pub catalog: Option<PathBuf>,
-    /// Variables of the daemon's environment that it gets beside PATH and HOME.
+    /// Environment variables that the program receives in addition to PATH and HOME.
     pub environment: Vec<String>,
 }
 
-/// Who binds pods to nodes that are still to come.
+/// When pods are bound to new nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Binding {
-    /// The cluster's scheduler, once they are there.
+    /// The cluster's scheduler binds pods after the node is ready.
     #[default]
     Scheduler,
-    /// We, as soon as a node's name is known: its images are pulled the moment its kubelet joins.
+    /// Outrigger binds pods as soon as the node's name is known, so that images are pulled when the
+    /// kubelet joins.
     Early,
 }
 
 /// How the batch of pending pods is collected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batching {
-    /// A batch closes after this long without another pod.
+    /// A batch ends when no pod has arrived for this duration.
     pub idle: SignedDuration,
-    /// A batch closes at the latest after this long.
+    /// Maximum duration of a batch.
     pub max: SignedDuration,
 }
 
@@ -186,55 +187,55 @@ impl Default for Batching {
     }
 }
 
-/// Whether waiting pods are told of the node planned for them (`status.nominatedNodeName`).
+/// Whether pending pods are nominated to their planned node (`status.nominatedNodeName`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlacementHints {
-    /// They are, as far as the rights allow.
+    /// They are nominated, if RBAC permits it.
     #[default]
     On,
-    /// They are not.
+    /// They are not nominated.
     Off,
 }
 
-/// What becomes of what pods would like but need not have.
+/// How preferences of pods are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PreferencePolicy {
-    /// It is kept where it can be, even if that takes more nodes.
+    /// Preferences are respected if possible, even if that requires more nodes.
     #[default]
     Respect,
-    /// It is passed over.
+    /// Preferences are ignored.
     Ignore,
 }
 
-/// What becomes of a pool's `min_values` where too few values are to be had.
+/// Policy for a pool whose `min_values` cannot be satisfied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MinValuesPolicy {
-    /// No node is made.
+    /// No node is created.
     #[default]
     Strict,
-    /// As many as there are will do.
+    /// The available number of values is accepted.
     BestEffort,
 }
 
-/// How pods are placed and nodes chosen.
+/// Scheduling settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scheduling {
-    /// What pods would like.
+    /// How preferences of pods are handled.
     pub preferences: PreferencePolicy,
-    /// What pools want to be flexible about.
+    /// Policy for a pool whose `min_values` cannot be satisfied.
     pub min_values: MinValuesPolicy,
-    /// What a node is taken to cost beyond its price. It counts in every choice and in no quote.
+    /// Overhead of a node in addition to its price. It affects every choice and no reported price.
     pub node_overhead_price: Price,
-    /// Offerings kept for a claim, for refusals.
+    /// Maximum number of offerings in a launch request.
     pub max_launch_options: u32,
-    /// How dear the dearest of them may be, in per cent of the cheapest.
+    /// Maximum price of an offering in a launch request, in per cent of the cheapest one.
     pub alternative_price_percent: u32,
-    /// Pods of lower priority do not cause nodes to be made; none means all do.
+    /// Pods with a lower priority do not trigger node creation. `None` means that all pods do.
     pub priority_cutoff: Option<i32>,
-    /// Names of the schedulers whose pods are placed; the empty name is the default one's.
+    /// Names of the schedulers whose pods are planned. The empty name is the default scheduler.
     pub schedulers: BTreeSet<String>,
-    /// Spread of pods that declare none, as the scheduler of the cluster is configured. Their
-    /// selectors are deduced pod by pod.
+    /// Default topology spread of pods that declare none, as configured for the cluster's
+    /// scheduler. The selectors are derived for each pod.
     pub default_spread: Vec<TopologySpread>,
 }
 
@@ -243,9 +244,9 @@ impl Default for Scheduling {
         Self {
             preferences: PreferencePolicy::default(),
             min_values: MinValuesPolicy::default(),
-            // A tenth of what the smallest instance types cost.
+            // A tenth of the price of the smallest instance types.
             node_overhead_price: Price::new(0.005).unwrap_or_default(),
-            // As many as Karpenter gives to one CreateFleet (spec/aws.md §0.2).
+            // The number that Karpenter passes to one CreateFleet call (spec/aws.md §0.2).
             max_launch_options: 60,
             alternative_price_percent: 200,
             priority_cutoff: None,
@@ -255,32 +256,33 @@ impl Default for Scheduling {
     }
 }
 
-/// What becomes of nodes whose pool is not configured any more.
+/// How nodes of a removed pool are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RemovedPools {
-    /// They leave as drifted, a tenth of each pool at a time.
+    /// They are disrupted as drifted, a tenth of each pool at a time.
     #[default]
     Drain,
-    /// They stay.
+    /// They are kept.
     Keep,
 }
 
-/// What keeps a mistake, or a fault that is none of ours, from ending many nodes.
+/// Safeguards that limit how many nodes an error can terminate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Safeguards {
-    /// Of more nodes than this, and at least [`UNREADY_MIN`], being not ready, nothing leaves on
-    /// purpose.
+    /// If more nodes than this, and at least [`UNREADY_MIN`], are not ready, voluntary disruption
+    /// is blocked.
     pub max_unready: BudgetNodes,
-    /// What becomes of nodes whose pool is gone.
+    /// How nodes of a removed pool are handled.
     pub removed_pools: RemovedPools,
-    /// How many instances may end without a drain within ten minutes, and one at least.
+    /// How many instances may terminate without a drain within ten minutes. At least one is
+    /// allowed.
     pub undrained_max: BudgetNodes,
-    /// How many nodes may be due to leave by another configuration before it has to be accepted by
-    /// a word of its own; none means all.
+    /// How many nodes a configuration change may disrupt before the user must approve it. `None`
+    /// means unlimited.
     pub max_disrupted_per_reload: Option<BudgetNodes>,
 }
 
-/// Fewer nodes than this that are not ready stop nothing. Source: Cluster Autoscaler,
+/// Fewer unready nodes than this never block disruption. Source: Cluster Autoscaler,
 /// `--ok-total-unready-count`.
 pub const UNREADY_MIN: usize = 3;
 
@@ -296,78 +298,80 @@ impl Default for Safeguards {
     }
 }
 
-/// A cluster and everything that is decided about it: all an engine needs to know of the
-/// configuration.
+/// A cluster with all its settings: the configuration of one engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cluster {
-    /// The installation, the same on all its hosts; only its instances are ever touched.
+    /// The installation, the same on all its hosts. Only instances of the installation are changed.
     pub installation: String,
     /// Name.
     pub name: ClusterName,
-    /// What may be done to it.
+    /// Whether Outrigger changes the cluster.
     pub mode: ManagementMode,
-    /// Region of its instances; empty for simulated ones outside AWS.
+    /// Region of its instances. Empty for simulated instances outside AWS.
     pub region: String,
-    /// IAM role that is assumed for all calls to AWS; none means the daemon's own identity.
+    /// IAM role that is assumed for all AWS calls. `None` means the daemon's own identity.
     pub role_arn: Option<String>,
-    /// How its API is reached; none is enough for an offline plan.
+    /// API access. `None` suffices for an offline plan.
     pub kubeconfig: Option<Kubeconfig>,
-    /// What EKS knows of it, where it is one of EKS'.
+    /// EKS settings, if it is an EKS cluster.
     pub eks: Option<Eks>,
-    /// Where AWS tells of interruptions; none means that only the health of instances is asked.
+    /// The source of interruption messages. `None` means that only the health of instances is
+    /// queried.
     pub interruption: Option<InterruptionQueue>,
-    /// Whether zones that AWS shifts traffic away from get no new nodes.
+    /// Whether no nodes are launched in zones with an active zonal shift.
     pub zonal_shift: bool,
-    /// Whether node classes are not tried by dry runs before nodes are made of them.
+    /// Whether dry runs of node classes are skipped.
     pub disable_dry_run: bool,
-    /// A program of the user's own in place of EC2.
+    /// A user-supplied program that replaces EC2.
     pub exec: Option<Exec>,
-    /// Who binds pods to nodes that are still to come.
+    /// When pods are bound to new nodes.
     pub binding: Binding,
-    /// A simulated EC2 in place of the real one.
+    /// A simulated EC2 that replaces the real one.
     pub simulated: Option<Simulated>,
-    /// How its API is used.
+    /// Settings for requests to its API.
     pub api: ApiSettings,
-    /// Its Lease: who holds it leads the cluster.
+    /// Its Lease. The holder of the Lease leads the cluster.
     pub lease: LeaseName,
-    /// Tags for everything launched for it.
+    /// Tags of all resources that are created for it.
     pub tags: Labels,
     /// Its pools, by weight (highest first), then name.
     pub pools: Vec<Pool>,
-    /// The node classes its pools use.
+    /// The node classes of its pools.
     pub node_classes: Vec<NodeClass>,
-    /// Limits on all its nodes together.
+    /// Limits on the sum of all its nodes.
     pub limits: Limits,
-    /// When its nodes are disrupted on purpose.
+    /// When and how many of its nodes are voluntarily disrupted.
     pub disruption: ClusterDisruption,
-    /// What is known better than the catalog knows it, in the order in which it is applied.
+    /// Overrides of catalog prices and capacities, in the order in which they are applied.
     pub overlays: Vec<Overlay>,
-    /// Room that is kept free, by name.
+    /// Buffers, by name.
     pub buffers: Vec<Buffer>,
     /// How the batch of pending pods is collected.
     pub batching: Batching,
-    /// How pods are placed and nodes chosen.
+    /// Scheduling settings.
     pub scheduling: Scheduling,
-    /// Whether waiting pods are told of the node planned for them.
+    /// Whether pending pods are nominated to their planned node.
     pub placement_hints: PlacementHints,
-    /// What keeps a mistake from ending many nodes.
+    /// Safeguards.
     pub safeguards: Safeguards,
-    /// Whether a Node that somebody deletes is drained and ended before it goes.
+    /// Whether a Node that a user deletes is drained and its instance terminated before the Node is
+    /// removed.
     pub finalizer: bool,
-    /// Whether nodes that Karpenter has made for pools of these names become ours or, where the
-    /// cluster is only observed, count as if they were.
+    /// Whether nodes that Karpenter launched for pools of the same names are adopted. In observe
+    /// mode, they count as if they were adopted.
     pub adopt: bool,
-    /// Whether events about pods and nodes are written into the cluster, if it is managed.
+    /// Whether events about pods and nodes are written to the cluster, if it is managed.
     pub events: bool,
 }
 
-/// The id of the account that an IAM role is of, by its ARN.
+/// Returns the account ID in the ARN of an IAM role.
 pub fn account_of(role_arn: &str) -> Option<&str> {
     role_arn.split(':').nth(4)
 }
 
 impl Cluster {
-    /// The user's tags for what is made of a node class: the cluster's, then the class' own.
+    /// The user's tags for the resources of a node class: the cluster's tags, overridden by the
+    /// tags of the class.
     pub fn tags_of(&self, class: Option<&NodeClassName>) -> Labels {
         let mut classes = self.node_classes.iter();
         let class = classes.find(|own| Some(&own.name) == class);
@@ -381,8 +385,8 @@ impl Cluster {
         self.pools.iter().find(|pool| pool.name.as_str() == name)
     }
 
-    /// The kinds of objects that plans for it need: what selects pods only where pods are spread by
-    /// default.
+    /// The object kinds that plans for the cluster need. Kinds that select pods are only needed for
+    /// default spread constraints.
     pub fn kinds(&self) -> &'static [ObjectKind] {
         let all: &'static [ObjectKind] = &ObjectKind::ALL;
         if self.scheduling.default_spread.is_empty() {

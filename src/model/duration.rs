@@ -1,10 +1,9 @@
-//! Durations as Go writes them, which is how annotations of Kubernetes' world have them.
-//! It must not know what lasts so long.
+//! Durations in Go syntax, as in Kubernetes annotations.
 
 use jiff::SignedDuration;
 
-/// A duration as Go reads it: `30m`, `1h30m`, `1.5h`, `250ms`, `-2s`, `0`. None where it is none,
-/// or longer than Go can say (about 292 years).
+/// Parses a Go duration: `30m`, `1h30m`, `1.5h`, `250ms`, `-2s`, `0`. `None` if it is invalid or
+/// above Go's maximum of about 292 years.
 pub fn parse_go(text: &str) -> Option<SignedDuration> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     if unsigned == "0" {

@@ -1,5 +1,5 @@
-//! What a pod says about being moved, in the words of Karpenter, of Cluster Autoscaler and of
-//! Kubernetes itself. It must not know who would move it, nor why.
+//! Annotations and settings that control the eviction of a pod: those of Karpenter, of Cluster
+//! Autoscaler and of Kubernetes.
 //!
 //! Source: spec/disruption.md §1.3 and §1.4; Cluster Autoscaler's FAQ, "What types of pods can
 //! prevent CA from removing a node".
@@ -14,43 +14,44 @@ use crate::model::labels::{
 use crate::model::pod::Pod;
 use crate::model::taint::{Effect, Taint};
 
-/// What moving a pod costs that says nothing of it. In these units the cost of any pod is exact:
-/// a deletion cost counts a 2^27th of a pod, a priority four of them.
+/// Eviction cost of a pod without priority and deletion cost. These units make the cost exact: one
+/// unit of deletion cost is 2^-27 of a pod, and one unit of priority is four times that.
 pub const COST_OF_ONE: i64 = 1 << 27;
 
-/// No pod costs more than so many, nor less than as many below nothing.
+/// Upper bound of the eviction cost. The negated value is the lower bound.
 const COST_MAX: i64 = 10 * COST_OF_ONE;
 
-/// The annotations by which a pod asks not to be disrupted.
+/// The annotations that protect a pod from disruption.
 const PROTECTING: [&str; 2] = [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS];
 
-/// Controllers that make a pod anew elsewhere, as Cluster Autoscaler knows them.
+/// Controllers that recreate a pod, as defined by Cluster Autoscaler.
 const REPLICATING: [&str; 4] = ["ReplicaSet", "ReplicationController", "StatefulSet", "Job"];
 
-/// Values of annotations are told up to this many characters.
+/// Annotation values are printed up to this number of characters.
 const VALUE_CHARS: usize = 40;
 
-/// How a pod asks not to be disrupted.
+/// The protection of a pod from disruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protection {
     /// The annotation.
     pub key: &'static str,
-    /// For how long from its start on; none for ever.
+    /// How long the protection lasts after the pod starts. `None` means permanently.
     pub lasts: Option<SignedDuration>,
 }
 
-/// Why Cluster Autoscaler would not move a pod that does not forbid it, disruption budgets apart.
+/// Why Cluster Autoscaler would not evict a pod, other than a `safe-to-evict` annotation or a
+/// PodDisruptionBudget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AutoscalerRisk<'a> {
-    /// No controller that it knows would make the pod anew.
+    /// The pod has no controller that would recreate it.
     NotReplicated,
-    /// The pod belongs to the system: it may be moved where a disruption budget covers it.
+    /// The pod is in `kube-system`. It may be evicted if a PodDisruptionBudget matches it.
     System,
-    /// What is in this volume would be lost.
+    /// The data in this volume would be lost.
     Volume(&'a str),
 }
 
-/// What an annotation of a pod that should last so long says; none where it says nothing.
+/// Parses a do-not-disrupt annotation. `Ok(None)` if it grants no protection.
 fn protection(key: &'static str, value: &str) -> Result<Option<Protection>, ()> {
     let lasts = match value {
         "true" => None,
@@ -60,7 +61,8 @@ fn protection(key: &'static str, value: &str) -> Result<Option<Protection>, ()> 
     Ok(Some(Protection { key, lasts }))
 }
 
-/// A deletion cost in units of [`COST_OF_ONE`]; Kubernetes takes integers, Karpenter any number.
+/// Parses a deletion cost into units of [`COST_OF_ONE`]. Kubernetes allows integers, Karpenter any
+/// number.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "it saturates, and what is beyond ten pods counts as ten"
@@ -70,7 +72,7 @@ fn deletion_cost(value: &str) -> Option<i64> {
     number.is_finite().then(|| number.round() as i64)
 }
 
-/// That an annotation is not as it should be: `karpenter.sh/do-not-disrupt="soon" is …`.
+/// Describes an invalid annotation: `karpenter.sh/do-not-disrupt="soon" is …`.
 pub fn misread(key: &str, value: &str, wanted: &str) -> String {
     let mut shown: String = value.chars().take(VALUE_CHARS).collect();
     if shown.len() < value.len() {
@@ -80,27 +82,28 @@ pub fn misread(key: &str, value: &str, wanted: &str) -> String {
 }
 
 impl Pod {
-    /// Whether it has neither ended nor been asked to.
+    /// Returns whether the pod is neither terminal nor being deleted.
     pub fn is_active(&self) -> bool {
         self.deleting.is_none() && !self.is_terminal()
     }
 
-    /// Whether it will need another place when it loses its own. One that is on its way out has
-    /// its successor already, unless that will bear its name.
+    /// Returns whether the pod needs a new node if its node is terminated. A pod that is being
+    /// deleted already has a replacement, unless a StatefulSet controls it.
     pub fn is_reschedulable(&self) -> bool {
         let owner = self.owner.as_ref();
         self.occupies_node()
             && (self.deleting.is_none() || owner.is_some_and(|own| own.kind == "StatefulSet"))
     }
 
-    /// Whether a node is of use because of it: it needs a place, and is worth one.
+    /// Returns whether the pod justifies keeping a node: it is reschedulable and its eviction cost
+    /// is positive.
     pub fn holds_node(&self) -> bool {
         self.is_reschedulable() && self.eviction_cost() > 0
     }
 
-    /// What moving it costs, in units of [`COST_OF_ONE`]: more the dearer it is to its controller
-    /// (`controller.kubernetes.io/pod-deletion-cost`) and the higher its priority, from minus ten
-    /// to ten pods.
+    /// Eviction cost in units of [`COST_OF_ONE`]. It increases with the deletion cost
+    /// (`controller.kubernetes.io/pod-deletion-cost`) and with the priority, and is clamped to
+    /// minus ten to ten pods.
     pub fn eviction_cost(&self) -> i64 {
         let asked = self.annotations.get(DELETION_COST);
         let asked = asked.and_then(|value| deletion_cost(value)).unwrap_or(0);
@@ -108,8 +111,8 @@ impl Pod {
         cost.clamp(-COST_MAX, COST_MAX)
     }
 
-    /// How it asks not to be disrupted now, if it does. A duration counts from its start on, and a
-    /// pod that has not started is protected. One that has ended or is about to asks for nothing.
+    /// Returns the current protection from disruption. A duration counts from the start of the pod.
+    /// A pod that has not started is protected. A terminal or terminating pod is not.
     pub fn protection(&self, now: Timestamp) -> Option<Protection> {
         let over = |own: &Protection| {
             let until = own.lasts.zip(self.started);
@@ -119,18 +122,18 @@ impl Pod {
         all.next().filter(|_| self.is_active())
     }
 
-    /// Whether it asks not to be disrupted now.
+    /// Returns whether the pod is currently protected from disruption.
     pub fn is_protected(&self, now: Timestamp) -> bool {
         self.protection(now).is_some()
     }
 
-    /// When what it asks for now ends by itself; none for ever, or until it has started.
+    /// When the current protection ends. `None` if it is permanent or the pod has not started.
     pub fn protected_until(&self, now: Timestamp) -> Option<Timestamp> {
         let lasts = self.protection(now)?.lasts?;
         self.started?.checked_add(lasts).ok()
     }
 
-    /// Whether it asks at times not to be disrupted, whatever time it is.
+    /// Returns whether the pod has a protection, expired or not.
     pub fn may_be_protected(&self) -> bool {
         self.is_active() && self.protections().next().is_some()
     }
@@ -140,21 +143,23 @@ impl Pod {
         all.filter_map(|key| protection(key, self.annotations.get(key)?).ok().flatten())
     }
 
-    /// Whether it forbids Cluster Autoscaler to evict it. Daemons and mirrors are not asked.
+    /// Returns whether an annotation forbids Cluster Autoscaler to evict the pod. Daemons and
+    /// mirror pods are never unsafe.
     pub fn is_unsafe_to_evict(&self) -> bool {
         let says = self.annotations.get(SAFE_TO_EVICT);
         self.is_active() && self.occupies_node() && says.is_some_and(|value| value == "false")
     }
 
-    /// Whether the eviction API is what ends it: it is neither a mirror nor stays on a leaving
-    /// node, nor is it on its way out, nor does it ask to stay.
+    /// Returns whether the pod can be evicted through the eviction API: it is active, not a mirror
+    /// pod, does not tolerate the disrupted taint, and is not protected.
     pub fn is_evictable(&self, now: Timestamp) -> bool {
         let leaving = Taint::new(TAINT_DISRUPTED, Effect::NoSchedule);
         let stays = || self.tolerations.iter().any(|own| own.tolerates(&leaving));
         self.is_active() && !self.is_mirror() && !stays() && !self.is_protected(now)
     }
 
-    /// Why Cluster Autoscaler would not move it, unless it says that it is safe to.
+    /// Returns why Cluster Autoscaler would not evict the pod, unless an annotation marks it as
+    /// safe.
     pub fn risk(&self) -> Option<AutoscalerRisk<'_>> {
         let safe = self.annotations.get(SAFE_TO_EVICT);
         let asked = self.is_active() && self.occupies_node();
@@ -175,7 +180,7 @@ impl Pod {
         (self.key.namespace == "kube-system").then_some(AutoscalerRisk::System)
     }
 
-    /// What it says about being moved that cannot be understood, each a sentence fragment.
+    /// Describes the invalid annotations of the pod, each as a sentence fragment.
     pub fn misreads(&self) -> impl Iterator<Item = String> {
         let value = |key: &'static str| Some((key, self.annotations.get(key)?.as_str()));
         let protecting = PROTECTING.into_iter().filter_map(value);
@@ -191,8 +196,8 @@ impl Pod {
     }
 }
 
-/// What a node says about leaving that cannot be understood: unlike pods, nodes are protected for
-/// ever or not at all.
+/// Describes the invalid annotations of a node. Unlike pods, nodes are protected permanently or not
+/// at all.
 pub fn misreads_of_node(annotations: &Labels) -> impl Iterator<Item = String> {
     let values = PROTECTING.into_iter().chain([SCALE_DOWN_DISABLED]);
     let values = values.filter_map(|key| Some((key, annotations.get(key)?.as_str())));
@@ -347,7 +352,7 @@ mod tests {
         assert!(!told[0].contains('\u{1b}'), "{told:?}");
     }
 
-    /// Who controls it, its namespace, its local volumes, what it says, and what is feared for it.
+    /// Owner kind, namespace, local volumes, annotations and the expected risk.
     type Feared = (
         &'static str,
         &'static str,

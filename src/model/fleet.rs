@@ -1,5 +1,4 @@
-//! The fleet: what all clusters together may have, and what one of them takes of that.
-//! It must not know how the clusters tell each other what they have.
+//! Limits and budgets that all clusters share, and the usage of each cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,23 +8,25 @@ use crate::model::id::ClaimId;
 use crate::model::pool::{Budget, Limits, Reason};
 use crate::model::quantity::Resources;
 
-/// Limits on the nodes of all clusters together, and budgets for their leaving.
+/// Limits and disruption budgets of all clusters together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetLimits {
     /// The limits.
     pub limits: Limits,
-    /// How many of all nodes may be leaving at once, or be let go within some time.
+    /// Disruption budgets: how many nodes of all clusters may be disrupted simultaneously or per
+    /// period.
     pub budgets: Vec<Budget>,
 }
 
 impl FleetLimits {
-    /// Whether there is anything that clusters share, so that one host has to know of all of them.
+    /// Returns whether clusters share a limit or budget, so that one host must collect the usage of
+    /// all clusters.
     pub fn is_some(&self) -> bool {
         *self != Self::default()
     }
 
-    /// What one cluster may have in all, given the capacity and the number of nodes of each of the
-    /// others. Whoever has more already keeps it, but gets nothing more.
+    /// The maximum usage of one cluster, given the capacity and node count of each other cluster. A
+    /// cluster above its share keeps its nodes and launches no more.
     pub fn share<'a>(&self, others: impl IntoIterator<Item = (&'a Resources, usize)>) -> Limits {
         let (mut capacity, mut nodes) = (Resources::default(), 0_usize);
         for (used, count) in others {
@@ -36,66 +37,66 @@ impl FleetLimits {
     }
 }
 
-/// One instance of a capacity reservation that several clusters may launch into.
+/// One instance of a capacity reservation that several clusters may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedReservation {
-    /// Its id, by which all clusters mean the same one.
+    /// Its ID, the same in all clusters.
     pub id: String,
-    /// How many instances it has for all of them together.
+    /// How many instances the reservation has in total.
     pub count: u32,
 }
 
-/// What one claim takes of what clusters share, beside being one node.
+/// The usage of a claim that counts against shared limits, in addition to one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimUsage {
-    /// Its capacity; as long as it is open what is launched, the most of each resource.
+    /// Its capacity. Until the instance type is known, the maximum of each resource.
     pub capacity: Resources,
-    /// The reservation it takes an instance of.
+    /// The reservation that it uses.
     pub reservation: Option<SharedReservation>,
 }
 
-/// A claim that wants its holding before it is launched.
+/// A claim that needs approval before launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantRequest {
     /// The claim.
     pub claim: ClaimId,
-    /// What it will take.
+    /// The usage after launch.
     pub holding: ClaimUsage,
 }
 
-/// What one cluster has that budgets of the fleet count.
+/// The usage of one cluster that fleet budgets count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DisruptionUsage {
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// How many of them are not ready, beside those that leave.
+    /// Number of unready nodes that are not being disrupted.
     pub unready: usize,
-    /// Those that leave.
+    /// Claims that are being disrupted.
     pub leaving: BTreeSet<ClaimId>,
-    /// When nodes were let go, and why, for as long as a rate of the fleet counts them.
+    /// When and why nodes were disrupted, for as long as a fleet rate counts them.
     pub let_go: BTreeMap<ClaimId, (Timestamp, Reason)>,
 }
 
 impl DisruptionUsage {
-    /// How many nodes are leaving or not ready.
+    /// The number of nodes that are being disrupted or not ready.
     pub fn disrupted(&self) -> usize {
         self.unready + self.leaving.len()
     }
 }
 
-/// What other clusters have that budgets of the fleet count.
+/// The total usage of the other clusters that fleet budgets count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OtherClusters {
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// How many of them are leaving or not ready.
+    /// Number of nodes that are being disrupted or not ready.
     pub disrupted: usize,
-    /// When nodes were let go, and why.
+    /// When and why nodes were disrupted.
     pub let_go: Vec<(Timestamp, Reason)>,
 }
 
 impl OtherClusters {
-    /// That of one more cluster.
+    /// Adds the usage of one cluster.
     pub fn add(&mut self, disruption_usage: &DisruptionUsage) {
         self.nodes += disruption_usage.nodes;
         self.disrupted += disruption_usage.disrupted();
@@ -103,32 +104,34 @@ impl OtherClusters {
     }
 }
 
-/// What a cluster knows of the fleet it belongs to. It may be out of date: what is granted counts.
+/// The view that a cluster has of the fleet. It may be outdated: only grants are binding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetView {
-    /// Views count up: answers and news come by different ways, and an older one may come later.
+    /// Version number, which increases. Responses and updates use different channels, so an older
+    /// view may arrive later.
     pub number: u64,
     /// The limits on all clusters together.
     pub limits: Limits,
-    /// What this cluster may have in all by what the others have; amounts may be negative.
+    /// The maximum usage of this cluster, given the usage of the others. Quantities may be
+    /// negative.
     pub share: Limits,
-    /// Why nothing is granted to anyone now.
+    /// Why no launches or disruptions are granted now.
     pub closed: Option<String>,
     /// Budgets of all clusters together.
     pub budgets: Vec<Budget>,
-    /// What the others have that these count.
+    /// The usage of the other clusters that these budgets count.
     pub others: OtherClusters,
 }
 
 impl FleetView {
-    /// Whether another view, whatever its number, says the same.
-    pub fn says_as(&self, other: &Self) -> bool {
+    /// Returns whether two views are equal, ignoring the version number.
+    pub fn has_same_content(&self, other: &Self) -> bool {
         let share = (&self.limits, &self.share) == (&other.limits, &other.share);
         let budgets = (&self.budgets, &self.others) == (&other.budgets, &other.others);
         share && budgets && self.closed == other.closed
     }
 
-    /// Whether there is anything that nodes count towards.
+    /// Returns whether a shared limit exists.
     pub fn is_limited(&self) -> bool {
         self.limits != Limits::default()
     }
@@ -166,7 +169,7 @@ mod tests {
             (vec![], Some(10), 8000),
             (vec![(cpu(3000), 4)], Some(6), 5000),
             (vec![(cpu(3000), 4), (cpu(5000), 6)], Some(0), 0),
-            // Limits may come when more is there than they allow.
+            // A new limit may be below the current usage.
             (vec![(cpu(9000), 40)], Some(0), -1000),
             (
                 vec![(cpu(i64::MAX), usize::MAX), (cpu(1), 1)],

@@ -1,5 +1,4 @@
-//! Names as types of their own, so that a pool's name is never taken for a node's.
-//! It must not know what the names refer to.
+//! Newtypes for names and IDs, so that one kind of name is never used as another.
 
 use std::fmt;
 
@@ -10,7 +9,7 @@ macro_rules! name_type {
         pub struct $name(pub String);
 
         impl $name {
-            /// The name as text.
+            /// The name as a string.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -47,8 +46,9 @@ name_type! {
     ClusterName
 }
 name_type! {
-    /// Which cluster an API server is of: `ns:` and the UID of the Namespace `kube-system`, which
-    /// no two clusters share and no request can delete. A copy of the cluster's etcd has the same.
+    /// Identifies the cluster of an API server: `ns:` and the UID of the Namespace `kube-system`.
+    /// Every cluster has a different UID, and no request can delete the Namespace. A copy of the
+    /// cluster's etcd has the same UID.
     ClusterUid
 }
 name_type! {
@@ -60,11 +60,12 @@ name_type! {
     NodeClassName
 }
 name_type! {
-    /// The id of a claim: unique for ever, the client token of its launch, a tag of its instance.
+    /// The ID of a claim: globally unique, the client token of its launch, and a tag of its
+    /// instance.
     ClaimId
 }
 name_type! {
-    /// The id of an instance as the provider gives it (`i-…`).
+    /// The ID of an instance at the provider (`i-…`).
     InstanceId
 }
 name_type! {
@@ -76,7 +77,7 @@ name_type! {
     TypeName
 }
 name_type! {
-    /// The id of a capacity reservation (`cr-…`).
+    /// The ID of a capacity reservation (`cr-…`).
     ReservationId
 }
 name_type! {
@@ -84,7 +85,7 @@ name_type! {
     Zone
 }
 
-/// Namespace and name: how a namespaced object is known within a cluster.
+/// Namespace and name: the key of a namespaced object within a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// The namespace.
@@ -97,7 +98,7 @@ pub struct ObjectKey {
 pub type PodKey = ObjectKey;
 
 impl ObjectKey {
-    /// A key from its two parts.
+    /// Creates a key from its two parts.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -112,7 +113,7 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// Where the Lease of a cluster is.
+/// The namespace and name of a cluster's Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseName {
     /// Its namespace.

@@ -1,5 +1,4 @@
 //! Instance types with their offerings, and instances as the provider lists them.
-//! It must not know how either is fetched.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,12 +30,12 @@ impl Arch {
     }
 }
 
-/// How capacity is bought.
+/// Purchase option of capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CapacityType {
-    /// Paid for already.
+    /// In a capacity reservation that is already paid for.
     Reserved,
-    /// Cheap, and may be taken back.
+    /// Cheap, and can be interrupted.
     Spot,
     /// At list price.
     OnDemand,
@@ -55,7 +54,7 @@ impl CapacityType {
         }
     }
 
-    /// The capacity type of this spelling.
+    /// Parses a capacity type.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "reserved" => Some(Self::Reserved),
@@ -71,7 +70,7 @@ impl CapacityType {
 pub struct Price(f64);
 
 impl Price {
-    /// A price; `None` for what is negative or not finite.
+    /// Creates a price. `None` if it is negative or not finite.
     pub fn new(usd_per_h: f64) -> Option<Self> {
         (usd_per_h.is_finite() && usd_per_h >= 0.0).then_some(Self(usd_per_h))
     }
@@ -84,7 +83,7 @@ impl Price {
 
 impl std::iter::Sum for Price {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
-        // A sum of nothing would be -0.0.
+        // The sum of an empty iterator would be -0.0.
         Self(all.fold(0.0, |sum, own| sum + own.0))
     }
 }
@@ -103,28 +102,28 @@ impl Ord for Price {
     }
 }
 
-/// By how much the list price is divided for an offering in a reservation. That is paid for whether
-/// it is used or not, so that using it costs nothing more; the rest tells dear types from cheap.
-/// Source: spec/aws.md §4.4.
+/// Divisor of the list price for an offering in a reservation. A reservation is paid for whether it
+/// is used or not, so its use costs almost nothing; the remaining price ranks expensive types above
+/// cheap ones. Source: spec/aws.md §4.4.
 pub const RESERVED_SHARE: f64 = 1e7;
 
-/// Where and how an instance type may be had, and at what price.
+/// An offering of an instance type: zone, capacity type and price.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offering {
     /// The zone.
     pub zone: Zone,
-    /// How it is bought.
+    /// Its capacity type.
     pub capacity_type: CapacityType,
     /// Price.
     pub price: Price,
-    /// Whether the provider sells it at all right now (hold-downs are kept elsewhere).
+    /// Whether the provider currently sells it. Unavailable offerings (ICE) are recorded elsewhere.
     pub available: bool,
-    /// The reservation it is in; none where it is in none. Few are, so the others stay small.
+    /// Its reservation, if any. Boxed because few offerings have one.
     pub reservation: Option<Box<Reservation>>,
 }
 
 impl Offering {
-    /// What a label of a node from it is, if the offering decides that label.
+    /// The value of a node label, if the offering determines that label.
     pub fn label(&self, key: &str) -> Option<&str> {
         match key {
             ZONE => Some(self.zone.as_str()),
@@ -133,7 +132,7 @@ impl Offering {
         }
     }
 
-    /// Its full name, as one of this type's.
+    /// Its key, given the instance type.
     pub fn key(&self, instance_type: &TypeName) -> OfferingKey {
         OfferingKey {
             instance_type: instance_type.clone(),
@@ -147,37 +146,37 @@ impl Offering {
     }
 }
 
-/// A shape of instance: what it has, what it keeps for itself, how it is labelled, where it sells.
+/// An instance type: capacity, overhead, labels and offerings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceType {
     /// Name.
     pub name: TypeName,
-    /// What its labels may be. Every well-known label is defined, absent ones as `DoesNotExist`;
-    /// zone and capacity type list those of the offerings.
+    /// Possible values of its labels. Every well-known label is defined; absent labels are
+    /// `DoesNotExist`. Zone and capacity type have the values of the offerings.
     pub requirements: Requirements,
-    /// Capacity the kubelet reports.
+    /// Capacity that the kubelet reports.
     pub capacity: Resources,
-    /// What pods may use of it.
+    /// Capacity that pods can request.
     pub allocatable: Resources,
     /// Offerings, by price, then zone, capacity type and reservation.
     pub offerings: Vec<Offering>,
 }
 
-/// An instance type, a zone, a capacity type and maybe a reservation: what one launch may ask for.
+/// Instance type, zone, capacity type and optional reservation: one option of a launch request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OfferingKey {
     /// The instance type.
     pub instance_type: TypeName,
     /// The zone.
     pub zone: Zone,
-    /// How it is bought.
+    /// Its capacity type.
     pub capacity_type: CapacityType,
-    /// The reservation it is in; none where it is in none. Few are, and a plan has very many keys.
+    /// Its reservation, if any. Boxed because few keys have one, and a plan has very many keys.
     pub reservation: Option<Box<ReservationId>>,
 }
 
 impl OfferingKey {
-    /// What the labels of a node say that it is; none where one is missing.
+    /// Reads the key from node labels. `None` if a label is missing.
     pub fn from_labels(labels: &Labels) -> Option<Self> {
         let label = |key: &str| labels.get(key).map(String::as_str);
         Some(Self {
@@ -189,12 +188,12 @@ impl OfferingKey {
     }
 }
 
-/// What may be held down, so that nobody asks for it for a while.
+/// The scope of an unavailability, for which no launch is requested for a while.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UnavailableKey {
-    /// An offering.
+    /// One offering.
     Offering(OfferingKey),
-    /// All that is bought like this.
+    /// All offerings of a capacity type.
     Way(CapacityType),
 }
 
@@ -220,61 +219,61 @@ impl std::fmt::Display for OfferingKey {
     }
 }
 
-/// How far an instance's life has come, in EC2's words.
+/// The state of an instance, as EC2 names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InstanceState {
     /// Starting.
     Pending,
     /// Running.
     Running,
-    /// On its way to `Stopped`.
+    /// Being stopped.
     Stopping,
     /// Stopped.
     Stopped,
-    /// On its way to `Terminated`.
+    /// Being terminated.
     ShuttingDown,
-    /// Gone for good.
+    /// Terminated.
     Terminated,
 }
 
 impl InstanceState {
-    /// Whether it costs money or may come back to doing so.
+    /// Returns whether the instance incurs cost or may incur cost again.
     pub fn is_live(self) -> bool {
         !matches!(self, Self::ShuttingDown | Self::Terminated)
     }
 }
 
-/// What EC2 alone tells of an instance, and what its node class may say otherwise by now.
+/// Facts that only EC2 knows about an instance. Its node class may have changed since the launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceFacts {
-    /// Id of its image.
+    /// ID of its image.
     pub image: Option<String>,
-    /// Id of its subnet.
+    /// ID of its subnet.
     pub subnet: Option<String>,
-    /// Ids of the security groups of its first network interface.
+    /// IDs of the security groups of its first network interface.
     pub security_groups: BTreeSet<String>,
-    /// Id of the placement group it was launched into.
+    /// ID of the placement group it was launched into.
     pub placement_group: Option<String>,
-    /// Partition of that group, from 1 on.
+    /// Partition of that group, starting at 1.
     pub partition: Option<u32>,
-    /// The reservation it is in. One that is open to all takes instances that nobody meant for it:
-    /// those are no reserved capacity (spec/aws.md §5.11).
+    /// Its reservation. An open reservation also takes instances that were not launched for it;
+    /// these do not count as reserved capacity (spec/aws.md §5.11).
     pub reservation: Option<ReservationId>,
-    /// How many elastic fabric adapters it has.
+    /// Number of its elastic fabric adapters.
     pub adapters: Option<u32>,
 }
 
-/// The Node that an instance will register, where that is known beforehand.
+/// The Node that an instance will register, if it is known beforehand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedNode {
     /// Its name.
     pub name: NodeName,
-    /// Its `spec.providerID`, which nobody can change once it is set.
+    /// Its `spec.providerID`, which is immutable once set.
     pub provider_id: String,
 }
 
 impl ExpectedNode {
-    /// That of an instance of EC2. Source: Kubernetes, cloud-provider-aws.
+    /// The expected Node of an EC2 instance. Source: Kubernetes, cloud-provider-aws.
     pub fn of_ec2(name: &str, zone: &Zone, instance: &InstanceId) -> Self {
         Self {
             name: NodeName::from(name),
@@ -286,18 +285,19 @@ impl ExpectedNode {
 /// An instance as the provider lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// Id.
+    /// ID.
     pub id: InstanceId,
-    /// What it is, where it is, how it is paid.
+    /// Its instance type, zone, capacity type and reservation.
     pub offering: OfferingKey,
     /// State.
     pub state: InstanceState,
     /// When it was launched.
     pub launched: Timestamp,
-    /// Its tags, as given by the launch call. Shared: each listing tells all of them again.
+    /// Its tags, as set by the launch call. Shared because every listing returns the same tags.
     pub tags: Arc<Labels>,
-    /// The Node it will register; none where that is not known.
+    /// The Node that it will register. `None` if unknown.
     pub node: Option<Box<ExpectedNode>>,
-    /// What EC2 alone tells of it; none of other providers. Few are read, so the others stay small.
+    /// Facts that only EC2 knows about it. `None` for other providers. Boxed because few instances
+    /// have them.
     pub facts: Option<Box<InstanceFacts>>,
 }

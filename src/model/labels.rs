@@ -1,12 +1,11 @@
-//! The labels, annotations, taints and tags that Kubernetes, Karpenter and Outrigger agree on.
-//! It must not know what is done with them.
+//! Labels, annotations, taints and tags of Kubernetes, Karpenter and Outrigger.
 //!
-//! `karpenter.sh/*` is kept where workloads and dashboards rely on it; only what has no Karpenter
-//! equivalent is named `outrigger.dev/*`.
+//! `karpenter.sh/*` is kept where workloads and dashboards rely on it. Names without a Karpenter
+//! equivalent are `outrigger.dev/*`.
 
 use std::collections::BTreeMap;
 
-/// Labels, annotations or tags: sorted, so that everything derived from them is deterministic.
+/// Labels, annotations or tags. Sorted, so that all results are deterministic.
 pub type Labels = BTreeMap<String, String>;
 
 /// Zone of a node.
@@ -27,10 +26,10 @@ pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
 pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 /// The pool a node belongs to.
 pub const POOL: &str = "karpenter.sh/nodepool";
-/// The node class a node was made from.
+/// The node class from which a node was created.
 pub const NODE_CLASS: &str = "karpenter.k8s.aws/ec2nodeclass";
-/// The name of a node, where an affinity term asks for it (`matchFields: metadata.name`). No label
-/// can be called so: it has no domain that anyone could own.
+/// The name of a node in a node affinity term (`matchFields: metadata.name`). No label can have
+/// this name because it has no domain.
 pub const NODE_NAME: &str = "metadata.name";
 /// `true` once a node is registered.
 pub const REGISTERED: &str = "karpenter.sh/registered";
@@ -40,71 +39,71 @@ pub const INITIALIZED: &str = "karpenter.sh/initialized";
 pub const DO_NOT_SYNC_TAINTS: &str = "karpenter.sh/do-not-sync-taints";
 /// Annotation of a pod or node that must not be disrupted: `true` or a duration.
 pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
-/// The same in our own words.
+/// The Outrigger name of the same annotation.
 pub const DO_NOT_DISRUPT_ALIAS: &str = "outrigger.dev/do-not-disrupt";
 /// Annotation of a node that Cluster Autoscaler must not scale down: `true`.
 pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 /// Annotation of a pod: whether Cluster Autoscaler may evict it, `true` or `false`.
 pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
-/// Annotation of a pod: names of its local volumes that may be lost, with commas between them.
+/// Annotation of a pod: comma-separated names of its local volumes that may be lost.
 pub const SAFE_LOCAL_VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
-/// Annotation of a pod: how dear it is to its ReplicaSet.
+/// Annotation of a pod: its deletion cost to its ReplicaSet.
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-/// Taint of a node that has not been registered yet (`NoExecute`; `NoSchedule` where pods are bound
-/// to it before it is).
+/// Taint of a node that is not registered yet (`NoExecute`; `NoSchedule` if pods are bound to it
+/// before registration).
 pub const TAINT_UNREGISTERED: &str = "karpenter.sh/unregistered";
-/// Taint of a node that is leaving (`NoSchedule`).
+/// Taint of a node that is being disrupted (`NoSchedule`).
 pub const TAINT_DISRUPTED: &str = "karpenter.sh/disrupted";
-/// Label that takes a leaving node out of external load balancers.
+/// Label that removes a disrupted node from external load balancers.
 pub const EXCLUDE_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// Its value where we have written it, as Karpenter writes it.
+/// The value of [`EXCLUDE_BALANCERS`] that Outrigger writes, the same as Karpenter's.
 pub const EXCLUDED_BY: &str = "karpenter";
 /// The installation that manages a node.
 pub const MANAGED_BY: &str = "outrigger.dev/managed-by";
-/// Who provides a node of EKS: `auto` where that is EKS itself.
+/// The provider of an EKS node: `auto` for EKS Auto Mode.
 pub const COMPUTE_TYPE: &str = "eks.amazonaws.com/compute-type";
 /// The capacity reservation a node's instance is in.
 pub const RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
 /// Its kind: `default` or `capacity-block`.
 pub const RESERVATION_TYPE: &str = "karpenter.k8s.aws/capacity-reservation-type";
-/// Whether its owner may take its instances back: `true` or `false`.
+/// Whether the owner of the reservation can reclaim its instances: `true` or `false`.
 pub const RESERVATION_INTERRUPTIBLE: &str = "karpenter.k8s.aws/capacity-reservation-interruptible";
-/// Id of the zone of a node, the same in every account.
+/// ID of a node's zone, the same in every account.
 pub const ZONE_ID: &str = "topology.k8s.aws/zone-id";
 /// The placement group of a node's instance.
 pub const PLACEMENT_GROUP_ID: &str = "karpenter.k8s.aws/placement-group-id";
-/// The partition of its placement group, from 1 on.
+/// The partition of its placement group, starting at 1.
 pub const PLACEMENT_GROUP_PARTITION: &str = "karpenter.k8s.aws/placement-group-partition";
 /// Annotation: Outrigger created the Node before its kubelet registered. Registration removes it.
 pub const AWAITING_KUBELET: &str = "outrigger.dev/awaiting-kubelet";
 /// The name of [`AWAITING_KUBELET`] in earlier versions: read and removed, never written.
 pub const AWAITING_KUBELET_FORMER: &str = "outrigger.dev/awaited";
-/// Annotation: the claim a node fulfils.
+/// Annotation: the claim of a node.
 pub const CLAIM: &str = "outrigger.dev/claim";
-/// Annotation: why a node is leaving, written together with the disrupted taint.
+/// Annotation: why a node is disrupted, written together with the disrupted taint.
 pub const DISRUPTION_REASON: &str = "outrigger.dev/disruption-reason";
-/// Annotation: when a leaving node ends, whatever is left on it (RFC 3339); it only ever comes
-/// nearer.
+/// Annotation: when a draining node is terminated, even if pods remain (RFC 3339). The time is only
+/// ever moved earlier.
 pub const TERMINATION_AT: &str = "karpenter.sh/nodeclaim-termination-timestamp";
-/// Finalizer of a Node whose deletion drains and ends it first.
+/// Finalizer of a Node: on deletion, the node is drained and its instance terminated first.
 pub const FINALIZER: &str = "karpenter.sh/termination";
-/// Annotation: the cluster that a node was made for, as configured. Nodes of 0.1 lack it.
+/// Annotation: the cluster for which a node was created, as configured. Nodes of 0.1 lack it.
 pub const CLUSTER: &str = "outrigger.dev/cluster";
 /// Annotation: when a node was initialized (RFC 3339).
 pub const INITIALIZED_AT: &str = "outrigger.dev/initialized-at";
-/// Annotation: hash of the pool template a node was made from, `v1:…`.
+/// Annotation: hash of the pool template from which a node was created, `v1:…`.
 pub const POOL_HASH: &str = "outrigger.dev/pool-hash";
-/// Annotation: hash of the node class a node was made from, `v1:…`.
+/// Annotation: hash of the node class from which a node was created, `v1:…`.
 pub const NODE_CLASS_HASH: &str = "outrigger.dev/node-class-hash";
 
-/// Whether a node's host is nobody else's: `default` or `dedicated`.
+/// Whether a node's host is shared or dedicated: `default` or `dedicated`.
 pub const TENANCY: &str = "karpenter.k8s.aws/instance-tenancy";
-/// The size of an instance type: what follows the dot of its name.
+/// The size of an instance type: the part of its name after the dot.
 pub const INSTANCE_SIZE: &str = "karpenter.k8s.aws/instance-size";
-/// How many GPUs a type has; types without have no such label.
+/// Number of GPUs of a type. Types without GPUs lack the label.
 pub const GPU_COUNT: &str = "karpenter.k8s.aws/instance-gpu-count";
-/// How many accelerators a type has; types without have no such label.
+/// Number of accelerators of a type. Types without accelerators lack the label.
 pub const ACCELERATOR_COUNT: &str = "karpenter.k8s.aws/instance-accelerator-count";
 
 /// Elastic fabric adapters, as a resource.
@@ -112,14 +111,14 @@ pub const EFA: &str = "vpc.amazonaws.com/efa";
 /// Nitro enclaves, as a resource.
 pub const ENCLAVES: &str = "eks.amazonaws.com/nitro-sandbox";
 
-/// What precedes the name of a CSI driver where volumes are counted as a resource.
+/// Prefix of the resource that counts volumes, followed by the name of the CSI driver.
 pub const ATTACHABLE: &str = "attachable-volumes-csi-";
 
-/// The hardware labels of AWS instance types share this prefix.
+/// Prefix of the hardware labels of AWS instance types.
 pub const AWS_PREFIX: &str = "karpenter.k8s.aws/";
 
-/// Labels that every instance type defines, be it as absent, so that a pod that asks for one is not
-/// put on a node without it. A pool or a node class decides the other well-known ones.
+/// Labels that every instance type defines, possibly as absent, so that a pod that requires one is
+/// not placed on a node without it. A pool or a node class determines the other well-known labels.
 /// Source: spec/scheduling.md §2.2 (WellKnownLabels), spec/aws.md §4.2.
 pub const OF_TYPES: [&str; 34] = [
     ZONE,
@@ -158,11 +157,11 @@ pub const OF_TYPES: [&str; 34] = [
     "karpenter.k8s.aws/nitro-sandbox",
 ];
 
-/// Those of them that only nodes in a reservation have.
+/// The labels of [`OF_TYPES`] that only nodes in a reservation have.
 pub const OF_RESERVATIONS: [&str; 3] =
     [RESERVATION_ID, RESERVATION_TYPE, RESERVATION_INTERRUPTIBLE];
 
-/// Those of them that the offering decides, not the type.
+/// The labels of [`OF_TYPES`] that the offering determines.
 pub const OF_OFFERINGS: [&str; 5] = [
     ZONE,
     CAPACITY_TYPE,
@@ -171,11 +170,12 @@ pub const OF_OFFERINGS: [&str; 5] = [
     RESERVATION_INTERRUPTIBLE,
 ];
 
-/// Those that a launch decides, as a pool or its pods ask: every type allows several values.
+/// Labels that a launch determines from the requirements of the pool and its pods. Every type
+/// allows several values.
 pub const OF_LAUNCHES: [&str; 2] = [TENANCY, PLACEMENT_GROUP_PARTITION];
 
-/// Labels of a pool, of zone ids and of placement groups, which a pool or a node class decides.
-/// Source: as [`OF_TYPES`].
+/// Labels that a pool or a node class determines: pool, zone ID and placement group. Source: as
+/// [`OF_TYPES`].
 const OF_NODES: [&str; 5] = [
     POOL,
     NODE_CLASS,
@@ -184,14 +184,14 @@ const OF_NODES: [&str; 5] = [
     PLACEMENT_GROUP_PARTITION,
 ];
 
-/// Whether a pod may ask for a label although no pool names it. The whole key counts: a label that
-/// only looks like one of AWS' would never come, and its pod would wait on ever new nodes.
+/// Returns whether a pod may require a label that no pool defines. The whole key counts: a key that
+/// only resembles an AWS label would never be set, and its pod would trigger new nodes forever.
 pub fn is_well_known(key: &str) -> bool {
     OF_TYPES.contains(&key) || OF_NODES.contains(&key)
 }
 
-/// Labels that no pool and no pod may set or ask for, with the reason.
-/// Source: spec/scheduling.md §1.4 (b), spec/aws.md §4.2.
+/// Returns why a pool or pod must not set or require a label. Source: spec/scheduling.md §1.4 (b),
+/// spec/aws.md §4.2.
 pub fn restriction(key: &str) -> Option<&'static str> {
     if is_well_known(key) {
         return None;
@@ -206,10 +206,11 @@ pub fn restriction(key: &str) -> Option<&'static str> {
     (domain == "karpenter.k8s.aws").then_some("there is no such label in its domain")
 }
 
-/// The label that was probably meant by a key that is not defined: one of `others`, or a
-/// well-known one. The name within the domain weighs most, since domains are what people leave out.
+/// Suggests the label that an undefined key was probably meant to be: one of `others`, or a
+/// well-known label. The name within the domain has the most weight, because users often omit
+/// domains.
 pub fn meant<'a>(key: &str, others: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // Comparing takes the product of the lengths; a name that long is no typing error.
+    // The comparison is quadratic in the length. A name of this length is no typing error.
     const LENGTH_MAX: usize = 64;
     // One character in five may be wrong.
     const WRONG_MAX: usize = 5;

@@ -1,5 +1,4 @@
 //! A node as the cluster reports it.
-//! It must not know which instance or claim is behind it.
 
 use jiff::Timestamp;
 
@@ -12,17 +11,17 @@ use crate::model::labels::{
 use crate::model::quantity::Resources;
 use crate::model::taint::Taint;
 
-/// Conditions of a node that are kept: a kubelet has five, agents add a few.
+/// Maximum number of node conditions that are kept: a kubelet has five, agents add a few.
 pub const CONDITIONS_MAX: usize = 32;
 
-/// What a condition says.
+/// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConditionStatus {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
-    /// Nobody can tell.
+    /// The status is unknown.
     Unknown,
 }
 
@@ -36,21 +35,21 @@ impl ConditionStatus {
         }
     }
 
-    /// The status of this spelling.
+    /// Parses a status.
     pub fn parse(text: &str) -> Option<Self> {
         let all = [Self::True, Self::False, Self::Unknown];
         all.into_iter().find(|own| own.as_str() == text)
     }
 }
 
-/// What a node's kubelet, or an agent on it, says of it.
+/// A node condition, reported by the kubelet or an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeCondition {
     /// Its type, such as `Ready`.
     pub kind: String,
-    /// What it says.
+    /// Its status.
     pub status: ConditionStatus,
-    /// Since when it says so.
+    /// When the status last changed.
     pub since: Timestamp,
 }
 
@@ -59,37 +58,38 @@ pub struct NodeCondition {
 pub struct Node {
     /// Name.
     pub name: NodeName,
-    /// UID: a recreated node of the same name is another node.
+    /// UID. A recreated node with the same name has a different UID.
     pub uid: String,
-    /// Version of the object, for writes that must not overwrite another's.
+    /// Resource version of the object, for conditional writes.
     pub version: String,
-    /// `spec.providerID`, empty until set; the only link to an instance.
+    /// `spec.providerID`, empty until set. It is the only link to an instance.
     pub provider_id: String,
     /// When it was created.
     pub created: Option<Timestamp>,
-    /// When its deletion was asked for.
+    /// When its deletion was requested.
     pub deleting: Option<Timestamp>,
     /// Labels.
     pub labels: Labels,
-    /// The annotations that are read.
+    /// The annotations that Outrigger reads.
     pub annotations: Labels,
-    /// What keeps it from going once its deletion was asked for.
+    /// Its finalizers.
     pub finalizers: Vec<String>,
-    /// UID of the NodeClaim object of Karpenter's that owns it, and with which it would be deleted.
+    /// UID of the Karpenter NodeClaim that owns the node. Deleting the NodeClaim also deletes the
+    /// node.
     pub node_claim: Option<String>,
     /// Taints.
     pub taints: Vec<Taint>,
     /// Whether it is cordoned.
     pub unschedulable: bool,
-    /// Whether a kubelet has said that it is here (`status.nodeInfo.kubeletVersion`).
+    /// Whether a kubelet has registered (`status.nodeInfo.kubeletVersion`).
     pub has_kubelet: bool,
     /// Whether its `Ready` condition is true.
     pub ready: bool,
-    /// Its conditions, as far as they say since when they are so.
+    /// Its conditions that have a transition time.
     pub conditions: Vec<NodeCondition>,
     /// Capacity.
     pub capacity: Resources,
-    /// What pods may use of it.
+    /// Capacity that pods can request.
     pub allocatable: Resources,
 }
 
@@ -101,7 +101,8 @@ impl Node {
             .map(|name| PoolName::from(name.as_str()))
     }
 
-    /// Puts a condition in place of the one of its type, which keeps its time if it says the same.
+    /// Replaces the condition of this type. The transition time is kept if the status does not
+    /// change.
     pub fn set_condition(&mut self, kind: &str, status: ConditionStatus, now: Timestamp) {
         let mut own = self.conditions.iter_mut();
         match own.find(|own| own.kind == kind) {
@@ -115,74 +116,76 @@ impl Node {
         }
     }
 
-    /// The instance id its provider id ends in: `aws:///us-east-1a/i-0123` gives `i-0123`.
+    /// The instance ID at the end of the provider ID: `aws:///us-east-1a/i-0123` gives `i-0123`.
     pub fn instance_id(&self) -> Option<&str> {
         let mut windows = self.provider_id.as_bytes().windows(3);
         let (_, id) = self.provider_id.rsplit_once('/')?;
         (!id.is_empty() && windows.any(|own| own == b"://")).then_some(id)
     }
 
-    /// Whether it bears the label `karpenter.sh/registered=true`.
+    /// Returns whether it has the label `karpenter.sh/registered=true`.
     pub fn is_registered(&self) -> bool {
         self.labels
             .get(REGISTERED)
             .is_some_and(|value| value == "true")
     }
 
-    /// Whether it bears the label `karpenter.sh/initialized=true`.
+    /// Returns whether it has the label `karpenter.sh/initialized=true`.
     pub fn is_initialized(&self) -> bool {
         self.labels
             .get(INITIALIZED)
             .is_some_and(|value| value == "true")
     }
 
-    /// Whether it has the annotation that Outrigger created it before its kubelet registered.
+    /// Returns whether it has the annotation that Outrigger created it before its kubelet
+    /// registered.
     pub fn has_awaiting_kubelet(&self) -> bool {
         let names = [AWAITING_KUBELET, AWAITING_KUBELET_FORMER];
         names.iter().any(|own| self.annotations.contains_key(*own))
     }
 
-    /// Whether Outrigger created it and its kubelet has not registered: nothing has ever run on it.
+    /// Returns whether Outrigger created it and its kubelet has not registered. No pod has run on
+    /// it.
     pub fn is_awaited(&self) -> bool {
         self.has_awaiting_kubelet() && !self.has_kubelet && !self.ready
     }
 
-    /// Whether pods that its kubelet should not end may run on it: it is registered, or pods were
-    /// bound to it before its kubelet came, which has come since.
+    /// Returns whether it may run pods that its kubelet must not terminate: it is registered, or
+    /// pods were bound to it before its kubelet joined, and the kubelet has joined.
     pub fn may_run_pods(&self) -> bool {
         let was_awaited = self.has_awaiting_kubelet() && !self.is_awaited();
         self.is_registered() || was_awaited
     }
 
-    /// Whether it bears the unregistered taint.
+    /// Returns whether it has the unregistered taint.
     pub fn has_unregistered_taint(&self) -> bool {
         self.taints
             .iter()
             .any(|taint| taint.key == TAINT_UNREGISTERED)
     }
 
-    /// Whether its deletion waits for it to be drained and ended.
+    /// Returns whether it has the finalizer that drains and terminates it on deletion.
     pub fn has_finalizer(&self) -> bool {
         self.finalizers.iter().any(|own| own == FINALIZER)
     }
 
-    /// When it ends whatever is left on it, if it says so in words that can be read.
+    /// When it is terminated even if pods remain. `None` if the annotation is missing or invalid.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.annotations.get(TERMINATION_AT)?.parse().ok()
     }
 
-    /// Whether it bears the disrupted taint.
+    /// Returns whether it has the disrupted taint.
     pub fn has_disrupted_taint(&self) -> bool {
         self.taints.iter().any(|taint| taint.key == TAINT_DISRUPTED)
     }
 
-    /// Whether it is on its way out, whoever has decided that.
+    /// Returns whether it is being deleted or has the disrupted taint.
     pub fn leaves(&self) -> bool {
         self.deleting.is_some() || self.has_disrupted_taint()
     }
 
-    /// Whether it bears anything of what is written on a node that leaves: the disrupted taint, or
-    /// what stands beside it and somebody who took the taint has left.
+    /// Returns whether it has any mark of disruption: the disrupted taint, the reason annotation or
+    /// the load balancer label. A user may have removed the taint only.
     pub fn is_marked(&self) -> bool {
         self.has_disrupted_taint()
             || self.annotations.contains_key(DISRUPTION_REASON)

@@ -1,5 +1,4 @@
-//! A node class: how EC2 makes the nodes of a pool.
-//! It must not know which pools use it, nor what AWS has found for its terms.
+//! Node classes: the EC2 settings of a pool's nodes.
 //!
 //! Source of every field: spec/aws.md §1.1.
 
@@ -27,25 +26,25 @@ use crate::model::node_class::network::{
     SubnetTerm,
 };
 
-/// Who the nodes are to AWS.
+/// The IAM identity of the nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeIdentity {
-    /// An IAM role: an instance profile is made for it.
+    /// An IAM role. Outrigger creates an instance profile for it.
     Role(String),
-    /// An instance profile that is there already.
+    /// An existing instance profile.
     Profile(String),
 }
 
 /// The instance metadata service of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataOptions {
-    /// Whether there is one.
+    /// Whether it is enabled.
     pub endpoint: bool,
-    /// Whether it has an IPv6 address.
+    /// Whether it has an IPv6 endpoint.
     pub ipv6: bool,
-    /// Hops its answers may take, 1 to 64.
+    /// Hop limit of its responses, 1 to 64.
     pub hop_limit: u8,
-    /// Whether only IMDSv2 is answered.
+    /// Whether IMDSv2 is required.
     pub tokens_required: bool,
 }
 
@@ -60,67 +59,67 @@ impl Default for MetadataOptions {
     }
 }
 
-/// What the hypervisor and the kernel keep of the memory before the kubelet sees any, in
-/// thousandths: Karpenter's `vm-memory-overhead-percent` of 0.075, which in spite of its name is a
-/// share, hence 7.5 %.
+/// Memory that the hypervisor and the kernel reserve, in thousandths: Karpenter's
+/// `vm-memory-overhead-percent` of 0.075, which is a fraction despite its name and therefore 7.5 %.
 pub const VM_OVERHEAD_PER_MILLE: u32 = 75;
 
-/// How EC2 makes a node.
+/// A node class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeClass {
     /// Name.
     pub name: NodeClassName,
-    /// What the images are, which decides how user data is written and which disks there are.
+    /// Image family, which determines the format of user data and the default disks.
     pub family: AmiFamily,
-    /// Images: alternatives.
+    /// Image terms, which are alternatives.
     pub images: Vec<ImageTerm>,
-    /// Subnets: alternatives.
+    /// Subnet terms, which are alternatives.
     pub subnets: Vec<SubnetTerm>,
-    /// Security groups: alternatives.
+    /// Security group terms, which are alternatives.
     pub security_groups: Vec<SecurityGroupTerm>,
-    /// Capacity reservations: alternatives; none means none is used on purpose.
+    /// Capacity reservation terms, which are alternatives. Empty means that no reservation is
+    /// targeted.
     pub reservations: Vec<ReservationTerm>,
     /// The placement group of all its nodes.
     pub placement_group: Option<PlacementGroupTerm>,
-    /// Role or instance profile; none where an offline plan needs none.
+    /// Role or instance profile. `None` if an offline plan needs neither.
     pub identity: Option<NodeIdentity>,
-    /// Whether nodes have public addresses; none means as the subnet says.
+    /// Whether nodes have public addresses. `None` means the setting of the subnet.
     pub public_ip: Option<bool>,
-    /// Prefixes of addresses on each network interface.
+    /// Number of address prefixes on each network interface.
     pub ip_prefix_count: Option<u32>,
-    /// The user's own user data, merged with ours as the family demands; empty where none is given.
+    /// User data of the user, merged with Outrigger's as the family requires. Empty if not set.
     pub user_data: String,
-    /// How a node finds its cluster.
+    /// How a node joins its cluster.
     pub bootstrap: Bootstrap,
-    /// Tags for everything a launch makes.
+    /// Tags of all resources of a launch.
     pub tags: Labels,
-    /// Settings of the kubelets.
+    /// Kubelet settings.
     pub kubelet: KubeletSettings,
-    /// Disks, in the order in which they are written; none means the family's.
+    /// Disks in configuration order. Empty means the default disks of the family.
     pub block_devices: Vec<BlockDevice>,
-    /// Whether local disks become one RAID 0 for the kubelet and containerd.
+    /// Whether local disks form one RAID 0 for the kubelet and containerd.
     pub raid0: bool,
-    /// An explicit layout of network interfaces; an empty one is not the same as none: it rules EFA
-    /// out (spec §10, 36).
+    /// Explicit network interfaces. An empty list differs from `None`: it disables EFA (spec §10,
+    /// 36).
     pub network_interfaces: Option<Vec<NetworkInterface>>,
-    /// CloudWatch metrics each minute.
+    /// Whether CloudWatch collects metrics every minute.
     pub detailed_monitoring: bool,
     /// The instance metadata service.
     pub metadata: MetadataOptions,
-    /// How long idle connections are remembered; none means EC2's way.
+    /// Timeouts of idle connections. `None` means EC2's defaults.
     pub connection_tracking: Option<ConnectionTracking>,
     /// `Context` of CreateFleet.
     pub context: Option<String>,
-    /// Whether nodes can run virtual machines; none leaves it to EC2.
+    /// Whether nodes can run virtual machines. `None` means EC2's default.
     pub nested_virtualization: Option<bool>,
-    /// Network interfaces of the default card that are kept from pods.
+    /// Number of network interfaces of the default card that pods cannot use.
     pub reserved_enis: u32,
-    /// What pods never see of the memory, in thousandths; none means [`VM_OVERHEAD_PER_MILLE`].
+    /// Memory that pods cannot use, in thousandths. `None` means [`VM_OVERHEAD_PER_MILLE`].
     pub vm_overhead_per_mille: Option<u32>,
 }
 
 impl NodeClass {
-    /// What pods never see of the memory, in thousandths.
+    /// Memory that pods cannot use, in thousandths.
     pub fn vm_overhead_per_mille(&self) -> u32 {
         self.vm_overhead_per_mille.unwrap_or(VM_OVERHEAD_PER_MILLE)
     }

@@ -1,5 +1,4 @@
-//! Overlays: what is known better than the catalog knows it, of prices and of what types have.
-//! It must not know which instance types there are, nor which pools.
+//! Overlays: overrides of the catalog's prices and capacities.
 //!
 //! Source: spec/scheduling.md §3.4.
 
@@ -12,43 +11,43 @@ use crate::model::instance::{Offering, Price};
 use crate::model::labels::OF_OFFERINGS;
 use crate::model::requirement::Requirements;
 
-/// Millionths in one: prices are kept to a millionth of a dollar, as price lists have them.
+/// Prices are rounded to a millionth of a dollar, as in price lists.
 const MILLION: f64 = 1e6;
 /// A hundred per cent, in millionths.
 const WHOLE_PPM: i64 = 1_000_000;
-/// Digits before the point at most: no hour of an instance costs as much as they allow.
+/// Maximum number of digits before the decimal point. No instance costs that much per hour.
 const DIGITS_MAX: usize = 5;
 
-/// Why a text does not say how a price is adjusted.
+/// Why a price adjustment cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AdjustmentError {
-    /// It follows no grammar of ours.
+    /// It does not follow the grammar.
     #[error(
         "{0:?} is no price adjustment; write it like \"-28%\", \"+10%\", \"-0.05\" or \"+0.1\""
     )]
     Malformed(String),
-    /// There is no sign, so it would be a price.
+    /// It has no sign, so it would be a price.
     #[error("{0:?} has no sign, so it does not say whether the price rises or falls")]
     Unsigned(String),
-    /// More than everything is taken off.
+    /// It reduces the price by more than 100 per cent.
     #[error("{0:?} takes off more than there is")]
     BelowNothing(String),
 }
 
-/// What an overlay makes of a price.
+/// A price adjustment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriceAdjustment {
-    /// It is this, whatever the catalog says.
+    /// The price is this, regardless of the catalog.
     Absolute(Price),
-    /// It is so many millionths of a US dollar per hour more; less, where negative.
+    /// Millionths of a US dollar per hour that are added. Negative values are subtracted.
     Difference(i64),
-    /// It is so many millionths of the catalog's price.
+    /// The price is this many millionths of the catalog's price.
     Share(u32),
 }
 
 impl PriceAdjustment {
-    /// An adjustment as Karpenter writes it: a sign, a decimal number and, where it is a
-    /// percentage, `%`. US dollars have six decimals, percentages four.
+    /// Parses an adjustment in Karpenter's syntax: a sign, a decimal number and, for a percentage,
+    /// `%`. US dollars have six decimals, percentages four.
     pub fn parse(text: &str) -> Result<Self, AdjustmentError> {
         let clipped = || text.chars().take(40).collect::<String>();
         let malformed = || AdjustmentError::Malformed(clipped());
@@ -63,13 +62,14 @@ impl PriceAdjustment {
             return Ok(Self::Difference(sign * amount));
         };
         let share = WHOLE_PPM + sign * decimal(percent, 4).ok_or_else(malformed)?;
-        // Of DIGITS_MAX digits and four more, only what is below nothing does not fit.
+        // The number has at most DIGITS_MAX digits and four more, so only a negative share does not
+        // fit.
         let below = |_| AdjustmentError::BelowNothing(clipped());
         u32::try_from(share).map(Self::Share).map_err(below)
     }
 
-    /// The price that a price of the catalog becomes: to a millionth of a dollar, and never below
-    /// nothing.
+    /// Returns the adjusted price of a catalog price, rounded to a millionth of a dollar and never
+    /// negative.
     pub fn apply(self, listed: Price) -> Price {
         let millionths = listed.usd_per_h() * MILLION;
         #[expect(
@@ -81,12 +81,12 @@ impl PriceAdjustment {
             Self::Difference(more) => millionths + more as f64,
             Self::Share(ppm) => millionths * f64::from(ppm) / MILLION,
         };
-        // What is too dear for an f64 stays as it was.
+        // A price above the range of f64 is not adjusted.
         Price::new(adjusted.max(0.0).round() / MILLION).unwrap_or(listed)
     }
 }
 
-/// A decimal number without a sign, as an integer of that many decimals.
+/// Parses a decimal number without a sign into an integer with this many decimals.
 fn decimal(text: &str, decimals: usize) -> Option<i64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
@@ -100,33 +100,33 @@ fn decimal(text: &str, decimals: usize) -> Option<i64> {
     fine.then(|| padded.parse().ok()).flatten()
 }
 
-/// What is known better than the catalog knows it, of some instance types.
+/// An override of the price and capacity of some instance types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overlay {
     /// Name.
     pub name: String,
-    /// Of two that speak of the same thing the heavier is believed: 0 to 10,000.
+    /// From 0 to 10,000. The overlay with the highest weight for an offering applies.
     pub weight: u32,
-    /// Which types and offerings it is about. Unlike those of a pool they may name the pool,
-    /// and then it is about what that pool is offered.
+    /// The types and offerings that the overlay applies to. Unlike the requirements of a pool, they
+    /// may name the pool; the overlay then applies to the offerings of that pool.
     pub requirements: Requirements,
-    /// What becomes of the price of its offerings.
+    /// Adjustment of the price of its offerings.
     pub price: Option<PriceAdjustment>,
-    /// What its types have, by the resource's Kubernetes name, in whole units. Processors, memory,
-    /// disk and pods are not among it.
+    /// Capacity of its types, by Kubernetes resource name, in whole units. Processors, memory, disk
+    /// and pods are not included.
     pub capacity: BTreeMap<String, i64>,
 }
 
 impl Overlay {
-    /// The order in which overlays are applied: the heaviest first and, of one weight, the last by
-    /// name. What one has said, later ones do not change.
+    /// The order in which overlays are applied: by descending weight, then by descending name. The
+    /// first overlay that sets a value wins.
     pub fn order(&self, other: &Self) -> Ordering {
         let key = |it: &Self| (it.weight, it.name.clone());
         key(other).cmp(&key(self))
     }
 
-    /// Whether it may be about instance types with these labels, offered to a pool whose labels
-    /// are `pool`. A label it asks for has to be defined by one of the two, well-known or not.
+    /// Returns whether the overlay may apply to instance types with these labels in a pool with the
+    /// labels `pool`. One of the two must define each required label, well-known or not.
     pub fn covers_type(&self, pool: &Requirements, of_type: &Requirements) -> bool {
         self.requirements.iter().all(|(key, wanted)| {
             let both;
@@ -142,7 +142,7 @@ impl Overlay {
         })
     }
 
-    /// Whether it is about this offering of a type it covers, in stock or not.
+    /// Returns whether the overlay applies to this offering of a matching type, in stock or not.
     pub fn covers(&self, offering: &Offering) -> bool {
         OF_OFFERINGS.iter().all(|key| {
             let wanted = self.requirements.get(key);
@@ -150,9 +150,9 @@ impl Overlay {
         })
     }
 
-    /// Whether another overlay is sure to be about the same things, as far as can be told without
-    /// the catalog: one asks for nothing but what the other asks for too, and what both ask for
-    /// can be had together.
+    /// Returns whether both overlays certainly apply to a common set, as far as this can be
+    /// determined without the catalog: the labels of one are a subset of the labels of the other,
+    /// and the requirements are compatible.
     pub fn overlaps(&self, other: &Self) -> bool {
         let within = |one: &Self, other: &Self| {
             let mut keys = one.requirements.iter().map(|(key, _)| key);
@@ -189,7 +189,7 @@ mod tests {
             ("-.05", 0.2, 0.15),
             ("-0.5", 0.2, 0.0),
             ("+0.000001", 0.0, 0.000_001),
-            // A third of a cent is not kept longer than a price list would.
+            // A third of a cent is rounded as in a price list.
             ("-33.3333%", 0.01, 0.006_667),
         ];
         for (text, listed, expect) in rows {
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(names, ["b", "c", "a"]);
     }
 
-    /// It is the strict rule of compatibility, with both sides as one.
+    /// The result equals the strict compatibility rule with both sides merged.
     #[test]
     fn a_type_is_covered_as_strict_compatibility_has_it() {
         let sides = [
@@ -327,7 +327,7 @@ mod tests {
                 vec![is("family", "m7i"), is("zone", "a")],
                 true,
             ),
-            // Whether any m7i sells in this zone only the catalog knows.
+            // Only the catalog knows whether any m7i is sold in this zone.
             (vec![is("family", "m7i")], vec![is("zone", "a")], false),
         ];
         for (one, other, expect) in rows {

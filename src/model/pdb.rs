@@ -1,5 +1,4 @@
-//! A disruption budget of pods, as far as we weigh it before the API server does.
-//! It must not know who would disrupt pods.
+//! PodDisruptionBudgets, as far as Outrigger evaluates them before the API server does.
 
 use std::fmt;
 
@@ -7,12 +6,12 @@ use crate::model::id::ObjectKey;
 use crate::model::pod::Pod;
 use crate::model::selector::Selector;
 
-/// A bound on pods, as its `spec` has it.
+/// `minAvailable` or `maxUnavailable` of the spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// A count.
     Count(i64),
-    /// A share of the pods in per cent.
+    /// A percentage of the pods.
     Percent(u32),
 }
 
@@ -30,39 +29,39 @@ impl fmt::Display for Bound {
 pub struct Pdb {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// The pods of its namespace that it covers: an empty selector covers all, none covers none,
-    /// and neither does one that contradicts itself.
+    /// The pods of its namespace that it matches. An empty selector matches all, `None` matches
+    /// none, and neither does a contradictory selector.
     pub selector: Option<Selector>,
-    /// How many must stay.
+    /// `minAvailable`.
     pub min_available: Option<Bound>,
-    /// How many may be away.
+    /// `maxUnavailable`.
     pub max_unavailable: Option<Bound>,
-    /// How many pods may be disrupted now, as the controller last counted; none of what it has
-    /// not seen yet.
+    /// How many pods may be disrupted now, as last counted by the controller. Zero if the
+    /// controller has not processed the current generation.
     pub disruptions_allowed: i64,
-    /// How many pods it counted.
+    /// How many pods the controller counted.
     pub expected_pods: i64,
     /// How many of them were healthy.
     pub current_healthy: i64,
-    /// How many have to be.
+    /// How many must be healthy.
     pub desired_healthy: i64,
     /// Whether pods that are not ready may always be evicted (`unhealthyPodEvictionPolicy`).
     pub unready_may_go: bool,
-    /// What cannot be understood about it, each a sentence fragment. It protects more rather than
-    /// less for it.
+    /// Descriptions of its invalid fields, each a sentence fragment. An invalid field makes the
+    /// budget stricter.
     pub defects: Vec<String>,
 }
 
 impl Pdb {
-    /// Whether it covers a pod.
+    /// Returns whether it matches a pod.
     pub fn covers(&self, pod: &Pod) -> bool {
         let selector = self.selector.as_ref();
         self.key.namespace == pod.key.namespace
             && selector.is_some_and(|own| own.matches(&pod.labels))
     }
 
-    /// Whether it can never let a pod go, whatever happens to the others. A share that only rounds
-    /// to nothing does not count: with more pods it would let one go.
+    /// Returns whether it never allows an eviction, regardless of the state of other pods. A
+    /// percentage that rounds down to zero does not count: with more pods it would allow one.
     /// Source: spec/disruption.md §6, 11.
     pub fn blocks_for_ever(&self) -> bool {
         matches!(
@@ -71,20 +70,20 @@ impl Pdb {
         ) || self.min_available == Some(Bound::Percent(100))
     }
 
-    /// Whether it lets no pod go before it is changed or its pods are more: all that there are have
-    /// to stay, or it [blocks for ever](Self::blocks_for_ever).
+    /// Returns whether it allows no eviction until it is changed or has more pods: it requires all
+    /// current pods, or it [blocks permanently](Self::blocks_for_ever).
     pub fn wants_all(&self) -> bool {
         let counted = self.expected_pods > 0 && self.desired_healthy >= self.expected_pods;
         counted || self.blocks_for_ever()
     }
 
-    /// Whether it lets no pod go now but such as are not ready.
+    /// Returns whether it currently allows no eviction, except of pods that are not ready.
     pub fn is_shut(&self) -> bool {
         self.disruptions_allowed <= 0 || self.blocks_for_ever()
     }
 
-    /// Whether it keeps a pod that it covers from being evicted now. One whose readiness is not
-    /// known does not count as unready (spec/disruption.md §6, 10).
+    /// Returns whether it currently blocks the eviction of a matching pod. A pod of unknown
+    /// readiness does not count as unready (spec/disruption.md §6, 10).
     pub fn keeps(&self, pod: &Pod) -> bool {
         self.is_shut() && !(self.unready_may_go && pod.ready == Some(false))
     }
@@ -108,7 +107,7 @@ mod tests {
             (Some(Selector::default()), "other", false),
             (Some(Selector::new([app("a")])), "default", true),
             (Some(Selector::new([app("b")])), "default", false),
-            // It contradicts itself.
+            // The expressions contradict each other.
             (Some(Selector::new([app("a"), app("b")])), "default", false),
         ];
         for (selector, namespace, expect) in cases {
@@ -129,7 +128,8 @@ mod tests {
     #[test]
     fn a_budget_keeps_pods_while_it_allows_nothing_or_for_ever() {
         let (count, percent) = (|n| Some(Bound::Count(n)), |n| Some(Bound::Percent(n)));
-        // What must stay, what may be away, what is allowed now; kept now, kept for ever.
+        // Each row has `min_available`, `max_unavailable`, the allowed disruptions, whether it
+        // blocks now, and whether it blocks permanently.
         let cases = [
             (None, None, 1, false, false),
             (None, None, 0, true, false),
@@ -150,7 +150,7 @@ mod tests {
                 ..Pdb::default()
             };
             assert_eq!(pdb.blocks_for_ever(), for_ever, "{pdb:?}");
-            // What is told of the pod's readiness, and whether it is kept all the same.
+            // The readiness of the pod, the eviction policy, and the expected result.
             for (ready, unready_may_go, goes) in [
                 (None, true, false),
                 (Some(true), true, false),

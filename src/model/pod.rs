@@ -1,5 +1,4 @@
-//! A pod: only what placing and draining it need.
-//! It must not know the shape of the Kubernetes API.
+//! Pods: only the fields that scheduling and draining need.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +11,10 @@ use crate::model::quantity::Resources;
 use crate::model::requirement::Requirements;
 use crate::model::taint::{Effect, Taint, Toleration};
 
-/// A pod is stuck this long after the end of its grace.
+/// A pod is stuck if it still exists this long after its grace period.
 const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
-/// How far a pod's life has come.
+/// The phase of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PodPhase {
     /// Not running yet.
@@ -23,9 +22,9 @@ pub enum PodPhase {
     Pending,
     /// Running.
     Running,
-    /// Ended well.
+    /// Terminated successfully.
     Succeeded,
-    /// Ended badly.
+    /// Terminated with an error.
     Failed,
 }
 
@@ -57,105 +56,105 @@ pub struct Owner {
 pub struct Pod {
     /// Namespace and name.
     pub key: PodKey,
-    /// UID: a recreated pod of the same name is another pod.
+    /// UID. A recreated pod with the same name has a different UID.
     pub uid: String,
-    /// Its version as a number, 0 where it is none. The scheduler writes on each pod for which it
-    /// finds no place, and will look at those first that it wrote on first.
+    /// Resource version as a number, 0 if it is not a number. The scheduler updates each pod that
+    /// it cannot schedule, and retries the pods with the oldest update first.
     pub version: u64,
     /// When it was created.
     pub created: Option<Timestamp>,
     /// When it started to run on its node.
     pub started: Option<Timestamp>,
-    /// When its deletion was asked for.
+    /// When its deletion was requested.
     pub deleting: Option<Timestamp>,
-    /// By when it has to have ended, once its deletion was asked for; where that is not known, its
-    /// own grace counts.
+    /// Deadline of its termination, once its deletion was requested. If it is unknown, the pod's
+    /// own grace period counts.
     pub gone_by: Option<Timestamp>,
-    /// When we first saw that its deletion had been asked for, by our own clock.
+    /// When Outrigger first saw the deletion request, by its own clock.
     pub deletion_seen: Option<Timestamp>,
-    /// What keeps it from going once it has ended.
+    /// Its finalizers.
     pub finalizers: Vec<String>,
     /// Labels.
     pub labels: Labels,
-    /// The annotations that are read: do-not-disrupt and its kin.
+    /// The annotations that Outrigger reads, such as do-not-disrupt.
     pub annotations: Labels,
     /// The owner that controls it.
     pub owner: Option<Owner>,
     /// The node it is bound to.
     pub node: Option<NodeName>,
-    /// The node nominated for it: by the scheduler after preempting others, or by us.
+    /// The node nominated for it, by the scheduler after preemption or by Outrigger.
     pub nominated_node: Option<NodeName>,
     /// Phase.
     pub phase: PodPhase,
-    /// Whether the scheduler has said that it fits nowhere (`PodScheduled`, `Unschedulable`).
+    /// Whether the scheduler has reported it as unschedulable (`PodScheduled`, `Unschedulable`).
     pub unschedulable: bool,
-    /// What its `Ready` condition says; none where it is unknown or missing.
+    /// Its `Ready` condition. `None` if unknown or missing.
     pub ready: Option<bool>,
     /// Priority.
     pub priority: i32,
     /// Name of the priority class.
     pub priority_class: String,
-    /// Effective requests as the scheduler counts them, `pods: 1` included.
+    /// Effective requests as the scheduler counts them, including `pods: 1`.
     pub requests: Resources,
     /// Node selector.
     pub node_selector: Labels,
-    /// Required node affinity: the terms are alternatives. Empty means none. What a term asks of
-    /// the node's name stands under [`NODE_NAME`](crate::model::labels::NODE_NAME).
+    /// Required node affinity. The terms are alternatives. Empty means none. Requirements on the
+    /// node's name have the key [`NODE_NAME`](crate::model::labels::NODE_NAME).
     pub node_affinity: Vec<Requirements>,
-    /// Node affinity it would like.
+    /// Preferred node affinity.
     pub preferred_nodes: Vec<Preferred<Requirements>>,
-    /// Pods it must be near.
+    /// Required pod affinity.
     pub affinity: Vec<PodTerm>,
-    /// Pods it must be away from.
+    /// Required pod anti-affinity.
     pub anti_affinity: Vec<PodTerm>,
-    /// Pods it would like to be near.
+    /// Preferred pod affinity.
     pub preferred_affinity: Vec<Preferred<PodTerm>>,
-    /// Pods it would like to be away from.
+    /// Preferred pod anti-affinity.
     pub preferred_anti_affinity: Vec<Preferred<PodTerm>>,
-    /// How it is spread, with the pods that its constraints select.
+    /// Topology spread constraints, with their selectors.
     pub spread: Vec<TopologySpread>,
     /// Tolerations.
     pub tolerations: Vec<Toleration>,
-    /// Host ports it binds: protocol, address (empty for all) and port.
+    /// Host ports: protocol, address (empty for all) and port.
     pub host_ports: BTreeSet<(String, String, u16)>,
-    /// Persistent volume claims it mounts, in its own namespace, those of generic ephemeral volumes
-    /// among them.
+    /// Persistent volume claims that it mounts, in its own namespace, including those of generic
+    /// ephemeral volumes.
     pub volume_claims: Vec<String>,
-    /// Names of its volumes whose content is lost with its place: `emptyDir` on disk, `hostPath`.
+    /// Names of its volumes whose data is lost when the pod moves: `emptyDir` on disk, `hostPath`.
     pub local_volumes: Vec<String>,
     /// Whether it has resource claims (dynamic resource allocation).
     pub has_resource_claims: bool,
-    /// Whether scheduling gates keep the scheduler from looking at it.
+    /// Whether scheduling gates block its scheduling.
     pub is_gated: bool,
-    /// Why else the scheduler has not looked for a place for it, or has come to nothing.
+    /// Another reason for which the scheduler has not attempted it or has failed.
     pub held_back: Option<HeldBack>,
-    /// The scheduler that places it; empty for the default one.
+    /// The scheduler that schedules it. Empty for the default scheduler.
     pub scheduler: String,
-    /// The pods with which alone it is of use.
+    /// The gang of pods that it must be scheduled with.
     pub gang: Option<Gang>,
-    /// Seconds it is given to end.
+    /// Termination grace period in seconds.
     pub grace_seconds: i64,
-    /// What cannot be understood about it, each a sentence fragment. Such a pod is never placed.
+    /// Descriptions of its invalid fields, each a sentence fragment. Such a pod is never scheduled.
     pub defects: Vec<String>,
 }
 
-/// Why a scheduler has no answer for a pod. Neither says that it fits nowhere.
+/// Why the scheduler has no result for a pod. Neither reason means that the pod is unschedulable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeldBack {
-    /// It is of this PodGroup (`spec.schedulingGroup`, Kubernetes 1.37): the scheduler looks at it
-    /// once enough pods of the group are there, and writes no condition before.
+    /// The pod belongs to this PodGroup (`spec.schedulingGroup`, Kubernetes 1.37). The scheduler
+    /// attempts it when enough pods of the group exist, and writes no condition before.
     Group(String),
-    /// The reason that the condition `PodScheduled` gives, such as `SchedulerError`.
+    /// The reason of the condition `PodScheduled`, such as `SchedulerError`.
     Reason(String),
 }
 
 impl Pod {
-    /// Whether it has ended for good.
+    /// Returns whether it has terminated.
     pub fn is_terminal(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
-    /// Whether it can be where the other can be, as far as that is for the two of them to say.
+    /// Returns whether both pods have equal constraints, apart from pod affinity and spread.
     pub fn is_like(&self, other: &Self) -> bool {
         self.requests == other.requests
             && self.labels == other.labels
@@ -166,14 +165,14 @@ impl Pod {
             && self.host_ports == other.host_ports
     }
 
-    /// Whether a DaemonSet controls it: it comes and goes with its node.
+    /// Returns whether a DaemonSet controls it. Such a pod exists as long as its node.
     pub fn is_daemon(&self) -> bool {
         self.owner
             .as_ref()
             .is_some_and(|owner| owner.kind == "DaemonSet")
     }
 
-    /// Whether it is the mirror of a static pod: the kubelet owns it.
+    /// Returns whether it is the mirror of a static pod, which the kubelet owns.
     pub fn is_mirror(&self) -> bool {
         self.owner
             .as_ref()
@@ -186,13 +185,13 @@ impl Pod {
         Some((&self.key.namespace, &gang.name))
     }
 
-    /// Whether it needs capacity that we may provide. Source: spec/scheduling.md §1.3.
+    /// Returns whether it needs capacity that Outrigger may provide. Source: spec/scheduling.md
+    /// §1.3.
     pub fn is_provisionable(&self) -> bool {
         self.is_waiting() && self.nominated_node.is_none()
     }
 
-    /// Whether the scheduler looks for a place for it: one that it makes by preemption, one that we
-    /// have named, or none yet.
+    /// Returns whether it is pending: reported as unschedulable, with or without a nominated node.
     pub fn is_waiting(&self) -> bool {
         self.unschedulable
             && self.node.is_none()
@@ -202,8 +201,9 @@ impl Pod {
             && !self.is_mirror()
     }
 
-    /// Whether the scheduler has yet to look at it: it has neither a node nor an answer. One with
-    /// volumes or devices may be waiting for them, on a node that the scheduler has chosen.
+    /// Returns whether the scheduler has not attempted it yet: it has neither a node nor a result.
+    /// Pods with volumes or resource claims are excluded: they may wait for these on a node that
+    /// the scheduler has selected.
     pub fn is_untried(&self) -> bool {
         !self.unschedulable
             && self.nominated_node.is_none()
@@ -218,13 +218,15 @@ impl Pod {
             && !self.is_mirror()
     }
 
-    /// Whether its node is of use to it: neither a daemon, nor a mirror, nor ended.
+    /// Returns whether it occupies its node: it is neither a daemon, nor a mirror pod, nor
+    /// terminal.
     pub fn occupies_node(&self) -> bool {
         self.node.is_some() && !self.is_terminal() && !self.is_daemon() && !self.is_mirror()
     }
 
-    /// By when it will have ended, if its deletion was asked for: its grace, counted from when we
-    /// saw that. The API server's clock may differ from ours by more than a pod has left.
+    /// When it will have terminated, if its deletion was requested: the grace period counts from
+    /// when Outrigger saw the request. The clock of the API server may differ by more than the
+    /// remaining time.
     pub fn ends_by(&self) -> Option<Timestamp> {
         let asked = self.deleting?;
         let own = SignedDuration::from_secs(self.grace_seconds);
@@ -233,7 +235,7 @@ impl Pod {
         Some(from.checked_add(grace).unwrap_or(from))
     }
 
-    /// Whether it should have ended a minute ago and has not.
+    /// Returns whether it still exists a minute after its termination deadline.
     pub fn is_stuck(&self, now: Timestamp) -> bool {
         let until = self
             .ends_by()
@@ -241,27 +243,27 @@ impl Pod {
         until.is_some_and(|at| at < now)
     }
 
-    /// Whether it goes down with its node: nobody moves it. Source: spec/disruption.md §1.3
-    /// (IsDrainable).
+    /// Returns whether it runs until its node terminates and is never evicted. Source:
+    /// spec/disruption.md §1.3 (IsDrainable).
     pub fn stays_to_the_end(&self, now: Timestamp) -> bool {
         let leaving = Taint::new(TAINT_DISRUPTED, Effect::NoSchedule);
         let tolerates = self.tolerations.iter().any(|own| own.tolerates(&leaving));
         tolerates || self.is_mirror() || self.is_stuck(now)
     }
 
-    /// Whether a drain waits for it: for daemons too, unless they tolerate the taint of leaving
-    /// nodes. Source: spec/disruption.md §1.3 (IsWaitingEviction), §4.4.
+    /// Returns whether a drain waits for it. This includes daemons, unless they tolerate the
+    /// disrupted taint. Source: spec/disruption.md §1.3 (IsWaitingEviction), §4.4.
     pub fn holds_drain(&self, now: Timestamp) -> bool {
         self.node.is_some() && !self.is_terminal() && !self.stays_to_the_end(now)
     }
 
-    /// Whose turn it is when a node is drained, the first being 0: critical pods serve the others,
-    /// and daemons those that are none. Source: spec/disruption.md §4.4.
+    /// Its drain order, starting at 0: critical pods are evicted after others, and daemons after
+    /// other pods of the same criticality. Source: spec/disruption.md §4.4.
     pub fn turn(&self) -> u8 {
         2 * u8::from(self.is_critical()) + u8::from(self.is_daemon())
     }
 
-    /// Whether this pod is critical to the cluster and leaves a node last.
+    /// Returns whether the pod is critical to the cluster. Critical pods are evicted last.
     pub fn is_critical(&self) -> bool {
         matches!(
             self.priority_class.as_str(),
@@ -270,11 +272,11 @@ impl Pod {
     }
 }
 
-/// A DaemonSet: what every node it fits will have to carry.
+/// A DaemonSet: overhead on every node that it matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaemonSet {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// A pod as its template describes it; never bound.
+    /// A pod created from its template, never bound.
     pub template: Pod,
 }

@@ -1,5 +1,4 @@
-//! A pool: the rule by which nodes are made and left, already parsed and already valid.
-//! It must not know the text it was written in.
+//! Pools: requirements, limits, disruption settings and lifetimes of nodes, parsed and valid.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,28 +13,28 @@ use crate::model::requirement::Requirements;
 use crate::model::taint::Taint;
 use crate::model::window::Window;
 
-/// Why a node leaves.
+/// Why a node is disrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// Nothing but daemons runs on it.
+    /// Only daemons run on it.
     Empty,
-    /// Its pods fit elsewhere or on something cheaper.
+    /// Its pods can be scheduled on other nodes or on a cheaper node.
     Underutilized,
-    /// It is not what its pool asks for any more.
+    /// It no longer matches its pool or node class.
     Drifted,
-    /// It is older than its pool allows.
+    /// It has exceeded the maximum age of its pool.
     Expired,
-    /// The provider takes it back.
+    /// The provider interrupts it.
     Interrupted,
-    /// It is broken.
+    /// It is unhealthy.
     Unhealthy,
-    /// Its instance or its Node has no counterpart.
+    /// Its instance has no Node, or its Node has no instance.
     Orphaned,
     /// It did not launch, register or initialize in time.
     TimedOut,
-    /// Its static pool has more nodes than it is to have.
+    /// Its static pool has more nodes than configured.
     Surplus,
-    /// Somebody deletes its Node, and its finalizer asks for a drain first.
+    /// A user deletes its Node, and the finalizer drains it first.
     Deleted,
 }
 
@@ -56,24 +55,24 @@ impl Reason {
         }
     }
 
-    /// Whether a node leaves for it only once all its pods have a place elsewhere, and stays if
-    /// they find none.
+    /// Returns whether the node is only disrupted once all its pods can be scheduled elsewhere, and
+    /// is kept otherwise.
     pub fn waits_for_places(self) -> bool {
         matches!(self, Self::Underutilized | Self::Drifted | Self::Expired)
     }
 
-    /// Whether it can wait until the node's termination grace period is over, so that pods hold
-    /// it up for no longer.
+    /// Returns whether the node's termination grace period limits how long its pods can delay the
+    /// disruption.
     pub fn is_eventual(self) -> bool {
         matches!(self, Self::Drifted | Self::Expired)
     }
 
-    /// Whether nothing but we wants it to leave, so that it may as well stay.
+    /// Returns whether the disruption is voluntary, so that it can be cancelled.
     pub fn is_voluntary(self) -> bool {
         self.waits_for_places() || matches!(self, Self::Empty | Self::Surplus)
     }
 
-    /// Reads what `as_str` gives.
+    /// Parses the spelling of `as_str`.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|own| own.as_str() == text)
     }
@@ -92,7 +91,7 @@ impl Reason {
         Self::Deleted,
     ];
 
-    /// The reasons a budget or window may name.
+    /// The reasons that a budget or window may name.
     pub const BUDGETED: [Self; 4] = [
         Self::Empty,
         Self::Underutilized,
@@ -100,39 +99,39 @@ impl Reason {
         Self::Expired,
     ];
 
-    /// Whether budgets, windows and pauses count where a node leaves for it.
+    /// Returns whether budgets, windows and pauses apply to the reason.
     pub fn is_budgeted(self) -> bool {
         Self::BUDGETED.contains(&self)
     }
 
-    /// Whether a node that leaves for it and is not ready ends at once, with all that is on it:
-    /// nothing there answers.
+    /// Returns whether an unready node is terminated immediately without a drain: its kubelet does
+    /// not respond.
     pub fn ends_at_once(self) -> bool {
         matches!(self, Self::Unhealthy | Self::TimedOut)
     }
 
-    /// Whether a node leaves for it to save money.
+    /// Returns whether the disruption reduces cost.
     pub fn is_consolidation(self) -> bool {
         matches!(self, Self::Empty | Self::Underutilized)
     }
 }
 
-/// Whether rules that name these reasons hold for one: those that name none hold for all.
+/// Returns whether a rule with these reasons applies to one. A rule without reasons applies to all.
 pub fn names(reasons: &[Reason], reason: Reason) -> bool {
     reasons.is_empty() || reasons.contains(&reason)
 }
 
-/// How many nodes a budget lets go at once.
+/// How many nodes a budget allows to be disrupted simultaneously.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BudgetNodes {
     /// A count.
     Nodes(u32),
-    /// A share of the pool's nodes in per cent, rounded up.
+    /// A percentage of the pool's nodes, rounded up.
     Percent(u8),
 }
 
 impl BudgetNodes {
-    /// How many of `total` nodes that is.
+    /// The number of nodes, given `total` nodes.
     pub fn of(self, total: usize) -> usize {
         match self {
             Self::Nodes(count) => count as usize,
@@ -141,18 +140,18 @@ impl BudgetNodes {
     }
 }
 
-/// How many nodes a budget lets go within any span of this length.
+/// How many nodes a budget allows to be disrupted within any period of this length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// How many.
+    /// Number of nodes.
     pub nodes: u32,
-    /// Within how long.
+    /// Length of the period.
     pub per: SignedDuration,
 }
 
 impl Rate {
-    /// Most nodes of a rate: each is remembered on the Lease of its cluster for as long as it
-    /// counts, and an object has room for some thousands.
+    /// Maximum number of nodes in a rate. The Lease of the cluster records each disrupted node for
+    /// the length of the period, and an object has space for a few thousand.
     pub const NODES_MAX: u32 = 1000;
 
     const UNITS: [(&'static str, SignedDuration); 3] = [
@@ -161,8 +160,8 @@ impl Rate {
         ("d", SignedDuration::from_hours(24)),
     ];
 
-    /// A rate as it is written: `20/h`, a number from 1 to [`NODES_MAX`](Self::NODES_MAX) and `m`,
-    /// `h` or `d`.
+    /// Parses a rate such as `20/h`: a number from 1 to [`NODES_MAX`](Self::NODES_MAX), a slash and
+    /// `m`, `h` or `d`.
     pub fn parse(text: &str) -> Option<Self> {
         let (nodes, unit) = text.split_once('/')?;
         let plain = !nodes.is_empty() && nodes.bytes().all(|own| own.is_ascii_digit());
@@ -181,152 +180,154 @@ impl fmt::Display for Rate {
     }
 }
 
-/// How many nodes may be leaving at once, or be let go within some time, for some reasons, at some
-/// times: nodes of a pool, of a cluster, or of all clusters.
+/// A disruption budget of a pool, a cluster or all clusters: how many nodes may be disrupted
+/// simultaneously or per period, for some reasons, at some times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// How many at once; all of them where only a rate is given.
+    /// Maximum number of nodes disrupted simultaneously. All nodes if only a rate is set.
     pub nodes: BudgetNodes,
-    /// How many within some time; none where only their number at once counts.
+    /// Maximum number of nodes per period. `None` means no rate.
     pub rate: Option<Rate>,
-    /// For which reasons; empty means all.
+    /// Reasons that the budget applies to. Empty means all.
     pub reasons: Vec<Reason>,
-    /// When it holds; none means always.
+    /// When the budget applies. `None` means always.
     pub during: Option<Window>,
 }
 
 impl Budget {
-    /// Whether it holds for this reason now.
+    /// Returns whether the budget applies to this reason now.
     pub fn holds(&self, reason: Reason, now: Timestamp) -> bool {
         let mut during = self.during.iter();
         names(&self.reasons, reason) && during.all(|window| window.active_at(now))
     }
 
-    /// The rate that counts for a reason at any time.
+    /// The rate that applies to a reason at any time.
     pub fn rate_for(&self, reason: Reason) -> Option<Rate> {
         self.rate.filter(|_| names(&self.reasons, reason))
     }
 
-    /// How many of `total` nodes may be leaving at once, if the budget holds for this reason now.
+    /// How many of `total` nodes may be disrupted simultaneously, if the budget applies to this
+    /// reason now.
     pub fn allowed(&self, reason: Reason, total: usize, now: Timestamp) -> Option<usize> {
         self.holds(reason, now).then(|| self.nodes.of(total))
     }
 }
 
-/// A time for maintenance, or against it.
+/// A maintenance window, allowing or blocking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Maintenance {
-    /// Whether nodes leave only within such times, rather than outside of them.
+    /// Whether nodes are disrupted only within the window, rather than only outside of it.
     pub allows: bool,
-    /// For which reasons; empty means all.
+    /// Reasons that the window applies to. Empty means all.
     pub reasons: Vec<Reason>,
-    /// When.
+    /// When the window is open.
     pub during: Window,
 }
 
-/// How long nothing is consolidated after something else was done in the cluster.
+/// How long consolidation pauses after an event in the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoolDown {
-    /// After an instance was launched.
+    /// After the launch of an instance.
     pub after_launch: SignedDuration,
-    /// After an instance was ended.
+    /// After the termination of an instance.
     pub after_end: SignedDuration,
-    /// After a node that was to leave could not.
+    /// After a failed disruption.
     pub after_failure: SignedDuration,
 }
 
-/// When nodes of a cluster are disrupted on purpose, whatever their pools say besides.
+/// Disruption settings of a cluster, in addition to those of its pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterDisruption {
-    /// How many of its nodes at once, or within some time.
+    /// Disruption budgets for all its nodes.
     pub budgets: Vec<Budget>,
-    /// When.
+    /// Maintenance windows.
     pub windows: Vec<Maintenance>,
-    /// How long nothing is consolidated after something else was done.
+    /// How long consolidation pauses after an event.
     pub cool_down: CoolDown,
 }
 
-/// Which nodes consolidation may touch.
+/// Which nodes consolidation may disrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Consolidation {
-    /// Only empty ones.
+    /// Only empty nodes.
     Empty,
-    /// Empty and underutilized ones.
+    /// Empty and underutilized nodes.
     #[default]
     EmptyOrUnderutilized,
-    /// Like the former, weighing savings against disruption.
+    /// Empty and underutilized nodes, weighing savings against disruption.
     Balanced,
 }
 
-/// Which pods may be moved that do not forbid it.
+/// Which pods may be evicted if they do not forbid it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Safety {
-    /// All of them, as Karpenter does.
+    /// All of them, as in Karpenter.
     #[default]
     Standard,
-    /// Those that Cluster Autoscaler would move: that a controller makes anew, that lose nothing
-    /// on a disk of the node, and in kube-system such as a disruption budget covers.
+    /// The pods that Cluster Autoscaler would evict: a controller recreates them, they lose no data
+    /// on a disk of the node, and in kube-system a PodDisruptionBudget matches them.
     Conservative,
 }
 
-/// What becomes of a node whose pods do not leave it in time.
+/// Action when a drain exceeds `drain_timeout`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnBlocked {
-    /// They are waited for, for as long as the termination grace period allows. Without one, what
-    /// nothing but we wants to leave stays if a pod on it asks to stay for ever, or its disruption
-    /// budget wants all of its pods.
+    /// Keep draining until the termination grace period ends. Without a grace period, a voluntary
+    /// disruption is cancelled if a pod is permanently protected or its PodDisruptionBudget
+    /// requires all of its pods.
     #[default]
     Wait,
-    /// The node stays, if nothing but we wants it to leave and no pod was told to go whatever its
-    /// disruption budget says.
+    /// Cancel a voluntary disruption and keep the node, unless a pod was already deleted regardless
+    /// of its PodDisruptionBudget.
     Abort,
-    /// They are told to go whatever their disruption budgets say, each with its own grace.
+    /// Delete the remaining pods regardless of PodDisruptionBudgets, each with its own grace
+    /// period.
     Force,
 }
 
-/// When and how nodes of a pool are disrupted on purpose.
+/// Disruption settings of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disruption {
-    /// Which nodes consolidation may touch.
+    /// Which nodes consolidation may disrupt.
     pub consolidation: Consolidation,
-    /// How long a node must have been without change; none means consolidation never.
+    /// How long a node must be unchanged before consolidation. `None` disables consolidation.
     pub consolidate_after: Option<SignedDuration>,
-    /// Which pods may be moved that do not forbid it.
+    /// Which pods may be evicted if they do not forbid it.
     pub safety: Safety,
-    /// How old a node must be to leave for any reason but its age.
+    /// Minimum age of a node for any disruption other than expiration.
     pub min_age: SignedDuration,
-    /// Only nodes of whose cpu and memory less than so many per cent are asked for are
-    /// underutilized; none where that does not count.
+    /// A node is only underutilized if less than this percentage of its CPU and of its memory is
+    /// requested. `None` means no threshold.
     pub utilization_threshold: Option<u32>,
-    /// Of how many types, at least, the cheaper node may be that takes a spot node's place, if it
-    /// is spot, too; none takes its place where that is 0.
+    /// Minimum number of instance types in the replacement of a spot node by a cheaper spot node. 0
+    /// disables such replacements.
     pub spot_to_spot_min_types: u32,
-    /// How long no pod must have come to a node or left it before it leaves as underutilized.
+    /// How long no pod must have been added to or removed from a node before it counts as
+    /// underutilized.
     pub unneeded_for: SignedDuration,
-    /// What becomes of a node whose pods do not leave it in time.
+    /// Action when a drain exceeds `drain_timeout`.
     pub on_blocked: OnBlocked,
-    /// How long its pods may take before that, from when they are told to go.
+    /// Maximum drain time, from the first eviction, before `on_blocked` applies.
     pub drain_timeout: SignedDuration,
-    /// How many at once. At most this many by every one of them.
+    /// Disruption budgets. Every budget must allow a disruption.
     pub budgets: Vec<Budget>,
-    /// When.
+    /// Maintenance windows.
     pub windows: Vec<Maintenance>,
 }
 
-/// For how long a node may have a condition before it is replaced.
+/// How long a node may have a condition before it is replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairPolicy {
     /// Type of the condition.
     pub condition: String,
-    /// What it says.
+    /// Status of the condition.
     pub status: ConditionStatus,
-    /// For how long; none means that it is no reason to replace a node.
+    /// The duration. `None` means that the condition never replaces a node.
     pub after: Option<SignedDuration>,
 }
 
 impl RepairPolicy {
-    /// What holds where nothing else is said. Source: Karpenter's AWS provider,
-    /// spec/disruption.md §3.4.
+    /// The default policies. Source: Karpenter's AWS provider, spec/disruption.md §3.4.
     pub fn defaults() -> Vec<Self> {
         use ConditionStatus::{False, Unknown};
         [
@@ -348,18 +349,18 @@ impl RepairPolicy {
     }
 }
 
-/// Limits on the sum of some nodes: a pool's, a cluster's, those of all clusters.
+/// Limits on the total of a set of nodes: of a pool, a cluster, or all clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Number of nodes.
     pub nodes: Option<u32>,
-    /// Capacity by resource name; `cpu` in thousandths. A missing name is not limited.
+    /// Capacity by resource name; `cpu` in thousandths. A missing resource is not limited.
     pub capacity: Vec<(String, i64)>,
 }
 
 impl Limits {
-    /// What remains of them after `used` capacity and `nodes` nodes; only limited names are listed,
-    /// amounts may be negative.
+    /// Returns the remaining limits after `used` capacity and `nodes` nodes. Only limited resources
+    /// are listed, and quantities may be negative.
     pub fn remaining(&self, used: &Resources, nodes: usize) -> Self {
         let taken = u32::try_from(nodes).unwrap_or(u32::MAX);
         let left = |(name, most): &(String, i64)| {
@@ -372,7 +373,7 @@ impl Limits {
         }
     }
 
-    /// Limits that hold where both these and `other` do.
+    /// Returns the stricter of both limits for each resource.
     pub fn and(&self, other: &Self) -> Self {
         let mut capacity: BTreeMap<String, i64> = self.capacity.iter().cloned().collect();
         for (name, most) in &other.capacity {
@@ -386,50 +387,51 @@ impl Limits {
     }
 }
 
-/// A rule for nodes.
+/// A pool of nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// Name.
     pub name: PoolName,
-    /// How EC2 makes its nodes; none where a simulated cloud makes them.
+    /// The node class. `None` for a simulated cloud.
     pub node_class: Option<NodeClassName>,
-    /// What the nodes' labels may be.
+    /// Allowed values of the nodes' labels.
     pub requirements: Requirements,
-    /// Labels the nodes get.
+    /// Labels of the nodes.
     pub labels: Labels,
-    /// Annotations the nodes get.
+    /// Annotations of the nodes.
     pub annotations: Labels,
-    /// Taints the nodes get.
+    /// Taints of the nodes.
     pub taints: Vec<Taint>,
-    /// Taints the nodes start with, taken away by someone else; ignored when placing pods.
+    /// Startup taints of the nodes, which another controller removes. They are ignored in
+    /// scheduling.
     pub startup_taints: Vec<Taint>,
-    /// Limits on all its nodes together.
+    /// Limits on the sum of all its nodes.
     pub limits: Limits,
-    /// Preference over other pools, higher first: 0 to 100.
+    /// Preference over other pools, highest first: 0 to 100.
     pub weight: u32,
-    /// How many nodes there are whatever pods ask for (a static pool); none where pods decide. A
-    /// static pool has no weight, is never consolidated, and is limited only in its nodes.
+    /// Fixed number of nodes (a static pool). `None` means that pods determine the number. A static
+    /// pool has no weight, is never consolidated, and is limited only in its nodes.
     pub replicas: Option<u32>,
-    /// Age at which a node leaves; none means never.
+    /// Age at which a node expires. `None` means never.
     pub expire_after: Option<SignedDuration>,
-    /// Age at which a node leaves whatever budgets and annotations say; none means never.
+    /// Age at which a node expires regardless of budgets and annotations. `None` means never.
     pub expire_hard_after: Option<SignedDuration>,
-    /// How long a leaving node's pods may hold it; none means for ever.
+    /// Maximum drain time of a node. `None` means unlimited.
     pub termination_grace_period: Option<SignedDuration>,
-    /// How long a launch may take.
+    /// Timeout of a launch.
     pub launch_timeout: SignedDuration,
-    /// How long a launched instance may take to register.
+    /// Timeout from launch to registration.
     pub registration_timeout: SignedDuration,
-    /// How long a registered node may take to initialize.
+    /// Timeout from registration to initialization.
     pub initialization_timeout: SignedDuration,
-    /// When its nodes are disrupted on purpose.
+    /// Disruption settings.
     pub disruption: Disruption,
-    /// When its nodes count as broken; where there is none, never.
+    /// Conditions that mark a node as unhealthy. Empty means that nodes are never repaired.
     pub repair: Vec<RepairPolicy>,
 }
 
 impl Pool {
-    /// A pool of this name with every setting at its default (Karpenter's where it has one).
+    /// A pool of this name with default settings (Karpenter's defaults, if any).
     pub fn new(name: &str) -> Self {
         Self {
             name: PoolName::from(name),
@@ -470,15 +472,16 @@ impl Pool {
         }
     }
 
-    /// Whether the pool asks for several types, or several values of another label (`min_values`).
+    /// Returns whether the pool requires several instance types, or several values of another label
+    /// (`min_values`).
     pub fn is_varied(&self) -> bool {
         self.requirements
             .iter()
             .any(|(_, own)| own.min_values.is_some())
     }
 
-    /// What remains of the limits after `used` capacity and `nodes` nodes; only limited names are
-    /// listed, amounts may be negative.
+    /// Returns the remaining limits after `used` capacity and `nodes` nodes. Only limited resources
+    /// are listed, and quantities may be negative.
     pub fn remaining(&self, used: &Resources, nodes: usize) -> Limits {
         self.limits.remaining(used, nodes)
     }

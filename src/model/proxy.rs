@@ -1,19 +1,19 @@
-//! A proxy that stands between the daemon and a cluster's API.
-//! It must not know how it is spoken to.
+//! The proxy between the daemon and a cluster's API.
 
 use core::net::IpAddr;
 use std::fmt;
 
-/// How a cluster's API is reached where no packet gets there otherwise.
+/// A proxy for requests to a cluster's API.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
     /// `http://`, `https://` or `socks5://` with host and port.
     pub url: String,
-    /// Who we are to it.
+    /// User name.
     pub username: Option<String>,
-    /// The password of that, which is never shown.
+    /// Password, which is never printed.
     pub password: Option<String>,
-    /// Hosts that are reached without it: an address, a range of them, or a domain with all in it.
+    /// Hosts that are reached without the proxy: an address, an address range, or a domain with all
+    /// names in it.
     pub direct: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Debug for Proxy {
 }
 
 impl Proxy {
-    /// Its URL with what it wants to know about us.
+    /// The URL with the credentials.
     pub fn with_credentials(&self) -> String {
         let (Some(username), Some((scheme, host))) = (&self.username, self.url.split_once("://"))
         else {
@@ -42,8 +42,8 @@ impl Proxy {
         }
     }
 
-    /// Whether a host is reached by it. As with `NO_PROXY`, a domain stands for what is in it, and
-    /// names are not looked up.
+    /// Returns whether requests to a host use the proxy. As with `NO_PROXY`, a domain matches all
+    /// names in it, and names are not resolved.
     pub fn serves(&self, host: &str) -> bool {
         let host = host.trim_start_matches('[').trim_end_matches([']', '.']);
         !self.direct.iter().any(|own| covers(own, host))
@@ -64,7 +64,7 @@ fn covers(pattern: &str, host: &str) -> bool {
             _ => return false,
         };
         let bits: u32 = bits.parse().unwrap_or(width).min(width);
-        // A range of no bits is everything.
+        // A range of zero bits matches every address.
         return (own ^ range).checked_shr(width - bits).unwrap_or(0) == 0;
     }
     let (pattern, host) = (pattern.to_ascii_lowercase(), host.to_ascii_lowercase());
@@ -73,7 +73,7 @@ fn covers(pattern: &str, host: &str) -> bool {
     !domain.is_empty() && before.is_some_and(|own| own.is_empty() || own.ends_with('.'))
 }
 
-/// As it stands in a URL.
+/// Percent-encodes a string for a URL.
 fn encoded(text: &str) -> String {
     let mut all = String::new();
     for byte in text.bytes() {

@@ -1,15 +1,14 @@
-//! Amounts: Kubernetes quantities as integers, and the resources a pod asks for or a node has.
-//! It must not know who asks.
+//! Kubernetes quantities as integers, and resource lists of pods and nodes.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use thiserror::Error;
 
-/// Why a text is not a quantity.
+/// Why a string is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum QuantityError {
-    /// The text does not follow the grammar of Kubernetes quantities.
+    /// The string does not follow the grammar of Kubernetes quantities.
     #[error("{0:?} is not a quantity; write it like 500m, 2, 1.5Gi or 2e3")]
     Malformed(String),
     /// The number does not fit 63 bits in its unit.
@@ -17,16 +16,16 @@ pub enum QuantityError {
     OutOfRange(String),
 }
 
-/// A quantity in thousandths of its unit, rounded up as Kubernetes does.
+/// Parses a quantity into thousandths of its unit, rounded up as in Kubernetes.
 ///
-/// Grammar: signed decimal number, then a suffix `n u m k M G T P E Ki Mi Gi Ti Pi Ei` or a
-/// decimal exponent. Source: Kubernetes, `apimachinery/pkg/api/resource`.
+/// Grammar: signed decimal number, then a suffix `n u m k M G T P E Ki Mi Gi Ti Pi Ei` or a decimal
+/// exponent. Source: Kubernetes, `apimachinery/pkg/api/resource`.
 pub fn parse_milli(text: &str) -> Result<i64, QuantityError> {
     let scaled = parse_scaled(text, 1000)?;
     i64::try_from(scaled).map_err(|_| QuantityError::OutOfRange(clip(text)))
 }
 
-/// A quantity in whole units, rounded up.
+/// Parses a quantity into whole units, rounded up.
 pub fn parse_whole(text: &str) -> Result<i64, QuantityError> {
     let scaled = parse_scaled(text, 1)?;
     i64::try_from(scaled).map_err(|_| QuantityError::OutOfRange(clip(text)))
@@ -74,7 +73,7 @@ fn parse_scaled(text: &str, scale: i128) -> Result<i128, QuantityError> {
             .ok_or_else(out_of_range)?;
         value = value.checked_mul(power).ok_or_else(out_of_range)?;
     } else {
-        // 10^38 is the largest power an i128 holds; anything beyond rounds up to one or to zero.
+        // 10^38 is the largest power that an i128 holds. Larger powers round up to one or to zero.
         let power = 10i128
             .checked_pow(exponent.unsigned_abs())
             .unwrap_or(i128::MAX);
@@ -109,7 +108,7 @@ fn suffix_factor(suffix: &str) -> Option<(i128, i32)> {
     })
 }
 
-/// What a pod asks for, a node has, or a pool may use. Missing means none.
+/// Resources that a pod requests, a node has, or a pool may use. Missing resources are zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resources {
     /// Processor time, in thousandths of a core.
@@ -120,7 +119,7 @@ pub struct Resources {
     pub ephemeral_storage: i64,
     /// Number of pods.
     pub pods: i64,
-    /// Everything else by its Kubernetes name (`nvidia.com/gpu`, `hugepages-2Mi`), in whole units.
+    /// All other resources by Kubernetes name (`nvidia.com/gpu`, `hugepages-2Mi`), in whole units.
     pub extended: BTreeMap<String, i64>,
 }
 
@@ -135,7 +134,7 @@ impl Resources {
         Ok(())
     }
 
-    /// Sets a resource by its Kubernetes name to an amount; `cpu` in thousandths.
+    /// Sets a resource by its Kubernetes name; `cpu` in thousandths.
     pub fn put(&mut self, name: &str, amount: i64) {
         match name {
             "cpu" => self.cpu_milli = amount,
@@ -146,7 +145,7 @@ impl Resources {
         }
     }
 
-    /// The amount of a resource by its Kubernetes name; `cpu` in thousandths.
+    /// The quantity of a resource by its Kubernetes name; `cpu` in thousandths.
     pub fn get(&self, name: &str) -> i64 {
         match name {
             "cpu" => self.cpu_milli,
@@ -179,12 +178,12 @@ impl Resources {
         self.combine(other, i64::saturating_add);
     }
 
-    /// Takes `other` away, saturating; amounts may fall below zero.
+    /// Subtracts `other`, saturating. Quantities may become negative.
     pub fn subtract(&mut self, other: &Self) {
         self.combine(other, i64::saturating_sub);
     }
 
-    /// Raises every amount to at least that of `other`.
+    /// Raises every quantity to at least that of `other`.
     pub fn raise_to(&mut self, other: &Self) {
         self.combine(other, i64::max);
     }
@@ -200,13 +199,13 @@ impl Resources {
         }
     }
 
-    /// Whether these requests fit into what is available. A missing resource counts as none, and
-    /// nothing fits where something is already below zero (Karpenter's rule, spec §2.13).
+    /// Returns whether these requests fit into the available resources. A missing resource is zero,
+    /// and nothing fits if any available resource is negative (Karpenter's rule, spec §2.13).
     pub fn fit(&self, available: &Self) -> bool {
         self.shortage(available).is_none()
     }
 
-    /// The first resource that is short, by name, in a fixed order.
+    /// The first insufficient resource by name, in a fixed order.
     pub fn shortage<'a>(&'a self, available: &'a Self) -> Option<&'a str> {
         if let Some((name, _)) = available.iter().find(|(_, amount)| *amount < 0) {
             return Some(name);
@@ -233,7 +232,7 @@ impl fmt::Display for Resources {
     }
 }
 
-/// An amount as people write it: cores for `cpu`, binary units for bytes.
+/// Formats a quantity: cores for `cpu`, binary units for bytes.
 pub fn display_amount(name: &str, amount: i64) -> String {
     const GIB: f64 = (1u64 << 30) as f64;
     const MIB: f64 = (1u64 << 20) as f64;

@@ -1,15 +1,14 @@
-//! Requirements: what a label may be, and when two such rules agree.
-//! It must not know whose labels they are.
+//! Label requirements, their intersection and their compatibility.
 //!
-//! The algebra is that of spec/scheduling.md §2.2: `In` holds a set, every other operator holds
-//! the complement of one, and bounds narrow either.
+//! The algebra is that of spec/scheduling.md §2.2: `In` holds a set, every other operator holds the
+//! complement of a set, and bounds narrow either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::model::labels::{Labels, is_well_known, meant, normalized};
 
-/// An operator as Kubernetes and Karpenter write it.
+/// A requirement operator of Kubernetes and Karpenter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operator {
     /// The label has one of the values.
@@ -30,10 +29,11 @@ pub enum Operator {
     Lte,
 }
 
-/// What one label may be.
+/// The allowed values of one label.
 ///
-/// Whether the label has to be there is kept beside the set: `Exists` and `NotIn a` together are
-/// still not satisfied by a node without the label. Karpenter forgets that; the scheduler does not.
+/// Whether the label must be present is stored separately from the set: a node without the label
+/// does not satisfy `Exists` and `NotIn a` combined. Karpenter does not track this; the scheduler
+/// does.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirement {
     complement: bool,
@@ -41,7 +41,7 @@ pub struct Requirement {
     values: BTreeSet<String>,
     gte: Option<i64>,
     lte: Option<i64>,
-    /// How many distinct values of this label the kept instance types must offer.
+    /// Minimum number of distinct values of this label among the selected instance types.
     pub min_values: Option<u32>,
 }
 
@@ -59,7 +59,7 @@ impl Requirement {
         }
     }
 
-    /// The label is none of `values`.
+    /// The label has none of `values`.
     pub fn not_in<S: Into<String>>(values: impl IntoIterator<Item = S>) -> Self {
         Self {
             complement: true,
@@ -84,18 +84,19 @@ impl Requirement {
         }
     }
 
-    /// The label is there and has no value: nothing satisfies it.
+    /// The label is present and has no value: nothing satisfies the requirement.
     pub fn impossible() -> Self {
         Self::is_in::<String>([])
     }
 
-    /// Whether nothing satisfies it, neither a value nor the absence of the label.
+    /// Returns whether nothing satisfies the requirement, neither a value nor the absence of the
+    /// label.
     pub fn is_impossible(&self) -> bool {
         self.present && !self.complement && self.values.is_empty()
     }
 
-    /// The label is an integer within the bounds, both included. No label can be below zero: its
-    /// value would begin with a sign.
+    /// The label is an integer within the inclusive bounds. Labels cannot be negative because a
+    /// value cannot begin with a sign.
     pub fn between(gte: Option<i64>, lte: Option<i64>) -> Self {
         let gte = gte.map(|low| low.max(0));
         if lte.is_some_and(|high| high < gte.unwrap_or(0)) {
@@ -108,9 +109,9 @@ impl Requirement {
         }
     }
 
-    /// A requirement from an operator and its values. `Err` says what is wrong with the values:
-    /// `In` wants at least one, the comparisons exactly one integer. Karpenter refuses integers
-    /// below zero, which Kubernetes takes.
+    /// Creates a requirement from an operator and its values. Returns an error message for invalid
+    /// values: `In` requires at least one value, comparisons exactly one integer. Karpenter rejects
+    /// negative integers, which Kubernetes accepts.
     pub fn from_operator(operator: Operator, values: &[String]) -> Result<Self, String> {
         let number = || match values {
             [one] => one
@@ -134,9 +135,8 @@ impl Requirement {
         })
     }
 
-    /// The operator this requirement amounts to: `In`, `NotIn`, `Exists` (even when bounded) or
-    /// `DoesNotExist`. What is impossible counts as `DoesNotExist`, and values that are excluded
-    /// from a label that must be there as `NotIn`.
+    /// The equivalent operator: `In`, `NotIn`, `Exists` (also with bounds) or `DoesNotExist`. An
+    /// impossible requirement is `DoesNotExist`. Excluded values of a required label are `NotIn`.
     pub fn operator(&self) -> Operator {
         match (self.complement, self.values.is_empty()) {
             (true, true) if self.present => Operator::Exists,
@@ -146,37 +146,38 @@ impl Requirement {
         }
     }
 
-    /// Whether an absent label satisfies this requirement.
+    /// Returns whether an absent label satisfies the requirement.
     pub fn allows_absence(&self) -> bool {
         !self.present
     }
 
-    /// Whether the label may have this value.
+    /// Returns whether the label may have this value.
     pub fn has(&self, value: &str) -> bool {
         self.values.contains(value) != self.complement && self.within(value)
     }
 
-    /// Whether a label may be this, none standing for its absence.
+    /// Returns whether the label may have this value. `None` means that the label is absent.
     pub fn suits(&self, value: Option<&str>) -> bool {
         value.map_or(self.allows_absence(), |value| self.has(value))
     }
 
-    /// The values of an `In` requirement; `None` where the values are excluded ones.
+    /// The values of an `In` requirement. `None` if the requirement excludes values.
     pub fn values(&self) -> Option<&BTreeSet<String>> {
         (!self.complement).then_some(&self.values)
     }
 
-    /// The values the label must not have; `None` where those are listed that it may.
+    /// The excluded values. `None` if the requirement lists allowed values.
     pub fn excluded(&self) -> Option<&BTreeSet<String>> {
         self.complement.then_some(&self.values)
     }
 
-    /// The integers between which the label's value is, both included.
+    /// The inclusive integer bounds of the label's value.
     pub fn bounds(&self) -> (Option<i64>, Option<i64>) {
         (self.gte, self.lte)
     }
 
-    /// What satisfies this requirement not; none of one with bounds.
+    /// Returns the requirement that is satisfied exactly if this one is not. `None` if it has
+    /// bounds.
     pub fn negated(&self) -> Option<Self> {
         (self.gte.is_none() && self.lte.is_none()).then(|| Self {
             complement: !self.complement,
@@ -186,7 +187,7 @@ impl Requirement {
         })
     }
 
-    /// A value the label may have; none where it may as well be absent.
+    /// A value that the label may have. `None` if the label may be absent.
     pub fn any(&self) -> Option<String> {
         if self.allows_absence() {
             return None;
@@ -194,7 +195,7 @@ impl Requirement {
         if !self.complement {
             return self.values.iter().next().cloned();
         }
-        // Of more candidates than there are excluded values one is left.
+        // With one more candidate than excluded values, at least one candidate is allowed.
         let free = |value: &String| !self.values.contains(value);
         if self.gte.is_none() && self.lte.is_none() {
             let all = std::iter::once("true".to_owned()).chain((0..).map(|n: u64| n.to_string()));
@@ -220,7 +221,7 @@ impl Requirement {
         })
     }
 
-    /// What satisfies both requirements.
+    /// Returns the requirement that is satisfied if both are.
     pub fn intersection(&self, other: &Self) -> Self {
         let gte = self.gte.max(other.gte);
         let lte = [self.lte, other.lte].into_iter().flatten().min();
@@ -255,7 +256,7 @@ impl Requirement {
         both
     }
 
-    /// Whether some present value satisfies both.
+    /// Returns whether a present value satisfies both.
     pub fn has_intersection(&self, other: &Self) -> bool {
         let gte = self.gte.max(other.gte);
         let lte = [self.lte, other.lte].into_iter().flatten().min();
@@ -277,8 +278,8 @@ impl Requirement {
 }
 
 impl fmt::Display for Requirement {
-    /// Writes `in [a, b]`, `exists but not in [a]`, `not in [7] and >= 3 and <= 9`. Lists stop at
-    /// five values (spec §2.2).
+    /// Writes `in [a, b]`, `exists but not in [a]`, `not in [7] and >= 3 and <= 9`. Lists are cut
+    /// after five values (spec §2.2).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN_MAX: usize = 5;
         if self.is_impossible() {
@@ -317,22 +318,23 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// Why two sets of requirements disagree. It becomes text only where somebody reads it.
+/// Why two sets of requirements are incompatible. The message is only formatted when it is
+/// displayed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Incompatible {
-    /// The label in question.
+    /// The label.
     pub key: String,
     sides: Box<Sides>,
 }
 
-/// What both sides say of a label.
+/// Both sides of an incompatible label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Sides {
-    /// What it should be.
+    /// The required values.
     wanted: Requirement,
-    /// What it is; none where it is not defined.
+    /// The offered values. `None` if the label is not defined.
     offered: Option<Requirement>,
-    /// Labels that are defined and that the key may have been meant to be, besides the well-known.
+    /// Defined labels, other than well-known ones, that the key may have been meant to be.
     known: Vec<String>,
 }
 
@@ -354,12 +356,12 @@ impl Incompatible {
         }
     }
 
-    /// What the label should be.
+    /// The required values of the label.
     pub fn wanted(&self) -> &Requirement {
         &self.sides.wanted
     }
 
-    /// What the label is; none where it is not defined.
+    /// The offered values of the label. `None` if the label is not defined.
     pub fn offered(&self) -> Option<&Requirement> {
         self.sides.offered.as_ref()
     }
@@ -389,14 +391,14 @@ impl fmt::Display for Incompatible {
     }
 }
 
-/// Requirements on several labels, all of which must hold. Keys are normalized on the way in.
+/// Requirements on several labels, all of which must be satisfied. Keys are normalized when added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirements {
     by_key: BTreeMap<String, Requirement>,
 }
 
 impl Requirements {
-    /// Requirements that exactly these labels satisfy.
+    /// Requirements that only these label values satisfy.
     pub fn from_labels(labels: &Labels) -> Self {
         let mut all = Self::default();
         for (key, value) in labels {
@@ -405,7 +407,7 @@ impl Requirements {
         all
     }
 
-    /// Narrows a label by one more requirement.
+    /// Adds a requirement on a label.
     pub fn add(&mut self, key: &str, requirement: Requirement) {
         let key = normalized(key);
         match self.by_key.get_mut(key) {
@@ -416,14 +418,14 @@ impl Requirements {
         }
     }
 
-    /// Narrows by all of `other`.
+    /// Adds all requirements of `other`.
     pub fn add_all(&mut self, other: &Self) {
         for (key, requirement) in &other.by_key {
             self.add(key, requirement.clone());
         }
     }
 
-    /// These, narrowed by all of `other`.
+    /// Returns these requirements with all requirements of `other` added.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         let mut both = self.clone();
@@ -431,7 +433,7 @@ impl Requirements {
         both
     }
 
-    /// The requirement on a label, if there is one.
+    /// The requirement on a label, if any.
     pub fn get(&self, key: &str) -> Option<&Requirement> {
         self.by_key.get(key)
     }
@@ -443,12 +445,12 @@ impl Requirements {
             .map(|(key, requirement)| (key.as_str(), requirement))
     }
 
-    /// Whether there is no requirement at all.
+    /// Returns whether there is no requirement.
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }
 
-    /// Whether, on every label both sides name, some value satisfies both.
+    /// Checks that, for every label that both sides name, a value satisfies both.
     pub fn intersects(&self, incoming: &Self) -> Result<(), Incompatible> {
         for (key, wanted) in &incoming.by_key {
             let own = self.by_key.get(key);
@@ -462,9 +464,9 @@ impl Requirements {
         Ok(())
     }
 
-    /// Whether a node of these requirements can take what `incoming` wants. Labels this side does
-    /// not define are a fault, except well-known ones where `well_known_undefined` (a node that
-    /// does not exist yet).
+    /// Checks that a node with these requirements satisfies `incoming`. A label that this side does
+    /// not define is an error, unless it is well-known and `well_known_undefined` is set (for a
+    /// node that does not exist yet).
     pub fn compatible(
         &self,
         incoming: &Self,
@@ -477,7 +479,7 @@ impl Requirements {
             {
                 continue;
             }
-            // A pool is read by people; nodes are asked by the thousand.
+            // Suggestions are only needed for pools. Thousands of nodes are checked without them.
             let own = self.by_key.keys().filter(|_| well_known_undefined);
             let known = own.filter(|key| !is_well_known(key)).cloned().collect();
             return Err(Incompatible::new(key, wanted, None, known));
@@ -524,7 +526,8 @@ mod tests {
         }
     }
 
-    /// The truth table of spec/scheduling.md §2.2: rows are the node's side, columns the pod's.
+    /// The compatibility table of spec/scheduling.md §2.2: rows are the node's side, columns the
+    /// pod's.
     #[test]
     fn compatibility_follows_the_truth_table() {
         let sides = ["", "exists", "absent", "in A", "not A", "gt 1"];

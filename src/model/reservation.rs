@@ -1,5 +1,4 @@
-//! Capacity that the provider keeps for us: On-Demand Capacity Reservations and Capacity Blocks.
-//! It must not know who has an instance of one, nor which types and zones it is for.
+//! Capacity reservations: On-Demand Capacity Reservations and Capacity Blocks.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -8,16 +7,18 @@ use crate::model::labels::{
     Labels, OF_RESERVATIONS, RESERVATION_ID, RESERVATION_INTERRUPTIBLE, RESERVATION_TYPE,
 };
 
-/// So long before its end nothing more is launched into a Capacity Block: EC2 ends its instances
-/// half an hour before the end, and ten minutes are for leaving. Source: spec/aws.md §5.11.
+/// No instance is launched into a Capacity Block this long before its end: EC2 terminates its
+/// instances half an hour before the end, and ten minutes are reserved for the drain. Source:
+/// spec/aws.md §5.11.
 pub const BLOCK_CLOSES: SignedDuration = SignedDuration::from_mins(40);
 
-/// What kind of reservation it is.
+/// The kind of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReservationKind {
-    /// An On-Demand Capacity Reservation: its instances outlive it, on demand.
+    /// An On-Demand Capacity Reservation. Its instances continue as on-demand instances after it
+    /// ends.
     Default,
-    /// A Capacity Block: its instances end with it.
+    /// A Capacity Block. Its instances are terminated when it ends.
     CapacityBlock,
 }
 
@@ -33,7 +34,7 @@ impl ReservationKind {
         }
     }
 
-    /// The kind of this spelling.
+    /// Parses a kind.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "default" => Some(Self::Default),
@@ -43,28 +44,28 @@ impl ReservationKind {
     }
 }
 
-/// A reservation as the provider counted it.
+/// A reservation with its available capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// Id.
+    /// ID.
     pub id: ReservationId,
     /// Kind.
     pub kind: ReservationKind,
-    /// Whether its owner may take its instances back.
+    /// Whether its owner can reclaim its instances.
     pub interruptible: bool,
-    /// How many instances it is for.
+    /// Total number of instances.
     pub total: u32,
-    /// How many more it took when it was counted.
+    /// Number of available instances at `counted`.
     pub left: u32,
-    /// When that was: what was launched later, or is about to be, has yet to be taken off. None
-    /// where `left` is of the reservation as such, and every instance in it has to be taken off.
+    /// When `left` was counted. Later launches and launches in progress are subtracted from it.
+    /// `None` if `left` is the total, from which all running instances are subtracted.
     pub counted: Option<Timestamp>,
-    /// When it ends; none where it ends when someone cancels it.
+    /// When it ends. `None` if it ends only when it is cancelled.
     pub ends: Option<Timestamp>,
 }
 
 impl Reservation {
-    /// A reservation for so many instances, of which nobody has any.
+    /// A reservation for `total` instances, none of them used.
     pub fn new(id: &str, total: u32) -> Self {
         Self {
             id: id.into(),
@@ -77,7 +78,7 @@ impl Reservation {
         }
     }
 
-    /// Whether anything may still be launched into it, as far as time goes.
+    /// Returns whether instances may still be launched into it at this time.
     pub fn is_open(&self, now: Timestamp) -> bool {
         let notice = match self.kind {
             ReservationKind::Default => SignedDuration::ZERO,
@@ -87,8 +88,8 @@ impl Reservation {
             .is_none_or(|ends| ends.duration_since(now) > notice)
     }
 
-    /// Which of several that cost the same is used first: the one whose instances may stay longest.
-    /// Source: spec/aws.md §5.2 and §10, 52.
+    /// Rank among reservations of the same price: the lowest rank, with the longest-lived
+    /// instances, is used first. Source: spec/aws.md §5.2 and §10, 52.
     pub fn rank(&self) -> u8 {
         match self.kind {
             _ if self.interruptible => 2,
@@ -97,7 +98,7 @@ impl Reservation {
         }
     }
 
-    /// What a label of a node in it is, if the reservation decides that label.
+    /// The value of a node label, if the reservation determines that label.
     pub fn label(&self, key: &str) -> Option<&str> {
         match key {
             RESERVATION_ID => Some(self.id.as_str()),
@@ -108,7 +109,7 @@ impl Reservation {
         }
     }
 
-    /// The labels of a node in it.
+    /// The labels of a node in the reservation.
     pub fn labels(&self) -> Labels {
         let pair = |key: &str| Some((key.to_owned(), self.label(key)?.to_owned()));
         OF_RESERVATIONS.into_iter().filter_map(pair).collect()

@@ -1,13 +1,12 @@
-//! Label selectors: which objects are meant, by their labels as they stand.
-//! It must not know what kind of objects they are.
+//! Label selectors, which match existing labels.
 //!
-//! Unlike requirements, which narrow what a label may become, a selector is held against labels
-//! that are there: no key is renamed, and expressions that contradict each other select nothing.
+//! Requirements narrow the values that a label may get. A selector matches labels that are set: no
+//! key is renamed, and contradictory expressions select nothing.
 
 use crate::model::labels::Labels;
 use crate::model::requirement::Requirement;
 
-/// A label selector of Kubernetes: all its expressions must hold. One without any selects
+/// A Kubernetes label selector. All expressions must match. A selector without expressions selects
 /// everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Selector {
@@ -15,7 +14,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// A selector of these expressions, in whatever order.
+    /// Creates a selector from expressions in any order.
     pub fn new(expressions: impl IntoIterator<Item = (String, Requirement)>) -> Self {
         let mut expressions: Vec<(String, Requirement)> = expressions.into_iter().collect();
         expressions.sort_unstable();
@@ -23,14 +22,14 @@ impl Selector {
         Self { expressions }
     }
 
-    /// A selector of exactly these labels.
+    /// Creates a selector for exactly these labels.
     pub fn of_labels(labels: &Labels) -> Self {
         let one =
             |(key, value): (&String, &String)| (key.clone(), Requirement::is_in([value.as_str()]));
         Self::new(labels.iter().map(one))
     }
 
-    /// Narrows it by one more expression.
+    /// Adds an expression.
     pub fn and(&mut self, key: &str, requirement: Requirement) {
         let expression = (key.to_owned(), requirement);
         if let Err(at) = self.expressions.binary_search(&expression) {
@@ -43,9 +42,9 @@ impl Selector {
         &self.expressions
     }
 
-    /// Whether its expressions contradict each other, so that it selects nothing.
+    /// Returns whether the expressions contradict each other, so that the selector matches nothing.
     pub fn is_impossible(&self) -> bool {
-        // Those on one key stand side by side.
+        // Expressions on one key are adjacent.
         let mut expressions = self.expressions.chunk_by(|a, b| a.0 == b.0);
         expressions.any(|of_key| {
             let mut all = of_key.iter().map(|own| &own.1);
@@ -54,7 +53,7 @@ impl Selector {
         })
     }
 
-    /// Whether these labels are selected.
+    /// Returns whether the selector matches these labels.
     pub fn matches(&self, labels: &Labels) -> bool {
         let holds = |(key, wanted): &(String, Requirement)| match labels.get(key) {
             Some(value) => wanted.has(value),
@@ -89,7 +88,7 @@ mod tests {
             (of(&[("tier", Requirement::does_not_exist())]), true),
             (of(&[("tier", Requirement::not_in(["x"]))]), true),
             (of(&[("app", Requirement::not_in(["a"]))]), false),
-            // Together they allow no label at all, and the absent one least of all.
+            // Combined, they allow no value and no absent label.
             (
                 of(&[
                     ("tier", Requirement::is_in(["x"])),

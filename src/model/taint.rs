@@ -1,21 +1,21 @@
 //! Taints of nodes and tolerations of pods.
-//! It must not know why a taint is there.
 
 use std::fmt;
 
 use crate::model::labels::TAINT_UNREGISTERED;
 
-/// Key of the taint of a node whose kubelet says nothing, be it that it has yet to come.
+/// Key of the taint of a node whose kubelet does not report, including a kubelet that has not
+/// joined yet.
 pub const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// What a taint does to a pod that does not tolerate it.
+/// The effect of a taint on pods that do not tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
-    /// New pods are kept away.
+    /// New pods are not scheduled on the node.
     NoSchedule,
-    /// New pods are kept away where there is another place.
+    /// New pods are not scheduled on the node if another node is available.
     PreferNoSchedule,
-    /// New pods are kept away and running ones evicted.
+    /// New pods are not scheduled on the node, and running pods are evicted.
     NoExecute,
 }
 
@@ -23,7 +23,7 @@ impl Effect {
     /// All effects, as Kubernetes spells them.
     pub const NAMES: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-    /// The effect of this Kubernetes spelling.
+    /// Parses an effect.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "NoSchedule" => Some(Self::NoSchedule),
@@ -48,7 +48,7 @@ impl Effect {
 pub struct Taint {
     /// The key.
     pub key: String,
-    /// The value, empty where there is none.
+    /// The value. Empty if there is none.
     pub value: String,
     /// The effect.
     pub effect: Effect,
@@ -64,13 +64,13 @@ impl Taint {
         }
     }
 
-    /// Whether two taints are the same to Kubernetes, which tells them apart by key and effect.
+    /// Returns whether two taints are identical to Kubernetes, which compares key and effect.
     pub fn matches(&self, other: &Self) -> bool {
         self.key == other.key && self.effect == other.effect
     }
 
-    /// Whether this taint goes by itself while a node starts.
-    /// Source: spec/scheduling.md §1.5 (known ephemeral taints).
+    /// Returns whether the taint is removed automatically while a node starts. Source:
+    /// spec/scheduling.md §1.5 (known ephemeral taints).
     pub fn is_ephemeral(&self) -> bool {
         match (self.key.as_str(), self.effect) {
             ("node.kubernetes.io/not-ready", Effect::NoSchedule | Effect::NoExecute)
@@ -102,7 +102,7 @@ impl fmt::Display for Taint {
 pub enum TolerationOperator {
     /// The values are equal.
     Equal,
-    /// Any value will do.
+    /// Any value matches.
     Exists,
     /// The taint's value is an integer below the toleration's.
     Lt,
@@ -115,16 +115,17 @@ pub enum TolerationOperator {
 pub struct Toleration {
     /// The key; empty (with `Exists`) tolerates every key.
     pub key: String,
-    /// How the value is compared.
+    /// The value comparison.
     pub operator: TolerationOperator,
     /// The value.
     pub value: String,
-    /// The effect; none tolerates every effect.
+    /// The effect. `None` tolerates every effect.
     pub effect: Option<Effect>,
 }
 
 impl Toleration {
-    /// Whether this toleration covers the taint. Source: Kubernetes, taints and tolerations.
+    /// Returns whether this toleration matches the taint. Source: Kubernetes, taints and
+    /// tolerations.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         if self.effect.is_some_and(|effect| effect != taint.effect) {
             return false;
@@ -143,7 +144,7 @@ impl Toleration {
     }
 }
 
-/// The integer that a value is; none where it has a plus or a leading zero. Source: Kubernetes,
+/// Parses an integer. `None` if it has a plus sign or a leading zero. Source: Kubernetes,
 /// `content.IsDecimalInteger`.
 fn decimal(value: &str) -> Option<i64> {
     let digits = value.strip_prefix('-').unwrap_or(value);
@@ -151,13 +152,14 @@ fn decimal(value: &str) -> Option<i64> {
     is_plain.then(|| value.parse().ok()).flatten()
 }
 
-/// The first taint that keeps pods with these tolerations away: `PreferNoSchedule` does not.
+/// The first taint that prevents pods with these tolerations from scheduling. `PreferNoSchedule`
+/// does not.
 pub fn repelling<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
     let hard = |taint: &&Taint| taint.effect != Effect::PreferNoSchedule;
     untolerated(taints.iter().filter(hard), tolerations)
 }
 
-/// The first taint that none of the tolerations covers.
+/// The first taint that no toleration matches.
 pub fn untolerated<'a>(
     taints: impl IntoIterator<Item = &'a Taint>,
     tolerations: &[Toleration],
@@ -171,7 +173,8 @@ pub fn untolerated<'a>(
 mod tests {
     use super::{Effect, Taint, Toleration, TolerationOperator};
 
-    /// Values of the taint and of the toleration, and whether it tolerates as `Lt` and as `Gt`.
+    /// Values of the taint and of the toleration, and whether it is tolerated with `Lt` and with
+    /// `Gt`.
     #[test]
     fn only_integers_as_the_api_writes_them_are_compared() {
         for (tainted, tolerated, less, more) in [

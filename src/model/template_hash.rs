@@ -1,8 +1,8 @@
-//! Hashes that outlive a process: what a pool's or node class's nodes were made from.
-//! It must not know what is done when they differ.
+//! Stable hashes of pools and node classes, which detect drift and in-place changes.
 //!
-//! There are two of each: of what only a new instance can change, and of what can be changed on one
-//! that is there. Why which field is where: docs/decisions/017-what-drifts.md.
+//! Each has two hashes: one of the fields that require a new instance, and one of the fields that
+//! can be updated in place. docs/decisions/017-what-drifts.md explains which field is in which
+//! hash.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Write};
@@ -20,10 +20,10 @@ use crate::model::node_class::kubelet::{KubeletSettings, Reserved, Signal, Thres
 use crate::model::pool::Pool;
 use crate::model::taint::Taint;
 
-/// The fields that count: another set of fields, or another way to write them, is another version.
+/// Version of the hashed fields and their encoding. A change of either requires a new version.
 const VERSION: &str = "v2";
 
-/// FNV-1a over text: std's hasher may change with the compiler, tags must not.
+/// FNV-1a of a string. The hasher of std may change with the compiler, but tags must be stable.
 pub fn fnv1a(text: &str) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
@@ -32,20 +32,20 @@ pub fn fnv1a(text: &str) -> u64 {
     })
 }
 
-/// A number below `most` that depends on the text alone, and is another for most texts.
+/// Derives a number below `most` from a string, which differs for most strings.
 pub fn spread(text: &str, most: u64) -> u64 {
-    // The low bits of the hash hardly differ between texts that do hardly.
+    // The low bits of the hash are similar for similar strings.
     let mixed = fnv1a(text).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
     mixed.checked_rem(most).unwrap_or(0)
 }
 
-/// What nodes are made from, in short. In a tag or an annotation it stands as `v2:…:…`, so that the
-/// version never parts from the hashes.
+/// The hashes of a pool or node class. A tag or annotation holds them as `v2:…:…`, together with
+/// their version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hashes {
-    /// Of what only a new instance can change.
+    /// Hash of the fields that require a new instance.
     pub fixed: u64,
-    /// Of what can be changed on one that is there.
+    /// Hash of the fields that can be updated in place.
     pub in_place: u64,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Hashes {
     }
 }
 
-/// Text that holds no hashes, or those of another version.
+/// The string holds no hashes, or hashes of a different version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherVersion;
 
@@ -79,21 +79,22 @@ impl FromStr for Hashes {
     }
 }
 
-/// What has changed since nodes were made.
+/// The change since a node was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing that counts.
+    /// No relevant change.
     None,
-    /// Hashes of another version, or none: nothing can be said, and they are to be written anew.
+    /// The hashes are missing or have a different version: the change is unknown, and the hashes
+    /// are written again.
     Unknown,
-    /// Only what can be changed on what is there.
+    /// Only fields that can be updated in place.
     InPlace,
-    /// What only a new instance can change: the node has drifted.
+    /// Fields that require a new instance: the node has drifted.
     Drifted,
 }
 
 impl Hashes {
-    /// What has changed since these hashes were written.
+    /// Returns the change since these hashes were written.
     pub fn since(&self, written: &str) -> Change {
         match written.parse::<Self>() {
             Err(OtherVersion) => Change::Unknown,
@@ -104,8 +105,8 @@ impl Hashes {
     }
 }
 
-/// Text of fields, one a line. What is at its default is not written, so that a field that is new
-/// changes no hash.
+/// The hashed fields, one per line. Default values are omitted, so that a new field does not change
+/// existing hashes.
 #[derive(Default)]
 struct Text(String);
 
@@ -122,14 +123,14 @@ impl Text {
     }
 }
 
-/// As texts in an order that is always the same.
+/// Formats the items and sorts the strings.
 fn sorted<T>(all: &[T], text: impl Fn(&T) -> String) -> Vec<String> {
     let mut all: Vec<String> = all.iter().map(text).collect();
     all.sort_unstable();
     all
 }
 
-/// Hashes of a pool. Its requirements are held against the labels of nodes instead.
+/// Hashes of a pool. Its requirements are not included: they are compared with the labels of nodes.
 pub fn pool_hashes(pool: &Pool) -> Hashes {
     let (mut fixed, mut in_place) = (Text::default(), Text::default());
     let taints = |own: &[Taint]| sorted(own, ToString::to_string);
@@ -150,9 +151,10 @@ pub fn pool_hashes(pool: &Pool) -> Hashes {
     }
 }
 
-/// Hashes of a node class. What AWS finds for its terms is held against the instance instead.
+/// Hashes of a node class. The resolved AWS resources are not included: they are compared with the
+/// instance.
 pub fn node_class_hashes(class: &NodeClass) -> Hashes {
-    // Every field is named: a new one has to be put somewhere.
+    // Every field is named, so that a new field must be assigned to a hash.
     let NodeClass {
         name: _,
         family,
@@ -195,7 +197,7 @@ pub fn node_class_hashes(class: &NodeClass) -> Hashes {
     fixed.put("network_interfaces", &sorted(interfaces, interface));
     fixed.put("detailed_monitoring", detailed_monitoring);
     fixed.put("metadata", metadata);
-    // A duration writes itself as its crate likes.
+    // The crate may change its formatting of durations.
     let tracked = connection_tracking.map(|own| {
         [own.tcp_established, own.udp_stream, own.udp].map(|own| own.map(|own| own.as_secs()))
     });
@@ -209,8 +211,8 @@ pub fn node_class_hashes(class: &NodeClass) -> Hashes {
     }
 }
 
-/// Settings of kubelets by what they mean: `1` and `1000m` are the same, and so are objects whose
-/// keys stand in another order.
+/// Kubelet settings in canonical form: `1` and `1000m` are equal, and the order of object keys is
+/// irrelevant.
 fn canonical(kubelet: &KubeletSettings) -> String {
     let KubeletSettings {
         cluster_dns,
@@ -259,7 +261,7 @@ fn canonical(kubelet: &KubeletSettings) -> String {
     text.0
 }
 
-/// JSON with the keys of every object in order.
+/// JSON with sorted object keys.
 fn ordered(value: &Value) -> String {
     match value {
         Value::Object(all) => {
@@ -278,19 +280,19 @@ fn ordered(value: &Value) -> String {
     }
 }
 
-/// Hashes of a pool as a tag holds them.
+/// Hashes of a pool, formatted for a tag.
 pub fn pool_hash(pool: &Pool) -> String {
     pool_hashes(pool).to_string()
 }
 
-/// Hashes of a node class as a tag holds them; those of nothing where there is none.
+/// Hashes of a node class, formatted for a tag. Without a node class, the hashes of no fields.
 pub fn node_class_hash(class: Option<&NodeClass>) -> String {
     let none = || format!("{VERSION}:none");
     class.map_or_else(none, |class| node_class_hashes(class).to_string())
 }
 
-/// What a configuration of a cluster wants its nodes to be, in short: that of which
-/// [`Change::Drifted`], a smaller number or another age comes, and no more.
+/// ID of a cluster configuration. It covers only the settings that can disrupt nodes: drift
+/// ([`Change::Drifted`]), a smaller number of nodes, or a different age.
 pub fn change_id(cluster: &Cluster) -> String {
     let mut text = Text::default();
     text.put("cluster", &cluster.name.as_str());
@@ -309,8 +311,8 @@ pub fn change_id(cluster: &Cluster) -> String {
     format!("{:016x}", text.hash())
 }
 
-/// What a person accepts, beside a configuration: of which cluster, which kind of hold, and a hash
-/// of what is held.
+/// ID of an approval other than for a configuration: the cluster, the kind of the hold, and a hash
+/// of the held items.
 pub fn accept_id<'a>(
     cluster: &ClusterName,
     kind: &str,
@@ -323,14 +325,14 @@ pub fn accept_id<'a>(
     format!("{cluster}/{kind}/{:016x}", text.hash())
 }
 
-/// The cluster that an id of [`accept_id`] is of; none where it is the id of a configuration.
+/// The cluster in an ID of [`accept_id`]. `None` for the ID of a configuration.
 pub fn accepted_cluster(id: &str) -> Option<&str> {
     let (rest, _) = id.rsplit_once('/')?;
     rest.rsplit_once('/').map(|(cluster, _)| cluster)
 }
 
-/// What a claim says in its tags that is in line with its pool: its id, when it is from, why it was
-/// made and by which decision.
+/// Creates the claim record of a claim that matches its pool: ID, creation time, reason and command
+/// ID are given.
 pub fn record_in(
     cluster: &Cluster,
     pool: &Pool,
@@ -358,7 +360,7 @@ pub fn record_in(
     }
 }
 
-/// Hashes of a pool and of its node class in a cluster, as tags hold them.
+/// Hashes of a pool and its node class in a cluster, formatted for tags.
 pub fn hashes_in(cluster: &Cluster, pool: &Pool) -> (String, String) {
     let mut classes = cluster.node_classes.iter();
     let class = classes.find(|own| Some(&own.name) == pool.node_class.as_ref());
@@ -549,7 +551,7 @@ mod tests {
         it.network_interfaces.as_mut().expect("there are some")
     }
 
-    /// Each edit alone changes what it should of these hashes.
+    /// Each edit alone changes these hashes as expected.
     fn judge<T: Clone>(base: &T, hash: fn(&T) -> Hashes, edits: &[Edit<T>], expect: Change) {
         let written = hash(base).to_string();
         for (name, edit) in edits {
@@ -574,7 +576,7 @@ mod tests {
             node_class_hashes(&NodeClass { tags, ..class() })
         };
         assert_eq!(tagged(["a", "b"]), tagged(["b", "a"]));
-        // No two of them are taken for one another.
+        // All edits produce different hashes.
         let hash = |(_, edit): &Edit<NodeClass>| {
             let mut own = class();
             edit(&mut own);
@@ -643,7 +645,7 @@ mod tests {
         let one = of(amount("1", 1000), r#"{"a":[1,{"c":2,"d":3}],"b":"x"}"#);
         let same = of(amount("1000m", 1000), r#"{"b":"x","a":[1,{"d":3,"c":2}]}"#);
         assert_eq!(one, same);
-        // Bytes in another order are another configuration.
+        // A different byte order is a different configuration.
         let other = of(amount("1", 1000), r#"{"a":[1,{"c":3,"d":2}],"b":"x"}"#);
         assert_ne!(one.fixed, other.fixed);
         let list = of(amount("1", 1000), r#"{"a":[{"c":2,"d":3},1],"b":"x"}"#);
@@ -673,8 +675,8 @@ mod tests {
         assert_eq!(node_class_hash(None), "v2:none");
     }
 
-    /// Tags of instances that run have these hashes: where this fails, nothing must be shipped
-    /// without another version, or every node of every cluster drifts.
+    /// Tags of running instances have these hashes. If this test fails, change the version before a
+    /// release; otherwise every node of every cluster drifts.
     #[test]
     fn hashes_are_what_they_were() {
         let mut full = class();

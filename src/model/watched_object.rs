@@ -1,5 +1,4 @@
-//! Everything that is watched in a cluster, under one type, with its kind and key.
-//! It must not know what the objects mean to each other.
+//! Watched object types under one enum, with kind and key.
 
 use crate::model::id::{NodeName, ObjectKey};
 use crate::model::labels::Labels;
@@ -9,7 +8,7 @@ use crate::model::pod::{DaemonSet, Pod};
 use crate::model::requirement::Requirements;
 use crate::model::selector::Selector;
 
-/// The kinds of objects that are watched.
+/// The kinds of watched objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
     /// Pods.
@@ -41,11 +40,11 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// So many of them, from the first on, are watched in every cluster. The others say only what
-    /// selects pods.
+    /// Number of kinds, from the first on, that are watched in every cluster. The other kinds only
+    /// select pods.
     pub const ALWAYS: usize = 9;
 
-    /// All kinds, in the order they are named above.
+    /// All kinds, in the order of the variants.
     pub const ALL: [Self; 13] = [
         Self::Pod,
         Self::Node,
@@ -62,7 +61,7 @@ impl ObjectKind {
         Self::StatefulSet,
     ];
 
-    /// The plural that Kubernetes uses in its paths.
+    /// The plural in Kubernetes API paths.
     pub fn plural(self) -> &'static str {
         match self {
             Self::Pod => "pods",
@@ -87,26 +86,26 @@ impl ObjectKind {
 pub struct VolumeClaim {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// The volume it is bound to; empty until then.
+    /// The volume that it is bound to. Empty until it is bound.
     pub volume: String,
-    /// Its storage class; empty where there is none.
+    /// Its storage class. Empty if there is none.
     pub storage_class: String,
     /// `Pending`, `Bound` or `Lost`.
     pub phase: String,
     /// Whether its binding to the volume is complete (`pv.kubernetes.io/bind-completed`).
     pub is_bound: bool,
-    /// Whether its deletion was asked for.
+    /// Whether its deletion was requested.
     pub deleting: bool,
     /// Whether only one pod may use it at a time (`ReadWriteOncePod`).
     pub once_pod: bool,
 }
 
-/// A VolumeAttachment: a volume that is attached to a node, or about to be.
+/// A VolumeAttachment: a volume that is attached to a node, or is being attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attachment {
     /// Name.
     pub name: String,
-    /// The PersistentVolume; empty where it is none.
+    /// The PersistentVolume. Empty for other sources.
     pub volume: String,
 }
 
@@ -115,13 +114,13 @@ pub struct Attachment {
 pub struct Volume {
     /// Name.
     pub name: String,
-    /// Where it can be used: alternatives, empty for everywhere.
+    /// Node affinity: the terms are alternatives, empty means everywhere.
     pub node_affinity: Vec<Requirements>,
-    /// CSI driver; empty for other kinds.
+    /// CSI driver. Empty for other kinds.
     pub driver: String,
     /// Whether it is a directory or disk of one node (`local`, `hostPath`).
     pub is_local: bool,
-    /// Whether its deletion was asked for.
+    /// Whether its deletion was requested.
     pub deleting: bool,
 }
 
@@ -132,16 +131,17 @@ pub struct StorageClass {
     pub name: String,
     /// Provisioner.
     pub provisioner: String,
-    /// Whether volumes are made only when a pod is placed.
+    /// Whether volumes are created only when a pod is scheduled.
     pub waits_for_consumer: bool,
-    /// Where its volumes can be made: alternatives, empty for everywhere.
+    /// Topologies in which volumes can be created: the terms are alternatives, empty means
+    /// everywhere.
     pub allowed_topologies: Vec<Requirements>,
 }
 
 /// A CSINode: how many volumes each driver can attach to a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CsiNode {
-    /// Name, the node's.
+    /// Name, equal to the node's name.
     pub name: NodeName,
     /// Driver and its limit.
     pub limits: Vec<(String, u32)>,
@@ -158,15 +158,14 @@ pub struct Namespace {
     pub labels: Labels,
 }
 
-/// A Service, ReplicationController, ReplicaSet or StatefulSet: only which pods it selects counts.
+/// A Service, ReplicationController, ReplicaSet or StatefulSet, reduced to its pod selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkloadSelector {
-    /// Which of them it is.
+    /// Its kind.
     pub kind: ObjectKind,
     /// Namespace and name.
     pub key: ObjectKey,
-    /// The pods of its namespace that it selects. Without any expression it says nothing of them,
-    /// whether it selects none or all.
+    /// The pods of its namespace that it selects. An empty selector is ignored.
     pub selector: Selector,
 }
 
@@ -191,7 +190,7 @@ pub enum WatchedObject {
     CsiNode(CsiNode),
     /// A Namespace.
     Namespace(Namespace),
-    /// Something that selects pods.
+    /// An object that selects pods.
     Selecting(WorkloadSelector),
 }
 
@@ -212,7 +211,7 @@ impl WatchedObject {
         }
     }
 
-    /// Its key; the namespace is empty for what lives in none.
+    /// Its key. The namespace is empty for cluster-scoped objects.
     pub fn key(&self) -> ObjectKey {
         match self {
             Self::Pod(pod) => pod.key.clone(),

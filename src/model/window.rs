@@ -1,5 +1,4 @@
-//! Windows of time: a five-field cron schedule with a duration, in a time zone.
-//! It must not know what happens within a window, nor what time it is.
+//! Time windows: a five-field cron schedule with a duration, in a time zone.
 
 use std::str::FromStr;
 
@@ -8,7 +7,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use thiserror::Error;
 
-/// Why a schedule cannot be used.
+/// Why a schedule is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WindowError {
     /// The cron expression does not follow the five-field grammar.
@@ -16,10 +15,10 @@ pub enum WindowError {
     Cron {
         /// The expression.
         expression: String,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
-    /// No such time zone.
+    /// The time zone does not exist.
     #[error("no time zone is named {0:?}; write an IANA name such as Europe/Berlin")]
     TimeZone(String),
     /// The duration is not between one minute and 31 days.
@@ -46,15 +45,15 @@ impl PartialEq for Window {
 
 impl Eq for Window {}
 
-/// Longest window: beyond a month, a schedule is better turned round.
+/// Longest window. For more than a month, the schedule should be inverted.
 const DURATION_MAX: SignedDuration = SignedDuration::from_hours(744);
 
-/// A window that has opened so often before it was closed is taken never to close: an opening each
+/// A window that changes this often without closing is treated as always open: one opening per
 /// minute for half a day.
 const CHANGES_MAX: usize = 1440;
 
-/// Whether a part of a field is one that every cron knows: some give `L`, `W`, `#`, `?` and `+`
-/// meanings of their own, and whoever reads the line as another tool does would be misled.
+/// Returns whether a part of a field is valid in every cron. Some implementations define `L`, `W`,
+/// `#`, `?` and `+`, each with a different meaning, so these are rejected.
 fn is_posix(part: &str) -> bool {
     let is_number = !part.is_empty() && part.bytes().all(|own| own.is_ascii_digit());
     let is_name = part.len() == 3 && part.bytes().all(|own| own.is_ascii_alphabetic());
@@ -62,8 +61,8 @@ fn is_posix(part: &str) -> bool {
 }
 
 impl Window {
-    /// A window that opens by a cron expression (five fields or `@daily` and the like), lasts
-    /// `duration`, and reads the clock of `zone` (an IANA name).
+    /// Creates a window that opens at each time of a cron expression (five fields, or a shortcut
+    /// such as `@daily`), lasts `duration`, and uses the clock of `zone` (an IANA name).
     pub fn new(
         expression: &str,
         duration: SignedDuration,
@@ -100,8 +99,8 @@ impl Window {
         })
     }
 
-    /// Whether the window is open at `now`. Karpenter's rule: the first opening after
-    /// `now - duration` is not after `now` (spec/disruption.md §1.6).
+    /// Returns whether the window is open at `now`. Karpenter's rule: the first opening after `now
+    /// - duration` is not after `now` (spec/disruption.md §1.6).
     pub fn active_at(&self, now: Timestamp) -> bool {
         let Ok(from) = now.checked_sub(self.duration) else {
             return false;
@@ -118,7 +117,7 @@ impl Window {
             .map(|next| next.timestamp())
     }
 
-    /// When it may next open or close after `now`; it changes at no moment before.
+    /// The next time after `now` at which the window may open or close.
     pub fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
         let opened = now.checked_sub(self.duration).ok();
         let opened = opened.and_then(|from| self.next_after(from));
@@ -127,7 +126,7 @@ impl Window {
         closes.into_iter().chain(self.next_after(now)).min()
     }
 
-    /// When it is closed after `now`, having been open without a break; none where it always is.
+    /// When the window first closes after `now`. `None` if it is always open.
     pub fn closes_after(&self, now: Timestamp) -> Option<Timestamp> {
         let mut at = now;
         for _ in 0..CHANGES_MAX {
@@ -144,12 +143,12 @@ impl Window {
         &self.expression
     }
 
-    /// How long it is open.
+    /// How long it stays open.
     pub fn duration(&self) -> SignedDuration {
         self.duration
     }
 
-    /// Name of the time zone whose clock it reads.
+    /// Name of its time zone.
     pub fn zone(&self) -> &str {
         self.zone.iana_name().unwrap_or("UTC")
     }
@@ -221,7 +220,7 @@ mod tests {
                 "2026-11-20T10:00:00Z",
                 "2026-11-21T08:00:00Z",
             ),
-            // One opening before the last has closed.
+            // It opens again before it has closed.
             (
                 "0 * * * *",
                 2,
@@ -246,7 +245,7 @@ mod tests {
         check("0 9 1 * mon", 1, "UTC", "2026-12-01T09:00:00Z", true);
         check("0 9 1 * mon", 1, "UTC", "2026-11-23T09:00:00Z", true);
         check("0 9 1 * mon", 1, "UTC", "2026-11-24T09:00:00Z", false);
-        // Where one of them is any day, the other decides.
+        // If one of the two day fields is `*`, only the other applies.
         check("0 9 1 * *", 1, "UTC", "2026-11-23T09:00:00Z", false);
         check("0 9 * * mon", 1, "UTC", "2026-12-01T09:00:00Z", false);
         check("0 9 * * 7", 1, "UTC", "2026-11-22T09:00:00Z", true);
@@ -284,7 +283,8 @@ mod tests {
     #[test]
     fn a_clock_that_is_put_forward_or_back_moves_no_opening() {
         let berlin = "Europe/Berlin";
-        // On 2026-03-29 at 01:00 UTC it becomes 03:00 in Berlin, on 2026-10-25 at 01:00 UTC 02:00.
+        // On 2026-03-29 at 01:00 UTC the clock in Berlin moves to 03:00; on 2026-10-25 at 01:00 UTC
+        // it moves to 02:00.
         let rows = [
             (
                 "0 1 * * *",
@@ -298,21 +298,21 @@ mod tests {
                 "2026-10-24T23:00:00Z",
                 "2026-10-25T03:00:00Z",
             ),
-            // Half past two is not there on the one day: it opens when the clock has passed it.
+            // 02:30 does not exist on the first day: the window opens after the clock has moved.
             (
                 "30 2 * * *",
                 1,
                 "2026-03-29T01:00:00Z",
                 "2026-03-29T02:00:00Z",
             ),
-            // And twice on the other: the first counts.
+            // 02:30 exists twice on the second day: the window opens at the first.
             (
                 "30 2 * * *",
                 1,
                 "2026-10-25T00:30:00Z",
                 "2026-10-25T01:30:00Z",
             ),
-            // The days after it opens by the new clock.
+            // On later days, it opens by the new clock.
             (
                 "30 2 * * *",
                 1,

@@ -1,5 +1,4 @@
-//! Measures the clock skew between this host and a server, by the `Date` header of responses. It
-//! must not know what is requested, nor what follows.
+//! Measures the clock skew between this host and a server, by the `Date` header of responses.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -102,7 +101,7 @@ mod tests {
     use super::SkewGauge;
     use crate::host::clock;
 
-    /// What is made of answers that each come from a clock that is so many seconds behind.
+    /// The skew estimated from responses whose clocks are this many seconds behind.
     fn ahead(seconds: &[i64]) -> Option<i64> {
         let gauge = SkewGauge::default();
         for own in seconds {

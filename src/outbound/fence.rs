@@ -1,6 +1,5 @@
 //! Prevents changes to a cluster by a host that is not its leader. It is the last layer of each
-//! request. Each change carries its term in the header `User-Agent`. It must not know which host is
-//! the leader, nor the request.
+//! request. Each change carries its term in the header `User-Agent`.
 
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
@@ -460,7 +459,7 @@ mod tests {
         };
         let (done, ()) = tokio::join!(fence.guard(nap(2)), closed);
         assert!(done.is_err());
-        // Closed and open again at once: nobody sees that it was closed.
+        // Closed and opened again before the guard observes that it was closed.
         let own = fence.of_term(fence.begin("term/one.1.1"));
         fence.open(Moment::now(), SPAN);
         let won_again = async {
@@ -477,7 +476,7 @@ mod tests {
         let fence = Fence::default();
         let mut steps = 0;
         fence.open(Moment::now(), SPAN);
-        // It connects, the host is suspended for a minute, and it would write next.
+        // The call connects, the host is suspended for a minute, and the call would write next.
         let sending = std::future::poll_fn(|context| {
             steps += 1;
             assert!(steps < 10, "it goes on");

@@ -1,5 +1,4 @@
-//! The process group of a program. Its child processes are killed with it. It must not know the
-//! program.
+//! The process group of a program. Its child processes are killed with it.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;

@@ -1,5 +1,4 @@
-//! Limits the rate of requests: a burst and an average per second. Further requests wait. It must
-//! not know what is requested.
+//! Limits the rate of requests: a burst and an average per second. Further requests wait.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

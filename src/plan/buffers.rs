@@ -26,12 +26,12 @@ pub(super) struct BufferPlan {
     pub(super) held: BTreeMap<NodeName, String>,
     /// Capacity that cannot be launched.
     pub(super) short: Vec<Shortfall>,
-    /// Where the capacity of each buffer is.
+    /// The location of the capacity of each buffer.
     pub(super) counts: BufferRooms,
 }
 
 /// Plans buffer capacity after these claims and placed pods.
-pub(super) fn keep_free(
+pub(super) fn plan_buffer_capacity(
     snapshot: &Snapshot<'_>,
     claims: &[NewNodeClaim],
     placed: &[(NodeRef, Vec<PodKey>)],

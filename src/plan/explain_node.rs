@@ -81,7 +81,7 @@ pub enum ReasonOutcome {
 pub struct Tenant<'s> {
     /// The pod.
     pub pod: &'s Pod,
-    /// What blocks its eviction, if anything.
+    /// The blocker of its eviction, if any.
     pub hold: Option<PodBlocker>,
 }
 

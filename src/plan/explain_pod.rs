@@ -30,7 +30,7 @@ const ASKED: usize = 8;
 /// Suggestions for an unknown pod.
 const NAMES: usize = 5;
 
-/// The text of a pod that kube-scheduler does not bind where it would fit.
+/// The message for a pod that kube-scheduler does not bind to a node on which it would fit.
 const REFUSED: &str = "kube-scheduler does not bind the pod to this node, for a reason that is \
                        unknown to Outrigger; see the message of its condition PodScheduled";
 
@@ -245,10 +245,12 @@ impl Explained<'_> {
                 refused,
             } => {
                 let host = part(host);
-                let _ = writeln!(
-                    out,
-                    "\n  + It fits on {host}, where {others} other pods are planned, too."
-                );
+                let planned = match others {
+                    0 => String::new(),
+                    1 => ", where 1 other pod is planned".to_owned(),
+                    _ => format!(", where {others} other pods are planned"),
+                };
+                let _ = writeln!(out, "\n  + It fits on {host}{planned}.");
                 if *refused {
                     let _ = writeln!(out, "  ! {REFUSED}.");
                 }
@@ -359,10 +361,14 @@ fn claimed(claim: &NewNodeClaim, all: &[Cheaper]) -> Value {
 }
 
 fn claim_text(out: &mut String, claim: &NewNodeClaim, all: &[Cheaper]) {
-    let others = claim.pods.len() - 1;
+    let others = match claim.pods.len() - 1 {
+        0 => String::new(),
+        1 => " and 1 other pod".to_owned(),
+        others => format!(" and {others} other pods"),
+    };
     let _ = writeln!(
         out,
-        "\n  + New node in pool {} for it and {others} other pods, the first available of:",
+        "\n  + New node in pool {} for it{others}, the first available of:",
         claim.pool
     );
     for (offering, price) in claim.offerings.iter().take(TOLD) {

@@ -33,7 +33,7 @@ pub struct ExplainedPool<'s> {
     pub holding: PoolStats,
     /// The active pause and its scope.
     pub pause: Option<(RuleScope, &'s Pause)>,
-    /// What it can launch.
+    /// The offerings that it can launch.
     pub range: PoolAvailability,
     /// Nodes it would launch now, grouped by first offering, largest group first.
     pub launches: Vec<Launches>,

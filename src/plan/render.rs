@@ -1,5 +1,4 @@
 //! Formats a plan as text in the style of Terraform, and as one JSON object.
-//! It must not know where the output is written, nor decide anything.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -42,7 +41,7 @@ pub struct RenderedPlan<'a> {
     pub before: f64,
     /// How long planning took, in seconds of wall time.
     pub solve_seconds: f64,
-    /// What is missing from the cluster state.
+    /// The objects missing from the cluster state.
     pub missing: Option<&'a str>,
     /// The plan without disruption budgets, if it was computed.
     pub unbudgeted: Option<&'a Plan>,

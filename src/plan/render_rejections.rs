@@ -1,5 +1,4 @@
 //! Formats rejections as lines of text and as JSON with the numbers in separate fields.
-//! It must not know how a rejection was found.
 
 use serde_json::{Value, json};
 
@@ -106,7 +105,7 @@ fn nearest(miss: &RejectionDetail) -> Value {
             json!({ "places": reachable, "open": open, "rules": rules })
         }
         RejectionDetail::Unsettled { count, hosts } => {
-            json!({ "unsettled": count, "hosts": hosts })
+            json!({ "in_flight": count, "hosts": hosts })
         }
     }
 }

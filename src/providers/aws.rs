@@ -1,5 +1,5 @@
-//! Calls Amazon EC2 and other AWS services, and converts the types of the SDK. It must not know why
-//! a call is made. The meaning of responses is in `ec2`.
+//! Calls Amazon EC2 and other AWS services, and converts the types of the SDK. The meaning of
+//! responses is in `ec2`.
 
 /// SDK interceptor: fence, term mark, request counter.
 pub(crate) mod interceptor;

@@ -1,5 +1,4 @@
-//! Conformance tests of the rules in `providers.rs`, for every provider. It must not know which
-//! provider it tests.
+//! Conformance tests of the rules in `providers.rs`, for every provider.
 
 // The checks.
 pub(crate) mod checks;

@@ -1,10 +1,10 @@
-//! A provider that calls a program of the user to launch, terminate and list instances. It must not
-//! know the cloud behind it. Protocol: `docs/PROVIDERS.md`.
+//! A provider that calls a program of the user to launch, terminate and list instances. Protocol:
+//! `docs/PROVIDERS.md`.
 //!
 //! ```text
-//! execute ─► queue ─► keeper ── a line of JSON a call ──► program
-//!                       ▲ desk: who waits for which id        │
-//!                       └────── a line of JSON an answer ─────┘
+//! execute ─► queue ─► supervisor ── a line of JSON per call ────► program
+//!                         ▲ pending calls, by id                    │
+//!                         └────── a line of JSON per response ──────┘
 //! ```
 
 // Reader with a line length limit.

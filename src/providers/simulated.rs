@@ -1,5 +1,4 @@
-//! The simulated EC2 with a real API server: booted instances register as Nodes. It must not know
-//! who launches, nor what the nodes are for.
+//! The simulated EC2 with a real API server: booted instances register as Nodes.
 
 // HTTP server of the simulated cloud.
 pub(crate) mod server;
@@ -243,7 +242,11 @@ impl CloudTask {
                 let shape = self.catalog.get(instance.offering.instance_type.as_str());
                 let node = registration::node(&instance, shape, &labels, &taints);
                 let id = instance.id;
-                let task = tokio::spawn(registration::keep_trying(home.clone(), node, id.clone()));
+                let task = tokio::spawn(registration::register_with_retries(
+                    home.clone(),
+                    node,
+                    id.clone(),
+                ));
                 self.registering.insert(id, task.abort_handle());
             }
             CloudEvent::Ended { instance } => self.forget(&instance),

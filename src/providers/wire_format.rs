@@ -1,5 +1,5 @@
 //! JSON format of launches, instances and responses between the daemon and clouds in other
-//! processes. It must not know the sender or the server.
+//! processes.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
 //! Recent activity of a cluster, one line per report, for `outrigger top`.
-//! It must not know who reads it, nor keep more than a screen or two of it.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;

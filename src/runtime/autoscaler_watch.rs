@@ -1,6 +1,5 @@
 //! Checks whether Karpenter is active in a cluster, by the Lease that its leader holds. Two active
-//! autoscalers would launch nodes twice for the same pods and disrupt each other's nodes. It must
-//! not know what is done about it.
+//! autoscalers would launch nodes twice for the same pods and disrupt each other's nodes.
 
 use std::time::Duration;
 
@@ -55,7 +54,7 @@ impl AutoscalerWatch {
     pub(crate) fn start(connection: &Connection) -> Self {
         let (tell, seen) = watch::channel(OtherAutoscaler::default());
         let client = connection.client.clone();
-        let task = tokio::spawn(look_out(client, tell));
+        let task = tokio::spawn(watch_autoscalers(client, tell));
         Self { seen, task }
     }
 
@@ -78,7 +77,7 @@ impl Drop for AutoscalerWatch {
     }
 }
 
-async fn look_out(client: Client, tell: watch::Sender<OtherAutoscaler>) {
+async fn watch_autoscalers(client: Client, tell: watch::Sender<OtherAutoscaler>) {
     let began = clock::monotonic();
     let place = |namespace: &str| LeaseName {
         namespace: namespace.to_owned(),

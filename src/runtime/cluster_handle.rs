@@ -1,5 +1,5 @@
 //! Shared handle to a cluster: status, recent activity, metrics samples, and a channel to its
-//! engine. It must not know how the engine runs.
+//! engine.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -101,6 +101,8 @@ struct HandleState {
     samples: Arc<[MetricSample]>,
     /// Age and state of the watches.
     sync: Option<Sync>,
+    /// Whether the last engine reported that the API server and the instances do not match.
+    mismatched: bool,
 }
 
 impl ClusterHandle {
@@ -119,8 +121,10 @@ impl ClusterHandle {
         with(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Sets or removes the engine.
+    /// Sets or removes the engine. Clears the metrics of the previous engine, because a stopped
+    /// engine resets none.
     pub(crate) fn drive(&self, line: Option<EngineChannel>) {
+        telemetry::engine_changed(&self.name);
         self.seen(|seen| (seen.line, seen.samples, seen.sync) = (line, Arc::default(), None));
         self.beat();
     }
@@ -188,6 +192,17 @@ impl ClusterHandle {
         let (samples, sync) = self.seen(|seen| (seen.samples.clone(), seen.sync));
         let age = sync.map(|own| cluster_collector::age(&self.name, own, now));
         [samples, age.unwrap_or_default().into()]
+    }
+
+    /// Records a reported mismatch of API server and instances, or its end, for the engine of the
+    /// next leadership term.
+    pub(crate) fn set_mismatched(&self, mismatched: bool) {
+        self.seen(|seen| seen.mismatched = mismatched);
+    }
+
+    /// Whether the last report about it was a mismatch.
+    pub(crate) fn is_mismatched(&self) -> bool {
+        self.seen(|seen| seen.mismatched)
     }
 
     /// The health.

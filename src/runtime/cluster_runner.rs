@@ -1,5 +1,4 @@
-//! Runs an engine for one cluster for as long as this host holds the Lease. It must not know how
-//! leadership is acquired, nor what an engine does.
+//! Runs an engine for one cluster for as long as this host holds the Lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,14 +168,14 @@ impl RunnerTask {
     async fn lead(&mut self, elector: &mut LeaderElector, term: u64) -> EngineEnd {
         let cluster = self.parts.cluster.clone();
         self.front.show(ClusterHealth::Unready, Vec::new());
-        elector.tell_well(false);
+        elector.report_health(false);
         let fleet_client = self.fleet.join(&cluster.name).await;
         let parts = self.parts.clone();
         let driver = match EngineThread::start(parts, term, fleet_client, self.front.clone()) {
             Ok(driver) => driver,
             Err(error) => {
                 tracing::error!(cluster = %cluster.name, %error, "cannot start engine thread");
-                elector.tell_well(true);
+                elector.report_health(true);
                 return EngineEnd::Failed;
             }
         };
@@ -202,9 +201,9 @@ impl RunnerTask {
                 tracing::error!(cluster = %cluster.name, "provider task panicked");
                 break EngineEnd::Failed;
             }
-            elector.tell_well(self.front.standing() == ClusterHealth::Ready);
+            elector.report_health(self.front.standing() == ClusterHealth::Ready);
         };
-        elector.tell_well(true);
+        elector.report_health(true);
         // From here on, the provider sends messages about the instances to the next leader.
         self.attend(None).await;
         driver.stop().await;
@@ -272,7 +271,7 @@ mod tests {
     use crate::kubernetes::client::Connection;
     use crate::providers::{NoProvider, Provider};
 
-    /// A post of a cluster that is only observed, and whose API never answers.
+    /// A runner of a cluster in observe mode whose API never responds.
     fn observed(provider: Arc<dyn Provider>, read_clocks: fn() -> Moment) -> ClusterRunner {
         let never = |_: Request<Body>| pending::<Result<Response<Body>, BoxError>>();
         let connection = Connection::over(Client::new(service_fn(never), "default"));
@@ -287,7 +286,8 @@ mod tests {
         ClusterRunner::start(parts, elector, FleetHandle::start())
     }
 
-    /// Is too busy to hear who drives the cluster at first, and has panicked soon after.
+    /// A provider that does not respond to the first `attend` call and panics soon after the
+    /// second.
     #[derive(Default)]
     struct Busy {
         told: AtomicUsize,
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(post.front.standing(), ClusterHealth::Ended);
     }
 
-    /// By how many hours the time of day has been set.
+    /// Number of hours by which the wall clock has been set.
     static HOURS: AtomicI64 = AtomicI64::new(0);
 
     fn set_clocks() -> Moment {
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    /// Counts how often an engine was begun.
+    /// Counts how often an engine was started.
     #[derive(Default)]
     struct Counting {
         begun: AtomicUsize,

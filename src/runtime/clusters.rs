@@ -1,5 +1,5 @@
 //! Runs all configured clusters: starts a runner for each, and applies changes of the
-//! configuration. It must not know where the configuration comes from, nor what an engine does.
+//! configuration.
 
 // Errors of cluster set-up.
 mod error;

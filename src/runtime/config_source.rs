@@ -1,5 +1,4 @@
-//! Reads the configuration from files, and from parameters that change at runtime. It must not know
-//! the meaning of the values, nor how a parameter is read.
+//! Reads the configuration from files, and from parameters that change at runtime.
 //!
 //! The last values of parameters are saved in the state directory of the daemon. A daemon that
 //! starts while AWS is unreachable uses them.
@@ -231,15 +230,19 @@ impl ConfigSource {
         for (own, told) in all {
             let known = match told {
                 Ok(text) => ParameterState::Text(text),
-                Err(untold) => {
-                    let last = untold.may_pass.then(|| self.last(&own)).flatten();
-                    self.may_pass |= untold.may_pass;
+                Err(unavailable_parameter) => {
+                    let last = unavailable_parameter
+                        .may_pass
+                        .then(|| self.last(&own))
+                        .flatten();
+                    self.may_pass |= unavailable_parameter.may_pass;
                     match last {
                         Some(last) => {
-                            self.stale.push((own.name.clone(), untold.why));
+                            self.stale
+                                .push((own.name.clone(), unavailable_parameter.why));
                             ParameterState::Text(last)
                         }
-                        None => ParameterState::Unreadable(untold.why),
+                        None => ParameterState::Unreadable(unavailable_parameter.why),
                     }
                 }
             };
@@ -264,8 +267,10 @@ impl ConfigSource {
 }
 
 fn known(held: &BTreeMap<SsmOutput, ParameterState>, parameter: &SsmOutput) -> ParameterState {
-    let untold = || ParameterState::Unreadable("it was not read".to_owned());
-    held.get(parameter).cloned().unwrap_or_else(untold)
+    let unavailable_parameter = || ParameterState::Unreadable("it was not read".to_owned());
+    held.get(parameter)
+        .cloned()
+        .unwrap_or_else(unavailable_parameter)
 }
 
 /// When a parameter is read next.
@@ -317,7 +322,7 @@ mod tests {
     use crate::config::diagnostic::Diagnostic;
     use crate::host::clock;
 
-    /// What is answered, one after the other, and the last for ever.
+    /// The responses in order. The last one is repeated.
     type Answers = Arc<Mutex<VecDeque<Result<String, ParameterUnavailable>>>>;
 
     fn region(name: &str) -> Result<String, ParameterUnavailable> {
@@ -326,7 +331,7 @@ mod tests {
         ))
     }
 
-    fn untold(may_pass: bool) -> Result<String, ParameterUnavailable> {
+    fn unavailable_parameter(may_pass: bool) -> Result<String, ParameterUnavailable> {
         let why = "AWS could not be reached".to_owned();
         Err(ParameterUnavailable { may_pass, why })
     }
@@ -348,8 +353,8 @@ mod tests {
         ConfigSource::asking(wanted, Some(folder), Box::new(ask))
     }
 
-    /// A folder with a configuration whose clusters are in a parameter, its origin, and what that
-    /// is told.
+    /// A folder with a configuration whose clusters are in a parameter, its source, and the
+    /// responses for the parameter.
     fn set_up(told: &[Result<String, ParameterUnavailable>]) -> (TempDir, ConfigSource, Answers) {
         let folder = TempDir::new().expect("a directory");
         write(folder.path(), "tags = {}");
@@ -385,13 +390,18 @@ cluster "fleet" {{
 
     #[tokio::test(start_paused = true)]
     async fn another_value_makes_another_configuration_when_it_is_due() {
-        let told = [region("one"), region("one"), untold(true), region("two")];
+        let told = [
+            region("one"),
+            region("one"),
+            unavailable_parameter(true),
+            region("two"),
+        ];
         let (_folder, mut origin, _) = set_up(&told);
         assert_eq!(region_of(origin.read().await), "one");
         let start = clock::monotonic();
         assert_eq!(region_of(origin.changed().await), "two");
         assert_eq!(start.elapsed().as_secs(), 1800);
-        // From here on it is the same for ever.
+        // The parameter does not change from here on.
         assert!(
             timeout(Duration::from_hours(3), origin.changed())
                 .await
@@ -422,7 +432,7 @@ cluster "fleet" {{
             assert_eq!(region_of(origin.changed().await), "two");
             origin.refused();
         }
-        // A reload that is refused leaves the files that are in force.
+        // A refused reload keeps the current files.
         write(folder.path(), "tags = { More = \"files\" }");
         let config = origin.read().await.expect("a configuration");
         assert_eq!(config.clusters[0].tags.len(), 1);
@@ -445,13 +455,13 @@ cluster "fleet" {{
 
     #[tokio::test(start_paused = true)]
     async fn a_start_without_an_answer_goes_on_with_what_was_told_last() {
-        let (folder, mut first, answers) = set_up(&[untold(true)]);
+        let (folder, mut first, answers) = set_up(&[unavailable_parameter(true)]);
         assert!(first.read().await.is_err());
         assert!(first.may_pass());
         let set = |told| *answers.lock().unwrap_or_else(PoisonError::into_inner) = [told].into();
         set(region("one"));
         assert_eq!(region_of(first.read().await), "one");
-        set(untold(true));
+        set(unavailable_parameter(true));
         let mut again = origin(folder.path(), &answers);
         let config = again.read().await.expect("a configuration");
         assert_eq!(config.clusters[0].region, "one");
@@ -460,19 +470,19 @@ cluster "fleet" {{
             told.into_iter()
                 .any(|own| own.contains("Using the last known value"))
         );
-        // With new files an old answer may be wrong, and another start may help.
+        // With changed files, an old response may be wrong, and a later start may succeed.
         write(folder.path(), "tags = { New = each.value.new }");
         let mut again = origin(folder.path(), &answers);
         assert!(again.read().await.is_err());
         assert!(again.may_pass());
         write(folder.path(), "tags = {}");
-        // What is gone is gone.
-        set(untold(false));
+        // A deleted parameter has no last known value.
+        set(unavailable_parameter(false));
         let mut again = origin(folder.path(), &answers);
         assert!(again.read().await.is_err());
-        // Terraform may have yet to make it.
+        // Terraform may create the parameter later.
         assert!(again.may_pass());
-        // What is wrong with the files is wrong whatever others tell.
+        // An error in the files does not depend on the parameter.
         write(folder.path(), "nonsense = 5");
         set(region("one"));
         let mut again = self::origin(folder.path(), &answers);

@@ -1,5 +1,5 @@
 //! The control socket of the daemon, a Unix socket: status of clusters, inventory of a cluster, and
-//! reload. It must not know how a cluster runs, nor how a response is displayed.
+//! reload.
 
 // Client of the control socket.
 pub(crate) mod client;

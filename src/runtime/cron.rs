@@ -1,5 +1,4 @@
-//! Periodic jobs, in UTC. Each job is one cheap call that may be lost or repeated without harm. It
-//! must not know what a job does.
+//! Periodic jobs, in UTC. Each job is one cheap call that may be lost or repeated without harm.
 //!
 //! Uses only cron jobs, because repeated jobs may stop firing (tokio-cron-scheduler issue 113).
 

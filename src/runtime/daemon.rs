@@ -1,5 +1,4 @@
-//! Runs the daemon: signals, telemetry, and the configured clusters. It must not know where the
-//! configuration comes from, nor how a cluster runs.
+//! Runs the daemon: signals, telemetry, and the configured clusters.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -321,7 +320,7 @@ async fn reloaded(
         tracing::error!(why, "configuration reloaded in part");
         return Err(format!("the configuration is only partly in effect: {why}"));
     }
-    tell_changes(written, &wanted.written);
+    log_config_changes(written, &wanted.written);
     *written = wanted.written;
     report_metrics::in_force(written);
     let new = wanted.telemetry;
@@ -342,7 +341,7 @@ async fn reloaded(
 }
 
 /// Logs the changes of the configuration.
-fn tell_changes(old: &ConfigValues, new: &ConfigValues) {
+fn log_config_changes(old: &ConfigValues, new: &ConfigValues) {
     let changes = old.changes(new);
     for change in changes.iter().take(CHANGES_MAX) {
         tracing::info!(change = text::bounded(change), "configuration changed");
@@ -363,7 +362,7 @@ async fn remind(
         for shown in clusters.borrow().iter() {
             shown.remind();
         }
-        counted.keep_small();
+        counted.drop_old_samples();
     })
     .await?;
     Ok(cron)

@@ -1,5 +1,4 @@
-//! Runs one engine on its own thread: events in, commands out, and a timer. It must not know the
-//! meaning of an event or command.
+//! Runs one engine on its own thread: events in, commands out, and a timer.
 
 // Engines of earlier leader terms.
 #[cfg(test)]
@@ -109,8 +108,12 @@ impl EngineThread {
             events: events.clone(),
             questions: ask,
         }));
+        let mut engine = Engine::new(clock::seed());
+        if front.is_mismatched() {
+            engine.report_first_match();
+        }
         let engine_loop = EngineLoop {
-            engine: Engine::new(clock::seed()),
+            engine,
             clock,
             clock_set: tell_clock_set,
             clock_skews: [None; 2],
@@ -331,7 +334,7 @@ impl EngineLoop {
         let executor = self.executor.clone();
         loop {
             self.front.beat();
-            self.heed_clocks();
+            self.check_clocks();
             self.ring();
             self.give_out();
             self.show();
@@ -377,7 +380,7 @@ impl EngineLoop {
 
     /// Stops the engine if the clock was set. Reports to the engine when a clock skew begins or
     /// ends.
-    fn heed_clocks(&mut self) {
+    fn check_clocks(&mut self) {
         if self.stop_by.is_some() {
             return;
         }
@@ -480,7 +483,7 @@ impl EngineLoop {
             let not_after = self.engine.not_after(&issued.command, self.clock.now());
             let not_after = Moment::now().plus(self.clock.until(not_after));
             if issued.command.is_for_fleet() {
-                self.ask_fleet(issued);
+                self.send_to_fleet(issued);
             } else {
                 let span = otlp::command(&self.pass, issued.command.name());
                 let call = self.executor.clone().execute(issued, not_after);
@@ -490,7 +493,7 @@ impl EngineLoop {
     }
 
     /// Sends a command to the fleet, which processes commands in order.
-    fn ask_fleet(&mut self, issued: IssuedCommand) {
+    fn send_to_fleet(&mut self, issued: IssuedCommand) {
         let (id, name) = (issued.id, issued.command.name());
         let answer = fleet_task::answered(self.fleet_client.ask(issued));
         let cluster = self.executor.cluster.clone();
@@ -515,8 +518,11 @@ impl EngineLoop {
         }
         while let Some(report) = self.engine.next_report() {
             telemetry::report(&self.executor.cluster, self.managed, &report);
-            if matches!(report, Report::Planned { .. }) {
-                telemetry::planned(&self.executor.cluster, self.took);
+            match &report {
+                Report::Planned { .. } => telemetry::planned(&self.executor.cluster, self.took),
+                Report::Mismatch(_) => self.front.set_mismatched(true),
+                Report::Matches => self.front.set_mismatched(false),
+                _ => {}
             }
             self.front.note(&report, self.managed, self.clock.now());
             if let Some(event_recorder) = &self.event_recorder {

@@ -1,5 +1,4 @@
-//! Runs the fleet in its own task. Engines send requests and receive results and events. It must
-//! not know the meaning of a request, nor why it is granted.
+//! Runs the fleet in its own task. Engines send requests and receive results and events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -248,13 +247,13 @@ mod tests {
         .await
     }
 
-    async fn tell_nothing(fleet_client: &FleetClient) {
+    async fn report_no_usage(fleet_client: &FleetClient) {
         let (whole, claims) = (true, Vec::new());
         let answer = command(fleet_client, Command::ReportUsage { whole, claims }).await;
         assert_eq!(answer, CommandResult::Done);
     }
 
-    /// A fleet of two clusters that may have one node between them.
+    /// A fleet of two clusters with a limit of one node in total.
     async fn fleet() -> FleetHandle {
         let fleet = FleetHandle::start();
         let mut limits = FleetLimits::default();
@@ -272,8 +271,8 @@ mod tests {
         let mut west = fleet.join(&"west".into()).await;
         let view = west.view.take().expect("limits are shared");
         assert!(view.closed.is_some(), "nobody has said yet what it has");
-        tell_nothing(&east).await;
-        tell_nothing(&west).await;
+        report_no_usage(&east).await;
+        report_no_usage(&west).await;
         assert_eq!(ask(&east, "a").await, CommandResult::Granted);
         assert!(matches!(
             ask(&west, "b").await,
@@ -302,8 +301,8 @@ mod tests {
         let old = fleet.join(&"east".into()).await;
         let new = fleet.join(&"east".into()).await;
         let west = fleet.join(&"west".into()).await;
-        tell_nothing(&new).await;
-        tell_nothing(&west).await;
+        report_no_usage(&new).await;
+        report_no_usage(&west).await;
         let answer = ask(&old, "a").await;
         let unknown = |kind| kind == FailureKind::Unknown;
         assert!(matches!(answer, CommandResult::Failed { kind, .. } if unknown(kind)));

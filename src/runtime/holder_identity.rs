@@ -1,5 +1,5 @@
 //! The identity of this process as a Lease holder, and the identity of the previous process on this
-//! host. It must not know what a leader does.
+//! host.
 //!
 //! A process that has died still holds its Leases until they expire. The next process on the same
 //! host need not wait: it acquires the file lock of the dead process and reads its name from the

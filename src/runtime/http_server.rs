@@ -1,4 +1,4 @@
-//! Serves liveness, readiness and metrics over HTTP. It must not know how they are computed.
+//! Serves liveness, readiness and metrics over HTTP.
 
 use std::io;
 

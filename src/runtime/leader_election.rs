@@ -1,5 +1,4 @@
-//! Acquires and renews the Lease of a cluster. The holder is the leader. It must not know what a
-//! leader does.
+//! Acquires and renews the Lease of a cluster. The holder is the leader.
 
 // Balance of clusters between hosts.
 mod balancer;
@@ -150,9 +149,9 @@ impl LeaderElector {
     }
 
     /// Sets whether the engine makes decisions while this host is the leader.
-    pub(crate) fn tell_well(&self, well: bool) {
+    pub(crate) fn report_health(&self, well: bool) {
         if let Some((company, cluster)) = &self.company {
-            company.tell_well(cluster, well);
+            company.report_health(cluster, well);
         }
     }
 
@@ -226,7 +225,7 @@ impl ElectionTask {
         let mut news = self.company.news();
         loop {
             // A cancelled call may still take effect, and then its version is unknown and the Lease
-            // cannot be released. So calls are not cancelled. Each call has a timeout.
+            // cannot be released. Calls are therefore not cancelled. Each call has a timeout.
             let wait = self.step().await;
             // Ignore changes from this cluster itself.
             news.borrow_and_update();
@@ -387,7 +386,7 @@ impl ElectionTask {
         // It decided during part of this time.
         if !is_unfit && self.parting.is_none() && since.elapsed() > 2 * FIT {
             self.handover = None;
-            self.company.tell_fit(since);
+            self.company.on_handover_ready(since);
         }
         is_unfit
     }
@@ -418,7 +417,7 @@ impl ElectionTask {
         } else if why == PartingReason::Unfit {
             self.handover = None;
             self.returned = Some(clock::monotonic());
-            self.company.tell_returned();
+            self.company.on_handover_returned();
         }
         RETRY
     }
@@ -639,10 +638,10 @@ mod tests {
     use crate::model::id::ClusterName;
     use crate::runtime::holder_identity::HolderIdentity;
 
-    /// What is written, with its version.
+    /// The stored Lease with its version.
     type Stored = Arc<Mutex<(u64, Value)>>;
 
-    /// An API that takes a second for each answer, and tells how many writes have reached it.
+    /// An API that responds after a second, and reports the number of received writes.
     fn slow(stored: &Stored, reached: &watch::Sender<u32>) -> Connection {
         let (stored, reached) = (stored.clone(), reached.clone());
         let answer = move |request: Request<Body>| {
@@ -716,7 +715,7 @@ mod tests {
             panic!("{:?}, not term {term}", elector.turn());
         };
         leads(1).await;
-        // Of the clocks that of the day alone has gone on.
+        // Only the wall clock has advanced.
         let leap = || {
             let hour = Duration::from_hours(1);
             let wall = clock::now() - hour;
@@ -733,7 +732,7 @@ mod tests {
         leads(1).await;
         assert!(fence.is_open(), "it was only set");
         if let Some(own) = leases.lock().expect("no panic").get_mut("own") {
-            // Another has led meanwhile, and has let go.
+            // A different host has led meanwhile and released the Lease.
             own.0 += 2;
             own.1["spec"]["holderIdentity"] = json!("");
             own.1["metadata"]["resourceVersion"] = json!(own.0.to_string());
@@ -786,7 +785,7 @@ mod tests {
         }
     }
 
-    /// An API with Leases, as one cluster has it: reached by the host for this one of them.
+    /// An API with Leases, and the connection of a host to the Lease with this name.
     fn api(leases: &Leases, name: &str) -> Connection {
         let leases = leases.clone();
         let answer = move |request: Request<Body>| {
@@ -833,12 +832,12 @@ mod tests {
         own
     }
 
-    /// One host with all clusters, whose engines stop at once, until this is dropped.
+    /// A host with all clusters, whose engines stop immediately. It runs until it is dropped.
     fn host(leases: &Leases, name: &str, clusters: &[ClusterName], together: bool) -> JoinSet<()> {
         host_that(leases, name, clusters, together, true)
     }
 
-    /// One whose engines decide, or never do.
+    /// A host whose engines make decisions, or never do.
     fn host_that(
         leases: &Leases,
         name: &str,
@@ -858,7 +857,7 @@ mod tests {
                 loop {
                     let turn = elector.turn();
                     let leads = matches!(turn, Leadership::Leads(_));
-                    elector.tell_well(is_fit || !leads);
+                    elector.report_health(is_fit || !leads);
                     elector.changed(&turn).await;
                     if let Leadership::Leads(term) = turn {
                         elector.rest(term);
@@ -869,7 +868,7 @@ mod tests {
         tasks
     }
 
-    /// How many clusters each host leads, by the first letter of its name.
+    /// Number of clusters that each host leads, by the first letter of its name.
     fn shares(leases: &Leases) -> BTreeMap<char, usize> {
         let all = leases.lock().expect("no panic");
         let mut shares = BTreeMap::new();
@@ -892,10 +891,10 @@ mod tests {
         let _host_2 = host(&leases, "b", &clusters, false);
         sleep(Duration::from_mins(5)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 3), ('b', 2)]));
-        let before = executor(&leases);
+        let before = handovers(&leases);
         assert_eq!(before, 7, "each was taken once, and two changed hands");
         sleep(Duration::from_mins(20)).await;
-        assert_eq!(executor(&leases), before, "nothing is left to share");
+        assert_eq!(handovers(&leases), before, "nothing is left to share");
         let _host_3 = host(&leases, "c", &clusters, false);
         sleep(Duration::from_mins(5)).await;
         assert_eq!(
@@ -904,8 +903,8 @@ mod tests {
         );
     }
 
-    /// How often clusters have changed hands.
-    fn executor(leases: &Leases) -> u64 {
+    /// Number of leader changes of all clusters.
+    fn handovers(leases: &Leases) -> u64 {
         let all = leases.lock().expect("no panic");
         let of = |(_, own): &(u64, Value)| own["spec"]["leaseTransitions"].as_u64();
         all.values().filter_map(of).sum()
@@ -922,14 +921,14 @@ mod tests {
         assert_eq!(shares(&leases), BTreeMap::from([('a', 4), ('b', 1)]));
         sleep(Duration::from_mins(3)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 5)]));
-        assert_eq!(executor(&leases), 7);
+        assert_eq!(handovers(&leases), 7);
         sleep(Duration::from_mins(25)).await;
-        assert_eq!(executor(&leases), 7, "it asks for no other so soon");
+        assert_eq!(handovers(&leases), 7, "it asks for no other so soon");
         sleep(Duration::from_mins(20)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('a', 5)]));
-        assert_eq!(executor(&leases), 9, "it has tried once more");
+        assert_eq!(handovers(&leases), 9, "it has tried once more");
         sleep(Duration::from_mins(40)).await;
-        assert_eq!(executor(&leases), 9, "and waits for twice as long now");
+        assert_eq!(handovers(&leases), 9, "and waits for twice as long now");
     }
 
     #[tokio::test(start_paused = true)]
@@ -946,7 +945,7 @@ mod tests {
         assert_eq!(shares(&leases), BTreeMap::from([('b', 2)]));
         sleep(Duration::from_mins(30)).await;
         assert_eq!(shares(&leases), BTreeMap::from([('b', 2)]));
-        assert_eq!(executor(&leases), 5, "what it had asked for was to be had");
+        assert_eq!(handovers(&leases), 5, "what it had asked for was to be had");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,5 @@
 //! Reads live clusters once. Each engine runs in observe mode until it knows everything that a plan
-//! needs. It writes nothing and receives no messages from queues. It must not know how the result
-//! is used.
+//! needs. It writes nothing and receives no messages from queues.
 
 #[cfg(feature = "aws")]
 use std::pin::pin;

@@ -1,5 +1,5 @@
-//! Notifies systemd of the state of the daemon: started, alive, reloading, stopping. It must not
-//! know why a cluster runs. Without `NOTIFY_SOCKET` it does nothing.
+//! Notifies systemd of the state of the daemon: started, alive, reloading, stopping. Without
+//! `NOTIFY_SOCKET` it does nothing.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

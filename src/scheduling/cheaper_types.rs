@@ -173,7 +173,8 @@ impl Weighed<'_> {
         Some((demand[axis], shape.net.as_ref().map_or(0, |net| net[axis])))
     }
 
-    /// Returns the obstacle of a type. Of several alternatives, that of the closest is reported.
+    /// Returns the obstacle of a type. If there are several alternatives, that of the closest is
+    /// reported.
     fn obstacle(&self, shape: &TypeOption<'_>, class: usize) -> TypeRejection {
         let own = &self.problem.classes[class];
         let wants = self.problem.wants_of(self.problem.without_wishes(own.kind));

@@ -175,7 +175,8 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         self.ground.templates.iter().map(of).collect()
     }
 
-    /// Returns why a pool rejects a class. Of several alternatives, the closest one is reported.
+    /// Returns why a pool rejects a class. If there are several alternatives, the closest is
+    /// reported.
     fn why(&mut self, class: usize, template: usize, offers: &mut [PoolOffer]) -> PoolRejection {
         let mut furthest: Option<Rejection> = None;
         for offer in offers {

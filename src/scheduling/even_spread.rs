@@ -21,7 +21,7 @@ use crate::state::snapshot::{ExistingNode, Snapshot};
 
 /// Minimum number of hosts of a group with enough pods: spreading over hosts implies losing little
 /// with one of them. Users can require more with `minDomains`. See
-/// docs/decisions/012-equal-parts-on-hosts.md.
+/// docs/decisions/012-equal-shares-on-hosts.md.
 const HOSTS_MIN: u64 = 10;
 
 /// Maximum host counts to try for one family.
@@ -431,7 +431,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// may place the remaining pods on any of them.
     fn most(&self, family: &SpreadFamily, supply: &Supply, (new, hosts): (u64, u64)) -> Vec<i64> {
         let ends = family.dealt.iter();
-        // Parts change where a class begins or ends.
+        // The share of a host changes only at the first and last host of a class.
         let changes = ends.flat_map(|(_, first, end)| [first % hosts, end % hosts]);
         let changes: BTreeSet<u64> = changes.chain([0]).filter(|host| *host < new).collect();
         // The item groups of all templates have equal requests.

@@ -26,7 +26,7 @@ use crate::state::snapshot::Snapshot;
 /// Maximum number of listed offerings.
 const TOLD: usize = 5;
 
-/// What a pool can launch.
+/// The offerings that a pool can launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolAvailability {
     /// Number of types in the catalog.

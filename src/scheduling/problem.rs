@@ -449,7 +449,7 @@ impl<'a> ProblemBuilder<'a> {
             return *known;
         }
         let first = self.kinds.len();
-        let levels = self.keeping_company(spec, signature);
+        let levels = self.levels_with_daemons(spec, signature);
         for (at, ((wants, rules, bare), is_beside)) in levels.iter().enumerate() {
             let last = at + 1 == levels.len();
             self.kinds.push(ConstraintClass {
@@ -469,7 +469,11 @@ impl<'a> ProblemBuilder<'a> {
 impl ProblemBuilder<'_> {
     /// Returns the levels of a spec with requirements on DaemonSet pods. Each level occurs again if
     /// DaemonSet pods can satisfy its affinity.
-    fn keeping_company(&mut self, spec: usize, signature: usize) -> Vec<(RelaxationLevel, bool)> {
+    fn levels_with_daemons(
+        &mut self,
+        spec: usize,
+        signature: usize,
+    ) -> Vec<(RelaxationLevel, bool)> {
         let levels = self.levels[spec].clone();
         if self.agents.len() == 0 {
             return levels.into_iter().map(|own| (own, false)).collect();

@@ -132,9 +132,9 @@ pub enum RejectionDetail {
     },
     /// No new node satisfies its topology rules.
     Places {
-        /// Number of domains where the pool can launch a node.
+        /// Number of domains in which the pool can launch a node.
         reachable: usize,
-        /// Number of these where every rule holds.
+        /// Number of these in which every rule is satisfied.
         open: usize,
         /// The first rules.
         rules: Vec<TopologyRuleDetail>,
@@ -192,9 +192,9 @@ pub struct TopologyRuleDetail {
     pub kind: RuleKind,
     /// Its topology keys.
     pub keys: Vec<String>,
-    /// Number of domains where the pool can launch a node.
+    /// Number of domains in which the pool can launch a node.
     pub reachable: usize,
-    /// Number of these where the rule holds.
+    /// Number of these in which the rule is satisfied.
     pub open: usize,
     /// Number of matching pods in all domains.
     pub pods: u64,

@@ -256,7 +256,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     /// One round for these classes with their current preferences.
     fn round(&mut self, classes: &[usize], sites: &[usize], relaxed: bool) {
         self.count_claims();
-        self.market.heed(&self.packed.ledgers);
+        self.market.set_limits(&self.packed.ledgers);
         let ground = self.ground;
         let mut waiting: Vec<PendingPods> = Vec::new();
         let mut asked = Vec::new();

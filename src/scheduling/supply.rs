@@ -1,4 +1,4 @@
-//! What a pool can supply: node templates, DaemonSet overhead, minValues and limits.
+//! The supply of a pool: node templates, DaemonSet overhead, minValues and limits.
 
 /// Limits that apply to a pool: its own, of the cluster and of the fleet.
 pub(super) mod limits;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::pod_constraints::{HOST, SpreadConstraint};
 
-/// What a counter counts per domain.
+/// The counter of a domain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DomainCounter {
     /// Pods of a group.
@@ -57,8 +57,8 @@ pub(super) enum TopologyCheck {
         least: u32,
         own: u32,
     },
-    /// Each of these domains contains matching pods, or there are none anywhere and the pod matches
-    /// itself. `beside`: a DaemonSet pod on the same node satisfies it.
+    /// Each of these domains contains matching pods, or no domain does and the pod matches itself.
+    /// With the last field set, a DaemonSet pod on the same node also satisfies it.
     Near {
         tallies: Vec<usize>,
         own: bool,

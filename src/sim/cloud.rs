@@ -1,7 +1,7 @@
-//! EC2 as it behaves: capacity, allocation, client tokens, delays, listings that lag, spot notices.
-//! It must not know which cluster its instances join, nor what they are for.
+//! Simulated EC2: capacity, allocation, client tokens, delays, delayed listings, spot interruption
+//! notices.
 //!
-//! It serves the simulation, and behind a real API server it serves `run` as a simulated cloud.
+//! The simulation uses it. With a real API server, `run` uses it as a simulated cloud.
 
 // Instances and their visibility in listings.
 pub mod instance;
@@ -30,33 +30,35 @@ use crate::sim::cloud::instance::SimInstance;
 use crate::sim::event_queue::{Timers, later};
 use crate::sim::rng::{stream, up_to};
 
-/// How long before its end a spot instance is told. Source: EC2 user guide, spot interruptions.
+/// Time between the interruption notice and the end of a spot instance. Source: EC2 user guide,
+/// spot interruptions.
 pub const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
 
-/// How long a terminated instance stays in listings: about an hour in EC2.
+/// Time during which a terminated instance is listed: about an hour in EC2.
 pub const TERMINATED_VISIBLE: SignedDuration = SignedDuration::from_hours(1);
 
-/// How this EC2 behaves.
+/// Settings of the simulated EC2.
 #[derive(Clone, Debug)]
 pub struct CloudSettings {
-    /// Decides ids and lags.
+    /// Seed of IDs and delays.
     pub seed: u64,
     /// Time from launch until the instance's kubelet registers.
     pub boot: SignedDuration,
-    /// Time an instance is pending before it runs.
+    /// Time until a new instance is running.
     pub launch_delay: SignedDuration,
-    /// Time an instance is shutting down before it is terminated.
+    /// Time between the request and the termination of an instance.
     pub terminate_delay: SignedDuration,
-    /// Longest time until a listing shows a new instance or a new state.
+    /// Maximum delay until a listing shows a new instance or a state change.
     pub listing_lag: SignedDuration,
-    /// How many more instances may be launched; offerings that are not named are never short.
+    /// Number of instances that can still be launched, by offering. A missing offering has no
+    /// limit.
     pub capacity: BTreeMap<OfferingKey, u32>,
-    /// Whether nodes are named like their instances, so that the names are known beforehand.
+    /// Whether nodes have the names of their instances, so that the names are known in advance.
     pub names_nodes: bool,
 }
 
 impl Default for CloudSettings {
-    /// No delay, no lag, no shortage.
+    /// No delays and no limits.
     fn default() -> Self {
         Self {
             seed: 0,
@@ -70,26 +72,26 @@ impl Default for CloudSettings {
     }
 }
 
-/// What EC2 does or tells of its own accord.
+/// Events that EC2 causes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloudEvent {
-    /// An instance's kubelet is up and registers its node.
+    /// The kubelet of an instance is running and registers its node.
     Booted {
         /// The instance.
         instance: Instance,
-        /// Labels the launch gave.
+        /// Labels from the launch.
         labels: Labels,
-        /// Taints the launch gave.
+        /// Taints from the launch.
         taints: Vec<Taint>,
     },
-    /// A spot instance will be taken back.
+    /// A spot instance will be interrupted.
     Interrupted {
         /// The instance.
         instance: InstanceId,
-        /// When.
+        /// Time of the interruption.
         at: Timestamp,
     },
-    /// An instance is terminated: whatever ran on it is gone.
+    /// An instance is terminated, with everything on it.
     Ended {
         /// The instance.
         instance: InstanceId,
@@ -105,7 +107,7 @@ enum CloudTimer {
     End,
 }
 
-/// An account's instances in one region.
+/// Instances of an account in one region.
 #[derive(Clone, Debug)]
 pub struct Cloud {
     catalog: Arc<Catalog>,
@@ -119,7 +121,7 @@ pub struct Cloud {
 }
 
 impl Cloud {
-    /// An empty account.
+    /// Creates an empty account.
     pub fn new(catalog: Arc<Catalog>, settings: CloudSettings) -> Self {
         Self {
             catalog,
@@ -133,11 +135,11 @@ impl Cloud {
         }
     }
 
-    /// Launches one instance. The claim's id is the client token: repeating a launch gives the same
-    /// instance, or an error once that has ended.
+    /// Launches one instance. The client token is the claim's ID. A repeated launch returns the
+    /// same instance, or an error if it has ended.
     ///
-    /// One call buys one way, as CreateFleet does: that of the cheapest offering. On-demand takes
-    /// the lowest price, spot the best of price and depth.
+    /// A call uses only the capacity type of the cheapest offering, as CreateFleet does. On-demand
+    /// selects the lowest price, spot the best combination of price and depth.
     pub fn launch(&mut self, launch: &Launch, now: Timestamp) -> CommandResult {
         if let Some((id, first)) = self.tokens.get(&launch.claim.id)
             && let Some(machine) = self.machines.get(id)
@@ -185,7 +187,7 @@ impl Cloud {
             .map(|o| o.price)
     }
 
-    /// How many more instances the reservation of an offering takes; none where it is in none.
+    /// Remaining instances in the reservation of an offering. `None` if it has no reservation.
     fn reserved_left(&self, key: &OfferingKey, now: Timestamp) -> Option<usize> {
         let id = key.reservation.as_deref()?;
         let known = self.catalog.reservations().get(id);
@@ -194,7 +196,7 @@ impl Cloud {
         Some(most.saturating_sub(self.in_reservation(id)))
     }
 
-    /// How many instances are in a reservation. They are until they are terminated.
+    /// Number of instances in a reservation. An instance counts until it is terminated.
     pub fn in_reservation(&self, id: &ReservationId) -> usize {
         let machines = self.machines.values().map(SimInstance::truth);
         let is_in = |own: &&Instance| {
@@ -253,7 +255,7 @@ impl Cloud {
         up_to(&mut self.lags, self.settings.listing_lag)
     }
 
-    /// Ends an instance; ending it again changes nothing.
+    /// Terminates an instance. Repeated calls have no effect.
     pub fn terminate(&mut self, instance: &InstanceId, now: Timestamp) -> CommandResult {
         let Some(machine) = self.machines.get(instance) else {
             return failed(FailureKind::Gone, "InvalidInstanceID.NotFound");
@@ -284,8 +286,7 @@ impl Cloud {
         }
     }
 
-    /// What a listing of the instances of one installation and cluster shows: as EC2 does it, that
-    /// may be an earlier truth.
+    /// Lists the instances of an installation and cluster. As in EC2, the result can be outdated.
     pub fn list(
         &mut self,
         installation: &str,
@@ -304,7 +305,7 @@ impl Cloud {
             .collect()
     }
 
-    /// Puts tags on instances.
+    /// Adds tags to instances.
     pub fn tag(&mut self, instances: &[InstanceId], tags: &Labels) {
         for id in instances {
             if let Some(machine) = self.machines.get_mut(id) {
@@ -313,8 +314,8 @@ impl Cloud {
         }
     }
 
-    /// An instance that somebody else has launched gets these tags too. One that nobody has
-    /// launched here is believed to be there: its Node is.
+    /// Adds these tags to an instance launched by a different program. An instance that was not
+    /// launched here is assumed to exist, because its Node exists.
     pub fn adopt(&mut self, own: &Adoption, now: Timestamp) -> CommandResult {
         let tags = &own.tags;
         let Some(machine) = self.machines.get_mut(&own.instance) else {
@@ -334,22 +335,22 @@ impl Cloud {
         CommandResult::Done
     }
 
-    /// Every instance there ever was, as it really is.
+    /// The actual state of every instance ever launched.
     pub fn all(&self) -> impl Iterator<Item = &SimInstance> {
         self.machines.values()
     }
 
-    /// One instance, as it really is.
+    /// The actual state of one instance.
     pub fn get(&self, instance: &str) -> Option<&SimInstance> {
         self.machines.get(instance)
     }
 
-    /// When something happens next without being asked for.
+    /// Time of the next event.
     pub fn next_at(&self) -> Option<Timestamp> {
         self.timers.next_at()
     }
 
-    /// Lets everything happen that is due at `now`, in order.
+    /// Executes all events due at `now`, in order.
     pub fn advance(&mut self, now: Timestamp) -> Vec<CloudEvent> {
         let mut events = Vec::new();
         while let Some((at, (id, todo))) = self.timers.due(now) {
@@ -388,8 +389,8 @@ impl Cloud {
         }
     }
 
-    /// Takes a spot instance back: it is told at `now` and ends two minutes later. False when it is
-    /// no live spot instance, or has been told already.
+    /// Interrupts a spot instance: the notice is sent at `now`, and the instance ends two minutes
+    /// later. Returns false if it is not a live spot instance, or already has a notice.
     pub fn interrupt(&mut self, instance: &InstanceId, now: Timestamp) -> bool {
         let Some(machine) = self.machines.get_mut(instance) else {
             return false;
@@ -408,7 +409,8 @@ impl Cloud {
         true
     }
 
-    /// An instance fails without a word: its machine ends at once. False when it was not live.
+    /// An instance fails: its machine ends immediately and without notice. Returns false if it was
+    /// not live.
     pub fn fail(&mut self, instance: &InstanceId, now: Timestamp) -> bool {
         let live = self
             .get(instance.as_str())
@@ -419,7 +421,7 @@ impl Cloud {
         live
     }
 
-    /// How many more instances of an offering may be launched; none means it is never short.
+    /// Sets the number of instances that can still be launched. `None` means no limit.
     pub fn set_capacity(&mut self, offering: OfferingKey, left: Option<u32>) {
         self.stock.set(offering, left);
     }

@@ -1,5 +1,4 @@
-//! A cluster as far as anyone outside can tell: API server, owners, scheduler, kubelets, budgets.
-//! It must not know Outrigger: whatever it is asked for, it answers as Kubernetes would.
+//! Simulated cluster: API server, workload controllers, scheduler, kubelets, disruption budgets.
 
 // kube-scheduler's filters, written independently.
 pub mod scheduler_filters;
@@ -33,7 +32,7 @@ use crate::sim::rng::{between, stream};
 use crate::sim::timeline::TimelineFact;
 use crate::sim::workload::Workload;
 
-/// A pod that waits for a place: its rank (priority, then age), key and UID.
+/// A pending pod: its rank (priority, then age), key and UID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Waiter {
     rank: (i64, u64),
@@ -41,7 +40,7 @@ struct Waiter {
     uid: String,
 }
 
-/// What the cluster's own machinery does later.
+/// Scheduled actions of the cluster's own components.
 #[derive(Clone, Debug)]
 enum ClusterTimer {
     Scale(usize, u32),
@@ -61,7 +60,7 @@ enum ClusterTimer {
     Collect(NodeName),
 }
 
-/// A cluster.
+/// A simulated cluster.
 #[derive(Clone, Debug)]
 pub struct SimCluster {
     store: Store,
@@ -70,7 +69,7 @@ pub struct SimCluster {
     kubelets: BTreeMap<NodeName, SimKubelet>,
     targets: BTreeMap<PodKey, NodeName>,
     waiting: BTreeMap<(i64, u64), (PodKey, String)>,
-    /// Where pods will be that are about to be bound.
+    /// Nodes of pods whose binding is in progress.
     assumed: BTreeMap<PodKey, NodeName>,
     scheduling: bool,
     unbalanced: BTreeSet<usize>,
@@ -78,7 +77,7 @@ pub struct SimCluster {
     facts: Vec<TimelineFact>,
     waits: Vec<SignedDuration>,
     evictions: u32,
-    /// UIDs of pods that no kubelet can end.
+    /// UIDs of pods that no kubelet can terminate.
     hung: BTreeSet<String>,
     paces: Rng,
     born: u64,
@@ -86,7 +85,7 @@ pub struct SimCluster {
 }
 
 impl SimCluster {
-    /// A cluster without nodes, where these workloads will run.
+    /// Creates a cluster without nodes for these workloads.
     pub fn new(workloads: &[Workload], seed: u64) -> Self {
         let mut cluster = Self {
             store: Store::default(),
@@ -116,37 +115,37 @@ impl SimCluster {
         cluster
     }
 
-    /// The objects.
+    /// The objects of the API server.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The objects, for tests and for what other clients of the API would do.
+    /// The objects of the API server, for changes by tests and other clients.
     pub fn store_mut(&mut self) -> &mut Store {
         &mut self.store
     }
 
-    /// What has become visible since it was last asked.
+    /// Returns the timeline facts since the last call.
     pub fn take_facts(&mut self) -> Vec<TimelineFact> {
         std::mem::take(&mut self.facts)
     }
 
-    /// How long each pod that was bound had waited since it was made; daemons left out.
+    /// Time from creation to binding of each bound pod, without daemons.
     pub fn waits(&self) -> &[SignedDuration] {
         &self.waits
     }
 
-    /// How many evictions were granted.
+    /// Number of granted evictions.
     pub fn evictions(&self) -> u32 {
         self.evictions
     }
 
-    /// When something happens next by itself.
+    /// Time of the next action.
     pub fn next_at(&self) -> Option<Timestamp> {
         self.timers.next_at()
     }
 
-    /// Lets everything happen that is due at `now`.
+    /// Executes all actions due at `now`.
     pub fn advance(&mut self, now: Timestamp) {
         while let Some((at, todo)) = self.timers.due(now) {
             self.happen(todo, at);

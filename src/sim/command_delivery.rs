@@ -1,5 +1,4 @@
-//! How a command travels, is checked against the truth, carried out and answered.
-//! It must not know what the engine makes of the answer.
+//! Delivers commands, checks them against the ground truth, executes them, and returns results.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -14,12 +13,13 @@ use crate::sim::invariants::{Invariant, taints};
 use crate::sim::timeline::TimelineFact;
 use crate::sim::{ScheduledEvent, World};
 
-/// No engine has so much to do within a minute: beside this, a few commands for each pod.
+/// Maximum number of commands within a minute, in addition to a few commands per pod. A correct
+/// engine sends fewer.
 const RUSH_MIN: usize = 1200;
 const RUSH_EACH: usize = 5;
 
 impl World {
-    /// Sends a command off as the engine would: it is checked, travels, and is carried out.
+    /// Sends a command: it is checked, delivered, and executed.
     pub fn send(&mut self, issued: IssuedCommand) {
         if self.is_rushing() {
             return;
@@ -39,7 +39,8 @@ impl World {
         );
     }
 
-    /// Whether the engine commands without end. Such a daemon is stopped, so that the day ends.
+    /// Returns true if the engine sends commands without end. The daemon is then stopped, so that
+    /// the run ends.
     fn is_rushing(&mut self) -> bool {
         let (since, count) = self.rush;
         let fresh = self.now.duration_since(since) < SignedDuration::from_mins(1);
@@ -101,7 +102,7 @@ impl World {
         self.timers.after(self.now, trip.back, due);
     }
 
-    /// Carries a command out that was sent off a while ago.
+    /// Executes a command that was sent some time ago.
     fn carry_out(&mut self, command: &Command, sent: Timestamp) -> CommandResult {
         self.checker
             .arriving(command, &self.scene, (sent, self.now));
@@ -212,7 +213,7 @@ impl World {
         self.scene.cluster.machine_ended(instance, self.now);
     }
 
-    /// The startup taints of an instance of ours; none for a stranger's.
+    /// The startup taints of a managed instance. Empty for a foreign instance.
     pub(super) fn startup_taints(&self, instance: &Instance) -> Option<Vec<Taint>> {
         let config = &self.scene.config;
         ClaimRecord::from_tags(&instance.tags, &config.installation, &config.name)
@@ -220,11 +221,11 @@ impl World {
             .map(|record| record.startup_taints)
     }
 
-    /// A watch that is broken by a fault stays so; any other starts anew.
+    /// Restarts a watch, unless a fault has broken it.
     fn rewatch(&mut self, kind: ObjectKind) -> CommandResult {
         if self.watches.is_up(kind) {
             let wait = self.lag(20, 300);
-            // Whoever cut one listing short may well cut the next.
+            // A listing after an incomplete listing is often incomplete as well.
             let cut = self.cuts.get(&kind).copied().filter(|_| self.picks.bool());
             self.list_kind(kind, cut, wait);
         }
@@ -244,7 +245,7 @@ impl World {
             .after(self.now, wait, ScheduledEvent::Restock(keys));
     }
 
-    /// Somebody else writes the node while the patch is on its way.
+    /// An external actor changes the node while the patch is in flight.
     fn overtake(&mut self, command: &Command) {
         let Command::PatchNode(patch) = command else {
             return;

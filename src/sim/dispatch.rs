@@ -1,5 +1,5 @@
-//! Carries news about: from the engine to the timeline, from cluster and cloud to the engine.
-//! It must not decide what happens.
+//! Routes events: from the engine to the timeline, and from cluster and cloud to the engine. It
+//! makes no decisions.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::sim::timeline::TimelineFact;
 use crate::sim::{ScheduledEvent, World};
 use crate::state::cluster_identity::Mismatch;
 
-/// A user reads what is held, and accepts it, after this long.
+/// Time after which a user approves held actions.
 const ACCEPTED_AFTER: SignedDuration = SignedDuration::from_mins(30);
 
 impl World {
@@ -77,13 +77,13 @@ impl World {
         }
     }
 
-    /// A user accepts that the instances end whose ends are held.
+    /// A user approves the held terminations.
     pub(super) fn accept(&mut self) {
         let engine = self.engine.as_ref();
         let held = engine.and_then(|own| match (own.mismatch(), own.held_ends()) {
             (Some(Mismatch::NoNodes { id, .. }), _) => Some(id.clone()),
             (Some(_), _) => {
-                // The user looks again once that is over.
+                // The user checks again after that time.
                 self.timers
                     .after(self.now, ACCEPTED_AFTER, ScheduledEvent::Accept);
                 None
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// Carries what changed in the cluster to the watches and the timeline.
+    /// Routes changes in the cluster to the watches and the timeline.
     pub(super) fn spread_news(&mut self) {
         for fact in self.scene.cluster.take_facts() {
             self.note(fact);
@@ -157,7 +157,7 @@ impl World {
                     instance: instance.clone(),
                     at,
                 });
-                // EventBridge and the queue take a moment.
+                // EventBridge and the queue have a delay.
                 let wait = self.lag(500, 5000);
                 let event = Box::new(Event::Interrupted(instance, Interruption::Spot, at));
                 // SQS delivers at least once.

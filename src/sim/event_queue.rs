@@ -1,11 +1,10 @@
-//! What is due when: a queue by time, and by the order of asking within one moment.
-//! It must not know what is due.
+//! Events by time. Events with the same time are in the order in which they were added.
 
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Things to come.
+/// A queue of future events.
 #[derive(Clone, Debug)]
 pub struct Timers<T> {
     queue: BTreeMap<(Timestamp, u64), T>,
@@ -22,35 +21,35 @@ impl<T> Default for Timers<T> {
 }
 
 impl<T> Timers<T> {
-    /// Asks for something at a time.
+    /// Adds an event at a time.
     pub fn at(&mut self, at: Timestamp, what: T) {
         self.asked += 1;
         self.queue.insert((at, self.asked), what);
     }
 
-    /// Asks for something some time after `now`.
+    /// Adds an event at a time after `now`.
     pub fn after(&mut self, now: Timestamp, wait: SignedDuration, what: T) {
         self.at(later(now, wait), what);
     }
 
-    /// When the next thing is due.
+    /// Time of the next event.
     pub fn next_at(&self) -> Option<Timestamp> {
         self.queue.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// The next thing that is due at `now`, and when it was.
+    /// Removes and returns the next event due at `now`, with its time.
     pub fn due(&mut self, now: Timestamp) -> Option<(Timestamp, T)> {
         self.next_at().filter(|at| *at <= now)?;
         self.queue.pop_first().map(|((at, _), what)| (at, what))
     }
 
-    /// Keeps only what `wanted` says.
+    /// Keeps only events for which `wanted` returns true.
     pub fn retain(&mut self, mut wanted: impl FnMut(&T) -> bool) {
         self.queue.retain(|_, what| wanted(what));
     }
 }
 
-/// `now` and some time; the end of time where there is no such moment.
+/// Adds a duration to `now`. Returns the maximum time on overflow.
 pub fn later(now: Timestamp, wait: SignedDuration) -> Timestamp {
     now.checked_add(wait).unwrap_or(Timestamp::MAX)
 }

@@ -1,5 +1,4 @@
-//! Whose taint somebody else took away, and whether the daemon could know of it.
-//! It must not know what the daemon makes of it.
+//! Tracks nodes whose taint an external actor removed, and whether the daemon has observed it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,28 +10,28 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::watched_object::{ObjectKind, WatchedObject};
 
-/// A taint that was taken away is put back within this, once that is known.
+/// Maximum time until the daemon adds a removed taint again, after it has observed the removal.
 const PUT_BACK_MAX: SignedDuration = SignedDuration::from_secs(10);
 
-/// One node's taint was taken away.
+/// A removed taint.
 #[derive(Clone, Debug)]
 struct Untainted {
-    /// Version of the node since.
+    /// Version of the node after the removal.
     version: u64,
-    /// UIDs of the pods it had then.
+    /// UIDs of its pods at that time.
     had: BTreeSet<String>,
-    /// When the daemon was told of this version, or of a later one.
+    /// Time at which the daemon received this or a later version.
     told: Option<Timestamp>,
 }
 
-/// The nodes whose taint was taken away, each the last time.
+/// Nodes whose taint was removed, with the last removal of each.
 #[derive(Clone, Debug, Default)]
 pub struct ExternalTaintRemovals {
     nodes: BTreeMap<NodeName, Untainted>,
 }
 
 impl ExternalTaintRemovals {
-    /// Somebody has just taken the taint of a node away, which has these pods.
+    /// Records that an external actor removed the taint of a node with these pods.
     pub fn untainted<'a>(&mut self, node: &Node, pods: impl Iterator<Item = &'a Pod>) {
         let own = Untainted {
             version: version(node),
@@ -42,7 +41,7 @@ impl ExternalTaintRemovals {
         self.nodes.insert(node.name.clone(), own);
     }
 
-    /// The daemon is told something.
+    /// Records an event that the daemon receives.
     pub fn told(&mut self, event: &Event, now: Timestamp) {
         match event {
             Event::Applied(object) => self.shown(object, now),
@@ -64,32 +63,33 @@ impl ExternalTaintRemovals {
         }
     }
 
-    /// Whether a node was without its taint and whoever sent a command off at `sent` had not been
-    /// told. What is on its way then cannot be taken back.
+    /// Returns true if the taint of a node was removed and the daemon had not observed it at
+    /// `sent`. Commands sent by then are still in flight.
     pub fn is_untold(&self, node: &NodeName, sent: Timestamp) -> bool {
         let own = self.nodes.get(node);
         own.is_some_and(|own| own.told.is_none_or(|told| sent <= told))
     }
 
-    /// Whether somebody took the taint of a node away.
+    /// Returns true if the taint of a node was ever removed.
     pub fn have_untainted(&self, node: &NodeName) -> bool {
         self.nodes.contains_key(node)
     }
 
-    /// Whether the daemon has just been told: it puts the taint back, and nothing more leaves.
+    /// Returns true if the daemon has just observed a removal. It adds the taint again, which is
+    /// not a new disruption.
     pub fn is_just_told(&self, node: &NodeName, now: Timestamp) -> bool {
         let told = self.nodes.get(node).and_then(|own| own.told);
         told.is_some_and(|at| now.duration_since(at) < PUT_BACK_MAX)
     }
 
-    /// Whether a pod can be on this node for no other reason than that.
+    /// Returns true if a pod can only be on this node because the taint was removed.
     pub fn has_let_in(&self, node: &NodeName, pod: &Pod, sent: Timestamp) -> bool {
         let own = self.nodes.get(node).filter(|_| self.is_untold(node, sent));
         own.is_some_and(|own| !own.had.contains(&pod.uid))
     }
 }
 
-/// Versions count up in this world.
+/// In the simulation, versions are increasing numbers.
 fn version(node: &Node) -> u64 {
     node.version.parse().unwrap_or(0)
 }

@@ -1,5 +1,4 @@
-//! How each mishap is brought about.
-//! It must not know how often that is.
+//! Injects each fault.
 
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
@@ -61,7 +60,7 @@ impl World {
         }
     }
 
-    /// Someone deletes a Node of ours; its kubelet may register it anew.
+    /// Deletes a managed Node. Its kubelet may register it again.
     fn delete_some_node(&mut self, back: Option<SignedDuration>) {
         let running = self.ours(|_| true);
         let Some(instance) = self.picks.choice(running) else {
@@ -80,7 +79,7 @@ impl World {
         }
     }
 
-    /// The kubelet of an instance that still runs registers anew.
+    /// The kubelet of a running instance registers its node again.
     pub(super) fn register_anew(&mut self, id: &InstanceId) {
         let machine = self.scene.cloud.get(id.as_str());
         let machine = machine.filter(|machine| machine.truth().state.is_live());
@@ -96,14 +95,14 @@ impl World {
         }
     }
 
-    /// Someone takes the taint of a leaving node away.
+    /// An external actor removes the taint of a disrupted node.
     pub(super) fn untaint(&mut self, node: &NodeName) {
         self.note(TimelineFact::Fault(format!("someone untaints {node}")));
         self.scene.cluster.untaint(node, self.now);
         self.checker.untainted(node, &self.scene);
     }
 
-    /// A broken watch comes back with a listing.
+    /// A broken watch restarts with a listing.
     pub(super) fn watch_back(&mut self, kind: ObjectKind, cut: Option<Cut>, since: Timestamp) {
         if self.engine().is_none() || self.watches.is_up(kind) {
             return;
@@ -118,7 +117,7 @@ impl World {
         if let Some(cut) = cut {
             let text = format!("a listing of {} lacks objects ({cut:?})", kind.plural());
             self.note(TimelineFact::Fault(text));
-            // It breaks once more after a while, and then tells everything.
+            // The watch breaks again later, and the next listing is complete.
             let lasts = self.lag(20_000, 240_000);
             let due = ScheduledEvent::Happen(ScheduledFault::WatchLost {
                 kind,
@@ -129,7 +128,7 @@ impl World {
         }
     }
 
-    /// Takes spot instances back, as many as there are up to `count`.
+    /// Interrupts up to `count` spot instances.
     pub(super) fn take_back(&mut self, count: u32) {
         for _ in 0..count {
             let spot = self.ours(|offering| offering.capacity_type == CapacityType::Spot);
@@ -140,7 +139,7 @@ impl World {
         }
     }
 
-    /// Spot instances are taken back, one after another within a while.
+    /// Interrupts spot instances one after another within a time.
     pub(super) fn storm(&mut self, taken: ReclaimCount, within: SignedDuration) {
         let spot = self
             .ours(|own| own.capacity_type == CapacityType::Spot)
@@ -158,7 +157,7 @@ impl World {
         }
     }
 
-    /// Everything in a zone fails at once.
+    /// All instances in a zone fail at the same time.
     pub(super) fn lose_zone(&mut self, index: usize) {
         let scenario = std::sync::Arc::clone(&self.setup.scenario);
         let Some(outage) = scenario.outages.get(index) else {
@@ -173,7 +172,7 @@ impl World {
         }
     }
 
-    /// Our live instances of some offerings that are not being taken back, by id.
+    /// Live managed instances of some offerings that have no interruption notice, by ID.
     fn ours(&self, wanted: impl Fn(&OfferingKey) -> bool) -> Vec<InstanceId> {
         self.scene
             .live()
@@ -184,7 +183,7 @@ impl World {
             .collect()
     }
 
-    /// A shortage of the scenario begins or ends.
+    /// Starts or ends a shortage of the scenario.
     pub(super) fn shortage(&mut self, index: usize, begins: bool) {
         let scenario = std::sync::Arc::clone(&self.setup.scenario);
         let Some(shortage) = scenario.shortages.get(index) else {
@@ -212,7 +211,7 @@ impl World {
         }
     }
 
-    /// Every offering of the catalog.
+    /// Returns every offering of the catalog.
     fn offerings(&self) -> Vec<OfferingKey> {
         let mut keys = Vec::new();
         for shape in self.scene.catalog.types() {
@@ -223,7 +222,8 @@ impl World {
         keys
     }
 
-    /// What a fault had sold out is there again, unless the scenario has it short.
+    /// Restores offerings that a fault made unavailable, unless the scenario has a shortage of
+    /// them.
     pub(super) fn restock(&mut self, keys: Vec<OfferingKey>) {
         let scenario = std::sync::Arc::clone(&self.setup.scenario);
         for key in keys {
@@ -239,16 +239,16 @@ impl World {
     }
 }
 
-/// Leaves objects out of a listing. Only what the watch had shown before it broke at `since` may be
-/// left out on a large scale, and only where that is much of all there is: the lack of anything
-/// else could not be noticed by anyone.
+/// Removes objects from a listing. Only objects shown before the watch broke at `since` can be
+/// removed. A severe cut is made only if they are a large share of all objects, because the daemon
+/// can only detect such a cut.
 pub(super) fn cut_off(
     objects: &mut Vec<WatchedObject>,
     cut: Cut,
     since: Timestamp,
     picks: &mut Rng,
 ) -> Listing {
-    /// A listing that lacks fewer than this is not worth a doubt.
+    /// Minimum number of missing objects at which the daemon must detect the cut.
     const FEWEST: usize = 4;
     let shown = |object: &WatchedObject| {
         let created = match object {

@@ -1,5 +1,5 @@
-//! What goes wrong and when, drawn from the seed: each seed has its own mix, and none has it all.
-//! It must not know how a fault is brought about.
+//! The fault plan of a seed: which faults occur, and when. Each seed has a different mix, and no
+//! seed has all faults.
 
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
@@ -9,91 +9,91 @@ use crate::model::watched_object::ObjectKind;
 use crate::sim::event_queue::later;
 use crate::sim::rng::{between, happens, stream, up_to};
 
-/// What becomes of one command.
+/// Fault of a single command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandFault {
-    /// It is carried out, and answered.
+    /// The command is executed, and the result is returned.
     Carried,
-    /// It is turned away: too many requests.
+    /// The command is throttled.
     Throttled,
-    /// It gets lost on the way there.
+    /// The command is lost before it is executed.
     LostBefore,
-    /// It is carried out, and the answer gets lost.
+    /// The command is executed, and the result is lost.
     LostAfter,
-    /// It is carried out or not, and nobody ever says so.
+    /// There is never a result.
     Silent {
-        /// Whether it is carried out.
+        /// Whether the command is executed.
         carried: bool,
     },
-    /// Some offerings are sold out by the time a launch arrives; all of them, if so said.
+    /// Some or all offerings of a launch are unavailable.
     SoldOut {
-        /// How many of the first.
+        /// Number of unavailable offerings, from the first.
         offerings: usize,
     },
-    /// Someone else writes the node first.
+    /// Another client changes the node first.
     Overtaken,
-    /// The disruption budget says no, whatever it said before.
+    /// The disruption budget blocks the eviction, regardless of its status.
     Blocked,
 }
 
-/// A command's way there and back.
+/// Delivery of a command and its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandTrip {
-    /// Time until it arrives.
+    /// Time until the command is executed.
     pub there: SignedDuration,
-    /// Time until the answer arrives.
+    /// Time until the result arrives.
     pub back: SignedDuration,
-    /// What becomes of it.
+    /// The fault of the command.
     pub fate: CommandFault,
-    /// Whether the answer comes twice.
+    /// Whether the result arrives twice.
     pub twice: bool,
 }
 
-/// How much a listing lacks.
+/// Size of the missing part of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// A few objects: nobody can tell from the listing.
+    /// A few objects. The daemon cannot detect it.
     Mild,
-    /// Most of what was there before: such a listing must not be believed.
+    /// Most of the earlier objects. The daemon must reject such a listing.
     Severe,
 }
 
-/// Something that goes wrong at a time.
+/// A fault at a scheduled time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScheduledFault {
-    /// The daemon dies.
+    /// The daemon stops.
     Restart {
-        /// For this long.
+        /// Time until it starts again.
         down: SignedDuration,
     },
     /// A watch breaks.
     WatchLost {
-        /// Of this kind.
+        /// Kind of its objects.
         kind: ObjectKind,
-        /// For this long.
+        /// Time until it restarts.
         lasts: SignedDuration,
-        /// Whether the listing after that lacks objects.
+        /// Missing part of the listing after the restart, if any.
         cut: Option<Cut>,
     },
-    /// A watch falls silent without breaking.
+    /// A watch delivers no events and does not break.
     Stall {
-        /// Of this kind.
+        /// Kind of its objects.
         kind: ObjectKind,
-        /// For this long.
+        /// Duration.
         lasts: SignedDuration,
     },
-    /// A spot instance is taken back.
+    /// A spot instance is interrupted.
     Reclaim,
-    /// A machine fails without a word.
+    /// A machine fails without notice.
     Failure,
-    /// Someone deletes a Node object.
+    /// An external actor deletes a Node.
     NodeDeleted {
-        /// When its kubelet registers it anew, if ever.
+        /// Time until its kubelet registers it again. `None` for never.
         back: Option<SignedDuration>,
     },
 }
 
-/// Rates in thousandths of all commands or machines.
+/// Fault rates, per thousand commands or machines.
 #[derive(Clone, Copy, Debug, Default)]
 struct FaultRates {
     throttled: u32,
@@ -110,7 +110,7 @@ struct FaultRates {
     unready: u32,
 }
 
-/// The faults of one seed.
+/// The faults of a seed.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
     until: Timestamp,
@@ -122,15 +122,15 @@ pub struct FaultPlan {
     machines: Rng,
 }
 
-/// Listings lag by at most this: after a start the engine asks twice, 5 s apart, and a lag beyond
-/// that would hide from both what an earlier life launched.
+/// Maximum delay of instance listings. After a start, the engine lists instances twice, 5 s apart.
+/// With a longer delay, both listings could miss instances launched before the restart.
 const LISTING_LAG_MAX: SignedDuration = SignedDuration::from_secs(4);
 
-/// Each kind of mishap happens up to this often in a scenario.
+/// Maximum number of occurrences of each scheduled fault in a scenario.
 const SCHEDULED_FAULTS_MAX: u32 = 5;
 
 impl FaultPlan {
-    /// No fault at all: only the usual delays.
+    /// Returns a plan without faults, with normal delays.
     pub fn none(seed: u64) -> Self {
         Self {
             until: Timestamp::MIN,
@@ -143,11 +143,11 @@ impl FaultPlan {
         }
     }
 
-    /// The faults of a seed between two times.
+    /// Draws the faults of a seed between two times.
     pub fn drawn(seed: u64, from: Timestamp, until: Timestamp) -> Self {
         let mut rng = stream(seed, "faults/mix");
-        // Every kind of fault is left out of about every third seed: a fault that is always there
-        // hides those that show only without it.
+        // Each kind of fault is disabled in about a third of the seeds. A fault that always occurs
+        // would hide bugs that only show without it.
         let mut rate = |most: u32| {
             if rng.u32(0..3) == 0 {
                 0
@@ -179,22 +179,22 @@ impl FaultPlan {
         }
     }
 
-    /// How far listings of instances lag.
+    /// Delay of instance listings.
     pub fn listing_lag(&self) -> SignedDuration {
         self.listing_lag
     }
 
-    /// When the last fault may happen.
+    /// Latest time of a fault.
     pub fn until(&self) -> Timestamp {
         self.until
     }
 
-    /// All mishaps with their times.
+    /// All scheduled faults with their times.
     pub fn scheduled_faults(&self) -> &[(Timestamp, ScheduledFault)] {
         &self.scheduled_faults
     }
 
-    /// What becomes of a command that is sent now.
+    /// Draws the delivery of a command sent now.
     pub fn trip(&mut self, command: &Command, now: Timestamp) -> CommandTrip {
         let ms = SignedDuration::from_millis;
         let rng = &mut self.trips;
@@ -223,7 +223,7 @@ impl FaultPlan {
         }
         let fate = draw_fate(&self.mix, command, rng);
         if matches!(fate, CommandFault::LostBefore | CommandFault::LostAfter) {
-            // Whoever carries commands out gives up on them after a while.
+            // The command times out.
             back = between(rng, ms(10_000), ms(30_000));
         }
         CommandTrip {
@@ -234,7 +234,7 @@ impl FaultPlan {
         }
     }
 
-    /// Whether someone takes the taint of a leaving node away, and after how long.
+    /// Draws whether an external actor removes the taint of a disrupted node, and after which time.
     pub fn untaints(&mut self, now: Timestamp) -> Option<SignedDuration> {
         let rng = &mut self.machines;
         let meddles = now < self.until && happens(rng, self.mix.untainted);
@@ -247,12 +247,12 @@ impl FaultPlan {
         })
     }
 
-    /// Whether a machine that boots now stays mute: its kubelet never registers.
+    /// Draws whether the kubelet of a machine that boots now never registers.
     pub fn stays_mute(&mut self, now: Timestamp) -> bool {
         now < self.until && happens(&mut self.machines, self.mix.mute)
     }
 
-    /// Whether a node that registers now never gets ready.
+    /// Draws whether a node that registers now never becomes ready.
     pub fn stays_unready(&mut self, now: Timestamp) -> bool {
         now < self.until && happens(&mut self.machines, self.mix.unready)
     }
@@ -343,7 +343,7 @@ fn draw_scheduled_faults(
     all
 }
 
-/// Pods and nodes more often than the rest, of those that are watched in every cluster.
+/// Draws a kind that every cluster watches. Pods and nodes are more likely.
 fn any_kind(rng: &mut Rng) -> ObjectKind {
     match rng.u32(0..4) {
         0 | 1 => ObjectKind::Pod,

@@ -1,5 +1,4 @@
-//! What is in the account and the cluster without being ours, and whether it still is.
-//! It must not know who else lives there.
+//! Creates instances and nodes that are not managed, and checks that they still exist.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +12,19 @@ use crate::model::taint::{Effect, Taint};
 use crate::sim::World;
 use crate::sim::invariants::Invariant;
 
-/// How many strangers there are.
+/// Number of foreign instances.
 const STRANGERS: usize = 3;
 
 impl World {
-    /// Another installation's instance, another cluster's, and nobody's, which is a node here.
+    /// Launches an instance of a different installation, one of a different cluster, and one
+    /// without tags, which is a node of this cluster.
     pub(super) fn settle_foreign(&mut self) {
         let Some(offering) = self.any_offering() else {
             return;
         };
         let config = &self.scene.config;
         let other = ClusterName("another-cluster".to_owned());
-        // Claims of others are claims all through; the last is nobody's.
+        // Foreign claims have complete tags. The last instance has none.
         let all = [
             ("another-installation".to_owned(), config.name.clone()),
             (config.installation.clone(), other),
@@ -70,7 +70,7 @@ impl World {
         self.scene.cluster.add_node(node, self.now);
     }
 
-    /// Whether every stranger's instance still lives.
+    /// Checks that every foreign instance is still live.
     pub(super) fn check_foreign(&mut self) {
         let ended: Vec<String> = self
             .scene

@@ -1,5 +1,4 @@
-//! What must hold after every step, and what must hold once faults have stopped.
-//! It must not know how the engine decides: it looks at commands and at the truth behind them.
+//! Invariants: some are checked after every step, some at the end, after faults have stopped.
 
 // Early binding and nominations.
 mod early_binding;
@@ -32,59 +31,58 @@ use crate::sim::event_queue::later;
 use crate::sim::external_changes::ExternalTaintRemovals;
 use crate::sim::invariants::disruption::Leaving;
 
-/// What must hold.
+/// An invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Invariant {
-    /// The live instances of a pool and of the cluster keep within their limits.
+    /// The live instances of each pool and of the cluster are within their limits.
     Limits,
-    /// No reservation has more instances than it is for.
+    /// The number of instances in each reservation is within its capacity.
     Reservations,
     /// A claim has at most one live instance.
     OneInstance,
-    /// What is not ours is not touched.
+    /// Resources that are not managed are not changed.
     Foreign,
-    /// No pod loses its place against a disruption budget of pods.
+    /// No pod is lost in violation of a PodDisruptionBudget.
     Pdb,
-    /// No node is closed beyond what the budgets of its pool allow: of the nodes that are
-    /// initialized, those that are closed or not ready, it among them. As far as the daemon was
-    /// told when it sent the taint off.
+    /// The number of disrupted or unready nodes of a pool is within its disruption budgets. Only
+    /// initialized nodes count, as observed by the daemon when it sent the taint.
     Budget,
-    /// No pod that must not be disrupted is evicted so that its node may leave.
+    /// No pod that must not be disrupted is evicted for a disruption.
     Protected,
-    /// No pod is evicted so that its node may leave before all that will be made anew have room on
-    /// nodes that are there.
+    /// No pod is evicted for a disruption before all replacement pods fit on existing nodes.
     Homeless,
-    /// No node is closed without anyone letting it leave, and none in the end.
+    /// Every tainted node makes progress, and no node is tainted at the end.
     Tainted,
-    /// No registered instance is ended before its drain is confirmed.
+    /// No registered instance is terminated before its drain is complete.
     Drain,
-    /// Nothing voluntary is done while the view is stale or partial.
+    /// There is no voluntary disruption while the cluster state is out of sync.
     StaleView,
-    /// The engine comes to rest within one moment.
+    /// The engine does not run in a loop without the time advancing.
     Spin,
-    /// Pods are bound early to our nodes alone, as many as fit, and let go only where nothing has
-    /// run; none stays for long on a node whose instance is gone.
+    /// Early binding: pods are bound only to managed nodes with sufficient resources. They are
+    /// deleted only if they have never run. They do not remain bound for long to a node whose
+    /// instance is gone.
     Early,
-    /// In the end every pod that can be placed is bound.
+    /// At the end, every schedulable pod is bound.
     Unbound,
-    /// In the end no node is empty for longer than its pool allows.
+    /// At the end, no node has been empty for longer than its pool allows.
     EmptyNode,
-    /// In the end every instance has its Node and every Node its instance.
+    /// At the end, every instance has a Node, and every Node has an instance.
     Orphan,
-    /// In the end every static pool has its number of nodes.
+    /// At the end, every static pool has its number of nodes.
     Number,
-    /// In the end nothing is left to do.
+    /// At the end, the engine sends no more commands.
     Restless,
 }
 
-/// Something that does not hold.
+/// A violation of an invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What should.
+    /// The invariant.
     pub rule: Invariant,
-    /// When.
+    /// Time of the violation.
     pub at: Timestamp,
-    /// The objects in question.
+    /// The objects concerned.
     pub text: String,
 }
 
@@ -94,12 +92,12 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The truth that a command is held against: all there is beside the daemon.
+/// The actual state that commands are checked against: everything except the daemon.
 #[derive(Clone, Debug)]
 pub struct GroundTruth {
-    /// The configuration in force.
+    /// The current configuration.
     pub config: Arc<Cluster>,
-    /// Shapes and prices.
+    /// Instance types and prices.
     pub catalog: Arc<Catalog>,
     /// The cluster.
     pub cluster: SimCluster,
@@ -108,21 +106,21 @@ pub struct GroundTruth {
 }
 
 impl GroundTruth {
-    /// Whether an instance is of this installation and cluster.
+    /// Returns true if an instance belongs to this installation and cluster.
     pub fn is_ours(&self, instance: &Instance) -> bool {
-        // By the plain tags: what cannot be read as a claim is ours all the same.
+        // Only these two tags count. An instance is managed even if its claim cannot be parsed.
         let is = |tag: &str, value: &str| instance.tags.get(tag).is_some_and(|own| own == value);
         is(TAG_INSTALLATION, &self.config.installation)
             && is(TAG_CLUSTER, self.config.name.as_str())
     }
 
-    /// The machine behind a node, if it is one of ours.
+    /// The machine of a node, if it is managed.
     pub fn our_machine(&self, node: &Node) -> Option<&SimInstance> {
         let machine = self.cloud.get(node.instance_id()?)?;
         self.is_ours(machine.truth()).then_some(machine)
     }
 
-    /// All live instances of ours.
+    /// All live managed instances.
     pub fn live(&self) -> impl Iterator<Item = &SimInstance> {
         let live = self
             .cloud
@@ -137,14 +135,14 @@ impl GroundTruth {
     }
 }
 
-/// Longest time a claim of ours may be without its counterpart in the end: registration may take
-/// a quarter of an hour, and ending what did not register some minutes more.
+/// Maximum time for which a claim may be without an instance or a Node at the end. Registration may
+/// take 15 minutes, and the termination of an unregistered instance a few minutes more.
 const ORPHAN_MAX: SignedDuration = SignedDuration::from_mins(25);
 
-/// What runs on a reclaimed instance is lost anyway when so little of its notice is left.
+/// Remaining notice of a reclaimed instance below which its pods are lost in any case.
 const LAST_MOMENTS: SignedDuration = SignedDuration::from_secs(15);
 
-/// Watches commands and their outcome.
+/// Checks commands and their results.
 #[derive(Clone, Debug, Default)]
 pub struct Checker {
     violations: Vec<Violation>,
@@ -155,17 +153,17 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// All that did not hold so far.
+    /// All violations until now.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// How many commands there were that do more than look at instances and the Lease.
+    /// Number of commands, without those that only read instances and the Lease.
     pub fn acts(&self) -> u64 {
         self.commands
     }
 
-    /// Someone else took the taint of a leaving node away.
+    /// Records that an external actor removed the taint of a disrupted node.
     pub fn untainted(&mut self, node: &NodeName, scene: &GroundTruth) {
         let store = scene.cluster.store();
         if let Some(node) = store.nodes().get(node) {
@@ -174,18 +172,19 @@ impl Checker {
         }
     }
 
-    /// The daemon is told something.
+    /// Records an event that the daemon receives.
     pub fn told(&mut self, event: &Event, now: Timestamp) {
         self.external_changes.told(event, now);
         self.leaving.told(event, now);
     }
 
-    /// Notes something that does not hold.
+    /// Records a violation.
     pub fn fault(&mut self, rule: Invariant, at: Timestamp, text: String) {
         self.violations.push(Violation { rule, at, text });
     }
 
-    /// A command leaves the engine, whose view is in doubt for a reason, or is not.
+    /// Checks a command that the engine sends. `doubt` is the reason why its cluster state is out
+    /// of sync, if any.
     pub fn issued(
         &mut self,
         command: &Command,
@@ -203,7 +202,7 @@ impl Checker {
         self.fault(Invariant::StaleView, now, text);
     }
 
-    /// A command that was sent off arrives where it is carried out.
+    /// Checks a command when it is executed.
     pub fn arriving(
         &mut self,
         command: &Command,
@@ -255,7 +254,7 @@ impl Checker {
             self.fault(Invariant::Foreign, now, text);
             return;
         }
-        // In its last moments there is nothing left to wait for.
+        // In these last moments, a drain cannot complete.
         let ends = machine
             .reclaimed
             .is_some_and(|at| at <= later(now, LAST_MOMENTS));
@@ -279,19 +278,19 @@ impl Checker {
         }
     }
 
-    /// Whether a leaving node has held its pods for as long as its pool lets it.
+    /// Returns true if a disrupted node has drained for the grace period of its pool.
     fn grace_is_over(&self, node: &Node, machine: &SimInstance, now: Timestamp) -> bool {
         let tags = &machine.truth().tags;
         let seconds = tags.get(TAG_GRACE).and_then(|text| text.parse().ok());
         let grace = seconds.map(SignedDuration::from_secs);
         let tainted = self.tainted.get(&node.name);
-        // A pool may force pods off its nodes, and what fails has no time: the Node says so then.
+        // A deadline on the Node applies if its pool forces the drain or the node has failed.
         let said = node.deadline().is_some_and(|at| at <= now);
         let own = grace.zip(tainted);
         said || own.is_some_and(|(grace, tainted)| later(*tainted, grace) <= now)
     }
 
-    /// An act takes the place of every pod on a node away.
+    /// Checks a command that removes every pod of a node.
     fn displacing(
         &mut self,
         node: &Node,
@@ -299,8 +298,8 @@ impl Checker {
         scene: &GroundTruth,
         (sent, now): (Timestamp, Timestamp),
     ) {
-        // Those that a meddler let in while the act was on its way are nobody's fault, and nobody
-        // waits for those that should have ended long ago.
+        // Pods that an external change admitted while the command was in flight do not count.
+        // Neither do stuck pods, because drains do not wait for them.
         let pods = scene.occupying(node).filter(|pod| !pod.is_stuck(now));
         let count = pods.filter(|pod| !self.external_changes.has_let_in(&node.name, pod, sent));
         let count = count.count();
@@ -385,7 +384,7 @@ impl Checker {
             self.fault(Invariant::Foreign, now, text);
         } else if !node.has_disrupted_taint()
             && !self.external_changes.is_untold(&node.name, sent)
-            // Somebody had deleted it, and its kubelet has made it anew meanwhile.
+            // It was deleted, and its kubelet has registered it again in the meantime.
             && node.created.is_none_or(|at| at <= sent)
         {
             let text = format!("evict {key} from {}, which is not leaving", node.name);
@@ -393,7 +392,7 @@ impl Checker {
         }
     }
 
-    /// An instance was launched.
+    /// Checks the limits after the launch of an instance.
     pub fn launched(&mut self, scene: &GroundTruth, now: Timestamp) {
         self.reserved(scene, now);
         let mut claims: BTreeMap<&str, u32> = BTreeMap::new();
@@ -432,7 +431,7 @@ impl Checker {
         self.limited("the cluster", &scene.config.limits, (all.0, &all.1), now);
     }
 
-    /// Whoever has so much keeps within these limits.
+    /// Checks that a count and capacity are within limits.
     pub(super) fn limited(
         &mut self,
         whose: &str,
@@ -452,7 +451,7 @@ impl Checker {
         }
     }
 
-    /// An instance was launched in a reservation, or should have been.
+    /// Checks the number of instances in each reservation.
     fn reserved(&mut self, scene: &GroundTruth, now: Timestamp) {
         for (id, own) in scene.catalog.reservations() {
             let count = scene.cloud.in_reservation(id);
@@ -463,8 +462,8 @@ impl Checker {
         }
     }
 
-    /// What must hold at the end, a while after faults and workloads have come to rest; `acts` are
-    /// the commands of a last quiet while.
+    /// Checks the final state, some time after the last fault and workload change. `acts` is the
+    /// number of commands in the final quiet period.
     pub fn settled(&mut self, scene: &GroundTruth, acts: u64, now: Timestamp) {
         for pod in scene.cluster.store().pods().values() {
             let done = pod.is_terminal() || pod.node.is_some() || pod.is_daemon();
@@ -509,7 +508,7 @@ impl Checker {
             }
         }
         self.miscounted(scene, now);
-        // Each pod that a buffer keeps room for may hold a node.
+        // Each pod of a buffer may keep a node that is otherwise empty.
         let pods = scene.cluster.store().pods();
         let buffers = scene.config.buffers.iter();
         let kept = buffers
@@ -548,13 +547,13 @@ impl Checker {
     }
 }
 
-/// Whether a patch puts the disrupted taint on.
+/// Returns true if a patch adds the disrupted taint.
 pub fn taints(patch: &NodePatch) -> bool {
     let taints = patch.taints.iter().flatten();
     taints.into_iter().any(|taint| taint.key == TAINT_DISRUPTED)
 }
 
-/// What a command does of its own will, in words; none where it only looks, or cannot be helped.
+/// Description of a voluntary command. `None` if it only reads, or is not voluntary.
 fn voluntary(command: &Command, scene: &GroundTruth) -> Option<String> {
     let reclaimed = |node: &NodeName| {
         let node = scene.cluster.store().nodes().get(node)?;
@@ -570,7 +569,7 @@ fn voluntary(command: &Command, scene: &GroundTruth) -> Option<String> {
             (!helpless && reclaimed(&patch.node).is_none()).then(|| format!("taint {}", patch.node))
         }
         Command::Evict { pod, uid } => {
-            // Of one that is gone, nothing comes.
+            // The eviction of a deleted pod has no effect.
             let pods = scene.cluster.store().pods();
             let node = pods.get(pod).filter(|own| own.uid == *uid)?.node.as_ref()?;
             reclaimed(node).is_none().then(|| format!("evict {pod}"))

@@ -1,5 +1,4 @@
-//! Several worlds whose clusters share a fleet: one clock, one fleet, a seed for all.
-//! It must not know what is granted, only whether what exists keeps within the limits.
+//! Simulations of several clusters that share a fleet, with one clock and one seed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,27 +18,28 @@ use crate::sim::rng::stream;
 use crate::sim::scenario::blocks::{DEFAULT_CALM, DEFAULT_SETTLE};
 use crate::sim::{Setup, World};
 
-/// One event of the fleet in so many is lost on its way.
+/// One in this number of fleet events is lost.
 const LOST: u32 = 50;
 
-/// Worlds side by side, at a moment.
+/// Several simulations at one point in time.
 #[derive(Debug)]
 pub struct Together {
     worlds: Vec<World>,
     fleet: Fleet,
     limits: FleetLimits,
-    /// The life of each engine that the fleet knows of.
+    /// The last engine instance of each cluster that has joined the fleet.
     lives: Vec<u64>,
-    /// What each has launched, as far as it was looked at.
+    /// Number of launches of each cluster at the last check.
     launched: Vec<usize>,
     now: Timestamp,
-    /// Whether events get lost.
+    /// Whether events can be lost.
     faults: bool,
     losses: Rng,
 }
 
 impl Together {
-    /// The worlds of these setups, each with faults of its own. No two clusters have one name.
+    /// Creates the simulations of these setups, each with different faults. Cluster names must be
+    /// unique.
     pub fn new(setups: Vec<Setup>, limits: FleetLimits, seed: u64, faults: bool) -> Self {
         let mut worlds: Vec<World> = Vec::new();
         for setup in setups {
@@ -62,7 +62,7 @@ impl Together {
         together
     }
 
-    /// The worlds.
+    /// The simulations.
     pub fn worlds(&self) -> &[World] {
         &self.worlds
     }
@@ -72,7 +72,7 @@ impl Together {
         &self.fleet
     }
 
-    /// Starts a fleet that knows nothing.
+    /// Starts a fleet without state.
     fn found(&mut self) {
         let all = self.worlds.iter().map(|own| own.setup.config.clone());
         let all: Vec<Arc<Cluster>> = all.collect();
@@ -80,7 +80,7 @@ impl Together {
         self.fleet.configure(self.limits.clone(), &all, self.now);
     }
 
-    /// Stops the daemon that drives all clusters, and starts it anew a while later.
+    /// Stops the daemon of all clusters and starts it again later.
     pub fn restart(&mut self) {
         for world in &mut self.worlds {
             world.now = world.now.max(self.now);
@@ -93,7 +93,7 @@ impl Together {
         self.found();
     }
 
-    /// Lets everything happen up to a time.
+    /// Executes all events up to a time.
     pub fn run_until(&mut self, until: Timestamp) {
         while self.step(until) {}
         self.now = self.now.max(until);
@@ -120,7 +120,7 @@ impl Together {
         true
     }
 
-    /// Sees what a step of a world has changed.
+    /// Handles the changes after a step of a simulation.
     fn look(&mut self, at: usize) {
         let world = &self.worlds[at];
         if world.engine.is_some() && self.lives[at] != world.life {
@@ -142,7 +142,7 @@ impl Together {
         }
     }
 
-    /// Carries commands to the fleet and events from it until nobody has anything to say.
+    /// Delivers commands to the fleet and events from it until there are no more.
     fn carry(&mut self) {
         loop {
             for world in &mut self.worlds {
@@ -177,8 +177,8 @@ impl Together {
         world.hear(event);
     }
 
-    /// Runs the day to its end and on until everything must have come to rest, and looks whether it
-    /// has, and whether the fleet counts what there is. Returns all that did not hold.
+    /// Runs to the end, then until the state must be stable. Checks that it is stable, and that the
+    /// usage in the fleet is correct. Returns all violations.
     pub fn finish(&mut self) -> Vec<Violation> {
         let end = self.worlds.iter().map(|own| own.setup.scenario.end).max();
         let end = end.unwrap_or(self.now);
@@ -208,7 +208,7 @@ impl Together {
     }
 }
 
-/// Capacity and number of the instances of a world that are ours and live.
+/// Capacity and number of the live managed instances of a simulation.
 fn really(world: &World) -> (Resources, usize) {
     let (mut capacity, mut nodes) = (Resources::default(), 0);
     for machine in world.scene.live() {

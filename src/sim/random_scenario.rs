@@ -1,6 +1,5 @@
-//! A fleet drawn from a seed: what runs on it over two days, its pools, what runs short, and how
-//! its configuration changes. In the end nothing asks for change any more.
-//! It must not know what goes wrong meanwhile.
+//! Draws a scenario from a seed: workloads over two days, pools, shortages, and configuration
+//! changes. At the end, nothing changes anymore.
 
 use std::sync::Arc;
 
@@ -22,21 +21,22 @@ use crate::sim::rng::{between, happens, stream};
 use crate::sim::scenario::{Scenario, Shortage};
 use crate::sim::workload::{ScaleStep, SimPdb, Want, Workload, WorkloadKind};
 
-/// 2026-03-27, a Friday, at midnight UTC: in some time zones the clocks change within two days.
+/// 2026-03-27, a Friday, at midnight UTC. In some time zones, daylight saving time starts within
+/// two days.
 const START: Timestamp = Timestamp::constant(1_774_569_600, 0);
 
-/// For so long workloads change and faults happen.
+/// Duration of workload changes and faults.
 const LASTS: SignedDuration = SignedDuration::from_hours(48);
 
-/// Then budgets let nodes go one by one, and those that could not leave are tried again an hour
-/// later.
+/// Time after that until the state must be stable. Budgets disrupt nodes one by one, and blocked
+/// nodes are tried again an hour later.
 const SETTLE: SignedDuration = SignedDuration::from_hours(4);
 
-/// Where pods ask to be left alone for a time, or pools want it for new nodes, each that is moved
-/// begins it anew: such fleets come to rest in so many rounds of it.
+/// Number of delays added to `SETTLE` if pods or pools delay disruption. A moved pod restarts its
+/// delay.
 const ROUNDS: i32 = 4;
 
-/// Then nothing may happen for a day.
+/// Duration at the end without any command.
 const CALM: SignedDuration = SignedDuration::from_hours(24);
 
 const FAMILY: &str = "karpenter.k8s.aws/instance-family";
@@ -48,12 +48,12 @@ const CPU_COUNTS: [&str; 3] = ["2", "4", "8"];
 const FIXED_TYPE: &str = "m6i.4xlarge";
 const MIB: i64 = 1 << 20;
 
-/// What a node of such a fleet offers, roughly: thousandths of a core, and memory.
+/// Approximate capacity of a node in a random scenario: thousandths of a core, and memory.
 const NODE_CPU: i64 = 6000;
 const NODE_MIB: i64 = 24_000;
 
-/// The types of a catalog that fleets may use: the others would change nothing and take their time
-/// at every plan.
+/// Returns the types of a catalog that random scenarios use. All other types would have no effect
+/// and slow down every plan.
 pub fn types_of(catalog: &Catalog) -> Arc<Catalog> {
     let mut pool = Pool::new("");
     require(&mut pool, FAMILY, &FAMILIES);
@@ -68,8 +68,8 @@ pub fn types_of(catalog: &Catalog) -> Arc<Catalog> {
     Arc::new(Catalog::new(catalog.types().filter(fits).cloned()))
 }
 
-/// The fleet of a seed, of these types. Most are small, since that shows as much in less time: one
-/// in thirty has 20 nodes or more, one in 1,000 has up to 200.
+/// Draws the scenario of a seed with these types. Most are small, because they find as many bugs in
+/// less time. One in 30 has 20 nodes or more, and one in 1,000 has up to 200.
 pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
     let mut rng = stream(seed, "drawn/size");
     let nodes = match rng.u32(0..1000) {
@@ -133,17 +133,17 @@ pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
     }
 }
 
-/// Some time in the two days.
+/// Draws a time in the two days.
 fn moment(rng: &mut Rng) -> Timestamp {
     later(START, between(rng, SignedDuration::ZERO, LASTS))
 }
 
-/// One of some.
+/// Draws one element.
 fn one<T: Clone>(rng: &mut Rng, of: &[T]) -> T {
     of[rng.usize(0..of.len())].clone()
 }
 
-/// So many of some, each once.
+/// Draws `count` different elements.
 fn some<'a>(rng: &mut Rng, of: &[&'a str], count: usize) -> Vec<&'a str> {
     let mut all = of.to_vec();
     rng.shuffle(&mut all);
@@ -154,8 +154,8 @@ fn some<'a>(rng: &mut Rng, of: &[&'a str], count: usize) -> Vec<&'a str> {
 fn draw_pools(rng: &mut Rng, nodes: i64) -> Vec<Pool> {
     let mut pools = Vec::new();
     for number in 0..rng.usize(1..=3) {
-        // The first takes whatever others do not, and in every zone: where pods are spread, a node
-        // of another pool in a zone of its own would hold them up.
+        // The first pool accepts all pods that the other pools reject, in every zone. Otherwise,
+        // topology spread over a zone that only another pool uses could block pods.
         let mut pool = draw_pool(rng, &format!("pool-{number}"), number == 0);
         let families = if number == 0 {
             FAMILIES.to_vec()
@@ -196,7 +196,7 @@ fn draw_pools(rng: &mut Rng, nodes: i64) -> Vec<Pool> {
     pools
 }
 
-/// A pool with everything but what tells it from others.
+/// Draws the common settings of a pool.
 fn draw_pool(rng: &mut Rng, name: &str, is_everywhere: bool) -> Pool {
     let secs = SignedDuration::from_secs;
     let hours = SignedDuration::from_hours;
@@ -228,7 +228,7 @@ fn draw_pool(rng: &mut Rng, name: &str, is_everywhere: bool) -> Pool {
     pool
 }
 
-/// What only some pools say about how their nodes leave.
+/// Draws disruption settings that only some pools have.
 fn draw_rules(rng: &mut Rng, pool: &mut Pool) {
     let hours = SignedDuration::from_hours;
     let mins = SignedDuration::from_mins;
@@ -242,7 +242,7 @@ fn draw_rules(rng: &mut Rng, pool: &mut Pool) {
         });
     }
     if happens(rng, 100) {
-        // Without a time of its own such a node waits for its pods, be it for ever.
+        // Without a grace period, such a node could drain forever.
         pool.termination_grace_period.get_or_insert(hours(1));
         pool.expire_hard_after = Some(hours(rng.i64(6..=40)));
     }
@@ -324,7 +324,7 @@ fn draw_workloads(rng: &mut Rng, cluster: &Cluster, nodes: i64) -> Vec<Workload>
     let count = rng.i64(2..=8) + nodes / 20;
     let apart = cluster.pool("apart").is_some();
     for number in 0..count {
-        // What they ask for together fills about so many nodes.
+        // Total requests that fill about `nodes` nodes.
         let share = NODE_CPU * nodes / count;
         workloads.push(draw_workload(
             rng,
@@ -400,7 +400,7 @@ fn draw_steps(rng: &mut Rng, workload: &mut Workload, most: u32) {
     }
 }
 
-/// All forms, those that never let anything go among them.
+/// Draws a disruption budget of any form, including budgets that never allow a disruption.
 fn draw_pdb(rng: &mut Rng, most: u32) -> Option<SimPdb> {
     match rng.u32(0..16) {
         0..3 => Some(SimPdb::MaxUnavailable(1)),
@@ -426,14 +426,14 @@ fn draw_shortages(rng: &mut Rng) -> Vec<Shortage> {
             capacity_type: None,
             left: rng.u32(0..4),
             from,
-            // It ends with the days, as all faults do: what it held up has the time to settle.
+            // It ends with all other faults, so that the state can become stable.
             until: Some(later(from, lasts(rng)).min(later(START, LASTS))),
         });
     }
     shortages
 }
 
-/// Somebody changes something about a pool.
+/// Draws a configuration change of a pool.
 fn change(rng: &mut Rng, cluster: &mut Cluster) {
     let at = rng.usize(0..cluster.pools.len());
     let pool = &mut cluster.pools[at];
@@ -447,12 +447,13 @@ fn change(rng: &mut Rng, cluster: &mut Cluster) {
             pool.annotations
                 .insert("example.com/owner".to_owned(), "ops".to_owned());
         }
-        // Nodes of the largest types have drifted then.
+        // Nodes of the largest types are then drifted.
         _ => require(pool, CPUS, &["2", "4"]),
     }
 }
 
-/// Nothing becomes due by itself any more, and budgets let go what has to.
+/// Changes the configuration so that nothing expires anymore and budgets allow all required
+/// disruptions.
 fn calm_down(cluster: &mut Cluster) {
     for pool in &mut cluster.pools {
         (pool.expire_after, pool.expire_hard_after) = (None, None);

@@ -1,12 +1,11 @@
-//! Chance from one seed: a stream of its own for every kind of draw.
-//! It must not know what is drawn for.
+//! Random numbers from one seed, with an independent stream for each purpose.
 
 use fastrand::Rng;
 use jiff::SignedDuration;
 
-/// The stream of this name under this seed: drawing from one leaves all others as they are.
+/// Returns the stream with this name for a seed. Streams do not affect each other.
 pub fn stream(seed: u64, name: &str) -> Rng {
-    // FNV-1a, so that the streams of one seed have little in common.
+    // FNV-1a, so that the streams of a seed are unrelated.
     let mut mixed = seed ^ 0xcbf2_9ce4_8422_2325;
     for byte in name.bytes() {
         mixed = (mixed ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -14,7 +13,7 @@ pub fn stream(seed: u64, name: &str) -> Rng {
     Rng::with_seed(mixed)
 }
 
-/// A duration between two, both included, in whole milliseconds. Equal bounds draw nothing.
+/// Draws a duration between two, both inclusive, in whole milliseconds. Equal bounds draw nothing.
 pub fn between(rng: &mut Rng, low: SignedDuration, high: SignedDuration) -> SignedDuration {
     let (low, high) = (millis(low), millis(high));
     if low >= high {
@@ -23,12 +22,12 @@ pub fn between(rng: &mut Rng, low: SignedDuration, high: SignedDuration) -> Sign
     SignedDuration::from_millis(rng.i64(low..=high))
 }
 
-/// A duration up to this one.
+/// Draws a duration up to this one.
 pub fn up_to(rng: &mut Rng, high: SignedDuration) -> SignedDuration {
     between(rng, SignedDuration::ZERO, high)
 }
 
-/// True this many times in a thousand. Zero draws nothing.
+/// Draws true with this probability per thousand. Zero draws nothing.
 pub fn happens(rng: &mut Rng, per_mille: u32) -> bool {
     per_mille > 0 && rng.u32(0..1000) < per_mille
 }

@@ -1,5 +1,4 @@
-//! The world minute by minute: what is in it, what it costs, and how well it is used.
-//! It must not know who looks at it, nor how it is drawn.
+//! Samples of a simulation, one per minute: resources, cost, and utilization.
 
 use std::collections::BTreeMap;
 
@@ -10,34 +9,34 @@ use crate::model::instance::{CapacityType, Price};
 use crate::sim::World;
 use crate::sim::event_queue::later;
 
-/// How far two samples are apart.
+/// Interval between two samples.
 pub const EVERY: SignedDuration = SignedDuration::from_mins(1);
 
-/// The world at one moment, after all that happened up to it.
+/// The state at one point in time, after all events up to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorldSample {
-    /// When.
+    /// Time of the sample.
     pub at: Timestamp,
-    /// Live instances of ours, by how they are bought and by type.
+    /// Live managed instances, by capacity type and type.
     pub instances: BTreeMap<(CapacityType, TypeName), usize>,
     /// Nodes in the cluster.
     pub nodes: usize,
-    /// Pods that wait for a node, without daemons.
+    /// Pending pods, without daemons.
     pub pending: usize,
-    /// Pods on a node that have not ended, without daemons.
+    /// Running pods on nodes, without daemons.
     pub running: usize,
-    /// What the instances cost, in US dollars an hour.
+    /// Price of the instances, in US dollars per hour.
     pub usd_per_h: f64,
-    /// What the fixed fleet of the summary costs, in US dollars an hour.
+    /// Price of the fixed fleet of the summary, in US dollars per hour.
     pub fixed_usd_per_h: f64,
-    /// The share, 0 to 1, of all allocatable CPU that pods on nodes request, daemons included.
+    /// Share of the allocatable CPU that pods on nodes request, from 0 to 1, including daemons.
     pub cpu_share: f64,
-    /// The same of memory.
+    /// Share of the allocatable memory, in the same way.
     pub memory_share: f64,
 }
 
 impl WorldSample {
-    /// Takes a sample of the world in its present state, and dates it `at`.
+    /// Takes a sample of the current state, with time `at`.
     pub fn of(world: &World, at: Timestamp) -> Self {
         let scene = world.scene();
         let mut sample = Self {
@@ -71,7 +70,7 @@ impl WorldSample {
         sample
     }
 
-    /// How many live instances there are.
+    /// Number of live instances.
     pub fn live(&self) -> usize {
         self.instances.values().sum()
     }
@@ -94,7 +93,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// None is taken yet; the first is due at the start, the last at the end.
+    /// Creates a sampler. The first sample is due at the start, the last at the end.
     pub fn new(start: Timestamp, end: Timestamp) -> Self {
         Self {
             due: start,
@@ -103,7 +102,7 @@ impl Sampler {
         }
     }
 
-    /// Takes what is due before the next step of the world changes it.
+    /// Takes all samples that are due before the next step.
     pub fn look(&mut self, world: &World) {
         let next = world.next_at().filter(|at| *at <= self.end);
         while self.due <= self.end && next.is_none_or(|next| self.due < next) {

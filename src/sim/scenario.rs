@@ -1,5 +1,4 @@
-//! A scenario: what runs over a day, what runs short, what is taken back; read from HCL.
-//! It must not know the cluster's configuration, which it passes on as text.
+//! A scenario in HCL: workloads, shortages, interruptions and zone outages over a period.
 
 // Typed reader for scenario HCL.
 pub mod decode;
@@ -26,14 +25,14 @@ use crate::sim::workload::Workload;
 /// The built-in scenario: a working day.
 pub const WORKING_DAY: &str = include_str!("../../config/scenarios/working-day.hcl");
 
-/// Something in a scenario that cannot be understood.
+/// An error in a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// Line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// Column, from 1.
+    /// Column number, from 1.
     pub column: usize,
-    /// What is wrong, and what would be right.
+    /// The error and its fix.
     pub text: String,
 }
 
@@ -43,25 +42,25 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// Offerings that run short for a while.
+/// Offerings with a shortage for some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// Only this type, or those that begin with what stands before a `*`; none means all.
+    /// Instance type, or a prefix followed by `*`. `None` means all types.
     pub instance_type: Option<String>,
-    /// Only this zone; none means all.
+    /// Zone. `None` means all zones.
     pub zone: Option<String>,
-    /// Only bought like this; none means every way.
+    /// Capacity type. `None` means all capacity types.
     pub capacity_type: Option<CapacityType>,
-    /// How many more of each may be launched.
+    /// Number of instances of each offering that can still be launched.
     pub left: u32,
-    /// From when.
+    /// Start time.
     pub from: Timestamp,
-    /// Until when; none means to the end.
+    /// End time. `None` means the end of the scenario.
     pub until: Option<Timestamp>,
 }
 
 impl Shortage {
-    /// Whether an offering is among them.
+    /// Returns true if the shortage includes an offering.
     pub fn covers(&self, key: &OfferingKey) -> bool {
         let fits = |pattern: &String| match pattern.strip_suffix('*') {
             Some(start) => key.instance_type.0.starts_with(start),
@@ -75,39 +74,39 @@ impl Shortage {
     }
 }
 
-/// Spot instances that are taken back.
+/// Interruption of spot instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpotReclaim {
-    /// When they are told; the first of them, where they are told one after another.
+    /// Time of the first interruption notice.
     pub at: Timestamp,
-    /// How many, of those that run then.
+    /// Number of interrupted instances, of those running at that time.
     pub count: ReclaimCount,
-    /// How long it takes until the last of them is told.
+    /// Time between the first and the last notice.
     pub within: SignedDuration,
 }
 
-/// How many spot instances are taken back.
+/// Number of interrupted spot instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReclaimCount {
-    /// So many.
+    /// A number of instances.
     Count(u32),
-    /// This share of them: per cent, rounded up.
+    /// A percentage of the running instances, rounded up.
     Share(u32),
 }
 
-/// A zone that is lost: every instance in it fails, and nothing can be launched there.
+/// A zone outage: every instance in the zone fails, and nothing can be launched there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outage {
     /// The zone.
     pub zone: String,
-    /// From when.
+    /// Start time.
     pub from: Timestamp,
-    /// Until when; none means to the end.
+    /// End time. `None` means the end of the scenario.
     pub until: Option<Timestamp>,
 }
 
 impl Outage {
-    /// What cannot be launched meanwhile.
+    /// The shortage during the outage.
     fn shortage(&self) -> Shortage {
         Shortage {
             instance_type: None,
@@ -120,40 +119,39 @@ impl Outage {
     }
 }
 
-/// A day in a cluster's life.
+/// A scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scenario {
-    /// What it shows, in one line.
+    /// Description in one line.
     pub title: String,
-    /// When it begins.
+    /// Start time.
     pub start: Timestamp,
-    /// When it ends.
+    /// End time.
     pub end: Timestamp,
-    /// How long it may take after that until all has come to rest.
+    /// Maximum time after the end until the state must be stable.
     pub settle: SignedDuration,
-    /// For how long nothing may be done then.
+    /// Duration after that without any command.
     pub calm: SignedDuration,
-    /// Time from a launch until the kubelet registers.
+    /// Time between launch and registration of a node.
     pub boot: SignedDuration,
-    /// The type that the same day is priced on for comparison.
+    /// Instance type of the fixed fleet, for comparison of the cost.
     pub fixed_type: TypeName,
-    /// What runs.
+    /// The workloads.
     pub workloads: Vec<Workload>,
-    /// What runs short.
+    /// The shortages.
     pub shortages: Vec<Shortage>,
-    /// What is taken back.
+    /// The interruptions of spot instances.
     pub interruptions: Vec<SpotReclaim>,
-    /// Which zones are lost.
+    /// The zone outages.
     pub outages: Vec<Outage>,
-    /// The blocks of the normal configuration, on the lines where they stood.
+    /// The blocks of the normal configuration, on their original lines.
     pub config: String,
-    /// What the configuration becomes later, and when, by time: the same with some blocks replaced,
-    /// on the lines where these stand.
+    /// Later configurations, by time. Some blocks are replaced, on the lines of their replacements.
     pub reloads: Vec<(Timestamp, String)>,
 }
 
 impl Scenario {
-    /// Reads a scenario. All mistakes are found in one go.
+    /// Parses a scenario. Returns all errors.
     pub fn parse(source: &str) -> Result<Self, Vec<Mistake>> {
         let source = source.trim_start_matches('\u{feff}');
         let body = hcl_edit::parser::parse_body(source).map_err(|error| {
@@ -174,7 +172,7 @@ impl Scenario {
     }
 }
 
-/// The blocks that are ours; all others are the cluster's configuration.
+/// Blocks of a scenario. All other blocks are the configuration of the cluster.
 const OURS: [&str; 6] = [
     "scenario",
     "workload",

@@ -1,5 +1,4 @@
-//! The day in numbers, and what the same pods would have cost on nodes of one fixed type.
-//! It must not know how the day went in detail.
+//! Summary of a run, and the cost of the same pods on nodes of one fixed type.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,15 +15,16 @@ use crate::sim::cluster::scheduler_filters::has_room;
 use crate::sim::invariants::GroundTruth;
 use crate::sim::workload::WorkloadKind;
 
-/// The fixed fleet is looked at this often.
+/// Interval at which the fixed fleet is computed.
 pub const SAMPLE: SignedDuration = SignedDuration::from_mins(5);
 
-/// The same pods on nodes of one type, each bought as the node is bought that the pod is on.
+/// A fleet of one instance type for the same pods. Each node has the capacity type of the node that
+/// its pods run on.
 ///
-/// It is kinder to that fleet than life: at every look all pods that are on a node of ours at that
-/// moment are packed anew, first fit by falling cpu, labels and taints do not count, nodes come at
-/// once and moving a pod costs nothing. A real node group of that type is never that full. What is
-/// reserved is paid for in both.
+/// The fleet is cheaper than a real one would be. At every interval, all pods on managed nodes are
+/// packed again by first-fit decreasing on CPU. Labels and taints are ignored, nodes start
+/// immediately, and moving a pod has no cost. A real node group of this type is never that full.
+/// Both fleets pay for reservations.
 #[derive(Clone, Debug)]
 pub struct FixedFleet {
     shape: Option<InstanceType>,
@@ -34,7 +34,7 @@ pub struct FixedFleet {
 }
 
 impl FixedFleet {
-    /// A fleet of this type; of none, costing nothing, where the catalog has no such type.
+    /// Creates a fleet of this type. Without a type, its cost is zero.
     pub fn new(shape: Option<&InstanceType>) -> Self {
         Self {
             shape: shape.cloned(),
@@ -44,7 +44,7 @@ impl FixedFleet {
         }
     }
 
-    /// Prices the pods of this moment for the time until the next look, which is none at the end.
+    /// Adds the cost of the current pods until the next sample. `until_next` is zero at the end.
     pub fn sample(&mut self, scene: &GroundTruth, until_next: SignedDuration) {
         let Some(shape) = &self.shape else { return };
         let (mut nodes, mut usd_per_h) = (0, 0.0);
@@ -61,23 +61,23 @@ impl FixedFleet {
         self.dollars += usd_per_h * until_next.as_secs_f64() / 3600.0;
     }
 
-    /// What it has cost so far, in US dollars.
+    /// Total cost until now, in US dollars.
     pub fn cost(&self) -> f64 {
         self.dollars
     }
 
-    /// What it costs since the last look, in US dollars an hour.
+    /// Price since the last sample, in US dollars per hour.
     pub fn usd_per_h(&self) -> f64 {
         self.usd_per_h
     }
 
-    /// Most nodes at once.
+    /// Maximum number of nodes at the same time.
     pub fn peak(&self) -> usize {
         self.peak
     }
 }
 
-/// What the fixed type costs where it is bought this way; on demand where it is not sold so.
+/// Price of the fixed type with this capacity type, or on demand if it is not offered.
 fn price(shape: &InstanceType, capacity_type: CapacityType) -> Price {
     let cheapest = |wanted| {
         let offerings = shape.offerings.iter();
@@ -89,8 +89,7 @@ fn price(shape: &InstanceType, capacity_type: CapacityType) -> Price {
         .unwrap_or_default()
 }
 
-/// What pods ask for that are on nodes of ours, by how the node is bought; those in reservations
-/// are left out, and daemons are.
+/// Requests of pods on managed nodes, by capacity type, without reservations and daemons.
 fn pods_by_capacity_type(scene: &GroundTruth) -> BTreeMap<CapacityType, Vec<&Resources>> {
     let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for node in scene.cluster.store().nodes().values() {
@@ -109,7 +108,7 @@ fn pods_by_capacity_type(scene: &GroundTruth) -> BTreeMap<CapacityType, Vec<&Res
     all
 }
 
-/// What instances in reservations cost.
+/// Price of the instances in reservations.
 fn reserved_usd_per_h(scene: &GroundTruth) -> f64 {
     let offerings = scene.live().map(|own| &own.truth().offering);
     let reserved = offerings.filter(|own| own.capacity_type == CapacityType::Reserved);
@@ -117,7 +116,7 @@ fn reserved_usd_per_h(scene: &GroundTruth) -> f64 {
     prices.map(|own| own.price.usd_per_h()).sum()
 }
 
-/// What all daemons of a node ask for.
+/// Total requests of the daemons on a node.
 fn daemons(cluster: &SimCluster) -> Resources {
     let mut daemons = Resources::default();
     let own = cluster.workloads().map(|owned| &owned.workload);
@@ -128,7 +127,7 @@ fn daemons(cluster: &SimCluster) -> Resources {
     daemons
 }
 
-/// How many nodes of the type these pods take: first fit by falling cpu.
+/// Number of nodes of the type for these pods, by first-fit decreasing on CPU.
 fn packed(mut pods: Vec<&Resources>, shape: &InstanceType, daemons: &Resources) -> usize {
     pods.sort_by_key(|pod| Reverse((pod.cpu_milli, pod.memory)));
     let mut nodes: Vec<Resources> = Vec::new();
@@ -148,48 +147,48 @@ fn packed(mut pods: Vec<&Resources>, shape: &InstanceType, daemons: &Resources) 
     nodes.len()
 }
 
-/// A day in numbers.
+/// Summary of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// What the scenario shows.
+    /// Title of the scenario.
     pub title: String,
     /// The seed.
     pub seed: u64,
-    /// When the day began.
+    /// Start time.
     pub start: Timestamp,
-    /// When it ended.
+    /// End time.
     pub end: Timestamp,
-    /// Pods that were bound; daemons left out.
+    /// Number of bound pods, without daemons.
     pub pods_bound: usize,
-    /// Median of the time from a pod's creation to its binding.
+    /// Median time from creation to binding of a pod.
     pub bind_p50: SignedDuration,
-    /// 95th percentile of that.
+    /// 95th percentile of this time.
     pub bind_p95: SignedDuration,
-    /// Instances launched.
+    /// Number of launched instances.
     pub launched: usize,
-    /// Instances that have ended.
+    /// Number of ended instances.
     pub retired: usize,
-    /// Most live instances at once.
+    /// Maximum number of live instances at the same time.
     pub peak: usize,
-    /// What they cost, in US dollars.
+    /// Cost of the instances, in US dollars.
     pub cost: f64,
-    /// The type of the fixed fleet.
+    /// Instance type of the fixed fleet.
     pub fixed_type: TypeName,
-    /// Its most nodes at once.
+    /// Maximum number of nodes of the fixed fleet at the same time.
     pub fixed_peak: usize,
-    /// What the same pods would have cost on it, in US dollars.
+    /// Cost of the fixed fleet, in US dollars.
     pub fixed_cost: f64,
-    /// Evictions granted.
+    /// Number of granted evictions.
     pub evictions: u32,
-    /// Launches refused.
+    /// Number of launches without capacity.
     pub refusals: u32,
-    /// Spot instances taken back.
+    /// Number of interrupted spot instances.
     pub interruptions: u32,
-    /// How often the daemon was started anew.
+    /// Number of restarts of the daemon.
     pub restarts: u32,
 }
 
-/// The value below which this share of the values lies: nearest rank.
+/// Percentile of the values by the nearest-rank method.
 pub fn percentile(values: &[SignedDuration], per_cent: usize) -> SignedDuration {
     let mut sorted = values.to_vec();
     sorted.sort();
@@ -198,7 +197,7 @@ pub fn percentile(values: &[SignedDuration], per_cent: usize) -> SignedDuration 
 }
 
 impl Summary {
-    /// By how many per cent the day was cheaper than on the fixed fleet.
+    /// Cost reduction compared with the fixed fleet, in percent.
     pub fn saving(&self) -> f64 {
         if self.fixed_cost > 0.0 {
             (1.0 - self.cost / self.fixed_cost) * 100.0

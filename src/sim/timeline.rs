@@ -1,5 +1,4 @@
 //! Events of a simulation, one line each, for a terminal or as JSON.
-//! It must not know what caused an event, nor where lines are written.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! The watches between cluster and daemon: each keeps its order, and each can lag, break or lie.
-//! It must not know what the objects are.
+//! Watches between cluster and daemon. Events of a watch are in order. A watch can be delayed,
+//! break, or return an incomplete listing.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,23 +9,23 @@ use crate::engine::event::Event;
 use crate::model::watched_object::ObjectKind;
 use crate::sim::event_queue::later;
 
-/// How much of the truth a listing tells.
+/// Completeness of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listing {
-    /// All of it.
+    /// The listing is complete, or too little is missing for the daemon to detect it.
     Whole,
-    /// So little that it must not be believed.
+    /// The listing misses most objects, so the daemon must reject it.
     Cut,
 }
 
-/// One event on its way.
+/// An event in flight.
 #[derive(Clone, Debug)]
 pub struct EventDelivery {
-    /// Of this kind.
+    /// Kind of its objects.
     pub kind: ObjectKind,
-    /// What is told.
+    /// The event.
     pub event: Event,
-    /// For a full listing, how much of the truth it tells.
+    /// Completeness of a full listing.
     pub listing: Option<Listing>,
 }
 
@@ -39,18 +39,18 @@ struct Stream {
     doubtful: Option<&'static str>,
 }
 
-/// All watches of one daemon.
+/// All watches of a daemon.
 #[derive(Clone, Debug)]
 pub struct SimWatches {
     streams: BTreeMap<ObjectKind, Stream>,
 }
 
-/// A watch that told nothing for this long, not even that it lives, is stale: twice the minute
-/// within which API servers send bookmarks.
+/// Maximum time without an event or bookmark until a watch is stale: twice the minute within which
+/// API servers send bookmarks.
 pub const SILENT_MAX: SignedDuration = SignedDuration::from_secs(120);
 
 impl SimWatches {
-    /// Watches of these kinds, none of which is up.
+    /// Creates watches of these kinds. All are down.
     pub fn new(kinds: &[ObjectKind]) -> Self {
         let down = |kind: &ObjectKind| (*kind, Stream::default());
         Self {
@@ -58,7 +58,7 @@ impl SimWatches {
         }
     }
 
-    /// Tells of a change, unless the watch is broken.
+    /// Sends a change, unless the watch is broken.
     pub fn tell(&mut self, kind: ObjectKind, event: Event, now: Timestamp, delay: SignedDuration) {
         self.push(
             EventDelivery {
@@ -82,7 +82,7 @@ impl SimWatches {
         stream.queue.push_back((due, delivery));
     }
 
-    /// Starts a watch, or starts it anew, with a full listing.
+    /// Starts or restarts a watch with a full listing.
     pub fn list(&mut self, event: Event, kind: ObjectKind, whole: Listing, at: Timestamp) {
         let stream = self.streams.entry(kind).or_default();
         stream.up = true;
@@ -100,7 +100,7 @@ impl SimWatches {
         );
     }
 
-    /// Breaks a watch: what was on its way is lost, and that it broke is told at once.
+    /// Breaks a watch. Events in flight are lost, and the daemon is notified immediately.
     pub fn lose(&mut self, kind: ObjectKind, now: Timestamp) {
         let stream = self.streams.entry(kind).or_default();
         stream.queue.clear();
@@ -119,24 +119,24 @@ impl SimWatches {
         self.streams.entry(kind).or_default().up = false;
     }
 
-    /// Whether a watch is up.
+    /// Returns true if the watch is up.
     pub fn is_up(&self, kind: ObjectKind) -> bool {
         self.streams.get(&kind).is_some_and(|stream| stream.up)
     }
 
-    /// Holds everything back until a time, without a word.
+    /// Delays all events of a watch until a time, without an error.
     pub fn stall(&mut self, kind: ObjectKind, until: Timestamp) {
         self.streams.entry(kind).or_default().stalled = Some(until);
     }
 
-    /// Ends all watches: nobody listens any more.
+    /// Ends all watches when the daemon stops.
     pub fn end(&mut self) {
         self.streams
             .values_mut()
             .for_each(|own| *own = Stream::default());
     }
 
-    /// When the next event arrives.
+    /// Time of the next event.
     pub fn next_at(&self) -> Option<Timestamp> {
         self.streams
             .values()
@@ -144,7 +144,7 @@ impl SimWatches {
             .min()
     }
 
-    /// The next event that arrives by `now`.
+    /// Returns the next event that arrives by `now`.
     pub fn deliver(&mut self, now: Timestamp) -> Option<EventDelivery> {
         let stream = self
             .streams
@@ -162,7 +162,7 @@ impl SimWatches {
         Some(delivery)
     }
 
-    /// Why what was told must not be acted upon: a watch broke, lies, or is silent.
+    /// Reason why the cluster state is out of sync: a watch is broken, incomplete, or stale.
     pub fn doubt(&self, now: Timestamp) -> Option<(ObjectKind, &'static str)> {
         self.streams.iter().find_map(|(kind, stream)| {
             let silent = match stream.heard {

@@ -1,5 +1,4 @@
-//! What runs in the simulated cluster: workloads over time, in words of their own.
-//! It must not know how they are placed.
+//! Workloads of the simulated cluster over time.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,48 +11,48 @@ use crate::model::requirement::{Operator, Requirement, Requirements};
 use crate::model::selector::Selector;
 use crate::model::taint::Toleration;
 
-/// What kind of owner a workload is.
+/// Kind of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkloadKind {
     /// Keeps a number of replicas running.
     Deployment,
-    /// Keeps a number of replicas running, each of a name of its own, which its successor bears.
+    /// Keeps a number of replicas running, each with a stable name.
     StatefulSet,
-    /// Runs every replica once, to its end.
+    /// Runs each replica once, until it completes.
     Job {
-        /// How long one takes.
+        /// Time until a replica completes.
         run_for: SignedDuration,
     },
-    /// Runs one replica on every node that it fits.
+    /// Runs one replica on every matching node.
     DaemonSet,
 }
 
-/// What a label must be: the simulated scheduler's own words for a node affinity term.
+/// Node affinity term of a workload, in a separate type for the simulated scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Want {
-    /// The label.
+    /// Label key.
     pub key: String,
-    /// How it is compared.
+    /// Comparison operator.
     pub operator: Operator,
-    /// With what.
+    /// Values to compare with.
     pub values: Vec<String>,
 }
 
-/// How many pods of a workload may be away.
+/// Disruption budget of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimPdb {
-    /// At least this many stay healthy.
+    /// At least this number is healthy.
     MinAvailable(u32),
-    /// At most this many are away.
+    /// At most this number is disrupted.
     MaxUnavailable(u32),
-    /// At least this share of those asked for stays healthy: per cent, rounded up.
+    /// At least this percentage of the desired pods is healthy, rounded up.
     MinAvailableShare(u32),
-    /// At most this share of those asked for is away: per cent, rounded up.
+    /// At most this percentage of the desired pods is disrupted, rounded up.
     MaxUnavailableShare(u32),
 }
 
 impl SimPdb {
-    /// Whether no pod may ever be away, however many there are.
+    /// Returns true if the budget never allows a disruption, for any number of pods.
     pub fn never_lets_go(self) -> bool {
         match self {
             Self::MinAvailable(_) => false,
@@ -63,12 +62,12 @@ impl SimPdb {
     }
 }
 
-/// A change of the number of replicas. For a job: that many more to run.
+/// A change of the number of replicas. For a job, the number of additional runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScaleStep {
-    /// When.
+    /// Time of the change.
     pub at: Timestamp,
-    /// How many from then on.
+    /// Number of replicas from then on.
     pub replicas: u32,
 }
 
@@ -77,34 +76,34 @@ pub struct ScaleStep {
 pub struct Workload {
     /// Name, unique in a scenario.
     pub name: String,
-    /// What kind of owner it is.
+    /// Kind of the workload.
     pub owns: WorkloadKind,
     /// Requests of one pod, without `pods: 1`.
     pub requests: Resources,
-    /// Replicas over time, in order; a DaemonSet has none.
+    /// Replicas over time, in order. Empty for a DaemonSet.
     pub steps: Vec<ScaleStep>,
     /// Its disruption budget.
     pub budget: Option<SimPdb>,
-    /// Labels its node must have.
+    /// Required labels of the node.
     pub node_selector: Labels,
-    /// What else the labels of its node must be, all of it.
+    /// Further requirements on the labels of the node, all of which must match.
     pub wants: Vec<Want>,
-    /// By how many of its pods a zone may lead the emptiest; none where zones do not matter.
+    /// Maximum skew between zones. `None` means no topology spread.
     pub max_skew: Option<u32>,
     /// Tolerations.
     pub tolerations: Vec<Toleration>,
     /// Priority.
     pub priority: i32,
-    /// How long its pods take to end.
+    /// Time that its pods need to terminate.
     pub grace: SignedDuration,
-    /// When its template changes, so that its pods are replaced by others; of a Deployment alone.
+    /// Times at which the template of a Deployment changes and its pods are replaced.
     pub rollouts: Vec<Timestamp>,
-    /// What its pods are annotated with: `true`, or for how long they must not be disrupted.
+    /// Value of the do-not-disrupt annotation of its pods: `true`, or a duration.
     pub do_not_disrupt: Option<String>,
 }
 
 impl Workload {
-    /// A workload of this name and kind that asks for nothing and has no replicas.
+    /// Creates a workload without requests and replicas.
     pub fn new(name: &str, owns: WorkloadKind) -> Self {
         Self {
             name: name.to_owned(),
@@ -137,7 +136,7 @@ impl Workload {
         ObjectKey::new(self.namespace(), self.name.as_str())
     }
 
-    /// Its node affinity as the vocabulary has it: no term, or one.
+    /// Its node affinity in the type of `model`: no term, or one.
     pub fn affinity(&self) -> Vec<Requirements> {
         let mut term = Requirements::default();
         for want in &self.wants {
@@ -152,7 +151,7 @@ impl Workload {
         }
     }
 
-    /// A pod as its template has it, without name and UID.
+    /// Returns a pod from its template, without name and UID.
     pub fn template(&self) -> Pod {
         let kind = match self.owns {
             WorkloadKind::Deployment => "ReplicaSet",

@@ -67,7 +67,7 @@ pub struct DisruptionView<'a> {
 pub struct RecentActions {
     /// An instance was launched.
     pub launched: Option<Timestamp>,
-    /// An instance was ended.
+    /// An instance was terminated.
     pub ended: Option<Timestamp>,
     /// A disruption failed.
     pub failed: Option<Timestamp>,

@@ -22,7 +22,7 @@ const IDENTIFYING_NAMESPACE: &str = "kube-system";
 const SILENT_MIN: usize = 2;
 
 /// More than one in this many ready Nodes without a listed instance is a mismatch. See
-/// docs/decisions/036-which-cluster-this-is.md.
+/// docs/decisions/036-cluster-identity.md.
 pub const UNLISTED_SHARE_MAX: usize = 5;
 
 /// Why the API server, the instances and the configuration cannot belong to one cluster.

@@ -148,7 +148,8 @@ mod tests {
         ending.deleting = Some(NOW);
         let mut cheap = owned("c", "ReplicaSet");
         cheap.priority = -(1 << 25);
-        // The pod; whether it holds the node, is guarded, feared for, odd; what it is using.
+        // The pod; whether it justifies the node, is protected, is unsafe, is invalid; its
+        // requests.
         let cases = [
             (owned("a", "ReplicaSet"), [true, false, false, false], 100),
             (owned("d", "DaemonSet"), [false; 4], 0),

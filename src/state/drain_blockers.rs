@@ -13,7 +13,7 @@ use crate::state::State;
 /// Maximum number of PodDisruptionBudgets and finalizers listed per pod.
 const NAMES_MAX: usize = 3;
 
-/// What delays the drain of a node.
+/// The reason for which the drain of a node is delayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DrainBlocker {
     /// A pod must not be disrupted.

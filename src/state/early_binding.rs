@@ -1,8 +1,8 @@
 //! Selects the pods of a claim that may be bound to its node before the node exists.
 //!
 //! Binding a pod replaces the scheduler. A pod that needs other work of the scheduler (volumes,
-//! resource claims) is left to it. So is a pod with topology rules against pods that are not bound
-//! yet. A bound pod can only be moved by deletion, so it must have a controller that recreates it.
+//! resource claims) is left to it, and so is a pod with topology rules against pods that are not
+//! bound yet. A bound pod can only be moved by deletion, so a controller must recreate it.
 //! Source: docs/decisions/019-early-binding.md.
 
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ impl State {
                 && pod.requests.fit(&free)
                 && wants(pod, &labels)
                 && repelling(taints, &pod.tolerations).is_none()
-                && keeps_skew(pod, &there);
+                && is_within_skew(pod, &there);
             if fits {
                 free.subtract(&pod.requests);
                 chosen.push(pod);
@@ -108,7 +108,7 @@ fn wants(pod: &Pod, labels: &Requirements) -> bool {
 
 /// Returns whether a pod may be added to its host wherever its other pods are: the host has no more
 /// of them than the skew allows.
-fn keeps_skew(pod: &Pod, there: &[&Pod]) -> bool {
+fn is_within_skew(pod: &Pod, there: &[&Pod]) -> bool {
     pod.spread.iter().filter(|own| own.is_hard).all(|own| {
         let kin = |other: &&&Pod| {
             let selector = own.selector.as_ref();

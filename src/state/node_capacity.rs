@@ -673,7 +673,7 @@ mod tests {
             let free = room(state, node).free;
             (free.cpu_milli, free.extended.get(&resource).copied())
         };
-        // No pods bring more volumes yet.
+        // No pods with volumes are pending yet.
         assert_eq!(left(&state, "n"), (800, None));
         mounting(waiting("default", "pending"), "c", &mut state);
         assert_eq!(left(&state, "n"), (800, Some(3)));

@@ -52,7 +52,7 @@ pub struct NodeClaim {
     pub devices: Option<BTreeSet<String>>,
     /// Pending pods it is planned for and will be given some time to get.
     pub pods: BTreeSet<PodKey>,
-    /// Why it is leaving.
+    /// Why it is disrupted.
     pub leaving: Option<Reason>,
     /// When its replacement started, before it is disrupted.
     pub replaced_since: Option<Timestamp>,
@@ -148,7 +148,7 @@ const LISTING_LAG: SignedDuration = SignedDuration::from_secs(60);
 pub const LISTING_APART: SignedDuration = SignedDuration::from_secs(5);
 
 /// A listing that lacks more than this share of known instances is not trusted. See
-/// docs/decisions/003-a-partial-view-freezes.md.
+/// docs/decisions/003-out-of-sync-suspends-decisions.md.
 const MISSING_SHARE_MAX: usize = 5;
 
 /// The result of an instance listing.

@@ -67,7 +67,7 @@ impl State {
     }
 
     /// Returns whether the scheduler lags: one of its pods has had no scheduling result for
-    /// `least`, but not for so long that none is expected. Without lag, it responds within
+    /// `least`, but recently enough that one is still expected. Without lag, it responds within
     /// milliseconds.
     pub fn is_scheduler_behind(&self, least: SignedDuration, now: Timestamp) -> bool {
         let mut untried = self.objects.untried();
@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    /// A pod on the leaving node `n`, and a claim for it, if it is planned for already.
+    /// A pod on the disrupted node `n`, and a claim for it, if it is already planned.
     fn moving(planned: bool) -> State {
         let mut mover = pod("default", "mover", "n");
         mover.owner = Some(Owner {
@@ -334,7 +334,7 @@ mod tests {
             assert_eq!(names(&state.waiting(NOW)), pending);
             let promised: usize = snapshot.promised.values().map(Vec::len).sum();
             assert_eq!(promised, usize::from(planned));
-            // It counts where it will be, and no more where it is.
+            // It counts on its new node, and no longer on its old one.
             assert_eq!(pods_on(&state, "n"), 1);
         }
         let room = |state: &State| {
@@ -345,7 +345,7 @@ mod tests {
             own.map(|room| room.free.cpu_milli)
         };
         assert_eq!(room(&moving(true)), Some(900));
-        // Its new node is not taken for an empty one meanwhile, nor is it told of pods that run.
+        // Meanwhile, its new node does not count as empty and is not assigned running pods.
         let state = moving(true);
         let candidates = state.disruption_view(NOW).candidates;
         assert!(
@@ -365,7 +365,8 @@ mod tests {
             .objects
             .delete(crate::model::watched_object::ObjectKind::Pod, &key, NOW);
         assert_eq!(state.snapshot(NOW).promised.len(), 0);
-        // Of the same name, it is expected where it was planned; of another, it waits like any pod.
+        // A pod of the same name is expected on its planned node. A pod of a different name is
+        // pending like any pod.
         for (name, promised, pending) in [("mover", 1, ""), ("other", 0, "other")] {
             let mut state = state.clone();
             state.objects.apply(waiting("default", name).into(), NOW);
@@ -375,7 +376,7 @@ mod tests {
         }
     }
 
-    /// More than it holds may have been planned for it while a listing lacked some of them.
+    /// More pods than fit may have been planned while a listing lacked some of them.
     #[test]
     fn no_more_are_expected_on_a_node_than_it_holds() {
         for (phase, expected) in [(ClaimPhase::Registered, 10), (ClaimPhase::Initialized, 10)] {

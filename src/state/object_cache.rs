@@ -86,7 +86,7 @@ impl ObjectCache {
             WatchedObject::DaemonSet(set) => {
                 let key = set.key.clone();
                 self.daemon_sets.insert(key.clone(), *set);
-                self.ask_anew(&key);
+                self.update_requests(&key);
             }
             WatchedObject::Pdb(pdb) => {
                 self.pdbs.insert(pdb.key.clone(), pdb);
@@ -120,7 +120,9 @@ impl ObjectCache {
                     self.untried.remove(key);
                     self.note_change(&pod, now);
                     self.count_out(&pod);
-                    set_of(&pod).iter().for_each(|set| self.ask_anew(set));
+                    set_of(&pod)
+                        .iter()
+                        .for_each(|set| self.update_requests(set));
                 }
             }
             ObjectKind::Node => {
@@ -130,7 +132,7 @@ impl ObjectCache {
             }
             ObjectKind::DaemonSet => {
                 self.daemon_sets.remove(key);
-                self.ask_anew(key);
+                self.update_requests(key);
             }
             ObjectKind::Pdb => {
                 self.pdbs.remove(key);
@@ -345,12 +347,12 @@ impl ObjectCache {
         let sets = old.iter().chain([&pod]).filter(|_| anew);
         let sets: Vec<ObjectKey> = sets.filter_map(set_of).collect();
         self.pods.insert(pod.key.clone(), pod);
-        sets.iter().for_each(|set| self.ask_anew(set));
+        sets.iter().for_each(|set| self.update_requests(set));
     }
 
     /// Updates the requests of a DaemonSet from its newest pod. Admission may add requests to the
     /// template, also for future pods. Source: spec/scheduling.md §2.9.
-    fn ask_anew(&mut self, key: &ObjectKey) {
+    fn update_requests(&mut self, key: &ObjectKey) {
         let newest = self.by_set.get(key).and_then(BTreeSet::last);
         let pod = newest.and_then(|(_, pod)| self.pods.get(pod));
         let both = pod.zip(self.daemon_sets.get(key));
@@ -452,7 +454,7 @@ fn set_of(pod: &Pod) -> Option<ObjectKey> {
     ))
 }
 
-/// The volume claims a pod uses while it has not ended.
+/// The volume claims that a pod uses until it terminates.
 fn claims(pod: &Pod) -> impl Iterator<Item = ObjectKey> {
     let names = pod.volume_claims.iter().filter(|_| !pod.is_terminal());
     names.map(|name| ObjectKey::new(pod.key.namespace.as_str(), name.as_str()))
@@ -507,7 +509,7 @@ mod tests {
     use crate::state::disruption_cost::DisruptionCost;
     use crate::state::fixtures::{NOW, node};
 
-    /// One of few pods in whatever state.
+    /// One of a few pods, in any state.
     fn any_pod() -> impl Strategy<Value = Pod> {
         let amount = || select(vec![0, 1, 100, -1, i64::MAX, i64::MIN]);
         let key = (select(vec!["a", "b"]), select(vec!["p", "q", "r", "s"]));
@@ -575,7 +577,7 @@ mod tests {
         })
     }
 
-    /// News of a pod, of which all is another's or one thing alone; none for its deletion.
+    /// An update of a pod that changes everything or a single field. `None` for its deletion.
     fn news(old: Option<&Pod>, what: u8, other: Pod) -> Option<Pod> {
         let old = old.cloned().unwrap_or_else(|| other.clone());
         Some(match what {
@@ -628,7 +630,7 @@ mod tests {
         })
     }
 
-    /// What is kept up must be what a count of all pods gives, done in the plainest way.
+    /// The incremental counts must equal a full recount of all pods.
     fn recount(objects: &ObjectCache) {
         recount_loads(objects);
         recount_users(objects);
@@ -819,7 +821,8 @@ mod tests {
             panic!("a node")
         };
         let n = || Some("in [n]".to_owned());
-        // What the labels say of the host name and of a label that nobody owns, and what counts.
+        // The host name label, the expected host name, and the expected node name. A label with the
+        // key of the node name is ignored.
         let cases = [
             (None, n(), n()),
             (Some("host"), Some("in [host]".to_owned()), n()),

@@ -48,24 +48,24 @@ impl ObjectCache {
     }
 
     /// Returns whether PodDisruptionBudgets block the eviction of a pod now.
-    pub fn keep_now(&self, pod: &Pod) -> bool {
+    pub fn blocks_eviction(&self, pod: &Pod) -> bool {
         self.cover(pod).is_some_and(|cover| cover.keeps(pod))
     }
 
     /// Returns whether PodDisruptionBudgets permanently block the eviction of a pod.
     pub(super) fn is_kept_for_ever(&self, pod: &Pod, now: Timestamp) -> bool {
-        pod.is_evictable(now) && self.keeps_while(pod, Pdb::blocks_for_ever)
+        pod.is_evictable(now) && self.blocks_while(pod, Pdb::blocks_for_ever)
     }
 
     /// Returns whether the eviction of a pod is blocked until a user changes its annotations, its
     /// PodDisruptionBudgets or its replicas.
     pub fn is_stuck(&self, pod: &Pod, now: Timestamp) -> bool {
         let asks = || pod.protection(now).is_some_and(|own| own.lasts.is_none());
-        let stays = || asks() || self.keeps_while(pod, Pdb::wants_all);
+        let stays = || asks() || self.blocks_while(pod, Pdb::wants_all);
         pod.is_active() && pod.holds_drain(now) && stays()
     }
 
-    fn keeps_while(&self, pod: &Pod, lasts: impl Fn(&Pdb) -> bool) -> bool {
+    fn blocks_while(&self, pod: &Pod, lasts: impl Fn(&Pdb) -> bool) -> bool {
         self.cover(pod).is_some_and(|cover| match cover {
             PdbMatch::One(pdb) => lasts(pdb) && pdb.keeps(pod),
             PdbMatch::Many(..) => true,

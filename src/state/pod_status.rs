@@ -19,7 +19,7 @@ pub enum PodDisposition {
     Bound(NodeName),
     /// A host is expected to take it.
     Expected(NodeRef),
-    /// It has ended.
+    /// It has terminated.
     Ended,
     /// It is being deleted.
     Deleted,

@@ -143,7 +143,7 @@ mod tests {
         pod
     }
 
-    /// A state whose one node, a claim's, leaves for this reason.
+    /// A state whose only node is disrupted for this reason.
     fn leaving(reason: Option<Reason>, pods: Vec<Pod>) -> State {
         let mut state = State::default();
         let mut claim = claim("c", Some("n"), ClaimPhase::Draining);

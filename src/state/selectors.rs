@@ -205,7 +205,7 @@ mod tests {
             ("app=a", "StatefulSet all", "app in [a]"),
             ("app=a", "StatefulSet gone", "app in [a]"),
             ("app=a", "Job w", "app in [a]"),
-            // Both hold, so that none is meant; but for the oldest of controllers.
+            // Both match, so the result is ambiguous.
             ("app=a", "ReplicaSet w", "app in [a], app in [b]"),
             (
                 "app=a tier=x",
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn few_services_are_held_against_a_pod() {
-        // One for all pods and one for each, as brokers have them.
+        // One Service for all pods and one for each pod, as for message brokers.
         let mut all = WorkloadSelectors::default();
         for at in 0..1000 {
             let selector = format!("app=a pod=a-{at}");

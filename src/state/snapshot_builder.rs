@@ -360,8 +360,8 @@ mod tests {
         assert_eq!(state.snapshot(NOW).gangs, expect);
     }
 
-    /// An answer may be lost, and the listing tell of the instance: what else it might have been
-    /// launched as counts no more.
+    /// A launch response may be lost and the listing may have the instance. The other offerings of
+    /// the launch then no longer count.
     #[test]
     fn a_claim_takes_as_much_as_its_instance() {
         let catalog = Arc::new(Catalog::shipped());

@@ -13,7 +13,7 @@ pub const HOLD: SignedDuration = SignedDuration::from_mins(3);
 /// Each failed retry doubles the back-off, up to this.
 pub const HOLD_MAX: SignedDuration = SignedDuration::from_mins(30);
 
-/// A failure later than this after a back-off starts anew with the shortest back-off.
+/// A failure later than this after a back-off starts again with the shortest back-off.
 const MEMORY: SignedDuration = SignedDuration::from_mins(30);
 
 /// Whether a launch may request an offering.
@@ -23,7 +23,7 @@ pub enum Access {
     Free,
     /// The back-off has ended, and a different launch is retrying the offering.
     Tried,
-    /// The offering is held down.
+    /// The offering is in back-off.
     Held,
 }
 
@@ -76,7 +76,7 @@ impl Hold {
         self.until <= now && !is_over && self.is_known(now)
     }
 
-    fn asked_by(&self) -> Option<&ClaimId> {
+    fn requesting_claim(&self) -> Option<&ClaimId> {
         match &self.trial {
             Trial::AskedBy(claim) => Some(claim),
             Trial::Due | Trial::Over => None,
@@ -89,7 +89,7 @@ impl Hold {
     }
 }
 
-/// Offerings held down until a time.
+/// Unavailable offerings, each with the end of its back-off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnavailableOfferings {
     /// For everyone.
@@ -219,7 +219,7 @@ impl UnavailableOfferings {
             return Access::Held;
         }
         let on_trial = self.of(class, offering).filter(|own| own.is_on_trial(now));
-        match on_trial.filter_map(Hold::asked_by).any(tries) {
+        match on_trial.filter_map(Hold::requesting_claim).any(tries) {
             true => Access::Tried,
             false => Access::Free,
         }
@@ -250,7 +250,7 @@ impl UnavailableOfferings {
         claim: &ClaimId,
     ) {
         for hold in self.of_mut(class, offering) {
-            if hold.asked_by() == Some(claim) {
+            if hold.requesting_claim() == Some(claim) {
                 hold.trial = Trial::Over;
             }
         }
@@ -329,10 +329,11 @@ mod tests {
         let spot = offering(CapacityType::Spot);
         let mut holds = UnavailableOfferings::default();
         let mut now = Timestamp::UNIX_EPOCH;
-        // Minutes to wait before the refusal, whether it is had first, and how long it is held.
+        // Minutes until the failure, whether a launch succeeds first, and the length of the back-
+        // off.
         let steps = [
             (0, false, 3),
-            // While it is held it is not held for longer.
+            // A failure during the back-off does not extend it.
             (1, false, 2),
             (2, false, 6),
             (10, false, 12),
@@ -341,7 +342,7 @@ mod tests {
             (30, false, 30),
             (30, true, 3),
             (3, false, 6),
-            // Half an hour after its end nothing is left of it.
+            // Half an hour after its end, the back-off is forgotten.
             (36, false, 3),
         ];
         for (step, (wait, had, minutes)) in steps.into_iter().enumerate() {

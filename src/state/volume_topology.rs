@@ -23,8 +23,8 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 /// A pod with more volume claims than any node could attach is not looked at.
 const CLAIMS_MAX: usize = 1000;
 
-/// Maximum number of alternative locations for the volumes of a pod. Zonal volumes leave one; a
-/// higher number means that the volumes hardly restrict each other.
+/// Maximum number of alternative locations for the volumes of a pod. Zonal volumes leave one. With
+/// a higher number, the volumes restrict each other only slightly.
 const ALTERNATIVES_MAX: usize = 64;
 
 /// Returns the volume requirements of these pods. `promised` pods are planned for nodes and may
@@ -425,7 +425,7 @@ mod tests {
     #[test]
     fn volumes_say_where_a_pod_can_go() {
         let objects = world();
-        // Claims, places, and volumes of the EBS driver.
+        // Claims, node requirements, and volumes of the EBS driver.
         let cases = [
             ("a", "topology.kubernetes.io/zone in [a]", 1),
             ("anywhere", "", 0),
@@ -536,7 +536,7 @@ mod tests {
         let bound_pod = |name: &str| with_claims(pod("default", name, "n"), "once");
         let none = &|_: &mut Pod| {};
         let urgent = |pod: &mut Pod| pod.priority = 1;
-        // Who waits, who is promised a place, who has one; and who of those waiting is free to go.
+        // Pending pods, promised pods, bound pods, and the pending pods that may be planned.
         let cases = [
             (vec![with("a", none)], vec![], vec![], "a"),
             (vec![with("a", none), with("b", none)], vec![], vec![], "a"),
@@ -574,7 +574,8 @@ mod tests {
         };
         let resource = attachable("ebs.csi.aws.com");
         let coming = with_claims(waiting("default", "w"), "late a");
-        // Claims of the pods on the node, one pod each; what is left without and with one more.
+        // Claims of the pods on the node, one pod each; the remaining volumes without and with a
+        // new pod.
         let cases: [(&[&str], i64, i64); 6] = [
             (&[], 3, 1),
             (&["anywhere", "disk"], 3, 1),

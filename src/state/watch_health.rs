@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::watched_object::ObjectKind;
 
 /// A relist that lacks at least this many known objects, and more than one in `SHRUNK_SHARE`, is
-/// considered incomplete. See docs/decisions/003-a-partial-view-freezes.md.
+/// considered incomplete. See docs/decisions/003-out-of-sync-suspends-decisions.md.
 const SHRUNK_MIN: usize = 3;
 /// See `SHRUNK_MIN`.
 const SHRUNK_SHARE: usize = 5;

@@ -1,5 +1,5 @@
 //! Gauges of cluster objects. They are rebuilt periodically, so that series of deleted nodes
-//! disappear. It must not know when, nor who reads them.
+//! disappear.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

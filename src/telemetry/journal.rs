@@ -1,5 +1,4 @@
 //! Writes log lines to the systemd journal, with structured fields: `CLUSTER=`, `POOL=`, `NODE=`.
-//! It must not know the meaning of a line.
 //!
 //! The layer of tracing-journald puts only the message into `MESSAGE`. This layer appends the
 //! fields to `MESSAGE` too, as in the text format.
@@ -214,7 +213,7 @@ mod tests {
 
     use super::{Journal, VALUE_BYTES};
 
-    /// What a journal hears of this.
+    /// The datagrams that a journal receives.
     fn heard(say: impl FnOnce()) -> Vec<u8> {
         let dir = TempDir::new().expect("a directory");
         let path = dir.path().join("socket");

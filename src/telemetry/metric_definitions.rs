@@ -1,5 +1,5 @@
 //! Definitions of all metrics: name, kind, labels and help text. docs/METRICS.md is generated from
-//! them. It must not know their values.
+//! them.
 
 /// The Prometheus type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,4 @@
-//! Traces: a span per engine pass, with its decisions and the resulting calls. It must not know
-//! their meaning.
+//! Traces: a span per engine pass, with its decisions and the resulting calls.
 //!
 //! Spans use their own target, which the log filters out. Without the feature `otlp`, or without a
 //! collector, no spans are created.
@@ -181,7 +180,7 @@ mod tests {
         let subscriber = registry().with(sender.layer());
         tracing::subscriber::with_default(subscriber, || {
             let pass = pass(&ClusterName::from("prod"));
-            decide(&pass).in_scope(|| tracing::info!(pool = "general", "claim planned"));
+            decide(&pass).in_scope(|| tracing::info!(pool = "general", "planned claim"));
             let call = command(&pass, "launch");
             call.record("outcome", "done");
             drop(pass);
@@ -199,7 +198,7 @@ mod tests {
             assert_eq!(own.span_context.trace_id(), pass.span_context.trace_id());
         }
         let said: Vec<&str> = decide.events.iter().map(|own| own.name.as_ref()).collect();
-        assert_eq!(said, ["claim planned"]);
+        assert_eq!(said, ["planned claim"]);
         let has = |own: &SpanData, key: &str, value: &'static str| {
             let value = Value::from(value);
             let is_it = |own: &KeyValue| own.key.as_str() == key && own.value == value;

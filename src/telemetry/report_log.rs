@@ -1,6 +1,5 @@
 //! Writes engine reports to the log. All lines use the same names of fields: cluster, pool, node,
 //! claim.
-//! It must not know which metrics exist.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Counters and gauges of reports, with Karpenter's names if the meaning is the same, otherwise
-//! `outrigger_*`. It must not know who reads them.
+//! `outrigger_*`.
 
-use std::collections::BTreeSet;
-use std::sync::OnceLock;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ::metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
@@ -42,6 +42,9 @@ pub(crate) struct MetricsRecorder {
 
 /// True if per-node metrics are enabled, for the whole process.
 static PER_NODE: OnceLock<bool> = OnceLock::new();
+
+/// The values of the label `state` of `outrigger_plan_pods`.
+const PLAN_STATES: [&str; 3] = ["pending", "placed", "unplaced"];
 
 /// Histogram buckets in seconds for the duration of passes.
 const PASS_BOUNDS: [f64; 11] = [
@@ -154,7 +157,7 @@ impl MetricsRecorder {
     }
 
     /// Drops old samples of summaries.
-    pub(crate) fn keep_small(&self) {
+    pub(crate) fn drop_old_samples(&self) {
         self.handle.run_upkeep();
     }
 }
@@ -172,11 +175,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             ..
         } => {
             counter!("outrigger_plans_total", "cluster" => name()).increment(1);
-            for (state, pods) in [
-                ("pending", pending),
-                ("placed", placed),
-                ("unplaced", unplaced),
-            ] {
+            for (state, pods) in PLAN_STATES.into_iter().zip([pending, placed, unplaced]) {
                 gauge!("outrigger_plan_pods", "cluster" => name(), "state" => state)
                     .set(count(*pods));
             }
@@ -266,11 +265,7 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
             .increment(1);
         }
         Report::Eligible { reason, nodes } => {
-            gauge!(
-                "karpenter_voluntary_disruption_eligible_nodes",
-                "cluster" => name(), "reason" => reason.as_str()
-            )
-            .set(count(*nodes));
+            eligible(name(), *reason, *nodes);
         }
         Report::Evicted { reason, .. } => {
             let reason = reason.as_str();
@@ -323,32 +318,26 @@ pub(crate) fn report(cluster: &ClusterName, managed: bool, report: &Report) {
         Report::Enough(need) => missing(&name(), need, 0),
         Report::Ailing(_) | Report::Well(_) => {
             let own = f64::from(u8::from(matches!(report, Report::Ailing(_))));
-            gauge!("outrigger_disruption_suspended", "cluster" => name(), "for" => "health")
-                .set(own);
+            suspended(name(), "health", own);
         }
         Report::Held(_) | Report::Unheld { .. } => {
             let own = f64::from(u8::from(matches!(report, Report::Held(_))));
-            gauge!("outrigger_disruption_suspended", "cluster" => name(), "for" => "change")
-                .set(own);
+            suspended(name(), "change", own);
         }
         Report::Mismatch(_) | Report::Matches => {
             let own = f64::from(u8::from(matches!(report, Report::Mismatch(_))));
-            gauge!("outrigger_disruption_suspended", "cluster" => name(), "for" => "identity")
-                .set(own);
+            suspended(name(), "identity", own);
         }
         Report::EndsHeld(_) | Report::EndsReleased => {
             let own = f64::from(u8::from(matches!(report, Report::EndsHeld(_))));
-            gauge!("outrigger_disruption_suspended", "cluster" => name(), "for" => "undrained")
-                .set(own);
+            suspended(name(), "undrained", own);
         }
         Report::Unregistered { .. } => {
-            gauge!("outrigger_disruption_suspended", "cluster" => name(), "for" => "registration")
-                .set(1.0);
+            suspended(name(), "registration", 1.0);
         }
         Report::Registers { left, .. } => {
             let own = f64::from(u8::from(*left > 0));
-            gauge!("outrigger_disruption_suspended", "cluster" => name(), "for" => "registration")
-                .set(own);
+            suspended(name(), "registration", own);
         }
         Report::Frozen(_) => {
             counter!("outrigger_out_of_sync_total", "cluster" => name()).increment(1);
@@ -397,8 +386,62 @@ fn decided(
     .increment(1);
 }
 
+/// Sets the number of nodes that are eligible for disruption.
+fn eligible(cluster: String, reason: Reason, nodes: usize) {
+    gauge!(
+        "karpenter_voluntary_disruption_eligible_nodes",
+        "cluster" => cluster, "reason" => reason.as_str()
+    )
+    .set(count(nodes));
+}
+
+/// The values of the label `for` of `outrigger_disruption_suspended`.
+const SUSPENDED_FOR: [&str; 5] = ["change", "health", "identity", "registration", "undrained"];
+
+/// Sets whether disruption is suspended for a reason.
+fn suspended(cluster: String, reason: &'static str, value: f64) {
+    gauge!("outrigger_disruption_suspended", "cluster" => cluster, "for" => reason).set(value);
+}
+
+/// Resets what only the next report of an engine would reset: an engine that has stopped reports
+/// nothing, and the next one may run on a different host.
+pub(crate) fn engine_changed(cluster: &ClusterName) {
+    for reason in SUSPENDED_FOR {
+        suspended(cluster.to_string(), reason, 0.0);
+    }
+    for state in PLAN_STATES {
+        gauge!("outrigger_plan_pods", "cluster" => cluster.to_string(), "state" => state).set(0.0);
+    }
+    gauge!("outrigger_plan_claims", "cluster" => cluster.to_string()).set(0.0);
+    for reason in Reason::ALL {
+        eligible(cluster.to_string(), reason, 0);
+    }
+    let shortfalls = {
+        let mut all = SHORTFALLS.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(cluster.as_str()).unwrap_or_default()
+    };
+    for need in shortfalls {
+        set_shortfall(cluster.as_str(), &need, 0);
+    }
+}
+
+/// Needs whose shortfall is not zero, by cluster.
+static SHORTFALLS: Mutex<BTreeMap<String, BTreeSet<StaticDemand>>> = Mutex::new(BTreeMap::new());
+
 /// Sets the capacity shortfall.
 fn missing(cluster: &str, need: &StaticDemand, missing: usize) {
+    {
+        let mut all = SHORTFALLS.lock().unwrap_or_else(PoisonError::into_inner);
+        let needs = all.entry(cluster.to_owned()).or_default();
+        match missing {
+            0 => needs.remove(need),
+            _ => needs.insert(need.clone()),
+        };
+    }
+    set_shortfall(cluster, need, missing);
+}
+
+fn set_shortfall(cluster: &str, need: &StaticDemand, missing: usize) {
     let (kind, name) = match need {
         StaticDemand::Nodes(pool) => ("nodes", pool.to_string()),
         StaticDemand::Room(buffer) => ("room", buffer.clone()),
@@ -508,14 +551,16 @@ mod tests {
 
     use jiff::SignedDuration;
 
-    use super::{cluster_of, report};
+    use super::{cluster_of, engine_changed, missing, report};
     use crate::engine::command::{FailureKind, OfferingRefusal, RefusalKind};
     use crate::engine::report::Report;
     use crate::model::claim::ClaimPhase;
     use crate::model::instance::{CapacityType, OfferingKey, Price};
     use crate::model::pool::Reason;
+    use crate::scheduling::static_pools::StaticDemand;
+    use crate::state::cluster_identity::Mismatch;
 
-    /// What is shown once these were counted, all of one cluster.
+    /// The exported metrics of one cluster after these reports.
     fn counted(reports: &[Report], managed: bool) -> String {
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
@@ -554,6 +599,27 @@ mod tests {
             before: Price::default(),
             after: Price::default(),
         }
+    }
+
+    #[test]
+    fn what_a_stopped_engine_reported_is_reset() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            let cluster = "reset".into();
+            let short = StaticDemand::Room("spare".to_owned());
+            report(&cluster, true, &Report::Mismatch(Mismatch::Unidentified));
+            missing("reset", &short, 3);
+            engine_changed(&cluster);
+        });
+        let text = recorder.handle().render();
+        check(
+            &text,
+            &[
+                "outrigger_disruption_suspended{cluster=\"reset\",for=\"identity\"} 0",
+                "outrigger_capacity_shortfall{cluster=\"reset\",need=\"room\",name=\"spare\"} 0",
+                "outrigger_plan_pods{cluster=\"reset\",state=\"unplaced\"} 0",
+            ],
+        );
     }
 
     #[test]
@@ -688,7 +754,7 @@ mod tests {
         check(&text, &lines.each_ref().map(String::as_str));
     }
 
-    /// Launches that are refused count by zone and reason, calls that fail by what was to be done.
+    /// Failed launches count by zone and reason, failed calls by operation.
     #[test]
     fn what_fails_is_counted_by_what_it_is_about() {
         let refusal = |zone: &str, kind| OfferingRefusal {

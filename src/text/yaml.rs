@@ -1,9 +1,8 @@
-//! YAML as people write it: block style, quotes only where they are needed.
-//! It must not know what a document is for.
+//! Writes YAML in block style, with quotes only if needed.
 
 use serde_json::{Map, Value};
 
-/// The mapping of a text that is one YAML document; none where it is none, or another thing.
+/// Parses a single YAML document. `None` if it is invalid or not a mapping.
 pub(crate) fn mapping(text: &str) -> Option<Map<String, Value>> {
     match serde_saphyr::from_str::<Value>(text) {
         Ok(Value::Object(items)) => Some(items),
@@ -11,7 +10,7 @@ pub(crate) fn mapping(text: &str) -> Option<Map<String, Value>> {
     }
 }
 
-/// A mapping in block style, each line indented by this many blanks.
+/// Writes a mapping in block style, with each line indented by this number of spaces.
 pub(crate) fn block(items: &Map<String, Value>, indent: usize) -> String {
     let mut out = String::new();
     for (key, item) in items {
@@ -23,7 +22,7 @@ pub(crate) fn block(items: &Map<String, Value>, indent: usize) -> String {
     out
 }
 
-/// What follows a key or the dash of an item.
+/// Writes the value after a key or after the dash of an item.
 fn after(item: &Value, indent: usize, out: &mut String) {
     let pad = " ".repeat(indent);
     match item {
@@ -37,7 +36,7 @@ fn after(item: &Value, indent: usize, out: &mut String) {
                 out.push_str(&pad);
                 out.push_str("  -");
                 match item {
-                    // The first key stands beside the dash.
+                    // The first key is on the line of the dash.
                     Value::Object(items) if !items.is_empty() => {
                         out.push(' ');
                         out.push_str(block(items, indent + 4).trim_start());
@@ -61,9 +60,9 @@ fn after(item: &Value, indent: usize, out: &mut String) {
     }
 }
 
-/// A text as a scalar that nobody takes for anything but this text.
+/// Writes a string as a scalar that every reader parses as this string.
 pub(crate) fn scalar(text: &str) -> String {
-    /// What some reader of YAML 1.1 or 1.2 takes for a boolean or nothing.
+    /// Values that some YAML 1.1 or 1.2 readers parse as a bool or null.
     const WORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
     let inside = |c: char| c.is_ascii_alphanumeric() || "-_./+%<=,@:".contains(c);
     let first = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
@@ -73,7 +72,8 @@ pub(crate) fn scalar(text: &str) -> String {
     }
     let mut out = String::new();
     for c in Value::from(text).to_string().chars() {
-        // JSON leaves these as they are; to YAML they are not printable, or ends of lines.
+        // JSON does not escape these characters. In YAML they are not printable, or are line
+        // breaks.
         match u32::from(c) {
             code @ (0x7f..=0x9f | 0x2028 | 0x2029 | 0xfeff | 0xfffe | 0xffff) => {
                 out.push_str(&format!("\\u{code:04x}"));

@@ -1,6 +1,5 @@
-//! What labels may be, held against a naive reading: a requirement is a question that is asked of
-//! every value a label could have, and of its absence. Host ports and starting taints besides.
-//! It must not know how requirements are kept.
+//! Checks label requirements, host ports and startup taints against a simple model: a requirement
+//! is evaluated for every possible value of a label, and for its absence.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
-//! Cluster Autoscaler becomes HCL that can be used, and whatever is given instead is told of.
-//! It must not know how it is done.
+//! Cluster Autoscaler configurations are converted to valid HCL, and dropped items are reported.
 
 use std::fs;
 use std::path::{Path, PathBuf};

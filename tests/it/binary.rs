@@ -1,5 +1,4 @@
-//! The binary under test, run as a process of its own.
-//! It must not know what it is asked to do.
+//! The binary under test, run as a separate process.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

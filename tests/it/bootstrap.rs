@@ -1,5 +1,4 @@
-//! User data: what each family is told, held against snapshots and the formats' own parsers.
-//! It must not know how instances are launched with it.
+//! User data of each image family, compared with snapshots and parsed by the formats' own parsers.
 //!
 //! The rows of spec/aws.md §12.5 and the rules 17 to 29 of §10 are named where they are tested.
 

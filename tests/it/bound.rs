@@ -1,5 +1,4 @@
-//! Holds the bound of what workloads cost against what a hand works out and what was published.
-//! It must not know how plans are made.
+//! Checks the lower bound of workload costs against manual calculations and published values.
 
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::ARCH;

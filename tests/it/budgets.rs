@@ -1,5 +1,5 @@
-//! How many nodes may leave at once, or within some time, row by row: budgets of pools, clusters
-//! and the fleet, pauses and times for maintenance. It must not know how a node leaves.
+//! How many nodes may be disrupted simultaneously or per period: budgets of pools, clusters and the
+//! fleet, pauses and maintenance windows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! The catalog: what EC2's instance types have, as regions sell them and node classes use them.
-//! It must not know how EC2 is asked.
+//! The catalog: resources of EC2 instance types, offerings of regions, and node classes.
 
 mod table;
 mod amounts;

@@ -1,5 +1,4 @@
-//! Loads configurations, good and bad: what they amount to, and how well the bad ones are refused.
-//! It must not know how a configuration is read.
+//! Loads valid and invalid configurations: the resulting values, and the quality of the errors.
 
 use std::collections::BTreeMap;
 use std::fs;

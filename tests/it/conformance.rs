@@ -1,6 +1,5 @@
-//! What Karpenter's own tests state, case by case, held against our solver; and the registry of all
-//! of them, which says where each case is tested or why it is none of ours.
-//! It must not know how the solver comes to its answers.
+//! Karpenter's own test cases, applied to our scheduler, and the registry that maps each case to
+//! our test or to the reason for omitting it.
 
 mod judge;
 mod world;

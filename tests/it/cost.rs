@@ -1,5 +1,4 @@
-//! Holds what plans of plain pods cost against the least they can cost and what the greedy pays.
-//! It must not know how the solver comes to its answers.
+//! Compares the cost of plans for simple pods with a lower bound and with a greedy algorithm.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;

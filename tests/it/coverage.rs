@@ -1,6 +1,5 @@
-//! What Karpenter and its AWS provider assert, and what is easily got wrong about them, row by row:
-//! which test of ours covers it, or why it does not apply to us.
-//! It must not know what any row states.
+//! Assertions of Karpenter and its AWS provider, row by row, with our test or the reason for which
+//! it does not apply.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

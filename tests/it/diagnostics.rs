@@ -1,5 +1,4 @@
-//! Every code that the program reports is in docs/DIAGNOSTICS.md, with its meaning and what to do.
-//! It must not know when a code is said.
+//! Every code that the program reports is in docs/DIAGNOSTICS.md, with its meaning and fix.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,4 @@
-//! Which nodes may leave on purpose, and why the others stay.
-//! It must not know how a node is drained or ended.
+//! Nodes that may be voluntarily disrupted, and the blockers of all others.
 
 mod blocked;
 mod calm;

@@ -1,5 +1,4 @@
-//! The door: what the real binary says, serves and returns, as processes around it see it.
-//! It must not know how any of that is decided.
+//! Tests of the real binary from outside: its output, servers and exit codes.
 
 use std::fs;
 use std::io::Write;
@@ -612,19 +611,14 @@ fn a_pod_is_explained_and_the_exit_code_says_whether_all_is_well() {
         )
     };
     let cases = [
-        (
-            "a/new",
-            Some(0),
-            "launch",
-            "A node is made for it in pool a",
-        ),
+        ("a/new", Some(0), "launch", "New node in pool a for it"),
         (
             "a/never",
             Some(2),
             "unplaced",
             "needs cpu 100000; the largest of ",
         ),
-        ("a/gated", Some(2), "gated", "Scheduling gates"),
+        ("a/gated", Some(2), "gated", "scheduling gates"),
         ("a/running", Some(0), "bound", "It is bound to node n."),
     ];
     for (pod, code, answer, words) in cases {

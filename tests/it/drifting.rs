@@ -1,6 +1,4 @@
-//! Nodes that are not what they should be: drifted, too old, broken or nobody's any more. Decisions
-//! over fleets that are made by hand.
-//! It must not know how a node leaves.
+//! Drifted, expired, unhealthy and orphaned nodes: decisions for manually defined fleets.
 
 use std::sync::Arc;
 

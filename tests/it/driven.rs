@@ -1,5 +1,5 @@
-//! Drives a script of the tests over its stdin and stdout: a line in, a line of JSON out.
-//! It must not know what the script does.
+//! Runs a test script over its stdin and stdout: one command per line, one line of JSON per
+//! response.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

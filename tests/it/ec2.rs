@@ -1,5 +1,4 @@
-//! What is asked of EC2, and what its answers mean, as tables.
-//! It must not know how EC2 is reached.
+//! EC2 requests and the interpretation of EC2 responses, as tables.
 
 mod scene;
 mod find;

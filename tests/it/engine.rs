@@ -1,5 +1,4 @@
-//! The engine step by step: what it asks for after each event, and what it leaves alone.
-//! It must not know the simulated world, which tests the same engine as a whole.
+//! The engine step by step: its commands after each event.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! What is said of one pod, whatever becomes of it: as text and as JSON, and whether all is well.
-//! It must not know how plans are made.
+//! `explain` of a pod in every state: as a string and as JSON, and the exit status.
 
 use std::fmt::Write;
 use std::sync::Arc;

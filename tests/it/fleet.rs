@@ -1,5 +1,4 @@
-//! What clusters share: grants, what is given back, and what one hears of another.
-//! It must not know how engines use it; the simulated world tests both together.
+//! State shared by clusters: grants, releases, and the usage of other clusters.
 
 mod stage;
 mod grants;

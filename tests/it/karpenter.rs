@@ -1,5 +1,4 @@
-//! Karpenter's objects become HCL that can be used, and configurations become Karpenter's objects.
-//! It must not know how either is done.
+//! Karpenter objects are converted to valid HCL, and configurations to Karpenter objects.
 
 use std::fmt::Write as _;
 use std::fs;

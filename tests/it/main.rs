@@ -1,5 +1,4 @@
-//! The one integration binary; each module is one rung of the ladder in docs/ARCHITECTURE.md.
-//! It must not know anything its modules test.
+//! The integration test binary; docs/TESTING.md describes its suites.
 
 mod tidy;
 mod named;

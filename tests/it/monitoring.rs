@@ -1,5 +1,4 @@
-//! The dashboard and the alert rules that ship ask for what there is, and say where to go on.
-//! It must not know what they draw, nor when anybody is woken.
+//! The shipped dashboard and alert rules use existing metrics, and alerts link to documentation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,4 @@
-//! The tables that name tests, and whether the tests they name are there.
-//! It must not know what any table is about.
+//! Tables that name tests: every named test exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
-//! What overlays change: what is planned, by way of the state and its snapshots, and nothing that
-//! is said of cost. It must not know how overlays are written, nor how a catalog is changed.
+//! The effect of overlays on plans, through the state and its snapshots, and none on reported cost.
 
 use std::sync::Arc;
 

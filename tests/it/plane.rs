@@ -1,5 +1,4 @@
-//! Holds one real control plane for a test: its processes, its addresses and its kubeconfig.
-//! It must not know how the plane is put together (`tests/plane/up` does) nor what is tested on it.
+//! Runs a real control plane for a test: its processes, addresses and kubeconfig.
 
 pub(crate) mod bench;
 mod proxy;

@@ -1,5 +1,4 @@
-//! The policy that ships in `terraform/` against what the daemon says of rights.
-//! It must not know how a call is made.
+//! Compares the shipped policy in `terraform/` with the permissions that the daemon reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,4 @@
-//! The simulated world under test, and the engine within it.
+//! Tests of the simulated cluster, and of the engine in it.
 
 mod setup;
 mod day;

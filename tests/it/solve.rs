@@ -1,5 +1,5 @@
-//! Asks the solver for whole plans and holds them against an independent reading of the rules.
-//! It must not know how the solver comes to its answers.
+//! Runs the scheduler for complete plans and checks them with an independent implementation of the
+//! rules.
 
 pub(crate) mod world;
 mod rules;

@@ -1,5 +1,4 @@
-//! What stands ready whatever pods ask for, in plans that are shown: static pools and buffers.
-//! It must not know how a plan is carried out.
+//! Capacity that is independent of pending pods, in displayed plans: static pools and buffers.
 
 use std::sync::Arc;
 

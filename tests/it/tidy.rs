@@ -1,5 +1,5 @@
-//! Checks that the tree keeps to its architecture: the order of `mod` lines decides which module
-//! may name which. It reads source as text, so it needs nothing of the crate to compile.
+//! Checks the architecture of the tree: the order of `mod` lines determines which module may use
+//! which. It reads source as text, so it needs nothing of the crate to compile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,6 +8,7 @@ use lex::{Kind, Lexed, Token, lex};
 
 mod lex;
 mod rules;
+mod words;
 
 /// One file holds one thought; past this many lines of production code it holds two.
 const FILE_LINES: usize = 500;

@@ -1,5 +1,4 @@
-//! The verbs that need this process alone, run as the binary of whatever build is tested.
-//! It must not know what the daemon does.
+//! Commands that need no other process, run with the binary of the tested build.
 
 mod report;
 mod missing;

@@ -1,5 +1,4 @@
-//! Holds one AWS of the tests: its address, what is seeded, and what tests tell it.
-//! It must not know how it is put together (`tests/moto/serve` does) nor what is tested on it.
+//! Runs one AWS of the tests: its address, its seeded resources, and the commands of tests.
 
 mod kubelets;
 mod proxy;

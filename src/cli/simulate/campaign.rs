@@ -1,5 +1,4 @@
 //! Runs many seeds to their end and prints violated invariants.
-//! It must not know the invariants.
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;

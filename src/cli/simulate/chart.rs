@@ -1,5 +1,4 @@
 //! The charts of a run as SVG: instances, pods, cost, utilization and events over time.
-//! It must not know where the charts are shown; its only input is samples and timeline entries.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,7 +90,7 @@ impl Day<'_> {
             self.events(&events)?;
             root.present()?;
         }
-        // The style goes behind the opening tag.
+        // The style follows the opening tag.
         let at = svg.find('>').map_or(svg.len(), |at| at + 1);
         svg.insert_str(at, STYLE);
         Ok(svg)

@@ -1,5 +1,4 @@
 //! The timeline view: recent decisions, actions and events of a cluster.
-//! It must not know how it is drawn.
 
 use jiff::Timestamp;
 

@@ -1,5 +1,4 @@
 //! The state of the screen, and how keys change it.
-//! It must not know how keys are read, nor how anything is drawn.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -66,7 +65,7 @@ pub(super) enum Key {
     Quit,
 }
 
-/// What the event loop does after a key.
+/// The action of the event loop after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Nothing,

@@ -1,5 +1,4 @@
 //! Chooses the columns that fit on the screen, and their widths.
-//! It must not know the content of the columns.
 
 /// The width constraints of a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

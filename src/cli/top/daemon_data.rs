@@ -1,5 +1,4 @@
 //! The last responses of the daemon, and the time since then.
-//! It must not know how requests are sent, nor how responses are shown.
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -1,5 +1,4 @@
 //! The fleet view: one row per cluster.
-//! It must not know how it is drawn.
 
 use super::daemon_data::DaemonData;
 use super::table::{Cell, CellStyle, Column, Table, TableRow};

@@ -1,5 +1,4 @@
 //! Formats durations, quantities and shares for the screen.
-//! It must not know where they come from.
 
 use jiff::{SignedDuration, Timestamp};
 

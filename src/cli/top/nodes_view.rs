@@ -1,5 +1,4 @@
 //! The nodes view: one row per node, with its capacity and usage.
-//! It must not know how it is drawn.
 
 use jiff::Timestamp;
 

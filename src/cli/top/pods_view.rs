@@ -1,5 +1,4 @@
 //! The pending pods view: one row per pod, with the reason that it is pending.
-//! It must not know how it is drawn.
 
 use jiff::Timestamp;
 

@@ -1,5 +1,4 @@
 //! Draws the screen at any size. Parts that do not fit are hidden, the least important first.
-//! It must not know the terminal, nor read the clock: both are parameters.
 
 use jiff::{SignedDuration, Timestamp};
 use ratatui::buffer::Buffer;

@@ -1,5 +1,4 @@
 //! A table before layout: columns with their width limits, and sorted rows of cells.
-//! It must not know the content of the cells, nor the width of the screen.
 
 use std::cmp::Ordering;
 

@@ -1,5 +1,4 @@
 //! The terminal: opens it, draws on it, reads keys and restores it.
-//! It must not know what is drawn, nor what the keys do.
 
 use std::{io, thread};
 

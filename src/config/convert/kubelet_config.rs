@@ -1,5 +1,5 @@
 //! The fields of `KubeletConfiguration` that a node class passes to the kubelet unchanged, and
-//! their types. It must not know which images support them.
+//! their types.
 //!
 //! Source: Kubernetes, `k8s.io/kubelet/config/v1beta1` of July 2026. The kubelet does not start if
 //! a field is unknown or has the wrong type, so the node never joins.
@@ -472,7 +472,8 @@ mod tests {
             assert_eq!(all.len(), count, "{all:?}");
             all
         }
-        // Of 126 fields, twelve have separate arguments, and Outrigger sets three.
+        // The table has 126 fields, except twelve with separate arguments and three that Outrigger
+        // sets.
         assert_eq!(names(FIELDS).len(), 126 - 12 - 3);
     }
 

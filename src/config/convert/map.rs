@@ -1,4 +1,4 @@
-//! Converts maps to the types of arguments. It must not know which argument that is.
+//! Converts maps to the types of arguments.
 
 use hcl::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! Kubelet eviction thresholds. It must not know which signal a threshold is for.
+//! Kubelet eviction thresholds.
 
 use crate::model::node_class::kubelet::Threshold;
 use crate::model::quantity::parse_whole;

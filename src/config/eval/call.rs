@@ -1,5 +1,4 @@
-//! Evaluates calls, and the functions that need unevaluated arguments. It must not know what the
-//! other functions do.
+//! Evaluates calls, and the functions that need unevaluated arguments.
 
 use std::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! Binary operators. They must not know where the values come from.
+//! Binary operators.
 
 use hcl::{Number, Value};
 use hcl_edit::expr::BinaryOperator;

@@ -1,4 +1,4 @@
-//! Evaluates paths: a name and the steps into its value. It must not know which names there are.
+//! Evaluates paths: a name and the steps into its value.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

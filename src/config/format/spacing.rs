@@ -1,5 +1,4 @@
-//! Decides if a space is written between two tokens of a line. It must not know of lines or
-//! alignment.
+//! Decides if a space is written between two tokens of a line.
 
 use crate::config::format::tokens::{Token, TokenKind};
 

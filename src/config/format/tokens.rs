@@ -1,5 +1,4 @@
-//! Splits HCL into tokens without loss: the bytes between tokens are whitespace. It must not know
-//! which tokens may follow each other.
+//! Splits HCL into tokens without loss: the bytes between tokens are whitespace.
 
 use std::str::Chars;
 

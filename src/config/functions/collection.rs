@@ -1,5 +1,4 @@
 //! Functions of lists, sets and maps. A set is a list without repetitions.
-//! They must not know what the elements stand for.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
-//! Functions that convert values, or read files, secrets and the environment. They must not know
-//! where these come from.
+//! Functions that convert values, or read files, secrets and the environment.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Number functions. They must not know the other functions.
+//! Number functions.
 
 use hcl::{Number, Value};
 

@@ -1,4 +1,4 @@
-//! String functions. They must not know the other functions.
+//! String functions.
 
 use hcl::{Map, Value};
 use regex::{Captures, Regex};

@@ -1,11 +1,10 @@
-//! Converts buffers, and checks that their capacity can be provided. It must not know which nodes
-//! there are.
+//! Converts buffers, and checks that their capacity can be provided.
 
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::{label_key_fault, label_value_fault, name_fault};
-use crate::config::lower::quantities::{refuse_names, requests, says_amounts};
+use crate::config::lower::quantities::{has_quantities, refuse_names, requests};
 use crate::config::lower::schedule::Schedules;
 use crate::config::lower::{Blocks, cluster_patterns, covers, pool};
 use crate::config::report::SpannedDiagnostic;
@@ -146,7 +145,7 @@ fn check_count(reader: &Decoder<'_>, section: &DecodedBlock) {
     if !["replicas", "percentage"]
         .iter()
         .any(|name| section.has(name))
-        && !says_amounts(section, "limits")
+        && !has_quantities(section, "limits")
     {
         report(
             ProblemCode::MissingArgument,

@@ -1,4 +1,4 @@
-//! Converts clusters, without their pools. It must not know which pools there are.
+//! Converts clusters, without their pools.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
-//! Converts budgets, maintenance windows and cool-downs. It must not know which block they belong
-//! to.
+//! Converts budgets, maintenance windows and cool-downs.
 
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;

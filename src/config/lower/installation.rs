@@ -1,4 +1,4 @@
-//! Converts the installation, fleet and telemetry blocks. It must not know the clusters.
+//! Converts the installation, fleet and telemetry blocks.
 
 use core::net::IpAddr;
 

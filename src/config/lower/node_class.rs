@@ -1,4 +1,4 @@
-//! Converts node classes. It must not know which pools use them.
+//! Converts node classes.
 
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;

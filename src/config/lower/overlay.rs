@@ -1,11 +1,10 @@
-//! Converts overlays, and finds conflicts between them. It must not know which instance types there
-//! are.
+//! Converts overlays, and finds conflicts between them.
 
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
 use crate::config::diagnostic::ProblemCode;
 use crate::config::kubernetes_names::name_fault;
-use crate::config::lower::quantities::{refuse_names, says_amounts};
+use crate::config::lower::quantities::{has_quantities, refuse_names};
 use crate::config::lower::requirement::RequirementOwner;
 use crate::config::lower::{Blocks, cluster_patterns, covers, pool, requirement};
 use crate::config::report::SpannedDiagnostic;
@@ -104,7 +103,7 @@ fn check_effect(reader: &Decoder<'_>, section: &DecodedBlock) {
     if !["price", "price_adjustment"]
         .iter()
         .any(|name| section.has(name))
-        && !says_amounts(section, "capacity")
+        && !has_quantities(section, "capacity")
     {
         let detail = "The overlay changes nothing.";
         let finding =

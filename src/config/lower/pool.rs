@@ -1,5 +1,4 @@
-//! Converts pools, with the defaults of `defaults "pool"`. It must not know which clusters there
-//! are.
+//! Converts pools, with the defaults of `defaults "pool"`.
 
 use jiff::SignedDuration;
 

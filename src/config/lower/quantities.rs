@@ -1,5 +1,4 @@
-//! Converts maps of quantities: limits and pod requests. It must not know which block they belong
-//! to.
+//! Converts maps of quantities: limits and pod requests.
 
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;
@@ -41,7 +40,7 @@ pub(super) fn requests(amounts: &[(String, i64)]) -> Resources {
 }
 
 /// Reports if a map of quantities is set and not empty, even if it is invalid.
-pub(super) fn says_amounts(section: &DecodedBlock, argument: &str) -> bool {
+pub(super) fn has_quantities(section: &DecodedBlock, argument: &str) -> bool {
     let fine = section.get(argument).is_some();
     section.has(argument) && !(fine && section.quantities(argument).is_empty())
 }

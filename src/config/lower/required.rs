@@ -1,5 +1,4 @@
-//! Checks that node classes have all arguments that EC2 needs for a launch. It must not know what
-//! exists in AWS.
+//! Checks that node classes have all arguments that EC2 needs for a launch.
 
 use crate::config::decode::Decoder;
 use crate::config::diagnostic::ProblemCode;

@@ -1,5 +1,4 @@
-//! Converts `require` blocks to requirements, and rejects requirements that no node can meet. It
-//! must not know the pool or overlay they belong to.
+//! Converts `require` blocks to requirements, and rejects requirements that no node can meet.
 
 use crate::config::decode::Decoder;
 use crate::config::decoded_block::DecodedBlock;

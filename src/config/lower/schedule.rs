@@ -1,5 +1,4 @@
-//! Converts schedules, and the inline schedules of budgets, to time windows. It must not know what
-//! happens within a window.
+//! Converts schedules, and the inline schedules of budgets, to time windows.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Converts the scheduler block: batching and planning. It must not know the clusters, which all
-//! share it.
+//! Converts the scheduler block: batching and planning.
 
 use std::collections::BTreeSet;
 

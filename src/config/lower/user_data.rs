@@ -1,6 +1,5 @@
 //! Checks that user data can be generated for node classes, as far as the files determine it. It
-//! must not know the values that come from AWS and the cluster. It uses placeholders that are never
-//! longer than the real values, so that a size error is certain.
+//! uses placeholders that are never longer than the real values, so that a size error is certain.
 
 use crate::bootstrap::{BootstrapError, ClusterEndpoint, LaunchContext, render};
 use crate::config::decode::Decoder;

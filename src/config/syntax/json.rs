@@ -1,5 +1,5 @@
 //! Parses the JSON syntax of HCL into a tree. The schema decides if a property is a block or an
-//! argument; strings are templates. It must not know what the blocks mean.
+//! argument; strings are templates.
 
 use hcl::{Number, Value};
 

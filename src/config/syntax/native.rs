@@ -1,5 +1,4 @@
-//! Parses the native syntax of HCL into a tree. It must not know which blocks and arguments there
-//! are.
+//! Parses the native syntax of HCL into a tree.
 
 use std::ops::Range;
 

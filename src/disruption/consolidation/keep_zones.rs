@@ -163,7 +163,8 @@ mod tests {
             ..Solution::default()
         };
         stay_in_zones(&mut solution, &pods, &field);
-        // Two of three are to be in zone a, and one is there already; the large one is like none.
+        // Two of three pods are planned in zone a, and one already runs there. No pod is identical
+        // to the large one.
         let expect = vec![
             (host("a2"), vec![key("p"), key("r")]),
             (host("b2"), vec![key("large"), key("q")]),

@@ -42,7 +42,7 @@ impl RemovalSearch {
     }
 
     /// Records the savings of the first `count` nodes.
-    pub fn learn(&mut self, count: usize, saved: f64) {
+    pub fn record_savings(&mut self, count: usize, saved: f64) {
         self.saved.insert(count, saved);
     }
 
@@ -87,11 +87,11 @@ impl RemovalSearch {
 mod tests {
     use super::RemovalSearch;
 
-    /// Tries what is asked for until nothing is. Says which numbers were tried.
+    /// Runs the search to its end and returns the tried numbers.
     fn tried(fewest: &mut RemovalSearch, saved: impl Fn(usize) -> f64) -> Vec<usize> {
         let mut tried = Vec::new();
         while let Some(count) = fewest.next() {
-            fewest.learn(count, saved(count));
+            fewest.record_savings(count, saved(count));
             tried.push(count);
             assert!(tried.len() < 20, "it ends: {tried:?}");
         }
@@ -103,7 +103,7 @@ mod tests {
         for bend in [1_u32, 2, 7, 40, 99, 100] {
             let mut fewest = RemovalSearch::new([1.0; 100]);
             let saved = |count: usize| (count as f64).min(f64::from(bend));
-            fewest.learn(100, saved(100));
+            fewest.record_savings(100, saved(100));
             let tried = tried(&mut fewest, saved);
             let least = fewest.least().expect("something is saved") as f64;
             let most = (f64::from(bend) * 1.34).max(1.0);
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn nodes_that_cost_less_than_is_to_be_saved_are_not_tried() {
         let mut fewest = RemovalSearch::new([1.0; 100]);
-        fewest.learn(100, 60.0);
+        fewest.record_savings(100, 60.0);
         assert_eq!(fewest.at_least(60.0), 60);
         let tried = tried(&mut fewest, |count| if count < 80 { 0.0 } else { 60.0 });
         assert!(tried.iter().all(|count| *count >= 57), "{tried:?}");
@@ -128,11 +128,11 @@ mod tests {
     #[test]
     fn where_nothing_is_saved_ever_fewer_are_tried() {
         let mut fewest = RemovalSearch::new([1.0; 100]);
-        fewest.learn(100, 0.0);
+        fewest.record_savings(100, 0.0);
         assert_eq!(tried(&mut fewest, |_| 0.0), [25, 6, 1]);
         assert_eq!(fewest.least(), None);
         let mut fewest = RemovalSearch::new([]);
-        fewest.learn(0, 0.0);
+        fewest.record_savings(0, 0.0);
         assert_eq!((fewest.next(), fewest.at_least(1.0)), (None, 0));
     }
 }

@@ -1,5 +1,4 @@
-//! When a leaving node ends whatever is left on it, and what becomes of one that is held for long.
-//! It must not know how pods are moved.
+//! Deadlines of drains, and the handling of drains that are blocked for long.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -13,16 +12,16 @@ use crate::model::pool::{OnBlocked, Reason};
 use crate::state::drain_blockers::{DrainBlocker, listed};
 use crate::state::node_claims::NodeClaim;
 
-/// Pods that are told to go whatever their budgets say have their own grace, up to this: the node
-/// ends then.
+/// Maximum time for pods that are deleted regardless of their PodDisruptionBudgets. They get their
+/// own grace period up to this time, and then the node is terminated.
 const FORCED_MAX: SignedDuration = SignedDuration::from_mins(10);
 
-/// So many obstacles are told of a node that stays because of them.
+/// Number of blockers listed in the report about a kept node.
 const TOLD_MAX: usize = 3;
 
 impl Engine {
-    /// A node's pods are moved from here on: its time begins to run, if it has any.
-    /// Source: spec/disruption.md §3.3.
+    /// Records that the pods of a node are evicted from now on, and sets its deadline, if it has
+    /// one. Source: spec/disruption.md §3.3.
     pub(crate) fn start_time(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         let claim = self.state.ledger.claims.get(id);
         let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
@@ -30,7 +29,8 @@ impl Engine {
         };
         let grace = claim.record.termination_grace_period;
         let written = node.deadline();
-        // What fails has no time, nor has what never came to be: its pods do not run.
+        // The deadline of an unhealthy node, or of one that never started, is now: its pods do not
+        // run.
         let fails = reason == Reason::Unhealthy || reason == Reason::TimedOut && !node.ready;
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         let given = grace.filter(|_| drain.began.is_none());
@@ -40,7 +40,8 @@ impl Engine {
         drain.deadline = all.into_iter().flatten().min();
     }
 
-    /// Whether the Node has yet to say when it ends; it is made to. Nothing is forced before.
+    /// Returns whether the Node still lacks its deadline annotation, and sends the patch. No pod is
+    /// forced before the annotation is set.
     pub(crate) fn writes_deadline(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let claim = self.state.ledger.claims.get(id);
         let node = claim.and_then(|own| self.node_of(own));
@@ -61,8 +62,8 @@ impl Engine {
         !says
     }
 
-    /// Whether a leaving node's time is up, and it says so itself. An empty one is never ended with
-    /// pods on it.
+    /// Returns whether the deadline of a disrupted node has passed, and its annotation has it. A
+    /// node disrupted as empty is never terminated with pods on it.
     pub(crate) fn is_over(&self, id: &ClaimId, now: Timestamp) -> bool {
         let claim = self.state.ledger.claims.get(id);
         let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
@@ -74,9 +75,14 @@ impl Engine {
         leaves && node.has_disrupted_taint() && passed(known) && passed(node.deadline())
     }
 
-    /// What the pool says of a node that its pods have held for too long. Returns whether it was
-    /// heeded, and something else is to be done than to wait.
-    pub(crate) fn heed_block(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
+    /// Applies `on_blocked` of the pool to a drain that is blocked for too long. Returns whether it
+    /// did, so that the engine does not only wait.
+    pub(crate) fn on_drain_timeout(
+        &mut self,
+        id: &ClaimId,
+        reason: Reason,
+        now: Timestamp,
+    ) -> bool {
         let (Some(claim), Some(work)) = (self.state.ledger.claims.get(id), self.works.get(id))
         else {
             return false;
@@ -87,7 +93,7 @@ impl Engine {
         };
         let stays = reason.is_voluntary() && !work.drain.forced && !claim.has_to_leave(now);
         let may = match policy {
-            // Without a time of its own it would wait for ever, and others with it.
+            // Without a deadline it would wait forever, and so would other nodes.
             OnBlocked::Wait => stays && work.drain.deadline.is_none() && self.is_stuck(claim, now),
             OnBlocked::Abort => stays,
             OnBlocked::Force => !work.drain.forces,
@@ -109,14 +115,14 @@ impl Engine {
         }
     }
 
-    /// Whether a pod stays on a claim's node until somebody changes what keeps it.
+    /// Returns whether a pod blocks the drain of a node until a user changes something.
     fn is_stuck(&self, claim: &NodeClaim, now: Timestamp) -> bool {
         let name = claim.node.as_ref().map_or("", |own| own.as_str());
         let mut pods = self.state.objects.pods_on(name);
         pods.any(|pod| self.state.objects.is_stuck(pod, now))
     }
 
-    /// From here on its pods are told to go whatever their budgets say.
+    /// From now on, deletes the pods of a node regardless of their PodDisruptionBudgets.
     fn force(&mut self, id: &ClaimId, now: Timestamp) {
         let claim = self.state.ledger.claims.get(id);
         let name = claim.and_then(|own| own.node.as_ref());
@@ -135,7 +141,7 @@ impl Engine {
         self.wake_at(now, "pods are told to go whatever their budgets say");
     }
 
-    /// Keeps a node that nothing but we wants to leave, unless all that is on it is ending anyway.
+    /// Cancels a voluntary disruption, unless all remaining pods are terminating already.
     fn abort(&mut self, id: &ClaimId, timeout: SignedDuration, now: Timestamp) -> bool {
         let mut held = self.obstacles(id, now);
         held.retain(|own| !matches!(own, DrainBlocker::Ending { .. } | DrainBlocker::Volume(_)));
@@ -151,19 +157,20 @@ impl Engine {
         let told = listed(first, more.len());
         let why = format!("it was not drained within {timeout:#}: {told}");
         self.state.recent.failed = Some(now);
-        self.withdraw_node(id, why, now);
+        self.cancel_drain(id, why, now);
         true
     }
 }
 
-/// How a Node says when it ends. Others read whole seconds, as RFC 3339 has them.
+/// Returns the annotation with the deadline of a Node. It has whole seconds, as clients of RFC 3339
+/// timestamps expect.
 pub(crate) fn deadline_annotation(at: Timestamp) -> (String, Option<String>) {
     let whole = Timestamp::from_second(at.as_second()).unwrap_or(at);
     (TERMINATION_AT.to_owned(), Some(whole.to_string()))
 }
 
-/// Whether a restart finds a node that was past the point of return: why it was leaving. That its
-/// instance is taken back nobody says once more.
+/// Returns the disruption reason of a node if its disruption must be resumed after a restart. The
+/// provider does not repeat an interruption notice.
 pub(crate) fn unfinished(node: &Node) -> Option<Reason> {
     let reason = Reason::parse(node.annotations.get(DISRUPTION_REASON)?)?;
     let irrevocable = match reason {

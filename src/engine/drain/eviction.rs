@@ -1,5 +1,4 @@
-//! How pods leave a node: whose turn it is, who is told again when, and who has no time left.
-//! It must not know why the node leaves, nor what follows when they are gone.
+//! Evicts the pods of a node: their order, retries, and deletions before a deadline.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,31 +11,31 @@ use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::state::drain_blockers::DrainBlocker;
 
-/// Evictions and deletions of one node under way at once.
+/// Maximum number of evictions and deletions in flight per node.
 const EVICTIONS_MAX: usize = 16;
 
-/// A pod whose disruption budgets are seen to let nobody go, and that was refused, is asked to go
-/// only so often: what the budgets say changes before our eyes.
+/// Retry interval of a refused eviction while the PodDisruptionBudgets in the watch cache permit
+/// none. Changes of the budgets are visible there.
 const KEPT_APART: SignedDuration = SignedDuration::from_mins(1);
 
-/// What holds a node is said when it has for this long, as long as Cluster Autoscaler tries to
-/// evict (design/users.md §1, 24).
+/// Blockers of a drain are reported after this time, which equals the eviction timeout of Cluster
+/// Autoscaler (design/users.md §1, 24).
 const HELD_AFTER: SignedDuration = SignedDuration::from_mins(2);
 
-/// So much of it is said.
+/// Number of reported blockers.
 const HELD_SHOWN: usize = 5;
 
-/// A pod that is told to go.
+/// A pod to evict or delete.
 struct EvictionTarget {
     pod: PodKey,
     uid: String,
-    /// Seconds it is given, where its disruption budgets are not asked; else it is evicted.
+    /// Grace period in seconds for a deletion. `None` for an eviction.
     grace: Option<u32>,
 }
 
 impl Engine {
-    /// Tells the pods to go whose turn it is, and those whose time is running out. Returns whether
-    /// any pod holds the node.
+    /// Evicts the pods whose turn it is, and deletes those whose time runs out. Returns whether any
+    /// pod blocks the drain.
     pub(crate) fn move_pods(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) -> bool {
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         let pods = self.state.objects.pods_on(node.as_str());
@@ -50,7 +49,8 @@ impl Engine {
             .iter()
             .copied()
             .partition(|pod| until.is_some_and(|at| is_late(pod, at, forces, now)));
-        // The next have their turn when those before them are gone, not when they are told to go.
+        // The next pods have their turn when the previous ones no longer exist, not when they are
+        // evicted.
         let turn = rest.iter().map(|pod| pod.turn()).min();
         let due = rest.iter().filter(|pod| {
             let is_due = Some(pod.turn()) == turn && !self.waves.is_later(&pod.key);
@@ -72,14 +72,14 @@ impl Engine {
                 own.uid.clone_from(&pod.uid);
             }
             if grace.is_some() && !std::mem::replace(&mut own.deletes, true) {
-                // It was evicted in vain; that it was refused says nothing of this.
+                // The refusal of the eviction does not apply to the deletion.
                 (own.retry, own.refused) = Default::default();
             }
             if own.in_flight || in_flight >= EVICTIONS_MAX || drain.aborts {
                 continue;
             }
             let refused = own.refused.filter(|_| grace.is_none());
-            let kept = refused.filter(|_| self.state.objects.keep_now(pod));
+            let kept = refused.filter(|_| self.state.objects.blocks_eviction(pod));
             let kept = kept.and_then(|at| at.checked_add(KEPT_APART).ok());
             if let Some(at) = kept.max(own.retry.next()).filter(|at| *at > now) {
                 wake = Some(wake.map_or(at, |own| own.min(at)));
@@ -98,14 +98,14 @@ impl Engine {
         let next = next_late(&rest, until, now);
         let holds = !left.is_empty();
         due.into_iter()
-            .for_each(|own| self.tell_to_go(id, own, now));
+            .for_each(|own| self.issue_eviction(id, own, now));
         if let Some(at) = wake.into_iter().chain(next).chain(spared).min() {
             self.wake_at(at, "a pod is to be told to go");
         }
         holds
     }
 
-    fn tell_to_go(&mut self, id: &ClaimId, going: EvictionTarget, now: Timestamp) {
+    fn issue_eviction(&mut self, id: &ClaimId, going: EvictionTarget, now: Timestamp) {
         let EvictionTarget { pod, uid, grace } = going;
         let flight = CommandPurpose::Evict(id.clone(), pod.clone());
         let command = match grace {
@@ -119,8 +119,8 @@ impl Engine {
         self.issue(command, flight, now);
     }
 
-    /// A pod was told to go, or it was refused. While it is there it is told again, more and more
-    /// rarely: what the API server has taken, the watch will show.
+    /// Handles the result of an eviction. While the pod exists the eviction is repeated at growing
+    /// intervals, and the watch shows when it succeeds.
     pub(crate) fn evicted(
         &mut self,
         id: &ClaimId,
@@ -149,7 +149,7 @@ impl Engine {
         }
     }
 
-    /// What holds a leaving node now: its pods or, once they are gone, volumes.
+    /// Returns what blocks a drain now: pods or, after them, volumes.
     pub(crate) fn obstacles(&self, id: &ClaimId, now: Timestamp) -> Vec<DrainBlocker> {
         let claim = self.state.ledger.claims.get(id);
         let node = claim.and_then(|own| own.node.as_ref());
@@ -161,8 +161,8 @@ impl Engine {
         all
     }
 
-    /// Says what holds a node, once it has for a while.
-    pub(crate) fn tell_held(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
+    /// Reports what blocks a drain, after a while.
+    pub(crate) fn report_blocked_drain(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
         let Some(drain) = self.works.get_mut(id).map(|own| &mut own.drain) else {
             return;
         };
@@ -187,8 +187,8 @@ impl Engine {
         });
     }
 
-    /// Says what is still there of a node that ends all the same.
-    pub(crate) fn tell_forced(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
+    /// Reports what remains on a node that is terminated anyway.
+    pub(crate) fn report_forced_drain(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) {
         let (held_by, more) = shown(self.obstacles(id, now));
         if !held_by.is_empty() {
             self.report(Report::DrainForced {
@@ -207,9 +207,9 @@ fn shown(mut all: Vec<DrainBlocker>) -> (Vec<DrainBlocker>, usize) {
     (all, more)
 }
 
-/// Whether a pod that went by itself, in its own time, would not be gone by the node's end: its
-/// budgets are not asked then, nor is it waited for those whose turn is earlier. One that is on its
-/// way out is given less time. Source: spec/disruption.md §4.4 (needsForceDelete).
+/// Returns whether a pod with its own grace period would outlast the node's deadline. Such a pod is
+/// deleted regardless of PodDisruptionBudgets and eviction order. A pod that is terminating already
+/// gets a shorter grace period. Source: spec/disruption.md §4.4 (needsForceDelete).
 fn is_late(pod: &Pod, until: Timestamp, forces: bool, now: Timestamp) -> bool {
     match pod.ends_by() {
         Some(ends) => ends > until && grace_of(pod, until, now) < seconds(ends, now),
@@ -217,13 +217,13 @@ fn is_late(pod: &Pod, until: Timestamp, forces: bool, now: Timestamp) -> bool {
     }
 }
 
-/// From when on a pod's own grace is longer than the time that is left.
+/// Returns when a pod's own grace period begins to exceed the remaining time.
 fn late_from(pod: &Pod, until: Timestamp) -> Timestamp {
     let grace = SignedDuration::from_secs(pod.grace_seconds.max(0));
     until.checked_sub(grace).unwrap_or(Timestamp::MIN)
 }
 
-/// When the first pod that has not been told to go will be late.
+/// Returns when the next pod that is not terminating becomes late.
 fn next_late(pods: &[&Pod], until: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
     let until = until?;
     let idle = pods.iter().filter(|pod| pod.deleting.is_none());
@@ -232,14 +232,14 @@ fn next_late(pods: &[&Pod], until: Option<Timestamp>, now: Timestamp) -> Option<
     from.filter(|at| *at > now).min()
 }
 
-/// What a pod is given to end: its own grace, or what is left until the node's end, and never
-/// nothing, since then two of one name might run. Source: spec/disruption.md §6, 64.
+/// Returns the grace period of a pod: its own, or the time until the deadline, but at least one
+/// second, because two pods of one name could run otherwise. Source: spec/disruption.md §6, 64.
 fn grace_of(pod: &Pod, until: Timestamp, now: Timestamp) -> u32 {
     let own = u32::try_from(pod.grace_seconds).unwrap_or(0);
     seconds(until, now).min(own).max(1)
 }
 
-/// Whole seconds until then.
+/// Returns the whole seconds until `until`.
 fn seconds(until: Timestamp, now: Timestamp) -> u32 {
     u32::try_from(until.duration_since(now).as_secs()).unwrap_or(0)
 }

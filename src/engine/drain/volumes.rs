@@ -1,5 +1,4 @@
-//! How long the end of a drained instance waits for its volumes to be detached.
-//! It must not know how its pods were moved, nor how the instance is ended.
+//! Waits for the volumes of a drained node to be detached before the instance is terminated.
 
 use std::collections::BTreeSet;
 
@@ -11,17 +10,17 @@ use crate::engine::in_flight::ClaimStep;
 use crate::model::id::{ClaimId, NodeName, ObjectKey};
 use crate::model::watched_object::Attachment;
 
-/// Without a deadline volumes are waited for so long: after this time Kubernetes itself takes a
-/// volume off a node that does not answer (maxWaitForUnmountDuration of the attach/detach
-/// controller). Why not for ever: docs/decisions/022-ending-a-node.md.
+/// Maximum wait for volumes without a deadline. After this time Kubernetes detaches the volumes of
+/// an unresponsive node (maxWaitForUnmountDuration of the attach/detach controller). The reason for
+/// a limit is in docs/decisions/022-termination-of-a-node.md.
 const DETACH_MAX: SignedDuration = SignedDuration::from_mins(6);
 
-/// The API server is asked for the attachments of a node at most this often.
+/// Minimum interval between listings of a node's attachments from the API server.
 const LIST_APART: SignedDuration = SignedDuration::from_secs(5);
 
 impl Engine {
-    /// Whether a drained node's volumes are waited for no more: none is attached, or their time is
-    /// up. Where there are no volumes at all, nobody is asked.
+    /// Returns whether the wait for the volumes of a drained node is over: none is attached, or the
+    /// time is up. If the pods had no volumes, the API server is not called.
     pub(crate) fn is_detached(&mut self, id: &ClaimId, node: &NodeName, now: Timestamp) -> bool {
         let detach = self.works.get(id).map(|own| &own.drain.detach);
         if self.state.objects.volumes.is_empty() || detach.is_some_and(|own| own.over) {
@@ -33,11 +32,11 @@ impl Engine {
             deadline.unwrap_or_else(|| self.deadline(since, DETACH_MAX))
         };
         if until <= now {
-            self.tell_forced(id, node, now);
+            self.report_forced_drain(id, node, now);
             self.works.entry(id.clone()).or_default().drain.detach.over = true;
             return true;
         }
-        self.tell_held(id, node, now);
+        self.report_blocked_drain(id, node, now);
         let detach = &mut self.works.entry(id.clone()).or_default().drain.detach;
         let next = detach.next_list.filter(|at| *at > now);
         if next.is_none() {
@@ -51,7 +50,7 @@ impl Engine {
         false
     }
 
-    /// What is attached to a node was listed.
+    /// Handles a listing of a node's attachments.
     pub(crate) fn attachments_listed(
         &mut self,
         id: &ClaimId,
@@ -70,8 +69,8 @@ impl Engine {
         }
     }
 
-    /// Attachments could not be listed. Who may not list them is told so, and the end does not wait
-    /// for what cannot be seen; everything else is tried again.
+    /// Handles a failed listing of attachments. If the permission is missing, it is reported and
+    /// the termination does not wait. Other failures are retried.
     pub(crate) fn attachments_unknown(&mut self, id: &ClaimId, kind: FailureKind, now: Timestamp) {
         if let Some(work) = self.works.get_mut(id) {
             work.drain.detach.over |= kind == FailureKind::Denied;
@@ -79,7 +78,8 @@ impl Engine {
         }
     }
 
-    /// The volumes of pods that go down with their node: nobody will detach them before.
+    /// Returns the volumes of pods that run until the node is terminated: nothing detaches them
+    /// before.
     fn volumes_kept(&self, node: &NodeName, now: Timestamp) -> BTreeSet<String> {
         let pods = self.state.objects.pods_on(node.as_str());
         let pods = pods.filter(|pod| pod.stays_to_the_end(now) && !pod.is_terminal());

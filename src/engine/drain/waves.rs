@@ -1,10 +1,9 @@
-//! Pods that leave for nodes made for them go in waves: all that go to one new node at once, and
-//! to few nodes at a time.
-//! It must not know why nodes leave, nor how a pod is told to go.
+//! Evicts pods that move to new nodes in waves: all pods of a new node together, and the pods of
+//! few nodes at a time.
 //!
-//! Between its end and the opening of its new node a pod waits. If all pods of a large move went
-//! at once, all would wait until the last of them is made anew, and nodes that open meanwhile
-//! would take those that belong elsewhere.
+//! A pod is pending from its end until its new node is untainted. If all pods of a large
+//! consolidation were evicted together, all would wait until the last one is recreated. Nodes
+//! untainted meanwhile would take pods planned for other nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,70 +14,71 @@ use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, PodKey};
 use crate::state::node_claims::NodeClaim;
 
-/// So many pods go together, if more go in all; and at most so many waves are made of all.
+/// Minimum number of pods per wave, if that many pods move, and maximum number of waves.
 const PODS_MIN: usize = 150;
 const WAVES_MAX: usize = 16;
 
-/// A new node that is ready waits this long for all of its pods to be free to leave: those on some
-/// nodes have other places that are not ready yet.
+/// Maximum time that a ready new node waits until all its pods may be evicted. Some of their old
+/// nodes have other pods whose places are not ready yet.
 const FREE_MAX: SignedDuration = SignedDuration::from_secs(30);
 
-/// Those for whom there is room already are waited for so long, if the others of their node are not
-/// free to leave it yet.
+/// Maximum time that pods with existing places wait, if the other pods of their node may not be
+/// evicted yet.
 const FIRST_MAX: SignedDuration = SignedDuration::from_secs(15);
 
-/// A wave is over when all have come to its new nodes, or so long after these have opened, or after
-/// it began if they do not: one that begins before takes places of the others, which wait as well.
+/// A wave is over when all its pods are bound to the new nodes. It also ends [`SETTLES_MAX`] after
+/// the nodes are untainted, or [`WAVE_MAX`] after its start if they remain tainted. If the next
+/// wave started earlier, its pods could take places of the pending pods.
 const SETTLES_MAX: SignedDuration = SignedDuration::from_secs(5);
 const WAVE_MAX: SignedDuration = SignedDuration::from_secs(30);
 
-/// A new node that is closed to all but those who are to come for pods that have yet to leave.
+/// A new node that remains tainted for pods that are still to be evicted.
 struct HeldNode {
     id: ClaimId,
-    /// These pods, as far as they can wait.
+    /// Its pods that can wait for a wave.
     reschedulable: Vec<PodKey>,
-    /// Whether they may leave now.
+    /// True if its pods may be evicted now.
     may_leave: bool,
 }
 
-/// New nodes whose pods may leave.
+/// New nodes whose pods may be evicted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waves {
-    /// Since when, of each whose wave is not over.
+    /// Start of the wave of each node whose wave is not over.
     begun: BTreeMap<ClaimId, Timestamp>,
-    /// Pods whose wave is still to come.
+    /// Pods of later waves.
     later: BTreeSet<PodKey>,
 }
 
 impl Waves {
-    /// Since when the pods of a new node may leave.
+    /// Returns since when the pods of a new node may be evicted.
     pub(crate) fn since(&self, claim: &ClaimId) -> Option<Timestamp> {
         self.begun.get(claim).copied()
     }
 
-    /// Whether a pod stays for now since its wave is still to come.
+    /// Returns whether a pod belongs to a later wave.
     pub(crate) fn is_later(&self, pod: &PodKey) -> bool {
         self.later.contains(pod)
     }
 
-    /// Whether some are to come, or have to come where they were let go for.
+    /// Returns whether any wave is queued, or still has pods to be bound to their new nodes.
     pub(crate) fn are_under_way(&self) -> bool {
         self.are_left() || !self.begun.is_empty()
     }
 
-    /// Whether more are to come.
+    /// Returns whether any wave is queued.
     fn are_left(&self) -> bool {
         self.count_later() > 0
     }
 
-    /// How many pods stay for now since their wave is still to come.
+    /// Returns the number of pods of later waves.
     pub(crate) fn count_later(&self) -> usize {
         self.later.len()
     }
 }
 
 impl Engine {
-    /// Lets the next wave go once that before is over.
+    /// Starts the next wave when the previous one is over.
     pub(crate) fn start_next_wave(&mut self, now: Timestamp) {
         let shut = self.shut_ones(now);
         let is_shut = |id: &ClaimId| shut.iter().any(|own| own.id == *id);
@@ -93,7 +93,7 @@ impl Engine {
             if is_closed_yet(claim) {
                 let waits = lasts(*at, WAVE_MAX);
                 is_over &= !waits;
-                // Since when it is must not be forgotten: it would be held from now on.
+                // The start is kept, or the node would be held again.
                 return waits || is_shut(id);
             }
             let comes = lasts(claim.since, SETTLES_MAX) && state.pods_of(claim).next().is_some();
@@ -116,14 +116,13 @@ impl Engine {
             }
         }
         if self.waves.are_left() {
-            self.look_at_held(now);
+            self.recheck_held_nodes(now);
         }
     }
 
-    /// New nodes that are kept closed for pods which are elsewhere still, those that registered
-    /// first before the others. From one that is about to open since others have waited for too
-    /// long nobody is told to go before it has. Pods whose node goes whether they have left it or
-    /// not wait for no wave.
+    /// Returns the new nodes that remain tainted for pods on other nodes, in the order of their
+    /// registration. No pod is evicted for a node that is about to be untainted because other pods
+    /// have waited too long. Pods whose node is terminated in any case are in no wave.
     fn shut_ones(&self, now: Timestamp) -> Vec<HeldNode> {
         let claims = self.state.ledger.claims.values();
         let closed = claims.filter(|own| is_closed_yet(own)).map(|own| {
@@ -135,7 +134,7 @@ impl Engine {
             return Vec::new();
         }
         shut.sort_by_key(|(own, ..)| (own.since, &own.record.id));
-        // Those for whom there is room already go first: others would take it.
+        // Pods with existing places go first, or other pods would take these places.
         let moves = |key: &&PodKey| self.can_wait(key, now);
         let open = self.state.ledger.claims.values();
         let open = open.filter(|own| own.phase == ClaimPhase::Initialized && own.takes_pods());
@@ -157,7 +156,7 @@ impl Engine {
         shut.into_iter().map(of).collect()
     }
 
-    /// Whether a pod is about to leave its node for a reason that can wait until its wave comes.
+    /// Returns whether a pod is to be evicted for a reason that can wait for a wave.
     fn can_wait(&self, pod: &PodKey, now: Timestamp) -> bool {
         let pod = self.state.objects.pods.get(pod);
         pod.is_some_and(|pod| {
@@ -168,8 +167,8 @@ impl Engine {
         })
     }
 
-    /// Whether none of a leaving node's pods may be told to go yet, since their waves are still to
-    /// come: the node's own time does not run meanwhile.
+    /// Returns whether all pods of a disrupted node belong to later waves. The deadline of the node
+    /// does not run meanwhile.
     pub(crate) fn waits_for_wave(&self, id: &ClaimId, now: Timestamp) -> bool {
         let moved = self.works.get(id).is_some_and(|own| own.drain.moved);
         let claim = self.state.ledger.claims.get(id).filter(|_| !moved);
@@ -184,14 +183,14 @@ impl Engine {
         }) && waits
     }
 
-    /// Whether a pod's node has been leaving for so long that nobody waits for it to begin.
+    /// Returns whether a pod's node has been in disruption for longer than other pods wait for it.
     fn is_tied(&self, pod: &PodKey, now: Timestamp) -> bool {
         let pod = self.state.objects.pods.get(pod);
         let claim = pod.and_then(|own| self.state.claim_under(own));
         claim.is_none_or(|own| now.duration_since(own.since) >= FIRST_MAX)
     }
 
-    /// Whether all is ready for a pod to leave its node.
+    /// Returns whether a pod may be evicted from its node.
     fn is_free(&self, pod: &PodKey) -> bool {
         let pod = self.state.objects.pods.get(pod);
         let claim = pod.and_then(|own| self.state.claim_under(own));
@@ -200,7 +199,7 @@ impl Engine {
     }
 }
 
-/// Whether pods may be planned onto a node that is not open yet.
+/// Returns whether a claim accepts pods and its node is not initialized yet.
 fn is_closed_yet(claim: &NodeClaim) -> bool {
     claim.phase < ClaimPhase::Initialized && claim.takes_pods()
 }

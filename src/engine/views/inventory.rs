@@ -1,5 +1,4 @@
-//! What is in a cluster, node by node and pod by pod, for people who watch it.
-//! It must not know how it is shown: values are told, and nothing is put into words here.
+//! Inventory of a cluster: its nodes and its pending pods, as values without formatting.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,51 +20,51 @@ use crate::scheduling::PoolRejection;
 use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot::NodeRef;
 
-/// Nodes that are told one by one; the rest is counted. A screen shows a hundred of them, and an
-/// answer of so many is read within a few milliseconds.
+/// Maximum number of listed nodes; further nodes are only counted. A screen shows a hundred, and a
+/// response of this size is parsed within a few milliseconds.
 pub const NODES_MAX: usize = 2_000;
 
-/// The same of pods that wait.
+/// Maximum number of listed pods; further pods are only counted.
 pub const PODS_MAX: usize = 2_000;
 
-/// What is to be told of each node beside what is always told.
+/// Additional columns of each node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
-    /// Labels.
+    /// Keys of the labels.
     pub labels: Vec<String>,
-    /// Resources, by their Kubernetes names.
+    /// Kubernetes names of the resources.
     pub resources: Vec<String>,
 }
 
-/// How much of something is taken; cpu in thousandths of a core, memory in bytes.
+/// Use of one resource: cpu in thousandths of a core, memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amount {
-    /// What pods ask for.
+    /// Requests of the pods.
     pub taken: i64,
-    /// What they may have.
+    /// Allocatable quantity.
     pub there: i64,
 }
 
-/// What is in a cluster.
+/// The nodes and pending pods of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
-    /// Nodes: first those that are on their way and not there yet, then the others by name.
+    /// Nodes: first those without a Node object, then the others by name.
     pub nodes: Vec<NodeRow>,
-    /// How many more there are.
+    /// Number of nodes not listed.
     pub more_nodes: usize,
-    /// Pods that wait for a place, by name.
+    /// Pending pods, by name.
     pub pods: Vec<SeenPod>,
-    /// How many more there are.
+    /// Number of pending pods not listed.
     pub more_pods: usize,
-    /// What all Node objects have together, resource by resource as they were asked for.
+    /// Totals of all Node objects, in the order of the requested resources.
     pub amounts: Vec<Amount>,
-    /// How many pods are on them.
+    /// Number of pods bound to them.
     pub bound_pods: usize,
-    /// What all nodes cost, as far as the catalog knows.
+    /// Price of all nodes, if the catalog knows it.
     pub price: Price,
 }
 
-/// A node, or a claim that has none yet.
+/// A node, or a claim without a Node object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeRow {
     /// The node's name, or the claim's id.
@@ -76,57 +75,58 @@ pub struct NodeRow {
     pub instance_type: Option<String>,
     /// Its zone.
     pub zone: Option<String>,
-    /// How it is bought.
+    /// Its capacity type.
     pub capacity_type: Option<String>,
-    /// The labels that were asked for.
+    /// Values of the requested labels.
     pub labels: Vec<Option<String>>,
-    /// The resources that were asked for.
+    /// Use of the requested resources.
     pub amounts: Vec<Amount>,
-    /// Pods on it; of a claim those that it is made for.
+    /// Number of pods on it. For a claim without a Node: pods planned for it.
     pub pods: usize,
-    /// Since when it is counted as old.
+    /// Start of its age.
     pub born: Option<Timestamp>,
-    /// What it costs, if the catalog knows it.
+    /// Its price, if the catalog knows it.
     pub price: Option<Price>,
-    /// Whether it is ready; none where there is no Node object.
+    /// True if it is ready. `None` if there is no Node object.
     pub ready: Option<bool>,
-    /// Whether somebody has cordoned it.
+    /// True if it is cordoned.
     pub cordoned: bool,
-    /// How far it has come; none where it is none of ours.
+    /// Its claim phase. `None` if it is not managed by Outrigger.
     pub phase: Option<ClaimPhase>,
-    /// Whether it is on its way out.
+    /// True if it is being disrupted or terminated.
     pub leaves: bool,
-    /// Why, where that was decided here.
+    /// Its disruption reason, if Outrigger disrupts it.
     pub leaving: Option<Reason>,
-    /// Why it stays, for the reason for which it was closest to leaving when it was last looked at.
+    /// Why the node is kept. The reason is the one for which the last check came closest to
+    /// disruption.
     pub kept: Option<(Reason, Verdict)>,
 }
 
-/// A pod that waits.
+/// A pending pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenPod {
     /// Its namespace and name.
     pub key: PodKey,
-    /// When it was made.
+    /// Its creation time.
     pub since: Option<Timestamp>,
-    /// What becomes of it.
+    /// The expected outcome.
     pub hope: PendingPodOutcome,
 }
 
-/// What becomes of a pod that waits.
+/// The expected outcome of a pending pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PendingPodOutcome {
-    /// Nothing, as last planned, for these reasons.
+    /// Unschedulable in the last plan, for these reasons.
     None(Arc<[PoolRejection]>),
-    /// This host is to take it.
+    /// Planned for this node.
     Host(NodeRef),
-    /// It has its turn in the next plan.
+    /// Part of the next plan.
     Turn,
-    /// Another scheduler places it, or one makes room for it.
+    /// Handled by a different scheduler, or the scheduler preempts pods for it.
     Others,
 }
 
-/// Nodes that were looked at and stay, as they were last looked at.
+/// Nodes that the last checks kept, with their verdicts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RetainedNodes {
     swept: Vec<RetainedNode>,
@@ -134,17 +134,17 @@ pub(crate) struct RetainedNodes {
 }
 
 impl RetainedNodes {
-    /// A sweep is over.
+    /// Records the result of a sweep.
     pub(crate) fn swept(&mut self, plan: &mut Plan) {
         self.swept = std::mem::take(&mut plan.kept);
     }
 
-    /// The whole cluster was weighed.
+    /// Records the result of consolidation.
     pub(crate) fn weighed(&mut self, plan: &mut Plan) {
         self.weighed = std::mem::take(&mut plan.kept);
     }
 
-    /// By node, the one that tells most. Those whose time is over tell nothing any more.
+    /// Returns the most informative entry of each node. Expired entries are ignored.
     fn by_node(&self, now: Timestamp) -> BTreeMap<&NodeName, &RetainedNode> {
         let mut all: BTreeMap<&NodeName, &RetainedNode> = BTreeMap::new();
         let told = self.swept.iter().chain(&self.weighed);
@@ -158,8 +158,8 @@ impl RetainedNodes {
     }
 }
 
-/// The less, the closer a node was to leaving: one that is due comes before one that might be had
-/// for less, and that before one of which only the obvious is said.
+/// Rank of an entry: the lower, the closer the node was to disruption. The order is: due nodes,
+/// empty nodes, nodes that consolidation considered, nodes with only a general verdict.
 fn closeness(own: &RetainedNode) -> u8 {
     match (own.reason, &own.verdict) {
         (_, Verdict::InUse { .. } | Verdict::Empty) => 3,
@@ -170,7 +170,7 @@ fn closeness(own: &RetainedNode) -> u8 {
 }
 
 impl Engine {
-    /// What is in its cluster now.
+    /// Returns the current inventory.
     pub fn inventory(&self, wanted: &Columns, now: Timestamp) -> Inventory {
         let state = &self.state;
         let mut told = Inventory {
@@ -216,7 +216,7 @@ impl Engine {
         told
     }
 
-    /// A claim of which there is no Node.
+    /// Returns the row of a claim without a Node.
     fn coming_node(&self, claim: &NodeClaim, wanted: &Columns) -> NodeRow {
         let launched = claim.instance.as_ref().map(|own| &own.offering);
         let offering = launched.or_else(|| claim.offerings.first());
@@ -238,7 +238,7 @@ impl Engine {
         }
     }
 
-    /// Adds the pods that wait.
+    /// Adds the pending pods.
     fn add_pods(&self, told: &mut Inventory, now: Timestamp) {
         let state = &self.state;
         let (waiting, expected) = state.waiting_and_expected(now);
@@ -271,7 +271,7 @@ impl Engine {
     }
 }
 
-/// What a Node and its claim say themselves.
+/// Returns the row of a Node and its claim.
 fn seen_node(node: &Node, claim: Option<&NodeClaim>, wanted: &Columns) -> NodeRow {
     let label = |key: &str| node.labels.get(key).cloned();
     let leaving = claim.and_then(|own| own.leaving);

@@ -1,8 +1,7 @@
-//! What people hear of a report beside an object of the cluster, as Kubernetes has it: an event
-//! about one pod or node. It must not know how an event is written, nor how often.
+//! Kubernetes Events: converts reports about a pod or a node.
 //!
-//! The reasons are Karpenter's where they mean the same (spec/disruption.md §5.2). What concerns
-//! neither a pod nor a node is in the log alone: there is no object to say it about.
+//! The reasons are Karpenter's if they mean the same (spec/disruption.md §5.2). Reports that
+//! concern neither a pod nor a node are only in the log.
 
 use crate::engine::Engine;
 use crate::engine::event::Interruption;
@@ -12,10 +11,10 @@ use crate::model::pod::Pod;
 use crate::scheduling::UnschedulablePod;
 use crate::state::drain_blockers::listed;
 
-/// The API takes notes of at most 1,024 bytes.
+/// The API accepts notes of at most 1,024 bytes.
 const NOTE_BYTES: usize = 1_000;
 
-/// Which object an event is about.
+/// The object of an event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InvolvedObject {
     /// A pod.
@@ -31,13 +30,13 @@ pub struct KubeEvent {
     pub about: InvolvedObject,
     /// Its UID.
     pub uid: String,
-    /// Whether something is wrong, so that somebody should look.
+    /// True if the event has the type Warning.
     pub warns: bool,
-    /// Why, in a word.
+    /// The reason, in CamelCase.
     pub reason: &'static str,
-    /// What was being done, in a word.
+    /// The action, in CamelCase.
     pub action: &'static str,
-    /// What has happened, in words: on one line, of at most 1,000 bytes.
+    /// The message: one line of at most 1,000 bytes.
     pub note: String,
 }
 
@@ -46,11 +45,11 @@ const DISRUPT: &str = "Disrupt";
 const DRAIN: &str = "Drain";
 const REGISTER: &str = "Register";
 
-/// The reason and the action of an event, each in a word.
+/// The reason and the action of an event.
 type EventReason = (&'static str, &'static str);
 
 impl Engine {
-    /// The events that a report makes, about objects that are known.
+    /// Returns the events for a report, about existing objects.
     pub fn notices(&self, report: &Report) -> Vec<KubeEvent> {
         if let Report::ClaimPlanned {
             claim,
@@ -69,10 +68,10 @@ impl Engine {
         one.into_iter().collect()
     }
 
-    /// What a report says of one pod.
+    /// Returns the event of a report about one pod.
     fn of_pod(&self, report: &Report) -> Option<KubeEvent> {
         match report {
-            // One that runs and has to move has been scheduled.
+            // A running pod that is rescheduled already has a node.
             Report::Unplaced(UnschedulablePod { pod, reasons }) if self.waits(pod) => {
                 let reasons: Vec<String> = reasons.iter().map(|own| own.text()).collect();
                 let note = format!("cannot schedule pod: {}", reasons.join("; "));
@@ -86,7 +85,7 @@ impl Engine {
         }
     }
 
-    /// What a report says of one node.
+    /// Returns the event of a report about one node.
     fn of_node(&self, report: &Report) -> Option<KubeEvent> {
         let (node, warns, why, note) = match report {
             Report::Retire {
@@ -137,7 +136,7 @@ impl Engine {
         self.about_node(node, warns, why, &note)
     }
 
-    /// What a report says of one node since something is said of its instance.
+    /// Returns the event of a report about the instance of a node.
     fn of_instance(&self, report: &Report) -> Option<KubeEvent> {
         let (node, warns, why, note) = match report {
             Report::Interrupted {
@@ -213,7 +212,7 @@ impl Engine {
     }
 }
 
-/// Karpenter's reason, and whether somebody should look.
+/// Returns Karpenter's reason, and whether the event is a warning.
 fn interruption(what: Interruption) -> (&'static str, bool) {
     match what {
         Interruption::Rebalance => ("SpotRebalanceRecommendation", false),

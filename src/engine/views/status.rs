@@ -1,5 +1,4 @@
-//! One cluster at a glance, for people who ask how it is doing.
-//! It must not know how it is shown.
+//! Status of one cluster.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -8,75 +7,75 @@ use crate::coordination::lease_annotations::Pause;
 use crate::engine::Engine;
 use crate::model::id::PoolName;
 
-/// How a cluster is doing.
+/// The status of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterStatus {
     /// `observe` or `manage`.
     pub mode: String,
-    /// Why nothing voluntary is done; none where all is known that has to be.
+    /// Why voluntary disruption is suspended, if the cluster state is incomplete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_by: Option<String>,
-    /// What is left undone for want of a right that the daemon can go on without.
+    /// Optional features that are off because a permission is missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undone: Vec<String>,
-    /// Node objects, whoever made them.
+    /// Number of Node objects, managed or not.
     pub nodes: usize,
-    /// Nodes that have started, are not ready and are not leaving.
+    /// Number of initialized nodes that are not ready and not being disrupted.
     pub unready_nodes: usize,
-    /// Pods that wait for capacity; those that run and have to move are none of them.
+    /// Number of pending pods, without running pods that are being rescheduled.
     pub waiting_pods: usize,
-    /// Those of them that cannot have any, as last planned.
+    /// Number of pending pods that were unschedulable in the last plan.
     pub unplaced_pods: usize,
-    /// What our instances cost, as far as the catalog knows, in US dollars.
+    /// Price per hour of the instances of this cluster in US dollars, if the catalog knows it.
     pub cost_per_hour: f64,
     /// The pause of the whole cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<Paused>,
-    /// Nodes that another configuration has made due, until somebody accepts it.
+    /// Nodes that a configuration change would disrupt and that wait for approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unaccepted: Option<Unaccepted>,
-    /// Instances that the brake on ends without a drain holds until a person accepts their ends.
+    /// Instances whose termination without a drain waits for approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_ends: Option<Unaccepted>,
-    /// The code of why the API server and the instances cannot be of one cluster.
+    /// Code of the mismatch between the API server and the instances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mismatch: Option<String>,
-    /// Its pools by name: those that are configured, and those that still have something.
+    /// Its pools by name: all configured pools, and removed pools that still have nodes.
     pub pools: Vec<PoolStatus>,
 }
 
-/// How one pool is doing.
+/// The status of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolStatus {
     /// Its name.
     pub name: String,
-    /// Whether it is in the configuration.
+    /// True if it is in the configuration.
     pub configured: bool,
-    /// Nodes that run pods.
+    /// Number of nodes that run pods.
     pub ready: usize,
-    /// Nodes that have started and are not ready.
+    /// Number of initialized nodes that are not ready.
     pub unready: usize,
-    /// Nodes that are on their way.
+    /// Number of nodes being launched.
     pub starting: usize,
-    /// Nodes that are leaving.
+    /// Number of nodes being disrupted.
     pub leaving: usize,
-    /// How many nodes it may have at most, or shall have whatever pods ask for.
+    /// Maximum number of nodes, or the node count of a static pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// What its instances cost, as far as the catalog knows, in US dollars.
+    /// Price per hour of its instances in US dollars, if the catalog knows it.
     pub cost_per_hour: f64,
-    /// Its own pause.
+    /// The pause of the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<Paused>,
 }
 
-/// A pause that holds.
+/// An active pause.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Paused {
-    /// When it is over; none means when somebody ends it.
+    /// End of the pause. `None` means until resumed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// Why, in the words of whoever asked for it.
+    /// The reason, as given by the user.
     pub reason: String,
 }
 
@@ -89,19 +88,19 @@ impl From<&Pause> for Paused {
     }
 }
 
-/// Nodes or instances that Outrigger holds until a person accepts the ID.
+/// Nodes or instances that wait for approval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unaccepted {
-    /// What to accept.
+    /// The ID to approve.
     pub id: String,
-    /// How many.
+    /// Number of nodes or instances.
     pub nodes: usize,
-    /// Of so many.
+    /// Out of this total.
     pub total: usize,
 }
 
 impl Engine {
-    /// How its cluster is doing now.
+    /// Returns the current status.
     pub fn status(&self, now: Timestamp) -> ClusterStatus {
         let state = &self.state;
         let pause_of = |pool: Option<&PoolName>| {

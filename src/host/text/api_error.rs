@@ -1,5 +1,4 @@
-//! Formats API server errors, which kube repeats in its messages. It must not know what was
-//! requested.
+//! Formats API server errors, which kube repeats in its messages.
 
 use std::error::Error;
 
@@ -8,7 +7,7 @@ use kube::core::Status;
 /// The reason that kube sets if the response is not an API status.
 const NO_STATUS: &str = "Failed to parse error data";
 
-/// Returns whether the error is the API status itself, which [`said`] has already formatted.
+/// Returns whether the error is the API status itself, whose message is already formatted.
 pub(super) fn is_status(error: &(dyn Error + 'static)) -> bool {
     error.is::<Status>() || error.is::<Box<Status>>()
 }

@@ -1,5 +1,4 @@
 //! Converts the cluster flags and the batching flags to a `cluster` and a `scheduler` block.
-//! It must not know the pools.
 
 use serde_json::{Map, Value};
 

@@ -1,5 +1,4 @@
 //! Splits a command line into words and flags.
-//! It must not know the meaning of the flags.
 
 /// A flag of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]

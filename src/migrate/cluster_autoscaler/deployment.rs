@@ -1,5 +1,4 @@
 //! Finds the autoscaler among Kubernetes objects, or in a text file with its flags.
-//! It must not know the meaning of the flags.
 
 use std::collections::BTreeMap;
 

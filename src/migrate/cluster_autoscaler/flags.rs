@@ -1,5 +1,4 @@
 //! The table of flags, and the values of the converted flags.
-//! It must not know how flags become blocks.
 
 use std::collections::BTreeMap;
 
@@ -264,7 +263,7 @@ mod tests {
     #[test]
     fn each_flag_has_the_fate_of_its_row() {
         for row in table() {
-            // The last two are not defaults.
+            // The values of the last two arms are not defaults.
             let text = match (row.is_switch, row.default) {
                 (true, "true") => format!("--{}=false", row.name),
                 (true, _) => format!("--{}", row.name),

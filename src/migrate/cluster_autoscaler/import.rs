@@ -1,5 +1,4 @@
 //! Converts an autoscaler with its groups to HCL, and reports dropped fields.
-//! It must not know where the input comes from, nor where the HCL goes.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
 //! Converts the instances of a group to requirements on types, zones and capacity types.
-//! It must not know the other arguments of a pool.
 
 use serde_json::{Map, Value};
 
@@ -391,8 +390,8 @@ fn rest(own: &Map<String, Value>, losses: &mut DroppedFields) {
             other => other.is_null(),
         };
         // `current` and `previous` together are all generations.
-        let says_nothing = empty || (name == "InstanceGenerations" && both);
-        if !says_nothing {
+        let is_unset_value = empty || (name == "InstanceGenerations" && both);
+        if !is_unset_value {
             let why = match name.as_str() {
                 "BaselineEbsBandwidthMbps" => {
                     "karpenter.k8s.aws/instance-ebs-bandwidth is the burst bandwidth of a type, \

@@ -1,5 +1,4 @@
 //! The launch template of a group, with its image and user data.
-//! It must not know the other arguments of a node class.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -1,5 +1,4 @@
 //! Converts the launch template of a group, or its EKS node group, to a node class.
-//! It must not know the pods of the nodes.
 
 use serde_json::{Map, Value};
 

@@ -1,5 +1,4 @@
 //! Reads groups, launch templates and EKS node groups from the output of the AWS CLI.
-//! It must not know how they are converted.
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -31,7 +30,7 @@ pub enum GroupsError {
     Malformed {
         /// The file.
         file: String,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
     /// The file has no groups.

@@ -1,5 +1,4 @@
 //! Converts a group to a pool: its node class, limits, labels and taints.
-//! It must not know other groups.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
 //! Converts the flags on scale-down and on startup times, for each pool.
-//! It must not know the groups.
 
 use jiff::SignedDuration;
 

@@ -1,6 +1,5 @@
 //! Fields of the AWS CLI output without an argument: ignored fields, and dropped fields with the
 //! reason.
-//! It must not know which fields become arguments.
 
 use serde_json::{Map, Value};
 
@@ -134,7 +133,7 @@ pub(super) fn report(
         let found = known.iter().find(|(own, _)| own == name);
         match found {
             Some((_, "")) => {}
-            _ if says_nothing(value) => {}
+            _ if is_unset_value(value) => {}
             Some((_, why)) => losses.add(joined(path, name), *why),
             None => losses.add(joined(path, name), "unknown field"),
         }
@@ -142,13 +141,13 @@ pub(super) fn report(
 }
 
 /// Returns whether a value is what AWS prints for an unset field.
-fn says_nothing(value: &Value) -> bool {
+fn is_unset_value(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::Bool(true) => false,
         Value::Number(number) => number.as_i64() == Some(0),
         Value::String(text) => matches!(text.as_str(), "" | "none" | "default" | "units"),
-        Value::Array(items) => items.iter().all(says_nothing),
-        Value::Object(items) => items.values().all(says_nothing),
+        Value::Array(items) => items.iter().all(is_unset_value),
+        Value::Object(items) => items.values().all(is_unset_value),
     }
 }

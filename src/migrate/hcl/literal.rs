@@ -1,5 +1,4 @@
 //! Prints values in HCL: quotes, escapes and heredocs.
-//! It must not know the meaning of a value.
 
 use serde_json::Value;
 

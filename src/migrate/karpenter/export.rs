@@ -1,5 +1,4 @@
 //! Converts a configuration to Karpenter objects, and reports dropped arguments.
-//! It must not know how the configuration is written, nor where the YAML goes.
 
 // CapacityBuffers and PodTemplates.
 mod buffer;

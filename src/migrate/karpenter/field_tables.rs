@@ -1,5 +1,4 @@
 //! The tables that map Karpenter fields to arguments and blocks.
-//! They must not know the direction of the conversion.
 //!
 //! The fields are those of `karpenter.sh/v1` and `karpenter.k8s.aws/v1`, in the order of the HCL.
 

@@ -1,5 +1,4 @@
 //! Converts Karpenter objects to HCL, and reports dropped fields.
-//! It must not know where the input comes from, nor where the HCL goes.
 //!
 //! ```text
 //! YAML ─ manifests ─▶ objects ─ v1_conversion, provisioner, kubelet ─▶ objects of v1

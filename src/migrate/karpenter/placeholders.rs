@@ -1,6 +1,5 @@
 //! Placeholders such as `${NAME}` in objects: Karpenter's examples use them for required values, to
 //! be replaced with envsubst or a similar tool.
-//! It must not know the direction of the conversion.
 
 use serde_json::{Map, Value, json};
 

@@ -1,5 +1,4 @@
 //! Requirements: Karpenter's list of operators, and one block per label.
-//! It must not know which object has them.
 
 use std::collections::BTreeSet;
 

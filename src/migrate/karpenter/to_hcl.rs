@@ -1,5 +1,4 @@
 //! Converts a configuration to blocks, without arguments that have their default value.
-//! It must not know what Karpenter supports.
 
 use serde_json::Value;
 

@@ -1,28 +1,27 @@
-//! How a node finds and joins its cluster.
-//! It must not know how that is written for an image.
+//! How a node joins its cluster.
 //!
 //! Source: spec/aws.md §9.
 
-/// Where a secret comes from. Secrets are never in the configuration's values, hashes, tags or
-/// logs: they are fetched when user data is rendered.
+/// The source of a secret. Secrets are never stored in the configuration's values, hashes, tags or
+/// logs: they are read when user data is rendered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
-    /// A file, such as one of systemd's credentials.
+    /// A file, such as a systemd credential.
     File(std::path::PathBuf),
     /// An SSM parameter.
     SsmParameter(String),
-    /// A bootstrap token made in the cluster (`kube-system/bootstrap-token-…`), short-lived and
-    /// renewed. Source: Kubernetes, authenticating with bootstrap tokens.
+    /// A bootstrap token that Outrigger creates in the cluster (`kube-system/bootstrap-token-…`).
+    /// It is short-lived and renewed. Source: Kubernetes, authenticating with bootstrap tokens.
     Minted,
 }
 
 /// How a node joins its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Bootstrap {
-    /// As images of EKS do.
+    /// The bootstrap of the EKS images.
     #[default]
     Eks,
-    /// `kubeadm join`; runtime, kubelet and kubeadm are in the image.
+    /// `kubeadm join`. Container runtime, kubelet and kubeadm are in the image.
     Kubeadm {
         /// The bootstrap token.
         token: SecretSource,
@@ -31,29 +30,29 @@ pub enum Bootstrap {
     K3s(AgentBootstrap),
     /// An RKE2 agent.
     Rke2(AgentBootstrap),
-    /// A Talos worker: user data is its machine configuration.
+    /// A Talos worker. User data is its machine configuration.
     Talos {
-        /// A machine configuration as `talosctl gen config` makes it for workers, with all its
-        /// secrets: what is ours is put in.
+        /// A worker machine configuration from `talosctl gen config`, including all secrets.
+        /// Outrigger adds its own settings.
         machine_config: SecretSource,
     },
-    /// A template of the user's own.
+    /// A user-supplied template.
     Custom {
-        /// User data with `{{ name }}` in it.
+        /// User data with `{{ name }}` placeholders.
         template: String,
-        /// What `{{ token }}` stands for; none where it is not used.
+        /// The value of `{{ token }}`. `None` if the template does not use it.
         token: Option<SecretSource>,
     },
 }
 
-/// What k3s and RKE2 agents need.
+/// Settings of k3s and RKE2 agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentBootstrap {
-    /// URL of the supervisor; none means the API's host with the distribution's usual port.
+    /// URL of the supervisor. `None` means the API's host with the distribution's default port.
     pub server: Option<String>,
     /// The join token.
     pub token: SecretSource,
-    /// Version to install where the image has none; none means that the image has it.
+    /// Version to install. `None` means that the image contains the agent.
     pub version: Option<String>,
 }
 

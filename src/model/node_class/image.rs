@@ -1,9 +1,8 @@
-//! Images of a node class: families, and the terms that find them.
-//! It must not know which images there are.
+//! Image families and image terms of a node class.
 
 use crate::model::labels::Labels;
 
-/// What an image is. Source: spec/aws.md §2 and §3.
+/// An image family. Source: spec/aws.md §2 and §3.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AmiFamily {
     /// Amazon Linux 2, with `/etc/eks/bootstrap.sh`.
@@ -18,13 +17,14 @@ pub enum AmiFamily {
     Windows2022,
     /// Windows Server 2025.
     Windows2025,
-    /// Anything else: its author sees to everything.
+    /// A custom image. Its author provides the entire user data.
     #[default]
     Custom,
 }
 
 impl AmiFamily {
-    /// All of them, as an alias or the argument `ami_family` spells them; `custom` is no alias.
+    /// All families, as an alias or the argument `ami_family` spells them. `custom` is not an
+    /// alias.
     pub const NAMES: [&str; 7] = [
         "al2",
         "al2023",
@@ -51,13 +51,13 @@ impl AmiFamily {
         place.map_or("", |place| Self::NAMES[place])
     }
 
-    /// The family of this spelling.
+    /// Parses a family.
     pub fn parse(text: &str) -> Option<Self> {
         let place = Self::NAMES.iter().position(|name| *name == text)?;
         Some(Self::ALL[place])
     }
 
-    /// The build that the label `node.kubernetes.io/windows-build` names; none on Linux.
+    /// The value of the label `node.kubernetes.io/windows-build`. `None` on Linux.
     pub fn windows_build(self) -> Option<&'static str> {
         match self {
             Self::Windows2019 => Some("10.0.17763"),
@@ -68,28 +68,28 @@ impl AmiFamily {
     }
 }
 
-/// One way to find images. All that a term names must fit.
+/// An image term. All its fields must match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageTerm {
     /// The images that AWS publishes for a family and the cluster's Kubernetes version.
     Alias {
         /// Family; never `Custom`.
         family: AmiFamily,
-        /// `latest`, or a version as typed.
+        /// `latest`, or a version.
         version: String,
     },
     /// This image.
     Id(String),
-    /// The image whose id an SSM parameter holds: its name or ARN.
+    /// The image whose ID is in an SSM parameter, given by name or ARN.
     SsmParameter(String),
-    /// Whatever has this name and these tags.
+    /// Images with this name and these tags.
     Search {
         /// Name, `*` allowed.
         name: Option<String>,
-        /// Account id, `self`, or an alias such as `amazon`; none means ourselves and Amazon where
-        /// a name is given, and anyone where it is not.
+        /// Account ID, `self`, or an alias such as `amazon`. `None` means the own account and
+        /// Amazon if a name is set, and any account otherwise.
         owner: Option<String>,
-        /// Tags; the value `*` means that the key is there. May be empty where a name is given.
+        /// Tags. The value `*` matches any value. May be empty if a name is set.
         tags: Labels,
     },
 }

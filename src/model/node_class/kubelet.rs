@@ -1,5 +1,4 @@
-//! Settings of a node class' kubelets.
-//! It must not know in which words an image's family takes them.
+//! Kubelet settings of a node class.
 //!
 //! Source: spec/aws.md §1.3; Kubernetes, `KubeletConfiguration` v1beta1.
 
@@ -9,25 +8,25 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use serde_json::Value;
 
-/// What makes the kubelet evict pods.
+/// An eviction signal of the kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
     /// Free memory.
     MemoryAvailable,
     /// Free bytes of the kubelet's file system.
     NodefsAvailable,
-    /// Free inodes of it.
+    /// Free inodes of the kubelet's file system.
     NodefsInodesFree,
-    /// Free bytes of the file system of images.
+    /// Free bytes of the image file system.
     ImagefsAvailable,
-    /// Free inodes of it.
+    /// Free inodes of the image file system.
     ImagefsInodesFree,
     /// Free process ids.
     PidAvailable,
 }
 
 impl Signal {
-    /// All of them, as the kubelet spells them.
+    /// All signals, as the kubelet spells them.
     pub const ALL: [(Self, &str); 6] = [
         (Self::MemoryAvailable, "memory.available"),
         (Self::NodefsAvailable, "nodefs.available"),
@@ -43,24 +42,25 @@ impl Signal {
         found.map_or("", |(_, name)| name)
     }
 
-    /// The signal of this spelling.
+    /// Parses a signal.
     pub fn parse(text: &str) -> Option<Self> {
         let found = Self::ALL.iter().find(|(_, name)| *name == text);
         found.map(|(own, _)| *own)
     }
 }
 
-/// From when on a signal counts.
+/// The threshold of an eviction signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Threshold {
-    /// Less than so many hundredths of a per cent of all there is.
+    /// Less than this many hundredths of a per cent of the total.
     Share(u32),
-    /// Less than so much; and the quantity as it was written, which is what the kubelet is told.
+    /// Less than this quantity. The string is the quantity as configured, which is passed to the
+    /// kubelet.
     Amount(i64, String),
 }
 
 impl Threshold {
-    /// As the kubelet takes it.
+    /// The threshold in kubelet syntax.
     pub fn text(&self) -> String {
         match self {
             Self::Share(hundredths) if hundredths % 100 == 0 => format!("{}%", hundredths / 100),
@@ -73,35 +73,36 @@ impl Threshold {
     }
 }
 
-/// An amount kept from pods: in thousandths of a core for `cpu`, whole units else; and as written.
+/// A resource reservation: the quantity in thousandths of a core for `cpu`, whole units otherwise,
+/// and the configured string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserved {
-    /// The amount.
+    /// The quantity.
     pub amount: i64,
-    /// The quantity as it was written.
+    /// The quantity as configured.
     pub text: String,
 }
 
-/// Settings of the kubelets; what is not set is the family's default, or Kubernetes'.
+/// Kubelet settings. Unset fields have the default of the image family or of Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeletSettings {
-    /// Addresses of the cluster's DNS; none means what the cluster has.
+    /// Addresses of the cluster's DNS. Empty means the cluster's own.
     pub cluster_dns: Vec<IpAddr>,
-    /// Pods a node takes at most.
+    /// Maximum number of pods per node.
     pub max_pods: Option<u32>,
-    /// Pods a node takes per core; zero means no limit.
+    /// Maximum number of pods per core. Zero means unlimited.
     pub pods_per_core: Option<u32>,
-    /// Kept for the system: `cpu`, `memory`, `ephemeral-storage`, `pid`.
+    /// Reserved for the system: `cpu`, `memory`, `ephemeral-storage`, `pid`.
     pub system_reserved: BTreeMap<String, Reserved>,
-    /// Kept for Kubernetes: the same resources.
+    /// Reserved for Kubernetes: the same resources.
     pub kube_reserved: BTreeMap<String, Reserved>,
-    /// Signals that evict at once.
+    /// Signals that evict immediately.
     pub eviction_hard: BTreeMap<Signal, Threshold>,
-    /// Signals that evict after a while.
+    /// Signals that evict after a grace period.
     pub eviction_soft: BTreeMap<Signal, Threshold>,
-    /// How long, for each of these.
+    /// The grace period of each of these signals.
     pub eviction_soft_grace_period: BTreeMap<Signal, SignedDuration>,
-    /// Seconds a pod has at most that is evicted after a while.
+    /// Maximum grace period in seconds of a pod that a soft signal evicts.
     pub eviction_max_pod_grace_period: Option<u32>,
     /// Disk usage in per cent at which images are removed.
     pub image_gc_high_threshold_percent: Option<u8>,
@@ -109,12 +110,12 @@ pub struct KubeletSettings {
     pub image_gc_low_threshold_percent: Option<u8>,
     /// Whether CPU limits are enforced.
     pub cpu_cfs_quota: Option<bool>,
-    /// Everything else of `KubeletConfiguration`, by its own names. Only some families take it.
+    /// All other fields of `KubeletConfiguration`, by name. Only some families support them.
     pub extra: BTreeMap<String, Value>,
 }
 
 impl KubeletSettings {
-    /// The name of each field above in `KubeletConfiguration`.
+    /// The `KubeletConfiguration` name of each field above.
     pub const MANAGED: [&str; 12] = [
         "clusterDNS",
         "maxPods",

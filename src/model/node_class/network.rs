@@ -1,36 +1,36 @@
-//! Where the instances of a node class are: subnets, security groups, interfaces, reservations,
-//! placement groups. It must not know which of them there are.
+//! Subnets, security groups, network interfaces, capacity reservations and placement groups of a
+//! node class.
 
 use jiff::SignedDuration;
 
 use crate::model::labels::Labels;
 
-/// One way to find subnets.
+/// A subnet term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubnetTerm {
-    /// This one.
+    /// The subnet with this ID.
     Id(String),
-    /// Those with all these tags; the value `*` means that the key is there.
+    /// The subnets with all these tags. The value `*` matches any value.
     Tags(Labels),
 }
 
-/// One way to find security groups.
+/// A security group term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecurityGroupTerm {
-    /// This one.
+    /// The security group with this ID.
     Id(String),
-    /// Those of this group name, which is not the tag `Name`.
+    /// The security groups with this group name, which is not the tag `Name`.
     Name(String),
-    /// Those with all these tags; the value `*` means that the key is there.
+    /// The security groups with all these tags. The value `*` matches any value.
     Tags(Labels),
 }
 
-/// Which launches a capacity reservation takes by itself.
+/// Which launches a capacity reservation accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchCriteria {
-    /// Any that fits.
+    /// Any matching launch.
     Open,
-    /// Those that name it.
+    /// Only launches that target it.
     Targeted,
 }
 
@@ -44,49 +44,49 @@ impl MatchCriteria {
     }
 }
 
-/// One way to find capacity reservations.
+/// A capacity reservation term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReservationTerm {
-    /// This one.
+    /// The capacity reservation with this ID.
     Id(String),
-    /// Those that fit all of these.
+    /// The capacity reservations that match all fields.
     Search {
-        /// Account id of the owner.
+        /// Account ID of the owner.
         owner: Option<String>,
-        /// Which launches they take by themselves.
+        /// Which launches they accept.
         criteria: Option<MatchCriteria>,
-        /// Tags; the value `*` means that the key is there.
+        /// Tags. The value `*` matches any value.
         tags: Labels,
     },
 }
 
-/// How a placement group is found.
+/// A placement group term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlacementGroupTerm {
-    /// By id, `pg-…`.
+    /// By ID, `pg-…`.
     Id(String),
     /// By name.
     Name(String),
 }
 
-/// One network interface of an explicit layout.
+/// A network interface of an explicit layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkInterface {
     /// Network card.
     pub card: u32,
     /// Device index on the card.
     pub device: u32,
-    /// Whether it is an elastic fabric adapter without an address.
+    /// Whether it is an elastic fabric adapter without an IP address.
     pub efa_only: bool,
 }
 
-/// How long idle connections are remembered. Source: EC2, connection tracking of security groups.
+/// Timeouts of idle connections. Source: EC2, connection tracking of security groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionTracking {
-    /// Of TCP connections, 60 s to 432,000 s.
+    /// TCP connections, 60 s to 432,000 s.
     pub tcp_established: Option<SignedDuration>,
-    /// Of UDP streams, 60 s to 180 s.
+    /// UDP streams, 60 s to 180 s.
     pub udp_stream: Option<SignedDuration>,
-    /// Of UDP in one direction or one exchange, 30 s to 60 s.
+    /// UDP with traffic in one direction or a single request and response, 30 s to 60 s.
     pub udp: Option<SignedDuration>,
 }

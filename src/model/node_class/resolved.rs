@@ -1,5 +1,4 @@
-//! What AWS has found for the terms of a node class, and whether nodes can be made of it.
-//! It must not know how AWS is asked.
+//! The AWS resources found for a node class, and its conditions.
 //!
 //! Source: spec/aws.md §1.4.
 
@@ -9,29 +8,29 @@ use crate::model::id::{TypeName, Zone};
 use crate::model::instance::Arch;
 use crate::model::reservation::Reservation;
 
-/// What kinds of hardware an image is for.
+/// The hardware that an image supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variant {
-    /// Instances without graphics processors or Neuron devices.
+    /// Instances without GPUs or Neuron devices.
     Standard,
-    /// Instances with graphics processors.
+    /// Instances with GPUs.
     Nvidia,
     /// Instances with Neuron devices.
     Neuron,
 }
 
-/// An image that nodes may be made from.
+/// An image for new nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// Id.
+    /// ID.
     pub id: String,
     /// Name.
     pub name: String,
     /// Architecture.
     pub arch: Arch,
-    /// What it is for; empty means everything of its architecture.
+    /// Supported hardware. Empty means all hardware of its architecture.
     pub variants: Vec<Variant>,
-    /// When it was made; none sorts as the oldest.
+    /// When it was created. `None` sorts as the oldest.
     pub created: Option<Timestamp>,
     /// Whether its owner has deprecated it.
     pub deprecated: bool,
@@ -40,26 +39,26 @@ pub struct Image {
 /// A subnet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subnet {
-    /// Id.
+    /// ID.
     pub id: String,
     /// Zone.
     pub zone: Zone,
-    /// Id of the zone, the same in every account.
+    /// ID of the zone, the same in every account.
     pub zone_id: String,
-    /// Free addresses when it was listed.
+    /// Free addresses when it was last listed.
     pub free: u32,
 }
 
 /// A security group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecurityGroup {
-    /// Id.
+    /// ID.
     pub id: String,
     /// Name.
     pub name: String,
 }
 
-/// A reservation, and what it is for.
+/// A capacity reservation with its instance type and zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundReservation {
     /// Instance type.
@@ -70,27 +69,27 @@ pub struct FoundReservation {
     pub reservation: Reservation,
 }
 
-/// How a placement group places instances.
+/// The strategy of a placement group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacementGroupStrategy {
     /// Close together.
     Cluster,
-    /// In so many partitions that share no hardware.
+    /// In this number of partitions that share no hardware.
     Partition(u32),
-    /// Each on hardware of its own.
+    /// Each on separate hardware.
     Spread,
 }
 
 /// A placement group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementGroup {
-    /// Id.
+    /// ID.
     pub id: String,
-    /// How it places instances.
+    /// Its strategy.
     pub strategy: PlacementGroupStrategy,
 }
 
-/// What of a node class is well or not.
+/// The kind of a node class condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConditionKind {
     /// Images were found.
@@ -99,13 +98,13 @@ pub enum ConditionKind {
     SubnetsReady,
     /// Security groups were found.
     SecurityGroupsReady,
-    /// The instance profile is there.
+    /// The instance profile exists.
     InstanceProfileReady,
-    /// Reservations were looked for; finding none is no fault.
+    /// Reservations were queried. Finding none is not an error.
     CapacityReservationsReady,
-    /// The placement group is there.
+    /// The placement group exists.
     PlacementGroupReady,
-    /// AWS would launch from it.
+    /// AWS would accept a launch from the class.
     ValidationSucceeded,
 }
 
@@ -124,21 +123,21 @@ impl ConditionKind {
     }
 }
 
-/// Whether a condition holds.
+/// The status of a node class condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeClassConditionStatus {
-    /// It does.
+    /// The condition is met.
     True,
-    /// It does not, and somebody has to do something about it.
+    /// The condition is not met, and a user must fix the cause.
     False,
-    /// Nobody could find out yet.
+    /// The status could not be determined yet.
     Unknown,
 }
 
-/// Why a condition does not hold. Source: spec/aws.md §1.4, with images for AMIs.
+/// Why a condition is not met. Source: spec/aws.md §1.4, with images for AMIs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// An alias that does not go with the cluster's version.
+    /// The alias does not support the cluster's version.
     UnsupportedAlias,
     /// No image was found.
     ImageNotFound,
@@ -146,25 +145,25 @@ pub enum Cause {
     SubnetsNotFound,
     /// No security group was found.
     SecurityGroupsNotFound,
-    /// The placement group is not there.
+    /// The placement group does not exist.
     PlacementGroupNotFound,
-    /// The instance profile is not there.
+    /// The instance profile does not exist.
     InstanceProfileNotFound,
-    /// The role is not there.
+    /// The role does not exist.
     RoleNotFound,
-    /// The addresses of the cluster's Services are not known.
+    /// The addresses of the cluster's Services are unknown.
     ClusterCidrUnknown,
-    /// A family that does not take some setting of the kubelet.
+    /// The family does not support a kubelet setting.
     UnsupportedKubeletSetting,
-    /// User data beyond what EC2 takes.
+    /// User data exceeds EC2's limit.
     UserDataTooLarge,
-    /// User data that is not what the family takes.
+    /// User data is invalid for the family.
     UserDataInvalid,
-    /// A right is missing.
+    /// An IAM permission is missing.
     Denied,
-    /// EC2 would refuse any launch from the class.
+    /// EC2 would reject any launch from the class.
     LaunchInvalid,
-    /// AWS did not answer, or said to come later.
+    /// AWS did not respond, or throttled the request.
     Unavailable,
 }
 
@@ -190,21 +189,21 @@ impl Cause {
     }
 }
 
-/// Whether something of a node class is well.
+/// A node class condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeClassCondition {
-    /// What.
+    /// Its kind.
     pub kind: ConditionKind,
-    /// Whether it is.
+    /// Its status.
     pub status: NodeClassConditionStatus,
-    /// Why it is not; none where it is.
+    /// Why it is not met. `None` if it is met.
     pub cause: Option<Cause>,
-    /// In words, with what to do; bounded; empty where it is well.
+    /// A message with the fix. Its length is limited. Empty if the condition is met.
     pub message: String,
 }
 
 impl NodeClassCondition {
-    /// It is well.
+    /// A condition that is met.
     pub fn met(kind: ConditionKind) -> Self {
         Self {
             kind,
@@ -214,7 +213,7 @@ impl NodeClassCondition {
         }
     }
 
-    /// It is not.
+    /// A condition that is not met.
     pub fn unmet(kind: ConditionKind, cause: Cause, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -228,27 +227,27 @@ impl NodeClassCondition {
     }
 }
 
-/// What AWS has found for a node class.
+/// The AWS resources found for a node class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolvedNodeClass {
-    /// Images, in the order in which they are tried: the newest first, then by id.
+    /// Images in the order in which they are tried: the newest first, then by ID.
     pub images: Vec<Image>,
-    /// Subnets, those with most free addresses first, then by id.
+    /// Subnets by free addresses in descending order, then by ID.
     pub subnets: Vec<Subnet>,
-    /// Security groups, by id.
+    /// Security groups, by ID.
     pub security_groups: Vec<SecurityGroup>,
-    /// Reservations, by id.
+    /// Reservations, by ID.
     pub reservations: Vec<FoundReservation>,
     /// The placement group.
     pub placement_group: Option<PlacementGroup>,
     /// Name of the instance profile.
     pub profile: Option<String>,
-    /// Whether all is well, by kind.
+    /// Conditions, by kind.
     pub conditions: Vec<NodeClassCondition>,
 }
 
 impl ResolvedNodeClass {
-    /// The first condition that is not met: no node can be made while there is one.
+    /// The first unmet condition. No node can be created while there is one.
     pub fn unmet(&self) -> Option<&NodeClassCondition> {
         self.conditions
             .iter()

@@ -1,4 +1,4 @@
-//! The AWS identity of the daemon. It must not know the permissions of that identity.
+//! The AWS identity of the daemon.
 
 use crate::providers::aws::clients::AwsClients;
 use crate::providers::aws::error::AwsError;

@@ -1,5 +1,4 @@
-//! Decides which launch templates and instance profiles this host may delete. It must not know how
-//! they are found, nor which are unused.
+//! Decides which launch templates and instance profiles this host may delete.
 //!
 //! Their names contain the cluster. Resources of a cluster that another host leads, or that uses a
 //! different role, are not deleted, because this host does not know whether they are in use.

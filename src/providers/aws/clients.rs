@@ -1,4 +1,4 @@
-//! SDK clients of an account and region, with rate limits. It must not know the requests.
+//! SDK clients of an account and region, with rate limits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Cluster data for user data, read from the API server, and from EKS if the API server does not
-//! provide it. It must not know how user data is rendered.
+//! provide it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Executes one CreateFleet call and returns its outcome. It must not know how a request was built,
-//! nor what follows from a refusal.
+//! Executes one CreateFleet call and returns its outcome.
 
 use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
 use aws_sdk_ec2::operation::create_fleet::builders::CreateFleetFluentBuilder;

@@ -1,5 +1,5 @@
 //! Tests node classes by EC2 dry runs before nodes are launched from them, once per distinct
-//! content. It must not know the meaning of errors, which is in `ec2::dry_run`.
+//! content.
 //!
 //! Calls and intervals: docs/decisions/020-dry-run.md.
 
@@ -320,8 +320,8 @@ mod tests {
     const VPC: &str = "Security group sg-1 and subnet subnet-1 belong to different networks.";
     const NAME: &str = "Invalid IAM Instance Profile name";
 
-    /// What the one class of a cluster is said to be after each time that classes were resolved,
-    /// within `minutes` of which `refused` holds in the first; and how often it was tried.
+    /// The condition of a cluster's node class after each resolution within `minutes`, with the
+    /// errors `refused` during the first one, and the number of dry runs.
     async fn told(
         refused: &[(&'static str, &'static str, &'static str)],
         minutes: u64,
@@ -354,7 +354,7 @@ mod tests {
                 }
             }
         }
-        // Nothing is known before AWS was asked.
+        // Nothing is known before the first response of AWS.
         let first = all.remove(0).unwrap_or_default();
         assert!(first.contains("not read from AWS yet"), "{first}");
         let counts = counts.lock().expect("no panic");
@@ -395,7 +395,7 @@ mod tests {
             let first = told[0].clone().unwrap_or_default();
             assert!(first.starts_with(words), "{operation} {code}: {first}");
             assert_eq!(told.last(), Some(&None), "{operation} {code}: {told:?}");
-            // The template cannot be made: nothing is run from it.
+            // The template cannot be created, so no dry run is sent.
             let runs = if operation == "RunInstances" { 2 } else { 1 };
             assert_eq!(tried, runs, "{operation} {code}: {told:?}");
         }
@@ -408,7 +408,7 @@ mod tests {
             (runs("DryRunOperation", "Request would have succeeded."), 1),
             (runs("RequestLimitExceeded", "slow down"), 2),
             (runs("Unsupported", "not in this zone"), 2),
-            // Made for the class a moment ago.
+            // The instance profile of the class is new.
             (runs("InvalidParameterValue", NAME), 2),
         ] {
             let (told, count) = told(&refused, 8, false).await;

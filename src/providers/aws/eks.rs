@@ -1,4 +1,4 @@
-//! Endpoint and tokens of an EKS cluster. It must not know the requests.
+//! Endpoint and tokens of an EKS cluster.
 
 use std::sync::Arc;
 

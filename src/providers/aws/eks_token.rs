@@ -1,5 +1,4 @@
-//! Creates EKS tokens: a presigned STS call that proves the identity. It must not know how the
-//! token is used.
+//! Creates EKS tokens: a presigned STS call that proves the identity.
 //!
 //! Source: the EKS user guide and aws-iam-authenticator: `k8s-aws-v1.` and the URL in base64,
 //! signed over the header `x-k8s-aws-id`; good for 15 minutes.

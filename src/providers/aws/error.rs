@@ -1,4 +1,4 @@
-//! Errors of AWS calls. It must not know what follows from them: `ec2::errors` classifies them.
+//! Errors of AWS calls.
 
 use std::fmt;
 

@@ -1,5 +1,4 @@
-//! Finds images of a region by id, by name and tags, and by SSM parameters. It must not know which
-//! is the best.
+//! Finds images of a region by id, by name and tags, and by SSM parameters.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

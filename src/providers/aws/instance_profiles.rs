@@ -1,5 +1,4 @@
-//! Instance profiles of roles: one per role and cluster, created if missing. It must not know which
-//! node class uses a role.
+//! Instance profiles of roles: one per role and cluster, created if missing.
 //!
 //! In contrast to Karpenter, the profile name depends only on cluster, region and role. A class
 //! that changes its role uses a different profile immediately, nothing needs protection in between,

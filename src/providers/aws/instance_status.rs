@@ -1,5 +1,4 @@
-//! Reads the status of instances. It must not know which instances belong to Outrigger, nor what is
-//! done about them.
+//! Reads the status of instances.
 //!
 //! Source: spec/aws.md §6.2.
 

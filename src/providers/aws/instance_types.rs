@@ -1,5 +1,4 @@
-//! Reads the instance types of a region. It must not know what follows from the facts, which
-//! `catalog` computes.
+//! Reads the instance types of a region.
 
 use aws_sdk_ec2::types::{
     ArchitectureType, EbsOptimizedSupport, EnaSupport, EphemeralNvmeSupport, Filter, InstanceType,

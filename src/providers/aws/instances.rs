@@ -1,5 +1,4 @@
-//! Lists and terminates the instances of an account and region. Clusters share listings. It must
-//! not know the claim of an instance.
+//! Lists and terminates the instances of an account and region. Clusters share listings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! SDK interceptor of every AWS request: checks the fence of the cluster, adds the term to changes
 //! for CloudTrail, and counts requests by service and operation for the IAM policy and for idle
-//! costs. It must not know the request.
+//! costs.
 
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;

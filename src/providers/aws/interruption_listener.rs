@@ -1,5 +1,5 @@
 //! Reads interruption messages from the queue of an account and region and sends them to the
-//! engines of the affected clusters. It must not know what an engine does about one.
+//! engines of the affected clusters.
 //!
 //! Hosts of one installation share the queue. A message for a cluster that another host leads is
 //! returned immediately, unless a Lease of this host has expired. A message about an instance

@@ -1,5 +1,4 @@
-//! Secrets for joining nodes: read or created when user data is rendered, and cached briefly. It
-//! must not know the user data format.
+//! Secrets for joining nodes: read or created when user data is rendered, and cached briefly.
 //!
 //! Source of the bootstrap token: Kubernetes, authenticating with bootstrap tokens.
 

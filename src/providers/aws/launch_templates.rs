@@ -1,5 +1,4 @@
-//! Creates launch templates, once per name, and deletes unused ones. It must not know what a
-//! template is for.
+//! Creates launch templates, once per name, and deletes unused ones.
 
 use aws_sdk_ec2::operation::create_launch_template::builders::CreateLaunchTemplateFluentBuilder;
 use aws_sdk_ec2::types::{

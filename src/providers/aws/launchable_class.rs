@@ -1,5 +1,4 @@
-//! A resolved node class with everything for a launch, including rendered user data. It must not
-//! know who launches.
+//! A resolved node class with everything for a launch, including rendered user data.
 
 use crate::bootstrap::{self, ClusterEndpoint, LaunchContext};
 use crate::catalog::node_class::NodeClassSupply;

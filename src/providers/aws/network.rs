@@ -1,5 +1,4 @@
-//! Lists subnets, security groups, placement groups and capacity reservations of a region. It must
-//! not know which node class selects them.
+//! Lists subnets, security groups, placement groups and capacity reservations of a region.
 
 use std::collections::BTreeMap;
 

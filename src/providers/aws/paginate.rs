@@ -1,4 +1,4 @@
-//! Paginated listings, with rate limits and a page limit. It must not know what is listed.
+//! Paginated listings, with rate limits and a page limit.
 
 use std::error::Error;
 

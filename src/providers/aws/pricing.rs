@@ -1,4 +1,4 @@
-//! Reads prices: the price list and current spot prices. It must not know which types are used.
+//! Reads prices: the price list and current spot prices.
 //!
 //! Source: spec/aws.md §4.8.
 

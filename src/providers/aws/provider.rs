@@ -1,5 +1,4 @@
-//! EC2 as the provider of one cluster: launches, terminates and lists instances. It must not know
-//! why an instance is needed.
+//! EC2 as the provider of one cluster: launches, terminates and lists instances.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -347,7 +346,9 @@ impl Provider for Ec2 {
                     image,
                     memory,
                 } => {
-                    self.region_handle.learn(instance_type, image, memory).await;
+                    self.region_handle
+                        .report_memory(instance_type, image, memory)
+                        .await;
                     CommandResult::Done
                 }
                 Command::ListInstances => {

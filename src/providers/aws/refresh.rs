@@ -1,5 +1,4 @@
 //! Refreshes the resources that node classes select from. A failed listing keeps the last result.
-//! It must not know the node classes.
 
 use crate::ec2::resolve_node_class::{ListResult, RegionResources};
 use crate::providers::aws::clients::AwsClients;

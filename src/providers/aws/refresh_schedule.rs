@@ -1,4 +1,4 @@
-//! Schedule of the periodic AWS reads of a region task. It must not know how they are done.
+//! Schedule of the periodic AWS reads of a region task.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

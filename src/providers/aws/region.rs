@@ -1,5 +1,4 @@
-//! Handles to region tasks, one task per account and region for all its clusters. It must not know
-//! what a task does.
+//! Handles to region tasks, one task per account and region for all its clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex as Locked};
@@ -52,7 +51,7 @@ impl RegionHandle {
     }
 
     /// Reports the memory of a node of this type and image, in bytes.
-    pub(crate) async fn learn(&self, of: TypeName, image: String, memory: i64) {
+    pub(crate) async fn report_memory(&self, of: TypeName, image: String, memory: i64) {
         drop(
             self.asks
                 .send(RegionMessage::Learn(of, image, memory))
@@ -160,7 +159,7 @@ mod tests {
         let own = Arc::new(idle_calls::cluster(0));
         let first = Ec2::new(own.clone(), idle_calls::api(), keepers.of(&own).await);
         assert!(first.is_well());
-        // As if it had panicked.
+        // As after a panic.
         let closed = mpsc::channel(1).0;
         for known in keepers.known.lock().await.values_mut() {
             known.asks = closed.clone();
@@ -176,7 +175,7 @@ mod tests {
         told(&mut inbox);
     }
 
-    /// Memory of the one type as a cluster is told of it last.
+    /// Memory of the instance type in the last event of a cluster.
     fn told(inbox: &mut mpsc::Receiver<Event>) -> i64 {
         let mut last = None;
         while let Ok(event) = inbox.try_recv() {
@@ -190,7 +189,7 @@ mod tests {
         own.catalog.get("m5.large").expect("a type").capacity.memory
     }
 
-    /// A connection over which nothing is ever answered.
+    /// A connection that never responds.
     fn hanging() -> Connection {
         let never = |_: Request<Body>| pending::<Result<Response<Body>, tower::BoxError>>();
         Connection::over(Client::new(service_fn(never), "default"))
@@ -241,7 +240,7 @@ mod tests {
         for (_, inbox) in &mut all {
             assert_eq!(told(inbox), estimate);
         }
-        // A second report says no less than the first.
+        // A second report never lowers the estimate.
         for memory in [7900 * MIB, 8000 * MIB] {
             let report = Command::SaveDiscoveredMemory {
                 instance_type: "m5.large".into(),

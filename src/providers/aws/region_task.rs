@@ -1,5 +1,5 @@
 //! Reads the data of an account and region once for all its clusters, and resolves the node classes
-//! of each cluster. It must not know what is launched, nor why.
+//! of each cluster.
 //!
 //! One task per account and region. It runs due reads, resolves node classes, and sends the results
 //! to each engine (`Event::ClassesChanged`) and provider.
@@ -430,7 +430,7 @@ impl RegionTask {
         let last = member.view.borrow().home.clone();
         let home = match said {
             Ok(known) => {
-                self.tell_missing(&name, known.missing);
+                self.log_missing_cluster_info(&name, known.missing);
                 Some(known.home)
             }
             Err(error) => {
@@ -476,7 +476,7 @@ impl RegionTask {
     }
 
     /// Logs once which cluster data is missing in user data, in managed clusters.
-    fn tell_missing(&mut self, name: &ClusterName, missing: Vec<String>) {
+    fn log_missing_cluster_info(&mut self, name: &ClusterName, missing: Vec<String>) {
         let is_led = |own: &&mut RegionCluster| {
             own.cluster.mode == ManagementMode::Manage && own.events.is_some()
         };

@@ -1,5 +1,4 @@
-//! Calls of the interruption queue, one per account and region for all clusters. It must not know
-//! the meaning of a message, nor its cluster.
+//! Calls of the interruption queue, one per account and region for all clusters.
 
 use aws_sdk_sqs::types::Message;
 

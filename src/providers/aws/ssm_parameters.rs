@@ -1,4 +1,4 @@
-//! Reads SSM parameters for the configuration. It must not know the meaning of their values.
+//! Reads SSM parameters for the configuration.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Batches terminations of all clusters of an account and region into one call. It must not know
-//! the cluster of an instance, nor the reason.
+//! Batches terminations of all clusters of an account and region into one call.
 //!
 //! Source: spec/aws.md §5.10.
 
@@ -138,8 +137,8 @@ mod tests {
 
     const HOUR: Duration = Duration::from_hours(1);
 
-    /// Launches some, and ends them at once with another that is nobody's; how many calls that
-    /// took, and what came of each.
+    /// Launches instances, and terminates them together with an unknown one. Checks the number of
+    /// calls and the result of each.
     async fn check(
         aws: &mut Aws,
         (count, unknown, fault): (i32, bool, Option<&str>),
@@ -197,10 +196,11 @@ mod tests {
         };
         check(&mut aws, (5, false, None), (1, &[true; 5])).await;
         check(&mut aws, (1, false, None), (1, &[true])).await;
-        // EC2 ends none where it does not know one; then each is asked for by itself.
+        // EC2 terminates none of a batch with an unknown ID. Each instance is then terminated in a
+        // separate call.
         let one = [true, true, true, false];
         check(&mut aws, (3, true, None), (1 + 4, &one)).await;
-        // Nothing is sent of what was decided too long ago, in another term or in none.
+        // Commands that are too old, of a different term or without a term are not sent.
         let account = Arc::new(AwsClients::of(
             AccountKey::of(&aws.cluster("here", "prod")),
             aws.config().await,

@@ -1,5 +1,4 @@
-//! What is asked of AWS, and what is made of its answers, on an AWS that says what the test wants.
-//! It must not know what EC2's answers mean for launches: `ec2` does.
+//! Tests of AWS requests and responses against a fake AWS.
 
 // API calls of idle clusters.
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Reads zonal shifts of an EKS cluster. It must not know what is launched, nor where.
+//! Reads zonal shifts of an EKS cluster.
 //!
 //! Source: spec/aws.md §5.12; the API of Amazon Application Recovery Controller.
 

@@ -1,5 +1,4 @@
-//! The checks, each on claims of its own, so that one provider can be given to all of them.
-//! They must not know which provider they check.
+//! The conformance checks. Each uses its own claims, so that one provider can run all of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,33 +18,33 @@ use crate::model::taint::{Effect, Taint};
 use crate::outbound::fence;
 use crate::providers::Provider;
 
-/// A provider to be checked, and what can be had from it.
+/// A provider to check, with the offerings that it has.
 pub(crate) struct Subject<'a> {
-    /// Gives the provider of an installation and cluster; all of them are of one cloud.
+    /// Returns the provider of an installation and cluster. All of them use the same cloud.
     pub(crate) open: &'a (dyn Fn(&str, &str) -> Arc<dyn Provider> + Sync),
-    /// Two offerings of one capacity type that can be had.
+    /// Two available offerings of one capacity type.
     pub(crate) sold: [OfferingKey; 2],
-    /// One of the same capacity type of which nothing is left.
+    /// An unavailable offering of the same capacity type.
     pub(crate) sold_out: OfferingKey,
-    /// One of the same capacity type that does not exist.
+    /// An offering of the same capacity type that does not exist.
     pub(crate) unknown: OfferingKey,
-    /// The id of an instance that was never there.
+    /// The ID of an instance that never existed.
     pub(crate) nobody: InstanceId,
     /// Hash of the node class `default`, as claims carry it.
     pub(crate) node_class_hash: String,
-    /// How long a listing may lag behind.
+    /// Maximum lag of a listing.
     pub(crate) lag: Duration,
-    /// Whether it ends no instance of another cluster, even if it is asked to. The engine never
-    /// asks; a cloud's rights may forbid it in the provider's place.
+    /// Whether it rejects termination of another cluster's instance. Engines never request that,
+    /// and cloud permissions may forbid it instead of the provider.
     pub(crate) guards_ends: bool,
 }
 
 const HERE: &str = "conformance";
 const CLUSTER: &str = "prod";
-/// How often a listing that lags is looked at again.
+/// Polling interval of a lagging listing.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Holds a provider to everything.
+/// Runs all checks on a provider.
 pub(crate) async fn check(subject: &Subject<'_>) {
     type Check<'a> = for<'b> fn(&'b Bench<'a>) -> BoxFuture<'b, ()>;
     let checks: [(&str, Check<'_>); 9] = [
@@ -63,7 +62,7 @@ pub(crate) async fn check(subject: &Subject<'_>) {
         let bench = Bench {
             subject,
             provider: (subject.open)(HERE, CLUSTER),
-            // A cloud that forgets nothing may be checked more than once.
+            // Makes names unique, because a persistent cloud may be checked several times.
             run: format!("{name}-{:x}", clock::seed()),
         };
         println!("{name}");
@@ -71,7 +70,7 @@ pub(crate) async fn check(subject: &Subject<'_>) {
     }
 }
 
-/// A provider and the name of what is done with it.
+/// A provider and the name of the current check.
 struct Bench<'a> {
     subject: &'a Subject<'a>,
     provider: Arc<dyn Provider>,
@@ -79,7 +78,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// A launch as engines make it, with tags as long and as strange as they may be.
+    /// A launch as engines create it, with tags of maximum length and unusual characters.
     fn wish(&self, claim: &str, offerings: &[&OfferingKey]) -> Launch {
         let letters = |text: &str| text.chars().cycle().take(256).collect::<String>();
         let claim = ClaimRecord {
@@ -139,7 +138,7 @@ impl Bench<'_> {
         fence::without(provider.execute(command)).await
     }
 
-    /// Ends an instance, to leave nothing behind.
+    /// Terminates an instance for cleanup.
     async fn done(&self, instance: &Instance) {
         let answer = self.terminate(&self.provider, &instance.id).await;
         assert!(
@@ -152,7 +151,7 @@ impl Bench<'_> {
         listed(&self.provider).await
     }
 
-    /// What a listing shows of an instance, once that is as wanted.
+    /// Polls the listings until the instance is as expected.
     async fn shows(
         &self,
         id: &InstanceId,
@@ -172,7 +171,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Every instance that a claim has ever had, as far as listings tell.
+    /// All instances of a claim in the listings.
     async fn of_claim(&self, launch: &Launch) -> BTreeSet<InstanceId> {
         sleep(self.subject.lag.min(Duration::from_secs(3))).await;
         let mut all = self.list().await;
@@ -210,7 +209,7 @@ async fn a_claim_gets_one_instance(bench: &Bench<'_>) {
     let seen = bench.shows(&first.id, "is listed", |it| it.is_some()).await;
     let seen = seen.expect("it is listed");
     assert_eq!(seen.offering, first.offering);
-    // What an answer says of the Node to come is what listings say.
+    // The response of the launch has the same Node as the listings.
     assert!(first.node.is_none() || seen.node == first.node, "{seen:?}");
     assert_eq!(bench.of_claim(&wish).await, [first.id.clone()].into());
     let elsewhere = bench.launched(&bench.wish("b", &[sold])).await;

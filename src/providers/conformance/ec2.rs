@@ -1,5 +1,4 @@
-//! The EC2 provider, held to the checks over the wire: the real SDK against the AWS of the tests.
-//! It must not know what is checked.
+//! The conformance checks of the EC2 provider: the real SDK against the AWS of the tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +46,7 @@ async fn ec2_conforms() {
     let (events, mut inbox) = mpsc::channel(64);
     let prod: Arc<dyn Provider> = Arc::new(Ec2::new(own.clone(), api(), region_handle.clone()));
     prod.attend(own.clone(), Some(events)).await;
-    // Once for what is not known yet, then for what AWS has said.
+    // The first event has no results yet, the second has the results of AWS.
     for _ in 0..2 {
         while !matches!(inbox.recv().await, Some(Event::ClassesChanged(_))) {}
     }
@@ -67,13 +66,13 @@ async fn ec2_conforms() {
         nobody: "i-0123456789abcdef0".into(),
         node_class_hash: node_class_hash(own.node_classes.first()),
         lag: Duration::from_secs(5),
-        // Only the daemon's rights keep it from that.
+        // Only IAM permissions prevent it.
         guards_ends: false,
     };
     check(&subject).await;
 }
 
-/// An instance as Karpenter has it: of this pool, in the cluster that EKS calls so.
+/// A Karpenter instance of this pool in the EKS cluster with this name.
 async fn karpenters(account: &AwsClients, image: &str, eks: &str, pool: &str) -> InstanceId {
     let tag = |key: String, value: &str| Tag::builder().key(key).value(value).build();
     let tags = TagSpecification::builder()
@@ -153,7 +152,7 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
         ),
         "{gone:?}"
     );
-    // An answer that was lost is asked for again, and changes nothing.
+    // A retry after a lost response changes nothing.
     for _ in 0..2 {
         assert_eq!(adopt("c-4", &theirs).await, CommandResult::Done);
     }

@@ -1,5 +1,4 @@
-//! Proves that each check can fail: the simulated provider, bent in one way at a time.
-//! It must not know which check finds it.
+//! Verifies that each check can fail: the simulated provider with one defect at a time.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -17,35 +16,35 @@ use crate::model::instance::InstanceState;
 use crate::providers::Provider;
 use crate::providers::simulated::{CloudHandle, InProcess};
 
-/// A way in which a provider is not as it has to be.
+/// A defect of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bend {
-    /// Every launch makes an instance.
+    /// Every launch creates an instance.
     ForgetsTokens,
-    /// A token is all that is looked at.
+    /// Only the token is compared.
     IgnoresParameters,
-    /// A claim whose instance has ended gets another.
+    /// A claim whose instance has terminated gets a new one.
     ForgetsTheEnded,
-    /// What it launches has fewer tags than it was given.
+    /// It launches instances with fewer tags than requested.
     DropsTags,
-    /// Listings show less of a tag.
+    /// Listings truncate a tag.
     CutsTags,
     ListsNothing,
-    /// What is there already is not shown again.
+    /// Existing instances are not listed again.
     ListsOthers,
     EndsOthers,
-    /// Ending what has ended ends something else.
+    /// Terminating a terminated instance terminates a different one.
     EndsAnother,
-    /// Ending what has ended fails for no reason.
+    /// Terminating a terminated instance fails.
     FailsTheSecondEnd,
-    /// What was never there has ended.
+    /// An instance that never existed counts as terminated.
     EndsNobody,
-    /// Says that it ends and does not.
+    /// It reports a termination without performing it.
     EndsNothing,
     RefusesWithoutKind,
-    /// All is out of stock, also what does not exist.
+    /// Every error is out of stock, even for offerings that do not exist.
     MistakesKinds,
-    /// Launches the first or nothing.
+    /// It tries only the first offering.
     TriesOnlyOne,
     DoesAnything,
 }
@@ -69,7 +68,7 @@ const ALL: [Bend; 16] = [
     Bend::DoesAnything,
 ];
 
-/// What was done so far.
+/// The operations so far.
 #[derive(Default)]
 struct Done {
     calls: u32,

@@ -1,5 +1,4 @@
-//! The providers that are held to the checks.
-//! It must not know what is checked.
+//! The providers that the conformance checks run on.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +22,7 @@ use crate::providers::simulated::server::{listen, serve};
 use crate::providers::simulated::{CloudHandle, InProcess};
 use crate::sim::cloud::CloudSettings;
 
-/// The script that `docs/PROVIDERS.md` shows.
+/// The script in `docs/PROVIDERS.md`.
 const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/exec/reference.py");
 
 /// Instance types as JSON.
@@ -67,7 +66,7 @@ fn read_types() -> Catalog {
     catalog::parse("types.json", &types().to_string()).expect("they read")
 }
 
-/// A simulated cloud that is short of one offering and boots nothing.
+/// A simulated cloud without one of the offerings, and without boot time.
 pub(super) fn simulated() -> CloudHandle {
     let settings = CloudSettings {
         boot: SignedDuration::from_hours(1),
@@ -77,7 +76,7 @@ pub(super) fn simulated() -> CloudHandle {
     CloudHandle::start_with(Arc::new(read_types()), settings)
 }
 
-/// An API that nobody answers for.
+/// An API endpoint without a server.
 pub(super) fn nowhere() -> Client {
     let config = Config::new("http://127.0.0.1:1".parse().expect("an address"));
     Client::try_from(config).expect("a client")
@@ -121,7 +120,7 @@ async fn the_simulated_provider_of_another_process_conforms() {
     serving.abort();
 }
 
-/// The reference program over the cloud in this directory, with further arguments.
+/// The reference program with the cloud in this directory and additional arguments.
 pub(crate) fn reference(dir: &Path, more: &[&str]) -> Exec {
     let catalog = dir.join("types.json");
     if !catalog.exists() {

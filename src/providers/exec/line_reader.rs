@@ -1,4 +1,4 @@
-//! Reads lines of a program, with a length limit. It must not know their content.
+//! Reads lines of a program, with a length limit.
 
 use std::io;
 

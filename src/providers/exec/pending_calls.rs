@@ -1,5 +1,4 @@
-//! Calls in flight, and invalid lines. It must not know how lines are transferred, nor when the
-//! program runs.
+//! Calls in flight, and invalid lines.
 
 use std::collections::BTreeMap;
 
@@ -146,7 +145,7 @@ impl<'a> PendingCalls<'a> {
                 drop(it.reply.send(answer));
                 (self.silent, self.garbage) = (0, 0);
                 if matches!(it.expect, Expect::List) {
-                    self.tell_of(others);
+                    self.log_discarded_calls(others);
                 }
                 Ok(())
             }
@@ -158,7 +157,7 @@ impl<'a> PendingCalls<'a> {
         }
     }
 
-    fn tell_of(&mut self, others: usize) {
+    fn log_discarded_calls(&mut self, others: usize) {
         let cluster = &self.scope.cluster;
         if others > 0 && self.others == 0 {
             tracing::warn!(%cluster, others, "ignoring foreign instances listed by exec program");

@@ -1,5 +1,5 @@
 //! The program as a child process: started without a shell, with a minimal environment, in its own
-//! process group. It must not know the protocol.
+//! process group.
 
 use std::process::Stdio;
 use std::time::Duration;

@@ -1,5 +1,4 @@
 //! Messages of the exec protocol, one JSON object per line, as documented in `docs/PROVIDERS.md`.
-//! It must not know how lines are transferred, nor how a response is used.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
 //! Supervises the program: starts it on the first call, transfers lines, and restarts it when it
-//! exits or does not respond. It must not know the meaning of lines.
+//! exits or does not respond.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Bad programs, bad lines, and what is left of a program that is needed no more.
-//! They must not know how a program is kept running.
+//! Exec providers: failing programs, invalid output lines, and cleanup after termination.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +24,7 @@ use crate::model::taint::{Effect, Taint};
 use crate::providers::Provider;
 use crate::providers::conformance::providers::reference;
 
-/// Limits that a test can wait for. Only the start of the program takes its time.
+/// Limits short enough for a test. Only the start of the program takes real time.
 fn limits() -> ProgramLimits {
     ProgramLimits {
         call: Duration::from_secs(4),
@@ -46,7 +45,7 @@ fn cluster() -> Cluster {
         name: "prod".into(),
         node_classes: vec![NodeClass {
             name: "long".into(),
-            // More than a pipe holds.
+            // More than the capacity of a pipe.
             user_data: "x".repeat(300_000),
             ..NodeClass::default()
         }],
@@ -98,7 +97,7 @@ fn launch(class: Option<&str>) -> Command {
     Command::Launch(Box::new(wish(class)))
 }
 
-/// Processes with this in their command line.
+/// Number of processes with this string in their command line.
 fn processes(text: &str) -> usize {
     let all = fs::read_dir("/proc").expect("processes").flatten();
     all.filter(|it| {
@@ -119,12 +118,12 @@ async fn nothing_is_left(dir: &Path) {
     panic!("{} processes are left", processes(dir));
 }
 
-/// Calls that meet a bad program are answered soon, with these words in one of the answers; the
-/// next run of it is a good one, and is used.
+/// Calls to a failing program return soon with an error that contains `words`. The next run of the
+/// program succeeds and is used.
 async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
     let mut limits = limits();
     if words.contains("no hello") {
-        // Less than a call may take, as in earnest.
+        // Shorter than the call timeout, as in production.
         limits.hello = Duration::from_secs(1);
     }
     let program = ExecProvider::limited(&exec, &cluster(), limits);
@@ -159,7 +158,7 @@ async fn check_bad(exec: Exec, words: &str, command: &Command, recovers: bool) {
 async fn a_bad_program_is_bounded_and_its_next_run_is_used() {
     let table = [
         ("silent", "no hello within 1s"),
-        ("old", "version 0 of the protocol"),
+        ("old", "protocol version 0 is not supported"),
         ("exit", "(exit status: 1)"),
         ("hang", "no response within 4s"),
         ("deaf", "no response within 4s"),
@@ -167,7 +166,7 @@ async fn a_bad_program_is_bounded_and_its_next_run_is_used() {
         ("flood", "5 consecutive invalid lines"),
         ("endless", "5 consecutive invalid lines"),
         ("wrong-id", "no response within 4s"),
-        ("nonsense", "makes no sense: invalid type"),
+        ("nonsense", "invalid response of the program: invalid type"),
     ];
     let checks = table.map(|(fault, words)| async move {
         let dir = TempDir::new().expect("a directory");
@@ -223,7 +222,7 @@ async fn what_is_said_beside_the_answers_is_passed_over() {
     for fault in ["garbage", "loud"] {
         let dir = TempDir::new().expect("a directory");
         let program = program(&reference(dir.path(), &["--fault", fault]));
-        // More lines than are passed over in a row.
+        // More lines than are ignored in a row.
         for _ in 0..10 {
             let answer = program.execute(Command::ListInstances).await;
             assert_eq!(answer, CommandResult::Instances(Vec::new()), "{fault}");
@@ -265,7 +264,7 @@ async fn a_launch_cut_short_by_the_end_of_the_program_is_done_once() {
 async fn no_more_calls_wait_than_said() {
     let dir = TempDir::new().expect("a directory");
     let program = program(&reference(dir.path(), &["--fault", "hang"]));
-    // It is started first, since those that wait for that are refused with it.
+    // The program is started first, because calls that wait for the start fail with it.
     drop(program.execute(Command::ListInstances).await);
     let began = clock::monotonic();
     let answers = join_all((0..500).map(|_| program.execute(Command::ListInstances))).await;
@@ -287,7 +286,7 @@ async fn a_program_ends_with_all_it_started_when_it_is_needed_no_more() {
     let mut exec = reference(dir.path(), &[]);
     let own = exec.command.join(" ");
     let dir_name = dir.path().display();
-    // What it starts keeps its pipes open and hears of no end.
+    // The child process keeps the pipes open and receives no signal.
     let sleeper = "python3 -c 'import time; time.sleep(600)'";
     let script = format!("{sleeper} {dir_name} & exec {own}");
     exec.command = ["sh", "-c", &script].map(str::to_owned).into();
@@ -312,7 +311,7 @@ async fn a_program_gets_only_what_is_named_of_the_environment() {
     };
     drop(program(&exec).execute(Command::ListInstances).await);
     let text = fs::read_to_string(seen).expect("it ran");
-    // PWD and such are the shell's own.
+    // Variables that the shell sets itself.
     let own = ["PWD", "SHLVL", "_", "OLDPWD"];
     let mut names: Vec<&str> = text
         .lines()
@@ -387,8 +386,8 @@ fn the_node_of_an_instance_is_one_that_can_be_made() {
     }
 }
 
-/// The request of each verb that `docs/PROVIDERS.md` shows, as we would send it, and what its
-/// answers must be true to.
+/// The request of each verb in `docs/PROVIDERS.md`, as Outrigger would send it, and the expectation
+/// on its response.
 fn shown(scope: &ClusterScope) -> Vec<(Vec<u8>, Option<Expect>)> {
     let key = |zone: &str, capacity_type| OfferingKey {
         instance_type: "s-4x".into(),

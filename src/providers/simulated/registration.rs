@@ -1,5 +1,4 @@
-//! Registers the Node of a booted instance, like kwok's fake nodes. It must not know which
-//! instances exist.
+//! Registers the Node of a booted instance, like kwok's fake nodes.
 
 use std::time::Duration;
 
@@ -68,7 +67,7 @@ pub(crate) fn node(
 }
 
 /// Registers a Node, with retries.
-pub(crate) async fn keep_trying(client: Client, node: Value, instance: InstanceId) {
+pub(crate) async fn register_with_retries(client: Client, node: Value, instance: InstanceId) {
     let node = match serde_json::from_value::<Node>(node) {
         Ok(node) => node,
         Err(error) => {

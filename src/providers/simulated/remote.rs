@@ -1,5 +1,4 @@
-//! Client of a simulated cloud in a separate process, over loopback. It must not know how that
-//! cloud works.
+//! Client of a simulated cloud in a separate process, over loopback.
 
 use std::time::Duration;
 

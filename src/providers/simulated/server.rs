@@ -1,5 +1,4 @@
-//! Serves the simulated cloud over HTTP on loopback. It outlives the daemons that use it. It must
-//! not know how the cloud works, nor its clients.
+//! Serves the simulated cloud over HTTP on loopback. It outlives the daemons that use it.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -139,7 +138,7 @@ impl Served {
         // Other requests do not wait for the exec plugin of this kubeconfig.
         let home = timeout(HOME, connect(kubeconfig, &ApiSettings::default()))
             .await
-            .map_err(|_| format!("use {}: no response", kubeconfig.path.display()))?
+            .map_err(|_| format!("cannot use {}: no response", kubeconfig.path.display()))?
             .map_err(|error| text::chain(&error))?
             .client;
         let mut homes = self.homes.lock().await;

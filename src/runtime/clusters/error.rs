@@ -1,4 +1,4 @@
-//! Errors when clusters are started, with fixes. It must not know what is done about them.
+//! Errors when clusters are started, with fixes.
 
 use thiserror::Error;
 

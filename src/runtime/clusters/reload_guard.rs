@@ -1,5 +1,4 @@
-//! Refuses reloads that would leave too many nodes unmanaged. It must not know where the
-//! configuration comes from.
+//! Refuses reloads that would leave too many nodes unmanaged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Clusters that are driven for real, without an API.
-//! They must not know what an engine decides.
+//! Tests of running clusters without an API.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +12,7 @@ use crate::model::cluster::{Cluster, Kubeconfig};
 use crate::model::fleet::FleetLimits;
 use crate::runtime::cluster_handle::ClusterHandle;
 
-/// An API that nobody answers at.
+/// A kubeconfig for an API endpoint without a server.
 const NOWHERE: &str = r#"
 clusters: [{name: one, cluster: {server: "http://127.0.0.1:9"}}]
 users: [{name: one, user: {}}]
@@ -32,7 +31,7 @@ fn cluster(name: &str, kubeconfig: &Path) -> Arc<Cluster> {
     })
 }
 
-/// Returns once the engine of a cluster answers.
+/// Returns when the engine of a cluster responds.
 async fn answers(of: &ClusterHandle) {
     let answered = async {
         while of.ask(|engine, _| engine.is_ready()).await.is_none() {
@@ -56,7 +55,7 @@ async fn an_engine_that_panics_is_begun_anew_and_no_other_notices() {
     applied.await.expect("they are driven");
     let two = drivers.shown().remove(1);
     let asked = drivers.shown().remove(0);
-    // Questions are answered on the engine's own thread.
+    // Closures run on the engine's own thread.
     answers(&asked).await;
     let answer = asked.ask(|_, _| -> bool { panic!("of a test") }).await;
     assert_eq!(answer, None);

@@ -1,4 +1,4 @@
-//! Client of the control socket of the local daemon. It must not know the meaning of a response.
+//! Client of the control socket of the local daemon.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};

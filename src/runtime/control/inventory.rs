@@ -1,5 +1,4 @@
-//! Inventory of a cluster on the control socket: nodes, pending pods and recent activity. It must
-//! not know how it is displayed.
+//! Inventory of a cluster on the control socket: nodes, pending pods and recent activity.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -115,9 +114,9 @@ pub(crate) struct ToldPod {
 impl From<Inventory> for Holds {
     fn from(own: Inventory) -> Self {
         Self {
-            nodes: own.nodes.into_iter().map(told_node).collect(),
+            nodes: own.nodes.into_iter().map(node_dto).collect(),
             more_nodes: own.more_nodes,
-            pods: own.pods.into_iter().map(told_pod).collect(),
+            pods: own.pods.into_iter().map(pod_dto).collect(),
             more_pods: own.more_pods,
             amounts: own.amounts,
             bound_pods: own.bound_pods,
@@ -126,7 +125,7 @@ impl From<Inventory> for Holds {
     }
 }
 
-fn told_node(own: NodeRow) -> NodeDto {
+fn node_dto(own: NodeRow) -> NodeDto {
     let state = state_of(&own);
     let text = |own: Option<String>| own.map(|own| bounded(&own));
     let labels = own.labels.into_iter();
@@ -176,7 +175,7 @@ fn state_of(own: &NodeRow) -> String {
     }
 }
 
-fn told_pod(own: SeenPod) -> ToldPod {
+fn pod_dto(own: SeenPod) -> ToldPod {
     let why = match &own.hope {
         PendingPodOutcome::None(all) => {
             let mut words: Vec<String> = all

@@ -1,4 +1,4 @@
-//! Engines that outlive their term. It must not know how an engine decides.
+//! Tests of engines that outlive their term.
 
 use std::sync::mpsc as threads;
 use std::sync::{Arc, Mutex};
@@ -29,15 +29,15 @@ use crate::providers::{Provider, not_ours};
 use crate::runtime::cluster_handle::ClusterHandle;
 use crate::runtime::fleet_task::FleetHandle;
 
-/// Nodes of the static pool, all launched at once.
+/// Nodes of the static pool, launched simultaneously.
 const NODES: u32 = 5;
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A provider whose calls wait for their turn before they are sent, as those of AWS do.
+/// A provider whose calls wait for their turn before they are sent, as AWS calls do.
 struct Slow {
-    /// Whether it is anybody's turn.
+    /// Whether calls may be sent.
     turn: watch::Sender<bool>,
-    /// Calls that were begun, and the terms of those that were sent.
+    /// Number of started calls, and the terms of the sent calls.
     calls: Mutex<(usize, Vec<Option<u64>>)>,
 }
 
@@ -78,7 +78,7 @@ impl Provider for Slow {
     }
 }
 
-/// An API server that has no Lease and answers no listing: the tests send the events themselves.
+/// An API server without a Lease and without listings. The tests send the events themselves.
 fn api() -> Connection {
     let answer = |request: Request<Body>| async move {
         if !request.uri().path().contains("/leases/") {
@@ -108,7 +108,7 @@ impl Stage {
             pools: vec![pool],
             ..Cluster::default()
         };
-        // One call at a time: the other commands stay with the engine.
+        // One concurrent call. The other commands wait in the engine.
         cluster.api.concurrency = 1;
         let provider = Arc::new(Slow {
             turn: watch::channel(false).0,
@@ -127,7 +127,7 @@ impl Stage {
         }
     }
 
-    /// Begins a term, and has an engine stand for it that knows all there is.
+    /// Begins a term, and starts an engine for it that is in sync.
     async fn lead(&self) -> (u64, EngineThread) {
         let fence = &self.parts.connection.fence;
         let term = fence.begin("term/one.1.1");
@@ -151,7 +151,7 @@ impl Stage {
         (term, driver)
     }
 
-    /// Has the engine do nothing until what is returned is dropped.
+    /// Blocks the engine until the returned sender is dropped.
     async fn block(&self) -> threads::Sender<()> {
         let (release, blocked) = threads::channel::<()>();
         let (begun, begins) = threads::channel();
@@ -182,11 +182,11 @@ async fn until(mut holds: impl FnMut() -> bool) {
 async fn an_engine_that_hangs_sends_nothing_in_a_later_term_of_the_same_host() {
     let stage = Stage::new();
     let (_, first) = stage.lead().await;
-    // One command waits for its turn, and four wait behind it.
+    // One command waits for its turn, and four wait for the first.
     until(|| stage.provider.begun() == 1).await;
     let blocked = stage.block().await;
     let (second, other) = stage.lead().await;
-    // The first engine goes on, and no one has told it to stop.
+    // The first engine continues, because nothing has stopped it.
     drop(blocked);
     sleep(Duration::from_secs(2)).await;
     stage.provider.turn.send_replace(true);
@@ -209,6 +209,6 @@ async fn an_engine_that_was_told_to_stop_in_a_long_pass_gives_out_nothing_more()
     drop(blocked);
     stopped.await.expect("no panic");
     assert_eq!(stage.provider.begun(), 1);
-    // What was under way is answered.
+    // The call in progress is completed.
     assert_eq!(stage.provider.sent(), [Some(term)]);
 }

@@ -1,5 +1,4 @@
 //! Balances clusters between hosts: decides which Leases this host may hold, request and hand over.
-//! It must not know how a Lease is read or written.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -94,7 +93,7 @@ impl LeaseBalancer {
     }
 
     /// Records whether the engine of a cluster of this host decides.
-    pub(super) fn tell_well(&self, cluster: &ClusterName, well: bool) {
+    pub(super) fn report_health(&self, cluster: &ClusterName, well: bool) {
         self.0.send_if_modified(|known| {
             if well {
                 known.unwell.remove(cluster);
@@ -114,7 +113,7 @@ impl LeaseBalancer {
     }
 
     /// A requested cluster of this host has become ready.
-    pub(super) fn tell_fit(&self, since: Instant) {
+    pub(super) fn on_handover_ready(&self, since: Instant) {
         self.0.send_if_modified(|known| {
             known.returned = known.returned.filter(|(_, at)| since < *at);
             false
@@ -122,7 +121,7 @@ impl LeaseBalancer {
     }
 
     /// Records that a requested cluster was handed back.
-    pub(super) fn tell_returned(&self) {
+    pub(super) fn on_handover_returned(&self) {
         self.0.send_if_modified(|known| {
             let times = known.returned.map_or(0, |(times, _)| times);
             // Returns for the same cause count once.

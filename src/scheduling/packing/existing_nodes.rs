@@ -117,7 +117,7 @@ impl<'r> ExistingNodes<'r> {
         moved
     }
 
-    /// The rooms for a problem.
+    /// The existing nodes of a problem.
     pub(crate) fn new(problem: &'r Problem<'r>, rooms: &'r [&'r ExistingNode]) -> Self {
         let alternatives = problem.wants.iter().flat_map(|wants| &wants.alternatives);
         let asked: BTreeSet<&str> = alternatives

@@ -69,7 +69,7 @@ struct QueueCursor {
     taken: u64,
 }
 
-/// What a host accepts.
+/// The rules of a host.
 pub(crate) struct BinRules<'t> {
     /// Compatible offerings of a row on this host, one bit each; zero if incompatible.
     pub(crate) mask: &'t dyn Fn(usize) -> u64,

@@ -331,7 +331,7 @@ pub(crate) fn daemons_of(
     let agents = &ground.problem.agents;
     let label = |key: &str| match labels.get(key) {
         Some(value) => Some(Some(&value[..])),
-        None => template.says_nothing(key).then_some(None),
+        None => template.is_undefined(key).then_some(None),
     };
     let on = |constrained: &DaemonOnType| Some((constrained.agent, agents.on(constrained, label)?));
     overhead.iter().filter_map(on).collect()

@@ -123,7 +123,7 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
     }
 
     /// Sets the remaining limits. Prices depend on them and on no other changing state.
-    pub(crate) fn heed(&mut self, ledgers: &Ledgers) {
+    pub(crate) fn set_limits(&mut self, ledgers: &Ledgers) {
         if self.priced.as_ref() != Some(ledgers) {
             self.prices.clear();
             self.priced = Some(ledgers.clone());

@@ -32,8 +32,8 @@ use crate::state::unavailable_offerings::UnavailableOfferings;
 const OFFERS_MAX: usize = 64;
 
 /// An instance type as used by a pool. Reserved capacity of a type is a separate option, so that
-/// all offerings of an option count towards the same limits. So are offerings with different
-/// DaemonSets, so that all have the same overhead.
+/// all offerings of an option count towards the same limits. Offerings with different DaemonSets
+/// are separate options, too, so that all have the same overhead.
 #[derive(Clone, Debug)]
 pub(crate) struct TypeOption<'a> {
     /// The type.
@@ -300,7 +300,7 @@ impl<'a> NodeTemplate<'a> {
     }
 
     /// Returns whether neither the pool nor any of its types defines a pool label.
-    pub(crate) fn says_nothing(&self, key: &str) -> bool {
+    pub(crate) fn is_undefined(&self, key: &str) -> bool {
         !is_well_known(key) && self.side.get(key).is_none() && !self.keys.contains(key)
     }
 

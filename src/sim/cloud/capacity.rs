@@ -1,24 +1,23 @@
-//! What EC2 has left of each offering, and which it gives where several would do.
-//! It must not know who asks.
+//! Remaining capacity of each offering, and the selection among several offerings.
 
 use std::collections::BTreeMap;
 
 use crate::model::instance::{OfferingKey, Price};
 
-/// Depth of an offering that is never short, and the most that depth counts for: beyond this many
-/// instances EC2 is as unlikely to take one back as with any more.
+/// Depth of an offering without a limit, and the maximum depth that counts. A larger depth does not
+/// make an interruption less likely.
 const DEEP: u32 = 10;
 
-/// How many more instances of each offering there are.
+/// Remaining instances of each offering.
 #[derive(Clone, Debug, Default)]
 pub struct CapacityPools {
     left: BTreeMap<OfferingKey, u32>,
-    /// How many were launched since the number left was last set.
+    /// Number of launches since the remaining capacity was last set.
     lent: BTreeMap<OfferingKey, u32>,
 }
 
 impl CapacityPools {
-    /// A stock where only these are limited.
+    /// Creates pools with these limits. All other offerings have no limit.
     pub fn new(left: BTreeMap<OfferingKey, u32>) -> Self {
         Self {
             left,
@@ -26,12 +25,12 @@ impl CapacityPools {
         }
     }
 
-    /// How many are left; none means it is never short.
+    /// Remaining instances. `None` means no limit.
     pub fn left(&self, key: &OfferingKey) -> Option<u32> {
         self.left.get(key).copied()
     }
 
-    /// Sets how many are left.
+    /// Sets the remaining instances.
     pub fn set(&mut self, key: OfferingKey, left: Option<u32>) {
         self.lent.remove(&key);
         match left {
@@ -44,7 +43,7 @@ impl CapacityPools {
         }
     }
 
-    /// One is launched.
+    /// An instance was launched.
     pub fn take(&mut self, key: &OfferingKey) {
         if let Some(left) = self.left.get_mut(key) {
             *left = left.saturating_sub(1);
@@ -52,7 +51,8 @@ impl CapacityPools {
         }
     }
 
-    /// One has ended. Only what was launched since the number was set comes back to it.
+    /// An instance has ended. Only instances launched since the last change of the limit are added
+    /// to it again.
     pub fn give_back(&mut self, key: &OfferingKey) {
         let (Some(left), Some(lent)) = (self.left.get_mut(key), self.lent.get_mut(key)) else {
             return;
@@ -63,7 +63,7 @@ impl CapacityPools {
         }
     }
 
-    /// The best of price and depth: the cheapest of those at least half as deep as the deepest.
+    /// Returns the cheapest of the offerings that are at least half as deep as the deepest.
     pub fn price_capacity_optimized(&self, sold: &[(OfferingKey, Price)]) -> Option<OfferingKey> {
         let depth = |key: &OfferingKey| self.left(key).unwrap_or(DEEP).min(DEEP);
         let deepest = sold.iter().map(|(key, _)| depth(key)).max()?;
@@ -76,7 +76,7 @@ impl CapacityPools {
     }
 }
 
-/// The cheapest; of several the first by key.
+/// Returns the cheapest offering. For equal prices, the first by key.
 pub fn lowest_price(sold: &[(OfferingKey, Price)]) -> Option<OfferingKey> {
     sold.iter()
         .min_by_key(|(key, price)| (*price, key))

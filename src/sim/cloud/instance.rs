@@ -1,5 +1,4 @@
-//! One instance: what it is, and what listings show of it by when.
-//! It must not know why its state changes.
+//! An instance: its actual state, and the state in listings over time.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use crate::model::taint::Taint;
 use crate::sim::cloud::TERMINATED_VISIBLE;
 use crate::sim::event_queue::later;
 
-/// An instance with its past.
+/// An instance with its history.
 #[derive(Clone, Debug)]
 pub struct SimInstance {
     instance: Instance,
@@ -19,17 +18,17 @@ pub struct SimInstance {
     pub labels: Labels,
     /// Taints its node registers with.
     pub taints: Vec<Taint>,
-    /// When EC2 takes it back, once that is decided.
+    /// Time of its interruption, if decided.
     pub reclaimed: Option<Timestamp>,
-    /// When it stopped to cost money.
+    /// Time from which it has no cost.
     pub ended: Option<Timestamp>,
-    /// From when listings show which state; in order of time.
+    /// States in listings, each with its start time, in order.
     shown: Vec<(Timestamp, InstanceState)>,
     vanishes: Option<Timestamp>,
 }
 
 impl SimInstance {
-    /// A new instance that listings show from `seen` on.
+    /// Creates an instance that is listed from `seen` on.
     pub fn new(instance: Instance, labels: Labels, taints: Vec<Taint>, seen: Timestamp) -> Self {
         let shown = vec![(seen, instance.state)];
         Self {
@@ -43,12 +42,12 @@ impl SimInstance {
         }
     }
 
-    /// The instance as it really is.
+    /// The actual state of the instance.
     pub fn truth(&self) -> &Instance {
         &self.instance
     }
 
-    /// The instance as a listing shows it, if it does.
+    /// The instance as it is listed. `None` if it is not listed.
     pub fn seen(&self, now: Timestamp) -> Option<Instance> {
         if self.vanishes.is_some_and(|at| at <= now) {
             return None;
@@ -60,7 +59,7 @@ impl SimInstance {
         })
     }
 
-    /// Turns to another state, which listings show from `seen` on.
+    /// Changes the state. Listings show the new state from `seen` on.
     pub fn turn(&mut self, state: InstanceState, now: Timestamp, seen: Timestamp) {
         self.instance.state = state;
         if !state.is_live() {
@@ -73,13 +72,13 @@ impl SimInstance {
         self.shown.push((seen, state));
     }
 
-    /// Puts tags on it.
+    /// Adds tags.
     pub fn tag(&mut self, tags: &Labels) {
         let tags = tags.iter().map(|(key, value)| (key.clone(), value.clone()));
         Arc::make_mut(&mut self.instance.tags).extend(tags);
     }
 
-    /// For how long it has cost money by `now`.
+    /// Billed time up to `now`.
     pub fn billed(&self, now: Timestamp) -> SignedDuration {
         self.ended
             .unwrap_or(now)

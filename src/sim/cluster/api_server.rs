@@ -1,5 +1,4 @@
-//! The API calls that a client may make, answered as the API server answers them.
-//! It must not know who calls.
+//! API calls of clients, with the responses of the API server.
 
 use jiff::Timestamp;
 
@@ -12,11 +11,11 @@ use crate::model::pod::PodPhase;
 use crate::sim::cluster::kubelet::NEVER_CAME_MS;
 use crate::sim::cluster::{ClusterTimer, SimCluster};
 
-/// What the API server says when a budget is in the way.
+/// Message of the API server if a disruption budget blocks an eviction.
 const BUDGET: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
 impl SimCluster {
-    /// Carries out a command that is for the API server; none for what is not.
+    /// Executes a command for the API server. `None` for all other commands.
     pub fn carry_out(&mut self, command: &Command, now: Timestamp) -> Option<CommandResult> {
         let answer = match command {
             Command::CreateNode(node) => self.create_node(node, now),
@@ -50,7 +49,7 @@ impl SimCluster {
             }
             Command::ReadLease => CommandResult::Lease(self.lease.clone()),
             Command::PatchLease(patch) => self.patch_lease(patch),
-            // No cluster of the simulation has any.
+            // The simulated cluster has no such objects.
             Command::PatchBuffer(own) => gone("CapacityBuffer", &own.key.name),
             Command::Launch(_)
             | Command::Terminate { .. }
@@ -69,7 +68,7 @@ impl SimCluster {
         Some(answer)
     }
 
-    /// Someone takes the taint of a leaving node away.
+    /// An external actor removes the taint of a disrupted node.
     pub fn untaint(&mut self, name: &NodeName, now: Timestamp) {
         self.store.change_node(name, now, |node| {
             node.taints.retain(|taint| taint.key != TAINT_DISRUPTED);
@@ -101,7 +100,7 @@ impl SimCluster {
         CommandResult::Done
     }
 
-    /// Binds a pod as whoever is allowed to may: nobody looks whether it fits.
+    /// Binds a pod. As in Kubernetes, the API server does not check whether it fits.
     fn bind_to(
         &mut self,
         key: &PodKey,
@@ -116,7 +115,7 @@ impl SimCluster {
             return conflict("the pod is another, bound or on its way out");
         }
         self.placed(key, uid, node, now);
-        self.ask_schedule(now);
+        self.trigger_scheduler(now);
         CommandResult::Done
     }
 
@@ -169,7 +168,7 @@ impl SimCluster {
         CommandResult::Done
     }
 
-    /// A user accepts what is held under an id, as `outrigger reload --accept` does.
+    /// A user approves a held change by its ID, as `outrigger reload --accept` does.
     pub fn accept(&mut self, id: &str) {
         let lease = self.lease.get_or_insert_default();
         lease.version.push('+');
@@ -225,7 +224,7 @@ impl SimCluster {
         CommandResult::Done
     }
 
-    /// Somebody deletes a node, which waits for its finalizers.
+    /// Deletes a node. The node is removed after its finalizers.
     pub fn remove_node(&mut self, name: &NodeName, now: Timestamp) {
         let known = self.store.nodes().get(name);
         if known.is_some_and(|node| node.finalizers.is_empty()) {
@@ -239,7 +238,7 @@ impl SimCluster {
 
     fn node_goes(&mut self, name: &NodeName, now: Timestamp) {
         self.store.remove_node(name);
-        // The pod garbage collector looks every 20 s and then waits for 20 s more.
+        // The pod garbage collector runs every 20 s and then waits for another 20 s.
         let wait = self.pace(20_000, 40_000);
         self.timers
             .after(now, wait, ClusterTimer::Collect(name.clone()));

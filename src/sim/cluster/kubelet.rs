@@ -1,5 +1,4 @@
-//! Kubelets: they register nodes, run pods, and fall silent; the node controllers notice.
-//! It must not know why an instance ended.
+//! Kubelets: they register nodes, run pods, and stop reporting. Node controllers react.
 
 use jiff::Timestamp;
 
@@ -13,14 +12,15 @@ use crate::sim::cluster::{ClusterTimer, SimCluster};
 use crate::sim::timeline::TimelineFact;
 use crate::sim::workload::WorkloadKind;
 
-/// Kubelets report every 10 s, and a node that is silent for 40 s is not ready any more.
-/// Source: Kubernetes, node-monitor-grace-period.
+/// Kubelets report every 10 s. A node without a report for 40 s is not ready. Source: Kubernetes,
+/// node-monitor-grace-period.
 const GRACE_MS: i64 = 40_000;
 
-/// Pods tolerate an unreachable node for five minutes. Source: DefaultTolerationSeconds.
+/// Default toleration of pods for an unreachable node: five minutes. Source:
+/// DefaultTolerationSeconds.
 const TOLERATION_MS: i64 = 300_000;
 
-/// A Node whose kubelet never came is silent after a minute. Source: Kubernetes,
+/// A Node whose kubelet never reported is unreachable after a minute. Source: Kubernetes,
 /// node-startup-grace-period.
 pub(super) const NEVER_CAME_MS: i64 = 60_000;
 
@@ -29,34 +29,34 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 /// The kubelet of one node.
 #[derive(Clone, Debug)]
 pub struct SimKubelet {
-    /// Its instance.
+    /// The instance.
     pub instance: InstanceId,
-    /// When that was launched.
+    /// Launch time of the instance.
     pub launched: Timestamp,
-    /// Whether the machine still runs.
+    /// Whether the machine is running.
     pub alive: bool,
     startup_taints: Vec<Taint>,
 }
 
-/// A machine that boots.
+/// A machine that is booting.
 #[derive(Clone, Copy, Debug)]
 pub struct Boot<'a> {
-    /// Its instance.
+    /// The instance.
     pub instance: &'a Instance,
-    /// Its type.
+    /// The instance type.
     pub shape: &'a InstanceType,
-    /// Labels to register with.
+    /// Labels that the node registers with.
     pub labels: &'a Labels,
-    /// Taints to register with.
+    /// Taints that the node registers with.
     pub taints: &'a [Taint],
-    /// Those of them that an agent on the node takes away.
+    /// The taints of these that an agent on the node removes.
     pub startup_taints: &'a [Taint],
-    /// Whether it ever gets ready.
+    /// Whether the node ever becomes ready.
     pub gets_ready: bool,
 }
 
 impl SimCluster {
-    /// Registers the node of a machine that has booted.
+    /// Registers the node of a booted machine.
     pub fn register(&mut self, boot: &Boot<'_>, now: Timestamp) -> NodeName {
         let instance = boot.instance;
         let to_come = instance.node.as_ref().map(|own| own.name.clone());
@@ -76,7 +76,7 @@ impl SimCluster {
             instance.offering.instance_type.0.clone(),
         );
         labels.insert(ZONE.to_owned(), instance.offering.zone.0.clone());
-        // As our user data have it: the kubelet brings all taints itself.
+        // As in the user data: the kubelet registers with all taints.
         labels.insert(DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
         let mut taints = boot.taints.to_vec();
         taints.push(Taint::new(NOT_READY, Effect::NoSchedule));
@@ -105,7 +105,7 @@ impl SimCluster {
             instance: instance.id.clone(),
         });
         if boot.gets_ready {
-            // The network plugin takes a few seconds.
+            // The network plugin needs a few seconds.
             let wait = self.pace(3000, 12_000);
             self.timers
                 .after(now, wait, ClusterTimer::Ready(name.clone()));
@@ -114,7 +114,7 @@ impl SimCluster {
         name
     }
 
-    /// A kubelet comes with its Node. One that finds it leaves labels and taints as they are.
+    /// A kubelet registers its node. If the Node exists, its labels and taints are kept.
     fn come(&mut self, node: Node, now: Timestamp) {
         let name = node.name.clone();
         let found = self.store.change_node(&name, now, |own| {
@@ -128,7 +128,7 @@ impl SimCluster {
             self.store.put_node(node, now);
             return;
         }
-        // Pods that were to leave while nobody was there to end them do so now.
+        // Pods with a pending deletion are terminated now that there is a kubelet.
         for (pod, uid) in self.running_on(&name) {
             let leaves = self
                 .store
@@ -142,8 +142,8 @@ impl SimCluster {
         }
     }
 
-    /// A name as EC2 gives them, by the address: its own if the kubelet has registered before, else
-    /// the first that nobody bears. Addresses are used again, and so are names.
+    /// Node name by IP address, as in EC2: the previous name if the kubelet has registered before,
+    /// else the first free name. Addresses and names are reused.
     fn free_name(&self, instance: &InstanceId) -> NodeName {
         let mut known = self.kubelets.iter();
         if let Some((name, _)) = known.find(|(_, kubelet)| kubelet.instance == *instance) {
@@ -165,7 +165,7 @@ impl SimCluster {
             .unwrap_or_else(|| name(usize::MAX))
     }
 
-    /// Puts a node there that nobody's instance stands behind.
+    /// Adds a node without an instance.
     pub fn add_node(&mut self, node: Node, now: Timestamp) {
         let kubelet = SimKubelet {
             instance: InstanceId(node.instance_id().unwrap_or_default().to_owned()),
@@ -178,12 +178,12 @@ impl SimCluster {
         self.node_changed(now);
     }
 
-    /// The kubelet of a node, also of one that is gone.
+    /// The kubelet of a node, including deleted nodes.
     pub fn kubelet(&self, node: &str) -> Option<&SimKubelet> {
         self.kubelets.get(node)
     }
 
-    /// The node of an instance, as long as there is one.
+    /// The node of an instance, if it exists.
     pub fn node_of(&self, instance: &str) -> Option<&Node> {
         self.store
             .nodes()
@@ -196,8 +196,8 @@ impl SimCluster {
     }
 
     pub(super) fn node_changed(&mut self, now: Timestamp) {
-        self.ask_daemons(now);
-        self.ask_schedule(now);
+        self.schedule_daemon_reconcile(now);
+        self.trigger_scheduler(now);
     }
 
     pub(super) fn node_ready(&mut self, name: &NodeName, now: Timestamp) {
@@ -269,7 +269,7 @@ impl SimCluster {
         let Some(owner) = owner else { return };
         self.unbalanced.insert(owner);
         if !self.owned[owner].outdated.is_empty() {
-            self.ask_reconcile(owner, now);
+            self.schedule_reconcile(owner, now);
         }
         if let WorkloadKind::Job { run_for } = self.owned[owner].workload.owns {
             self.timers.after(
@@ -280,7 +280,7 @@ impl SimCluster {
         }
     }
 
-    /// The machine of an instance is gone: its kubelet falls silent.
+    /// The machine of an instance has ended: its kubelet stops reporting.
     pub fn machine_ended(&mut self, instance: &InstanceId, now: Timestamp) {
         let found = self
             .kubelets
@@ -294,7 +294,7 @@ impl SimCluster {
     }
 
     pub(super) fn node_silent(&mut self, name: &NodeName, now: Timestamp) {
-        // Another machine may bear the name by now.
+        // A different machine may have the name now.
         if self.kubelets.get(name).is_some_and(|kubelet| kubelet.alive) {
             return;
         }
@@ -338,7 +338,7 @@ impl SimCluster {
             .collect()
     }
 
-    /// The taint manager asks for the deletion of what ran there; no kubelet confirms it.
+    /// The taint manager requests the deletion of the pods. No kubelet confirms it.
     pub(super) fn evict_lost(&mut self, name: &NodeName, now: Timestamp) {
         if self.store.nodes().get(name).is_none_or(|node| node.ready) {
             return;
@@ -355,7 +355,7 @@ impl SimCluster {
         }
     }
 
-    /// The pod garbage collector removes what is bound to a node that is not there.
+    /// The pod garbage collector removes pods bound to a node that does not exist.
     pub(super) fn collect_pods(&mut self, name: &NodeName, now: Timestamp) {
         if self.store.nodes().contains_key(name) {
             return;

@@ -1,5 +1,5 @@
-//! Disruption budgets of workloads: how many of their pods may be away, as their controller counts.
-//! It must not know who wants to disrupt them.
+//! PodDisruptionBudgets of workloads: the number of allowed disruptions, as computed by their
+//! controller.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use crate::sim::cluster::SimCluster;
 use crate::sim::cluster::workload_controllers::is_healthy;
 use crate::sim::workload::SimPdb;
 
-/// The pods of a workload that has a budget.
+/// Pod counts of a workload with a budget.
 struct PdbCounts {
-    /// How many there are to be.
+    /// Desired number of pods.
     desired: i64,
-    /// How many are healthy and not on their way out.
+    /// Healthy pods that are not being deleted.
     healthy: i64,
-    /// How many have to be.
+    /// Minimum number of healthy pods.
     least: i64,
 }
 
 impl PdbCounts {
-    /// How many may be disrupted now.
+    /// Number of pods that may be disrupted now.
     fn allowed(&self) -> i64 {
         (self.healthy - self.least).max(0)
     }
@@ -57,8 +57,8 @@ impl SimCluster {
         }
     }
 
-    /// For each budgeted owner of running pods on a node: its name, how many it would lose with the
-    /// node, and how many may be away.
+    /// Returns each owner with a budget and running pods on a node. The values are its name, the
+    /// number of pods it would lose with the node, and the number of disruptions allowed.
     pub fn displaced(&self, node: &str) -> Vec<(&str, i64, i64)> {
         let mut lost: BTreeMap<usize, i64> = BTreeMap::new();
         for pod in self
@@ -78,7 +78,7 @@ impl SimCluster {
             .collect()
     }
 
-    /// How many pods of a workload may be disrupted now; none where it has no budget.
+    /// Number of pods of a workload that may be disrupted now. `None` if it has no budget.
     pub(super) fn allowance(&self, owner: usize) -> Option<i64> {
         Some(self.count(owner)?.allowed())
     }

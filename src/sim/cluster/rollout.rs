@@ -1,5 +1,4 @@
-//! Deployments whose template changes: pods are replaced a quarter at a time.
-//! It must not know what has changed in the template.
+//! Rolling updates of Deployments: a quarter of the pods is replaced at a time.
 
 use jiff::Timestamp;
 
@@ -9,18 +8,19 @@ use crate::sim::cluster::SimCluster;
 use crate::sim::cluster::workload_controllers::is_healthy;
 
 impl SimCluster {
-    /// All pods of a workload are of an earlier template from now on.
+    /// Marks all pods of a workload as outdated.
     pub(super) fn roll(&mut self, owner: usize, now: Timestamp) {
         let Some(owned) = self.owned.get_mut(owner) else {
             return;
         };
         let pods = self.store.pods_of(&owned.workload.name);
         owned.outdated = pods.map(|pod| pod.uid.clone()).collect();
-        self.ask_reconcile(owner, now);
+        self.schedule_reconcile(owner, now);
     }
 
-    /// A quarter more pods than wanted may be there meanwhile, and a quarter of them be unready:
-    /// the defaults of `maxSurge` (rounded up) and `maxUnavailable` (rounded down).
+    /// During a rollout, up to a quarter more pods than wanted may exist, and up to a quarter may
+    /// be unready. These are the defaults of `maxSurge` (rounded up) and `maxUnavailable` (rounded
+    /// down).
     pub(super) fn roll_on(&mut self, owner: usize, wanted: usize, now: Timestamp) {
         let owned = &self.owned[owner];
         let stays = |pod: &&Pod| pod.deleting.is_none() && !pod.is_terminal();
@@ -32,7 +32,8 @@ impl SimCluster {
         let made = wanted.saturating_sub(new.len()).min(room);
         let mut spare = ready.saturating_sub(wanted - wanted / 4);
         old.sort_by_key(|pod| (is_healthy(pod), &pod.key));
-        // What is not ready may go at any time; of what is, as many as can be done without.
+        // Unready pods may be removed at any time. Ready pods may be removed up to
+        // `maxUnavailable`.
         old.retain(|pod| {
             let goes = !is_healthy(pod) || spare > 0;
             spare = spare.saturating_sub(usize::from(is_healthy(pod)));
@@ -56,7 +57,7 @@ impl SimCluster {
         let left: std::collections::BTreeSet<&str> = pods.map(|pod| pod.uid.as_str()).collect();
         owned.outdated.retain(|uid| left.contains(uid.as_str()));
         if owned.outdated.is_empty() {
-            self.ask_reconcile(owner, now);
+            self.schedule_reconcile(owner, now);
         }
     }
 }

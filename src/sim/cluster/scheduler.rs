@@ -1,5 +1,4 @@
-//! The scheduler: it filters and scores nodes, sets room aside, and binds a moment later.
-//! It must not know of nodes that are still to come.
+//! The scheduler: filters and scores nodes, reserves resources, and binds after a short delay.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,17 +10,17 @@ use crate::model::node::Node;
 use crate::model::pod::Pod;
 use crate::model::quantity::Resources;
 use crate::sim::cluster::scheduler_filters::{
-    FilterFailure, admits, discouragements, keeps_skew, labels_suit,
+    FilterFailure, admits, discouragements, is_within_skew, labels_suit,
 };
 use crate::sim::cluster::{ClusterTimer, SimCluster, Waiter};
 use crate::sim::timeline::TimelineFact;
 use crate::sim::workload::Workload;
 
-/// What pods ask for that are told of a node, and how important they are.
+/// Requests and priorities of nominated pods, by node.
 type Promised = BTreeMap<NodeName, BTreeMap<PodKey, (i32, Resources)>>;
 
 impl SimCluster {
-    pub(super) fn ask_schedule(&mut self, now: Timestamp) {
+    pub(super) fn trigger_scheduler(&mut self, now: Timestamp) {
         if self.scheduling || self.waiting.is_empty() {
             return;
         }
@@ -30,7 +29,7 @@ impl SimCluster {
         self.timers.after(now, wait, ClusterTimer::Schedule);
     }
 
-    /// Tries every waiting pod once, by priority and age.
+    /// Tries every pending pod once, by priority and age.
     pub(super) fn schedule(&mut self, now: Timestamp) {
         self.scheduling = false;
         let mut bound: BTreeMap<NodeName, Vec<Waiter>> = BTreeMap::new();
@@ -45,8 +44,9 @@ impl SimCluster {
                 continue;
             };
             let daemon = it.is_daemon();
-            // Room only shrinks during one pass: what failed once fails for all its replicas, but
-            // for those that are told of a node, where room is set aside for each of them alone.
+            // Free resources only decrease during one pass. If a pod does not fit, none of its
+            // replicas fits. Nominated pods are an exception, because resources are reserved for
+            // each of them.
             let choice = if hopeless.contains(&owner) && it.nominated_node.is_none() {
                 None
             } else {
@@ -77,7 +77,7 @@ impl SimCluster {
             self.waiting.insert(rank, (pod, uid));
         }
         for (node, pods) in bound {
-            // The binding is a call of its own, while others go on changing the node.
+            // Binding is a separate call. The node may change in between.
             let wait = self.pace(5, 120);
             self.timers.after(now, wait, ClusterTimer::Bind(node, pods));
         }
@@ -89,7 +89,7 @@ impl SimCluster {
         }
     }
 
-    /// How many pods wait for a place, daemons left out.
+    /// Number of pending pods, without daemons.
     pub fn pending(&self) -> usize {
         self.waiting
             .values()
@@ -97,8 +97,8 @@ impl SimCluster {
             .count()
     }
 
-    /// Pods that wait and have been told of their nodes, by these. Whoever is no more important
-    /// finds their room taken. Source: Kubernetes documentation, nominated node names.
+    /// Pending nominated pods, by node. For pods of the same or lower priority, their resources
+    /// count as used. Source: Kubernetes documentation, nominated node names.
     fn promised(&self) -> Promised {
         let mut promised = Promised::new();
         for (pod, uid) in self.waiting.values() {
@@ -134,7 +134,7 @@ impl SimCluster {
                     admits(workload, node, &taken)?;
                 }
             }
-            keeps_skew(workload, node, &zones)
+            is_within_skew(workload, node, &zones)
         };
         let named = pod.nominated_node.as_ref();
         if let Some(node) = named.and_then(|name| self.store.nodes().get(name)) {
@@ -155,7 +155,7 @@ impl SimCluster {
                 discouragements(workload, node),
                 -left_over(workload, node, &load.used),
             );
-            // Nodes come by name, so the first of equal ones stays.
+            // Nodes are sorted by name, so the first of equal nodes is selected.
             if best.as_ref().is_none_or(|(least, _)| score < *least) {
                 best = Some((score, &node.name));
             }
@@ -163,8 +163,8 @@ impl SimCluster {
         best.map(|(_, name)| name.clone())
     }
 
-    /// How many pods of a workload that is spread are in each zone, by the nodes with the labels it
-    /// wants, whatever their taints. Source: Kubernetes documentation, topology spread constraints.
+    /// Number of pods per zone of a workload with topology spread. All nodes with matching labels
+    /// count, regardless of taints. Source: Kubernetes documentation, topology spread constraints.
     fn zones_of(&self, workload: &Workload) -> BTreeMap<&str, u32> {
         let mut zones = BTreeMap::new();
         if workload.max_skew.is_none() {
@@ -217,10 +217,10 @@ impl SimCluster {
                 pods: count,
             });
         }
-        self.ask_schedule(now);
+        self.trigger_scheduler(now);
     }
 
-    /// A pod is bound to a node.
+    /// Records that a pod was bound to a node.
     pub(super) fn placed(&mut self, key: &PodKey, uid: &str, node: &NodeName, now: Timestamp) {
         let mut waited = None;
         self.store.change_pod(key, uid, now, |pod| {
@@ -235,7 +235,7 @@ impl SimCluster {
             .after(now, wait, ClusterTimer::Run(key.clone(), uid.to_owned()));
     }
 
-    /// Gives back the room of a pod that was deleted before it was bound.
+    /// Releases the reserved resources of a pod that was deleted before it was bound.
     fn release_template(&mut self, node: &NodeName, pod: &PodKey) {
         let owner = pod
             .name
@@ -256,8 +256,8 @@ fn awaits(pod: &Pod, uid: &str) -> bool {
     pod.uid == uid && pod.node.is_none() && pod.deleting.is_none() && !pod.is_terminal()
 }
 
-/// What would be left of the node, in ten thousandths, averaged over cpu and memory: the
-/// scheduler's default is to spread (`NodeResourcesFit`, LeastAllocated).
+/// Free share of the node with the pod, in ten-thousandths, averaged over CPU and memory. By
+/// default, the scheduler spreads pods (`NodeResourcesFit`, LeastAllocated).
 fn left_over(workload: &Workload, node: &Node, used: &Resources) -> i64 {
     let share = |has: i64, taken: i64, wanted: i64| {
         if has <= 0 {

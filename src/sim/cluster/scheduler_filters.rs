@@ -1,5 +1,5 @@
-//! The scheduler's filter rules, written from the Kubernetes documentation and from nothing else.
-//! It must not know how Outrigger places pods: each of the two would hide the other's mistakes.
+//! Filters of kube-scheduler, implemented from the Kubernetes documentation only. They share no
+//! code with Outrigger's scheduling, so that neither hides errors of the other.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +10,31 @@ use crate::model::requirement::Operator;
 use crate::model::taint::{Effect, Taint, Toleration, TolerationOperator};
 use crate::sim::workload::{Want, Workload};
 
-/// Why a node does not take a pod.
+/// Reason why a node rejects a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FilterFailure {
-    /// It is cordoned.
+    /// The node is cordoned.
     Cordoned,
-    /// It has a taint that the pod does not tolerate.
+    /// The node has a taint that the pod does not tolerate.
     Taint,
-    /// Its labels are not those that the pod wants.
+    /// The labels of the node do not match.
     Labels,
-    /// It has too little left.
+    /// The node has insufficient resources.
     Room,
-    /// Its zone has too many pods of the workload already.
+    /// The zone of the node would exceed the maximum skew.
     Zone,
 }
 
-/// Whether the node takes a pod of the workload, given what is used on it.
+/// Checks that a node accepts a pod of the workload, with these resources used.
 pub fn admits(workload: &Workload, node: &Node, used: &Resources) -> Result<(), FilterFailure> {
-    // The cheap checks come first; which one says no does not matter to the scheduler.
+    // Cheap checks are first. The scheduler does not depend on which check fails.
     if !has_room(&workload.requests, &node.allocatable, used) {
         return Err(FilterFailure::Room);
     }
     admits_when_empty(workload, node)
 }
 
-/// Whether the node would take a pod of the workload if nothing ran on it.
+/// Checks that a node would accept a pod of the workload if it were empty.
 pub fn admits_when_empty(workload: &Workload, node: &Node) -> Result<(), FilterFailure> {
     let tolerations = &workload.tolerations;
     if node.unschedulable && !bears(tolerations, &cordon()) {
@@ -61,7 +61,7 @@ fn repels(taint: &Taint) -> bool {
     matches!(taint.effect, Effect::NoSchedule | Effect::NoExecute)
 }
 
-/// How many taints ask a pod of the workload to rather go elsewhere.
+/// Number of `PreferNoSchedule` taints that a pod of the workload does not tolerate.
 pub fn discouragements(workload: &Workload, node: &Node) -> usize {
     node.taints
         .iter()
@@ -70,7 +70,7 @@ pub fn discouragements(workload: &Workload, node: &Node) -> usize {
         .count()
 }
 
-/// Whether one of the tolerations covers the taint.
+/// Returns true if one of the tolerations matches the taint.
 pub fn bears(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerations.iter().any(|toleration| {
         let effect = toleration
@@ -100,7 +100,7 @@ fn integers(taint: &Taint, toleration: &Toleration) -> Option<(i64, i64)> {
     Some((integer(&taint.value)?, integer(&toleration.value)?))
 }
 
-/// Whether labels are what the workload's selector and affinity want.
+/// Returns true if the labels match the selector and affinity of the workload.
 pub fn labels_suit(workload: &Workload, labels: &Labels) -> bool {
     let selected = workload
         .node_selector
@@ -113,9 +113,9 @@ pub fn labels_suit(workload: &Workload, labels: &Labels) -> bool {
             .all(|want| suits(want, labels.get(&want.key)))
 }
 
-/// Whether one more pod of the workload may come to the node's zone, given how many are in each
-/// zone that has a node with the right labels.
-pub fn keeps_skew(
+/// Returns true if another pod of the workload keeps the zone of the node within the maximum skew.
+/// `zones` has the number of pods in each zone with a matching node.
+pub fn is_within_skew(
     workload: &Workload,
     node: &Node,
     zones: &BTreeMap<&str, u32>,
@@ -155,7 +155,8 @@ fn suits(want: &Want, label: Option<&String>) -> bool {
     }
 }
 
-/// Whether what a pod asks for, itself included, is left. The rest may be overdrawn.
+/// Returns true if the requests, including the pod itself, fit. Resources that the pod does not
+/// request may be overcommitted.
 pub fn has_room(requests: &Resources, allocatable: &Resources, used: &Resources) -> bool {
     let enough = |wanted: i64, has: i64, taken: i64| wanted == 0 || wanted <= has - taken;
     enough(requests.cpu_milli, allocatable.cpu_milli, used.cpu_milli)
@@ -177,7 +178,7 @@ pub fn has_room(requests: &Resources, allocatable: &Resources, used: &Resources)
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{FilterFailure, keeps_skew};
+    use super::{FilterFailure, is_within_skew};
     use crate::model::labels::{Labels, ZONE};
     use crate::model::node::Node;
     use crate::sim::workload::{Workload, WorkloadKind};
@@ -202,7 +203,7 @@ mod tests {
                 labels: Labels::from_iter(zone.clone()),
                 ..Node::default()
             };
-            let got = keeps_skew(&workload, &node, &zones);
+            let got = is_within_skew(&workload, &node, &zones);
             assert_eq!(got, expect, "{max_skew:?} {zone:?}");
         }
     }

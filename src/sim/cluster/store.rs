@@ -1,5 +1,4 @@
-//! The API server's objects, what is bound where, and the changes that watches will tell.
-//! It must not know why an object changes.
+//! Objects of the API server, the load of nodes, and the changes for watches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,31 +13,31 @@ use crate::model::pod::{DaemonSet, Pod};
 use crate::model::quantity::Resources;
 use crate::model::watched_object::{Attachment, Namespace, ObjectKind, Volume, WatchedObject};
 
-/// What runs on one node.
+/// Pods of a node and their total requests.
 #[derive(Clone, Debug, Default)]
 pub struct Load {
-    /// Sum of the requests of its pods that have not ended, those on their way to it included.
+    /// Total requests of its pods that have not ended, including pods whose binding is in progress.
     pub used: Resources,
-    /// Its pods.
+    /// Pods bound to the node.
     pub pods: BTreeSet<PodKey>,
-    /// When it last had a pod that is no daemon; its creation where it never had.
+    /// Last time at which it had a pod other than a daemon. Its creation time if it never had one.
     pub busy: Option<Timestamp>,
 }
 
-/// A volume that is attached to a node.
+/// A volume attached to a node.
 #[derive(Clone, Debug)]
 pub struct Attached {
-    /// The volume's name; empty for what is no PersistentVolume.
+    /// Name of the PersistentVolume. Empty for other volumes.
     pub volume: String,
     /// The node.
     pub node: NodeName,
-    /// UID of the pod that uses it.
+    /// UID of the pod that uses the volume.
     pub pod: String,
-    /// Whether nobody can detach it.
+    /// Whether detaching is impossible.
     pub stuck: bool,
 }
 
-/// All objects.
+/// All objects of the API server.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     pods: BTreeMap<PodKey, Pod>,
@@ -66,7 +65,7 @@ impl Store {
         &self.nodes
     }
 
-    /// What runs on a node.
+    /// Load of a node.
     pub fn load(&self, node: &str) -> Option<&Load> {
         self.loads.get(node)
     }
@@ -87,23 +86,23 @@ impl Store {
         self.owned(owner).filter_map(|key| self.pods.get(key))
     }
 
-    /// A UID that nothing else has.
+    /// Returns a new unique UID.
     pub fn new_uid(&mut self) -> String {
         self.uids += 1;
         format!("uid-{}", self.uids)
     }
 
-    /// What has changed since it was last asked.
+    /// Returns the changes since the last call.
     pub fn take_changes(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.changes)
     }
 
-    /// Whether anything has changed since.
+    /// Returns true if there are changes since the last call of `take_changes`.
     pub fn has_changes(&self) -> bool {
         !self.changes.is_empty()
     }
 
-    /// Writes a pod, new or changed.
+    /// Creates or replaces a pod.
     pub fn put_pod(&mut self, pod: Pod, now: Timestamp) {
         self.changes
             .push(Event::Applied(WatchedObject::Pod(Box::new(pod.clone()))));
@@ -143,7 +142,7 @@ impl Store {
         }
     }
 
-    /// Changes a pod, if there is one with this UID. False where there is none.
+    /// Changes the pod with this UID. Returns false if it does not exist.
     pub fn change_pod(
         &mut self,
         key: &PodKey,
@@ -160,7 +159,7 @@ impl Store {
         true
     }
 
-    /// Removes a pod for good, if there is one with this UID.
+    /// Removes the pod with this UID, if it exists.
     pub fn remove_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) -> Option<Pod> {
         self.pods.get(key).filter(|pod| pod.uid == uid)?;
         let pod = self.pods.remove(key)?;
@@ -177,7 +176,7 @@ impl Store {
         Some(pod)
     }
 
-    /// Sets aside room for a pod that is on its way to a node.
+    /// Reserves resources for a pod whose binding is in progress.
     pub fn reserve(&mut self, node: &NodeName, requests: &Resources) {
         self.loads
             .entry(node.clone())
@@ -186,14 +185,14 @@ impl Store {
             .add(requests);
     }
 
-    /// Takes back what was set aside.
+    /// Releases reserved resources.
     pub fn release(&mut self, node: &NodeName, requests: &Resources) {
         if let Some(load) = self.loads.get_mut(node) {
             load.used.subtract(requests);
         }
     }
 
-    /// Writes a node, new or changed, under a new version.
+    /// Creates or replaces a node, with a new version.
     pub fn put_node(&mut self, mut node: Node, now: Timestamp) {
         self.versions += 1;
         node.version = self.versions.to_string();
@@ -204,7 +203,7 @@ impl Store {
         self.nodes.insert(node.name.clone(), node);
     }
 
-    /// Changes a node, if it is there. False where it is not.
+    /// Changes a node. Returns false if it does not exist.
     pub fn change_node(
         &mut self,
         name: &NodeName,
@@ -227,7 +226,7 @@ impl Store {
         Some(node)
     }
 
-    /// Writes a DaemonSet.
+    /// Creates or replaces a DaemonSet.
     pub fn put_daemon_set(&mut self, set: DaemonSet) {
         self.changes
             .push(Event::Applied(WatchedObject::DaemonSet(Box::new(
@@ -236,7 +235,7 @@ impl Store {
         self.daemon_sets.insert(set.key.clone(), set);
     }
 
-    /// Writes a disruption budget, if it says anything new.
+    /// Creates or replaces a disruption budget, if it has changed.
     pub fn put_pdb(&mut self, pdb: Pdb) {
         if self.pdbs.get(&pdb.key) != Some(&pdb) {
             self.changes
@@ -245,7 +244,7 @@ impl Store {
         }
     }
 
-    /// Attaches a volume, under this name.
+    /// Attaches a volume with this name.
     pub fn attach(&mut self, name: &str, own: Attached) {
         let volume = Volume {
             name: own.volume.clone(),
@@ -259,14 +258,14 @@ impl Store {
         self.attached.insert(name.to_owned(), own);
     }
 
-    /// Takes a volume off its node, if anyone can.
+    /// Detaches a volume, unless it is stuck.
     pub fn detach(&mut self, name: &str) {
         if self.attached.get(name).is_some_and(|own| !own.stuck) {
             self.attached.remove(name);
         }
     }
 
-    /// What is attached to a node.
+    /// Attachments of a node.
     pub fn attached_to(&self, node: &str) -> Vec<Attachment> {
         let own = self
             .attached
@@ -279,13 +278,13 @@ impl Store {
         .collect()
     }
 
-    /// The names of what is attached for a pod.
+    /// Names of the attachments of a pod.
     pub fn mounted_by(&self, uid: &str) -> Vec<String> {
         let own = self.attached.iter().filter(|(_, own)| own.pod == uid);
         own.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Writes a namespace.
+    /// Creates a namespace.
     pub fn put_namespace(&mut self, name: &str) {
         let namespace = Namespace {
             name: name.to_owned(),
@@ -333,13 +332,13 @@ impl Store {
                 .cloned()
                 .map(WatchedObject::Volume)
                 .collect(),
-            // There are no such objects here.
+            // The simulation has no such objects.
             _ => Vec::new(),
         }
     }
 
-    /// Whether the object of this key still exists under this UID, or at all where none is given.
-    /// Kinds without a UID here are asked for by key alone.
+    /// Returns true if the object exists with this UID, or with any UID if none is given. Kinds
+    /// without UIDs in the simulation are compared by key only.
     pub fn exists(&self, kind: ObjectKind, key: &ObjectKey, uid: &str) -> bool {
         let same = |own: &str| uid.is_empty() || own == uid;
         match kind {

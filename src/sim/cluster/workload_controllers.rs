@@ -1,6 +1,4 @@
-//! Deployments, StatefulSets, Jobs and DaemonSets: they make pods, and make them anew when they are
-//! gone.
-//! It must not know where pods run.
+//! Controllers of Deployments, StatefulSets, Jobs and DaemonSets: they create and replace pods.
 
 use std::collections::BTreeSet;
 
@@ -15,23 +13,23 @@ use crate::sim::event_queue::later;
 use crate::sim::timeline::TimelineFact;
 use crate::sim::workload::{Workload, WorkloadKind};
 
-/// A workload with what became of it.
+/// A workload with its current state.
 #[derive(Clone, Debug)]
 pub struct SimWorkload {
-    /// The workload; a DaemonSet's with the tolerations its controller adds.
+    /// The workload. A DaemonSet also has the tolerations that its controller adds.
     pub workload: Workload,
     template: Pod,
-    /// Replicas asked for; for a job, all runs asked for so far.
+    /// Desired replicas. For a job, the total number of requested runs.
     pub desired: u32,
-    /// Runs that ended well.
+    /// Number of successful runs.
     pub succeeded: u32,
-    /// UIDs of pods of an earlier template, while it is rolled out.
+    /// UIDs of pods with an outdated template, during a rollout.
     pub(super) outdated: BTreeSet<String>,
     asked: bool,
 }
 
-/// What the DaemonSet controller lets every daemon tolerate.
-/// Source: Kubernetes documentation, DaemonSet, taints and tolerations.
+/// Tolerations that the DaemonSet controller adds to every daemon. Source: Kubernetes
+/// documentation, DaemonSet, taints and tolerations.
 const DAEMON_TOLERATIONS: [(&str, Effect); 6] = [
     ("node.kubernetes.io/not-ready", Effect::NoExecute),
     ("node.kubernetes.io/unreachable", Effect::NoExecute),
@@ -95,7 +93,7 @@ impl SimCluster {
         self.owners.get(&pod.owner.as_ref()?.name).copied()
     }
 
-    /// Asks for another number of replicas; for a job, for that many more runs.
+    /// Changes the number of replicas. For a job, adds this number of runs.
     pub fn scale(&mut self, workload: &str, replicas: u32, now: Timestamp) {
         if let Some(index) = self.owners.get(workload).copied() {
             self.rescale(index, replicas, now);
@@ -119,12 +117,12 @@ impl SimCluster {
             from,
             to: replicas,
         });
-        self.ask_reconcile(owner, now);
+        self.schedule_reconcile(owner, now);
     }
 
-    pub(super) fn ask_reconcile(&mut self, owner: usize, now: Timestamp) {
+    pub(super) fn schedule_reconcile(&mut self, owner: usize, now: Timestamp) {
         self.unbalanced.insert(owner);
-        // Controllers react within a few tens of milliseconds.
+        // Controllers react within tens of milliseconds.
         let wait = self.pace(20, 200);
         let Some(owned) = self.owned.get_mut(owner).filter(|owned| !owned.asked) else {
             return;
@@ -133,10 +131,10 @@ impl SimCluster {
         self.timers.after(now, wait, ClusterTimer::Reconcile(owner));
     }
 
-    pub(super) fn ask_daemons(&mut self, now: Timestamp) {
+    pub(super) fn schedule_daemon_reconcile(&mut self, now: Timestamp) {
         for owner in 0..self.owned.len() {
             if self.owned[owner].workload.owns == WorkloadKind::DaemonSet {
-                self.ask_reconcile(owner, now);
+                self.schedule_reconcile(owner, now);
             }
         }
     }
@@ -168,7 +166,8 @@ impl SimCluster {
             .filter(|pod| pod.deleting.is_none() && !pod.is_terminal())
             .collect();
         if active.len() > wanted {
-            // Like the ReplicaSet controller: unbound before bound, idle before ready, young first.
+            // Deletion order of the ReplicaSet controller: pending before bound, unready before
+            // ready, young before old.
             active.sort_by_key(|pod| {
                 (
                     pod.node.is_some(),
@@ -192,7 +191,7 @@ impl SimCluster {
         }
     }
 
-    /// Names are used again once they are free: all of them at a time (`Parallel`).
+    /// Names are reused once they are free. All pods are created at the same time (`Parallel`).
     fn reconcile_ordinals(&mut self, owner: usize, wanted: u32, now: Timestamp) {
         let workload = &self.owned[owner].workload;
         let key = |ordinal: u32| {
@@ -238,7 +237,7 @@ impl SimCluster {
         }
     }
 
-    /// Makes a pod of a name, or of one that no other has, for a node, or for any.
+    /// Creates a pod with a given or unique name, for one node or any node.
     pub(super) fn make_pod(
         &mut self,
         owner: usize,
@@ -261,23 +260,24 @@ impl SimCluster {
         self.waiting
             .insert((-i64::from(pod.priority), self.born), (key, uid));
         self.store.put_pod(pod, now);
-        self.ask_schedule(now);
+        self.trigger_scheduler(now);
     }
 
-    /// Asks for a pod to be deleted: one that runs is given its time, any other goes at once.
+    /// Requests the deletion of a pod. A running pod has its grace period. All other pods are
+    /// removed immediately.
     pub fn delete_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
         let pod = self.store.pods().get(key);
         let grace = pod.map_or(0, |pod| pod.grace_seconds);
         self.end_within(key, uid, u32::try_from(grace).unwrap_or(0), now);
     }
 
-    /// No kubelet can end this pod.
+    /// Makes a pod hang, so that no kubelet can terminate it.
     pub fn hang(&mut self, uid: &str) {
         self.hung.insert(uid.to_owned());
     }
 
-    /// The same, with another time than the pod's own. One that is on its way out may be given
-    /// less.
+    /// Requests the deletion with a different grace period. The grace period of a terminating pod
+    /// can only be shortened.
     pub(super) fn end_within(&mut self, key: &PodKey, uid: &str, seconds: u32, now: Timestamp) {
         let Some(pod) = self.store.pods().get(key).filter(|pod| pod.uid == uid) else {
             return;
@@ -305,10 +305,10 @@ impl SimCluster {
             pod.ready = Some(false);
         });
         if let Some(owner) = owner {
-            self.ask_reconcile(owner, now);
+            self.schedule_reconcile(owner, now);
         }
         if self.is_alive(&node) {
-            // Most processes end well before their grace period does.
+            // Most processes end well before the end of their grace period.
             let wait = self.pace(grace.min(500), grace);
             self.timers
                 .after(now, wait, ClusterTimer::Leave(key.clone(), uid.to_owned()));
@@ -317,7 +317,8 @@ impl SimCluster {
         }
     }
 
-    /// A pod's kubelet has ended it, unless it cannot. What has finalizers is still there.
+    /// The kubelet of a pod has terminated it, unless the pod hangs. A pod with finalizers still
+    /// exists.
     pub(super) fn leave(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
         if self.hung.contains(uid) {
             return;
@@ -329,28 +330,28 @@ impl SimCluster {
             return;
         }
         for name in self.store.mounted_by(uid) {
-            // The attach/detach controller looks every few seconds.
+            // The attach/detach controller runs every few seconds.
             let wait = self.pace(1000, 8000);
             self.timers.after(now, wait, ClusterTimer::Detach(name));
         }
         self.forget_pod(key, uid, now);
     }
 
-    /// Removes a pod whose process is gone.
+    /// Removes a pod whose process has ended.
     pub(super) fn forget_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
         let Some(pod) = self.store.remove_pod(key, uid, now) else {
             return;
         };
         self.targets.remove(key);
         if let Some(owner) = self.owner_index(&pod) {
-            self.ask_reconcile(owner, now);
+            self.schedule_reconcile(owner, now);
         }
         if pod.node.is_some() {
-            self.ask_schedule(now);
+            self.trigger_scheduler(now);
         }
     }
 
-    /// Ends a job's pod well, and has it cleaned up later.
+    /// Completes a job's pod. It is cleaned up later.
     pub(super) fn finish_pod(&mut self, key: &PodKey, uid: &str, now: Timestamp) {
         let Some(pod) = self.store.pods().get(key).filter(|pod| pod.uid == uid) else {
             return;
@@ -367,16 +368,16 @@ impl SimCluster {
             pod.phase = PodPhase::Succeeded;
             pod.ready = Some(false);
         });
-        // ttlSecondsAfterFinished of ten minutes.
+        // `ttlSecondsAfterFinished` of ten minutes.
         let wait = self.pace(600_000, 600_000);
         self.timers
             .after(now, wait, ClusterTimer::Clean(key.clone(), uid.to_owned()));
-        self.ask_reconcile(owner, now);
-        self.ask_schedule(now);
+        self.schedule_reconcile(owner, now);
+        self.trigger_scheduler(now);
     }
 }
 
-/// Whether disruption budgets count a pod as healthy, but for its deletion.
+/// Returns true if disruption budgets count a pod as healthy, ignoring its deletion.
 pub(super) fn is_healthy(pod: &Pod) -> bool {
     pod.ready == Some(true)
 }

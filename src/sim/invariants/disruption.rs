@@ -1,6 +1,5 @@
-//! What must hold of nodes that leave on purpose: how many at once, what of their pods, and for how
-//! long they are closed.
-//! It must not know why the engine chose them.
+//! Invariants for voluntary disruption: the number of nodes, their pods, and the time for which
+//! they are tainted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,11 +22,11 @@ use crate::sim::event_queue::later;
 use crate::sim::invariants::{Checker, GroundTruth, Invariant, taints};
 use crate::sim::workload::{SimPdb, Workload};
 
-/// Longest time a node may be empty beyond what its pool allows in the end: budgets let nodes go
-/// one by one.
+/// Maximum time for which a node may be empty at the end, in addition to the limit of its pool.
+/// Budgets allow only some nodes to be disrupted at the same time.
 const EMPTY_SLACK: SignedDuration = SignedDuration::from_mins(20);
 
-/// Reasons for which a node leaves only as far as budgets let it.
+/// Disruption reasons to which budgets apply.
 const BUDGETED: [Reason; 4] = [
     Reason::Empty,
     Reason::Underutilized,
@@ -35,60 +34,60 @@ const BUDGETED: [Reason; 4] = [
     Reason::Expired,
 ];
 
-/// A command is on its way for no longer than this: the slowest takes 21 s.
+/// Maximum time for which a command is in flight. The slowest takes 21 s.
 const FLIGHT_MAX: SignedDuration = SignedDuration::from_secs(30);
 
-/// What the daemon was told so shortly before it sent something off may have come too late for the
-/// decision.
+/// Events that the daemon received less than this time before it sent a command may be too late for
+/// the decision.
 const FRESH: SignedDuration = SignedDuration::from_secs(20);
 
-/// Where the usual ways leave pods without a place, so many steps are spent on finding places.
+/// Maximum number of search steps for placements if the heuristics find none.
 const STEPS_MAX: usize = 200_000;
 
-/// Longest time in which nothing is done about a node that is closed since it is to leave: its pods
-/// may wait 20 min for places, or ask to stay for as long as the hour that its node has at most,
-/// and the daemon may be away or blind for several minutes.
+/// Maximum time without a command for a tainted node. Its pods may wait 20 min for capacity, or
+/// delay the drain for the maximum of one hour. The daemon may be stopped or out of sync for
+/// several minutes.
 const IDLE_MAX: SignedDuration = SignedDuration::from_mins(75);
 
-/// So long after it was written down that a node is let go it may be closed: the answer may be
-/// lost, and the daemon be away.
+/// Maximum time between the record of a disruption and its taint. The response may be lost, and the
+/// daemon may be stopped.
 const RATE_LAG: SignedDuration = SignedDuration::from_mins(20);
 
-/// No rate counts for longer.
+/// Maximum period of a rate.
 const RATED_MAX: SignedDuration = SignedDuration::from_hours(24);
 
-/// A node as the daemon was told of it.
+/// A node as observed by the daemon.
 #[derive(Clone, Debug)]
 struct ObservedNode {
     pool: Option<PoolName>,
     initialized: bool,
     ready: bool,
-    /// Since when it is ready, or not.
+    /// Time of the last change of `ready`.
     since: Timestamp,
 }
 
-/// Nodes that leave, and what the daemon knew.
+/// Disrupted nodes, and the state observed by the daemon.
 #[derive(Clone, Debug, Default)]
 pub struct Leaving {
     told: BTreeMap<NodeName, ObservedNode>,
-    /// Pods that it was told of, and those of them that a listing has lacked since.
+    /// Observed pods, and those missing in a later listing.
     pods: BTreeSet<PodKey>,
     hidden: BTreeSet<PodKey>,
-    /// Taints on their way, with when they were sent off.
+    /// Taints in flight, with the time at which they were sent.
     sent: BTreeMap<NodeName, Timestamp>,
-    /// UIDs of the nodes of which pods were evicted, with when that began.
+    /// UIDs of the nodes with evicted pods, with the time of the first eviction.
     released: BTreeMap<String, Timestamp>,
-    /// When something was last done about a node.
+    /// Time of the last command for a node.
     touched: BTreeMap<NodeName, Timestamp>,
-    /// UIDs of the nodes that were found to be closed and forgotten.
+    /// UIDs of the tainted nodes without progress.
     forgotten: BTreeSet<String>,
-    /// Provider IDs of the nodes that were let go, with when, why and of which pool: whose Node is
-    /// deleted and made anew leaves but once.
+    /// Provider IDs of the disrupted nodes, with time, reason and pool. A Node that is deleted and
+    /// registered again counts only once.
     let_go: BTreeMap<String, (Timestamp, Reason, PoolName)>,
 }
 
 impl Leaving {
-    /// The daemon is told something.
+    /// Records an event that the daemon receives.
     pub fn told(&mut self, event: &Event, now: Timestamp) {
         match event {
             Event::Applied(object) => self.shown(object, now),
@@ -142,19 +141,18 @@ impl Leaving {
         self.told.insert(node.name.clone(), told);
     }
 
-    /// A node was opened again: if it is closed once more, all begins anew.
+    /// Records that a node was untainted. If it is tainted again, the drain starts again.
     pub(super) fn stays(&mut self, uid: &str) {
         self.released.remove(uid);
     }
 
-    /// A taint has arrived, or will not.
+    /// Records that a taint was applied or failed.
     pub(super) fn landed(&mut self, node: &NodeName) {
         self.sent.remove(node);
     }
 
-    /// Of a pool's nodes that are initialized as far as the daemon was told: how many, and how many
-    /// of them are leaving or not ready, this one among them. What is gone with its instance counts
-    /// for nothing.
+    /// Number of initialized nodes of a pool as observed by the daemon, and how many of them are
+    /// disrupted or not ready, including this node. Nodes whose instance is gone do not count.
     fn counted(
         &self,
         leaving: &NodeName,
@@ -183,8 +181,8 @@ impl Leaving {
         (total, disrupted)
     }
 
-    /// By which rate of a pool too many nodes were let go, and how many. What was written down may
-    /// take a while to be carried out: the first of them are seen late.
+    /// The first rate of a pool that was exceeded, with the number of disruptions. A disruption may
+    /// be observed some time after its record, so `RATE_LAG` is subtracted from the period.
     fn above_rates(&self, reason: Reason, pool: &Pool, now: Timestamp) -> Option<(usize, Rate)> {
         let budgets = pool.disruption.budgets.iter();
         let mut rates =
@@ -200,7 +198,7 @@ impl Leaving {
     }
 }
 
-/// Whether a node is as old as its pool lets it become at all: no budget keeps it.
+/// Returns true if a node has reached its hard expiry. Budgets do not apply to it.
 fn is_overdue(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
     let machine = scene.our_machine(node);
     let config = &scene.config;
@@ -211,14 +209,14 @@ fn is_overdue(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
     record.is_some_and(|own| own.is_ok_and(|own| own.is_overdue(now)))
 }
 
-/// The reason that a node bears for its leaving.
+/// The disruption reason in an annotation of a node.
 fn reason_of(annotation: Option<&String>) -> Option<Reason> {
     let text = annotation?;
     let mut all = BUDGETED.into_iter().chain([Reason::Surplus]);
     all.find(|own| own.as_str() == text)
 }
 
-/// Whether a pod must not be disrupted now.
+/// Returns true if a pod must not be disrupted now.
 pub fn is_protected(pod: &Pod, now: Timestamp) -> bool {
     [DO_NOT_DISRUPT, DO_NOT_DISRUPT_ALIAS].iter().any(|key| {
         let Some(value) = pod.annotations.get(*key) else {
@@ -231,7 +229,7 @@ pub fn is_protected(pod: &Pod, now: Timestamp) -> bool {
     })
 }
 
-/// The node that a command is about.
+/// The node of a command.
 fn node_of<'a>(command: &Command, scene: &'a GroundTruth) -> Option<&'a Node> {
     let store = scene.cluster.store();
     match command {
@@ -244,7 +242,7 @@ fn node_of<'a>(command: &Command, scene: &'a GroundTruth) -> Option<&'a Node> {
 }
 
 impl Checker {
-    /// A command that may be part of a node's leaving is sent off.
+    /// Checks a command that may be part of a disruption.
     pub(super) fn leaving(&mut self, command: &Command, scene: &GroundTruth, now: Timestamp) {
         let Some(node) = node_of(command, scene) else {
             return;
@@ -257,7 +255,7 @@ impl Checker {
         }
     }
 
-    /// A node is about to be tainted: budgets of its pool allow it now.
+    /// Checks a new disrupted taint: the budgets of its pool must allow it now.
     fn closing(&mut self, patch: &NodePatch, node: &Node, scene: &GroundTruth, now: Timestamp) {
         let mut annotations = patch.annotations.iter();
         let reason = annotations.find(|(key, _)| key == DISRUPTION_REASON);
@@ -298,7 +296,7 @@ impl Checker {
         self.leaving.sent.insert(node.name.clone(), now);
     }
 
-    /// A node is let go: rates count it from when it first was within their time.
+    /// Records a disruption for rates, with the time of the first one within the period.
     fn rated(&mut self, provider_id: &str, reason: Reason, pool: &Pool, now: Timestamp) {
         let own = (now, reason, pool.name.clone());
         let known = self.leaving.let_go.entry(provider_id.to_owned());
@@ -308,12 +306,12 @@ impl Checker {
         }
     }
 
-    /// The first pod of a node is about to be evicted: each has somewhere to go.
+    /// Checks the first eviction on a node: every pod must fit on another node.
     fn releasing(&mut self, node: &Node, scene: &GroundTruth, now: Timestamp) {
         let reason = reason_of(node.annotations.get(DISRUPTION_REASON));
         let machine = scene.our_machine(node);
         let is_reclaimed = machine.is_some_and(|own| own.reclaimed.is_some());
-        // Whoever has to leave for its age waits for places, but not for ever.
+        // A node with hard expiry waits for capacity only for a limited time.
         let has_to = reason == Some(Reason::Expired) && is_overdue(node, scene, now);
         let waits = reason.is_some_and(Reason::waits_for_places)
             && node.has_disrupted_taint()
@@ -331,7 +329,7 @@ impl Checker {
         }
     }
 
-    /// A pod is about to be evicted.
+    /// Checks the eviction of a pod.
     pub(super) fn disturbing(
         &mut self,
         (key, pod): (&PodKey, &Pod),
@@ -348,7 +346,7 @@ impl Checker {
         }
     }
 
-    /// Looks for nodes that are closed and that nobody lets leave.
+    /// Checks for tainted nodes without progress.
     pub fn forgotten(&mut self, scene: &GroundTruth, now: Timestamp) {
         for node in scene.cluster.store().nodes().values() {
             let machine = scene.our_machine(node);
@@ -371,8 +369,9 @@ impl Checker {
         }
     }
 
-    /// Whether a pod that must not be disrupted was made after others had been told to leave its
-    /// node: somebody had taken the taint away, and now it may stay for as long as it likes.
+    /// Returns true if a protected pod was created after the first eviction on its node. This is
+    /// possible if an external actor removed the taint. The pod may then delay the drain without
+    /// limit.
     fn came_late(&self, node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
         let begun = self.leaving.released.get(&node.uid);
         let has_time = node.deadline().is_none_or(|at| now < at);
@@ -385,23 +384,22 @@ impl Checker {
     }
 }
 
-/// Whether a node has to go, and a pod on it may hold it up for as long as it likes.
+/// Returns true if a node must be removed and a protected pod on it delays the drain without limit.
 pub(super) fn is_held(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
     let mut pods = scene.cluster.store().pods_on(node.name.as_str());
     let stays = reason_of(node.annotations.get(DISRUPTION_REASON)).is_some();
     !stays && pods.any(|pod| is_protected(pod, now))
 }
 
-/// A node that may take pods, with what is used of it.
+/// A node that may accept pods, with its used resources.
 struct Host<'a> {
     node: &'a Node,
     used: Resources,
 }
 
-/// How many pods that will be made anew elsewhere find no place on the other nodes as they are now,
-/// in the best of a few ways to place them, or of all. No place is sought for what no budget ever
-/// lets go, and what has come to these nodes only just, or is hidden, counts for nothing: nobody
-/// could know of it.
+/// Number of replacement pods that fit on no other node, for the best of a few heuristics or an
+/// exhaustive search. Pods whose budget never allows an eviction do not count. Hidden pods and pods
+/// started recently on the other nodes do not count either, because the daemon may not know them.
 fn homeless(
     leaving: &Node,
     scene: &GroundTruth,
@@ -424,7 +422,8 @@ fn homeless(
     };
     let hosts = store.nodes().values();
     let hosts = hosts.filter(|node| node.name != leaving.name && node.ready);
-    // One that is registered opens when those have left their nodes whom it was made for.
+    // A registered node is untainted once the pods it was planned for have been evicted from their
+    // nodes.
     let opened = hosts.cloned().map(|mut node| {
         if node.labels.contains_key(REGISTERED) {
             node.taints.retain(|own| own.key != TAINT_UNREGISTERED);
@@ -463,8 +462,8 @@ fn homeless(
     least
 }
 
-/// Whether there is a place for all of them at once, as far as that can be said in some time. Who
-/// has the least choice comes first, and hosts with no room for any do not count.
+/// Returns true if all pods fit at the same time, within a limited number of steps. Pods with the
+/// fewest nodes are first. Nodes on which no pod fits are ignored.
 fn have_places(mut reschedulable: Vec<&Workload>, mut hosts: Vec<Host<'_>>) -> bool {
     let takes = |host: &Host<'_>, own: &Workload| admits(own, host.node, &host.used).is_ok();
     hosts.retain(|host| reschedulable.iter().any(|own| takes(host, own)));
@@ -475,8 +474,8 @@ fn have_places(mut reschedulable: Vec<&Workload>, mut hosts: Vec<Host<'_>>) -> b
     all_fit(&reschedulable, &hosts, &mut used, (0, &mut { STEPS_MAX }))
 }
 
-/// Whether there is a place for all of them at once, as far as that can be said in so many steps.
-/// Those that are alike come one after another, each on the host of the one before or a later one.
+/// Returns true if all pods fit at the same time, within a limited number of steps. Identical pods
+/// are consecutive, and each is placed on the node of the previous pod or on a later node.
 fn all_fit(
     reschedulable: &[&Workload],
     hosts: &[Host<'_>],
@@ -511,17 +510,17 @@ fn all_fit(
     false
 }
 
-/// Which of the hosts that have room takes a pod.
+/// The node selected among those with sufficient resources.
 #[derive(Clone, Copy)]
 enum NodeChoice {
     First,
-    /// The one with the least cpu left.
+    /// The node with the least free CPU.
     Fullest,
-    /// The one whose room is most like the pod in how much memory goes with its cpu.
+    /// The node whose ratio of free memory to free CPU is closest to that of the pod.
     Alike,
 }
 
-/// How many find no place, each put where the choice falls.
+/// Number of pods that do not fit if each is placed on the selected node.
 fn left_over(
     reschedulable: &[&Workload],
     hosts: &[Host<'_>],
@@ -556,7 +555,7 @@ fn left_over(
     left
 }
 
-/// What is to be said of a node that has been empty for longer than its pool allows.
+/// Message about a node that has been empty for longer than its pool allows.
 pub(super) fn empty_for_long(node: &Node, scene: &GroundTruth, now: Timestamp) -> Option<String> {
     let pool = scene.config.pool(node.pool()?.as_str())?;
     let wait = pool.disruption.consolidate_after?;

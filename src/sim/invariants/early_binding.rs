@@ -1,5 +1,4 @@
-//! What must hold of pods that are bound to nodes before these are there, or told of a node.
-//! It must not know which pods the engine finds fit for that.
+//! Invariants for early binding and nominations.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -9,16 +8,16 @@ use crate::model::pod::Pod;
 use crate::sim::event_queue::later;
 use crate::sim::invariants::{Checker, GroundTruth, Invariant};
 
-/// Longest time pods may be bound to a node whose instance is gone and whose kubelet never came:
-/// the daemon may be away for a minute and a half, and blind for five.
+/// Maximum time for which pods may be bound to a node whose instance is gone and whose kubelet
+/// never registered. The daemon may be stopped for 90 seconds, and out of sync for five minutes.
 const STRANDED_MAX: SignedDuration = SignedDuration::from_mins(15);
 
-/// A daemon may hear of something so late.
+/// Maximum delay of an event to the daemon.
 const NEWS_MAX: SignedDuration = SignedDuration::from_secs(5);
 
 impl GroundTruth {
-    /// Whether pods that are bound to a node have no place to lose: its kubelet never came, or had
-    /// come, when something was sent, for no longer than an event may take.
+    /// Returns true if no pod on a node had run by `sent`, as far as the daemon could observe: the
+    /// kubelet had not registered.
     pub(super) fn has_yet_to_come(&self, node: &Node, sent: Timestamp) -> bool {
         let ran = |pod: &Pod| pod.started.is_some_and(|at| later(at, NEWS_MAX) < sent);
         node.has_awaiting_kubelet() && !self.occupying(node).any(ran)
@@ -26,7 +25,7 @@ impl GroundTruth {
 }
 
 impl Checker {
-    /// A hint names one of our own nodes.
+    /// Checks that a nomination names a managed node.
     pub(super) fn hinting(&mut self, name: &NodeName, scene: &GroundTruth, now: Timestamp) {
         let node = scene.cluster.store().nodes().get(name);
         if node.is_some_and(|node| scene.our_machine(node).is_none()) {
@@ -35,7 +34,7 @@ impl Checker {
         }
     }
 
-    /// In the end no pod is bound to a node that is gone.
+    /// At the end, no pod is bound to a node that is gone.
     pub(super) fn lost(&mut self, scene: &GroundTruth, now: Timestamp) {
         let store = scene.cluster.store();
         for pod in store.pods().values().filter(|pod| !pod.is_terminal()) {
@@ -104,7 +103,7 @@ impl Checker {
             return;
         };
         let machine = scene.our_machine(node);
-        // One that leaves, and says when it ends, takes its pods with it then.
+        // If a disrupted node has a deadline, its pods are deleted at the deadline.
         if node.has_disrupted_taint() && node.deadline().is_some() && machine.is_some() {
             return;
         }
@@ -115,7 +114,7 @@ impl Checker {
         }
     }
 
-    /// Looks for pods that are bound to nodes whose instances have been gone for long.
+    /// Checks for pods that have been bound for long to nodes whose instances are gone.
     pub fn stranded(&mut self, scene: &GroundTruth, now: Timestamp) {
         let nodes = scene.cluster.store().nodes().values();
         for node in nodes.filter(|node| node.is_awaited()) {

@@ -1,5 +1,4 @@
-//! The blocks of a scenario, each read into what it means.
-//! It must not know how places in the source are found.
+//! Parses the blocks of a scenario.
 
 use hcl_edit::structure::{Block, Body};
 use jiff::{SignedDuration, Timestamp};
@@ -13,25 +12,25 @@ use crate::sim::scenario::decode::{ScenarioDecoder, time_of_day};
 use crate::sim::scenario::{Outage, ReclaimCount, Scenario, Shortage, SpotReclaim};
 use crate::sim::workload::{ScaleStep, SimPdb, Want, Workload, WorkloadKind};
 
-/// 2026-03-03, a Tuesday, at midnight UTC: any day would do, but it must always be the same.
+/// 2026-03-03, a Tuesday, at midnight UTC. An arbitrary fixed date.
 const DEFAULT_START: &str = "2026-03-03T00:00:00Z";
 
 /// AL2023 nodes on EC2 take 40 to 60 s from launch to registration.
 const DEFAULT_BOOT: SignedDuration = SignedDuration::from_secs(45);
 
-/// In the end faults may have left nodes that have to time out, one after the other.
+/// Time at the end in which nodes left by faults can time out, one after another.
 pub const DEFAULT_SETTLE: SignedDuration = SignedDuration::from_mins(90);
 
-/// Nothing may be done in this last while.
+/// Duration at the end without any command.
 pub const DEFAULT_CALM: SignedDuration = SignedDuration::from_mins(15);
 
-/// A common choice for a node group of one type: 16 vCPU, 64 GiB.
+/// A common type for node groups: 16 vCPUs, 64 GiB.
 const DEFAULT_FIXED_TYPE: &str = "m5.4xlarge";
 
-/// Longest scenario: a month.
+/// Maximum duration of a scenario: a month.
 const DURATION_MAX: SignedDuration = SignedDuration::from_hours(31 * 24);
 
-/// Reads the head of a scenario.
+/// Parses the `scenario` block.
 pub fn read_scenario(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<Scenario> {
     let body = &block.body;
     reader.known(
@@ -57,7 +56,7 @@ pub fn read_scenario(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<
     if duration.is_zero() || duration > DURATION_MAX {
         reader.mistake_in(
             block,
-            "a scenario lasts up to 744h, and longer than nothing",
+            "the duration of a scenario must be more than 0s and at most 744h",
         );
         return None;
     }
@@ -82,7 +81,7 @@ pub fn read_scenario(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<
     })
 }
 
-/// Reads a workload.
+/// Parses a workload.
 pub fn read_workload(
     reader: &mut ScenarioDecoder<'_>,
     block: &Block,
@@ -160,7 +159,7 @@ fn read_kind(reader: &mut ScenarioDecoder<'_>, block: &Block) -> Option<Workload
         ("daemonset", None) => Some(WorkloadKind::DaemonSet),
         ("job", Some(run_for)) => Some(WorkloadKind::Job { run_for }),
         ("job", None) => {
-            reader.mistake_in(block, "a job wants `run_for`, such as \"20m\"");
+            reader.mistake_in(block, "a job must have `run_for`, such as \"20m\"");
             None
         }
         ("deployment" | "statefulset" | "daemonset", Some(_)) => {
@@ -206,7 +205,7 @@ fn read_steps(reader: &mut ScenarioDecoder<'_>, block: &Block, start: Timestamp)
     steps
 }
 
-/// When the template of a Deployment changes.
+/// Parses the times at which the template of a Deployment changes.
 fn read_rollouts(
     reader: &mut ScenarioDecoder<'_>,
     block: &Block,
@@ -309,7 +308,7 @@ fn read_require(reader: &mut ScenarioDecoder<'_>, block: &Block, wants: &mut Vec
     }
 }
 
-/// Reads what runs short.
+/// Parses a shortage.
 pub fn read_capacity(
     reader: &mut ScenarioDecoder<'_>,
     block: &Block,
@@ -333,7 +332,7 @@ pub fn read_capacity(
     })
 }
 
-/// The capacity type, if one is named; none when it is not one.
+/// Parses the capacity type, if given. `None` if it is invalid.
 fn read_capacity_type(
     reader: &mut ScenarioDecoder<'_>,
     block: &Block,
@@ -350,7 +349,7 @@ fn read_capacity_type(
     parsed.map(Some)
 }
 
-/// Reads what is taken back.
+/// Parses an interruption of spot instances.
 pub fn read_interruption(
     reader: &mut ScenarioDecoder<'_>,
     block: &Block,
@@ -373,7 +372,7 @@ pub fn read_interruption(
     })
 }
 
-/// Reads which zone is lost.
+/// Parses a zone outage.
 pub fn read_outage(
     reader: &mut ScenarioDecoder<'_>,
     block: &Block,

@@ -1,5 +1,4 @@
-//! A small typed reader of literal HCL: every mistake is noted with its place, and reading goes on.
-//! It must not know which blocks there are.
+//! A typed decoder for literal HCL. It collects all errors with their positions.
 
 use hcl_edit::Span;
 use hcl_edit::expr::{Expression, ObjectKey};
@@ -12,7 +11,7 @@ use crate::model::labels::Labels;
 use crate::model::quantity::Resources;
 use crate::sim::scenario::Mistake;
 
-/// Reads one source.
+/// Decodes one source.
 #[derive(Debug)]
 pub struct ScenarioDecoder<'a> {
     source: &'a str,
@@ -20,7 +19,7 @@ pub struct ScenarioDecoder<'a> {
 }
 
 impl<'a> ScenarioDecoder<'a> {
-    /// A reader of this source.
+    /// Creates a decoder for a source.
     pub fn new(source: &'a str) -> Self {
         Self {
             source,
@@ -28,14 +27,14 @@ impl<'a> ScenarioDecoder<'a> {
         }
     }
 
-    /// All mistakes, by place.
+    /// All errors, sorted by position.
     pub fn mistakes(mut self) -> Vec<Mistake> {
         self.mistakes
             .sort_by_key(|mistake| (mistake.line, mistake.column));
         self.mistakes
     }
 
-    /// Notes a mistake at a byte of the source.
+    /// Adds an error at a byte offset of the source.
     pub fn mistake(&mut self, at: usize, text: &str) {
         let before = self.source.get(..at).unwrap_or(self.source);
         let line = before.matches('\n').count() + 1;
@@ -53,12 +52,12 @@ impl<'a> ScenarioDecoder<'a> {
         });
     }
 
-    /// Notes a mistake where something stands.
+    /// Adds an error at the position of an item.
     pub fn mistake_in(&mut self, item: &impl Span, text: &str) {
         self.mistake(item.span().map_or(0, |span| span.start), text);
     }
 
-    /// The one label of a block.
+    /// Returns the only label of a block.
     pub fn label<'b>(&mut self, block: &'b Block, what: &str) -> Option<&'b str> {
         match block.labels.as_slice() {
             [label] => Some(label.as_str()),
@@ -70,7 +69,7 @@ impl<'a> ScenarioDecoder<'a> {
         }
     }
 
-    /// Notes every argument and block that is not among the known ones.
+    /// Adds an error for every unknown argument and block.
     pub fn known(&mut self, body: &Body, arguments: &[&str], blocks: &[&str]) {
         for item in body.iter() {
             let (name, known) = match item {
@@ -102,19 +101,19 @@ impl<'a> ScenarioDecoder<'a> {
         value
     }
 
-    /// A text.
+    /// Decodes a string.
     pub fn text(&mut self, body: &Body, name: &str) -> Option<String> {
         self.value(body, name, "a text in quotes", text)
     }
 
-    /// A whole number.
+    /// Decodes an integer.
     pub fn number(&mut self, body: &Body, name: &str) -> Option<u32> {
         self.value(body, name, "a whole number of 0 or more", |expression| {
             u32::try_from(expression.as_number()?.as_u64()?).ok()
         })
     }
 
-    /// A whole number, or a share in per cent: then `true` stands with it.
+    /// Decodes an integer or a percentage. The bool is true for a percentage.
     pub fn number_or_share(&mut self, body: &Body, name: &str) -> Option<(u32, bool)> {
         let wanted = "a whole number of 0 or more, or a share such as \"25%\"";
         self.value(body, name, wanted, |expression| {
@@ -127,7 +126,7 @@ impl<'a> ScenarioDecoder<'a> {
         })
     }
 
-    /// A duration.
+    /// Decodes a duration.
     pub fn duration(&mut self, body: &Body, name: &str) -> Option<SignedDuration> {
         self.value(
             body,
@@ -140,7 +139,7 @@ impl<'a> ScenarioDecoder<'a> {
         )
     }
 
-    /// A time of day, as the first such moment from `start` on.
+    /// Decodes a time of day. Returns its first occurrence from `start` on.
     pub fn moment(&mut self, body: &Body, name: &str, start: Timestamp) -> Option<Timestamp> {
         self.value(
             body,
@@ -150,7 +149,7 @@ impl<'a> ScenarioDecoder<'a> {
         )
     }
 
-    /// A moment with its date.
+    /// Decodes a time with date.
     pub fn timestamp(&mut self, body: &Body, name: &str) -> Option<Timestamp> {
         self.value(
             body,
@@ -160,7 +159,7 @@ impl<'a> ScenarioDecoder<'a> {
         )
     }
 
-    /// Texts by name.
+    /// Decodes a map of strings.
     pub fn labels(&mut self, body: &Body, name: &str) -> Option<Labels> {
         self.value(
             body,
@@ -175,7 +174,7 @@ impl<'a> ScenarioDecoder<'a> {
         )
     }
 
-    /// Quantities by the names of resources.
+    /// Decodes quantities by resource name.
     pub fn resources(&mut self, body: &Body, name: &str) -> Option<Resources> {
         self.value(
             body,
@@ -193,7 +192,7 @@ impl<'a> ScenarioDecoder<'a> {
         )
     }
 
-    /// Texts; a single one counts as a list of one.
+    /// Decodes a list of strings. A single string is a list of one.
     pub fn texts(&mut self, attribute: &Attribute) -> Option<Vec<String>> {
         let scalar = |e: &Expression| text(e).or_else(|| Some(e.as_number()?.to_string()));
         let values = match attribute.value.as_array() {
@@ -226,7 +225,7 @@ fn pairs(expression: &Expression) -> Option<Vec<(String, &Expression)>> {
         .collect()
 }
 
-/// The first moment from `start` on at this time of day, in UTC.
+/// Returns the first occurrence of a time of day from `start` on, in UTC.
 pub fn time_of_day(text: &str, start: Timestamp) -> Option<Timestamp> {
     let time: Time = text.parse().ok()?;
     let day = start.to_zoned(TimeZone::UTC);

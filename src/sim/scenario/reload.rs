@@ -1,5 +1,4 @@
-//! What the configuration becomes in the course of a scenario.
-//! It must not know what stands in it.
+//! Configuration changes in a scenario.
 
 use std::ops::Range;
 
@@ -9,11 +8,11 @@ use jiff::Timestamp;
 
 use crate::sim::scenario::decode::{ScenarioDecoder, time_of_day};
 
-/// Where something stands in the source.
+/// Byte range in the source.
 type Part = Range<usize>;
 
-/// The source with these parts blanked out, so that every other one keeps its line. They are whole
-/// blocks, or what holds some together, so that no character is cut in two.
+/// Returns the source with these ranges replaced by spaces, so that all line numbers are kept. The
+/// ranges are whole blocks or groups of blocks, so they never split a character.
 pub fn without(source: &str, parts: &[Part]) -> String {
     let mut rest = source.as_bytes().to_vec();
     for part in parts {
@@ -24,8 +23,8 @@ pub fn without(source: &str, parts: &[Part]) -> String {
     String::from_utf8_lossy(&rest).into_owned()
 }
 
-/// What the configuration becomes, one after another: the blocks of each replace those of the same
-/// name and labels.
+/// Returns the configurations in order. Blocks of each replace earlier blocks with the same name
+/// and labels.
 pub fn reloads<'a>(
     body: &'a Body,
     config: Vec<&'a Block>,
@@ -67,7 +66,7 @@ pub fn reloads<'a>(
     reloads
 }
 
-/// Whether blocks have the same name and labels.
+/// Returns true if blocks have the same name and labels.
 fn is_same(one: &Block, other: &Block) -> bool {
     let labels = |own: &Block| -> Vec<String> {
         let labels = own.labels.iter();

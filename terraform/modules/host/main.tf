@@ -15,7 +15,7 @@ locals {
 resource "aws_security_group" "this" {
   region      = var.region
   name_prefix = "${var.name}-"
-  description = "Outrigger host: no inbound traffic, HTTPS outbound"
+  description = "Outrigger: nothing in, HTTPS out"
   vpc_id      = var.vpc_id
   tags        = merge(var.tags, { Name = var.name })
 

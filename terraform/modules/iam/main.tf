@@ -47,7 +47,7 @@ resource "aws_iam_policy" "region" {
 
   name        = "${var.name}-${each.key}"
   path        = var.path
-  description = "Permissions of Outrigger in ${each.key}"
+  description = "What Outrigger may do in ${each.key}"
   policy      = each.value.policy
   tags        = var.tags
 }

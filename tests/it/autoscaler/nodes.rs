@@ -1,5 +1,4 @@
-//! What nodes of a group are launched from is carried over, or told to be lost.
-//! It must not know how it is done.
+//! Launch sources of node groups are converted, or reported as dropped.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

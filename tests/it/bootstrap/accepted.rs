@@ -1,5 +1,4 @@
 //! Each user data equals its snapshot and is accepted by the parsers of its format.
-//! It must not know why it is written as it is.
 
 use std::path::Path;
 use std::process::Command;

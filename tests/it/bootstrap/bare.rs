@@ -1,5 +1,4 @@
-//! What nodes of clusters without EKS are told: kubeadm, k3s, RKE2, Talos, templates.
-//! It must not know what images of EKS are told.
+//! User data of clusters without EKS: kubeadm, k3s, RKE2, Talos, templates.
 //!
 //! Source: spec/aws.md §9.2 to §9.4.
 

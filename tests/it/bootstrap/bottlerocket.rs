@@ -1,4 +1,4 @@
-//! What nodes of Bottlerocket are told. It must not know what other families are told.
+//! User data of Bottlerocket nodes.
 
 use jiff::SignedDuration;
 use outrigger::model::node_class::image::{AmiFamily, ImageTerm};

@@ -1,4 +1,4 @@
-//! A node to be rendered, ready to be changed by a test. It must not know what is expected.
+//! A node to render, which tests modify.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,4 @@
-//! What nodes of Amazon Linux and Windows are told, setting by setting.
-//! It must not know what other families are told.
+//! User data of Amazon Linux and Windows nodes, setting by setting.
 
 use jiff::SignedDuration;
 use outrigger::bootstrap::{BootstrapError, USER_DATA_MAX};

@@ -1,5 +1,4 @@
-//! Nothing that comes from outside is ever more than text: not to a shell, not to YAML or TOML.
-//! It must not know what a good node is told.
+//! External input is always escaped: it is never interpreted by a shell, YAML or TOML.
 
 use std::path::Path;
 use std::process::Command;

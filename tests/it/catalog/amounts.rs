@@ -1,5 +1,5 @@
-//! Amounts of instance types under the settings of a node class, by the rules of spec/aws.md §4.3
-//! and §4.4 and the cases of §12.7. It must not know which images or subnets there are.
+//! Capacity of instance types under the settings of a node class: the rules of spec/aws.md §4.3 and
+//! §4.4 and the cases of §12.7.
 
 use std::collections::BTreeMap;
 

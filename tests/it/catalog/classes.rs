@@ -1,4 +1,4 @@
-//! What node classes make of a region: images, zones, offerings, labels. It must not know pools.
+//! The catalog of a node class in a region: images, zones, offerings, labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! In what instances are not what their node class would make (spec/aws.md §1.2, §12.9).
-//! It must not know what is done about it.
+//! Differences between instances and their node class (spec/aws.md §1.2, §12.9).
 
 use jiff::Timestamp;
 use outrigger::catalog::node_class::ClassCatalog;

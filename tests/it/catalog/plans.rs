@@ -1,5 +1,4 @@
-//! What node classes change of plans, by way of the state and its snapshots.
-//! It must not know how a class' catalog is worked out.
+//! The effect of node classes on plans, through the state and its snapshots.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};

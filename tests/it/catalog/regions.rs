@@ -1,4 +1,4 @@
-//! What is believed of a region as EC2 tells it bit by bit. It must not know node classes.
+//! The region data while EC2 responses arrive.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The shipped types against a table that is not ours. It must not know how amounts are worked out.
+//! The built-in types, compared with an external table.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! What `fmt` makes of files, against `terraform fmt` itself: of files from a grammar, and of real
-//! ones whose blanks and a few tokens are changed. It must not know how a file is laid out.
+//! Compares `fmt` with `terraform fmt`, on generated files and on real files with modified
+//! whitespace and tokens.
 
 use std::fs;
 use std::path::{Path, PathBuf};

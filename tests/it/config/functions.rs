@@ -1,5 +1,4 @@
-//! Functions of expressions, one line a case: the call and what it amounts to, as JSON.
-//! It must not know how they are implemented.
+//! Functions of expressions, one case per line: the call and its result as JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

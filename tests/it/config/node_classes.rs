@@ -1,8 +1,8 @@
-//! What Karpenter's own tests state of the fields of an EC2NodeClass, held against our reader:
-//! each row of `node-classes.tsv` is one of their cases, by file and line, with the node class that
-//! it is about; and what they state of labels in a NodePool. It must not know how either is read.
+//! Karpenter's own test cases for EC2NodeClass fields and for NodePool labels, applied to our
+//! reader. Each row of `node-classes.tsv` is one case, with its file and line and the node class.
 //!
-//! Where ours is another answer than theirs the row says `ours …`; `docs/decisions/014` tells why.
+//! If our result differs from Karpenter's, the row has `ours …`; `docs/decisions/014` gives the
+//! reason.
 
 use std::collections::BTreeSet;
 

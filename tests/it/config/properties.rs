@@ -1,5 +1,4 @@
-//! Properties of the loader: whatever it is given, it answers, and it evaluates as hcl-rs does.
-//! It must not know how a configuration is read.
+//! Properties of the loader: it returns a result for any input, and evaluates as hcl-rs does.
 
 use std::fs;
 use std::path::Path;

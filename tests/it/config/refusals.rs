@@ -1,5 +1,4 @@
-//! Bad configurations: each refusal is a snapshot, and every kind of fault has a case.
-//! It must not know how a fault is found.
+//! Invalid configurations: a snapshot for each error, and a case for each kind of error.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
-//! What is sensitive appears in no message, wherever it stands and whatever is wrong with it.
-//! It must not know which messages there are.
+//! Sensitive values appear in no message, at any position and for any error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

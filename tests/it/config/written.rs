@@ -1,5 +1,4 @@
-//! What differs between two configurations, as a reload tells it.
-//! It must not know how that is found.
+//! Differences between two configurations, as a reload reports them.
 
 use std::collections::BTreeMap;
 

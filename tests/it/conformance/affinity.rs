@@ -1,5 +1,4 @@
-//! Pods that must be near others or away from them, and those that would like to be.
-//! It must not know how pods are spread.
+//! Required and preferred pod affinity and anti-affinity.
 
 use std::collections::BTreeSet;
 

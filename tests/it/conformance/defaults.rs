@@ -1,5 +1,4 @@
-//! How pods are spread that do not say so themselves, and which pods they are spread among.
-//! It must not know how pods are spread that do.
+//! Default topology spread of pods without constraints, and the pods that it counts.
 
 use outrigger::model::affinity::TopologySpread;
 use outrigger::model::id::ObjectKey;

@@ -1,5 +1,4 @@
 //! Runs cases by the keys of their rows.
-//! It must not know what a case is about.
 
 use super::world::Check;
 

@@ -1,5 +1,4 @@
-//! What pods ask of the labels of their nodes: selectors, affinity, and what pools say of both.
-//! It must not know of resources.
+//! Label requirements of pods and pools: node selectors and node affinity.
 
 use outrigger::model::pod::Pod;
 use outrigger::model::requirement::Requirements;

@@ -1,5 +1,4 @@
-//! From pods that wait to a node that is registered: when a batch closes, what is launched, and
-//! what the node is given. It must not know how pods are placed.
+//! From pending pods to a registered node: batching, launches, and the settings of the node.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Pods of nodes that are leaving need another place, as far as they will leave at all.
-//! It must not know how a node is drained.
+//! Pods of disrupted nodes need a new node, unless they run until the node terminates.
 
 use outrigger::model::claim::ClaimPhase;
 use outrigger::model::id::ObjectKey;

@@ -1,5 +1,4 @@
-//! Cases about what manifests say: they are handed to the real binary as the API would print them.
-//! It must not know how they are read.
+//! Cases about manifests, which are passed to the real binary as the API would print them.
 
 use std::fs;
 use std::io::Write;

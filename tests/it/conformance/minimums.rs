@@ -1,5 +1,4 @@
-//! How many values a pool wants to be flexible about, and what becomes of it where there are fewer.
-//! It must not know how offerings are chosen otherwise.
+//! `min_values` of pools, and the result if there are too few values.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
-//! Short words for what cases are made of: requirements, pods and what they ask of each other.
-//! It must not know where any pod goes.
+//! Short notation for the parts of cases: requirements, pods and their constraints.
 
 use std::collections::BTreeSet;
 

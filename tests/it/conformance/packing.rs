@@ -1,5 +1,4 @@
-//! How pods are packed onto new nodes, and which instance types are taken for them.
-//! It must not know how pods relate to each other.
+//! Packing of pods onto new nodes, and the selected instance types.
 
 use outrigger::model::instance::{CapacityType, InstanceType, Offering, Price};
 use outrigger::model::requirement::Requirement;

@@ -1,5 +1,4 @@
-//! Pods get nodes: what they select, what pools limit, and what daemons take.
-//! It must not know how pods relate to each other.
+//! Provisioning of nodes for pods: node selection, pool limits and daemon overhead.
 
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::NODE_NAME;

@@ -1,5 +1,5 @@
-//! The registry of cases: one row for each of Karpenter's, which names our test of it, or why there
-//! is none. It must not know what any case states.
+//! The registry of cases: one row for each of Karpenter's, with our test or the reason for omitting
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -1,5 +1,4 @@
-//! Capacity that is reserved: it is used first, counted exactly, and never given out twice.
-//! It must not know how prices are compared.
+//! Reserved capacity is used first, counted exactly, and never used twice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Nodes that are there or on their way come before new ones, as far as pods can use them.
-//! It must not know how new nodes are chosen.
+//! Existing and in-flight nodes are used before new ones, if pods fit.
 
 use outrigger::model::claim::ClaimPhase;
 use outrigger::model::id::ObjectKey;

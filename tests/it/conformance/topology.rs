@@ -1,5 +1,4 @@
-//! How pods are spread over zones, hosts, capacity types and labels of pools.
-//! It must not know of affinity between pods.
+//! Topology spread over zones, hosts, capacity types and pool labels.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
-//! Where pods with volumes can go, and how many volumes a node takes.
-//! It must not know how volumes are watched.
+//! Volume topology, and volume limits of nodes.
 
 use outrigger::model::id::ObjectKey;
 use outrigger::model::labels::HOSTNAME;
@@ -365,7 +364,7 @@ fn a_volume_narrows_where_a_pod_goes_and_not_what_is_counted() {
     judge(SPREAD);
 }
 
-/// Why: `docs/decisions/013-what-is-counted-otherwise.md`.
+/// Why: `docs/decisions/013-what-is-counted-differently.md`.
 #[test]
 fn a_volume_that_waiting_pods_share_counts_for_each() {
     let mut world = attaching(10);

@@ -1,5 +1,4 @@
-//! What pods would like but need not have, and which pool is taken where several would do.
-//! It must not know what pods need.
+//! Preferences of pods, and the selected pool if several are suitable.
 
 use outrigger::model::cluster::PreferencePolicy;
 use outrigger::model::pod::Pod;

@@ -1,5 +1,5 @@
-//! A small cluster to ask the solver about: a handful of instance types, and plans that are carried
-//! out at once, so that the next one builds on them. It must not know any case.
+//! A small test cluster with a few instance types. Plans are executed immediately, so that the next
+//! plan builds on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What keeps a node whatever it would leave for: spec/disruption.md §8.3, row by row, and what
-//! Cluster Autoscaler's users may say beside. It must not know what makes a node due.
+//! Disruption blockers for every reason: spec/disruption.md §8.3, row by row, and the annotations
+//! of Cluster Autoscaler.
 
 use jiff::SignedDuration;
 use outrigger::model::claim::ClaimPhase;

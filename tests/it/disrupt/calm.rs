@@ -1,6 +1,5 @@
-//! Nodes that nobody uses: how long they are left alone, what keeps them, and which are not looked
-//! at, over fleets made by hand whose history counts.
-//! It must not know the other reasons for leaving.
+//! Empty nodes: how long they are kept, their blockers, and which nodes are not evaluated, on
+//! manually defined fleets with a history.
 
 use std::sync::Arc;
 

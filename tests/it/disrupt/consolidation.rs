@@ -1,5 +1,4 @@
-//! What consolidation makes of fleets with holes.
-//! It must not know how a move is found.
+//! Consolidation of fleets with free capacity.
 
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};

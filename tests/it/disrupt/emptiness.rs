@@ -1,5 +1,4 @@
-//! Nodes that nobody uses: spec/disruption.md §8.13, row by row.
-//! It must not know the other reasons for leaving.
+//! Empty nodes: spec/disruption.md §8.13, row by row.
 
 use std::sync::Arc;
 

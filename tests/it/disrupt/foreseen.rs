@@ -1,5 +1,4 @@
-//! What a plan that is shown foresees of one cluster: who leaves at once, and who leaves since its
-//! pods can be had for less. It must not know how a plan is carried out.
+//! Disruptions that a displayed plan of one cluster predicts: immediate ones and consolidations.
 
 use outrigger::model::pool::{Budget, BudgetNodes, Reason};
 use outrigger::plan::render::RenderedPlan;

@@ -1,5 +1,4 @@
-//! A few nodes with pods, all settled for an hour, and what is said of them.
-//! It must not know any case.
+//! A few nodes with pods, unchanged for an hour, and their verdicts.
 
 use std::sync::Arc;
 

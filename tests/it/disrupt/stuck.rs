@@ -1,5 +1,5 @@
-//! Pods that the scheduler does not take to the nodes they are planned for, since pods that are
-//! leaving still count where they are. It must not know what holds these.
+//! Pods that kube-scheduler does not bind to their planned nodes, because terminating pods still
+//! count on their old nodes.
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::model::affinity::{PodTerm, TopologySpread};

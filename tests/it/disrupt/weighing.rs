@@ -1,5 +1,5 @@
-//! Small fleets whose moves can be worked out by hand: who leaves, what comes, and what keeps whom.
-//! It must not know how a move is found.
+//! Small fleets whose consolidations can be calculated manually: disrupted nodes, replacements and
+//! blockers.
 
 use jiff::SignedDuration;
 use outrigger::model::affinity::{PodTerm, Preferred, TopologySpread};

@@ -1,5 +1,4 @@
-//! What moves save, and whether pools that weigh it against what they disrupt find them worth it.
-//! It must not know how a move is found.
+//! Savings of consolidations, and their approval by the `balanced` policy.
 
 use outrigger::disruption::balanced::Balance;
 use outrigger::model::instance::InstanceType;

@@ -1,5 +1,4 @@
-//! A few nodes of types that a test makes up, with pods, and what consolidation makes of them.
-//! It must not know any case.
+//! A few nodes of test instance types with pods, and their consolidation.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! A small Kubernetes API on loopback: empty but for what a test puts there.
-//! It must not know who asks.
+//! A small Kubernetes API on loopback that only contains the objects of the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,4 @@
-//! What the daemon answers over its socket, and the verbs that ask it.
-//! It must not know how a cluster is driven.
+//! Responses of the control socket, and the commands that use it.
 
 use std::fs;
 use std::io::{Read, Write};

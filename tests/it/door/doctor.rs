@@ -1,5 +1,4 @@
-//! `outrigger doctor` on set-ups that are broken in one way each: what is named, and the fix.
-//! It must not know how anything is found out.
+//! `outrigger doctor` on hosts with one defect each: the reported finding, and the fix.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -563,7 +562,7 @@ fn an_api_that_answers_badly_is_named() {
             &[[
                 "cluster it/api",
                 "failed",
-                "does not know the user: 401",
+                "rejects the credentials: 401",
                 "access entry",
             ]],
         ),
@@ -571,13 +570,23 @@ fn an_api_that_answers_badly_is_named() {
             "an API that is not up",
             |it| it.status = Some("503 Service Unavailable"),
             4,
-            &[["cluster it/api", "failed", "answers 503", "/readyz?verbose"]],
+            &[[
+                "cluster it/api",
+                "failed",
+                "responds with 503",
+                "/readyz?verbose",
+            ]],
         ),
         served(
             "something that is no API",
             |it| it.status = Some("404 Not Found"),
             4,
-            &[["cluster it/api", "failed", "answers 404", "`server:` in"]],
+            &[[
+                "cluster it/api",
+                "failed",
+                "responds with 404",
+                "`server:` in",
+            ]],
         ),
         served(
             "something else that answers all the same",

@@ -1,6 +1,5 @@
-//! Karpenter's objects come in and go out by the door, Cluster Autoscaler comes in: files, pipes,
-//! clusters, exit codes.
-//! It must not know how either is made.
+//! Import and export of Karpenter objects and import of Cluster Autoscaler through the binary:
+//! files, pipes, clusters, exit codes.
 
 use std::fs;
 use std::net::TcpListener;
@@ -301,8 +300,7 @@ fn a_cluster_that_gives_no_objects_is_told_of() {
     let there = "its API serves nodepools.karpenter.sh, ec2nodeclasses.karpenter.k8s.aws";
     check(from(api.kubeconfig()), &[there, "there are no objects"]);
     let api = Api::with(Manner::Well, []);
-    let none =
-        "none of nodepools.karpenter.sh (v1 or v1beta1), nodeoverlays.karpenter.sh (v1alpha1)";
+    let none = "does not serve nodepools.karpenter.sh (v1 or v1beta1), nodeoverlays.karpenter.sh";
     check(from(api.kubeconfig()), &[none, "--context"]);
 
     let dir = TempDir::new().expect("made");

@@ -1,5 +1,4 @@
-//! `outrigger plan` and `explain` of clusters that answer, and of some that do not.
-//! It must not know how a cluster is looked at.
+//! `outrigger plan` and `explain` of reachable and unreachable clusters.
 
 use std::path::Path;
 
@@ -56,7 +55,7 @@ fn a_cluster_that_cannot_be_seen_is_no_matter_of_the_others() {
     assert_eq!(json(&text)["unseen"][0]["cluster"], "b");
     let (code, text, errors) = asked(&both, &["explain", "pod", "a/p", "--cluster", "a"]);
     assert_eq!(code, Some(0), "{errors}");
-    assert!(text.contains("A node is made for it in pool a"), "{text}");
+    assert!(text.contains("New node in pool a for it"), "{text}");
     let (code, ..) = asked(&both, &["plan", "--no-such-option"]);
     assert_eq!(code, Some(1), "2 says that there is work");
 }

@@ -1,6 +1,4 @@
-//! A cluster is paused and resumed, and its configuration accepted, from the command line, and the
-//! daemon obeys.
-//! It must not know what is stopped by that.
+//! Pausing and resuming a cluster and approving its configuration from the command line.
 
 use std::fs;
 

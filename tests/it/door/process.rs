@@ -1,5 +1,4 @@
-//! The real binary as a process: its log, its end, and what it serves.
-//! It must not know what it is asked to do.
+//! The real binary as a process: its log, its shutdown and its servers.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

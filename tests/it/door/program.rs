@@ -1,5 +1,4 @@
-//! A program of the user's own behind the daemon: what is told of a bad one, what is left of it.
-//! It must not know how a program is kept running.
+//! A user-supplied program under the daemon: errors of a failing one, and cleanup after it.
 
 use std::fs;
 use std::path::Path;

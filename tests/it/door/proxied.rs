@@ -1,5 +1,4 @@
 //! A cluster whose API is behind a proxy.
-//! It must not know how the daemon speaks to either.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -1,5 +1,4 @@
-//! What the service manager hears of the daemon and hands to it, and the unit it runs it by.
-//! It must not know how the daemon comes to say so.
+//! Notifications between the service manager and the daemon, and the unit file.
 
 use std::fs;
 use std::net::TcpListener;

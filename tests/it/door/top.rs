@@ -1,5 +1,4 @@
-//! `outrigger top` on a real terminal, which is tmux's, before a real daemon.
-//! It must not know how a screen is drawn: that is tested beside the code.
+//! `outrigger top` on a real terminal (tmux) with a real daemon.
 
 use std::fs;
 use std::process::{Command, Output};

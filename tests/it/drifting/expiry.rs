@@ -1,5 +1,4 @@
-//! Nodes that are too old: those that may leave for it, and those that have to.
-//! It must not know how they are replaced.
+//! Expired nodes: voluntary and forced expiration.
 
 use std::collections::VecDeque;
 

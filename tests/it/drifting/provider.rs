@@ -1,5 +1,4 @@
-//! Nodes whose instance is not what AWS would make of their node class by now.
-//! It must not know the table of what is compared, which `catalog::drifts` has.
+//! Nodes whose instance differs from its current node class in AWS.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! Nodes that are broken: by which conditions, when they are given up, and when nobody believes it.
-//! It must not know how an instance is ended.
+//! Unhealthy nodes: the conditions, the delay before repair, and the safeguard that blocks it.
 
 use jiff::SignedDuration;
 use outrigger::disruption::verdict::Verdict;

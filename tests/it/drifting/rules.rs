@@ -1,5 +1,4 @@
-//! In what nodes drift, who of them leaves first, and what keeps the others.
-//! It must not know what AWS finds for a node class.
+//! Causes of drift, the order of disruption, and the blockers.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What keeps all nodes: too many that are not ready, or a configuration that nobody has accepted.
-//! It must not know who is told.
+//! Safeguards that block all disruption: too many unready nodes, or a configuration without
+//! approval.
 
 use outrigger::disruption::verdict::Verdict;
 use outrigger::model::labels::{POOL, TAINT_DISRUPTED};

@@ -1,5 +1,4 @@
-//! Static pools whose nodes have drifted: one for one, within their limits.
-//! It must not know how another comes to stand in a node's place.
+//! Static pools with drifted nodes: replaced one by one, within their limits.
 
 use outrigger::disruption::verdict::Verdict;
 use outrigger::model::labels::DO_NOT_DISRUPT;

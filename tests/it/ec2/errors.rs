@@ -1,4 +1,4 @@
-//! What EC2's errors mean, each once.
+//! Classification of each EC2 error.
 
 use outrigger::ec2::create_fleet::FleetRequest;
 use outrigger::ec2::errors::{AwsFailure, ErrorClass, FleetError, FleetOutcome, failure};

@@ -1,5 +1,5 @@
-//! What the terms of a node class find in an account and region, and which of its conditions are
-//! met. It must not know how AWS is asked. Source: the cases of spec/aws.md §12.10 and §12.11.
+//! Resources that the terms of a node class match in an account and region, and the conditions of
+//! the class. Source: the cases of spec/aws.md §12.10 and §12.11.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! What the images that were found, or why none was, make of a node class.
-//! It must not know how images are looked for.
+//! A node class after image resolution succeeded or failed.
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::ec2::resolve_node_class::{ListResult, RegionResources, ResolveError, resolve};

@@ -1,4 +1,4 @@
-//! Which way a launch is bought, from what, in which order.
+//! Purchase option, offerings and order of a launch request.
 
 use jiff::SignedDuration;
 use outrigger::ec2::create_fleet::{

@@ -1,5 +1,4 @@
-//! One launch from one node class, whose parts tests change before the request is made.
-//! It must not know what is expected of the request.
+//! One launch from one node class, which tests modify before the request is created.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What a launch template says for a node class, and how it is named.
+//! Content and name of the launch template of a node class.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What of a region the terms of a node class mean. It must not know how the region is listed.
+//! Filters for the terms of a node class in a region.
 
 use outrigger::ec2::resolve_node_class::{ListedReservation, RegionResources, resolve};
 use outrigger::model::labels::Labels;

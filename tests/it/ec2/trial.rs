@@ -1,4 +1,4 @@
-//! What node classes are tried with, and what dry runs say of them.
+//! Dry runs of node classes, and their results.
 
 use outrigger::catalog::Catalog;
 use outrigger::ec2::dry_run::{DryRunResult, TRIES, launch, offerings, verdict};

@@ -1,5 +1,4 @@
-//! What becomes of nodes that Karpenter has made for pools of ours.
-//! It must not know how a provider tells whose an instance is.
+//! Adoption of nodes that Karpenter launched for our pools.
 
 use outrigger::engine::command::{Command, CommandResult, FailureKind};
 use outrigger::engine::event::Event;

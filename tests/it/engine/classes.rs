@@ -1,5 +1,5 @@
-//! Node classes that become ready, or not, while pods wait, and what nodes are told of where their
-//! class has put them. It must not know what makes a class ready.
+//! Node classes that become ready or unready while pods are pending, and the settings that nodes
+//! receive from their class.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
-//! The clock of the host is set, or differs from that of the API server: while a node boots, while
-//! one is drained, while instances are listed, and while a pod is being deleted.
-//! It must not know how clocks are read, which `runtime/engine_loop.rs` does.
+//! Changes of the host clock and skew against the API server, while a node boots, while one is
+//! drained, while instances are listed, and while a pod is being deleted.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Nodes that leave since their pods can be had for less: where those pods end up, and what is
-//! learned where that was not as planned. It must not know how a cheaper plan is found.
+//! Consolidation: the new nodes of the pods, and the back-off if the pods are bound elsewhere.
 
 use jiff::SignedDuration;
 use outrigger::engine::command::{Command, CommandResult, OfferingRefusal, RefusalKind};

@@ -1,5 +1,4 @@
-//! Copies that a user launches of one of our instances, and tags that a user edits.
-//! It must not know how instances are listed.
+//! Instances that a user copies from ours, and tags that a user edits.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! Nodes that have drifted, are broken or have to leave, and what holds all of them, step by step.
-//! It must not know in what a node drifts.
+//! Drifted, unhealthy and expired nodes, and the safeguards for them, step by step.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Pods that are bound to a node before it is there, and let go again where it never comes.
-//! It must not know how a launch is made, nor how a drain goes.
+//! Early binding: pods are bound to a node before it exists, and deleted if it never registers.
 
 use jiff::SignedDuration;
 use outrigger::engine::command::{Command, CommandResult, FailureKind};

@@ -1,5 +1,4 @@
-//! How a node is ended: who is told to go and when, how long that may take, and what is said of it.
-//! It must not know why a node leaves, beyond what its time depends on.
+//! Drain and termination of a node: order and time of evictions, timeouts, and reports.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Which events reports make, about which objects. It must not know how events are written.
+//! Events for reports, and their objects.
 
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;

@@ -1,6 +1,5 @@
-//! The kubeconfig leads to another cluster, the region is another, or a user has deleted Nodes: the
-//! engine ends nothing, launches nothing, and reports why.
-//! It must not know how instances are listed.
+//! A kubeconfig for a different cluster, a different region, or Nodes deleted by a user: the engine
+//! terminates and launches nothing, and reports the reason.
 
 use std::collections::BTreeMap;
 
@@ -187,6 +186,31 @@ fn an_api_server_that_answers_for_another_cluster_is_noticed_while_the_daemon_ru
     stage.run(60, &[]);
     assert_eq!((stage.code(), stage.engine.is_ready()), (None, true));
     assert_eq!((stage.count("launch"), stage.count("terminate")), (1, 0));
+}
+
+/// The API server was away for longer than a Lease lasts, so a mismatch began in one leadership
+/// term and ends in the next.
+#[test]
+fn the_end_of_a_mismatch_is_reported_by_the_engine_of_the_next_term() {
+    for was_mismatched in [true, false] {
+        let mut stage = settled();
+        let (nodes, pods) = (stage.nodes(), stage.pods());
+        let cluster = stage.engine.state().cluster.clone();
+        stage.engine = Engine::new(8);
+        if was_mismatched {
+            stage.engine.report_first_match();
+        }
+        stage.start(ManagementMode::Manage);
+        stage.event(Event::ConfigChanged(cluster));
+        stage.reports.clear();
+        stage.list_at("here", nodes, pods);
+        stage.event(Event::BuffersChanged(Vec::new()));
+        stage.run(60, &[]);
+        let matches = |own: &&Report| matches!(own, Report::Matches);
+        let reported = stage.reports.iter().filter(matches).count();
+        assert_eq!(reported, usize::from(was_mismatched));
+        assert!(stage.engine.is_ready());
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is in one cluster, node by node and pod by pod. It must not know how that is shown.
+//! The inventory of one cluster, node by node and pod by pod.
 
 use outrigger::engine::views::inventory::{
     Amount, Columns, Inventory, NODES_MAX, PODS_MAX, PendingPodOutcome, SeenPod,

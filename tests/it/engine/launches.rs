@@ -1,5 +1,4 @@
-//! What a launch asks for beside its offerings, and what is counted on until its node is there.
-//! It must not know what a provider makes of it.
+//! Launch requests other than their offerings, and the capacity that counts until the node exists.
 
 use jiff::SignedDuration;
 use outrigger::engine::command::{Command, CommandResult};

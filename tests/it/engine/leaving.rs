@@ -1,5 +1,4 @@
-//! What the engine does when somebody meddles with a node that is leaving.
-//! It must not know why else a node leaves.
+//! A user changes a node that is being disrupted.
 
 use jiff::SignedDuration;
 use outrigger::engine::command::{Command, CommandResult, IssuedCommand};

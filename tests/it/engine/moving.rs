@@ -1,5 +1,5 @@
-//! Nodes that are empty for a moment, be it that pods are to come or that they are about to, and
-//! nodes that an earlier life has closed. It must not know what makes a node due.
+//! Nodes that are empty only briefly, before pods arrive or after pods were evicted, and nodes that
+//! a previous run tainted.
 
 use jiff::SignedDuration;
 use outrigger::disruption::expiry::due_at;

@@ -1,5 +1,4 @@
-//! What the cluster's Lease says is obeyed, and what is let go under a rate is written there first.
-//! It must not know how many may leave by other rules.
+//! Lease annotations are obeyed, and disruptions under a rate are recorded on the Lease first.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,6 +1,4 @@
-//! What the engine does when the provider says that something happens to an instance, and how it
-//! goes on after a launch that came to nothing.
-//! It must not know how the provider says it.
+//! Interruption messages for an instance, and the recovery after a failed launch.
 
 use std::sync::Arc;
 

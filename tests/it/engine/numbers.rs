@@ -1,5 +1,4 @@
-//! Static pools: as many nodes as they want, made and retired whatever pods ask for.
-//! It must not know how a node is made or drained.
+//! Static pools: nodes are launched and disrupted to match `replicas`, independent of pods.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Offerings that were refused and whose hold has ended: one launch tries each before the others
-//! follow. It must not know how long a hold lasts.
+//! Unavailable offerings whose back-off has ended: one launch retries each offering before others
+//! do.
 
 use outrigger::engine::command::{
     Command, CommandResult, IssuedCommand, OfferingRefusal, RefusalKind,

@@ -1,5 +1,4 @@
-//! Instances of which nothing comes: they are ended, and nobody else's are.
-//! It must not know how instances are listed.
+//! Orphaned instances are terminated, and instances of other owners are not.
 
 use outrigger::engine::command::{Command, CommandResult};
 use outrigger::engine::event::Event;

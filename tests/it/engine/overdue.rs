@@ -1,5 +1,4 @@
-//! Launches and nodes that do not come in time, and ends that do not succeed at once.
-//! It must not know why a claim was planned or is to leave.
+//! Launches and registrations that time out, and terminations that fail at first.
 
 use jiff::SignedDuration;
 use outrigger::coordination::lease_annotations::ACCEPTED;

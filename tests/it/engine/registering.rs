@@ -1,6 +1,5 @@
-//! From a launched instance to a node that pods may use: what a node is given, what has to be there
-//! before it is called initialized, and which nodes are let be.
-//! It must not know what was planned for the node, nor how pods are told of it.
+//! From a launched instance to a usable node: the settings of the node, the conditions for
+//! initialization, and the nodes that are ignored.
 
 use outrigger::engine::report::Report;
 use outrigger::model::claim::ClaimPhase;

@@ -1,5 +1,4 @@
-//! Nodes that leave on purpose, and wait until their pods have a place elsewhere.
-//! It must not know what makes them due.
+//! Voluntarily disrupted nodes wait until their pods have a new node.
 
 use jiff::SignedDuration;
 use outrigger::disruption::budgets::Budgets;

@@ -1,5 +1,5 @@
-//! Reserved capacity that clusters share: what becomes of claims on it that the fleet denies, and
-//! of nodes whose reservation ends. It must not know how the fleet counts.
+//! Reserved capacity that clusters share: claims that the fleet denies, and nodes whose reservation
+//! ends.
 
 use std::sync::Arc;
 

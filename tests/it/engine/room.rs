@@ -1,5 +1,4 @@
-//! Buffers: room that is made, kept while it is needed, and made anew when pods have taken it.
-//! It must not know which room is chosen.
+//! Buffers: capacity is launched, kept while needed, and launched again after pods have used it.
 
 use jiff::SignedDuration;
 use outrigger::engine::Engine;

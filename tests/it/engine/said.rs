@@ -1,5 +1,4 @@
-//! What becomes of nodes that leave when their pods, or disruption budgets, have a say in it.
-//! It must not know all that can be said: `disrupt/blocked.rs` does.
+//! Disruption of nodes whose pods or PodDisruptionBudgets block it.
 
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;

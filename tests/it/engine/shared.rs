@@ -1,5 +1,5 @@
-//! Two clusters that buy in one region, and the fleet between them: what one is refused, neither
-//! asks for before the hold ends. It must not know what else they share.
+//! Two clusters in one region and their fleet: after an offering is unavailable to one cluster,
+//! neither requests it before the back-off ends.
 
 use std::sync::Arc;
 

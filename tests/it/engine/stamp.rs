@@ -1,6 +1,5 @@
-//! What the engine changes on nodes that run when their pool or node class changes, and what it
-//! tells the provider of them.
-//! It must not know what only a new instance can change, but that it leaves that alone.
+//! In-place updates of running nodes after a change of their pool or node class, and the updates at
+//! the provider.
 
 use std::sync::Arc;
 

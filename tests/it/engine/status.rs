@@ -1,4 +1,4 @@
-//! One cluster at a glance. It must not know how that is shown.
+//! The status of one cluster.
 
 use jiff::SignedDuration;
 use outrigger::coordination::lease_annotations::{Pause, pause_key};

@@ -1,5 +1,4 @@
 //! Pools whose nodes do not register, everywhere or in one zone.
-//! It must not know how a node registers.
 
 use jiff::SignedDuration;
 use outrigger::engine::report::Report;

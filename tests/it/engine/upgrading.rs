@@ -1,5 +1,4 @@
-//! Instances and Nodes that version 0.1 has made, tag by tag and label by label as it wrote them.
-//! It must not know what has changed since.
+//! Instances and Nodes of version 0.1, with its exact tags and labels.
 
 use outrigger::engine::event::Event;
 use outrigger::engine::report::Report;

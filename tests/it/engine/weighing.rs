@@ -1,5 +1,4 @@
-//! Nodes whose pods can be had for less, step by step: how they leave, and what stops them.
-//! It must not know which nodes these are.
+//! Consolidation step by step: the disruption of nodes, and the causes that stop it.
 
 use jiff::SignedDuration;
 use outrigger::engine::command::{Command, CommandResult, IssuedCommand};

@@ -1,5 +1,4 @@
-//! What is said of one node, whether it leaves or not: as text and as JSON.
-//! It must not know how it is found out.
+//! `explain` of a node, disrupted or not: as a string and as JSON.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! What is said of one pool: what it has and can have, what would be made, what keeps its nodes.
-//! It must not know how it is found out.
+//! `explain` of a pool: its nodes, its offerings, its planned launches and its disruption blockers.
 
 use std::fmt::Write;
 use std::sync::Arc;

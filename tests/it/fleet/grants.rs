@@ -1,4 +1,4 @@
-//! Who gets what of a fleet, and who is told. It must not know how the fleet counts.
+//! Grants of the fleet to clusters, and their notifications.
 
 use jiff::SignedDuration;
 use outrigger::engine::command::{Command, CommandResult, FailureKind};

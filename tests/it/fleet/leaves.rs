@@ -1,5 +1,5 @@
-//! How many nodes of all clusters may leave, and that none takes what another has.
-//! It must not know how a node leaves.
+//! Fleet disruption budgets: the limit for all clusters, and no grant for the nodes of another
+//! cluster.
 
 use std::collections::BTreeMap;
 

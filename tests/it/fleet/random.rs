@@ -1,5 +1,5 @@
-//! Whatever clusters ask for, give back and forget, in whatever order: no limit is exceeded, nobody
-//! waits for ever. It must not know how the fleet counts: it counts for itself.
+//! Random requests, releases and losses in any order: no limit is exceeded, and no cluster waits
+//! forever.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! A fleet with clusters that say what they are told to, and hear what it has for them.
-//! It must not know what anyone should get.
+//! A fleet with scripted clusters that record its messages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Draws configurations of all that Karpenter can say, as HCL.
-//! It must not know what becomes of them.
+//! Generates configurations with all features of Karpenter, as HCL.
 
 use proptest::collection::{btree_map, vec};
 use proptest::option::of;

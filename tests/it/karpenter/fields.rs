@@ -1,5 +1,4 @@
-//! Whatever stands where a field is, it is carried or told of.
-//! It must not know which fields there are: it goes through those of our own cases.
+//! Any value of a field is converted or reported as dropped.
 
 use outrigger::migrate::karpenter::DroppedField;
 use outrigger::migrate::karpenter::import::Imported;

@@ -1,5 +1,4 @@
-//! Properties: an export that is imported is what it was, and no input is too odd.
-//! It must not know how either is done.
+//! Properties: an exported configuration is imported unchanged, and every input is handled.
 
 use outrigger::config::diagnostic::render_all;
 use outrigger::config::{Config, Inputs, SourceFile, load};

@@ -1,5 +1,5 @@
-//! Nodes that Karpenter has made, beside it and once it is gone, against a real control plane.
-//! It must not know how it is found out whether it is at work.
+//! Adoption of Karpenter's nodes, while Karpenter runs and after its removal, on a real control
+//! plane.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -210,8 +210,8 @@ async fn nodes_of_karpenters_are_taken_over_once_it_is_gone_and_none_is_replaced
         "{}",
         taking.tail()
     );
-    let taken = |what: &str| taking.told(what).len();
-    assert_eq!(taken("taken over"), NODES + 1, "{}", taking.tail());
+    let adopted = taking.told("adopted Karpenter node").len();
+    assert_eq!(adopted, NODES + 1, "{}", taking.tail());
     assert_eq!(instances(port).await.len(), NODES + 1, "none is launched");
 
     // From here on they are as if they had been made here.

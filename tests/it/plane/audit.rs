@@ -1,5 +1,4 @@
-//! What the API server's audit log says of nodes that leave: how many at once, change by change.
-//! It must not know why they leave, nor how many the daemon thought it might let go.
+//! Disrupted nodes in the API server's audit log: how many simultaneously, change by change.
 
 use std::collections::BTreeMap;
 use std::fs;

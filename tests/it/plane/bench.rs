@@ -1,5 +1,4 @@
-//! A workbench for tests on a real control plane: instance types, daemons, workloads, figures.
-//! It must not know what a test expects of them.
+//! Common parts of tests on a real control plane: instance types, daemons, workloads, measurements.
 
 use std::collections::BTreeMap;
 use std::fs;

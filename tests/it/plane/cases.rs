@@ -1,5 +1,4 @@
-//! The daemon against a real control plane: the whole loop, kills, and views that are not whole.
-//! It must not know how the daemon works inside.
+//! The daemon on a real control plane: the full lifecycle, kills, and incomplete cluster state.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What Karpenter's two Grafana dashboards ask for is there, with the labels they group and filter
-//! by. It must not know what they draw.
+//! Metrics that Karpenter's two Grafana dashboards use exist, with the labels for grouping and
+//! filtering.
 
 use std::fs;
 

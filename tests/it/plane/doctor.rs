@@ -1,5 +1,4 @@
-//! `outrigger doctor` against a real API server, which judges rights and ranks requests by itself.
-//! It must not know which rights the daemon takes.
+//! `outrigger doctor` against a real API server, which evaluates RBAC and request priority itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Pods that are bound to nodes before they are there, against a real control plane: how soon, and
-//! what becomes of them where a node never comes. It must not know how the daemon binds them.
+//! Early binding on a real control plane: how soon pods run, and their handling if a node never
+//! registers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

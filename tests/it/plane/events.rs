@@ -1,5 +1,4 @@
-//! What people in a cluster hear of the daemon, by the events of pods and nodes, against a real
-//! control plane. It must not know how events are written.
+//! Events about pods and nodes, on a real control plane.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,5 @@
-//! Another cluster behind the kubeconfig, and Nodes that somebody has deleted, on real control
-//! planes: nothing ends, nothing is launched, it is said why, and it heals by itself.
-//! It must not know how a cluster is identified.
+//! A kubeconfig for a different cluster, and Nodes deleted by a user, on real control planes:
+//! nothing is terminated or launched, the reason is reported, and the daemon recovers by itself.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,5 @@
-//! `outrigger import --from-cluster` against a real API server: what its kinds hold comes in as if
-//! from files, all pages of it.
-//! It must not know how objects become HCL.
+//! `outrigger import --from-cluster` against a real API server: objects are imported as from files,
+//! across all pages.
 
 use std::path::Path;
 use std::process::Output;
@@ -119,7 +118,7 @@ async fn karpenters_objects_come_in_from_a_cluster_as_from_files() {
     };
     refused(
         imported(plane.kubeconfig(), &[]),
-        "none of nodepools.karpenter.sh (v1 or v1beta1)",
+        "does not serve nodepools.karpenter.sh (v1 or v1beta1)",
     );
     refused(
         imported(plane.kubeconfig(), &["--context", "other"]),

@@ -1,5 +1,4 @@
-//! Many control planes under one daemon: what is wrong with one is no matter of the others.
-//! It must not know how the daemon keeps them apart.
+//! Many control planes under one daemon: a failure of one does not affect the others.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,4 @@
-//! Holds plans for worlds at random against kube-scheduler's own filters, in a real control plane.
-//! It must not know how a plan is made, nor read a rule of Kubernetes itself.
+//! Compares plans for random clusters with kube-scheduler's filters on a real control plane.
 
 mod api;
 mod world;

@@ -1,5 +1,4 @@
-//! The loop with a program of the user's own in place of a cloud, against a real control plane.
-//! It must not know how the program keeps what it launches.
+//! The full lifecycle with a user-supplied program as the provider, on a real control plane.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,4 @@
-//! A proxy between a daemon and a real API server that spoils what passes through.
-//! It must not know what the daemon makes of it.
+//! A proxy between a daemon and a real API server that injects faults.
 
 use std::fmt::Write as _;
 use std::io;

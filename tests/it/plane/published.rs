@@ -1,6 +1,5 @@
-//! Import and export against what Karpenter itself publishes: its examples come in, and its CRDs on
-//! a real API server take what comes out.
-//! It must not know how objects become HCL, nor HCL objects.
+//! Import and export of Karpenter's published examples. Its CRDs on a real API server accept the
+//! export.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

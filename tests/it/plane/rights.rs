@@ -1,5 +1,5 @@
-//! What a daemon says in a cluster where it lacks a right, against a real API server: each right
-//! that ships is taken away from one of many clusters. It must not know who else asks for rights.
+//! Reports of a daemon without one RBAC permission, on a real API server: each shipped permission
+//! is removed from one of many clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -1,6 +1,5 @@
-//! What becomes of a cluster whose Deployments are scaled down, against a real control plane: how
-//! soon it is as cheap as it gets, at what effort, and what a daemon that is killed makes of it.
-//! It must not know how the daemon finds out which nodes may leave.
+//! Scale-down of Deployments on a real control plane: the time to minimum cost, the number of
+//! requests, and the effect of killing the daemon.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What becomes of a plan against a real control plane: time, cost, effort, and where pods end up.
-//! It must not know how the daemon has the plan come true.
+//! Execution of a plan on a real control plane: time, cost, number of requests, and the nodes of
+//! the pods.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! Two daemons look after one cluster: one leads it, and the other follows when it does not any
-//! more. It must not know how they find out who leads.
+//! Two daemons for one cluster: one leads, and the other takes over when it stops.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Checks the changes that servers have recorded: each names its term, and no change of a term
-//! comes after the first change of a later term. It must not know why a term ended.
+//! Checks the changes that servers recorded: each has its term, and no change of a term follows the
+//! first change of a later term.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The engine through the built-in day, with and without faults: what must hold, holds.
+//! The engine in the built-in scenario of one day, with and without faults: all invariants hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};

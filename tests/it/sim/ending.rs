@@ -1,5 +1,4 @@
-//! Nodes that somebody deletes, where pods and volumes do not always do as they are told.
-//! It must not know how the engine goes about it.
+//! Nodes that a user deletes, while pods and volumes do not always react as expected.
 
 use std::sync::Arc;
 

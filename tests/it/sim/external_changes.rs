@@ -1,5 +1,4 @@
-//! What is held against a daemon when somebody takes the taint of a leaving node away.
-//! It must not know how the engine goes about it.
+//! Invariants after a user removes the taint of a disrupted node.
 
 use jiff::{SignedDuration, Timestamp};
 use outrigger::engine::command::Command;

@@ -1,5 +1,4 @@
-//! Fleets drawn from seeds, for two days with all faults and a day of rest: what must hold, holds.
-//! It must not know what is drawn.
+//! Random fleets from seeds, for two days with all faults and one day without: all invariants hold.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};

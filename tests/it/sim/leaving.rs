@@ -1,5 +1,4 @@
-//! What is held against a daemon that lets nodes leave: each rule, broken on purpose.
-//! It must not know how the engine keeps to them.
+//! Invariants of disruption: each is violated on purpose.
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
-//! What everyone fears, each as a scenario with its timeline: a line for each minute in which
-//! anything happened, or for ten where these are too many.
-//! It must not know what the engine should do about it.
+//! Common failures, each as a scenario with its timeline: a line for each minute with events, or
+//! for ten minutes if there are too many.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,4 @@
-//! Worlds drawn at random: in each the engine comes to rest, and then nothing is left to plan.
-//! It must not know the built-in scenario.
+//! Random clusters: the engine becomes idle in each, and no further plan remains.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Worlds to test in: the built-in scenario, and small ones made by hand.
+//! Test clusters: the built-in scenario, and small manually defined ones.
 
 use std::sync::Arc;
 

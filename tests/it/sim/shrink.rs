@@ -1,6 +1,5 @@
-//! What comes of a large move: thirty Deployments are scaled down at once, and hundreds of pods of
-//! all sizes have to come where they were planned, or near enough.
-//! It must not know how they are led there.
+//! A large consolidation: thirty Deployments are scaled down simultaneously, and hundreds of pods
+//! of all sizes must be bound close to the plan.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Two clusters that share a fleet, through the built-in day: what they have together keeps within
-//! its limits, and in the end the fleet counts what there is.
+//! Two clusters in one fleet in the built-in scenario: their total stays within the limits, and the
+//! fleet finally counts the actual usage.
 
 use jiff::SignedDuration;
 

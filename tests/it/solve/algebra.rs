@@ -1,5 +1,4 @@
-//! Holds requirements and selectors against the plain expressions they are made of, as Kubernetes
-//! describes them. It must not know what they are used for.
+//! Compares requirements and selectors with their plain expressions, as Kubernetes describes them.
 
 use outrigger::model::labels::Labels;
 use outrigger::model::requirement::{Operator, Requirement, Requirements};

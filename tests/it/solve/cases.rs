@@ -1,5 +1,4 @@
-//! Small clusters, and what the solver has to make of each. It must not know how it comes to its
-//! answers.
+//! Small clusters, and the expected plan for each.
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
-//! Holds a plan against the rules: every pod is answered once, every node can carry what it gets,
-//! and kube-scheduler would bind the pods in the order given. It must not know how the plan was
-//! made.
+//! Checks a plan: every pod has one result, every node has capacity for its pods, and
+//! kube-scheduler would bind the pods in the given order.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,4 @@
-//! Pods at random: few kinds of few labels, so that they often have something to do with each
-//! other. It must not know the nodes.
+//! Random pods: few kinds with few labels, so that their constraints often interact.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
-//! Daemons of nodes that are still to be made, and the pods that mind them or want them.
-//! It must not know how the solver comes to its answers.
+//! Daemons of planned nodes, and pods with affinity or anti-affinity to them.
 
 use outrigger::catalog::Catalog;
 use outrigger::model::id::{ClaimId, ObjectKey, PodKey};

@@ -1,5 +1,4 @@
-//! Worlds that contradict themselves, ask for too much or make no sense: the solver answers, and
-//! answers every pod. It must not know what the answer should be.
+//! Contradictory, excessive and invalid clusters: the scheduler returns a result for every pod.
 
 use std::collections::BTreeMap;
 

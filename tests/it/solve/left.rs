@@ -1,5 +1,5 @@
-//! Whether a pod that a plan leaves out could have been placed after all, once everything else of
-//! the plan is bound. It must not know how plans are held against the rules otherwise.
+//! Checks whether a rejected pod could still be scheduled after everything else of the plan is
+//! bound.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,4 @@
-//! Many pods that are spread over hosts, and how many nodes they get. It must not know how the
-//! solver comes to its answers.
+//! Many pods spread over hosts, and the number of their nodes.
 
 use std::collections::BTreeMap;
 

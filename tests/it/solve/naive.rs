@@ -1,8 +1,8 @@
-//! A plan as somebody would make it who asks the rules for every pod and every place, one by one:
-//! slow, and blind to prices beyond the next node. It must not know the solver.
+//! A naive plan that checks every pod against every node, one by one. It is slow, and it only
+//! considers the price of the next node.
 //!
-//! It shows that the checker accepts plans that are right, whatever a world is made of, and says
-//! what a solver has to do better.
+//! It shows that the checker accepts valid plans for every cluster, and is the baseline that the
+//! scheduler must improve on.
 
 use std::collections::BTreeSet;
 

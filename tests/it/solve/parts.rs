@@ -1,5 +1,4 @@
-//! The parts that worlds at random are made of, each of which can be left out, so that what fails
-//! can be told apart. It must not know how a part is drawn.
+//! The features of random clusters. Each can be disabled to isolate a failure.
 
 use outrigger::model::cluster::Scheduling;
 use outrigger::model::labels::NODE_NAME;

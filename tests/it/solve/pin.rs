@@ -1,5 +1,4 @@
-//! Planned nodes that could be launched in several places, or as several types, and pods to which
-//! it matters what becomes of them. It must not know how the solver comes to its answers.
+//! Planned nodes with several possible domains or types, and pods that depend on the selected one.
 
 use outrigger::catalog::Catalog;
 use outrigger::model::id::ObjectKey;

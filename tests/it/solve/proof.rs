@@ -1,5 +1,5 @@
-//! Shows that the checker can fail: for every rule a plan by hand that breaks it and one that does
-//! not. It must not ask the solver for anything.
+//! Verifies that the checker can fail: for every rule, a manual plan that violates it and one that
+//! does not. It must not call the scheduler.
 
 mod answers;
 mod nodes;

@@ -1,4 +1,4 @@
-//! What has to hold of every plan for every world. It must not know what worlds are made of.
+//! Properties of every plan for every cluster.
 
 use std::collections::BTreeMap;
 

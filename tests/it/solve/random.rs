@@ -1,5 +1,4 @@
-//! Worlds at random: pools, rooms and pods, small enough for many of them in a second.
-//! It must not know what is asked of them.
+//! Random clusters: pools, nodes and pods, small enough for many of them per second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

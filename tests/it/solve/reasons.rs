@@ -1,5 +1,4 @@
-//! What is said of a pod that has no place: the words and the numbers, case by case.
-//! It must not know how the solver comes to its answers.
+//! Explanations of unschedulable pods: messages and numbers, case by case.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -1,8 +1,8 @@
-//! The rules of Kubernetes about one pod and one node, or one pod and another, read off its
-//! documentation. It must not know what else is planned.
+//! The Kubernetes rules for one pod and one node, or for two pods, implemented from the
+//! documentation.
 //!
-//! Of the product only two questions are asked: whether a requirement allows a value, and whether
-//! it allows that there is none. `algebra.rs` holds these against plain expressions.
+//! The product is only used to evaluate whether a requirement allows a value or its absence.
+//! `algebra.rs` checks both against plain expressions.
 
 use std::collections::{BTreeMap, BTreeSet};
 

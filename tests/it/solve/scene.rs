@@ -1,6 +1,5 @@
-//! A cluster as kube-scheduler sees it at one step: nodes with their labels and the pods bound so
-//! far. Whether one more pod may be bound to a node, by the rules about where other pods are.
-//! It must not know what a node may still turn out to be.
+//! A cluster as kube-scheduler observes it at one step: nodes with their labels and the pods bound
+//! until then. Evaluates whether a pod may be bound to a node under inter-pod constraints.
 //!
 //! Source: kube-scheduler's plugins InterPodAffinity and PodTopologySpread, and the pages
 //! "Assigning Pods to Nodes" and "Pod Topology Spread Constraints" of its documentation.

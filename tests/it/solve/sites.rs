@@ -1,5 +1,5 @@
-//! The nodes a plan counts on, each with everything it may turn out to be: a node that is there is
-//! one thing, a claim is any of its offerings. It must not know in which order pods come.
+//! The nodes of a plan with their possible variants: an existing node has one, a claim has one for
+//! each offering.
 
 use std::collections::BTreeMap;
 

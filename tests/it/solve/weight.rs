@@ -1,5 +1,4 @@
-//! What a plan comes to, held against the plan.
-//! It must not know how either is found.
+//! The totals of a plan, compared with the plan.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
-//! Small clusters to be planned for: everything a snapshot borrows, and how its pieces are made.
-//! It must not know what is asked of them.
+//! Small clusters for planning: all data that a snapshot borrows, and functions to build it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

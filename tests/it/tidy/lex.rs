@@ -1,5 +1,5 @@
-//! Splits Rust source into words, marks and literals, each with its lines, and says which of them
-//! stand in a `#[cfg(test)]` module. It knows no rule of the tree: those are in the parent module.
+//! Splits Rust source into words, marks and literals, each with its lines, and marks those in a
+//! `#[cfg(test)]` module. It contains no rule of the tree: the rules are in the parent module.
 
 use std::ops::Range;
 

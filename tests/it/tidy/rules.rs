@@ -1,5 +1,5 @@
-//! Feeds small trees to the checker and says which faults it must find in each. It reads no file
-//! of the real tree: that is left to the parent module.
+//! Runs the checker on small trees and states the expected findings. It reads no file of the real
+//! tree: that is left to the parent module.
 
 use super::findings;
 

@@ -1,5 +1,5 @@
-//! What a build says of verbs that it lacks: which build has them, with wrong arguments' code.
-//! It must not know which verbs there are beside these.
+//! Commands that a build lacks: the message names the build that has them, with the exit code of
+//! invalid arguments.
 
 use crate::binary::run;
 

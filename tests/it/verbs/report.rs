@@ -1,5 +1,4 @@
-//! What `simulate` leaves behind for people: a page, a picture, a table.
-//! It must not know how they are drawn.
+//! Output files of `simulate`: HTML page, image, table.
 
 use std::fs;
 use std::path::Path;

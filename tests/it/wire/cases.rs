@@ -1,5 +1,4 @@
 //! The AWS of the tests together with a real control plane.
-//! It must not know how either is put together.
 
 mod denied;
 mod identity;

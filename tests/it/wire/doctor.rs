@@ -1,5 +1,4 @@
-//! `outrigger doctor` on an AWS that is out of order in one way each: what is named, and the fix.
-//! It must not know how anything is found out, and sees that nothing is done to find it out.
+//! `outrigger doctor` on an AWS with one defect each: the reported finding, and the fix.
 
 use std::fs;
 use std::path::Path;

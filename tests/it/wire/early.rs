@@ -1,5 +1,4 @@
-//! Pods that are bound to nodes of EC2 before their machines boot.
-//! It must not know how a node's name is found.
+//! Pods that are bound to EC2 nodes before the instances boot.
 
 use std::fs;
 use std::sync::Arc;

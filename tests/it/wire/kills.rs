@@ -1,9 +1,8 @@
-//! `kill -9` of the daemon while a launch, a launch template or the end of an instance is on its
-//! way: before EC2 has it, before its answer is back, and when the answer has just come.
-//! It must not know how a daemon and its cluster are set up.
+//! `kill -9` of the daemon during a launch, a launch template call or a termination: before EC2
+//! receives the request, before the response arrives, and right after it.
 //!
-//! A run is one call that a kill met at its very point. Several daemons run side by side, each on
-//! its own installation, and whatever AWS does wrong is drawn for each kill from one seed.
+//! Each run interrupts one call at an exact point. Several daemons run in parallel, each with its
+//! own installation. The AWS faults of each kill derive from one seed.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

@@ -1,5 +1,5 @@
-//! Plays the machines: every instance that runs registers the Node that its user data asks for.
-//! It must not remove a Node, and must not know who launched what.
+//! Simulates the kubelets: every running instance registers the Node of its user data. It must not
+//! remove a Node.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,4 @@
-//! One daemon among several on one control plane and one AWS: its pods, nodes and instances, and
-//! what goes wrong for it alone. It must not know when it is killed, nor what that is to prove.
+//! One of several daemons on one control plane and one AWS: its pods, nodes, instances and faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

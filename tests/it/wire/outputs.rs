@@ -1,5 +1,4 @@
 //! A configuration whose clusters are in a parameter of AWS Systems Manager.
-//! It must not know how the parameter is read.
 
 use std::fs;
 use std::process::Output;

@@ -1,5 +1,5 @@
-//! What the AWS of the tests does that moto does not, seen through the SDK: if one of these is
-//! wrong, a test of the provider proves nothing. It must not know the provider.
+//! Behaviour that the AWS of the tests adds to moto, tested through the SDK. If it is wrong, a test
+//! of the provider proves nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

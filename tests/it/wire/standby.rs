@@ -1,6 +1,5 @@
-//! Two hosts that look after one cluster on EC2: whoever leads is stopped, killed or told to end
-//! while spot instances are announced to be taken, and no announcement is lost.
-//! It must not know how hosts find out who leads.
+//! Two hosts for one cluster on EC2: the leader is suspended, killed or terminated while spot
+//! interruption messages arrive, and no message is lost.
 
 use std::collections::BTreeSet;
 use std::fs;

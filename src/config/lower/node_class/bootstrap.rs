@@ -1,4 +1,4 @@
-//! Converts bootstrap settings. It must not know the format of user data.
+//! Converts bootstrap settings.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,4 @@
-//! Converts block devices and network interfaces. It must not know which instance types support
-//! them.
+//! Converts block devices and network interfaces.
 
 use std::collections::BTreeMap;
 

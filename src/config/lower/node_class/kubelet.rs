@@ -1,5 +1,4 @@
-//! Converts kubelet settings, and rejects those that the image family does not support. It must not
-//! know the format of user data.
+//! Converts kubelet settings, and rejects those that the image family does not support.
 //!
 //! Source: spec/aws.md §1.3. Karpenter detects this only at use, and marks the class as not ready.
 

@@ -1,5 +1,4 @@
-//! Converts selector terms: images, subnets, security groups and reservations. It must not know
-//! what they match.
+//! Converts selector terms: images, subnets, security groups and reservations.
 
 use super::{at_most, exclusive, refuse};
 use crate::config::decode::Decoder;

@@ -1,5 +1,4 @@
 //! Exports CapacityBuffers with their PodTemplates.
-//! It must not know the user of a buffer.
 
 use serde_json::{Map, Value, json};
 

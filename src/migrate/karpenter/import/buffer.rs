@@ -1,5 +1,4 @@
 //! Imports CapacityBuffers, with the PodTemplates that they reference.
-//! It must not know the containers of a pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 

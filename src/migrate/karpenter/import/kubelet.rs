@@ -1,5 +1,4 @@
 //! Kubelet settings that earlier versions had in pools.
-//! It must not know the meaning of the settings.
 
 use serde_json::Value;
 

@@ -1,5 +1,4 @@
 //! Imports EC2NodeClasses as node classes.
-//! It must not know the versions of EC2NodeClass.
 
 use serde_json::{Map, Value};
 

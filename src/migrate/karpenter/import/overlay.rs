@@ -1,5 +1,4 @@
 //! Imports NodeOverlays as overlays.
-//! It must not know the instance types.
 
 use super::super::field_tables::OVERLAY;
 use super::super::requirements;

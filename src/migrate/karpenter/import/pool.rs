@@ -1,5 +1,4 @@
 //! Imports NodePools as pools.
-//! It must not know the versions of NodePool.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,5 @@
 //! Converts Provisioners to NodePools of `v1`, like Karpenter's own conversion, with the defaults
 //! of their API.
-//! It must not know how objects of `v1` are converted.
 
 use serde_json::{Map, Value, json};
 

@@ -1,6 +1,5 @@
-//! Converts objects of earlier versions to `v1`, like Karpenter's own conversion, with
-//! the defaults of their API.
-//! It must not know how objects of `v1` are converted.
+//! Converts objects of earlier versions to `v1`, like Karpenter's own conversion, with the defaults
+//! of their API.
 
 use serde_json::{Map, Value, json};
 

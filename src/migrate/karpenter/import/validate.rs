@@ -1,6 +1,4 @@
-//! Validates the imported configuration: drops invalid parts and
-//! reports them.
-//! It must not know the rules of validation.
+//! Validates the imported configuration: drops invalid parts and reports them.
 
 use serde_json::Value;
 

@@ -1,5 +1,4 @@
 //! Converts node classes to blocks.
-//! It must not know what Karpenter supports.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! Registered clusters, and receivers of queue messages. It must not know the messages.
+//! Registered clusters, and receivers of queue messages.
 
 use std::collections::BTreeSet;
 

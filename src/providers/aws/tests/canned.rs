@@ -1,5 +1,5 @@
-//! An AWS of one test: it answers each request as the test says, and remembers all of them.
-//! It must not know what is tested.
+//! A fake AWS for one test: it answers each request with a reply of the test, and records all
+//! requests.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -25,12 +25,12 @@ pub(super) const REGION: &str = "us-west-2";
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) operation: String,
-    /// Parameters, `name=value`, one a line; JSON where it is that.
+    /// Parameters as `name=value`, one per line, or JSON.
     pub(super) body: String,
 }
 
 impl Asked {
-    /// Whether a parameter has this value, or JSON has this in it.
+    /// Returns whether a parameter has this value, or the JSON contains this string.
     pub(super) fn says(&self, text: &str) -> bool {
         match self.body.starts_with('{') {
             true => self.body.contains(text),
@@ -39,23 +39,23 @@ impl Asked {
     }
 }
 
-/// What AWS says.
+/// A response of AWS.
 pub(super) enum Reply {
-    /// What stands in an answer in XML.
+    /// The content of an XML response.
     Xml(String),
-    /// An answer in JSON.
+    /// A JSON response.
     Json(String),
-    /// The same after a while.
+    /// A JSON response after a delay.
     Late(Duration, String),
-    /// A code of refusal, with a message.
+    /// An error code and message.
     No(&'static str, &'static str),
-    /// Nothing: the connection breaks.
+    /// No response: the connection fails.
     Silent,
 }
 
 type Answer = dyn Fn(&Asked) -> Reply + Send + Sync;
 
-/// An AWS, and what it was asked.
+/// A fake AWS with its recorded requests.
 #[derive(Clone)]
 pub(super) struct Canned {
     answer: Arc<Answer>,
@@ -69,7 +69,7 @@ impl fmt::Debug for Canned {
 }
 
 impl Canned {
-    /// One that answers so.
+    /// Creates a fake AWS with this reply function.
     pub(super) fn new(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
         Self {
             answer: Arc::new(answer),
@@ -77,12 +77,12 @@ impl Canned {
         }
     }
 
-    /// Its clients, as the daemon's own identity in a region; a call is tried once.
+    /// Clients with the daemon's own identity in a region, without retries.
     pub(super) fn account(&self, region: &str) -> AwsClients {
         self.trying(region, RetryConfig::disabled())
     }
 
-    /// The same, where calls are tried again like this.
+    /// Clients with this retry configuration.
     pub(super) fn trying(&self, region: &str, again: RetryConfig) -> AwsClients {
         let canned = self.clone();
         let credentials = Credentials::new("key", "secret", None, None, "test");
@@ -102,12 +102,12 @@ impl Canned {
         AwsClients::of(key, config)
     }
 
-    /// What it was asked since it was last looked at.
+    /// Takes the requests recorded since the previous call.
     pub(super) fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.asked.lock().expect("no panic"))
     }
 
-    /// The same by names alone.
+    /// Takes the names of the recorded requests.
     pub(super) fn operations(&self) -> String {
         let names: Vec<String> = self.asked().into_iter().map(|own| own.operation).collect();
         names.join(" ")
@@ -156,7 +156,7 @@ impl HttpConnector for Canned {
     }
 }
 
-/// How a service speaks.
+/// The protocol of a service.
 #[derive(Clone, Copy)]
 enum Kind {
     Ec2,
@@ -175,7 +175,7 @@ impl Kind {
     }
 }
 
-/// A form as lines: `a=b+c&d=%2F` is `a=b c` and `d=/`.
+/// Decodes a form into lines: `a=b+c&d=%2F` becomes `a=b c` and `d=/`.
 fn form(body: &str) -> String {
     let mut text = Vec::new();
     let mut bytes = body.bytes();

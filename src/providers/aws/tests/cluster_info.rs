@@ -1,5 +1,4 @@
-//! What nodes are told of their cluster, and who is asked for it.
-//! It must not know how they are told.
+//! Cluster information for nodes, and its sources.
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use crate::model::cluster::{Cluster, Eks};
 use crate::providers::aws::cluster_info::home;
 use crate::providers::aws::refresh_schedule::{RefreshSchedule, RefreshTask};
 
-/// A cluster's API of this minor version, with a DNS and addresses of Services if it tells.
+/// A cluster's API of this minor version, with DNS and Service addresses if given.
 fn api(minor: &'static str, dns: &'static str, services: &'static str) -> Connection {
     let answer = move |request: Request<Body>| async move {
         let found = match request.uri().path() {
@@ -50,7 +49,7 @@ async fn told(cluster: &Cluster, connection: &Connection, aws: &Canned) -> Clust
     home.expect("it is known").home
 }
 
-/// The address of the DNS decides of which family the cluster's addresses are.
+/// The address family of the DNS determines the address family of the cluster.
 #[tokio::test]
 async fn a_cluster_is_asked_for_its_version_and_its_addresses() {
     let aws = Canned::new(|_| Reply::Silent);
@@ -75,7 +74,7 @@ async fn a_cluster_is_asked_for_its_version_and_its_addresses() {
     assert_eq!(aws.asked().len(), 0, "no cluster of EKS");
 }
 
-/// What neither the configuration nor the API says EKS does.
+/// EKS is queried for information that neither the configuration nor the API has.
 #[tokio::test]
 async fn eks_is_asked_for_what_the_api_does_not_tell() {
     type Row = (
@@ -120,7 +119,7 @@ async fn eks_is_asked_for_what_the_api_does_not_tell() {
     }
 }
 
-/// What a cluster's nodes are told is asked for again with its node classes.
+/// Cluster information is refreshed together with the node classes.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_looked_at_again_every_five_minutes() {
     let mut schedule = RefreshSchedule::default();

@@ -1,4 +1,4 @@
-//! What EC2 says against a launch, on the wire. It must not know what a refusal leads to.
+//! EC2 errors of launches on the wire.
 
 use std::sync::Mutex;
 
@@ -73,7 +73,7 @@ fn made(errors: &str) -> Reply {
     ))
 }
 
-/// Also where the SDK tries again by itself, so that nobody else hears of it.
+/// Throttling is also counted if the SDK retries internally.
 #[test]
 fn what_aws_throttles_is_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
@@ -103,12 +103,13 @@ fn what_aws_throttles_is_counted() {
     assert!(throttled[0].contains(&expect), "{text}");
 }
 
-/// That the id of a template is not known is no matter of a template of ours, which have names.
+/// The error for an unknown template ID is unrelated to our templates, which have names.
 #[tokio::test]
 async fn only_a_name_that_is_not_known_is_worth_another_template() {
     const NAME: &str = "InvalidLaunchTemplateName.NotFoundException";
     const ID: &str = "InvalidLaunchTemplateId.NotFound";
-    // What launches are refused with, the last first; how often EC2 is asked, what comes of it.
+    // Error codes of the launches in reverse order, the expected number of requests, and the
+    // result.
     let cases: [(&'static [&'static str], usize, Option<ErrorClass>); 5] = [
         (&[], 1, None),
         (&[NAME], 2, None),
@@ -137,7 +138,7 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
             (rounds, rounds),
             "{refused:?}"
         );
-        // A token that is used again means the same to the byte.
+        // A retried token requires an identical request.
         assert!(fleets.iter().all(|own| own.body == fleets[0].body));
     }
 }
@@ -147,8 +148,7 @@ async fn launched(aws: &Canned) -> Result<FleetLaunch, AwsError> {
     fence::without(launch(&account, &templates, &request)).await
 }
 
-/// The zone stands beside the subnet, so that errors are told apart by it; and they are, also
-/// where something was launched.
+/// Errors are assigned to zones by the zone next to the subnet, also if an instance was launched.
 #[tokio::test]
 async fn errors_beside_an_instance_are_those_of_their_zone() {
     let aws = Canned::new(|asked| match asked.operation.as_str() {

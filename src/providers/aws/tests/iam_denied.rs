@@ -1,10 +1,8 @@
-//! Every right of the policy, taken away: what needs it fails, and says which right is missing and
-//! which statement grants it; with the right it succeeds.
-//! It must not know what a policy looks like: `ec2::rights` does, and `terraform/` is held to it.
+//! Each permission of the policy is removed in turn. The call that needs it fails with an error
+//! that names the missing permission and its policy statement, and succeeds with the permission.
 //!
-//! The proxy before moto keeps what is not allowed by action, of the calls that moto has no answer
-//! to as well. What it does not know is on which resources and under which conditions a policy
-//! grants an action.
+//! The proxy in front of moto denies actions that are not allowed, including calls that moto does
+//! not implement. It does not evaluate the resources and conditions of a policy.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -48,13 +46,13 @@ use crate::providers::aws::{
     cluster_info, instance_status, instance_types, network, pricing, sqs, zonal_shift,
 };
 
-/// What came of a deed: nothing to say, or what people are told.
+/// The result of an operation: success, or the message for the user.
 type Said = Result<(), String>;
 
-/// Something the daemon does.
+/// An operation of the daemon.
 type Deed = for<'s> fn(&'s mut Stage) -> BoxFuture<'s, Said>;
 
-/// Rights, each with what cannot be done without it.
+/// Permissions with the operations that need them.
 const DEEDS: &[(&str, Deed)] = &[
     ("ec2:DescribeInstanceTypes", |it| {
         asked("ec2", instance_types::shapes(&it.account))
@@ -144,13 +142,13 @@ fn latest() -> ImageTerm {
     }
 }
 
-/// One cluster on the AWS of the tests, and what the daemon has for it.
+/// A cluster on the AWS of the tests, with the state of the daemon.
 struct Stage {
     aws: Aws,
     account: Arc<AwsClients>,
     cluster: Arc<Cluster>,
     provider: Ec2,
-    /// So that no two things have one name.
+    /// Makes names unique.
     count: u32,
 }
 
@@ -165,7 +163,7 @@ impl Stage {
         let provider = Ec2::new(cluster.clone(), api(), region_handle);
         let (events, mut inbox) = mpsc::channel(64);
         provider.attend(cluster.clone(), Some(events)).await;
-        // Once for what is not known yet, then for what AWS has said.
+        // The first event has no results yet, the second has the results of AWS.
         for _ in 0..2 {
             while !matches!(inbox.recv().await, Some(Event::ClassesChanged(_))) {}
         }
@@ -190,7 +188,7 @@ impl Stage {
         found.map(drop).map_err(|trouble| trouble.text)
     }
 
-    /// What nodes join with, where it lies in a parameter.
+    /// Reads the join secret from an SSM parameter.
     async fn secret(&mut self) -> Said {
         let name = "/outrigger/token";
         self.aws
@@ -203,7 +201,7 @@ impl Stage {
         found.map(|secret| assert_eq!(secret.expect("a secret").0, "secret"))
     }
 
-    /// A message, and the queue it is from.
+    /// A message and the queue that it is from.
     async fn message(&mut self) -> Result<(String, Message), AwsError> {
         self.aws.ask(&json!({"do": "send", "body": "of the tests"}));
         let url = sqs::url(&self.account, self.aws.fact("queue")).await?;
@@ -221,7 +219,7 @@ impl Stage {
         sqs::give_back(&self.account, &url, &message).await
     }
 
-    /// A cluster whose nodes have a role.
+    /// A cluster whose nodes have an IAM role.
     fn of_role(&self, name: &str) -> Cluster {
         let mut own = Cluster::clone(&self.cluster);
         own.name = name.into();
@@ -229,7 +227,7 @@ impl Stage {
         own
     }
 
-    /// The instance profile of a role that has none yet.
+    /// Creates the instance profile of a role without one.
     async fn profile(&mut self) -> Said {
         let own = self.of_role(&format!("cluster-{}", self.count + 1));
         self.next();
@@ -238,7 +236,7 @@ impl Stage {
         made.await.map(drop).map_err(|trouble| trouble.text)
     }
 
-    /// An instance profile that nobody uses any more.
+    /// Removes an unused instance profile.
     async fn unused(&mut self) -> Said {
         let name = format!("outrigger-old-{}", self.next());
         let role = self.aws.fact("role").to_owned();
@@ -301,7 +299,7 @@ impl Stage {
         )
     }
 
-    /// A launch, from a template that has to be made first or from one that is there.
+    /// Launches from a new or an existing template.
     async fn launch(&mut self, new: bool) -> Said {
         let label = format!("only-{}", self.count);
         let label = if new { &label } else { "same" };
@@ -315,7 +313,7 @@ impl Stage {
         said(self.provider.execute(command).await).map(drop)
     }
 
-    /// Removes the templates that nobody has needed for a while.
+    /// Removes templates that are unused for a while.
     async fn templates(&mut self) -> Said {
         self.launched(&format!("only-{}", self.count)).await?;
         let known = self.aws.ask(&json!({"do": "templates"}));
@@ -334,7 +332,7 @@ impl Stage {
     }
 }
 
-/// What an answer tells people where it is a failure, which then is for want of a right.
+/// The error message of a failed command, which must be a missing permission.
 fn said(answer: CommandResult) -> Result<Option<Instance>, String> {
     match answer {
         CommandResult::Launched(instance) => Ok(Some(instance)),

@@ -1,5 +1,4 @@
-//! What ten idle clusters ask of AWS in an hour, counted on the wire in virtual time.
-//! It must not know how often anything ought to be asked: only what all of it may come to.
+//! AWS requests of ten idle clusters in an hour, counted on the wire in virtual time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,13 +40,13 @@ const CLUSTERS: usize = 10;
 /// instance profiles 4 and 2; the queue 180; validation twice, of about five calls.
 const KARPENTER: u64 = 90 + 180 + 3 * 60 + 12 + 6 + 180 + 2 * 5;
 
-/// Requests by service and operation.
+/// Number of requests by service and operation.
 pub(crate) type Counts = Arc<Mutex<BTreeMap<String, u64>>>;
 
-/// What EC2 refuses: by operation, a code and a message.
+/// EC2 errors by operation: code and message.
 pub(crate) type Refused = Arc<Mutex<BTreeMap<&'static str, (&'static str, &'static str)>>>;
 
-/// AWS with next to nothing in it.
+/// An almost empty AWS.
 #[derive(Clone, Debug)]
 struct Quiet(Counts, Refused);
 
@@ -61,7 +60,7 @@ impl HttpConnector for Quiet {
                 *counts.entry(operation.clone()).or_default() += 1;
             }
             if operation == "ReceiveMessage" {
-                // A look into an empty queue takes as long as it may.
+                // Receiving from an empty queue takes the maximum wait time.
                 sleep(Duration::from_secs(20)).await;
             }
             let no = refused.lock().expect("no panic");
@@ -88,7 +87,7 @@ fn text(request: &HttpRequest) -> String {
     String::from_utf8_lossy(body).into_owned()
 }
 
-/// The operation of a request, whichever protocol it is in.
+/// The operation of a request in any protocol.
 fn operation(request: &HttpRequest) -> String {
     if let Some(target) = request.headers().get("x-amz-target") {
         return target.rsplit('.').next().unwrap_or(target).to_owned();
@@ -160,7 +159,7 @@ pub(crate) fn answer(operation: &str) -> (&'static str, String) {
     }
 }
 
-/// A cluster's API that knows its version and nothing else.
+/// A cluster's API that only returns its version.
 pub(crate) fn api() -> Connection {
     let answer = |request: Request<Body>| async move {
         let (status, body) = match request.uri().path() {
@@ -181,7 +180,7 @@ pub(crate) fn api() -> Connection {
     Connection::over(Client::new(service_fn(answer), "default"))
 }
 
-/// A node class of EKS images whose subnets and groups have this tag.
+/// A node class of EKS images whose subnets and security groups have this tag.
 pub(crate) fn node_class(key: &str, value: &str, identity: NodeIdentity) -> NodeClass {
     let tags = || [(key.to_owned(), value.to_owned())].into();
     NodeClass {
@@ -258,10 +257,10 @@ async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
         provider.attend(cluster, Some(events)).await;
         providers.push(provider);
     }
-    // What a start takes is no matter of an idle hour.
+    // Requests at startup do not count.
     sleep(Duration::from_mins(2)).await;
     let begun = std::mem::take(&mut *counts.lock().expect("no panic"));
-    // Each node class was tried once, and not again before anything of it changes.
+    // Each node class was validated once, and is not validated again until it changes.
     let tried = ["CreateLaunchTemplate", "RunInstances", "CreateFleet"];
     assert_eq!(
         tried.map(|name| begun.get(name)),
@@ -271,7 +270,7 @@ async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
     assert!(told.swap(0, Ordering::Relaxed) > CLUSTERS);
     for _ in 0..60 {
         keepers.tick().await;
-        // Engines of an idle cluster list instances each minute, every one at its own time.
+        // Engines of an idle cluster list instances every minute, each at a different time.
         for provider in &providers {
             let answer = provider.execute(Command::ListInstances).await;
             assert_eq!(answer, CommandResult::Instances(Vec::new()));
@@ -283,7 +282,7 @@ async fn ten_idle_clusters_cost_a_tenth_of_what_ten_karpenters_do() {
     let most = KARPENTER * CLUSTERS as u64 / 10;
     println!("{all} calls in an hour, {most} allowed: {counts:#?}");
     assert!(counts.len() > 6, "{counts:?}");
-    // Node classes were resolved all the time; nobody plans anew for what he knows.
+    // Node classes were resolved repeatedly. Unchanged results cause no events.
     assert_eq!(told.load(Ordering::Relaxed), 0, "events of an idle hour");
     assert!(all <= most, "{all} calls, {most} allowed: {counts:#?}");
 }

@@ -1,5 +1,4 @@
-//! What becomes of images while SSM does not tell which they are.
-//! It must not know which of them are used.
+//! Image resolution while SSM is unavailable.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::node_class::resolved::{Cause, Image, Variant};
 use crate::providers::aws::images::Images;
 
-/// Images by a part of the names of their parameters, with their architecture.
+/// Images by a part of their parameter names, with their architecture.
 const HELD: [(&str, &str, &str); 6] = [
     ("x86_64/standard", "ami-1", "x86_64"),
     ("x86_64/nvidia", "ami-2", "x86_64"),
@@ -22,7 +21,7 @@ const HELD: [(&str, &str, &str); 6] = [
     ("/own", "ami-6", "x86_64"),
 ];
 
-/// All parameters can be read, but those for Neuron devices and of the user's own, which have
+/// All parameters can be read, except those for Neuron devices and those of the user, which return
 /// this error.
 fn reply(asked: &Asked, error: Option<&'static str>) -> Reply {
     if asked.operation == "DescribeImages" {
@@ -43,7 +42,7 @@ fn reply(asked: &Asked, error: Option<&'static str>) -> Reply {
     }
 }
 
-/// Ids, with a mark where the image is for Neuron devices.
+/// IDs, with a mark for images for Neuron devices.
 fn ids(found: ListResult<Vec<Image>>) -> Result<String, Cause> {
     let id = |own: Image| {
         let neuron = own.variants.contains(&Variant::Neuron);
@@ -53,8 +52,8 @@ fn ids(found: ListResult<Vec<Image>>) -> Result<String, Cause> {
     Ok(all.into_iter().map(id).collect::<Vec<_>>().join(" "))
 }
 
-/// An image that is dropped for want of an answer would make its nodes drift, or leave types
-/// without any.
+/// Dropping an image because of a failed request would make its nodes drift, or leave types without
+/// an image.
 #[tokio::test(start_paused = true)]
 async fn for_want_of_an_answer_no_image_is_dropped() {
     let error: Arc<Mutex<Option<&'static str>>> = Arc::default();
@@ -71,21 +70,21 @@ async fn for_want_of_an_answer_no_image_is_dropped() {
     let own = [ImageTerm::SsmParameter("/own".to_owned())];
     let gone = Some("ParameterNotFound");
     let all = Ok("1 2 n3 4 5");
-    // Half an hour each: what SSM says, and what is then found of AWS' images and of the user's.
+    // Half an hour each: the SSM error, and the images then resolved for AWS and for the user.
     let steps = [
-        // Nothing is known yet, and a part is not taken for the whole.
+        // No image is known yet, and a partial result is not used as a complete one.
         (
             Some("ThrottlingException"),
             Err(Cause::Unavailable),
             Err(Cause::Unavailable),
         ),
-        // There is none for these devices, or not yet.
+        // There is no image for these devices.
         (gone, Ok("1 2 4 5"), Ok("")),
         (None, all, Ok("6")),
         (Some("ThrottlingException"), all, Ok("6")),
         (Some("InternalServerError"), all, Ok("6")),
         (Some("AccessDeniedException"), all, Ok("6")),
-        // The user takes away what is his own; what AWS publishes comes back.
+        // The user removes the custom image; the images of AWS are published again.
         (gone, all, Ok("")),
         (None, all, Ok("6")),
     ];

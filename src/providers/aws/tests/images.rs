@@ -1,5 +1,4 @@
-//! How images are looked for, and for how long what was found is believed.
-//! It must not know which of them is used: the cases of spec/aws.md §12.4.
+//! Image lookup and its caching.
 
 use std::time::Duration;
 
@@ -12,14 +11,14 @@ use crate::model::node_class::image::{AmiFamily, ImageTerm};
 use crate::model::node_class::resolved::{Cause, Image, Variant};
 use crate::providers::aws::images::Images;
 
-/// How long images are believed that were found.
+/// Cache duration of found images.
 const FOUND: Duration = Duration::from_mins(10);
-/// The same of parameters that name the latest image, or are the user's own.
+/// Cache duration of parameters for the latest image and of the user's own parameters.
 const LATEST: Duration = Duration::from_mins(30);
-/// The same of parameters that name a version.
+/// Cache duration of parameters for a fixed version.
 const PINNED: Duration = Duration::from_hours(24);
 
-/// Images of the region: id, architecture, time of deprecation. All are tagged.
+/// Images of the region: ID, architecture, deprecation time. All are tagged.
 const THERE: [(&str, &str, &str); 4] = [
     ("ami-1", "x86_64", ""),
     ("ami-2", "arm64", "2020-01-01T00:00:00.000Z"),
@@ -27,7 +26,7 @@ const THERE: [(&str, &str, &str); 4] = [
     ("ami-4", "i386", ""),
 ];
 
-/// All images, or those of the ids that are asked for.
+/// All images, or those with the requested IDs.
 fn described(asked: &Asked) -> String {
     let wanted = |id: &str| {
         let by_id = asked.says("Filter.1.Name=image-id");
@@ -48,7 +47,7 @@ fn described(asked: &Asked) -> String {
     format!("<imagesSet>{items}</imagesSet>")
 }
 
-/// An AWS with these parameters: a part of the name, and what is held. `no` may not be read.
+/// An AWS with these parameters: a part of the name, and the value. `no` may not be read.
 fn aws(parameters: &'static [(&'static str, &'static str)]) -> Canned {
     Canned::new(move |asked| {
         if asked.operation == "DescribeImages" {
@@ -93,7 +92,7 @@ fn alias(family: AmiFamily, version: &str) -> ImageTerm {
     }
 }
 
-/// Terms, and of each request that follows its owners and its filters.
+/// Terms, and the owners and filters of each resulting request.
 #[tokio::test]
 async fn images_are_looked_for_by_ids_or_by_names_owners_and_tags() {
     let both = [("a", "1"), ("b", "*")];
@@ -119,7 +118,7 @@ async fn images_are_looked_for_by_ids_or_by_names_owners_and_tags() {
             vec![search(None, Some("me"), &both)],
             &[(&["me"], "tag:a 1 tag-key b")],
         ),
-        // Of one term all tags are wanted, of two terms either.
+        // A single term requires all its tags; two terms are alternatives.
         (
             vec![search(None, None, &both)],
             &[(&[], "tag:a 1 tag-key b")],
@@ -151,7 +150,7 @@ async fn images_are_looked_for_by_ids_or_by_names_owners_and_tags() {
     }
 }
 
-/// Of what is listed only hardware that nodes have counts; tags say nothing of it.
+/// Only the hardware of launchable nodes counts; tags do not affect it.
 #[tokio::test]
 async fn an_image_is_what_ec2_says_of_it() {
     let found = find(&aws(&[]), &[search(None, Some("me"), &[])]).await;
@@ -168,8 +167,8 @@ async fn an_image_is_what_ec2_says_of_it() {
     assert!(found.iter().all(|own| own.variants.is_empty()));
 }
 
-/// Parameters that are not there are left out, whichever they are; that one may not be read is
-/// told, since nobody could say whether it is the one that is needed.
+/// Missing parameters are ignored. Access denial is an error, because the parameter might be
+/// needed.
 #[tokio::test]
 async fn an_alias_has_the_images_whose_parameters_are_there() {
     type Row = (
@@ -243,7 +242,7 @@ async fn a_parameter_of_the_users_own_names_an_image() {
     assert_eq!(trouble.expect_err("no right").cause, Cause::Denied);
 }
 
-/// How many requests are made once more after this long.
+/// Number of requests that are sent again after this duration.
 async fn again(terms: &[ImageTerm], after: Duration) -> usize {
     let aws = aws(&[
         ("recommended", "ami-1"),
@@ -259,8 +258,8 @@ async fn again(terms: &[ImageTerm], after: Duration) -> usize {
     aws.asked().len()
 }
 
-/// What was found is believed for ten minutes, what the latest image is for half an hour, and
-/// which image a version is for a day: a new one shows within that time.
+/// Found images are cached for ten minutes, the latest version for half an hour, and a fixed
+/// version for a day. New images are used after these durations.
 #[tokio::test(start_paused = true)]
 async fn what_was_found_is_believed_for_a_while() {
     let searches = [
@@ -277,11 +276,11 @@ async fn what_was_found_is_believed_for_a_while() {
         );
         assert_eq!(again(&term, FOUND).await, 1, "{term:?}");
     }
-    // Terms that differ in their tags alone are two.
+    // Terms that differ only in their tags are separate.
     let one = search(None, None, &[("a", "1")]);
     let other = search(None, None, &[("a", "1"), ("b", "1")]);
     assert_eq!(again(&[one, other], FOUND).await, 2);
-    // The images that the parameters hold are asked for anew as well.
+    // The images in the parameters are requested again, too.
     let latest = [alias(AmiFamily::Al2, "latest")];
     let pinned = [alias(AmiFamily::Al2, "v2025")];
     let own = [ImageTerm::SsmParameter("/own".to_owned())];

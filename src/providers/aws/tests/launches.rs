@@ -1,5 +1,4 @@
-//! What EC2 is told of a launch and of its template, word by word.
-//! It must not know why a launch is as it is: the cases of spec/aws.md §12.6.
+//! The exact CreateFleet and launch template requests.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +32,7 @@ fn tags() -> Labels {
         .into()
 }
 
-/// All that a template is made of.
+/// The inputs of a launch template.
 struct Parts {
     class: NodeClass,
     resolved: ResolvedNodeClass,
@@ -116,13 +115,13 @@ fn made(asked: &Asked) -> Reply {
     Reply::Xml(inner.to_owned())
 }
 
-/// The parameters below this name, in order, without the name.
+/// Parameters with this prefix, in order, without the prefix.
 fn below<'a>(asked: &'a Asked, name: &str) -> Vec<&'a str> {
     let own = asked.body.lines();
     own.filter_map(|own| own.strip_prefix(name)).collect()
 }
 
-/// How often templates turn out to be missing, and whether an instance comes of it.
+/// How often templates are missing, and whether an instance is launched.
 #[tokio::test]
 async fn a_template_that_somebody_removed_is_made_again_once() {
     const ROUND: [&str; 2] = ["CreateLaunchTemplate", "CreateFleet"];
@@ -145,7 +144,7 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
         let asked = aws.asked();
         let names: Vec<&str> = asked.iter().map(|own| own.operation.as_str()).collect();
         assert_eq!(names, ROUND.repeat(1 + missing.min(1)), "{missing}");
-        // It has the same name and the same token.
+        // The request has the same name and the same token.
         let fleets = asked.iter().filter(|own| own.operation == "CreateFleet");
         let name = request.configs[0].template.name();
         for own in fleets {
@@ -153,14 +152,14 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
             assert_eq!(below(own, named), [name.as_str()]);
             assert!(own.says("ClientToken=abc"));
         }
-        // It is known to be there now.
+        // The template is now cached as existing.
         drop(fence::without(launch(&account, &templates, &request)).await);
         assert_eq!(aws.operations(), "CreateFleet", "{missing}");
     }
 }
 
-/// Of a launch whose answer is lost it is not known whether it made an instance: another attempt
-/// that is refused for a busy account must not hide that.
+/// If the response of a launch is lost, an instance may exist. A retry that is rejected for
+/// throttling must not hide that.
 #[tokio::test(start_paused = true)]
 async fn a_call_for_an_instance_is_tried_once() {
     let lost = AtomicUsize::new(0);
@@ -182,7 +181,7 @@ async fn a_call_for_an_instance_is_tried_once() {
     assert_eq!(aws.operations(), "CreateLaunchTemplate CreateFleet");
 }
 
-/// What is tagged, by its kind, with its tags.
+/// The tags by resource type.
 fn tagged(asked: &Asked, specifications: &str) -> BTreeMap<String, Labels> {
     let mut all = BTreeMap::new();
     for number in 1..9 {
@@ -219,7 +218,7 @@ async fn all_that_a_launch_makes_is_tagged() {
         let [template, fleet] = asked.as_slice() else {
             panic!("{asked:?}");
         };
-        // A name of the user's own stays.
+        // A name set by the user is kept.
         let all = ["fleet", "instance", "volume"].map(|kind| (kind.to_owned(), tags()));
         assert_eq!(tagged(fleet, "TagSpecification"), all.into());
         let shared = own.own.tags.clone();
@@ -236,14 +235,14 @@ async fn all_that_a_launch_makes_is_tagged() {
     }
 }
 
-/// How a template is changed, and what else EC2 is told of it then.
+/// A change of a template, and the additional EC2 parameters that result from it.
 type Row = (
     fn(&mut Parts),
     Option<fn() -> Reservation>,
     &'static [&'static str],
 );
 
-/// Of a plain template, without tags, disks and user data.
+/// Parameters of a plain template, without tags, disks and user data.
 const PLAIN: [&str; 14] = [
     "CapacityReservationSpecification.CapacityReservationPreference=none",
     "EnclaveOptions.Enabled=false",

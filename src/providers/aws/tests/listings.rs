@@ -1,5 +1,5 @@
-//! Listings of EC2: pages put together, and what of each entry is taken.
-//! Source: the cases of spec/aws.md §12.10 and §12.11.
+//! EC2 listings: pagination, and the fields read from each entry. Source: the cases of spec/aws.md
+//! §12.10 and §12.11.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::providers::aws::images::trouble;
 use crate::providers::aws::instances::Lister;
 use crate::providers::aws::{instance_status, network};
 
-/// XML of elements by name, one after the other; what is empty is left out.
+/// XML of named elements in order. Empty elements are omitted.
 fn xml(elements: &[(&str, &str)]) -> String {
     let said = elements.iter().filter(|(_, value)| !value.is_empty());
     said.map(|(name, value)| format!("<{name}>{value}</{name}>"))
@@ -39,7 +39,8 @@ fn at(text: &str) -> Timestamp {
     text.parse().expect("a time")
 }
 
-/// Pages of which some are empty, each entry once; the second is asked for by the first's token.
+/// Pages, some of them empty, with each entry once. The first page's token requests the second
+/// page.
 fn paged(asked: &Asked, name: &str, entries: [&[String]; 3]) -> Reply {
     let page = match asked.body.lines().find(|own| own.starts_with("NextToken=")) {
         None => 0,
@@ -90,7 +91,7 @@ async fn pages_are_put_together_and_empty_ones_end_nothing() {
         .iter()
         .map(|(own, _)| format!("{} {} {} {}", own.id, own.zone, own.zone_id, own.free))
         .collect();
-    // One without a zone is of no use.
+    // A subnet without a zone is ignored.
     let expect = ["s-1 us-west-2a usw2-az1 7", "s-3 us-west-2b usw2-az1 0"];
     assert_eq!(told, expect);
     assert_eq!(all[0].1, [("team".to_owned(), "web".to_owned())].into());
@@ -100,7 +101,7 @@ async fn pages_are_put_together_and_empty_ones_end_nothing() {
     assert_eq!(ids, ["sg-1", "sg-2"]);
 }
 
-/// A listing that fails half way is none: a part must not be taken for the whole.
+/// A listing with a failed page fails, because a partial result must not be used as a complete one.
 #[tokio::test]
 async fn a_page_that_fails_fails_the_listing() {
     let rows = [
@@ -131,7 +132,7 @@ async fn a_page_that_fails_fails_the_listing() {
     assert_eq!(own.cause, Cause::Unavailable);
 }
 
-/// Only groups that are available are taken, with how they place; what is new is left out.
+/// Only available groups are returned, with their strategy. Unknown strategies are omitted.
 #[tokio::test]
 async fn placement_groups_are_those_that_are_available() {
     let rows = [
@@ -189,7 +190,7 @@ async fn placement_groups_are_those_that_are_available() {
     assert_eq!(all["c"].id, "pg-3");
 }
 
-/// State and type of a reservation, and whether it is taken.
+/// State and type of a reservation, and whether it is returned.
 #[tokio::test]
 async fn reservations_are_those_that_are_active() {
     let rows = [
@@ -251,7 +252,8 @@ async fn reservations_are_those_that_are_active() {
     assert!(asked.says("Filter.1.Name=state") && asked.says("Filter.1.Value.1=active"));
 }
 
-/// What is well is not asked for; of what is not, checks of instance and host, and events.
+/// Healthy instances are not queried in detail. Unhealthy ones are queried for instance checks,
+/// host checks and events.
 #[tokio::test]
 async fn the_status_of_instances_is_read_with_its_details() {
     let aws = Canned::new(|asked| {
@@ -346,8 +348,8 @@ fn listed(id: &str, state: &str, cluster: &str, more: &str) -> String {
     own + &group + more + &tags(&[("outrigger.dev/cluster", cluster)])
 }
 
-/// One listing of an installation serves its clusters, each with its own instances, and is made
-/// anew for whoever has had it.
+/// One listing of an installation serves all its clusters, each with its own instances. A cluster
+/// that has already received it triggers a new listing.
 #[tokio::test]
 async fn one_listing_of_instances_serves_all_clusters() {
     let aws = Canned::new(|asked| {

@@ -1,5 +1,4 @@
-//! The AWS of the tests, for those that ask it in process: moto behind the proxy of `tests/moto/`.
-//! It must not know what is tested.
+//! The AWS of in-process tests: moto behind the proxy of `tests/moto/`.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -17,7 +16,7 @@ use crate::providers::aws::tests::idle_calls::node_class;
 const SERVE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/moto/serve");
 pub(crate) const REGION: &str = "us-west-2";
 
-/// A running one; it ends with its stdin.
+/// A running moto process, which exits when its stdin is closed.
 pub(crate) struct Aws {
     child: Child,
     commands: Option<ChildStdin>,
@@ -26,7 +25,8 @@ pub(crate) struct Aws {
 }
 
 impl Aws {
-    /// None where the interpreter with moto is not named: the test is counted as skipped.
+    /// Returns `None` if the interpreter with moto is not configured. The test then counts as
+    /// skipped.
     #[expect(
         clippy::disallowed_methods,
         reason = "tests are told by their environment"
@@ -60,19 +60,19 @@ impl Aws {
         answer
     }
 
-    /// Carries out a command of `tests/moto/serve`.
+    /// Executes a command of `tests/moto/serve`.
     pub(crate) fn ask(&mut self, command: &Value) -> Value {
         let commands = self.commands.as_mut().expect("it listens");
         writeln!(commands, "{command}").expect("it listens");
         self.answer()
     }
 
-    /// What is seeded, by its name in the first line of `tests/moto/serve`.
+    /// A seeded resource, by its name in the first line of `tests/moto/serve`.
     pub(crate) fn fact(&self, name: &str) -> &str {
         self.facts[name].as_str().expect(name)
     }
 
-    /// Leads the SDK here.
+    /// An SDK configuration for this endpoint.
     pub(crate) async fn config(&self) -> SdkConfig {
         let credentials = Credentials::new("test", "test", None, None, "test");
         aws_config::defaults(BehaviorVersion::latest())
@@ -83,7 +83,7 @@ impl Aws {
             .await
     }
 
-    /// A cluster with one node class of what is seeded.
+    /// A cluster with one node class of seeded resources.
     pub(crate) fn cluster(&self, installation: &str, name: &str) -> Cluster {
         let identity = NodeIdentity::Profile(self.fact("instance_profile").to_owned());
         let class = node_class("karpenter.sh/discovery", self.fact("cluster"), identity);

@@ -1,4 +1,4 @@
-//! Node classes from the first call to AWS to what their pools can have, or why they cannot.
+//! Node classes from the first AWS request to the available offerings of their pools, or the error.
 //! Source: the cases of spec/aws.md §12.9 to §12.11.
 
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ use crate::providers::aws::region::Regions;
 use crate::providers::aws::tests::idle_calls::{self, api, node_class};
 use crate::providers::aws::{eks, zonal_shift};
 
-/// AWS with a little of everything, but for what the test says otherwise.
+/// An AWS with a few resources of each type, unless the test overrides a reply.
 fn aws(other: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static) -> Canned {
     Canned::new(move |asked| {
         let known = || Reply::Json(idle_calls::answer(&asked.operation).1);
@@ -58,7 +58,7 @@ fn cluster(class: NodeClass, service_cidr: Option<&str>) -> Cluster {
     }
 }
 
-/// A cluster's provider, once its node class is resolved, and what that has.
+/// A cluster's provider, after its node class is resolved.
 struct Bench {
     aws: Canned,
     provider: Ec2,
@@ -88,10 +88,10 @@ impl Bench {
         bench
     }
 
-    /// What the engine is told of the class, as long as there is anything to tell; the last counts.
+    /// Takes the events about the class. The last one is current.
     async fn told(&mut self) -> Vec<Result<ClassCatalog, String>> {
         let mut told = Vec::new();
-        // A keeper that is told of the time waits for up to 20 s.
+        // The region task handles the event within 20 s.
         while let Ok(Some(event)) = timeout(Duration::from_secs(25), self.inbox.recv()).await {
             if let Event::ClassesChanged(all) = event {
                 told.extend(all.values().map(|own| own.supply.clone()));
@@ -108,7 +108,7 @@ fn class() -> NodeClass {
     node_class("own", "yes", NodeIdentity::Role("node".to_owned()))
 }
 
-/// What AWS refuses: operation, code, message.
+/// AWS error: operation, code, message.
 type Refused = (&'static str, &'static str, &'static str);
 
 const NO_SUBNETS: &str = "not authorized to perform: ec2:DescribeSubnets on resource: * because";
@@ -116,7 +116,7 @@ const NO_SUBNETS: &str = "not authorized to perform: ec2:DescribeSubnets on reso
 type Change = fn(&mut NodeClass);
 const SAME: Change = |_| {};
 
-/// What AWS refuses, what is wrong with the class, and how the reason begins why it is not ready.
+/// AWS error, change of the class, and the expected prefix of the reason for which it is not ready.
 const LACKS: [(Option<Refused>, Change, &str); 12] = [
     (None, SAME, ""),
     (
@@ -202,7 +202,7 @@ async fn a_class_is_ready_or_says_what_it_lacks() {
     }
 }
 
-/// A class that names its instance profile is taken at its word: IAM is asked for nothing.
+/// An instance profile named in the class is used unchecked, without IAM requests.
 #[tokio::test(start_paused = true)]
 async fn a_class_with_a_profile_of_its_own_asks_nothing_of_iam() {
     for (identity, asks) in [
@@ -217,7 +217,7 @@ async fn a_class_with_a_profile_of_its_own_asks_nothing_of_iam() {
     }
 }
 
-/// What EKS says of a cluster's Services, where its own API does not say it.
+/// The Service addresses in EKS, if the cluster's own API does not return them.
 #[tokio::test(start_paused = true)]
 async fn addresses_of_services_are_asked_of_eks() {
     let v4 = json!({ "serviceIpv4Cidr": "10.100.0.0/16", "ipFamily": "ipv4" });
@@ -230,7 +230,7 @@ async fn addresses_of_services_are_asked_of_eks() {
         (
             None,
             None,
-            "Unavailable: the cluster's Kubernetes version is not known",
+            "Unavailable: the Kubernetes version of the cluster is not known yet",
         ),
     ];
     for (says, configured, expect) in rows {
@@ -278,7 +278,7 @@ fn image() -> Image {
     }
 }
 
-/// A script that nothing can pack.
+/// An incompressible script.
 fn noise() -> String {
     let mut rng = fastrand::Rng::with_seed(1);
     let letters: String = (0..40_000).map(|_| rng.alphanumeric()).collect();
@@ -291,7 +291,7 @@ fn long(own: &mut NodeClass, _: &mut ClusterEndpoint) {
 
 const WELL: &str = "";
 
-/// A family, what is changed of a class and its cluster, and why no user data can be made then.
+/// Family, changes of the class and its cluster, and the expected user data error.
 type Valid = (
     AmiFamily,
     fn(&mut NodeClass, &mut ClusterEndpoint),
@@ -323,7 +323,7 @@ const VALID: [Valid; 16] = [
         |own, _| own.user_data = "x".repeat(17_000),
         "UserDataTooLarge",
     ),
-    // Short, and wrong in another way: that is not said to be its length.
+    // Short but invalid in another way. The error must not report the length.
     (
         AmiFamily::Al2,
         |own, _| own.user_data = "MIME-Version: 1.0\n\nno boundary".to_owned(),
@@ -372,7 +372,8 @@ fn a_class_is_valid_when_user_data_can_be_made_of_it() {
         };
         assert_eq!(own.status, status, "{family:?} {}", own.message);
     }
-    // Addresses of DNS decide nothing here; a cluster that has not answered decides all.
+    // Addresses of DNS are irrelevant here. Without a response from the cluster, nothing can be
+    // rendered.
     let mut known = home();
     known.dns = Some(IpAddr::from([10, 0, 0, 10]));
     let own = validated(&NodeClass::default(), &resolved, Some(&known));
@@ -420,8 +421,8 @@ fn launch(class: Option<&str>, hash: &str) -> Box<Launch> {
     })
 }
 
-/// A launch from a class that is not known, is not ready or is another by now asks EC2 for nothing,
-/// and is decided anew.
+/// A launch from a class that is unknown, not ready or changed sends no EC2 request and is planned
+/// again.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_launched_from_a_class_that_is_not_as_planned() {
     let hash = crate::model::template_hash::node_class_hash(Some(&class()));
@@ -450,7 +451,7 @@ async fn nothing_is_launched_from_a_class_that_is_not_as_planned() {
     }
 }
 
-/// Shifts of zones as they are told: which of them count now.
+/// Zonal shifts as reported, and which of them are active.
 #[tokio::test]
 async fn zones_are_left_alone_while_traffic_is_shifted_away() {
     let (later, before) = (4_102_444_800_i64, 1_500_000_000_i64);
@@ -488,7 +489,7 @@ async fn zones_are_left_alone_while_traffic_is_shifted_away() {
         let all: Vec<String> = all.expect("zones").into_iter().collect();
         assert_eq!(all.join(" "), expect);
     }
-    // A cluster that nobody has registered has no shifts; what cannot be read is a fault.
+    // An unregistered cluster has no shifts. An unreadable response is an error.
     for (code, is_fault) in [("ResourceNotFoundException", false), ("Oops", true)] {
         let aws = Canned::new(move |_| Reply::No(code, "why"));
         let all = zonal_shift::shifted(&aws.account(REGION), "arn").await;
@@ -496,8 +497,8 @@ async fn zones_are_left_alone_while_traffic_is_shifted_away() {
     }
 }
 
-/// What is to be had where goes with a shift and comes back after it; a zone that the class has no
-/// subnet in is none of its concern.
+/// The offerings of a zone are removed by a shift and restored after it. A shift of a zone without
+/// a subnet of the class is ignored.
 #[tokio::test(start_paused = true)]
 async fn zones_come_and_go_with_shifts() {
     let away = Arc::new(Mutex::new(""));
@@ -544,7 +545,7 @@ async fn zones_come_and_go_with_shifts() {
     }
 }
 
-/// The API of a cluster of EKS is where the configuration says, or else where EKS does.
+/// The endpoint of an EKS cluster is the configured one, or else the one returned by EKS.
 #[tokio::test]
 async fn the_api_of_a_cluster_is_configured_or_asked_for() {
     const CA: Option<&str> = Some("Y2E=");

@@ -1,5 +1,4 @@
-//! Prices: the price list, and what spot capacity costs.
-//! Source: the cases of spec/aws.md §12.11.
+//! The price list and spot prices. Source: the cases of spec/aws.md §12.11.
 
 use serde_json::json;
 
@@ -37,7 +36,7 @@ async fn the_price_list_is_read_page_by_page_in_the_regions_currency() {
                 (true, true) => page(
                     &[
                         one("m5.xlarge", "0.192"),
-                        // Free, in another currency, and no product at all.
+                        // A price of zero, a different currency, and no product.
                         one("m5.2xlarge", "0.0"),
                         product("m5.4xlarge", other, "0.7"),
                         "{}".to_owned(),
@@ -69,7 +68,7 @@ async fn the_price_list_is_read_page_by_page_in_the_regions_currency() {
     }
 }
 
-/// What fails on any page gives no prices at all: those that are known stay.
+/// If any page fails, no prices are returned and the known prices are kept.
 #[tokio::test]
 async fn a_price_list_that_fails_is_none() {
     let aws = Canned::new(|asked| match asked.says("\"Dedicated\"") {
@@ -85,7 +84,8 @@ async fn a_price_list_that_fails_is_none() {
         .expect_err("a fault");
 }
 
-/// Type, zone, price and hour of what is listed, page by page; the newest of each counts.
+/// Type, zone, price and hour of the entries, page by page. The newest of each type and zone
+/// counts.
 #[tokio::test]
 async fn spot_prices_are_the_newest_of_each_type_and_zone() {
     let pages: [&[(&str, &str, &str, u8)]; 2] = [
@@ -97,7 +97,7 @@ async fn spot_prices_are_the_newest_of_each_type_and_zone() {
         &[
             ("m5.large", "us-west-2a", "0.06", 4),
             ("c5.large", "us-west-2b", "0.02", 1),
-            // No price at all.
+            // Invalid prices.
             ("c5.large", "us-west-2a", "0.0", 1),
             ("c5.large", "us-west-2a", "free", 1),
             ("c5.large", "", "0.01", 1),

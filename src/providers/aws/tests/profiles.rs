@@ -1,5 +1,5 @@
-//! Instance profiles of roles: made, put right, remembered, removed.
-//! Source: the cases of spec/aws.md §12.10 and §12.11; docs/decisions/018-instance-profiles.md.
+//! Instance profiles of roles: creation, repair, caching and removal. Source: the cases of
+//! spec/aws.md §12.10 and §12.11; docs/decisions/018-instance-profiles.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -20,24 +20,24 @@ use crate::providers::aws::instance_profiles::Profiles;
 
 const OLD: &str = "2026-01-01T00:00:00Z";
 
-/// A profile that IAM has.
+/// An instance profile in IAM.
 #[derive(Clone, Debug, Default)]
 struct Known {
     path: String,
     roles: Vec<String>,
     created: String,
-    /// As they were given.
+    /// In the order of the request.
     tags: Vec<String>,
 }
 
-/// As much of IAM as profiles need.
+/// The part of IAM that instance profiles need.
 #[derive(Debug, Default)]
 struct Iam {
     profiles: BTreeMap<String, Known>,
     roles: BTreeSet<String>,
-    /// Profiles that instances have.
+    /// Profiles that are used by instances.
     used: BTreeSet<String>,
-    /// An operation that fails, with what.
+    /// An operation that fails, with its error code.
     fails: Option<(&'static str, &'static str)>,
 }
 
@@ -139,7 +139,7 @@ impl Iam {
     }
 }
 
-/// IAM with these roles.
+/// An IAM with these roles.
 struct Bench {
     iam: Arc<Mutex<Iam>>,
     aws: Canned,
@@ -211,7 +211,7 @@ fn cluster(name: &str, roles: &[&str]) -> Cluster {
     }
 }
 
-/// The roles of the profile that is there, what looking for it fails with, and what is done.
+/// The roles of the existing profile, the lookup error, and the expected operations.
 type Found<'a> = (Option<&'a [&'a str]>, Option<&'static str>, &'a str);
 
 #[tokio::test]
@@ -233,7 +233,7 @@ async fn a_profile_is_made_and_has_its_role() {
             None,
             "GetInstanceProfile RemoveRoleFromInstanceProfile AddRoleToInstanceProfile",
         ),
-        // Another host is faster.
+        // Another host creates it first.
         (
             Some(&[]),
             Some("NoSuchEntity"),
@@ -261,7 +261,7 @@ async fn a_profile_is_made_and_has_its_role() {
     }
 }
 
-/// It lies where an installation's lie, and is tagged as the cluster's.
+/// Its path is that of the installation, and its tags are those of the cluster.
 #[tokio::test]
 async fn a_profile_says_whose_it_is() {
     let mut bench = Bench::new(&["node"]);
@@ -281,7 +281,7 @@ async fn a_profile_says_whose_it_is() {
     }
 }
 
-/// Within an hour it is not looked at again; what failed is tried anew.
+/// It is cached for an hour. A failed creation is retried.
 #[tokio::test(start_paused = true)]
 async fn a_profile_is_remembered_once_it_is_right() {
     let one = cluster("one", &[]);
@@ -317,14 +317,18 @@ async fn a_role_that_is_not_there_is_named_and_looked_for_again() {
     let mut bench = Bench::new(&[]);
     let why = bench.of(&one, "node").await.expect_err("a trouble");
     assert_eq!(why.cause, Cause::RoleNotFound);
-    assert!(why.text.contains("no IAM role \"node\""), "{}", why.text);
+    assert!(
+        why.text.contains("IAM role \"node\" does not exist"),
+        "{}",
+        why.text
+    );
     bench.change(|iam| iam.roles.extend(["node".to_owned()]));
     let name = bench.of(&one, "node").await.expect("a profile");
     assert_eq!(bench.roles_of(&name), ["node"]);
 }
 
-/// A profile is of an installation, cluster, region and role: whoever changes his role has another
-/// at once, and those who run keep theirs.
+/// A profile belongs to an installation, cluster, region and role. If the role of a class changes,
+/// a different profile is used immediately, and running nodes keep theirs.
 #[tokio::test]
 async fn each_role_has_a_profile_of_its_own() {
     let mut bench = Bench::new(&["a", "b"]);
@@ -335,7 +339,7 @@ async fn each_role_has_a_profile_of_its_own() {
         Ok(first.clone()),
         "another class"
     );
-    // A path before the role only says where it lies.
+    // A path in front of the role name is only its location.
     let lies = bench.of(&one, "teams/blue/a").await.expect("a profile");
     assert_eq!(bench.roles_of(&lies), ["a"]);
     let mut names = BTreeSet::from([first.clone()]);
@@ -361,7 +365,7 @@ async fn each_role_has_a_profile_of_its_own() {
         assert_eq!(bench.roles_of(&name), [role]);
         assert!(names.insert(name), "{role}");
     }
-    // There and back again: nothing is made anew.
+    // Switching back and forth creates nothing again.
     bench.aws.asked();
     for role in ["b", "a", "b", "a"] {
         assert!(bench.of(&one, role).await.is_ok());
@@ -370,7 +374,7 @@ async fn each_role_has_a_profile_of_its_own() {
     assert_eq!(bench.roles_of(&first), ["a"]);
 }
 
-/// A profile, where it lies, with which roles, since when, whether instances have it; whether it is
+/// A profile: name, path, roles, creation time, whether instances use it, and whether it is
 /// removed.
 type Lying<'a> = (&'a str, &'a str, &'a [&'a str], &'a str, bool, bool);
 
@@ -421,7 +425,7 @@ async fn profiles_that_nobody_uses_are_removed() {
         }
     });
     kept.sort();
-    // What cannot be removed is told of, and tried again.
+    // A failed removal is reported and retried.
     bench.change(|iam| iam.fails = Some(("DeleteInstanceProfile", "ServiceFailure")));
     let why = bench.collect(&[one.clone(), two.clone()]).await;
     assert!(why.expect_err("a fault").contains("ServiceFailure"));
@@ -429,20 +433,20 @@ async fn profiles_that_nobody_uses_are_removed() {
     assert_eq!(bench.collect(&[one.clone(), two.clone()]).await, Ok(3));
     assert_eq!(bench.names(), kept);
     assert_eq!(bench.collect(&[one.clone(), two.clone()]).await, Ok(0));
-    // A role that no class has any more loses its profile, once nobody has that; what was known of
-    // it goes with it.
+    // The profile of a role that no class uses is removed once no instance uses it, and its cache
+    // entry is removed with it.
     assert_eq!(bench.collect(std::slice::from_ref(&one)).await, Ok(1));
     bench.aws.asked();
     assert!(bench.of(&two, "b").await.is_ok());
     let made = "GetInstanceProfile CreateInstanceProfile AddRoleToInstanceProfile";
     assert_eq!(bench.aws.operations(), made);
-    // What somebody else has removed meanwhile is as good as removed.
+    // A profile that is already deleted counts as removed.
     bench.change(|iam| {
         iam.used.clear();
         iam.fails = Some(("DeleteInstanceProfile", "NoSuchEntity"));
     });
     assert_eq!(bench.collect(&[one]).await, Ok(1));
-    // Where all classes name profiles there are none of ours to look for.
+    // If all classes name profiles, there are none to list.
     bench.aws.asked();
     let none = Arc::new(cluster("three", &[]));
     assert_eq!(bench.collect(&[none]).await, Ok(0));

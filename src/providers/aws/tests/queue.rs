@@ -1,5 +1,5 @@
-//! Messages of the queue: who hears of them, and what becomes of each.
-//! Source: the cases of spec/aws.md §12.11.
+//! Interruption queue messages: which cluster receives them, and whether they are deleted. Source:
+//! the cases of spec/aws.md §12.11.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -50,7 +50,7 @@ const STATE: &str = "EC2 Instance State-change Notification";
 /// Instances with their clusters, all of this installation.
 const INSTANCES: [(&str, &str); 3] = [("i-1", "one"), ("i-2", "one"), ("i-far", "far")];
 
-/// What the queue does: messages that are still to come, and an operation that fails.
+/// The queue: pending messages, and an operation that fails.
 #[derive(Default)]
 struct Sqs {
     messages: Vec<String>,
@@ -59,7 +59,7 @@ struct Sqs {
 }
 
 impl Sqs {
-    /// Ten messages at most, each with a receipt of its own; else nothing comes for a while.
+    /// At most ten messages, each with its own receipt. An empty queue responds after a delay.
     fn receive(&mut self) -> Reply {
         let some = self.messages.len().min(10);
         if some == 0 {
@@ -113,12 +113,12 @@ fn aws(messages: &[String]) -> (Arc<Mutex<Sqs>>, Canned) {
     (sqs, aws)
 }
 
-/// What came of messages.
+/// The effects of messages.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Heard {
-    /// What the engine of cluster one was told.
+    /// The events that the engine of cluster one received.
     events: Vec<(String, Interruption)>,
-    /// Which messages were deleted, and which given back, by their places.
+    /// The indices of deleted messages and of returned messages.
     deleted: BTreeSet<usize>,
     given_back: BTreeSet<usize>,
 }
@@ -146,7 +146,7 @@ fn told(inbox: &mut mpsc::Receiver<Event>) -> Vec<(String, Interruption)> {
     all
 }
 
-/// Lets a daemon that leads read the queue for so long.
+/// Runs a leading daemon that reads the queue for this duration.
 async fn heard(messages: &[String], seconds: u64) -> Heard {
     heard_behind(Fence::default(), messages, seconds).await
 }
@@ -173,7 +173,7 @@ async fn heard_behind(fence: Fence, messages: &[String], seconds: u64) -> Heard 
     }
 }
 
-/// A message, what the engine hears of it, and whether it is deleted, or else given back.
+/// A message, the events of the engine, and whether it is deleted or returned.
 type Taken<'a> = (String, &'a [(&'a str, Interruption)], bool);
 
 #[tokio::test(start_paused = true)]
@@ -203,9 +203,10 @@ async fn each_message_is_heard_deleted_or_given_back() {
             true,
         ),
         (body(SPOT, &json!({})), &[], true),
-        // Nobody's: without our installation's tag.
+        // The instance does not have our installation's tag.
         (of_instance(SPOT, "i-9"), &[], true),
-        // Another host's, as a whole or in part: it hears of its own and is given back.
+        // An instance of another host, alone or among others: the message is processed and
+        // returned.
         (of_instance(SPOT, "i-far"), &[], false),
         (health(&["i-far"]), &[], false),
         (health(&["i-1", "i-far"]), &[("i-1", Maintenance)], false),
@@ -223,8 +224,8 @@ async fn each_message_is_heard_deleted_or_given_back() {
     }
 }
 
-/// A message that comes twice is heard twice, which harms no engine; the rest of a batch is not
-/// held up by what cannot be read.
+/// A duplicate message is processed twice, which is harmless. An unreadable message does not block
+/// the rest of a batch.
 #[tokio::test(start_paused = true)]
 async fn a_batch_is_taken_in_message_by_message() {
     let messages = [
@@ -241,8 +242,8 @@ async fn a_batch_is_taken_in_message_by_message() {
     assert_eq!(own.given_back, [3].into());
 }
 
-/// A host that was stopped until its Lease ran out may go on with messages in hand: it neither
-/// deletes nor gives back, whoever they are for.
+/// A host that was suspended until its Lease expired may resume with messages in hand: it neither
+/// deletes nor returns any of them.
 #[tokio::test(start_paused = true)]
 async fn who_leads_no_more_changes_nothing_of_the_queue() {
     let messages = ["i-1", "i-far"].map(|id| of_instance(SPOT, id));
@@ -258,7 +259,7 @@ async fn who_leads_no_more_changes_nothing_of_the_queue() {
     };
     assert_eq!(own, expect);
 
-    // Whoever only observes keeps nothing from others.
+    // A daemon in observe mode leaves all messages to other hosts.
     let observes = Fence::default();
     observes.close();
     let unknown = of_instance(SPOT, "i-unknown");
@@ -268,7 +269,7 @@ async fn who_leads_no_more_changes_nothing_of_the_queue() {
     assert_eq!(own.deleted, BTreeSet::new());
 }
 
-/// A region loses its spot capacity: all hear of it at once.
+/// A region loses its spot capacity: all messages are received together.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_messages_are_heard_within_seconds() {
     let messages = vec![of_instance(SPOT, "i-1"); 1000];
@@ -276,8 +277,8 @@ async fn a_thousand_messages_are_heard_within_seconds() {
     assert_eq!(heard(&messages, 15).await.deleted.len(), 1000);
 }
 
-/// What the engine does not take, or nobody can be found for, is neither deleted nor given back: it
-/// comes again by itself.
+/// A message that the engine does not accept, or whose cluster cannot be determined, is neither
+/// deleted nor returned. SQS delivers it again.
 #[tokio::test(start_paused = true)]
 async fn what_is_not_taken_in_is_left() {
     for (full, fails) in [
@@ -304,8 +305,8 @@ async fn what_is_not_taken_in_is_left() {
     }
 }
 
-/// A queue that is not there, or may not be read, is asked for ever more rarely, and is heard from
-/// once it can be.
+/// A queue that does not exist or is not accessible is polled with increasing delays, and read
+/// again when it is accessible.
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_cannot_be_read_is_tried_again() {
     let rows = [

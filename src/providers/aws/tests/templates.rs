@@ -1,5 +1,5 @@
-//! Launch templates: made once, left to others, removed when nobody needs them.
-//! Source: the cases of spec/aws.md §12.10.
+//! Launch templates: creation, sharing between hosts, and removal when unused. Source: the cases of
+//! spec/aws.md §12.10.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -82,7 +82,7 @@ async fn a_template_is_made_once() {
     let (stored, aws) = aws();
     let account = aws.account(REGION);
     let templates = Templates::default();
-    // Denied at first: it is tried anew.
+    // Denied at first, then retried.
     stored.lock().expect("no panic").fails =
         Some(("CreateLaunchTemplate", "UnauthorizedOperation"));
     let fault = fence::without(templates.ensure(&account, &of_image("ami-1"))).await;
@@ -95,11 +95,11 @@ async fn a_template_is_made_once() {
     }
     let twice = "CreateLaunchTemplate CreateLaunchTemplate";
     assert_eq!(aws.operations(), twice);
-    // Another host has made the same, named by what is in it.
+    // Another host has created the same template, which is named by its content.
     let other = Templates::default();
     let name = fence::without(other.ensure(&account, &of_image("ami-1"))).await;
     assert_eq!(name.expect("a name"), of_image("ami-1").name());
-    // What EC2 says is gone is made again.
+    // A template that EC2 reports as missing is created again.
     let name = of_image("ami-1").name();
     stored.lock().expect("no panic").names.clear();
     templates.forget(std::slice::from_ref(&name)).await;
@@ -121,14 +121,14 @@ async fn templates_that_nobody_needs_are_removed() {
     cache.begin("outrigger/one/in-use", long_ago);
     cache.listed(names(&["outrigger/one/a", "outrigger/one/b"]), long_ago);
     let templates = Templates::of(cache);
-    // Of others, and of an earlier life of ours: that one is kept for a while.
+    // Templates of other owners, and of an earlier run of this daemon, which is kept for a while.
     let more = ["karpenter.k8s.aws/1234", "outrigger/one/earlier"];
     let known = ["outrigger/one/in-use", "outrigger/one/a", "outrigger/one/b"];
     change(&|own| {
         own.names
             .extend(names(&more).into_iter().chain(names(&known)))
     });
-    // One that cannot be removed is told of, and tried again later.
+    // A failed removal is reported and retried later.
     change(&|own| own.fails = Some(("DeleteLaunchTemplate", "InternalError")));
     let fault = fence::without(templates.collect(&account, "here", &care)).await;
     assert!(fault.expect_err("a fault").is(&["InternalError"]));
@@ -147,7 +147,7 @@ async fn templates_that_nobody_needs_are_removed() {
     ];
     assert_eq!(left[1..], kept);
     assert_eq!(left[0], more[0], "others' are left alone");
-    // What somebody else has removed is as good as removed.
+    // A template that is already deleted counts as removed.
     let mut cache = LaunchTemplateCache::default();
     cache.listed(names(&["outrigger/one/gone"]), long_ago);
     let unknown = "InvalidLaunchTemplateName.NotFoundException";

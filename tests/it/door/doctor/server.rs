@@ -1,6 +1,5 @@
-//! An API server that is out of order in a way that a test wants: its certificate, its clock, its
-//! pace, who it knows and what it grants.
-//! It must not know who asks.
+//! An API server with a defect that the test selects: certificate, clock, latency, authentication
+//! or RBAC.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,5 +1,4 @@
-//! The API of the plane as JSON in and JSON out, and what its watches have said so far.
-//! It must not know why an object is made.
+//! The API of the control plane as JSON, and the events of its watches.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

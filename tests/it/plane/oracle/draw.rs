@@ -1,5 +1,4 @@
-//! Draws worlds: pools, types, daemons, nodes with their pods, and pods that wait.
-//! It must not know what becomes of them.
+//! Generates clusters: pools, types, daemons, nodes with their pods, and pending pods.
 
 mod features;
 mod volumes;

@@ -1,5 +1,5 @@
-//! A scheduler extender on loopback: of the nodes that passed every filter it leaves the promised.
-//! It must not know what was promised why, nor judge a node itself.
+//! A scheduler extender on loopback: of the nodes that passed every filter, it keeps the planned
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

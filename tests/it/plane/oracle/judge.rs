@@ -1,5 +1,4 @@
-//! Carries a world and its plan out before kube-scheduler, and reports where it disagrees.
-//! It must not know how worlds are drawn, nor decide itself where a pod may go.
+//! Executes a cluster and its plan with kube-scheduler, and reports differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Makes a world that fails smaller for as long as it fails.
-//! It must not know what is wrong with it.
+//! Reduces a failing cluster while it still fails.
 
 use super::judge::Court;
 use super::world::World;

@@ -1,5 +1,4 @@
-//! What a world at random is made of: manifests as people write them, and the pools they meet.
-//! It must not know how any of it is drawn.
+//! The parts of a random cluster: user-written manifests, and the pools for them.
 
 use std::collections::BTreeSet;
 use std::fmt;

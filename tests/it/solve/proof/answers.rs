@@ -1,4 +1,4 @@
-//! Every pod is answered once, and for a reason. It must not know about nodes.
+//! Every pod has exactly one result, with a reason.
 
 use std::sync::Arc;
 

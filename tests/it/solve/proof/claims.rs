@@ -1,5 +1,4 @@
-//! What the nodes to be made have to be: launchable, within bounds, and good for their pods
-//! whichever offering is launched. It must not know rooms.
+//! Planned nodes: launchable, within limits, and suitable for their pods with every offering.
 
 use jiff::SignedDuration;
 use outrigger::model::cluster::MinValuesPolicy;

@@ -1,4 +1,4 @@
-//! Pods that must be near others or away from them. It must not know how pods are spread.
+//! Required pod affinity and anti-affinity.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What a node alone has to say about the pods it gets. It must not know claims.
+//! Constraints between a single node and its pods.
 
 use outrigger::model::labels::{ATTACHABLE, HOSTNAME, Labels, NODE_NAME, ZONE};
 use outrigger::model::pod::Pod;

@@ -1,4 +1,4 @@
-//! Pods that are spread over the places of a label. It must not know of affinity between pods.
+//! Pods spread over the domains of a topology key.
 
 use outrigger::model::affinity::TopologySpread;
 use outrigger::model::labels::{HOSTNAME, Labels, ZONE};

@@ -1,6 +1,4 @@
-//! A daemon that lacks rights: what its log says, and what it does once it has them.
-//! It must not know what else can be denied: `providers::aws::tests::iam_denied` tries every right
-//! of AWS, and `plane::rights` those of a cluster that need no AWS.
+//! A daemon with missing IAM permissions: its log, and its recovery once they are granted.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,5 @@
-//! A daemon that is started with another region, or with a role of another account: no listing
-//! shows what runs. Nothing is launched, nothing ends, and the log says why.
-//! It must not know how that is found out.
+//! A daemon started with a different region or a role of a different account, whose listings lack
+//! the running instances. Nothing is launched or terminated, and the log has the reason.
 
 use std::fs;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Two clusters of one account and region in one daemon: what one is refused, the other does not
-//! ask for. That both ask again once the hold is over is shown in virtual time (`engine::shared`).
-//! It must not know how either cluster works by itself.
+//! Two clusters of one account and region in one daemon: an offering that is unavailable to one is
+//! not requested by the other. `engine::shared` checks in virtual time that both request it again
+//! after the back-off.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A bad image: how many instances the daemon buys while no node registers, and once the image is
-//! right. It must not know when the daemon tries another node.
+//! An invalid image: the number of launched instances while no node registers, and after the image
+//! is fixed.
 
 use std::fs;
 use std::time::Duration;

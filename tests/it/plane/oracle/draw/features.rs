@@ -1,5 +1,4 @@
-//! What may be special about pods that wait: one function a constraint.
-//! It must not know which cluster they meet.
+//! Features of pending pods: one function for each constraint.
 
 use outrigger::model::labels::{ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE};
 use serde_json::{Value, json};

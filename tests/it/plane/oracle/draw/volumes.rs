@@ -1,5 +1,4 @@
-//! Volumes, claims and storage classes of pods at random.
-//! It must not know which pods they are for.
+//! Random volumes, claims and storage classes of pods.
 
 use outrigger::model::labels::ZONE;
 use serde_json::{Value, json};

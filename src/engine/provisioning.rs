@@ -1,5 +1,4 @@
-//! When plans are made, and how a plan becomes claims and drains.
-//! It must not know how a plan is found.
+//! Decides when to plan, and turns plans into claims and drains.
 
 use std::collections::BTreeMap;
 
@@ -23,18 +22,18 @@ use crate::state::node_claims::NodeClaim;
 use crate::state::nominations::NOMINATED;
 use crate::state::snapshot::NodeRef;
 
-/// Sweeps are at least this far apart, however much happens.
+/// Minimum interval between two sweeps.
 const SWEEP_APART: SignedDuration = SignedDuration::from_secs(1);
 
-/// Buffers are read within seconds of a start. Where that fails for as long as this, empty nodes
-/// leave all the same: they would cost for as long as it does.
+/// Buffers are read within seconds of a start. If reading them fails for this long, empty nodes are
+/// disrupted anyway, because they cost money meanwhile.
 const UNREAD_MAX: SignedDuration = SignedDuration::from_mins(5);
 
-/// Length of a claim's id: 13 characters of 5 bits are 65 bits, beyond any chance of two alike.
+/// Length of a claim's ID: 13 characters of 5 bits are 65 bits, so collisions are negligible.
 const CLAIM_ID_LENGTH: usize = 13;
 
 impl Engine {
-    /// Retires nodes that are due.
+    /// Disrupts nodes that are due.
     pub(super) fn sweep(&mut self, now: Timestamp) {
         self.sweep_due = None;
         if self.state.ledger.claims.is_empty() {
@@ -51,7 +50,7 @@ impl Engine {
         let told = std::mem::replace(&mut self.misreads, disruption_view.misreads);
         let news = self.misreads.difference(&told).cloned();
         self.reports.extend(news.map(Report::Misread));
-        self.heed_health(plan.ailing, now);
+        self.check_cluster_health(plan.ailing, now);
         if let Some(until) = self.unread_until(now) {
             plan.retire.retain(|own| own.reason != Reason::Empty);
             self.wake_at(until, "empty nodes may leave whatever buffers there are");
@@ -61,7 +60,7 @@ impl Engine {
         let mut claims = retire.filter(|own| own.reason == Reason::Empty);
         let empty = claims.any(|own| own.claim.as_ref().is_some_and(|id| is_news(self, id)));
         if empty && self.state.buffers().next().is_some() {
-            // What was last planned may be out of date by now.
+            // The last plan may be out of date.
             self.state.held = plan::provision(&self.state.snapshot(now), now).held;
             plan = plan::sweep(&self.state.disruption_view(now), now);
         }
@@ -71,8 +70,8 @@ impl Engine {
         if let Some(at) = self.next_age(now) {
             self.wake_at(at, "a node is as old as it may be");
         }
-        self.tell_shut(&plan, false);
-        self.tell_eligible(&plan, &[Reason::Empty, Reason::Drifted, Reason::Expired]);
+        self.report_blocked_disruptions(&plan, false);
+        self.report_eligible(&plan, &[Reason::Empty, Reason::Drifted, Reason::Expired]);
         self.stays.swept(&mut plan);
         for claim in plan.cancel {
             self.retire(&claim, Reason::Surplus, now);
@@ -98,7 +97,7 @@ impl Engine {
         }
     }
 
-    /// Tells once of a node that would leave, if that were for us to do.
+    /// In observe mode, reports once that a node would be disrupted.
     pub(super) fn would_retire(&mut self, claim: ClaimId, own: PlannedTermination) {
         if self.observed_leaving.insert(claim.clone()) {
             self.report(Report::Retire {
@@ -112,8 +111,8 @@ impl Engine {
         }
     }
 
-    /// Tells how many nodes may leave for each of these reasons.
-    pub(super) fn tell_eligible(&mut self, plan: &Plan, reasons: &[Reason]) {
+    /// Reports the number of nodes eligible for each of these reasons.
+    pub(super) fn report_eligible(&mut self, plan: &Plan, reasons: &[Reason]) {
         for reason in reasons {
             let nodes = plan.eligible(*reason);
             if self.eligible.insert(*reason, nodes).unwrap_or(0) != nodes {
@@ -123,16 +122,17 @@ impl Engine {
         }
     }
 
-    /// When a node is next due for its age.
+    /// Returns when the next node reaches its maximum age.
     fn next_age(&self, now: Timestamp) -> Option<Timestamp> {
         let claims = self.state.ledger.claims.values();
         let aged = claims.filter_map(|own| expiry::due_at(&own.record));
         aged.filter(|at| *at > now).min()
     }
 
-    /// Tells of nodes that are due to leave, or would for less, and stay until it is time or
-    /// somebody lets them: once for each pool, reason and kind of verdict.
-    pub(super) fn tell_shut(&mut self, plan: &Plan, is_weighed: bool) {
+    /// Reports due nodes, and nodes that consolidation would disrupt, if their disruption is
+    /// blocked until a certain time or an approval. Each pool, reason and kind of verdict is
+    /// reported once.
+    pub(super) fn report_blocked_disruptions(&mut self, plan: &Plan, is_weighed: bool) {
         let mut shut = BTreeMap::new();
         let told = |own: &&RetainedNode| own.verdict.is_told(own.reason);
         for kept in plan.kept.iter().filter(told) {
@@ -151,15 +151,15 @@ impl Engine {
         }
     }
 
-    /// Until when no empty node leaves, since nobody has read yet for which buffers it may be kept.
+    /// Returns until when empty nodes are kept because the buffers that may need them are unread.
     pub(super) fn unread_until(&self, now: Timestamp) -> Option<Timestamp> {
         let started = self.state.started.filter(|_| self.state.declared.is_none());
         let until = started.and_then(|at| at.checked_add(UNREAD_MAX).ok());
         until.filter(|until| *until > now)
     }
 
-    /// Plans capacity for waiting pods, once their batch is complete, and for static pools that
-    /// lack nodes.
+    /// Plans capacity for pending pods after their batch window, and for static pools that lack
+    /// nodes.
     pub(super) fn provision(&mut self, now: Timestamp) {
         let waiting = self.state.waiting(now);
         let waiting: Vec<&PodKey> = waiting.into_iter().map(|pod| &pod.key).collect();
@@ -174,7 +174,7 @@ impl Engine {
         if pods.is_none() && !std::mem::take(&mut self.told).is_empty() {
             self.report(Report::AllAnswered);
         }
-        // Pods that wait are planned first, and soon.
+        // Pending pods are planned first, and soon.
         let room = self.numbers.room_due(&self.state);
         let Some(due) = pods.or(room).into_iter().chain(numbers).min() else {
             let over = self.numbers.over();
@@ -191,14 +191,14 @@ impl Engine {
         }
         let whole = pods.or(room).is_some_and(|at| at <= now);
         let (pending, mut plan, waits) = self.plan_round(whole, now);
-        if self.keep_needed(&plan, now) {
-            // The others have no place before they are planned anew.
+        if self.keep_needed_nodes(&plan, now) {
+            // The other pods have no place before the next plan.
             self.batch.try_again(now);
             self.wake_at(now, "pods keep their nodes");
             return;
         }
         if whole {
-            self.tell_decided(now);
+            self.report_decision_time(now);
         }
         if !self.manages() && !self.numbers.is_news(&lacking) {
             plan.launches.retain(|own| !own.pods.is_empty());
@@ -206,7 +206,7 @@ impl Engine {
         let news = whole && self.report_unplaced(&plan);
         self.report_round(pending, (news, whole), &plan);
         if self.manages() {
-            self.heed_losses(&plan, now);
+            self.attribute_losses(&plan, now);
         }
         if whole {
             self.state.held.clone_from(&plan.held);
@@ -215,7 +215,7 @@ impl Engine {
             self.numbers.kept_free(&self.state, now);
         }
         self.carry_out(plan, "provisioned", now);
-        // Of the pods that are left it is said next why they wait.
+        // The following plan reports why the remaining pods are unschedulable.
         if waits {
             self.batch.try_again(now);
         }
@@ -231,7 +231,7 @@ impl Engine {
         }
     }
 
-    /// When the window of the pods that wait now closes.
+    /// Returns when the batch window of the current pods closes.
     fn batch_closes(&self, now: Timestamp) -> Closes {
         let idle = self.state.cluster.batching.idle;
         if self.drains_interrupted(now) {
@@ -243,8 +243,8 @@ impl Engine {
         }
     }
 
-    /// A plan for static pools and, where it is `whole`, for the pods that wait. Returns how many
-    /// pods that is, and whether nodes were left out since one at a time is tried.
+    /// Plans static pools, and also pending pods if `whole`. Returns the number of these pods, the
+    /// plan, and whether launches were dropped because of a test node.
     fn plan_round(&mut self, whole: bool, now: Timestamp) -> (usize, Plan, bool) {
         let tried = self.open_untried();
         let mut snapshot = self.state.snapshot(now);
@@ -259,23 +259,23 @@ impl Engine {
         (pending, plan, waits)
     }
 
-    /// All pods that wait have been planned.
-    fn tell_decided(&mut self, now: Timestamp) {
+    /// Records that all pending pods were planned.
+    fn report_decision_time(&mut self, now: Timestamp) {
         let waited = self.batch.planned(now);
         if !waited.is_empty() {
             self.report(Report::Decided(waited));
         }
     }
 
-    /// A pod is as it was until now, and about to be like this.
+    /// Compares a changed pod with its known state, before the change is applied.
     pub(super) fn about_to_see(&mut self, pod: &Pod, now: Timestamp) {
-        self.succeed(pod, now);
-        self.tell_started(pod, now);
+        self.observe_pod(pod, now);
+        self.report_pod_start(pod, now);
         self.state.arrived(pod);
     }
 
-    /// Tells how long a pod took that is about to be seen to run.
-    fn tell_started(&mut self, pod: &Pod, now: Timestamp) {
+    /// Reports the startup time of a pod, if this change shows it running.
+    fn report_pod_start(&mut self, pod: &Pod, now: Timestamp) {
         let known = self.state.objects.pods.get(&pod.key);
         let waited = known.is_some_and(|own| own.uid == pod.uid && own.phase == PodPhase::Pending);
         let made = pod
@@ -286,7 +286,7 @@ impl Engine {
         }
     }
 
-    /// Tells of pods without an answer. Returns whether they are others than before.
+    /// Reports unschedulable pods. Returns whether they changed.
     fn report_unplaced(&mut self, plan: &Plan) -> bool {
         let mut news = false;
         let mut told = BTreeMap::new();
@@ -301,7 +301,7 @@ impl Engine {
             }
             told.insert(pod.clone(), reasons.clone());
         }
-        // Of those that have an answer by now, or are gone, the numbers tell.
+        // Pods that are no longer unschedulable are only counted.
         news |= self.told.keys().any(|pod| !told.contains_key(pod));
         self.told = told;
         news
@@ -337,7 +337,7 @@ impl Engine {
 
     pub(super) fn carry_out(&mut self, plan: Plan, reason: &str, now: Timestamp) {
         let until = now.checked_add(NOMINATED).unwrap_or(now);
-        // Nothing is expected any more of places that they had in earlier plans.
+        // Places in earlier plans are no longer valid.
         let anew = plan.pods();
         let claims = self.state.ledger.claims.values_mut();
         claims.for_each(|own| own.pods.retain(|pod| !anew.contains(pod)));
@@ -361,9 +361,10 @@ impl Engine {
         self.wake_at(now, "claims are planned");
     }
 
-    /// Pods have been planned onto a node. While it is closed it is as good as a claim: all of them
-    /// are told of it. Once it is open, only those have a claim to it that are still elsewhere: the
-    /// others come at once or not at all, and these are not to be planned anew time and again.
+    /// Records that pods were planned onto a node. A node that is still tainted is treated like a
+    /// claim: all its pods are nominated. On an untainted node only pods that run elsewhere are
+    /// recorded. The others are bound immediately or not at all, and must not be planned again
+    /// repeatedly.
     fn promise(&mut self, node: &NodeName, pods: Vec<PodKey>, now: Timestamp) {
         let moves = |key: &PodKey| {
             let pod = self.state.objects.pods.get(key);
@@ -393,15 +394,15 @@ impl Engine {
         let mut record = record_in(&self.state.cluster, pool, "", now, (reason, command_id));
         record.origin = self.state.origin();
         let id = ClaimId::from(self.fresh_id());
-        // Nothing comes of what is only observed, so the same pods are planned for again and again:
-        // it is said once.
+        // In observe mode nothing is launched, so the same pods are planned repeatedly. They are
+        // reported once.
         let pods = launch.pods.iter();
         let is_new = |pod: &PodKey| !self.observed_pods.contains(pod);
         let fresh = launch.pods.is_empty() || pods.clone().any(is_new);
         if !self.manages() {
             self.observed_pods.extend(pods.cloned());
         }
-        // Virtual pods never come.
+        // Virtual pods of buffers do not exist.
         launch.pods.retain(|pod| buffer_of(pod).is_none());
         let report = Report::ClaimPlanned {
             claim: id.clone(),
@@ -429,7 +430,7 @@ impl Engine {
         self.state.ledger.insert(claim);
     }
 
-    /// An id that no claim ever had.
+    /// Returns an ID that no claim has used.
     pub(super) fn fresh_id(&mut self) -> String {
         const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
         (0..CLAIM_ID_LENGTH)
