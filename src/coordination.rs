@@ -2,7 +2,7 @@
 
 // Lease annotations: pauses, rate records, approvals.
 pub mod lease_annotations;
-// Leader election by the cluster's Lease.
+// Rules of the Lease, without I/O.
 pub mod leader_election;
 // Detection of another active autoscaler.
 pub mod other_autoscaler;

@@ -36,13 +36,13 @@ mod lease_annotations;
 mod drain;
 // Handling of command results.
 mod command_results;
-// Nominated pods and the removal of the startup taint.
+// Writes of status.nominatedNodeName, and startup taints.
 mod nomination;
 // Pods bound before the kubelet registers.
 mod early_binding;
 // Registration and initialization of nodes.
 mod registration;
-// Requests and accounts to the fleet.
+// Requests to the fleet, and reports of usage.
 mod fleet_sync;
 // Interruption notices from the provider.
 mod interruption;
@@ -302,7 +302,7 @@ impl Engine {
                     }
                     self.weighing.mark_changed(now);
                 }
-                // Most listings contain no news.
+                // Most listings change nothing.
                 if listing && !self.looking.listing_news && self.is_ready() {
                     self.list_instances(now);
                     return;

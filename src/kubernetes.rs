@@ -4,7 +4,7 @@
 mod watched_items;
 // RBAC permissions that the daemon uses.
 pub(crate) mod rbac;
-// Liveness and restarts of watches.
+// Signs of life of watch connections.
 pub(crate) mod watch_activity;
 // Bearer tokens and their renewal.
 pub(crate) mod token_layer;

@@ -16,7 +16,7 @@ pub(crate) mod cluster_handle;
 pub(crate) mod engine_loop;
 // Whether Karpenter is active, by its Lease.
 pub(crate) mod autoscaler_watch;
-// Acquires, renews and releases the Lease.
+// The task that acquires, renews and releases Leases.
 pub(crate) mod leader_election;
 // Runs an engine while this host leads.
 pub(crate) mod cluster_runner;

@@ -19,11 +19,11 @@ mod packing;
 mod scheduler;
 /// An alternative plan with an equal number of spread pods on every node.
 mod even_spread;
-/// Tries pods again that had no valid bind order.
+/// Retries the pods for which no valid bind order was found.
 mod second_pass;
 /// An order in which all pods can be bound while every constraint holds.
 mod bind_order;
-/// The cost of a solution without the assignment of pods.
+/// The cost of a solution before pods are assigned to it.
 pub mod solution_cost;
 /// Why a pod has no node, for each pool.
 mod diagnose;

@@ -19,11 +19,11 @@ pub mod sorted_map;
 pub mod node_instances;
 // Objects from watches, with the pods of each node.
 pub mod object_cache;
-// PDB index: which budgets block which pods.
+// Index of PodDisruptionBudgets by pod.
 mod pdbs;
 // Volume constraints and attach limits.
 pub mod volume_topology;
-// Whether watches are synced, recent and complete.
+// Sync state of watches: listed, stale, incomplete.
 pub mod watch_health;
 // Claims joined with instances and Nodes.
 pub mod node_claims;
@@ -35,13 +35,13 @@ mod reschedulable_pods;
 pub mod node_capacity;
 // State to snapshot.
 pub mod snapshot_builder;
-// Pods expected on in-flight nodes.
+// Which pods are expected on which nodes.
 pub mod nominations;
 // Snapshot without some nodes.
 pub mod what_if;
 // Pods eligible for early binding.
 pub mod early_binding;
-// Annotations and pods that block disruption.
+// Blockers of disruption: PDBs, annotations, pods.
 pub mod disruption_blockers;
 // Candidates for disruption.
 pub mod candidates;

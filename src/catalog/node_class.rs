@@ -72,9 +72,9 @@ impl NodeClassSupply {
                 let cause = own.cause.map_or(own.kind.as_str(), |cause| cause.as_str());
                 Some(format!("{cause}: {}", own.message))
             }
-            None if region.shapes.is_empty() || region.sold.is_empty() => {
-                Some("Unavailable: EC2 has not told yet what it sells in the region".to_owned())
-            }
+            None if region.shapes.is_empty() || region.sold.is_empty() => Some(
+                "Unavailable: the instance types of the region have not been read yet".to_owned(),
+            ),
             None => None,
         };
         let bounded = |text: String| text.chars().take(FAULT_MAX).collect();

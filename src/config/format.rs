@@ -283,8 +283,8 @@ fn laid_out(all: &mut [Token]) -> String {
     text
 }
 
-/// Indents each line by the number of lines with open brackets. The brackets of one line count
-/// once.
+/// Indents each line by the number of lines with open brackets. Several brackets that a line opens
+/// indent the next line only once.
 fn indent(lines: &[FormattedLine], all: &mut [Token]) {
     let mut open: Vec<i32> = Vec::new();
     for line in lines {

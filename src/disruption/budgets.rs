@@ -364,7 +364,7 @@ fn sooner(back: Timestamp, budget: &Budget, now: Timestamp) -> Timestamp {
     closes.map_or(back, |closes| back.min(closes))
 }
 
-/// Returns when an exhausted rate allows the next disruption.
+/// Returns the time at which an exhausted rate allows the next disruption.
 pub fn rate_shut(rate: Rate, gone: &[Timestamp], now: Timestamp) -> Option<Timestamp> {
     let back = |at: &Timestamp| at.checked_add(rate.per).unwrap_or(Timestamp::MAX);
     let mut back: Vec<Timestamp> = gone.iter().map(back).filter(|at| *at > now).collect();

@@ -168,7 +168,7 @@ pub enum Verdict {
     Budget {
         /// The scope of the budget.
         of: RuleScope,
-        /// The rate, if the rate is used up.
+        /// The rate, if it allows no further disruption now.
         rate: Option<Rate>,
         /// Number of nodes that it allows at a time, or within the period of the rate.
         allowed: usize,

@@ -30,7 +30,7 @@ use crate::runtime::clusters::{ClusterSet, PrepareError};
 /// Slower responses to a trivial request delay watches and passes.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Maximum response size in bytes, as large as an object.
+/// Maximum response size in bytes: the maximum size of a Kubernetes object.
 const BODY: usize = 2 << 20;
 
 /// A response of the API server.

@@ -174,7 +174,7 @@ fn at_work(who: &str, sign: &str, namespace: &str, mode: ManagementMode) -> Chec
     )
 }
 
-/// Checks the FlowSchemas of the daemon's requests, for Leases and others.
+/// Checks which FlowSchemas match the Lease requests and the other requests of the daemon.
 async fn priority(client: &Client, lease: &LeaseName) -> Check {
     let name = "priority";
     let lease = lease_path(&lease.namespace, &lease.name);

@@ -1,6 +1,6 @@
 //! The CreateFleet request for one claim: purchase option, templates and their order.
 //!
-//! Source: spec/aws.md §5.2, §5.3 and §5.6; the order of what is bought:
+//! Source: spec/aws.md §5.2, §5.3 and §5.6; the order of purchase options:
 //! docs/decisions/016-one-call-buys-one-way.md.
 
 use std::collections::{BTreeMap, BTreeSet};

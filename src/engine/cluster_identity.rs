@@ -90,8 +90,8 @@ impl Engine {
         self.looking.reports_match = true;
     }
 
-    /// Returns why the API server, the instances and the configuration belong to different
-    /// clusters, if they do.
+    /// Returns the mismatch of the API server, the instances and the configuration, if there is
+    /// one.
     pub fn mismatch(&self) -> Option<&Mismatch> {
         self.looking.mismatch.as_ref()
     }

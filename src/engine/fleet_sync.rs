@@ -270,7 +270,7 @@ impl Engine {
         }
     }
 
-    /// Reports to the fleet what its disruption budgets count, if it has changed.
+    /// Reports the nodes that the fleet's disruption budgets count, if they have changed.
     pub(super) fn report_disruptions(&mut self, now: Timestamp) {
         let budgets = self.state.fleet.iter().flat_map(|own| &own.budgets);
         let longest = budgets.clone().filter_map(|own| Some(own.rate?.per)).max();

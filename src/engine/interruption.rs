@@ -328,7 +328,7 @@ impl Engine {
     fn let_go(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         let claim = self.state.ledger.claims.get_mut(id);
         match claim.and_then(|claim| claim.leaving.as_mut()) {
-            // Failing checks leave no time, regardless of other notices.
+            // If status checks fail, the deadline is now, whatever other notices say.
             Some(Reason::Unhealthy) => {}
             Some(own) => *own = reason,
             None => self.retire(id, reason, now),

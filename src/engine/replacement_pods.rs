@@ -20,8 +20,8 @@ use crate::model::pool::Reason;
 use crate::model::taint::Taint;
 use crate::state::node_claims::NodeClaim;
 
-/// A ready node remains tainted for pods on other nodes for at most this long. The nodes of these
-/// pods may have to wait for further machines to boot.
+/// A ready node stays tainted for at most this long while it waits for the pods that move to it.
+/// The nodes of these pods may have to wait for further machines to boot.
 const HELD_MAX: SignedDuration = SignedDuration::from_mins(2);
 
 /// Once the pods may be evicted, the node is held for at most this long. A PodDisruptionBudget may

@@ -91,7 +91,7 @@ impl StaticSchedule {
         (short.iter().filter(is_news).cloned().collect(), over)
     }
 
-    /// Returns all shortfalls as ended, if no static capacity is required any more.
+    /// Reports the end of every shortfall once no static capacity is required any more.
     pub(super) fn over(&mut self) -> Vec<StaticDemand> {
         std::mem::take(&mut self.told).into_keys().collect()
     }

@@ -35,7 +35,7 @@ const AGAIN: Duration = Duration::from_secs(120);
 /// Number of consecutive refusals that suspends writing for a while. A single refusal may come from
 /// a terminating namespace.
 const REFUSED_MAX: u32 = 3;
-/// Timeout of writing one event.
+/// Timeout for writing one event.
 const CALL: Duration = Duration::from_secs(10);
 /// Namespace of events about nodes.
 const OF_NODES: &str = "default";

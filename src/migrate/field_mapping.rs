@@ -1,4 +1,4 @@
-//! Converts fields by tables: from a Karpenter object to an HCL body, and back.
+//! Converts the fields of a Karpenter object to an HCL body and back, as field tables say.
 
 use serde_json::{Map, Value};
 

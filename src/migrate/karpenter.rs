@@ -20,7 +20,7 @@ mod field_tables;
 mod requirements;
 // Karpenter objects to HCL.
 pub mod import;
-// Settings as HCL blocks.
+// A configuration as HCL blocks, for the import.
 mod to_hcl;
 // HCL to Karpenter objects.
 pub mod export;

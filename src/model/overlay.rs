@@ -86,7 +86,7 @@ impl PriceAdjustment {
     }
 }
 
-/// Parses a decimal number without a sign into an integer with this many decimals.
+/// Parses an unsigned decimal number as a multiple of 10 to the power of minus `decimals`.
 fn decimal(text: &str, decimals: usize) -> Option<i64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());

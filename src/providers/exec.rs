@@ -1,5 +1,5 @@
-//! A provider that calls a program of the user to launch, terminate and list instances. Protocol:
-//! `docs/PROVIDERS.md`.
+//! A provider that launches, terminates and lists instances through a program of the user.
+//! Protocol: `docs/PROVIDERS.md`.
 //!
 //! ```text
 //! execute ─► queue ─► supervisor ── a line of JSON per call ────► program

@@ -22,7 +22,7 @@ const QUEUE: usize = 4096;
 /// Capacity of the event channel of one engine. If it is full, views are sent again later, and
 /// unavailable offerings are dropped.
 const NEWS: usize = 256;
-/// Minimum and maximum interval between passes of the fleet without a request.
+/// Minimum and maximum interval between passes of the fleet when no request arrives.
 const PAUSE: Duration = Duration::from_millis(10);
 const IDLE: Duration = Duration::from_secs(10);
 

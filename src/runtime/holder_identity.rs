@@ -3,8 +3,8 @@
 //!
 //! A process that has died still holds its Leases until they expire. The next process on the same
 //! host need not wait: it acquires the file lock of the dead process and reads its name from the
-//! file. Without the lock or a runtime directory, no process counts as dead. The file must not
-//! survive the host, nor be copied to another host with a disk.
+//! file. If the lock cannot be taken or there is no runtime directory, every process counts as
+//! alive. The file must not survive the host, nor be copied to another host with a disk.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};

@@ -240,7 +240,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         best.filter(|own| own.cell != cell || !own.rows.iter().all(same))
     }
 
-    /// Sets labels that the pool leaves open and that decide for which pods a node counts.
+    /// Sets the labels that the pool leaves open and that decide which pods count a node.
     fn settle_labels(
         &self,
         template: usize,

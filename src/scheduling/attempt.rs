@@ -10,7 +10,7 @@ use crate::scheduling::packing::existing_nodes::PlacementStep;
 use crate::scheduling::scheduler::Scheduler;
 use crate::scheduling::topology::topology_state::TopologyState;
 
-/// Retries for pods without a turn, and whether spreads may use domains without nodes.
+/// Retries pods that no domain accepted, and decides whether spreads may use domains without nodes.
 const RETRIES: [bool; 4] = [true, true, false, false];
 
 /// Strategies to assign domains to planned nodes, tried while pods are unschedulable.

@@ -279,7 +279,7 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             .places
             .get_or_insert_with(|| TopologyDiagnosis::new(ground, board.clone()));
         match places.miss(kind, &cells) {
-            // Other pods reject it, but not in all domains: it had no turn.
+            // Other pods reject it, but not in every domain: the remaining domains were not tried.
             Some(RejectionDetail::Places { open, .. })
                 if open > 0 && problem.rules_of(kind).is_empty() =>
             {

@@ -14,7 +14,7 @@ pub(super) mod merge;
 pub(super) mod pod_cost;
 /// First-fit decreasing as Karpenter does it: an upper bound on cost.
 pub(super) mod first_fit;
-/// The packing loop: opens the type with the best value per dollar.
+/// The packing loop: chooses the instance type of each new node by its value per dollar.
 pub(super) mod best_value;
 /// Inputs and working state of a packing run.
 pub(super) mod context;

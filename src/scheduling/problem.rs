@@ -317,7 +317,8 @@ impl<'a> Problem<'a> {
         beside.any(|(agents, _)| agents.iter().any(|own| self.agents.is_member(*own, group)))
     }
 
-    /// Returns the kind without preferences. It still relies on DaemonSet pods if the kind does.
+    /// Returns the kind without preferences. If the kind relies on DaemonSet pods, so does the
+    /// result.
     pub(super) fn without_wishes(&self, kind: usize) -> usize {
         let left = self.last_wish(kind);
         match self.kinds[kind].is_beside {

@@ -25,7 +25,7 @@ pub struct SolutionCost {
 pub struct NodePurchase {
     /// Its lowest price in $/h.
     pub price: f64,
-    /// Its pods: number by requests.
+    /// The number of its pods, by their requests.
     pub pods: Vec<(Size, u64)>,
 }
 

@@ -298,8 +298,8 @@ impl Checker {
         scene: &GroundTruth,
         (sent, now): (Timestamp, Timestamp),
     ) {
-        // Pods that an external change admitted while the command was in flight do not count.
-        // Neither do stuck pods, because drains do not wait for them.
+        // Pods do not count if an external change let them onto the node while the command was in
+        // flight. Neither do stuck pods, because drains do not wait for them.
         let pods = scene.occupying(node).filter(|pod| !pod.is_stuck(now));
         let count = pods.filter(|pod| !self.external_changes.has_let_in(&node.name, pod, sent));
         let count = count.count();

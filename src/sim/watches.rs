@@ -166,7 +166,7 @@ impl SimWatches {
     pub fn doubt(&self, now: Timestamp) -> Option<(ObjectKind, &'static str)> {
         self.streams.iter().find_map(|(kind, stream)| {
             let silent = match stream.heard {
-                None => Some("has not told anything yet"),
+                None => Some("has delivered nothing yet"),
                 Some(heard) => (now.duration_since(heard) > SILENT_MAX).then_some("is silent"),
             };
             stream.doubtful.or(silent).map(|why| (*kind, why))

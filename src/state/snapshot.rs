@@ -73,7 +73,7 @@ pub struct BoundPodGroup<'a> {
     pub labels: &'a Labels,
     /// Their pod anti-affinity terms.
     pub anti_affinity: &'a [PodTerm],
-    /// Whether they are being deleted. Topology spread does not count such pods, affinity does.
+    /// Whether they are being deleted. Topology spread does not count such pods, but affinity does.
     pub deleting: bool,
     /// Number of them by node name.
     pub nodes: Vec<(&'a NodeName, u32)>,

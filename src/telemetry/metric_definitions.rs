@@ -189,8 +189,8 @@ pub(crate) const ALL: &[Metric] = &[
         "Cost of the instances of a pool, as far as prices are known. Reserved instances count as \
          0."),
     gauge("outrigger_disruption_held", &["cluster", "nodepool", "reason", "verdict"],
-        "1 while the disruption of due nodes is blocked, by reason and verdict. Only for managed \
-         clusters."),
+        "1 if nodes are due for disruption but blocked. The labels name the disruption reason and \
+         the verdict that blocks it. Only for managed clusters."),
     gauge("outrigger_disruption_suspended", &["cluster", "for"],
         "1 while a safeguard suspends changes: too many nodes are not ready (`health`), a \
          configuration change would disrupt too many nodes (`change`), too many instances would be \
@@ -217,7 +217,7 @@ pub(crate) const ALL: &[Metric] = &[
         "CapacityBuffers ignored because they are invalid or cannot be read."),
     counter("outrigger_launches_total", &["cluster", "capacity_type"], "Instances launched."),
     counter("outrigger_out_of_sync_total", CLUSTER,
-        "Times the cluster state went out of sync and decisions were suspended."),
+        "Number of times that the cluster state went out of sync and decisions were suspended."),
     gauge("outrigger_plan_claims", CLUSTER, "New nodes in the last plan."),
     gauge("outrigger_plan_pods", &["cluster", "state"], "Pods in the last plan."),
     counter("outrigger_plans_total", CLUSTER, "Plans computed for pending pods."),

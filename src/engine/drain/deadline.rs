@@ -1,4 +1,4 @@
-//! Deadlines of drains, and the handling of drains that are blocked for long.
+//! Deadlines of drains, and what happens to a drain that is blocked for too long.
 
 use jiff::{SignedDuration, Timestamp};
 

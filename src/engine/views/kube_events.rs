@@ -136,7 +136,7 @@ impl Engine {
         self.about_node(node, warns, why, &note)
     }
 
-    /// Returns the event of a report about the instance of a node.
+    /// Returns the Kubernetes Event for a report about the instance of a node.
     fn of_instance(&self, report: &Report) -> Option<KubeEvent> {
         let (node, warns, why, note) = match report {
             Report::Interrupted {

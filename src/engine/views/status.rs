@@ -22,7 +22,7 @@ pub struct ClusterStatus {
     pub nodes: usize,
     /// Number of initialized nodes that are not ready and not being disrupted.
     pub unready_nodes: usize,
-    /// Number of pending pods, without running pods that are being rescheduled.
+    /// Number of pending pods. Running pods that are being rescheduled are not counted.
     pub waiting_pods: usize,
     /// Number of pending pods that were unschedulable in the last plan.
     pub unplaced_pods: usize,

@@ -375,7 +375,7 @@ mod tests {
                 "CreateLaunchTemplate",
                 "UnauthorizedOperation",
                 "You are not authorized.",
-                "Denied: not allowed: ec2:CreateLaunchTemplate; statement \
+                "Denied: not allowed: ec2:CreateLaunchTemplate; granted by statement \
                  AllowScopedEC2InstanceActionsWithTags",
             ),
             (

@@ -85,8 +85,8 @@ fn is_steady(board: &TopologyState<'_>, kind: usize) -> bool {
     checks.iter().all(near) && !board.topology.adds[kind].iter().any(spread)
 }
 
-/// Returns the domain for the next pod: the fewest pods of its spread, then the least later choice,
-/// then the lowest price.
+/// Returns the domain for the next pod: the one with the fewest pods of its spread, then the one
+/// that the fewest other pods could use, then the cheapest.
 fn best(own: &DomainDemand, board: &mut TopologyState<'_>, site_of: &[usize]) -> Option<usize> {
     let mut best: Option<((u64, usize, f64), usize)> = None;
     for (at, (cell, price, choice)) in own.cells.iter().enumerate() {

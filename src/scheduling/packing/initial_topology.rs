@@ -111,7 +111,7 @@ fn places(
     places
 }
 
-/// Returns the possible values of labels of an in-flight node that are not decided.
+/// Returns the possible values of the undecided labels of an in-flight node.
 fn unsettled(problem: &Problem<'_>, labels: &Requirements) -> Vec<(usize, Vec<String>)> {
     let keys = problem.groups.keys.iter().enumerate();
     let keys = keys.filter(|(key, _)| *key != HOST);

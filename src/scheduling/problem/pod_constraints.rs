@@ -30,7 +30,7 @@ pub(crate) struct SpreadConstraint {
     pub(crate) key: usize,
     /// By how many a place may lead the emptiest.
     pub(crate) skew: u32,
-    /// With fewer domains (`minDomains`), the minimum count is zero.
+    /// If there are fewer domains than `minDomains`, the minimum count is zero.
     pub(crate) least: u32,
     /// Whether the selector is empty. kube-scheduler then treats the pod as selected but counts no
     /// pods (`countPodsMatchSelector`).

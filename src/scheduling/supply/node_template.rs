@@ -189,7 +189,7 @@ impl<'a> NodeTemplate<'a> {
         Ok(both)
     }
 
-    /// Returns the compatible offerings of pods with these required labels.
+    /// Returns the offerings that are compatible with pods that require these labels.
     pub(crate) fn row(
         &self,
         (wants, agents): (&NodeRequirements<'_>, &ConstrainedDaemons<'_>),

@@ -573,7 +573,7 @@ fn a_class_is_ready_when_all_its_conditions_are_met() {
     let why = own.supply.expect_err("not ready");
     assert_eq!(
         why,
-        "Unavailable: EC2 has not told yet what it sells in the region"
+        "Unavailable: the instance types of the region have not been read yet"
     );
 }
 

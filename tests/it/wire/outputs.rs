@@ -59,7 +59,7 @@ fn outputs_come_from_a_parameter_and_only_validate_takes_the_mock() {
     // Karpenter takes no pool without a class, which is said.
     check(2, "pools: general.gpu");
     put("{\"pools\":", "String");
-    check(1, "it is not JSON");
+    check(1, "does not contain Terraform outputs");
     put(r#"{"pools": ["hidden"]}"#, "SecureString");
     check(1, "it is encrypted");
     put(r#"{"pools": ["general"]}"#, "String");

@@ -37,8 +37,8 @@ pub(super) static BUFFER: BlockType = BlockType {
             "limits",
             ArgumentType::Quantities,
             "{}",
-            "Maximum requests of all the pods together, by resource. Alone, it allows as many pods \
-             as fit.",
+            "Maximum requests of all the pods together, by resource. If only `limits` is set, the \
+             buffer keeps capacity for as many pods as `limits` allows.",
         ),
         argument(
             "during",

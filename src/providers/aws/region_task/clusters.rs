@@ -45,7 +45,7 @@ impl RegionTask {
         if let Ok(mut known) = self.shared.engines.lock() {
             known.retain(|_, own| !own.0.is_closed());
             for (name, events, fence) in engines {
-                // A known engine keeps the fence of its term.
+                // An engine that is already known keeps the fence of its own term.
                 let is_known = known.get(name);
                 if !is_known.is_some_and(|own| own.0.same_channel(&events)) {
                     known.insert(name.clone(), (events, fence.of_this_term()));

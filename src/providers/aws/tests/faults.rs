@@ -1,4 +1,4 @@
-//! EC2 errors of launches on the wire.
+//! Tests of the EC2 errors that launches receive over HTTP.
 
 use std::sync::Mutex;
 

@@ -70,7 +70,7 @@ async fn for_want_of_an_answer_no_image_is_dropped() {
     let own = [ImageTerm::SsmParameter("/own".to_owned())];
     let gone = Some("ParameterNotFound");
     let all = Ok("1 2 n3 4 5");
-    // Half an hour each: the SSM error, and the images then resolved for AWS and for the user.
+    // Each step takes half an hour: the SSM error, the images of AWS, and those of the user.
     let steps = [
         // No image is known yet, and a partial result is not used as a complete one.
         (

@@ -122,7 +122,7 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
     (
         Some(("DescribeSubnets", "UnauthorizedOperation", NO_SUBNETS)),
         SAME,
-        "Denied: not allowed: ec2:DescribeSubnets on *; statement AllowRegionalReadActions",
+        "Denied: not allowed: ec2:DescribeSubnets on *; granted by statement AllowRegionalReadActions",
     ),
     (
         Some(("DescribeSecurityGroups", "RequestLimitExceeded", "slow")),
@@ -142,7 +142,7 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
     (
         Some(("GetParameter", "AccessDeniedException", "")),
         SAME,
-        "Denied: not allowed: ssm:GetParameter; statement AllowSSMReadActions",
+        "Denied: not allowed: ssm:GetParameter; granted by statement AllowSSMReadActions",
     ),
     (
         Some(("AddRoleToInstanceProfile", "NoSuchEntity", "none")),
@@ -178,7 +178,7 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
     (
         Some(("DescribeInstanceTypes", "Unavailable", "")),
         SAME,
-        "Unavailable: EC2 has not told yet what it sells",
+        "Unavailable: the instance types of the region have not been read yet",
     ),
 ];
 

@@ -30,7 +30,8 @@ fn untold(ec2: &Ec2) -> Vec<&'static str> {
     let log = fs::read_to_string(ec2.dir.path().join("daemon.log")).unwrap_or_default();
     let told = |action: &&str| {
         let sid = statement(action, "").expect("a statement");
-        let words = format!("not allowed: {action}; statement {sid} of the shipped policy");
+        let words =
+            format!("not allowed: {action}; granted by statement {sid} of the shipped policy");
         log.contains(&words)
     };
     LACKS.into_iter().filter(|action| !told(action)).collect()
