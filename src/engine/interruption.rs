@@ -328,7 +328,7 @@ impl Engine {
     fn let_go(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         let claim = self.state.ledger.claims.get_mut(id);
         match claim.and_then(|claim| claim.leaving.as_mut()) {
-            // If status checks fail, the deadline is now, whatever other notices say.
+            // If status checks fail, the deadline is now, regardless of other notices.
             Some(Reason::Unhealthy) => {}
             Some(own) => *own = reason,
             None => self.retire(id, reason, now),

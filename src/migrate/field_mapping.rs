@@ -1,4 +1,4 @@
-//! Converts the fields of a Karpenter object to an HCL body and back, as field tables say.
+//! Converts the fields of a Karpenter object to an HCL body and back, by means of field tables.
 
 use serde_json::{Map, Value};
 

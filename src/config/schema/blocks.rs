@@ -309,10 +309,10 @@ static FLEET: BlockType = BlockType {
             "max_disrupted_per_reload",
             ArgumentType::Allowance,
             "",
-            "Maximum number of nodes of a cluster that a reload may disrupt because they drift, their \
-             pool is removed, or `replicas` is reduced. If a reload exceeds it, the nodes are kept until you \
-             accept the reload. A reload that removes managed clusters is refused if they have \
-             more than this share of all nodes. Unlimited if missing.",
+            "Maximum number of nodes of a cluster that a reload may disrupt because they drift, \
+             their pool is removed, or `replicas` is reduced. If a reload exceeds it, the nodes \
+             are kept until you accept the reload. A reload that removes managed clusters is \
+             refused if they have more than this share of all nodes. Unlimited if missing.",
         ),
     ],
     blocks: &[&disruption::BUDGET],

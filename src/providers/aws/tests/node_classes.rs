@@ -122,7 +122,8 @@ const LACKS: [(Option<Refused>, Change, &str); 12] = [
     (
         Some(("DescribeSubnets", "UnauthorizedOperation", NO_SUBNETS)),
         SAME,
-        "Denied: not allowed: ec2:DescribeSubnets on *; granted by statement AllowRegionalReadActions",
+        "Denied: not allowed: ec2:DescribeSubnets on *; granted by statement \
+         AllowRegionalReadActions",
     ),
     (
         Some(("DescribeSecurityGroups", "RequestLimitExceeded", "slow")),
