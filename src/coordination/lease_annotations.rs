@@ -243,7 +243,7 @@ impl LeaseAnnotations {
 /// Reads [`DISRUPTED_NODES`] and its former name. If hosts of both versions have written, both
 /// lists count, and of two records of a claim the later one. `None` if neither is there.
 fn disrupted_nodes(annotations: &Labels) -> Option<DisruptedNodes> {
-    let mut all: Option<BTreeMap<ClaimId, DisruptionRecord>> = None;
+    let mut all: Option<BTreeMap<_, DisruptionRecord>> = None;
     for name in [DISRUPTED_NODES_FORMER, DISRUPTED_NODES] {
         let Some(text) = annotations.get(name) else {
             continue;
@@ -263,10 +263,11 @@ fn disrupted_nodes(annotations: &Labels) -> Option<DisruptedNodes> {
     all.map(Ok)
 }
 
+/// The disrupted nodes by claim, or why the annotation is invalid.
 type DisruptedNodes = Result<BTreeMap<ClaimId, DisruptionRecord>, String>;
 
 /// Reads the value of the annotation `name`.
-fn parse(name: &str, text: &str) -> Result<BTreeMap<ClaimId, DisruptionRecord>, String> {
+fn parse(name: &str, text: &str) -> DisruptedNodes {
     let bad = |what: &str| {
         let what: String = what.chars().take(40).collect();
         format!("the Lease annotation {name} is invalid at {what:?}")

@@ -73,7 +73,7 @@ pub struct DisruptionUsage {
     pub unready: usize,
     /// Claims that are being disrupted.
     pub leaving: BTreeSet<ClaimId>,
-    /// When and why nodes were disrupted, for as long as a fleet rate counts them.
+    /// The disruptions that a rate of the fleet still counts: when each happened, and why.
     pub let_go: BTreeMap<ClaimId, (Timestamp, Reason)>,
 }
 

@@ -1,4 +1,4 @@
-//! Runs an engine for one cluster for as long as this host holds the Lease.
+//! Runs the engine of one cluster while this host holds the Lease.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -654,7 +654,7 @@ fn nodes_of_one_plan_open_together_when_they_come_close_together() {
         stage.apply(WatchedObject::Node(Box::new(stage.node(1))));
         stage.run(1, &[]);
         assert_eq!(stage.open(), 2, "after {seconds} s");
-        assert_eq!(stage.count("nominate"), 2, "each pod is told once");
+        assert_eq!(stage.count("nominate"), 2, "each pod is nominated once");
     }
 }
 
@@ -1158,7 +1158,11 @@ fn sharing() -> Stage {
     stage.event(Event::FleetChanged(Some(leaves(20))));
     stage.sync(vec![], vec![]);
     stage.run(7, &[]);
-    assert_eq!(stage.seen, ["report_usage"], "what there is is told first");
+    assert_eq!(
+        stage.seen,
+        ["report_usage"],
+        "usage is reported before the first request"
+    );
     stage.apply(WatchedObject::Pod(Box::new(waiting_pod("a"))));
     stage
 }

@@ -274,7 +274,7 @@ fn without_the_right_to_it_pods_wait_for_their_nodes() {
         stage.apply(WatchedObject::Node(Box::new(ready)));
         stage.run(3, &[]);
         assert_eq!(stage.count(command), 1);
-        assert_eq!(stage.count("nominate"), 1, "it is told instead");
+        assert_eq!(stage.count("nominate"), 1, "it is nominated instead");
         let node = stage.seen_node();
         assert!(node.is_initialized() && node.taints.is_empty(), "{node:?}");
         stage.apply(WatchedObject::Pod(Box::new(large("b"))));
