@@ -205,8 +205,8 @@ impl Catalog {
     #[must_use]
     fn with_shared(&self, types: impl IntoIterator<Item = Arc<InstanceType>>) -> Self {
         let mut all = self.clone();
-        let named = |it: Arc<InstanceType>| (it.name.clone(), it);
-        all.types.extend(types.into_iter().map(named));
+        all.types
+            .extend(types.into_iter().map(|it| (it.name.clone(), it)));
         all.reservations = Arc::new(reservations::all(&all));
         all
     }
@@ -261,7 +261,10 @@ impl Catalog {
             .find(|offering| {
                 offering.zone == key.zone
                     && offering.capacity_type == key.capacity_type
-                    && offering.reservation.as_ref().map(|own| &own.id)
+                    && offering
+                        .reservation
+                        .as_ref()
+                        .map(|reservation| &reservation.id)
                         == key.reservation.as_deref()
             })
     }

@@ -76,7 +76,7 @@ pub use crate::config::settings::Config;
 pub use crate::config::source::SourceFile;
 use crate::config::source::{ConfigFiles, Span};
 use crate::config::syntax::{Block, Body, Expr};
-use crate::config::variables::{GivenSource, ResolvedVariable, Strictness, VariableValue};
+use crate::config::variables::{GivenSource, Strictness, VariableValue};
 
 /// A variable's value from the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,11 +208,13 @@ fn evaluate(
     let declared = base.seeing(&scope).sections(blocks, "variable");
     variables::check_given(&base.seeing(&scope), given, &declared);
     let resolved = variables::resolve(&base.seeing(&scope), &declared, given);
-    let values =
-        |(name, resolved): (&String, &ResolvedVariable)| (name.clone(), resolved.known.clone());
-    scope
-        .roots
-        .insert("var", resolved.iter().map(values).collect());
+    scope.roots.insert(
+        "var",
+        resolved
+            .iter()
+            .map(|(name, resolved)| (name.clone(), resolved.known.clone()))
+            .collect(),
+    );
     variables::validate(&base.seeing(&scope), &declared, &resolved);
 
     let declared = base

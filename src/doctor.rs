@@ -71,17 +71,22 @@ pub(crate) async fn examine(
         }
     };
     let configuration = host_checks::accepted(&config);
-    let known = || config.clusters.iter().map(|own| own.name.to_string());
+    let known = || {
+        config
+            .clusters
+            .iter()
+            .map(|cluster| cluster.name.to_string())
+    };
     if only.is_some_and(|name| !known().any(|own| own == name)) {
         return Err(NoSuchCluster {
             known: known().collect(),
         });
     }
     let mut clusters = config.clusters.clone();
-    clusters.retain(|own| only.is_none_or(|name| own.name.as_str() == name));
+    clusters.retain(|cluster| only.is_none_or(|name| cluster.name.as_str() == name));
     let mut checks = vec![configuration, host_checks::examine(&clusters, scope)];
     let tools = Tools::new();
-    let all = clusters.iter().map(|own| tools.cluster(own, scope));
+    let all = clusters.iter().map(|cluster| tools.cluster(cluster, scope));
     let all = stream::iter(all).buffered(AT_ONCE);
     checks.extend(all.collect::<Vec<_>>().await);
     Ok(DoctorReport(checks))
@@ -105,7 +110,7 @@ impl Tools {
 
     async fn cluster(&self, own: &Cluster, scope: &DoctorRun) -> Check {
         let (mut checks, connection) = api_checks::examine(&self.drivers, own, scope).await;
-        let client = connection.as_ref().map(|own| &own.client);
+        let client = connection.as_ref().map(|connection| &connection.client);
         let around = async {
             match client {
                 None => Vec::new(),
@@ -149,9 +154,15 @@ fn pools(cluster: &Cluster) -> Check {
         return Check::warning(("pools", DoctorCode::NoPool.code()), why, fix);
     }
     let names = |all: Vec<&str>| all.join(", ");
-    let pools = names(cluster.pools.iter().map(|own| own.name.as_str()).collect());
+    let pools = names(
+        cluster
+            .pools
+            .iter()
+            .map(|pool| pool.name.as_str())
+            .collect(),
+    );
     let classes = cluster.node_classes.iter();
-    let said = match names(classes.map(|own| own.name.as_str()).collect()).as_str() {
+    let said = match names(classes.map(|class| class.name.as_str()).collect()).as_str() {
         "" => pools,
         classes => format!("{pools}; node classes: {classes}"),
     };

@@ -110,7 +110,7 @@ use crate::engine::undrained_terminations::Undrained;
 use crate::engine::views::inventory::RetainedNodes;
 use crate::model::buffer::buffer_of;
 use crate::model::cluster::{Cluster, ManagementMode, PlacementHints};
-use crate::model::id::{ClaimId, InstanceId, NodeName, ObjectKey, PodKey, TypeName};
+use crate::model::id::{ClaimId, InstanceId, NodeName, PodKey, TypeName};
 use crate::model::pool::Reason;
 use crate::model::watched_object::{ObjectKind, WatchedObject};
 use crate::scheduling::PoolRejection;
@@ -357,7 +357,7 @@ impl Engine {
             self.cancel_queued(why, |own| !own.is_look(), now);
             let leaving = self.state.ledger.claims.values();
             let nodes = leaving.filter_map(|own| self.state.node_of(own));
-            let nodes = nodes.filter(|own| own.has_disrupted_taint()).count();
+            let nodes = nodes.filter(|node| node.has_disrupted_taint()).count();
             if nodes > 0 && managed {
                 self.report(Report::LeftClosed { nodes });
             }
@@ -528,8 +528,8 @@ impl Engine {
     /// Removes entries about objects that no longer exist.
     fn forget_gone(&mut self, now: Timestamp) {
         let (pods, claims) = (&self.state.objects.pods, &self.state.ledger.claims);
-        let is_known = |key: &PodKey| pods.contains_key(key) || buffer_of(key).is_some();
-        self.observed_pods.retain(is_known);
+        self.observed_pods
+            .retain(|key| pods.contains_key(key) || buffer_of(key).is_some());
         self.observed_leaving.retain(|id| claims.contains_key(id));
         self.unbinding.retain(|key, _| pods.contains_key(key));
         self.replacements.expire(now);
@@ -593,10 +593,9 @@ impl Engine {
         // Nominations are sent last: there may be thousands.
         let at = match command {
             Command::Nominate { .. } => self.commands.len(),
-            Command::CreateNode(_) | Command::Bind { .. } => {
-                let first = |own: &IssuedCommand| own.command.binds_early();
-                self.commands.partition_point(first)
-            }
+            Command::CreateNode(_) | Command::Bind { .. } => self
+                .commands
+                .partition_point(|command| command.command.binds_early()),
             _ => self.commands.len() - self.pending_nominations(),
         };
         self.commands.insert(at, IssuedCommand { id, command });
@@ -605,8 +604,10 @@ impl Engine {
 
     /// Returns the number of queued nominations. They are at the end of the queue.
     fn pending_nominations(&self) -> usize {
-        let other = |own: &IssuedCommand| !matches!(own.command, Command::Nominate { .. });
-        self.commands.len() - self.commands.partition_point(other)
+        self.commands.len()
+            - self
+                .commands
+                .partition_point(|command| !matches!(command.command, Command::Nominate { .. }))
     }
 
     fn reset(&mut self, kind: ObjectKind, objects: Vec<WatchedObject>, now: Timestamp) {
@@ -617,8 +618,11 @@ impl Engine {
         // in doubt.
         let doubted = self.looking.doubts.remove(&kind).unwrap_or_default();
         known += doubted.len();
-        let lacking = |(key, _): &(ObjectKey, String)| !self.state.objects.has(kind, key);
-        vanished.extend(doubted.into_iter().filter(lacking));
+        vanished.extend(
+            doubted
+                .into_iter()
+                .filter(|(key, _)| !self.state.objects.has(kind, key)),
+        );
         let count = vanished.len();
         let probed = matches!(kind, ObjectKind::Pod | ObjectKind::Node);
         if self.state.views.listed(kind, known, count, now) && probed {

@@ -54,7 +54,7 @@ impl Fleet {
     /// Sets limits and clusters. Removed clusters count as empty. New clusters must report their
     /// usage.
     pub fn configure(&mut self, limits: FleetLimits, clusters: &[Arc<Cluster>], now: Timestamp) {
-        let goes_on = |name: &ClusterName| clusters.iter().any(|own| own.name == *name);
+        let goes_on = |name: &ClusterName| clusters.iter().any(|cluster| cluster.name == *name);
         self.members.retain(|name, _| goes_on(name));
         self.limits = limits;
         for cluster in clusters {
@@ -65,7 +65,7 @@ impl Fleet {
                 .or_insert_with(|| Member::new(cluster));
             member.configure(cluster, now);
         }
-        let markets = self.members.values().map(|own| own.market.clone());
+        let markets = self.members.values().map(|member| member.market.clone());
         let markets: Vec<CapacityScope> = markets.collect();
         self.holds.retain(|market, _| markets.contains(market));
         self.notify_all(now);
@@ -90,7 +90,10 @@ impl Fleet {
 
     /// The view of a cluster, for an engine that starts.
     pub fn view_of(&self, cluster: &ClusterName, now: Timestamp) -> Option<Arc<FleetView>> {
-        let view = self.members.get(cluster).and_then(|own| own.view.clone());
+        let view = self
+            .members
+            .get(cluster)
+            .and_then(|member| member.view.clone());
         view.or_else(|| self.view(cluster, now).map(Arc::new))
     }
 
@@ -130,14 +133,20 @@ impl Fleet {
 
     /// When [`ring`](Self::ring) must be called.
     pub fn poll_timeout(&self, now: Timestamp) -> Option<Timestamp> {
-        let waited = self.members.values().filter_map(|own| own.awaited_until());
+        let waited = self
+            .members
+            .values()
+            .filter_map(|member| member.awaited_until());
         let patience = waited.filter(|until| *until > now);
         patience.chain(self.views_due).min()
     }
 
     /// Notifies clusters of changes when due.
     pub fn ring(&mut self, now: Timestamp) {
-        let mut until = self.members.values().filter_map(|own| own.awaited_until());
+        let mut until = self
+            .members
+            .values()
+            .filter_map(|member| member.awaited_until());
         let patient = self.views_told.unwrap_or(now);
         if until.any(|until| until <= now && until > patient) {
             self.schedule_notifications(now);
@@ -150,7 +159,7 @@ impl Fleet {
     /// Total capacity and nodes of a cluster.
     pub fn held(&self, cluster: &ClusterName) -> (Resources, usize) {
         let member = self.members.get(cluster);
-        member.map(|own| own.sum.clone()).unwrap_or_default()
+        member.map(|member| member.sum.clone()).unwrap_or_default()
     }
 
     fn ask(&mut self, cluster: &ClusterName, ask: GrantRequest, now: Timestamp) -> CommandResult {
@@ -192,7 +201,7 @@ impl Fleet {
             return self.denied(cluster, (why, false), now);
         }
         let member = self.members.get_mut(cluster);
-        if let Some(disruption_usage) = member.and_then(|own| own.disruption_usage.as_mut()) {
+        if let Some(disruption_usage) = member.and_then(|member| member.disruption_usage.as_mut()) {
             disruption_usage.leaving.insert(claim.clone());
             disruption_usage.let_go.insert(claim, (now, reason));
         }
@@ -211,7 +220,7 @@ impl Fleet {
         if self
             .members
             .get(cluster)
-            .is_none_or(|own| own.disruption_usage.is_none())
+            .is_none_or(|member| member.disruption_usage.is_none())
         {
             return Some("the cluster has not reported its nodes yet".to_owned());
         }
@@ -237,7 +246,11 @@ impl Fleet {
 
     /// Why a claim is denied.
     fn refusal(&self, cluster: &ClusterName, ask: &GrantRequest, now: Timestamp) -> Option<String> {
-        if !self.members.get(cluster).is_some_and(|own| own.speaks) {
+        if !self
+            .members
+            .get(cluster)
+            .is_some_and(|member| member.speaks)
+        {
             return Some("the cluster has not reported its resources yet".to_owned());
         }
         if let Some(closed) = self.closed(now) {
@@ -253,7 +266,7 @@ impl Fleet {
         let before = self
             .members
             .get(cluster)
-            .and_then(|own| own.holding(&ask.claim));
+            .and_then(|member| member.holding(&ask.claim));
         if let Some(before) = before {
             used.subtract(&before.capacity);
             nodes -= 1;
@@ -285,7 +298,7 @@ impl Fleet {
         let near = self
             .members
             .values()
-            .filter(|own| own.market == asker.market);
+            .filter(|member| member.market == asker.market);
         let taken = near.map(|own| own.taken(id));
         let before = asker.holding(&ask.claim);
         let own = before.and_then(|own| own.reservation.as_ref());
@@ -315,7 +328,7 @@ impl Fleet {
     ) -> CommandResult {
         // Changes do not count before the full usage was reported.
         let member = self.members.get_mut(cluster);
-        let Some(member) = member.filter(|own| whole || own.speaks) else {
+        let Some(member) = member.filter(|member| whole || member.speaks) else {
             return CommandResult::Failed {
                 kind: FailureKind::Conflict,
                 text: "the fleet does not know all claims".to_owned(),
@@ -348,7 +361,11 @@ impl Fleet {
         until: Timestamp,
         now: Timestamp,
     ) {
-        let Some(market) = self.members.get(cluster).map(|own| own.market.clone()) else {
+        let Some(market) = self
+            .members
+            .get(cluster)
+            .map(|member| member.market.clone())
+        else {
             return;
         };
         let known = self.holds.entry(market.clone()).or_default();
@@ -412,8 +429,10 @@ impl Fleet {
     }
 
     fn schedule_notifications(&mut self, now: Timestamp) {
-        let apart = |at: Timestamp| at.checked_add(VIEWS_APART).unwrap_or(at);
-        let due = self.views_told.map_or(now, apart).max(now);
+        let due = self
+            .views_told
+            .map_or(now, |at| at.checked_add(VIEWS_APART).unwrap_or(at))
+            .max(now);
         self.views_due = Some(self.views_due.map_or(due, |own| own.min(due)));
     }
 
@@ -448,8 +467,12 @@ fn shut(budget: &Budget, all: &OtherClusters, reason: Reason, now: Timestamp) ->
         ));
     }
     let rate = budget.rate?;
-    let counts = |own: &&(Timestamp, Reason)| names(&budget.reasons, own.1);
-    let gone: Vec<Timestamp> = all.let_go.iter().filter(counts).map(|own| own.0).collect();
+    let gone: Vec<Timestamp> = all
+        .let_go
+        .iter()
+        .filter(|own| names(&budget.reasons, own.1))
+        .map(|own| own.0)
+        .collect();
     let until = rate_shut(rate, &gone, now)?;
     Some(format!(
         "the disruption budget of the fleet is used up ({rate}), until {until}"

@@ -110,7 +110,6 @@ impl Convert for json::Node {
     const NOUN: ObjectKind = ObjectKind::Node;
 
     fn convert(self) -> WatchedObject {
-        let ready = |it: &json::Condition| it.kind == "Ready" && it.status == "True";
         WatchedObject::Node(Box::new(Node {
             name: NodeName(self.metadata.name),
             uid: self.metadata.uid,
@@ -125,7 +124,11 @@ impl Convert for json::Node {
             taints: self.spec.taints.into_iter().filter_map(taint).collect(),
             unschedulable: self.spec.unschedulable,
             has_kubelet: !self.status.node_info.kubelet_version.is_empty(),
-            ready: self.status.conditions.iter().any(ready),
+            ready: self
+                .status
+                .conditions
+                .iter()
+                .any(|it| it.kind == "Ready" && it.status == "True"),
             conditions: conditions(self.status.conditions),
             capacity: amounts(&self.status.capacity),
             allocatable: amounts(&self.status.allocatable),
@@ -135,13 +138,13 @@ impl Convert for json::Node {
 
 /// UID of the NodeClaim that owns a node.
 fn node_claim(owners: Vec<json::OwnerReference>) -> Option<String> {
-    let owner = owners.into_iter().find(|own| own.kind == "NodeClaim");
-    owner.map(|own| own.uid)
+    let owner = owners.into_iter().find(|owner| owner.kind == "NodeClaim");
+    owner.map(|owner| owner.uid)
 }
 
 /// Conditions of a node that have a transition time, up to a maximum number.
 fn conditions(all: Vec<json::Condition>) -> Vec<NodeCondition> {
-    let read = |own: json::Condition| {
+    let all = all.into_iter().filter_map(|own| {
         let (status, since) = (
             ConditionStatus::parse(&own.status)?,
             own.last_transition_time?,
@@ -151,8 +154,7 @@ fn conditions(all: Vec<json::Condition>) -> Vec<NodeCondition> {
             status,
             since,
         })
-    };
-    let all = all.into_iter().filter_map(read);
+    });
     all.take(CONDITIONS_MAX).collect()
 }
 
@@ -209,14 +211,17 @@ impl Convert for json::PersistentVolumeClaim {
         let annotations = &self.metadata.annotations.0;
         let class = annotations.get(json::STORAGE_CLASS).cloned();
         let complete = annotations.contains_key(json::BIND_COMPLETED);
-        let once = |mode: &String| mode == "ReadWriteOncePod";
         WatchedObject::VolumeClaim(VolumeClaim {
             is_bound: complete && !self.spec.volume_name.is_empty(),
             volume: self.spec.volume_name,
             storage_class: class.unwrap_or(self.spec.storage_class_name),
             phase: self.status.phase,
             deleting: self.metadata.deletion_timestamp.is_some(),
-            once_pod: self.spec.access_modes.iter().any(once),
+            once_pod: self
+                .spec
+                .access_modes
+                .iter()
+                .any(|mode| mode == "ReadWriteOncePod"),
             key: key(self.metadata),
         })
     }
@@ -268,15 +273,17 @@ fn volume_places(volume: &json::PersistentVolume) -> Vec<Requirements> {
     }
     // kube-scheduler also accepts nodes without any zone or region label, because such a cluster
     // may have only one zone.
-    let absent = |place: &Requirements| {
-        let says_zone = place.get(ZONE).is_some() || place.get(REGION).is_some();
-        let mut place = place.clone();
-        for key in [ZONE, REGION] {
-            place.add(key, Requirement::does_not_exist());
-        }
-        (!says_zone).then_some(place)
-    };
-    let anywhere: Vec<Requirements> = places.iter().filter_map(absent).collect();
+    let anywhere: Vec<Requirements> = places
+        .iter()
+        .filter_map(|place| {
+            let says_zone = place.get(ZONE).is_some() || place.get(REGION).is_some();
+            let mut place = place.clone();
+            for key in [ZONE, REGION] {
+                place.add(key, Requirement::does_not_exist());
+            }
+            (!says_zone).then_some(place)
+        })
+        .collect();
     for place in &mut places {
         place.add_all(&labels);
     }
@@ -288,13 +295,6 @@ impl Convert for json::StorageClass {
     const NOUN: ObjectKind = ObjectKind::StorageClass;
 
     fn convert(self) -> WatchedObject {
-        let topology = |term: json::TopologyTerm| {
-            let mut requirements = Requirements::default();
-            for it in term.match_label_expressions {
-                requirements.add(&it.key, Requirement::is_in(it.values));
-            }
-            requirements
-        };
         WatchedObject::StorageClass(StorageClass {
             name: self.metadata.name,
             provisioner: self.provisioner,
@@ -303,7 +303,13 @@ impl Convert for json::StorageClass {
                 .allowed_topologies
                 .into_iter()
                 .take(PLACES_MAX)
-                .map(topology)
+                .map(|term| {
+                    let mut requirements = Requirements::default();
+                    for it in term.match_label_expressions {
+                        requirements.add(&it.key, Requirement::is_in(it.values));
+                    }
+                    requirements
+                })
                 .collect(),
         })
     }
@@ -313,10 +319,14 @@ impl Convert for json::CSINode {
     const NOUN: ObjectKind = ObjectKind::CsiNode;
 
     fn convert(self) -> WatchedObject {
-        let limit = |driver: json::CsiDriver| Some((driver.name, driver.allocatable?.count?));
         WatchedObject::CsiNode(CsiNode {
             name: NodeName(self.metadata.name),
-            limits: self.spec.drivers.into_iter().filter_map(limit).collect(),
+            limits: self
+                .spec
+                .drivers
+                .into_iter()
+                .filter_map(|driver| Some((driver.name, driver.allocatable?.count?)))
+                .collect(),
         })
     }
 }

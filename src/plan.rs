@@ -78,7 +78,7 @@ pub struct PlannedTermination {
 impl PlannedTermination {
     fn new(candidate: &Candidate<'_>, reason: Reason) -> Self {
         Self {
-            claim: candidate.claim.map(|own| own.record.id.clone()),
+            claim: candidate.claim.map(|claim| claim.record.id.clone()),
             node: candidate.node.name.clone(),
             pool: candidate.pool.clone(),
             reason,
@@ -137,7 +137,7 @@ impl Plan {
     pub fn pods(&self) -> HashSet<&PodKey> {
         let placed = self.placed.iter().flat_map(|(_, pods)| pods);
         placed
-            .chain(self.launches.iter().flat_map(|own| &own.pods))
+            .chain(self.launches.iter().flat_map(|launch| &launch.pods))
             .collect()
     }
 
@@ -175,7 +175,11 @@ pub fn provision(snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
 
 /// Replaces overlay prices by list prices: overlays affect planning, not reported cost.
 fn listed(mut plan: Plan, snapshot: &Snapshot<'_>) -> Plan {
-    for (offering, price) in plan.launches.iter_mut().flat_map(|own| &mut own.offerings) {
+    for (offering, price) in plan
+        .launches
+        .iter_mut()
+        .flat_map(|launch| &mut launch.offerings)
+    {
         if let Some(listed) = snapshot.catalog.offering(offering) {
             *price = listed.price;
         }
@@ -193,8 +197,11 @@ pub fn sweep(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Plan {
     kept.extend(more);
     let (mut surplus, cancel) = surplus(disruption_view);
     if let Some(unaccepted) = disruption_view.unaccepted {
-        let held = |own| RetainedNode::new(own, Reason::Surplus, Verdict::held(unaccepted));
-        kept.extend(surplus.drain(..).map(held));
+        kept.extend(
+            surplus
+                .drain(..)
+                .map(|own| RetainedNode::new(own, Reason::Surplus, Verdict::held(unaccepted))),
+        );
     }
     surplus.iter().for_each(|own| budgets.let_go(own));
     let (drifted, more) = drifted(disruption_view, &mut budgets, now);
@@ -211,7 +218,7 @@ pub fn sweep(disruption_view: &DisruptionView<'_>, now: Timestamp) -> Plan {
         retire.extend(
             nodes
                 .into_iter()
-                .map(|own| PlannedTermination::new(own, reason)),
+                .map(|node| PlannedTermination::new(node, reason)),
         );
     }
     retire.extend(drifted.into_iter().map(|(own, cause)| PlannedTermination {
@@ -248,8 +255,9 @@ pub fn consolidate(
 ) -> Plan {
     if let Some(health) = ailing(disruption_view) {
         let candidates = disruption_view.candidates.iter();
-        let kept = candidates
-            .map(|own| RetainedNode::new(own, Reason::Underutilized, Verdict::Health(health)));
+        let kept = candidates.map(|candidate| {
+            RetainedNode::new(candidate, Reason::Underutilized, Verdict::Health(health))
+        });
         return Plan {
             kept: kept.collect(),
             ailing: Some(health),
@@ -259,11 +267,14 @@ pub fn consolidate(
     let mut budgets = Budgets::new(disruption_view, now);
     let (found, kept) = consolidation::consolidate(disruption_view, field, &mut budgets, now);
     let found = found.unwrap_or_default();
-    let leaves = |own: &&Candidate<'_>| found.nodes.contains(&own.node.name);
-    let leaving = disruption_view.candidates.iter().filter(leaves);
-    let retire = |own| PlannedTermination::new(own, Reason::Underutilized);
+    let leaving = disruption_view
+        .candidates
+        .iter()
+        .filter(|candidate| found.nodes.contains(&candidate.node.name));
     let plan = Plan {
-        retire: leaving.map(retire).collect(),
+        retire: leaving
+            .map(|own| PlannedTermination::new(own, Reason::Underutilized))
+            .collect(),
         launches: found.claims,
         placed: found.placed,
         saves: Price::new(found.saves).unwrap_or_default(),
@@ -283,8 +294,10 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
     let leaving: BTreeSet<NodeName> = plan.retire.iter().map(|own| own.node.clone()).collect();
     let taking: BTreeSet<NodeRef> = plan.placed.iter().map(|own| own.0.clone()).collect();
     let takes = |node: &NodeName| taking.contains(&NodeRef::Node(node.clone()));
-    let initialized = |own: &&Candidate<'_>| own.initialized.is_some();
-    let gone = disruption_view.candidates.iter().filter(initialized);
+    let gone = disruption_view
+        .candidates
+        .iter()
+        .filter(|candidate| candidate.initialized.is_some());
     for own in gone.filter(|own| leaving.contains(&own.node.name)) {
         *disruption_view.leaving.entry(own.pool.clone()).or_default() += 1;
     }
@@ -299,10 +312,11 @@ pub fn foreseen(state: &State, now: Timestamp) -> Plan {
             disruption_view.let_go.insert(claim, let_go);
         }
     }
-    let stays = |own: &Candidate<'_>| !leaving.contains(&own.node.name);
-    disruption_view.candidates.retain(stays);
-    for own in &mut disruption_view.candidates {
-        own.nominated |= takes(&own.node.name);
+    disruption_view
+        .candidates
+        .retain(|candidate| !leaving.contains(&candidate.node.name));
+    for candidate in &mut disruption_view.candidates {
+        candidate.nominated |= takes(&candidate.node.name);
     }
     disruption_view.held.clone_from(&plan.held);
     let mut field = state.field(now);
@@ -346,8 +360,10 @@ pub fn unbudgeted(state: &State, now: Timestamp) -> Plan {
 
 /// Returns the lowest total price of these claims.
 pub fn cost(claims: &[NewNodeClaim]) -> Price {
-    let first = |own: &NewNodeClaim| own.offerings.first().map(|(_, price)| *price);
-    claims.iter().filter_map(first).sum()
+    claims
+        .iter()
+        .filter_map(|claim| claim.offerings.first().map(|(_, price)| *price))
+        .sum()
 }
 
 /// Provisioning and disruption without consolidation, for display. Nodes that pending pods will use
@@ -359,7 +375,7 @@ pub fn whole(
 ) -> Plan {
     let (surplus, _) = surplus(disruption_view);
     let hosts = surplus.into_iter();
-    let hosts = hosts.map(|own| NodeRef::Node(own.node.name.clone()));
+    let hosts = hosts.map(|host| NodeRef::Node(host.node.name.clone()));
     let leaving: BTreeSet<NodeRef> = hosts.collect();
     let mut snapshot = Cow::Borrowed(snapshot);
     if !leaving.is_empty() {

@@ -233,9 +233,11 @@ pub fn solve(snapshot: &Snapshot<'_>, now: Timestamp) -> Solution {
             short.extend(gangs.map(|gang| (gang, RejectionDetail::told(text))));
         }
         // Pods of the gang that were unschedulable themselves keep their own reasons, too.
-        let had = |own: &UnschedulablePod| (own.pod.clone(), own.reasons.clone());
-        let had: BTreeMap<PodKey, Arc<[PoolRejection]>> =
-            solution.unplaced.iter().map(had).collect();
+        let had: BTreeMap<PodKey, Arc<[PoolRejection]>> = solution
+            .unplaced
+            .iter()
+            .map(|own| (own.pod.clone(), own.reasons.clone()))
+            .collect();
         sound.retain(|pod| {
             let Some(miss) = pod.gang_key().and_then(|gang| short.get(&gang)) else {
                 return true;
@@ -273,7 +275,7 @@ pub fn weigh(
         weight.left.extend(others);
         is_wanted(&weight)
     });
-    (weight, solution.map(|own| own.with(unplaced)))
+    (weight, solution.map(|solution| solution.with(unplaced)))
 }
 
 /// Splits pods into valid ones and rejected ones.
@@ -363,9 +365,9 @@ fn place(
     if best.packer.may_level() {
         let packer = even_spread::pack(&ground, &rooms, snapshot, board.clone());
         let other = packer.map(|packer| settled(packer, &board));
-        let better =
-            |other: &PlacementAttempt<'_, '_, '_>| other.packer.is_better_than(&best.packer);
-        best = other.filter(better).unwrap_or(best);
+        best = other
+            .filter(|other| other.packer.is_better_than(&best.packer))
+            .unwrap_or(best);
     }
     let PlacementAttempt {
         packer,
@@ -471,8 +473,10 @@ impl<'d> PodAssigner<'d> {
             ) {
                 Ok(claim) => claims.push(claim),
                 Err(miss) => {
-                    let no = |pod: &&Pod| alone(pod, RejectionCode::MinValues, miss.clone());
-                    unplaced.extend(pods.iter().map(no));
+                    unplaced.extend(
+                        pods.iter()
+                            .map(|pod| alone(pod, RejectionCode::MinValues, miss.clone())),
+                    );
                 }
             }
         }
@@ -545,7 +549,9 @@ fn claim(
         requests.add(&floored(&pod.requests));
     }
     let mut labels = template.labels(&rows);
-    let reservation = planned.reservation.map(|own| &template.reservations[own]);
+    let reservation = planned
+        .reservation
+        .map(|reservation| &template.reservations[reservation]);
     labels.extend(reservation.map(Reservation::labels).into_iter().flatten());
     Ok(NewNodeClaim {
         pool: template.pool.name.clone(),

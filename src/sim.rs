@@ -59,7 +59,6 @@ use crate::engine::event::Event;
 use crate::model::cluster::{Binding, Cluster};
 use crate::model::id::{InstanceId, NodeName};
 use crate::model::instance::{InstanceType, OfferingKey};
-use crate::model::pool::Pool;
 use crate::model::requirement::Requirement;
 use crate::model::watched_object::ObjectKind;
 use crate::sim::cloud::{Cloud, CloudSettings};
@@ -92,14 +91,14 @@ impl Setup {
     /// would have no effect and slow down every plan.
     pub fn new(scenario: Arc<Scenario>, config: Arc<Cluster>, catalog: &Catalog) -> Self {
         let usable = |shape: &InstanceType| {
-            let fits = |pool: &Pool| {
-                pool.requirements.iter().all(|(key, wanted)| {
-                    let values = shape.requirements.get(key).and_then(Requirement::values);
-                    values.is_none_or(|values| values.iter().any(|value| wanted.has(value)))
-                        || wanted.allows_absence()
+            shape.name == scenario.fixed_type
+                || config.pools.iter().any(|pool| {
+                    pool.requirements.iter().all(|(key, wanted)| {
+                        let values = shape.requirements.get(key).and_then(Requirement::values);
+                        values.is_none_or(|values| values.iter().any(|value| wanted.has(value)))
+                            || wanted.allows_absence()
+                    })
                 })
-            };
-            shape.name == scenario.fixed_type || config.pools.iter().any(fits)
         };
         let types = catalog.types().filter(|shape| usable(shape)).cloned();
         let catalog = Arc::new(Catalog::new(types));

@@ -244,7 +244,7 @@ impl State {
         self.objects.forget_gone_nodes();
         // Reschedulable pods are bound once all pods of their node are scheduled.
         let claims = self.ledger.claims.values();
-        let over = claims.filter(|own| !own.pods.is_empty() && is_over(own, now));
+        let over = claims.filter(|claim| !claim.pods.is_empty() && is_over(claim, now));
         let over: Vec<(ClaimId, BTreeSet<PodKey>)> = over
             .map(|own| {
                 let pods = own.pods.iter();

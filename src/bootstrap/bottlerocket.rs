@@ -19,7 +19,11 @@ const DIRS: [&str; 3] = ["/var/lib/containerd", "/var/lib/kubelet", "/var/log/po
 /// Merges the generated settings into the user's settings. Generated settings take precedence.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     node.kubelet.without_extra(FORMAT)?;
-    if node.kubelet.pods_per_core.is_some_and(|own| own > 0) {
+    if node
+        .kubelet
+        .pods_per_core
+        .is_some_and(|pods_per_core| pods_per_core > 0)
+    {
         return Err(BootstrapError::Setting {
             setting: "podsPerCore".to_owned(),
             format: FORMAT,

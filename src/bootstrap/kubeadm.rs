@@ -30,10 +30,9 @@ pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
 fn configuration(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let (endpoint, ca) = node.api()?;
     let (host, port) = join_script::host_port(endpoint, 443);
-    let taints = node
-        .taints
-        .iter()
-        .map(|own| json!({"key": own.key, "value": own.value, "effect": own.effect.as_str()}));
+    let taints = node.taints.iter().map(
+        |taint| json!({"key": taint.key, "value": taint.value, "effect": taint.effect.as_str()}),
+    );
     let taints: Vec<Value> = taints.collect();
     let mut arguments = vec![("node-labels", node.label_text())];
     arguments.push(("provider-id", PROVIDER_ID.to_owned()));

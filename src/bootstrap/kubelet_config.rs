@@ -68,9 +68,6 @@ impl KubeletConfig {
             [] => home.dns.into_iter().collect(),
             some => some.to_vec(),
         };
-        let period = |(signal, own): (&Signal, &SignedDuration)| {
-            (signal.as_str().to_owned(), duration(*own))
-        };
         let settings = Self {
             cluster_dns,
             max_pods: own.max_pods.map_or(seed.max_pods, i64::from),
@@ -79,7 +76,11 @@ impl KubeletConfig {
             kube_reserved: reserved(&own.kube_reserved),
             eviction_hard: own.eviction_hard.iter().map(given).collect(),
             eviction_soft: own.eviction_soft.iter().map(given).collect(),
-            eviction_soft_grace_period: own.eviction_soft_grace_period.iter().map(period).collect(),
+            eviction_soft_grace_period: own
+                .eviction_soft_grace_period
+                .iter()
+                .map(|(signal, own)| (signal.as_str().to_owned(), duration(*own)))
+                .collect(),
             eviction_max_pod_grace_period: own.eviction_max_pod_grace_period,
             image_gc_high: own.image_gc_high_threshold_percent,
             image_gc_low: own.image_gc_low_threshold_percent,

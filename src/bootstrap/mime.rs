@@ -134,19 +134,21 @@ fn read(text: &str) -> Result<Vec<MimePart>, &'static str> {
             part.push('\n');
         }
     }
-    let part = |text: &String| {
-        let (headers, body) = head(text).ok_or("a part of its MIME archive has no headers")?;
-        fields(headers).ok_or("a part of its MIME archive has malformed headers")?;
-        let headers = match headers {
-            "" => "Content-Type: text/plain",
-            headers => headers,
-        };
-        Ok(MimePart {
-            headers: headers.to_owned(),
-            body: body.to_owned(),
+    parts
+        .iter()
+        .map(|text| {
+            let (headers, body) = head(text).ok_or("a part of its MIME archive has no headers")?;
+            fields(headers).ok_or("a part of its MIME archive has malformed headers")?;
+            let headers = match headers {
+                "" => "Content-Type: text/plain",
+                headers => headers,
+            };
+            Ok(MimePart {
+                headers: headers.to_owned(),
+                body: body.to_owned(),
+            })
         })
-    };
-    parts.iter().map(part).collect()
+        .collect()
 }
 
 /// Returns headers by name, with continuation lines joined. `None` if a line is not a header.
@@ -160,8 +162,7 @@ fn fields(headers: &str) -> Option<Vec<(String, String)>> {
             continue;
         }
         let (name, value) = line.split_once(':')?;
-        let good = |c: char| c.is_ascii_graphic();
-        if name.is_empty() || !name.chars().all(good) {
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_graphic()) {
             return None;
         }
         all.push((name.to_owned(), value.trim().to_owned()));

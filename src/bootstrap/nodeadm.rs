@@ -15,11 +15,12 @@ const NODE_CONFIG: &str = "application/node.eks.aws";
 /// Renders the user's parts, then the generated part. nodeadm merges documents in order, so the
 /// generated part takes precedence.
 pub(super) fn render(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
-    let kind = |text: &str| match yaml::mapping(text) {
-        Some(_) => NODE_CONFIG,
-        None => SHELL,
-    };
-    let mut parts = mime::parts(&node.class.user_data, FORMAT, kind)?;
+    let mut parts = mime::parts(&node.class.user_data, FORMAT, |text| {
+        match yaml::mapping(text) {
+            Some(_) => NODE_CONFIG,
+            None => SHELL,
+        }
+    })?;
     parts.push(MimePart::new(NODE_CONFIG, config(node)?));
     Ok(mime::write(&parts))
 }
@@ -29,8 +30,8 @@ fn config(node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
     let (endpoint, ca) = node.api()?;
     let cidr = home.service_cidr.as_ref().filter(|cidr| !cidr.is_empty());
     let cidr = cidr.ok_or(BootstrapError::ServiceCidrUnknown)?;
-    let taints = node.taints.iter().map(|own| {
-        let (key, value, effect) = (&own.key, &own.value, own.effect.as_str());
+    let taints = node.taints.iter().map(|taint| {
+        let (key, value, effect) = (&taint.key, &taint.value, taint.effect.as_str());
         match value.as_str() {
             "" => json!({"key": key, "effect": effect}),
             _ => json!({"key": key, "value": value, "effect": effect}),

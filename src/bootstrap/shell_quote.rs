@@ -29,8 +29,10 @@ pub(super) fn word<'a>(
     text: &'a str,
     marks: &str,
 ) -> Result<&'a str, BootstrapError> {
-    let good = |c: char| c.is_ascii_alphanumeric() || marks.contains(c);
-    if text.chars().all(good) {
+    if text
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || marks.contains(c))
+    {
         return Ok(text);
     }
     Err(BootstrapError::Malformed {

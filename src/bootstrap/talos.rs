@@ -94,10 +94,9 @@ fn merged(
     };
     arguments.insert("node-labels".to_owned(), Value::String(labels));
     let mut config = section(&kubelet, "extraConfig")?;
-    let taints = node
-        .taints
-        .iter()
-        .map(|own| json!({"key": own.key, "value": own.value, "effect": own.effect.as_str()}));
+    let taints = node.taints.iter().map(
+        |taint| json!({"key": taint.key, "value": taint.value, "effect": taint.effect.as_str()}),
+    );
     let taints: Vec<Value> = taints.collect();
     let theirs = config.get("registerWithTaints").and_then(Value::as_array);
     let same = |a: &Value, b: &Value| a["key"] == b["key"] && a["effect"] == b["effect"];

@@ -99,8 +99,8 @@ fn named(after: &str) -> Option<(&str, Option<&str>, &str)> {
         Some((name, filter)) => (name.trim(), Some(filter.trim())),
         None => (inner.trim(), None),
     };
-    let bare = |c: char| c.is_ascii_lowercase() || c == '_';
-    (!name.is_empty() && name.chars().all(bare)).then_some((name, filter, left))
+    (!name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+        .then_some((name, filter, left))
 }
 
 fn filtered(
@@ -118,8 +118,11 @@ fn filtered(
             "there is no filter {other:?}: there are `shell`, `powershell`, `json` and `raw`"
         ))),
         None => {
-            let plain = |c: char| c.is_ascii_alphanumeric() || PLAIN.contains(c);
-            if OUTSIDE.contains(&name) && !value.chars().all(plain) {
+            if OUTSIDE.contains(&name)
+                && !value
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || PLAIN.contains(c))
+            {
                 return Err(fault(format!(
                     "what {name} stands for has marks that a shell may take for more than text: \
                      write {{{{ {name} | shell }}}}, or another filter"
@@ -136,7 +139,7 @@ fn value(name: &str, node: &NodeConfig<'_>) -> Result<String, BootstrapError> {
         let each = node
             .taints
             .iter()
-            .map(|own| json!({"key": own.key, "value": own.value, "effect": own.effect.as_str()}));
+            .map(|taint| json!({"key": taint.key, "value": taint.value, "effect": taint.effect.as_str()}));
         each.collect::<Value>().to_string()
     };
     let missing = |what: &str| fault(format!("{what} is not known"));

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::catalog::instance_type_info::{Gpu, InstanceTypeSpec};
+use crate::catalog::instance_type_info::InstanceTypeSpec;
 use crate::model::instance::Arch;
 use crate::model::node_class::NodeClass;
 use crate::model::node_class::bootstrap::Bootstrap;
@@ -71,17 +71,19 @@ pub fn capacity(
         ("amd.com/gpu", "AMD"),
         ("habana.ai/gaudi", "Habana"),
     ] {
-        let own = |gpu: &&Gpu| gpu.manufacturer == manufacturer;
         let count = shape
             .gpus
             .iter()
-            .filter(own)
+            .filter(|gpu| gpu.manufacturer == manufacturer)
             .map(|gpu| i64::from(gpu.count));
         extend(&mut all, name, count.sum());
     }
-    let devices = shape.neurons.iter().map(|own| i64::from(own.devices));
+    let devices = shape.neurons.iter().map(|neuron| i64::from(neuron.devices));
     extend(&mut all, "aws.amazon.com/neuron", devices.sum());
-    let cores = shape.neurons.first().map_or(0, |own| own.cores.into());
+    let cores = shape
+        .neurons
+        .first()
+        .map_or(0, |neuron| neuron.cores.into());
     extend(&mut all, "aws.amazon.com/neuroncore", cores);
     extend(&mut all, "vpc.amazonaws.com/efa", adapters(shape, class));
     let branches = shape.branch_enis.into();
@@ -131,7 +133,10 @@ pub fn pods(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
         None if is_bare(class) || class.family.windows_build().is_some() => PODS,
         None => eni_pods(shape, class, class.reserved_enis),
     };
-    let per_core = class.kubelet.pods_per_core.filter(|own| *own > 0);
+    let per_core = class
+        .kubelet
+        .pods_per_core
+        .filter(|pods_per_core| *pods_per_core > 0);
     let per_core = per_core.filter(|_| class.family != AmiFamily::Bottlerocket);
     per_core.map_or(most, |own| most.min(i64::from(own) * i64::from(shape.vcpu)))
 }
@@ -236,12 +241,17 @@ fn ephemeral_storage(shape: &InstanceTypeSpec, class: &NodeClass) -> i64 {
         AmiFamily::Custom => ("", ROOT_VOLUME),
     };
     let mut devices = class.block_devices.iter();
-    let marked = devices.find(|own| own.root_volume).and_then(|own| own.size);
+    let marked = devices
+        .find(|device| device.root_volume)
+        .and_then(|device| device.size);
     let device = || match class.family {
         AmiFamily::Custom => class.block_devices.last(),
-        _ => class.block_devices.iter().find(|own| own.name == root),
+        _ => class
+            .block_devices
+            .iter()
+            .find(|block_device| block_device.name == root),
     };
-    let own = marked.or_else(|| device().and_then(|own| own.size));
+    let own = marked.or_else(|| device().and_then(|device| device.size));
     own.unwrap_or(family).max(0)
 }
 

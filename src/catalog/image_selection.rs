@@ -18,7 +18,7 @@ use crate::model::node_class::resolved::{Image, Variant};
 pub fn select(found: Vec<Image>) -> Vec<Image> {
     let mut best: BTreeMap<(Arch, Option<Variant>), &Image> = BTreeMap::new();
     for image in &found {
-        let variants = image.variants.iter().map(|own| Some(*own));
+        let variants = image.variants.iter().map(|variant| Some(*variant));
         let all = image.variants.is_empty().then_some(None);
         for variant in variants.chain(all) {
             let own = best.entry((image.arch, variant)).or_insert(image);
@@ -56,10 +56,11 @@ pub fn image_of<'a>(images: &'a [Image], shape: &InstanceTypeSpec) -> Option<&'a
 /// it.
 fn suits(image: &Image, shape: &InstanceTypeSpec) -> bool {
     let (gpus, accelerators) = (!shape.gpus.is_empty(), shape.has_accelerators());
-    let is_for = |variant: &Variant| match variant {
-        Variant::Standard => !gpus && !accelerators,
-        Variant::Nvidia => gpus,
-        Variant::Neuron => accelerators,
-    };
-    image.arch == shape.arch && (image.variants.is_empty() || image.variants.iter().any(is_for))
+    image.arch == shape.arch
+        && (image.variants.is_empty()
+            || image.variants.iter().any(|variant| match variant {
+                Variant::Standard => !gpus && !accelerators,
+                Variant::Nvidia => gpus,
+                Variant::Neuron => accelerators,
+            }))
 }

@@ -62,7 +62,7 @@ pub fn offerings<'a>(
 /// Sorts offerings in the order of an instance type.
 pub fn sort(offerings: &mut [Offering]) {
     fn order(own: &Offering) -> impl Ord {
-        let reservation = own.reservation.as_ref().map(|own| &own.id);
+        let reservation = own.reservation.as_ref().map(|reservation| &reservation.id);
         (own.price, &own.zone, own.capacity_type, reservation)
     }
     offerings.sort_by(|a, b| order(a).cmp(&order(b)));

@@ -147,7 +147,10 @@ impl Classes {
 
     /// Reservations of all classes.
     pub fn reservations(&self) -> Vec<(TypeName, Zone, Reservation)> {
-        let all = self.catalogs.values().flat_map(|own| own.reserved());
+        let all = self
+            .catalogs
+            .values()
+            .flat_map(|catalog| catalog.reserved());
         let all = all.map(|(name, zone, own)| ((name, zone, own.id.clone()), own));
         let all: BTreeMap<_, Reservation> = all.collect();
         let all = all.into_iter();
@@ -181,7 +184,7 @@ pub fn class_catalog(
     let terms = Terms {
         region,
         class,
-        zones: resolved.map(|own| own.subnets.iter().map(|own| &own.zone).collect()),
+        zones: resolved.map(|own| own.subnets.iter().map(|subnet| &subnet.zone).collect()),
         images: resolved.map(|own| &own.images[..]),
         zone_ids: &zone_ids,
         group,
@@ -218,7 +221,7 @@ pub fn class_catalog(
 /// Returns the resolved resources without values that change often.
 fn lasting(resolved: &ResolvedNodeClass) -> ResolvedNodeClass {
     let mut subnets = resolved.subnets.clone();
-    subnets.iter_mut().for_each(|own| own.free = 0);
+    subnets.iter_mut().for_each(|subnet| subnet.free = 0);
     subnets.sort_by(|one, other| one.id.cmp(&other.id));
     ResolvedNodeClass {
         images: Vec::new(),

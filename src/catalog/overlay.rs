@@ -49,7 +49,9 @@ impl PoolCatalogs {
         let mut all = Self::default();
         for pool in &cluster.pools {
             let class = pool.node_class.as_ref();
-            let base = class.and_then(|own| classes.catalog(own)).unwrap_or(plain);
+            let base = class
+                .and_then(|class| classes.catalog(class))
+                .unwrap_or(plain);
             let own = match overlaid(base, &cluster.overlays, pool) {
                 Cow::Borrowed(_) if Arc::ptr_eq(base, paid) || base == paid => None,
                 Cow::Borrowed(_) => Some(Arc::clone(base)),
@@ -58,7 +60,7 @@ impl PoolCatalogs {
             if let Some(own) = own {
                 all.by_pool.insert(pool.name.clone(), own);
             }
-            if let Some(fault) = class.and_then(|own| classes.fault(own)) {
+            if let Some(fault) = class.and_then(|class| classes.fault(class)) {
                 all.faults.insert(pool.name.clone(), fault);
             }
         }

@@ -15,15 +15,16 @@ impl Catalog {
         if self.reservations().is_empty() {
             return Vec::new();
         }
-        let of = |it: &InstanceType| {
-            let name = it.name.clone();
-            let reserved = it.offerings.iter().filter_map(move |offering| {
-                let own = offering.reservation.as_deref()?;
-                Some((name.clone(), offering.zone.clone(), own.clone()))
-            });
-            reserved.collect::<Vec<_>>()
-        };
-        self.types().flat_map(of).collect()
+        self.types()
+            .flat_map(|it| {
+                let name = it.name.clone();
+                let reserved = it.offerings.iter().filter_map(move |offering| {
+                    let own = offering.reservation.as_deref()?;
+                    Some((name.clone(), offering.zone.clone(), own.clone()))
+                });
+                reserved.collect::<Vec<_>>()
+            })
+            .collect()
     }
 
     /// Returns the catalog with these reservations, each for a type in a zone, instead of its
@@ -71,8 +72,10 @@ pub(super) fn reserved(
     let offered: Vec<Offering> = offered.collect();
     own.offerings.extend(offered);
     instance_type::sort(&mut own.offerings);
-    let of_type = |(key, _): &(&str, _)| !OF_OFFERINGS.contains(key);
-    let kept = own.requirements.iter().filter(of_type);
+    let kept = own
+        .requirements
+        .iter()
+        .filter(|(key, _)| !OF_OFFERINGS.contains(key));
     let mut requirements: Requirements = kept.map(|(key, own)| (key, own.clone())).collect();
     type_labels::complete(&mut requirements, &own.offerings);
     own.requirements = requirements;

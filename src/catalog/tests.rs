@@ -45,11 +45,14 @@ fn label(it: &InstanceType, key: &str) -> String {
 
 /// Zone, capacity type and price of each offering.
 fn prices(offerings: &[Offering]) -> String {
-    let line = |it: &Offering| {
-        let price = it.price.usd_per_h();
-        format!("{} {} {price}", it.zone, it.capacity_type.as_str())
-    };
-    offerings.iter().map(line).collect::<Vec<_>>().join(", ")
+    offerings
+        .iter()
+        .map(|it| {
+            let price = it.price.usd_per_h();
+            format!("{} {} {price}", it.zone, it.capacity_type.as_str())
+        })
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// An error with all its sources.
@@ -156,15 +159,20 @@ fn every_shipped_type_makes_sense() {
         let generation = label(it, "aws/generation");
         assert!(generation.parse::<u32>().is_ok(), "{name}: {generation:?}");
         assert!(!it.offerings.is_empty(), "{name}");
-        let key = |it: &Offering| (it.price, it.zone.clone(), it.capacity_type);
         assert!(
-            it.offerings.is_sorted_by_key(key),
+            it.offerings
+                .is_sorted_by_key(|it| (it.price, it.zone.clone(), it.capacity_type)),
             "{name}: {}",
             prices(&it.offerings)
         );
     }
-    let spot = |it: &&InstanceType| label(it, labels::CAPACITY_TYPE) == "on-demand spot";
-    assert_eq!(catalog.types().filter(spot).count(), 1327);
+    assert_eq!(
+        catalog
+            .types()
+            .filter(|it| label(it, labels::CAPACITY_TYPE) == "on-demand spot")
+            .count(),
+        1327
+    );
     let zones: Vec<&str> = catalog.zones().iter().map(|it| it.as_str()).collect();
     let letters: Vec<&str> = zones.iter().map(|it| &it["us-east-1".len()..]).collect();
     assert_eq!(letters.concat(), "abcdef");

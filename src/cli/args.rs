@@ -64,10 +64,9 @@ impl ConfigArguments {
     /// Returns `None` after printing the problems of an invalid configuration.
     #[cfg(not(feature = "daemon"))]
     pub(crate) fn read(&self, colour: bool) -> anyhow::Result<Option<Config>> {
-        let unreadable = |_: &_| {
+        let read = files::read(&self.wanted()).config(&|_| {
             ParameterState::Unreadable("this build was compiled without AWS support".to_owned())
-        };
-        let read = files::read(&self.wanted()).config(&unreadable);
+        });
         Ok(told(read, colour))
     }
 

@@ -98,8 +98,10 @@ impl ClusterSource {
         }
         if let Some(path) = &self.cluster_state {
             let of_file = |own| self.of_file(own, config.fleet.limits.clone(), path);
-            let known = |own| Ok((of_file(own)?, None));
-            let states: anyhow::Result<_> = clusters.into_iter().map(known).collect();
+            let states: anyhow::Result<_> = clusters
+                .into_iter()
+                .map(|cluster| Ok((of_file(cluster)?, None)))
+                .collect();
             return Ok(Some(LoadedClusters {
                 states: states?,
                 unseen: Vec::new(),

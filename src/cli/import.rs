@@ -97,7 +97,7 @@ fn of_autoscaler(
     options: &ImportOptions,
 ) -> anyhow::Result<Imported> {
     let groups = &arguments.groups;
-    if path == Path::new("-") && groups.iter().any(|own| own == Path::new("-")) {
+    if path == Path::new("-") && groups.iter().any(|group| group == Path::new("-")) {
         bail!("--cluster-autoscaler and --asg cannot both read standard input: use a file for one");
     }
     let mut answers = Vec::new();
@@ -174,23 +174,24 @@ fn read(path: &Path) -> anyhow::Result<Vec<SourceFile>> {
     }
     let mut paths = vec![path.to_owned()];
     if path.is_dir() {
-        let named = |path: &PathBuf| {
-            let end = path.extension().unwrap_or_default();
-            ["yaml", "yml", "json"].iter().any(|own| end == *own) && path.is_file()
-        };
         let entries =
             fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
         let entries = entries.map(|entry| entry.map(|entry| entry.path()));
         let all: io::Result<Vec<PathBuf>> = entries.collect();
         paths = all.with_context(|| format!("cannot read {}", path.display()))?;
-        paths.retain(named);
+        paths.retain(|path| {
+            let end = path.extension().unwrap_or_default();
+            ["yaml", "yml", "json"].iter().any(|own| end == *own) && path.is_file()
+        });
         paths.sort();
     }
-    let text = |path: &PathBuf| {
-        let text = files::read_limited(path)?;
-        Ok(SourceFile::new(path.display().to_string(), text))
-    };
-    paths.iter().map(text).collect()
+    paths
+        .iter()
+        .map(|path| {
+            let text = files::read_limited(path)?;
+            Ok(SourceFile::new(path.display().to_string(), text))
+        })
+        .collect()
 }
 
 /// Writes one file for each type of block. Adds an example cluster if nothing defines one.

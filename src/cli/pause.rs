@@ -120,7 +120,11 @@ impl PauseTarget {
     pub(super) fn find_pool(&self, cluster: &Cluster) -> anyhow::Result<()> {
         let pool = self.pool.as_deref();
         if let Some(pool) = pool.filter(|name| cluster.pool(name).is_none()) {
-            let names: Vec<&str> = cluster.pools.iter().map(|own| own.name.as_str()).collect();
+            let names: Vec<&str> = cluster
+                .pools
+                .iter()
+                .map(|pool| pool.name.as_str())
+                .collect();
             let (name, names) = (&cluster.name, names.join(", "));
             bail!("cluster {name} has no pool {pool:?}; it has {names}");
         }
@@ -149,8 +153,7 @@ pub(super) fn annotate(
 ) -> anyhow::Result<bool> {
     let writing = async {
         let written = timeout(PATIENCE, written(cluster, key, value, dry_run)).await;
-        let late = || format!("no response within {} s", PATIENCE.as_secs());
-        written.with_context(late)?
+        written.with_context(|| format!("no response within {} s", PATIENCE.as_secs()))?
     };
     super::wait_for(writing)?
         .with_context(|| format!("cannot update the Lease of cluster {}", cluster.name))

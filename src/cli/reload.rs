@@ -13,7 +13,6 @@ use super::args::{ConfigArguments, SocketArguments};
 use super::pause::annotate;
 use crate::coordination::lease_annotations::{ACCEPTED, accepted_with};
 use crate::host::text::line;
-use crate::model::cluster::Cluster;
 use crate::model::template_hash::{accepted_cluster, change_id};
 use crate::runtime::control::RELOAD;
 use crate::runtime::control::client::ask;
@@ -69,21 +68,27 @@ fn accept(arguments: &ReloadArgs, id: &str, colour: bool) -> anyhow::Result<Exit
     };
     let mut clusters = config.clusters.iter();
     let held = accepted_cluster(id);
-    let is_of = |own: &&Cluster| match held {
-        Some(name) => own.name.as_str() == name,
-        None => change_id(own) == id,
-    };
-    let Some(cluster) = clusters.find(is_of) else {
+    let Some(cluster) = clusters.find(|cluster| match held {
+        Some(name) => cluster.name.as_str() == name,
+        None => change_id(cluster) == id,
+    }) else {
         if let Some(name) = held {
             bail!("the configuration has no cluster {name:?}");
         }
-        let known = |own: &Cluster| format!("{} of cluster {}", change_id(own), own.name);
-        let known: Vec<String> = config.clusters.iter().map(known).collect();
+        let known: Vec<String> = config
+            .clusters
+            .iter()
+            .map(|cluster| format!("{} of cluster {}", change_id(cluster), cluster.name))
+            .collect();
         let known = known.join(", ");
         bail!("the id of this configuration is not {id:?}; it is {known}");
     };
-    let with = |said: Option<&str>| Some(accepted_with(said, id));
-    let news = annotate(cluster, ACCEPTED, with, arguments.dry_run)?;
+    let news = annotate(
+        cluster,
+        ACCEPTED,
+        |said| Some(accepted_with(said, id)),
+        arguments.dry_run,
+    )?;
     let end = match (news, arguments.dry_run) {
         (false, _) => "is already approved",
         (true, true) => "would be approved",

@@ -40,8 +40,12 @@ pub(crate) struct StatusArgs {
 pub(crate) fn execute(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
     let mut told = told(arguments)?;
     if let Some(name) = &arguments.cluster {
-        let names: Vec<String> = told.clusters.iter().map(|own| own.name.clone()).collect();
-        told.clusters.retain(|own| own.name == *name);
+        let names: Vec<String> = told
+            .clusters
+            .iter()
+            .map(|cluster| cluster.name.clone())
+            .collect();
+        told.clusters.retain(|cluster| cluster.name == *name);
         if told.clusters.is_empty() {
             bail!(
                 "the daemon has no cluster {name:?}; it has {}",
@@ -55,7 +59,7 @@ pub(crate) fn execute(arguments: &StatusArgs) -> anyhow::Result<ExitCode> {
     } else {
         out.write_all(shown(&told, clock::now()).as_bytes())?;
     }
-    let well = told.reload_fault.is_none() && told.clusters.iter().all(|own| own.is_well);
+    let well = told.reload_fault.is_none() && told.clusters.iter().all(|cluster| cluster.is_well);
     Ok(match well {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(UNWELL),
@@ -85,10 +89,21 @@ fn shown(told: &StatusResponse, now: Timestamp) -> String {
     for cluster in &told.clusters {
         show(&mut out, cluster, now);
     }
-    let unwell = told.clusters.iter().filter(|own| !own.is_well).count();
-    let cost =
-        |own: &ClusterStatusResponse| own.status.as_ref().map_or(0.0, |own| own.cost_per_hour);
-    let cost: f64 = told.clusters.iter().map(cost).sum();
+    let unwell = told
+        .clusters
+        .iter()
+        .filter(|cluster| !cluster.is_well)
+        .count();
+    let cost: f64 = told
+        .clusters
+        .iter()
+        .map(|cluster| {
+            cluster
+                .status
+                .as_ref()
+                .map_or(0.0, |status| status.cost_per_hour)
+        })
+        .sum();
     let (all, version) = (told.clusters.len(), &told.outrigger);
     let _ = writeln!(
         out,
@@ -155,7 +170,7 @@ fn show(out: &mut String, cluster: &ClusterStatusResponse, now: Timestamp) {
         ));
     }
     let pauses = status.pools.iter();
-    let pauses = pauses.filter_map(|own| Some((own, own.paused.as_ref()?)));
+    let pauses = pauses.filter_map(|pause| Some((pause, pause.paused.as_ref()?)));
     for (pool, pause) in pauses {
         note(paused(&format!("pool {}", bounded(&pool.name)), pause, now));
     }
@@ -189,21 +204,21 @@ fn table(pools: &[PoolStatus]) -> Table {
         "LIMIT",
         "$/H",
     ]);
-    for own in pools {
-        let name = bounded(&own.name);
-        let gone = if own.configured {
+    for pool in pools {
+        let name = bounded(&pool.name);
+        let gone = if pool.configured {
             ""
         } else {
             " (not configured)"
         };
         table.add_row([
             format!("{name}{gone}"),
-            own.ready.to_string(),
-            own.unready.to_string(),
-            own.starting.to_string(),
-            own.leaving.to_string(),
-            own.limit.map_or("-".to_owned(), |own| own.to_string()),
-            format!("{:.3}", own.cost_per_hour),
+            pool.ready.to_string(),
+            pool.unready.to_string(),
+            pool.starting.to_string(),
+            pool.leaving.to_string(),
+            pool.limit.map_or("-".to_owned(), |limit| limit.to_string()),
+            format!("{:.3}", pool.cost_per_hour),
         ]);
     }
     for column in table.column_iter_mut().skip(1) {

@@ -346,7 +346,7 @@ impl Watch {
 
 /// Waits for the first of some signals.
 async fn any(signals: &mut [Signal]) {
-    let heard = signals.iter_mut().map(|own| Box::pin(own.recv()));
+    let heard = signals.iter_mut().map(|signal| Box::pin(signal.recv()));
     select_all(heard).await;
 }
 

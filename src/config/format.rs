@@ -40,8 +40,12 @@ pub fn format(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
     let formatted = laid_out(&mut respelled);
     // The result must have the same meaning as the input.
     let again = tokens(&formatted);
-    let same = |(one, other): (&Token, &Token)| one.text == other.text;
-    if again.len() != respelled.len() || !again.iter().zip(&respelled).all(same) {
+    if again.len() != respelled.len()
+        || !again
+            .iter()
+            .zip(&respelled)
+            .all(|(one, other)| one.text == other.text)
+    {
         let detail = "Formatting would change the meaning of this file, so it is not formatted.";
         return Err(vec![Diagnostic::error(
             ProblemCode::Syntax,
@@ -59,7 +63,9 @@ fn checked(file: &SourceFile) -> Result<String, Vec<Diagnostic>> {
         return Ok(sources.text(0).to_owned());
     }
     let reporter = Reporter::new(sources);
-    findings.into_iter().for_each(|own| reporter.add(own));
+    findings
+        .into_iter()
+        .for_each(|finding| reporter.add(finding));
     Err(reporter.into_problems())
 }
 
@@ -244,8 +250,9 @@ impl FormattedLine {
             .position(|own| own.kind == TokenKind::Equal);
         let assign = equal.map(|at| begins + at + 1);
         // A value that continues on the next line is not aligned.
-        let whole = |from: &usize| all[*from..comment].iter().map(Token::opens).sum::<i32>() == 0;
-        let assign = assign.filter(whole).unwrap_or(comment);
+        let assign = assign
+            .filter(|from| all[*from..comment].iter().map(Token::opens).sum::<i32>() == 0)
+            .unwrap_or(comment);
         Self {
             bounds: [begins, assign, comment, ends],
         }
@@ -342,6 +349,8 @@ fn align(lines: &[FormattedLine], number: usize, all: &mut [Token]) {
 
 /// The width of tokens in columns, with the spaces before them.
 fn width(tokens: &[Token]) -> usize {
-    let columns = |own: &Token| own.blanks + own.text.graphemes(true).count();
-    tokens.iter().map(columns).sum()
+    tokens
+        .iter()
+        .map(|token| token.blanks + token.text.graphemes(true).count())
+        .sum()
 }

@@ -208,8 +208,11 @@ pub(super) fn alias(text: &str) -> Option<(AmiFamily, &str)> {
 
 /// Reports if a string has 1 to `max` characters, each a letter, a digit or one of `others`.
 fn consists_of(text: &str, max: usize, others: &str) -> bool {
-    let fine = |c: char| c.is_ascii_alphanumeric() || others.contains(c);
-    !text.is_empty() && text.len() <= max && text.chars().all(fine)
+    !text.is_empty()
+        && text.len() <= max
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || others.contains(c))
 }
 
 /// Reports if a string is a valid Kubernetes name. Source: Kubernetes, object names and ids.
@@ -222,9 +225,13 @@ fn is_dns(text: &str, max: usize, others: &str) -> bool {
 }
 
 fn is_id(text: &str, prefix: &str) -> bool {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    text.strip_prefix(prefix)
-        .is_some_and(|rest| !rest.is_empty() && rest.len() <= 64 && rest.chars().all(plain))
+    text.strip_prefix(prefix).is_some_and(|rest| {
+        !rest.is_empty()
+            && rest.len() <= 64
+            && rest
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+    })
 }
 
 fn is_account(text: &str) -> bool {
@@ -250,15 +257,18 @@ fn is_https(text: &str) -> bool {
     let Some(rest) = text.strip_prefix("https://") else {
         return false;
     };
-    let fine = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\' | '<' | '>' | '`');
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
-    !host.is_empty() && !host.contains('@') && rest.chars().all(fine)
+    !host.is_empty()
+        && !host.contains('@')
+        && rest
+            .chars()
+            .all(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\' | '<' | '>' | '`'))
 }
 
 /// Reports if a string is a URL with one of these schemes, a host and a port.
 fn is_service(text: &str, schemes: &[&str]) -> bool {
-    let rest = schemes.iter().find_map(|own| text.strip_prefix(own));
+    let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme));
     rest.is_some_and(|rest| is_https(&format!("https://{rest}")) && has_port(rest))
 }
 

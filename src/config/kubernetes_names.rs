@@ -34,26 +34,30 @@ pub(crate) fn label_key_fault(text: &str) -> Option<String> {
         return Some("A label key must have at most one slash.".to_owned());
     }
     let domain_fault = domain.and_then(|domain| {
-        let label = |part: &str| {
-            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-            !part.is_empty()
-                && part.chars().all(plain)
-                && !part.starts_with('-')
-                && !part.ends_with('-')
-        };
-        let fine = domain.len() <= DOMAIN_MAX && domain.split('.').all(label);
+        let fine = domain.len() <= DOMAIN_MAX
+            && domain.split('.').all(|part| {
+                !part.is_empty()
+                    && part
+                        .chars()
+                        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+                    && !part.starts_with('-')
+                    && !part.ends_with('-')
+            });
         (!fine).then(|| "The prefix of a label key must be a DNS name in lower case.".to_owned())
     });
     domain_fault.or_else(|| part_fault(name, "The name in a label key"))
 }
 
 fn part_fault(text: &str, what: &str) -> Option<String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     if text.chars().count() > NAME_MAX {
         return Some(format!("{what} must have at most {NAME_MAX} characters."));
     }
-    let fine = text.chars().all(plain) && edge(text.chars().next()) && edge(text.chars().last());
+    let fine = text
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        && edge(text.chars().next())
+        && edge(text.chars().last());
     (!fine).then(|| {
         format!(
             "{what} must consist of letters, digits, '-', '_' and '.', and start and end with a \
@@ -67,7 +71,6 @@ pub(super) fn is_address(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else {
         return false;
     };
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
     let bracketed = host
         .strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'));
@@ -75,7 +78,12 @@ pub(super) fn is_address(text: &str) -> bool {
         Some(inner) => {
             inner.contains(':') && inner.chars().all(|c| c.is_ascii_hexdigit() || c == ':')
         }
-        None => !host.is_empty() && host.chars().all(plain),
+        None => {
+            !host.is_empty()
+                && host
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.'))
+        }
     };
     host_fine && port.chars().all(|c| c.is_ascii_digit()) && port.parse::<u16>().is_ok()
 }

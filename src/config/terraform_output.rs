@@ -35,9 +35,11 @@ const REFRESH: SignedDuration = SignedDuration::from_mins(5);
 
 /// All outputs, by the name of their block. `None` if some cannot be read, which is reported.
 pub(super) fn outputs(reader: &Decoder<'_>, declared: &[DecodedBlock]) -> Option<NamedValue> {
-    let read = |section: &DecodedBlock| Some((section.label().to_owned(), one(reader, section)?));
     // All blocks are read, so that all errors are reported.
-    let all: Vec<Option<(String, NamedValue)>> = declared.iter().map(read).collect();
+    let all: Vec<Option<(String, NamedValue)>> = declared
+        .iter()
+        .map(|section| Some((section.label().to_owned(), one(reader, section)?)))
+        .collect();
     let all: Option<Vec<(String, NamedValue)>> = all.into_iter().collect();
     let all = all?;
     let sensitive = all.iter().any(|(_, own)| own.sensitive);
@@ -53,15 +55,17 @@ pub(super) fn outputs(reader: &Decoder<'_>, declared: &[DecodedBlock]) -> Option
 
 /// The parameters to refresh, with their intervals.
 pub(super) fn polled(declared: &[DecodedBlock]) -> Vec<Polled> {
-    let polled = |section: &DecodedBlock| {
-        Some(Polled {
-            parameter: parameter(section)?,
-            every: section
-                .duration_or_never("refresh")
-                .unwrap_or(Some(REFRESH)),
+    declared
+        .iter()
+        .filter_map(|section| {
+            Some(Polled {
+                parameter: parameter(section)?,
+                every: section
+                    .duration_or_never("refresh")
+                    .unwrap_or(Some(REFRESH)),
+            })
         })
-    };
-    declared.iter().filter_map(polled).collect()
+        .collect()
 }
 
 /// The parameter of a block.
@@ -73,8 +77,10 @@ fn parameter(section: &DecodedBlock) -> Option<SsmOutput> {
 }
 
 fn one(reader: &Decoder<'_>, section: &DecodedBlock) -> Option<NamedValue> {
-    let is_given = |name: &&str| section.has(name);
-    let given: Vec<&str> = PLACES.into_iter().filter(is_given).collect();
+    let given: Vec<&str> = PLACES
+        .into_iter()
+        .filter(|name| section.has(name))
+        .collect();
     let [argument] = given[..] else {
         let (code, detail) = match given.is_empty() {
             true => (

@@ -85,8 +85,11 @@ pub(super) fn number_text(number: &Number) -> String {
 
 /// Parses a decimal number.
 pub(super) fn parse_number(text: &str) -> Option<Number> {
-    let plain = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+' | 'e' | 'E');
-    if text.is_empty() || !text.chars().all(plain) {
+    if text.is_empty()
+        || !text
+            .chars()
+            .all(|c| c.is_ascii_digit() || matches!(c, '.' | '-' | '+' | 'e' | 'E'))
+    {
         return None;
     }
     let integer = text.parse::<u64>().ok().map(Number::from);

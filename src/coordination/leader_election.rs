@@ -71,8 +71,9 @@ impl LeaseObserver {
         has_died: impl Fn(&str) -> bool,
     ) -> LeaseOwner {
         // A deletion is not visible to the holder, which acts until it reads the Lease again.
-        let known = || self.seen.clone().map(|(known, _)| known);
-        let hold = hold.or_else(known).unwrap_or_default();
+        let hold = hold
+            .or_else(|| self.seen.clone().map(|(known, _)| known))
+            .unwrap_or_default();
         if hold.holder.is_empty() {
             self.seen = None;
             return LeaseOwner::Free;

@@ -62,8 +62,8 @@ pub struct AnnotatedLease {
 /// separate kind: they count while instances of the earlier cluster run.
 fn accepted_ids(text: Option<&str>) -> impl Iterator<Item = &str> {
     let ids: Vec<&str> = text.unwrap_or_default().split_whitespace().collect();
-    let lasts = |own: &&str| own.contains("/identity/");
-    let (stay, pass): (Vec<&str>, Vec<&str>) = ids.into_iter().partition(lasts);
+    let (stay, pass): (Vec<&str>, Vec<&str>) =
+        ids.into_iter().partition(|id| id.contains("/identity/"));
     let extra = |all: &[&str]| all.len().saturating_sub(ACCEPTED_MAX);
     let (first, second) = (extra(&stay), extra(&pass));
     stay.into_iter()
@@ -210,7 +210,7 @@ impl LeaseAnnotations {
     pub fn pause_of(&self, pool: &PoolName, now: Timestamp) -> Option<(bool, &Pause)> {
         let own = [None, Some(pool.clone())];
         let own = own.iter().filter_map(|key| {
-            let pause = self.pauses.get(key).filter(|own| own.holds(now))?;
+            let pause = self.pauses.get(key).filter(|pause| pause.holds(now))?;
             Some((key.is_none(), pause))
         });
         own.max_by_key(|(_, pause)| pause.until.unwrap_or(Timestamp::MAX))
@@ -225,12 +225,17 @@ impl LeaseAnnotations {
     ) -> Option<String> {
         let known = self.let_go.iter().filter(|(_, own)| own.at > from);
         let all: BTreeMap<&ClaimId, &DisruptionRecord> = known.chain(more).collect();
-        let one = |(claim, own): (&ClaimId, &DisruptionRecord)| {
-            let (second, reason) = (own.at.as_second(), own.reason.as_str());
-            format!(";{claim} {second} {reason} {}", own.pool)
-        };
         let fits = all.len() <= DISRUPTED_NODES_MAX;
-        fits.then(|| VERSION.to_owned() + &all.into_iter().map(one).collect::<String>())
+        fits.then(|| {
+            VERSION.to_owned()
+                + &all
+                    .into_iter()
+                    .map(|(claim, own)| {
+                        let (second, reason) = (own.at.as_second(), own.reason.as_str());
+                        format!(";{claim} {second} {reason} {}", own.pool)
+                    })
+                    .collect::<String>()
+        })
     }
 
     /// Pools that are paused at `now`. `None` is the whole cluster.

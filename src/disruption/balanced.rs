@@ -41,12 +41,12 @@ impl<'a> Balance<'a> {
     /// Sums the candidates of pools with the `balanced` policy.
     pub fn new(disruption_view: &'a DisruptionView<'a>) -> Self {
         let pools = disruption_view.cluster.pools.iter();
-        let pools = pools.filter(|own| own.disruption.consolidation == Consolidation::Balanced);
+        let pools = pools.filter(|pool| pool.disruption.consolidation == Consolidation::Balanced);
         let none = |own| (own, Sums::default());
-        let mut totals: BTreeMap<&PoolName, Sums> = pools.map(|own| none(&own.name)).collect();
-        for own in &disruption_view.candidates {
-            if let Some(sums) = totals.get_mut(&own.pool) {
-                sums.add(own);
+        let mut totals: BTreeMap<&PoolName, Sums> = pools.map(|pool| none(&pool.name)).collect();
+        for candidate in &disruption_view.candidates {
+            if let Some(sums) = totals.get_mut(&candidate.pool) {
+                sums.add(candidate);
             }
         }
         Self { totals }
@@ -70,10 +70,10 @@ impl<'a> Balance<'a> {
         }
         let mut all = Sums::default();
         let mut parts: BTreeMap<&PoolName, Sums> = BTreeMap::new();
-        for own in nodes {
-            all.add(own);
-            if self.weighs(own) {
-                parts.entry(&own.pool).or_default().add(own);
+        for node in nodes {
+            all.add(node);
+            if self.weighs(node) {
+                parts.entry(&node.pool).or_default().add(node);
             }
         }
         parts.iter().all(|(pool, own)| {

@@ -63,9 +63,9 @@ impl<'a> Budgets<'a> {
             }
         }
         let mut cluster = Counts::default();
-        for own in pools.values() {
-            cluster.total += own.total;
-            cluster.disrupted += own.disrupted;
+        for pool in pools.values() {
+            cluster.total += pool.total;
+            cluster.disrupted += pool.disrupted;
         }
         Self {
             disruption_view,
@@ -175,16 +175,16 @@ impl<'a> Budgets<'a> {
         let Some((budgets, windows)) = self.rules(who.1) else {
             return Some(Verdict::NoPool);
         };
-        let shut = || self.shut_by_budget(budgets, who, reason, at_once);
-        self.stopped(windows, who.1, reason).or_else(shut)
+        self.stopped(windows, who.1, reason)
+            .or_else(|| self.shut_by_budget(budgets, who, reason, at_once))
     }
 
     /// Returns the budgets and maintenance windows of a pool, or the defaults if the pool no longer
     /// exists. `None` if nodes of such pools are kept.
     fn rules(&self, name: &PoolName) -> Option<(&'a [Budget], &'a [Maintenance])> {
         let cluster = self.disruption_view.cluster;
-        if let Some(own) = cluster.pool(name.as_str()) {
-            return Some((&own.disruption.budgets, &own.disruption.windows));
+        if let Some(pool) = cluster.pool(name.as_str()) {
+            return Some((&pool.disruption.budgets, &pool.disruption.windows));
         }
         let leave = cluster.safeguards.removed_pools == RemovedPools::Drain;
         leave.then_some((&REMOVED_POOL[..], &[][..]))
@@ -258,8 +258,9 @@ impl<'a> Budgets<'a> {
         let mut tightest: Option<(usize, Verdict)> = None;
         for (of, budgets, counts) in levels {
             for budget in budgets {
-                let by_count = || count_shut(budget, (of, counts), reason, self.now);
-                let by_count = at_once.then(by_count).flatten();
+                let by_count = at_once
+                    .then(|| count_shut(budget, (of, counts), reason, self.now))
+                    .flatten();
                 let shut = by_count.or_else(|| self.shut_by_rate(budget, of, who, reason));
                 let Some((allowed, verdict)) = shut else {
                     continue;
@@ -329,14 +330,14 @@ impl<'a> Budgets<'a> {
 /// disrupted until its taint is removed or no longer expected.
 fn is_whole(candidate: &Candidate<'_>, now: Timestamp) -> bool {
     let node = candidate.node;
-    let until = candidate.claim.and_then(|own| own.closing_until);
+    let until = candidate.claim.and_then(|claim| claim.closing_until);
     let closed = node.has_disrupted_taint() || until.is_some_and(|until| until > now);
     node.ready && node.deleting.is_none() && !closed
 }
 
 /// The ID under which the disruption of a node is recorded.
 fn id_of(candidate: &Candidate<'_>) -> ClaimId {
-    let claim = candidate.claim.map(|own| own.record.id.clone());
+    let claim = candidate.claim.map(|claim| claim.record.id.clone());
     claim.unwrap_or_else(|| ClaimId::from(candidate.node.name.as_str()))
 }
 
@@ -366,8 +367,11 @@ fn sooner(back: Timestamp, budget: &Budget, now: Timestamp) -> Timestamp {
 
 /// Returns the time at which an exhausted rate allows the next disruption.
 pub fn rate_shut(rate: Rate, gone: &[Timestamp], now: Timestamp) -> Option<Timestamp> {
-    let back = |at: &Timestamp| at.checked_add(rate.per).unwrap_or(Timestamp::MAX);
-    let mut back: Vec<Timestamp> = gone.iter().map(back).filter(|at| *at > now).collect();
+    let mut back: Vec<Timestamp> = gone
+        .iter()
+        .map(|at| at.checked_add(rate.per).unwrap_or(Timestamp::MAX))
+        .filter(|at| *at > now)
+        .collect();
     let excess = back.len().checked_sub(rate.nodes as usize)?;
     (excess < back.len()).then(|| *back.select_nth_unstable(excess).1)
 }

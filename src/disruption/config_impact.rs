@@ -21,9 +21,10 @@ const SOON: SignedDuration = SignedDuration::from_hours(1);
 pub fn due<'a>(disruption_view: &'a DisruptionView<'a>, now: Timestamp) -> BTreeSet<NodeName> {
     let models = DriftReference::new(disruption_view);
     let candidates = disruption_view.candidates.iter();
-    let changed = candidates.filter(|own| {
-        let cause = models.cause(own, now);
-        cause.is_some_and(|own| own.is_configured()) || ages(own, disruption_view.cluster, now)
+    let changed = candidates.filter(|candidate| {
+        let cause = models.cause(candidate, now);
+        cause.is_some_and(|cause| cause.is_configured())
+            || ages(candidate, disruption_view.cluster, now)
     });
     let (surplus, _) = surplus(disruption_view);
     let all = changed.chain(surplus);
@@ -32,7 +33,7 @@ pub fn due<'a>(disruption_view: &'a DisruptionView<'a>, now: Timestamp) -> BTree
 
 /// Returns whether a node is expired by the configuration of its pool and not by its tags.
 fn ages(candidate: &Candidate<'_>, cluster: &Cluster, now: Timestamp) -> bool {
-    let Some(told) = candidate.claim.map(|own| &own.record) else {
+    let Some(told) = candidate.claim.map(|claim| &claim.record) else {
         return false;
     };
     let Some(pool) = cluster.pool(told.pool.as_str()) else {

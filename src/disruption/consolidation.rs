@@ -84,7 +84,7 @@ pub fn consolidate<'a>(
     for candidate in disruption_view
         .candidates
         .iter()
-        .filter(|own| !budgets.has_let_go(own))
+        .filter(|candidate| !budgets.has_let_go(candidate))
     {
         match leaver(candidate, disruption_view, field, now) {
             Ok(own) => leavers.push(own),
@@ -175,8 +175,10 @@ impl<'a> Search<'_, 'a> {
         } else {
             self.settle(&leave, &later, trial.filter(|_| later.is_empty()))
         };
-        let stays = |at: &usize| !found.as_ref().is_some_and(|(own, _)| own.contains(at));
-        for at in (0..leave.len()).rev().filter(stays) {
+        for at in (0..leave.len())
+            .rev()
+            .filter(|at| !found.as_ref().is_some_and(|(own, _)| own.contains(at)))
+        {
             budgets.give_back(leave[at].candidate);
             let (own, mut verdict) = self.stays(leave.remove(at));
             if barred.contains(&at) {
@@ -247,15 +249,15 @@ impl<'a> Search<'_, 'a> {
             own.left.is_empty() && is_wanted(before - cost(own))
         });
         let after = match &solution {
-            Some(solution) => solution.claims.iter().map(|own| self.price(own)).sum(),
+            Some(solution) => solution.claims.iter().map(|claim| self.price(claim)).sum(),
             None => cost(&weight),
         };
-        let late = solution.iter().flat_map(|own| &own.unplaced);
+        let late = solution.iter().flat_map(|solution| &solution.unplaced);
         let left: HashSet<&PodKey> = weight.left.iter().chain(late.map(|own| &own.pod)).collect();
         let pods = snapshot.pending.iter().filter(|_| !left.is_empty());
         let stuck = pods.filter(|pod| left.contains(&pod.key));
         let stuck = stuck.filter_map(|pod| {
-            let node = pod.node.as_ref().filter(|own| nodes.contains(own))?;
+            let node = pod.node.as_ref().filter(|node| nodes.contains(node))?;
             Some((node.clone(), pod.key.clone()))
         });
         let candidates = leave.iter().map(|own| own.candidate);
@@ -299,7 +301,7 @@ impl<'a> Search<'_, 'a> {
         }
         for own in leavers {
             let tenancy = self.field.tenancies.get(own.name);
-            let pods = tenancy.map_or(&[][..], |own| &own.pods);
+            let pods = tenancy.map_or(&[][..], |tenancy| &tenancy.pods);
             let needed = pods.iter().filter_map(|pod| {
                 let asks = &pod.requests;
                 let (sum, count) = worth.get(&(asks.cpu_milli.max(0), asks.memory.max(0)))?;
@@ -332,14 +334,14 @@ impl<'a> Search<'_, 'a> {
         let all = pods(leavers.len());
         let mut effort = 0.0;
         let mut known: Option<(usize, RemovalOutcome)> = None;
-        let wasted = |own: &RemovalCandidate<'_>| own.waste.max(0.0);
-        let is_wasteful = |own: &&RemovalCandidate<'_>| own.waste > own.price * SAVED_MIN;
         // If all wasted capacity is filled, its cost is saved. A set that is not approved for all
         // nodes may still be approved for those.
-        let is_weighed = |own: &RemovalCandidate<'_>| self.balance.weighs(own.candidate);
         let first = match fewest.least() {
-            None if !leavers.iter().any(is_weighed) => leavers.iter().filter(is_wasteful).count(),
-            _ => fewest.at_least(leavers.iter().map(wasted).sum()),
+            None if !leavers.iter().any(|own| self.balance.weighs(own.candidate)) => leavers
+                .iter()
+                .filter(|own| own.waste > own.price * SAVED_MIN)
+                .count(),
+            _ => fewest.at_least(leavers.iter().map(|own| own.waste.max(0.0)).sum()),
         };
         let mut next = Some(first).filter(|count| (1..leavers.len()).contains(count));
         next = next.or_else(|| fewest.next());
@@ -359,7 +361,7 @@ impl<'a> Search<'_, 'a> {
         }
         let count = fewest.least().unwrap_or(0);
         let trial = known.filter(|own| own.0 == count);
-        (count, trial.map(|own| own.1))
+        (count, trial.map(|trial| trial.1))
     }
 
     /// Returns the nodes to remove and the plan for their pods, without nodes whose removal saves
@@ -383,8 +385,9 @@ impl<'a> Search<'_, 'a> {
                 if set.is_empty() {
                     break;
                 }
-                let again = || self.think_away(&set, closed, |_| true);
-                let mut trial = known.take().unwrap_or_else(again);
+                let mut trial = known
+                    .take()
+                    .unwrap_or_else(|| self.think_away(&set, closed, |_| true));
                 if let Some(solution) = &mut trial.solution {
                     let nodes = set.iter().map(|own| own.name).collect();
                     stay_in_zones(solution, &self.field.pending_without(&nodes), self.field);
@@ -452,11 +455,12 @@ impl<'a> Search<'_, 'a> {
             let sum = part.and_then(|part| sums.get_mut(&part));
             sum.into_iter().for_each(|own| own.1 += self.price(claim));
         }
-        let saves_little = |at: &usize| {
-            let (before, after) = sums.get(&swaps.parts[*at]).copied().unwrap_or_default();
-            before - after <= before * SAVED_MIN
-        };
-        (0..leave.len()).filter(saves_little).collect()
+        (0..leave.len())
+            .filter(|at| {
+                let (before, after) = sums.get(&swaps.parts[*at]).copied().unwrap_or_default();
+                before - after <= before * SAVED_MIN
+            })
+            .collect()
     }
 
     /// Returns the groups of nodes that have too few replacement types.
@@ -467,7 +471,7 @@ impl<'a> Search<'_, 'a> {
         trial: &RemovalOutcome,
     ) -> HashSet<usize> {
         let claims = swaps.claims.iter();
-        let barred = claims.filter(|own| self.offers(leave, swaps, own, trial).is_none());
+        let barred = claims.filter(|claim| self.offers(leave, swaps, claim, trial).is_none());
         let barred: HashSet<usize> = barred.filter_map(|own| own.0).collect();
         let all = 0..leave.len();
         all.filter(|at| barred.contains(&swaps.parts[*at]))
@@ -512,9 +516,9 @@ impl<'a> Search<'_, 'a> {
         let mut solution = trial.solution.take().unwrap_or_default();
         let all: Vec<&RemovalCandidate<'_>> = leave.iter().collect();
         let swaps = ReplacementGroups::new(self.field, all.iter().map(|own| own.name), &solution);
-        let cut = swaps.claims.iter().map(|own| {
-            let left = self.offers(&all, &swaps, own, &trial);
-            left.unwrap_or_else(|| affordable(own.1, self.most(own.1, &trial)))
+        let cut = swaps.claims.iter().map(|claim| {
+            let left = self.offers(&all, &swaps, claim, &trial);
+            left.unwrap_or_else(|| affordable(claim.1, self.most(claim.1, &trial)))
         });
         let cut: Vec<Vec<(OfferingKey, Price)>> = cut.collect();
         for (claim, offerings) in solution.claims.iter_mut().zip(cut) {

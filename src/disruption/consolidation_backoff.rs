@@ -36,8 +36,11 @@ pub struct ConsolidationBackoff {
 impl ConsolidationBackoff {
     /// Records the start of a consolidation with its expected savings in $/h.
     pub fn moved(&mut self, saves: f64, now: Timestamp) {
-        let together = |first: Timestamp| now.duration_since(first) < TOGETHER;
-        if !self.first.is_some_and(together) || self.is_vain() {
+        if self
+            .first
+            .is_none_or(|first| now.duration_since(first) >= TOGETHER)
+            || self.is_vain()
+        {
             self.vain = if self.is_vain() { self.vain + 1 } else { 0 };
             (self.saved, self.lost, self.first) = (0.0, 0.0, Some(now));
         }

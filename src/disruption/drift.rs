@@ -77,29 +77,32 @@ impl<'a> DriftReference<'a> {
     /// Builds the reference of a disruption view.
     pub fn new(disruption_view: &DisruptionView<'a>) -> Self {
         let cluster = disruption_view.cluster;
-        let model = |pool: &'a Pool| {
-            let name = pool.node_class.as_ref();
-            let mut classes = cluster.node_classes.iter();
-            let class = classes.find(|own| Some(&own.name) == name);
-            let model = Model {
-                pool,
-                hashes: pool_hashes(pool),
-                class_hashes: class.map(node_class_hashes),
-                catalog: disruption_view.catalogs.get(&pool.name).copied(),
-                class: name.and_then(|own| disruption_view.classes.found(own)),
-            };
-            (pool.name.as_str(), model)
-        };
         Self {
             cluster,
-            by_pool: cluster.pools.iter().map(model).collect(),
+            by_pool: cluster
+                .pools
+                .iter()
+                .map(|pool| {
+                    let name = pool.node_class.as_ref();
+                    let mut classes = cluster.node_classes.iter();
+                    let class = classes.find(|class| Some(&class.name) == name);
+                    let model = Model {
+                        pool,
+                        hashes: pool_hashes(pool),
+                        class_hashes: class.map(node_class_hashes),
+                        catalog: disruption_view.catalogs.get(&pool.name).copied(),
+                        class: name.and_then(|name| disruption_view.classes.found(name)),
+                    };
+                    (pool.name.as_str(), model)
+                })
+                .collect(),
         }
     }
 
     /// Returns the first cause of drift of a node, if any.
     pub fn cause(&self, candidate: &Candidate<'_>, now: Timestamp) -> Option<DriftReason> {
-        let record = candidate.claim.map(|own| &own.record);
-        let pool = record.map_or(&candidate.pool, |own| &own.pool);
+        let record = candidate.claim.map(|claim| &claim.record);
+        let pool = record.map_or(&candidate.pool, |record| &record.pool);
         let Some(model) = self.by_pool.get(pool.as_str()) else {
             // A user may have changed the pool label of the Node.
             let known = self.by_pool.contains_key(candidate.pool.as_str());
@@ -121,7 +124,9 @@ impl<'a> DriftReference<'a> {
         if wanted.any(|(key, own)| !own.suits(label(candidate, key))) {
             return Some(DriftReason::Requirements);
         }
-        let created = record.map(|own| own.created).or(candidate.node.created);
+        let created = record
+            .map(|record| record.created)
+            .or(candidate.node.created);
         let settled = created.is_some_and(|at| now.duration_since(at) > SETTLED_AFTER);
         if settled && model.catalog.is_some_and(|all| is_gone(candidate, all)) {
             return Some(DriftReason::InstanceType);
@@ -137,16 +142,15 @@ impl<'a> DriftReference<'a> {
 
 /// Returns a label of a node. Facts of the instance take precedence over labels of the Node.
 fn label<'a>(candidate: &Candidate<'a>, key: &str) -> Option<&'a str> {
-    let instance = candidate.claim.and_then(|own| own.instance.as_ref());
-    let offering = instance.map(|own| &own.offering);
-    let own = offering.and_then(|own| match key {
-        INSTANCE_TYPE => Some(own.instance_type.as_str()),
-        ZONE => Some(own.zone.as_str()),
-        CAPACITY_TYPE => Some(own.capacity_type.as_str()),
+    let instance = candidate.claim.and_then(|claim| claim.instance.as_ref());
+    let offering = instance.map(|instance| &instance.offering);
+    let own = offering.and_then(|offering| match key {
+        INSTANCE_TYPE => Some(offering.instance_type.as_str()),
+        ZONE => Some(offering.zone.as_str()),
+        CAPACITY_TYPE => Some(offering.capacity_type.as_str()),
         _ => None,
     });
-    let noted = || candidate.node.labels.get(key).map(String::as_str);
-    own.or_else(noted)
+    own.or_else(|| candidate.node.labels.get(key).map(String::as_str))
 }
 
 /// Returns whether no matching offering exists, available or not. If the reservation of a node has
@@ -168,8 +172,9 @@ fn is_gone(candidate: &Candidate<'_>, catalog: &Catalog) -> bool {
         None => true,
     };
     let mut offerings = own.offerings.iter();
-    !offerings
-        .any(|own| is_sold(own.capacity_type) && zone.is_none_or(|zone| own.zone.as_str() == zone))
+    !offerings.any(|offering| {
+        is_sold(offering.capacity_type) && zone.is_none_or(|zone| offering.zone.as_str() == zone)
+    })
 }
 
 /// Returns the drifted nodes to disrupt with their causes, and the verdicts for the other drifted
@@ -183,11 +188,11 @@ pub fn drifted<'a>(
 ) -> (Vec<(&'a Candidate<'a>, DriftReason)>, Vec<RetainedNode>) {
     let models = DriftReference::new(disruption_view);
     let candidates = disruption_view.candidates.iter();
-    let candidates = candidates.filter(|own| !budgets.has_let_go(own));
-    let due = candidates.filter_map(|own| Some((own, models.cause(own, now)?)));
+    let candidates = candidates.filter(|candidate| !budgets.has_let_go(candidate));
+    let due = candidates.filter_map(|candidate| Some((candidate, models.cause(candidate, now)?)));
     let mut due: Vec<_> = due.collect();
     let created = |own: &Candidate<'_>| {
-        let claim = own.claim.map(|own| own.record.created);
+        let claim = own.claim.map(|claim| claim.record.created);
         claim.or(own.node.created)
     };
     due.sort_by_key(|(own, _)| (own.pods > 0, created(own), &own.node.name));
@@ -201,8 +206,7 @@ pub fn drifted<'a>(
             None => objection(candidate, Reason::Drifted),
         });
         let against = against.or_else(|| rooms.against(disruption_view, candidate));
-        let taken = || budgets.take(candidate, Reason::Drifted);
-        match against.map_or_else(taken, Err) {
+        match against.map_or_else(|| budgets.take(candidate, Reason::Drifted), Err) {
             Ok(()) => {
                 rooms.take(candidate);
                 leave.push((candidate, cause));
@@ -243,7 +247,7 @@ impl<'a> StaticSurge<'a> {
         let wanted = usize::try_from(pool.replicas?).unwrap_or(usize::MAX);
         let left = self.left.entry(candidate.pool.as_str()).or_insert_with(|| {
             let nodes = disruption_view.candidates.iter();
-            let nodes = nodes.filter(|own| own.pool == pool.name).count();
+            let nodes = nodes.filter(|node| node.pool == pool.name).count();
             let nodes = nodes + disruption_view.coming.get(&pool.name).map_or(0, Vec::len);
             if nodes > wanted {
                 return Err(Verdict::TooMany);
@@ -254,7 +258,7 @@ impl<'a> StaticSurge<'a> {
                     .get(&pool.name)
                     .copied()
                     .unwrap_or(0);
-            let most = pool.limits.nodes.map_or(usize::MAX, |own| own as usize);
+            let most = pool.limits.nodes.map_or(usize::MAX, |node| node as usize);
             Ok(most.saturating_sub(all))
         });
         match left {

@@ -20,8 +20,8 @@ pub fn kept_anyway(
     let Some(pool) = pool else {
         return Some(Verdict::NoPool);
     };
-    let too_young = || too_young(candidate, pool, now).filter(|_| reason != Reason::Expired);
-    objection(candidate, reason).or_else(too_young)
+    objection(candidate, reason)
+        .or_else(|| too_young(candidate, pool, now).filter(|_| reason != Reason::Expired))
 }
 
 /// Returns the verdict that keeps a node independent of its pool, or if the pool no longer exists.
@@ -83,13 +83,16 @@ fn left_alone<'a>(
     disruption_view: &'a DisruptionView<'a>,
     now: Timestamp,
 ) -> impl Iterator<Item = (&'a NodeName, Timestamp)> {
-    disruption_view.candidates.iter().filter_map(move |own| {
-        let pool = disruption_view.cluster.pool(own.pool.as_str())?;
-        match not_calm(own, pool, now)? {
-            Verdict::RecentlyChanged { until } => Some((&own.node.name, until)),
-            _ => None,
-        }
-    })
+    disruption_view
+        .candidates
+        .iter()
+        .filter_map(move |candidate| {
+            let pool = disruption_view.cluster.pool(candidate.pool.as_str())?;
+            match not_calm(candidate, pool, now)? {
+                Verdict::RecentlyChanged { until } => Some((&candidate.node.name, until)),
+                _ => None,
+            }
+        })
 }
 
 /// Returns the verdict that keeps a node because of its utilization, or because it has not been

@@ -17,7 +17,7 @@ pub fn empty_nodes<'a>(
 ) -> (Vec<&'a Candidate<'a>>, Vec<RetainedNode>) {
     let (mut due, mut kept) = (Vec::new(), Vec::new());
     let candidates = disruption_view.candidates.iter();
-    for candidate in candidates.filter(|own| !budgets.has_let_go(own)) {
+    for candidate in candidates.filter(|candidate| !budgets.has_let_go(candidate)) {
         let pool = disruption_view.cluster.pool(candidate.pool.as_str());
         let held = disruption_view.held.get(&candidate.node.name);
         match weigh(candidate, pool, held, now) {

@@ -52,15 +52,15 @@ pub fn expired<'a>(
     now: Timestamp,
 ) -> (Vec<&'a Candidate<'a>>, Vec<RetainedNode>) {
     let candidates = disruption_view.candidates.iter();
-    let candidates = candidates.filter(|own| !budgets.has_let_go(own));
-    let due = candidates.filter_map(|own| {
-        let pool = disruption_view.cluster.pool(own.pool.as_str());
-        let (hard, at) = match own.claim.map(|own| &own.record) {
+    let candidates = candidates.filter(|candidate| !budgets.has_let_go(candidate));
+    let due = candidates.filter_map(|candidate| {
+        let pool = disruption_view.cluster.pool(candidate.pool.as_str());
+        let (hard, at) = match candidate.claim.map(|claim| &claim.record) {
             Some(record) => (record.is_overdue(now), due_at(record)),
-            None => (is_overdue(own, pool?, now), due_of(own, pool?)),
+            None => (is_overdue(candidate, pool?, now), due_of(candidate, pool?)),
         };
         let is_due = hard || at.is_some_and(|at| at <= now);
-        is_due.then_some((!hard, own.born, own))
+        is_due.then_some((!hard, candidate.born, candidate))
     });
     let mut due: Vec<_> = due.collect();
     due.sort_by_key(|(soft, at, own)| (*soft, *at, &own.node.name));
@@ -73,8 +73,9 @@ pub fn expired<'a>(
             continue;
         }
         let pool = disruption_view.cluster.pool(candidate.pool.as_str());
-        let taken = || budgets.take(candidate, Reason::Expired);
-        match kept_anyway(candidate, pool, Reason::Expired, now).map_or_else(taken, Err) {
+        match kept_anyway(candidate, pool, Reason::Expired, now)
+            .map_or_else(|| budgets.take(candidate, Reason::Expired), Err)
+        {
             Ok(()) => leave.push(candidate),
             Err(verdict) => kept.push(RetainedNode::new(candidate, Reason::Expired, verdict)),
         }

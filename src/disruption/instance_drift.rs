@@ -88,7 +88,9 @@ pub fn drift(
 /// Returns whether the discovery of this kind of resource is complete.
 fn is_settled(resolved: &ResolvedNodeClass, kind: ConditionKind) -> bool {
     let mut conditions = resolved.conditions.iter();
-    !conditions.any(|own| own.kind == kind && own.status != NodeClassConditionStatus::True)
+    !conditions.any(|condition| {
+        condition.kind == kind && condition.status != NodeClassConditionStatus::True
+    })
 }
 
 /// Compares the image. A type that is no longer offered has no reference image and never differs.
@@ -101,7 +103,10 @@ fn has_other_image(instance: &Instance, facts: &InstanceFacts, class: &ClassCata
 
 /// Compares the security groups. Groups that a user attached manually count, too (spec §10, 6).
 fn has_other_groups(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
-    let own = resolved.security_groups.iter().map(|own| &own.id);
+    let own = resolved
+        .security_groups
+        .iter()
+        .map(|security_group| &security_group.id);
     let own: BTreeSet<&String> = own.collect();
     is_settled(resolved, ConditionKind::SecurityGroupsReady)
         && !own.is_empty()
@@ -110,7 +115,7 @@ fn has_other_groups(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool
 }
 
 fn has_foreign_subnet(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
-    let is_own = |id: &String| resolved.subnets.iter().any(|own| own.id == *id);
+    let is_own = |id: &String| resolved.subnets.iter().any(|subnet| subnet.id == *id);
     is_settled(resolved, ConditionKind::SubnetsReady)
         && !resolved.subnets.is_empty()
         && facts.subnet.as_ref().is_some_and(|id| !is_own(id))
@@ -133,7 +138,10 @@ fn has_foreign_reservation(
 }
 
 fn has_other_place(facts: &InstanceFacts, resolved: &ResolvedNodeClass) -> bool {
-    let own = resolved.placement_group.as_ref().map(|own| &own.id);
+    let own = resolved
+        .placement_group
+        .as_ref()
+        .map(|placement_group| &placement_group.id);
     is_settled(resolved, ConditionKind::PlacementGroupReady)
         && facts.placement_group.as_ref() != own
 }

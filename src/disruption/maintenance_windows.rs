@@ -14,7 +14,7 @@ const CHANGES_MAX: usize = 1_000;
 /// Returns whether disruption for this reason may start at `now`.
 pub fn is_open(sets: &[&[Maintenance]], reason: Reason, now: Timestamp) -> bool {
     sets.iter().all(|rules| {
-        let named = rules.iter().filter(|own| names(&own.reasons, reason));
+        let named = rules.iter().filter(|rule| names(&rule.reasons, reason));
         let (mut allowed, mut limited) = (false, false);
         for rule in named {
             let within = rule.during.active_at(now);
@@ -37,7 +37,7 @@ pub fn next_opening(sets: &[&[Maintenance]], reason: Reason, now: Timestamp) -> 
             return Some(at);
         }
         let rules = sets.iter().copied().flatten();
-        let named = rules.filter(|own| names(&own.reasons, reason));
+        let named = rules.filter(|rule| names(&rule.reasons, reason));
         at = named.filter_map(|own| own.during.next_change(at)).min()?;
     }
     None

@@ -37,10 +37,11 @@ pub(crate) fn safeguard(
 /// Returns when the first due condition of a node requires its replacement, or `None` if it has no
 /// such condition.
 pub fn due_at(node: &Node, policies: &[RepairPolicy]) -> Option<Timestamp> {
-    let due = node.conditions.iter().flat_map(|own| {
+    let due = node.conditions.iter().flat_map(|condition| {
         let policies = policies.iter();
-        let of = policies.filter(|it| it.condition == own.kind && it.status == own.status);
-        of.filter_map(|it| own.since.checked_add(it.after?).ok())
+        let of =
+            policies.filter(|it| it.condition == condition.kind && it.status == condition.status);
+        of.filter_map(|it| condition.since.checked_add(it.after?).ok())
     });
     due.min()
 }
@@ -78,7 +79,7 @@ pub fn broken<'a>(
     for candidate in disruption_view
         .candidates
         .iter()
-        .filter(|own| own.initialized.is_some())
+        .filter(|candidate| candidate.initialized.is_some())
     {
         let due = due_of(&candidate.pool, candidate.node);
         count(&candidate.pool, due.is_some());

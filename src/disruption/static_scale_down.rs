@@ -33,7 +33,7 @@ fn beyond<'a>(
     let nodes = disruption_view
         .candidates
         .iter()
-        .filter(|own| own.pool == pool.name);
+        .filter(|candidate| candidate.pool == pool.name);
     let mut nodes: Vec<&Candidate<'_>> = nodes.collect();
     let mut coming = disruption_view
         .coming
@@ -53,9 +53,9 @@ fn beyond<'a>(
     }
     nodes.sort_by(|a, b| {
         let blocked = a.blocker.is_some().cmp(&b.blocker.is_some());
-        let dearer = || cost(a).total_cmp(&cost(b));
-        let older = || (a.initialized, &a.node.name).cmp(&(b.initialized, &b.node.name));
-        blocked.then_with(dearer).then_with(older)
+        blocked
+            .then_with(|| cost(a).total_cmp(&cost(b)))
+            .then_with(|| (a.initialized, &a.node.name).cmp(&(b.initialized, &b.node.name)))
     });
     retire.extend(nodes.into_iter().take(excess));
 }

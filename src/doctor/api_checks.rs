@@ -122,9 +122,12 @@ fn kubeconfig(own: &Kubeconfig) -> Vec<Check> {
         let users = file
             .auth_infos
             .iter()
-            .filter_map(|own| own.auth_info.as_ref());
-        let clusters = file.clusters.iter().filter_map(|own| own.cluster.as_ref());
-        let authorities = clusters.filter_map(|own| own.certificate_authority.clone());
+            .filter_map(|auth_info| auth_info.auth_info.as_ref());
+        let clusters = file
+            .clusters
+            .iter()
+            .filter_map(|cluster| cluster.cluster.as_ref());
+        let authorities = clusters.filter_map(|cluster| cluster.certificate_authority.clone());
         let named = users.flat_map(named).chain(authorities);
         checks.extend(named.filter_map(|path| host_checks::hidden(path.as_ref())));
     }
@@ -222,7 +225,7 @@ impl ApiEndpoint {
     fn of(own: &Cluster, connection: &Connection) -> Self {
         let server = connection.server.clone();
         let uri: Option<http::Uri> = server.parse().ok();
-        let authority = uri.as_ref().and_then(|own| own.authority());
+        let authority = uri.as_ref().and_then(|uri| uri.authority());
         let host = authority.map_or(server.clone(), |it| match it.port() {
             Some(_) => it.to_string(),
             None => format!("{it}:443"),
@@ -334,7 +337,7 @@ impl ApiEndpoint {
 
 /// Compares both clocks by the Date header of a response.
 fn time(headers: &HeaderMap, before: Timestamp, after: Timestamp) -> Check {
-    let said = headers.get(DATE).and_then(|own| own.to_str().ok());
+    let said = headers.get(DATE).and_then(|header| header.to_str().ok());
     let Some(at) = said.and_then(http_date) else {
         return Check::skipped("clock", "the API server does not report its time", None);
     };

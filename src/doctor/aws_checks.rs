@@ -67,8 +67,9 @@ impl AwsAccounts {
             if let Some(to) = connection {
                 let check = scope.check(instance_checks::NAME, async {
                     let found = instance_checks::instances(&seen.account, own, to).await;
-                    let failed = |fault| broken(instance_checks::NAME, "ec2", &fault, &own.region);
-                    found.unwrap_or_else(failed)
+                    found.unwrap_or_else(|fault| {
+                        broken(instance_checks::NAME, "ec2", &fault, &own.region)
+                    })
                 });
                 checks.push(check.await);
             }

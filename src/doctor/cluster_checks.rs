@@ -149,7 +149,7 @@ async fn others(client: &Client, mode: ManagementMode) -> Check {
 
 fn is_live(lease: &Lease) -> bool {
     let spec = lease.spec.as_ref();
-    let renewed = spec.and_then(|own| own.renew_time.as_ref());
+    let renewed = spec.and_then(|spec| spec.renew_time.as_ref());
     renewed.is_some_and(|at| clock::now().duration_since(at.0) < RENEWED)
 }
 
@@ -193,7 +193,7 @@ async fn priority(client: &Client, lease: &LeaseName) -> Check {
     match schemas(client).await {
         Ok(Some(all)) => {
             let find = |uid: &str| {
-                let found = all.items.iter().find(|own| own.metadata.uid == uid);
+                let found = all.items.iter().find(|item| item.metadata.uid == uid);
                 found.map_or("(deleted)", |own| own.metadata.name.as_str())
             };
             ranked(find(&one))

@@ -35,7 +35,11 @@ pub(super) fn accepted(config: &Config) -> Check {
         let fix = "add cluster \"NAME\" { kubeconfig { path = \"/etc/outrigger/kubeconfig\" } }";
         return Check::failed(("configuration", DoctorCode::NoCluster.code()), why, fix);
     }
-    let pools: usize = config.clusters.iter().map(|own| own.pools.len()).sum();
+    let pools: usize = config
+        .clusters
+        .iter()
+        .map(|cluster| cluster.pools.len())
+        .sum();
     let said = format!("clusters: {}, pools: {pools}", config.clusters.len());
     let warnings = config.warnings.iter().map(told).collect();
     Check::of("configuration", &said, warnings)
@@ -89,15 +93,15 @@ fn service() -> Check {
 
 /// Returns files with secrets that clusters reference, except kubeconfigs.
 fn files(clusters: &[Cluster]) -> Vec<PathBuf> {
-    let sources = clusters.iter().flat_map(|own| &own.node_classes);
-    let sources = sources.filter_map(|own| match &own.bootstrap {
+    let sources = clusters.iter().flat_map(|cluster| &cluster.node_classes);
+    let sources = sources.filter_map(|source| match &source.bootstrap {
         Bootstrap::Eks => None,
         Bootstrap::Kubeadm { token } => Some(token),
         Bootstrap::K3s(agent) | Bootstrap::Rke2(agent) => Some(&agent.token),
         Bootstrap::Talos { machine_config } => Some(machine_config),
         Bootstrap::Custom { token, .. } => token.as_ref(),
     });
-    let paths = sources.filter_map(|own| match own {
+    let paths = sources.filter_map(|source| match source {
         SecretSource::File(path) => Some(path.clone()),
         SecretSource::SsmParameter(_) | SecretSource::Minted => None,
     });
@@ -188,8 +192,10 @@ fn profile() -> Option<Check> {
         named("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
         named("AWS_CONFIG_FILE", "config"),
     ];
-    let is_hidden = |path: &&PathBuf| HIDDEN.iter().any(|own| path.starts_with(own));
-    let found = all.iter().filter(is_hidden).find(|path| path.exists())?;
+    let found = all
+        .iter()
+        .filter(|path| HIDDEN.iter().any(|own| path.starts_with(own)))
+        .find(|path| path.exists())?;
     let why = format!(
         "this shell finds AWS credentials in {}, which ProtectHome= of the unit hides",
         found.display()

@@ -144,13 +144,13 @@ fn met(kind: ConditionKind, found: &ResolvedNodeClass) -> String {
         },
         ConditionKind::SecurityGroupsReady => {
             let groups = found.security_groups.iter();
-            ids(groups.map(|own| own.id.as_str()).collect())
+            ids(groups.map(|group| group.id.as_str()).collect())
         }
         ConditionKind::InstanceProfileReady => found.profile.clone().unwrap_or_default(),
         ConditionKind::CapacityReservationsReady => found.reservations.len().to_string(),
         ConditionKind::PlacementGroupReady => {
             let group = found.placement_group.as_ref();
-            group.map_or(String::new(), |own| own.id.clone())
+            group.map_or(String::new(), |group| group.id.clone())
         }
         ConditionKind::SubnetsReady | ConditionKind::ValidationSucceeded => {
             "can be rendered for each image".to_owned()
@@ -161,9 +161,9 @@ fn met(kind: ConditionKind, found: &ResolvedNodeClass) -> String {
 /// Checks the free addresses of each zone.
 fn subnets(found: &ResolvedNodeClass, class: &NodeClass) -> Check {
     let mut zones: BTreeMap<&Zone, u32> = BTreeMap::new();
-    for own in &found.subnets {
-        let free = zones.entry(&own.zone).or_default();
-        *free = free.saturating_add(own.free);
+    for subnet in &found.subnets {
+        let free = zones.entry(&subnet.zone).or_default();
+        *free = free.saturating_add(subnet.free);
     }
     let said = zones.iter().map(|(zone, free)| format!("{zone} {free}"));
     let said = said.collect::<Vec<_>>().join(", ");
@@ -231,8 +231,8 @@ async fn launch(
     }
     if !there {
         // The dry run would fail with a profile that is created only at launch.
-        let configs = requests.iter_mut().flat_map(|own| &mut own.configs);
-        configs.for_each(|own| own.template.profile = None);
+        let configs = requests.iter_mut().flat_map(|request| &mut request.configs);
+        configs.for_each(|config| config.template.profile = None);
     }
     let mut first = None;
     for request in &requests {

@@ -36,8 +36,12 @@ pub(super) async fn examine(client: &Client, own: &Cluster, scope: &DoctorRun) -
         let mut said = Vec::with_capacity(right.verbs.len());
         for verb in right.verbs {
             let answer = scope.within(ask(client, right, verb)).await;
-            let late = || AccessAnswer::Silent(format!("no response within {} s", LIMIT.as_secs()));
-            said.push((*verb, answer.unwrap_or_else(late)));
+            said.push((
+                *verb,
+                answer.unwrap_or_else(|| {
+                    AccessAnswer::Silent(format!("no response within {} s", LIMIT.as_secs()))
+                }),
+            ));
         }
         (right, said)
     });
@@ -122,7 +126,7 @@ async fn ask(client: &Client, right: &RbacRule<'_>, verb: &str) -> AccessAnswer 
     };
     let reviews: Api<Review> = Api::all(client.clone());
     match reviews.create(&PostParams::default(), &review).await {
-        Ok(answer) if answer.status.as_ref().is_some_and(|own| own.allowed) => {
+        Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => {
             AccessAnswer::Allowed
         }
         Ok(_) => AccessAnswer::Denied,

@@ -77,16 +77,17 @@ pub(crate) struct Check {
 
 impl Check {
     fn leaf(name: &str, state: CheckStatus, said: &str, fix: Option<&str>) -> Self {
-        let one_line = |text: &str| -> String {
-            let plain = |own: char| if own.is_control() { ' ' } else { own };
-            text.chars().take(FIX_CHARS).map(plain).collect()
-        };
         Self {
             name: text::bounded(name),
             state,
             said: text::bounded(said),
             code: None,
-            fix: fix.map(one_line),
+            fix: fix.map(|text: &str| -> String {
+                text.chars()
+                    .take(FIX_CHARS)
+                    .map(|own| if own.is_control() { ' ' } else { own })
+                    .collect()
+            }),
             parts: Vec::new(),
         }
     }
@@ -159,8 +160,8 @@ impl Check {
             said => format!(": {said}"),
         };
         // A configuration finding already has its code as the name.
-        let code = self.code.filter(|own| *own != self.name);
-        let code = code.map_or_else(String::new, |own| format!(" [{own}]"));
+        let code = self.code.filter(|code| *code != self.name);
+        let code = code.map_or_else(String::new, |code| format!(" [{code}]"));
         out.push_str(&format!("{indent}{word}{gap}{}{said}{code}\n", self.name));
         if let Some(fix) = &self.fix {
             out.push_str(&format!("{indent}          fix: {fix}\n"));
@@ -216,8 +217,11 @@ impl DoctorReport {
             CheckStatus::Failed,
         ]
         .map(CheckStatus::as_str);
-        let count = |word: &str| format!("{} {word}", counts.get(word).copied().unwrap_or(0));
-        out.push_str(&format!("\nDoctor: {}.\n", all.map(count).join(", ")));
+        out.push_str(&format!(
+            "\nDoctor: {}.\n",
+            all.map(|word| format!("{} {word}", counts.get(word).copied().unwrap_or(0)))
+                .join(", ")
+        ));
         out
     }
 

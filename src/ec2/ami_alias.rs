@@ -109,15 +109,17 @@ fn al2(k: &str, version: &str) -> Vec<SsmParameter> {
             &[Variant::Neuron, Variant::Nvidia],
         ),
     ];
-    let of = |(kind, name, variants): (&str, &str, &[Variant])| {
-        let image = match version {
-            "latest" => "recommended".to_owned(),
-            pinned => format!("{name}-{k}-{pinned}"),
-        };
-        let path = format!("/aws/service/eks/optimized-ami/{k}/{kind}/{image}/image_id");
-        parameter(path, variants)
-    };
-    kinds.into_iter().map(of).collect()
+    kinds
+        .into_iter()
+        .map(|(kind, name, variants)| {
+            let image = match version {
+                "latest" => "recommended".to_owned(),
+                pinned => format!("{name}-{k}-{pinned}"),
+            };
+            let path = format!("/aws/service/eks/optimized-ami/{k}/{kind}/{image}/image_id");
+            parameter(path, variants)
+        })
+        .collect()
 }
 
 fn al2023(k: &str, version: &str) -> Vec<SsmParameter> {
@@ -128,15 +130,17 @@ fn al2023(k: &str, version: &str) -> Vec<SsmParameter> {
         ("arm64", "standard", Variant::Standard),
         ("arm64", "nvidia", Variant::Nvidia),
     ];
-    let of = |(arch, kind, variant): (&str, &str, Variant)| {
-        let image = match version {
-            "latest" => "recommended".to_owned(),
-            pinned => format!("amazon-eks-node-al2023-{arch}-{kind}-{k}-{pinned}"),
-        };
-        let at = format!("/aws/service/eks/optimized-ami/{k}/amazon-linux-2023");
-        parameter(format!("{at}/{arch}/{kind}/{image}/image_id"), &[variant])
-    };
-    kinds.into_iter().map(of).collect()
+    kinds
+        .into_iter()
+        .map(|(arch, kind, variant)| {
+            let image = match version {
+                "latest" => "recommended".to_owned(),
+                pinned => format!("amazon-eks-node-al2023-{arch}-{kind}-{k}-{pinned}"),
+            };
+            let at = format!("/aws/service/eks/optimized-ami/{k}/amazon-linux-2023");
+            parameter(format!("{at}/{arch}/{kind}/{image}/image_id"), &[variant])
+        })
+        .collect()
 }
 
 fn bottlerocket(k: &str, version: &str) -> Vec<SsmParameter> {
@@ -148,11 +152,14 @@ fn bottlerocket(k: &str, version: &str) -> Vec<SsmParameter> {
         ("-nvidia", "x86_64", &[Variant::Nvidia]),
         ("-nvidia", "arm64", &[Variant::Nvidia]),
     ];
-    let of = |(kind, arch, variants): (&str, &str, &[Variant])| {
-        let path = format!("/aws/service/bottlerocket/aws-k8s-{k}{kind}/{arch}/{version}/image_id");
-        parameter(path, variants)
-    };
-    kinds.into_iter().map(of).collect()
+    kinds
+        .into_iter()
+        .map(|(kind, arch, variants)| {
+            let path =
+                format!("/aws/service/bottlerocket/aws-k8s-{k}{kind}/{arch}/{version}/image_id");
+            parameter(path, variants)
+        })
+        .collect()
 }
 
 fn windows(

@@ -126,7 +126,7 @@ pub struct FleetRequest {
 impl FleetRequest {
     /// All alternatives.
     pub fn overrides(&self) -> impl Iterator<Item = &Override> {
-        self.configs.iter().flat_map(|own| &own.overrides)
+        self.configs.iter().flat_map(|config| &config.overrides)
     }
 
     /// Returns the alternative of a type in a zone.
@@ -279,13 +279,13 @@ impl<'a> FleetRequestInput<'a> {
         let own = self.catalog.get(key.instance_type.as_str());
         let own = own.ok_or(RefusalKind::Unsupported)?;
         let image = self.images.get(&key.instance_type);
-        let image = image.and_then(|id| self.resolved.images.iter().find(|own| own.id == *id));
+        let image = image.and_then(|id| self.resolved.images.iter().find(|image| image.id == *id));
         let image = image.ok_or(RefusalKind::NoImage)?;
         let all = self.catalog.reservations();
         let reservation = key.reservation.as_deref().map(|id| all.get(id));
         // An instance outside the reservation would be paid for in addition.
         let reservation = reservation
-            .map(|own| own.ok_or(RefusalKind::ReservationExceeded))
+            .map(|reservation| reservation.ok_or(RefusalKind::ReservationExceeded))
             .transpose()?;
         let subnet = subnets.choose(&self.resolved.subnets, &key.zone, now);
         let subnet = subnet.ok_or(RefusalKind::NoAddress)?.id.clone();
@@ -362,7 +362,7 @@ impl<'a> FleetRequestInput<'a> {
         let labels = &self.launch.labels;
         let partition = labels
             .get(PLACEMENT_GROUP_PARTITION)
-            .and_then(|own| own.parse().ok());
+            .and_then(|label| label.parse().ok());
         let mut tags = self.launch.tags.clone();
         tags.retain(|key, _| !TAGS_OF_ONE_CLAIM.contains(&key.as_str()));
         let variation = Variation {
@@ -372,7 +372,9 @@ impl<'a> FleetRequestInput<'a> {
             reservation: own.reservation,
             efas: group.efas,
             enclave: self.launch.devices.contains(ENCLAVES),
-            dedicated: labels.get(TENANCY).is_some_and(|own| own == "dedicated"),
+            dedicated: labels
+                .get(TENANCY)
+                .is_some_and(|label| label == "dedicated"),
             partition,
             tags,
         };
@@ -382,7 +384,11 @@ impl<'a> FleetRequestInput<'a> {
     /// Priorities from zero in the order of the launch. Zones with the same price of a type have
     /// equal priority, so that a burst is spread.
     fn priorities(&self, wanted: &[Wanted<'_>]) -> Vec<f64> {
-        let price = |own: &Wanted<'_>| self.catalog.offering(own.key).map(|own| own.price);
+        let price = |own: &Wanted<'_>| {
+            self.catalog
+                .offering(own.key)
+                .map(|offering| offering.price)
+        };
         let mut rank = 0_u32;
         let mut before: Option<(&TypeName, Option<Price>)> = None;
         let mut all = Vec::with_capacity(wanted.len());

@@ -160,7 +160,9 @@ fn sort(code: &str, message: &str, status: Option<u16>) -> ErrorClass {
         _ if THROTTLED.contains(&code) || status == Some(429) => ErrorClass::Throttled,
         _ if DENIED.contains(&code) || code.starts_with("AuthFailure.") => ErrorClass::Denied,
         _ if NOT_FOUND.contains(&code) => ErrorClass::NotFound,
-        _ if FAULTS.contains(&code) || status.is_some_and(|own| own >= 500) => ErrorClass::Fault,
+        _ if FAULTS.contains(&code) || status.is_some_and(|status| status >= 500) => {
+            ErrorClass::Fault
+        }
         "" => ErrorClass::Fault,
         _ => ErrorClass::Invalid,
     }
@@ -332,7 +334,7 @@ impl FleetOutcome {
         let in_group = request
             .configs
             .iter()
-            .any(|own| own.template.placement.group.is_some());
+            .any(|config| config.template.placement.group.is_some());
         let mut own = Self::default();
         let mut all: BTreeMap<OfferingKey, RefusalKind> = BTreeMap::new();
         for refusal in &request.refused {
@@ -341,8 +343,10 @@ impl FleetOutcome {
         for error in errors {
             own.take(request, error, in_group, &mut all);
         }
-        let refusal = |(offering, kind)| OfferingRefusal { offering, kind };
-        own.refusals = all.into_iter().map(refusal).collect();
+        own.refusals = all
+            .into_iter()
+            .map(|(offering, kind)| OfferingRefusal { offering, kind })
+            .collect();
         own
     }
 

@@ -128,10 +128,12 @@ pub const STATEMENTS: [Statement; 20] = [
 pub fn statement(action: &str, arn: &str) -> Option<&'static str> {
     // arn:partition:service:region:account:type/id
     let resource = arn.splitn(6, ':').nth(5).unwrap_or("");
-    let grants = |own: &&Statement| {
-        let on = own.resources;
-        own.actions.iter().any(|it| it.eq_ignore_ascii_case(action))
-            && (on.is_empty() || on.iter().any(|kind| resource.starts_with(kind)))
-    };
-    STATEMENTS.iter().find(grants).map(|own| own.sid)
+    STATEMENTS
+        .iter()
+        .find(|own| {
+            let on = own.resources;
+            own.actions.iter().any(|it| it.eq_ignore_ascii_case(action))
+                && (on.is_empty() || on.iter().any(|kind| resource.starts_with(kind)))
+        })
+        .map(|own| own.sid)
 }

@@ -77,15 +77,14 @@ fn wrong(row: &StatusRow, now: Timestamp) -> Option<(Interruption, Timestamp)> {
         let long = own.since.is_none_or(|at| now.duration_since(at) >= FAILS);
         own.failed && long
     };
-    if row.checks.iter().any(|own| for_good(&own)) {
+    if row.checks.iter().any(|check| for_good(&check)) {
         return Some((Interruption::Failed, now));
     }
-    let pending = |own: &&Scheduled| {
+    let event = row.events.iter().find(|event| {
         let over = ["[Completed]", "[Canceled]"];
-        EVENT_CODES.contains(&own.code.as_str())
-            && !over.iter().any(|mark| own.description.starts_with(mark))
-    };
-    let event = row.events.iter().find(pending)?;
+        EVENT_CODES.contains(&event.code.as_str())
+            && !over.iter().any(|mark| event.description.starts_with(mark))
+    })?;
     Some((Interruption::Maintenance, event.not_before.unwrap_or(now)))
 }
 

@@ -70,8 +70,8 @@ pub fn read(body: &str, now: Timestamp) -> Result<Message, Malformed> {
     if body.len() > BODY_MAX {
         return Err(Malformed::Long(body.len()));
     }
-    let json = |fault: serde_json::Error| Malformed::Json(fault.to_string());
-    let own: Envelope = serde_json::from_str(body).map_err(json)?;
+    let own: Envelope =
+        serde_json::from_str(body).map_err(|fault| Malformed::Json(fault.to_string()))?;
     let known = (
         own.version.as_str(),
         own.source.as_str(),
@@ -114,9 +114,11 @@ fn health(own: &Envelope, now: Timestamp) -> Result<Message, Malformed> {
         return Ok(Message::NoOp);
     }
     let entities = own.detail.get("affectedEntities");
-    let entities = entities.and_then(|own| own.as_array());
+    let entities = entities.and_then(|entity| entity.as_array());
     let entities = entities.ok_or(Malformed::Lacks("affectedEntities"))?;
-    let ids = entities.iter().filter_map(|own| text(own, "entityValue"));
+    let ids = entities
+        .iter()
+        .filter_map(|entity| text(entity, "entityValue"));
     // Entities may also be volumes and hosts.
     let instances: Vec<InstanceId> = ids.filter_map(instance).take(INSTANCES_MAX).collect();
     if instances.is_empty() {

@@ -303,7 +303,7 @@ pub fn template(
     let ipv6 = class.metadata.ipv6;
     let group = resolved.placement_group.as_ref();
     let partitions =
-        group.filter(|own| matches!(own.strategy, PlacementGroupStrategy::Partition(_)));
+        group.filter(|group| matches!(group.strategy, PlacementGroupStrategy::Partition(_)));
     LaunchTemplate {
         cluster: site.cluster.to_owned(),
         image: own.image.to_owned(),
@@ -321,13 +321,13 @@ pub fn template(
         nested_virtualization: class.nested_virtualization,
         placement: Placement {
             dedicated: own.dedicated,
-            group: group.map(|own| own.id.clone()),
+            group: group.map(|group| group.id.clone()),
             partition: own.partition.filter(|_| partitions.is_some()).map(int),
         },
         enclave: own.enclave,
         reservation: own
             .reservation
-            .map(|own| ReservationId::as_str(&own.id).to_owned()),
+            .map(|reservation| ReservationId::as_str(&reservation.id).to_owned()),
         market: own.reservation.and_then(market),
         spot: own.bought == Some(CapacityType::Spot),
         tags: own.tags,
@@ -354,7 +354,7 @@ fn interfaces(
     let groups: Vec<String> = resolved
         .security_groups
         .iter()
-        .map(|own| own.id.clone())
+        .map(|security_group| security_group.id.clone())
         .collect();
     let prefixes = class.ip_prefix_count.map(int);
     // Address settings on an interface without addresses make a launch fail (spec/aws.md §10, 66).
@@ -386,14 +386,15 @@ fn interfaces(
     let mut all: Vec<Interface> = layout.collect();
     if all.is_empty() {
         // A fixed first card, so that the public address is deterministic.
-        let efa = |card: u32| {
-            make(
-                Some(int(card)),
-                i32::from(card > 0),
-                Some(InterfaceKind::Efa),
-            )
-        };
-        all = (0..efas).map(efa).collect();
+        all = (0..efas)
+            .map(|card| {
+                make(
+                    Some(int(card)),
+                    i32::from(card > 0),
+                    Some(InterfaceKind::Efa),
+                )
+            })
+            .collect();
     }
     if all.is_empty() {
         all.push(make(None, 0, None));
@@ -423,7 +424,7 @@ fn devices(class: &NodeClass) -> Vec<Device> {
 }
 
 fn device(own: &BlockDevice) -> Device {
-    let some = |number: Option<u32>| number.filter(|own| *own > 0).map(int);
+    let some = |number: Option<u32>| number.filter(|number| *number > 0).map(int);
     Device {
         name: own.name.clone(),
         gib: own.gib().map(|gib| i32::try_from(gib).unwrap_or(i32::MAX)),
@@ -448,14 +449,16 @@ fn defaults(family: AmiFamily) -> Vec<Device> {
         }
         AmiFamily::Custom => &[],
     };
-    let device = |(name, gib): &(&str, i64)| {
-        device(&BlockDevice {
-            name: (*name).to_owned(),
-            size: Some(gib * GIB),
-            volume_type: Some("gp3".to_owned()),
-            encrypted: Some(true),
-            ..BlockDevice::default()
+    sizes
+        .iter()
+        .map(|(name, gib)| {
+            device(&BlockDevice {
+                name: (*name).to_owned(),
+                size: Some(gib * GIB),
+                volume_type: Some("gp3".to_owned()),
+                encrypted: Some(true),
+                ..BlockDevice::default()
+            })
         })
-    };
-    sizes.iter().map(device).collect()
+        .collect()
 }

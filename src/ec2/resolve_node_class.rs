@@ -135,15 +135,14 @@ pub fn resolve(
         );
     }
     if let Some(all) = say.listed(ConditionKind::SubnetsReady, found.subnets.as_ref()) {
-        let fits = |(subnet, tags): &&(Subnet, Labels)| {
-            class
-                .subnets
-                .iter()
-                .any(|term| is_subnet(term, subnet, tags))
-        };
         own.subnets = all
             .iter()
-            .filter(fits)
+            .filter(|(subnet, tags)| {
+                class
+                    .subnets
+                    .iter()
+                    .any(|term| is_subnet(term, subnet, tags))
+            })
             .map(|(own, _)| own.clone())
             .collect();
         own.subnets
@@ -158,13 +157,12 @@ pub fn resolve(
     }
     let groups = found.security_groups.as_ref();
     if let Some(all) = say.listed(ConditionKind::SecurityGroupsReady, groups) {
-        let fits = |(group, tags): &&(SecurityGroup, Labels)| {
-            let mut terms = class.security_groups.iter();
-            terms.any(|term| is_group(term, group, tags))
-        };
         own.security_groups = all
             .iter()
-            .filter(fits)
+            .filter(|(group, tags)| {
+                let mut terms = class.security_groups.iter();
+                terms.any(|term| is_group(term, group, tags))
+            })
             .map(|(own, _)| own.clone())
             .collect();
         own.security_groups.sort_by(|a, b| a.id.cmp(&b.id));
@@ -205,14 +203,13 @@ fn reservations(
     let Some(all) = say.listed(kind, found.reservations.as_ref()) else {
         return;
     };
-    let fits = |own: &&ListedReservation| {
-        let ends = own.found.reservation.ends;
-        let mut terms = class.reservations.iter();
-        ends.is_none_or(|at| at > now) && terms.any(|term| is_reservation(term, own))
-    };
     own.reservations = all
         .iter()
-        .filter(fits)
+        .filter(|own| {
+            let ends = own.found.reservation.ends;
+            let mut terms = class.reservations.iter();
+            ends.is_none_or(|at| at > now) && terms.any(|term| is_reservation(term, own))
+        })
         .map(|own| own.found.clone())
         .collect();
     own.reservations
@@ -289,21 +286,23 @@ fn terms<T: std::fmt::Debug>(terms: &[T]) -> String {
 }
 
 fn image_terms(all: &[ImageTerm]) -> String {
-    let one = |term: &ImageTerm| match term {
-        ImageTerm::Alias { family, version } => {
-            format!("alias = \"{}@{version}\"", family.as_str())
-        }
-        ImageTerm::Id(id) => format!("id = {id:?}"),
-        ImageTerm::SsmParameter(name) => format!("ssm_parameter = {name:?}"),
-        ImageTerm::Search { name, owner, tags } => {
-            let name = name.iter().map(|own| format!("name = {own:?}"));
-            let owner = owner.iter().map(|own| format!("owner = {own:?}"));
-            let tags = Some(tags).filter(|own| !own.is_empty());
-            let tags = tags.iter().map(|own| format!("tags = {own:?}"));
-            name.chain(owner).chain(tags).collect::<Vec<_>>().join(", ")
-        }
-    };
-    all.iter().map(one).collect::<Vec<_>>().join(" or ")
+    all.iter()
+        .map(|term| match term {
+            ImageTerm::Alias { family, version } => {
+                format!("alias = \"{}@{version}\"", family.as_str())
+            }
+            ImageTerm::Id(id) => format!("id = {id:?}"),
+            ImageTerm::SsmParameter(name) => format!("ssm_parameter = {name:?}"),
+            ImageTerm::Search { name, owner, tags } => {
+                let name = name.iter().map(|name| format!("name = {name:?}"));
+                let owner = owner.iter().map(|owner| format!("owner = {owner:?}"));
+                let tags = Some(tags).filter(|tag| !tag.is_empty());
+                let tags = tags.iter().map(|tag| format!("tags = {tag:?}"));
+                name.chain(owner).chain(tags).collect::<Vec<_>>().join(", ")
+            }
+        })
+        .collect::<Vec<_>>()
+        .join(" or ")
 }
 
 /// Returns whether a node class needs an instance profile to be created.

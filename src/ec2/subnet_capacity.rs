@@ -57,13 +57,15 @@ impl Subnets {
             let known = self.known.get(&own.id);
             known.map_or(own.free, |own| own.counted.saturating_sub(own.taken))
         };
-        let is_open = |own: &&Subnet| {
-            let known = self.known.get(&own.id);
-            let held = known.and_then(|own| own.held);
-            own.zone == *zone && held.is_none_or(|until| until <= now)
-        };
         // `max_by_key` would return the last of equals.
-        let open = subnets.iter().filter(is_open).rev();
+        let open = subnets
+            .iter()
+            .filter(|subnet| {
+                let known = self.known.get(&subnet.id);
+                let held = known.and_then(|own| own.held);
+                subnet.zone == *zone && held.is_none_or(|until| until <= now)
+            })
+            .rev();
         open.max_by_key(|own| free(own))
     }
 

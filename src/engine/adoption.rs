@@ -58,7 +58,7 @@ impl AdoptionAttempt {
 impl AdoptionController {
     /// Returns whether a listing should show an instance as Outrigger's soon.
     pub(super) fn awaits_listing(&self) -> bool {
-        self.nodes.values().any(|own| own.done.is_some())
+        self.nodes.values().any(|node| node.done.is_some())
     }
 }
 
@@ -131,7 +131,7 @@ impl Engine {
         let names: BTreeSet<&NodeName> = adoptable.iter().map(|own| &own.name).collect();
         nodes.retain(|name, _| names.contains(name));
         let mut free = ADOPTIONS_MAX;
-        free = free.saturating_sub(nodes.values().filter(|own| own.in_flight).count());
+        free = free.saturating_sub(nodes.values().filter(|node| node.in_flight).count());
         let (mut next, mut due) = (None, Vec::new());
         for node in adoptable {
             let attempt = nodes.entry(node.name.clone()).or_default();
@@ -141,9 +141,9 @@ impl Engine {
             match attempt.next().filter(|at| *at > now) {
                 Some(at) => next = Some(next.map_or(at, |own: Timestamp| own.min(at))),
                 None if free > 0 => {
-                    if let Some(own) = self.adoption(node, now) {
+                    if let Some(adoption) = self.adoption(node, now) {
                         (free, attempt.in_flight, attempt.done) = (free - 1, true, None);
-                        due.push((node.name.clone(), own));
+                        due.push((node.name.clone(), adoption));
                     }
                 }
                 None => {}

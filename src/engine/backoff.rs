@@ -28,8 +28,7 @@ impl Denied {
 
     /// Forgets a denial that is five minutes old.
     pub fn expire(&mut self, now: Timestamp) {
-        let is_fresh = |at: &Timestamp| now.duration_since(*at) < DENIED_FOR;
-        self.since = self.since.filter(is_fresh);
+        self.since = self.since.filter(|at| now.duration_since(*at) < DENIED_FOR);
     }
 
     /// Returns whether the permission is denied, as far as the engine knows.

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::engine::Engine;
 use crate::engine::backoff::{Backoff, Denied};
 use crate::engine::command::{BufferPatch, Command, CommandResult, FailureKind};
-use crate::engine::in_flight::{CommandPurpose, InFlightCommand};
+use crate::engine::in_flight::CommandPurpose;
 use crate::engine::report::Report;
 use crate::model::buffer::Buffer;
 use crate::model::buffer_object::{BufferObject, BufferRooms, BufferStatus, Unresolved};
@@ -56,7 +56,7 @@ impl Engine {
     /// Records the CapacityBuffers of the cluster. If their required capacity has changed, it is
     /// planned again.
     pub(super) fn declared(&mut self, objects: Vec<BufferObject>, now: Timestamp) {
-        let known: BTreeSet<&ObjectKey> = objects.iter().map(|own| &own.key).collect();
+        let known: BTreeSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
         let statuses = &mut self.buffer_statuses;
         statuses.written.retain(|key, _| known.contains(key));
         let before = self.state.declared.as_deref();
@@ -82,9 +82,11 @@ impl Engine {
             self.wake_at(at, "the status of CapacityBuffers is written again");
             return;
         }
-        let of_status =
-            |own: &&InFlightCommand| matches!(own.kind, CommandPurpose::BufferStatus(_));
-        let under_way = self.flights.values().filter(of_status).count();
+        let under_way = self
+            .flights
+            .values()
+            .filter(|flight| matches!(flight.kind, CommandPurpose::BufferStatus(_)))
+            .count();
         let free = PATCHES_MAX.saturating_sub(under_way);
         let mut patches = Vec::new();
         let mut next: Option<Timestamp> = None;
@@ -98,10 +100,9 @@ impl Engine {
             let written = statuses.written.get(&own.key);
             // The API server has this status, is about to have it, or has refused it. The same
             // status is not written again for the same version.
-            let is_done = |it: &WrittenStatus| {
-                it.version == own.version && it.status.has_same_content(&status)
-            };
-            if written.is_some_and(is_done) {
+            if written
+                .is_some_and(|it| it.version == own.version && it.status.has_same_content(&status))
+            {
                 continue;
             }
             let due = written.and_then(|it| it.at.checked_add(APART).ok());
@@ -162,9 +163,9 @@ impl Engine {
             CommandResult::Version(version) => {
                 self.buffer_statuses.retry = Backoff::default();
                 let mut all = self.state.declared.iter_mut().flatten();
-                let is_same =
-                    |own: &&mut BufferObject| own.key == patch.key && own.version == patch.version;
-                if let Some(own) = all.find(is_same) {
+                if let Some(own) =
+                    all.find(|own| own.key == patch.key && own.version == patch.version)
+                {
                     (own.version, own.status) = (version, Some(patch.status));
                 }
                 return;
@@ -205,7 +206,7 @@ impl Engine {
 /// Returns why the pods of a buffer are unknown: its workload has none.
 fn shapeless(buffer: &Buffer) -> String {
     let workload = buffer.scalable.as_ref();
-    let name = workload.map(|own| format!("{}/{}", own.namespace, own.name));
+    let name = workload.map(|workload| format!("{}/{}", workload.namespace, workload.name));
     let name = name.unwrap_or_default();
     format!("{name} has no pod, and what its pods are like is read off them")
 }

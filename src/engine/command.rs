@@ -72,7 +72,7 @@ pub(crate) fn to_buy(
     offerings: &[OfferingKey],
     varied: bool,
 ) -> impl Iterator<Item = &OfferingKey> {
-    let way = offerings.first().map(|own| own.capacity_type);
+    let way = offerings.first().map(|offering| offering.capacity_type);
     let is_dearer_spot = move |own: &&OfferingKey| {
         let spot = way == Some(CapacityType::Spot) && !varied;
         spot && own.capacity_type == CapacityType::OnDemand

@@ -5,12 +5,11 @@ use jiff::Timestamp;
 
 use crate::engine::Engine;
 use crate::engine::command::{CommandId, CommandResult, FailureKind, OfferingRefusal};
-use crate::engine::in_flight::{ANSWER_MAX, ClaimStep, CommandPurpose, InFlightCommand};
+use crate::engine::in_flight::{ANSWER_MAX, ClaimStep, CommandPurpose};
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::id::{ClaimId, NodeClassName};
 use crate::model::instance::{Instance, InstanceState};
-use crate::model::pool::Pool;
 use crate::model::template_hash::hashes_in;
 
 impl Engine {
@@ -65,13 +64,12 @@ impl Engine {
     /// Returns whether an expected result will change the next decision, or a result is overdue.
     /// Periodic reads change nothing before their results arrive.
     pub(super) fn awaits_acts(&self, now: Timestamp) -> bool {
-        let is_regular = |own: &InFlightCommand| {
+        !self.flights.values().all(|flight| {
             matches!(
-                own.kind,
+                flight.kind,
                 CommandPurpose::Listing | CommandPurpose::ReadLease
-            ) && !own.is_late(now)
-        };
-        !self.flights.values().all(is_regular)
+            ) && !flight.is_late(now)
+        })
     }
 
     /// Fails overdue commands with an unknown outcome.
@@ -83,7 +81,7 @@ impl Engine {
             .map(|(id, _)| *id)
             .collect();
         // A queued command must not be sent later, when the engine may have decided differently.
-        self.commands.retain(|own| !late.contains(&own.id));
+        self.commands.retain(|command| !late.contains(&command.id));
         for id in late {
             let text = format!("no answer within {ANSWER_MAX:#}");
             self.answered(
@@ -247,11 +245,10 @@ impl Engine {
         self.state.ledger.remove(id);
         let own = &claim.record;
         let pool = self.state.cluster.pool(own.pool.as_str());
-        let is_same = |pool: &Pool| {
+        if !pool.is_some_and(|pool| {
             let (of_pool, of_class) = hashes_in(&self.state.cluster, pool);
             (&of_pool, &of_class) == (&own.pool_hash, &own.node_class_hash)
-        };
-        if !pool.is_some_and(is_same) {
+        }) {
             let (claim, next) = (id.clone(), None);
             self.report(Report::ClaimRenewed { claim, next });
             return;
@@ -285,11 +282,11 @@ impl Engine {
             return;
         };
         let (class, holds) = (claim.record.node_class.as_ref(), &mut self.state.holds);
-        if let Some(own) = &claim.instance {
-            holds.had(class, &own.offering);
+        if let Some(instance) = &claim.instance {
+            holds.had(class, &instance.offering);
         }
-        for own in &claim.offerings {
-            holds.answered(class, own, id);
+        for offering in &claim.offerings {
+            holds.answered(class, offering, id);
         }
     }
 
@@ -303,7 +300,7 @@ impl Engine {
             .state
             .catalog
             .offering(&instance.offering)
-            .map(|own| own.price);
+            .map(|offering| offering.price);
         let offering = instance.offering.clone();
         let instance_id = instance.id.clone();
         self.state.ledger.join(id, instance);

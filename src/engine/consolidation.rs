@@ -8,8 +8,7 @@ use crate::engine::Engine;
 use crate::engine::event::Event;
 use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
-use crate::model::id::{ClaimId, PodKey, PoolName};
-use crate::model::node::Node;
+use crate::model::id::{ClaimId, PodKey};
 use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::watched_object::{ObjectKind, WatchedObject};
@@ -120,23 +119,21 @@ impl Engine {
         let stirs = match event {
             Event::Applied(WatchedObject::Pod(pod)) => {
                 let place = |pod: &Pod| (pod.is_terminal(), pod.deleting.is_some());
-                let same = |known: &Pod| {
+                !objects.pods.get(&pod.key).is_some_and(|known| {
                     known.node == pod.node
                         && place(known) == place(pod)
                         && known.labels == pod.labels
                         && known.annotations == pod.annotations
                         && known.requests == pod.requests
-                };
-                !objects.pods.get(&pod.key).is_some_and(same)
+                })
             }
             Event::Applied(WatchedObject::Node(node)) => {
-                let same = |known: &Node| {
+                !objects.nodes.get(&node.name).is_some_and(|known| {
                     known.taints == node.taints
                         && known.labels == node.labels
                         && known.annotations == node.annotations
                         && known.allocatable == node.allocatable
-                };
-                !objects.nodes.get(&node.name).is_some_and(same)
+                })
             }
             Event::Deleted(ObjectKind::Pod, _) => {
                 self.weighing.left(objects.pods.len());
@@ -212,15 +209,16 @@ impl Engine {
         let claims = plan.retire.iter().filter_map(|own| own.claim.as_ref());
         if !claims
             .clone()
-            .any(|own| !self.observed_leaving.contains(own))
+            .any(|claim| !self.observed_leaving.contains(claim))
         {
             return;
         }
         self.weighing.moved = Some(now);
         let pool = plan.retire.first().map(|own| &own.pool);
-        let same = |pool: &&PoolName| plan.retire.iter().all(|own| own.pool == **pool);
         self.report(Report::Consolidates {
-            pool: pool.filter(same).cloned(),
+            pool: pool
+                .filter(|pool| plan.retire.iter().all(|own| own.pool == **pool))
+                .cloned(),
             nodes: plan.retire.len(),
             claims: plan.launches.len(),
             before: plan.retire.iter().filter_map(|own| own.price).sum(),
@@ -236,8 +234,8 @@ impl Engine {
         }
         let until = after(self.weighing.moved?, MOVING_MAX);
         let mut claims = self.state.ledger.claims.values();
-        let moves = claims.any(|own| {
-            own.leaving == Some(Reason::Underutilized) && own.phase == ClaimPhase::Draining
+        let moves = claims.any(|claim| {
+            claim.leaving == Some(Reason::Underutilized) && claim.phase == ClaimPhase::Draining
         });
         Some(until).filter(|at| moves && *at > now)
     }
@@ -271,18 +269,18 @@ impl Engine {
                 self.would_retire(claim, own);
             }
         }
-        for own in plan.launches {
-            let Some((offering, price)) = own.offerings.first().cloned() else {
+        for launch in plan.launches {
+            let Some((offering, price)) = launch.offerings.first().cloned() else {
                 continue;
             };
             let claim = ClaimId::from(self.fresh_id());
             self.report(Report::ClaimPlanned {
                 claim,
-                pool: own.pool,
+                pool: launch.pool,
                 offering,
                 price,
-                offerings: own.offerings.len(),
-                pods: own.pods,
+                offerings: launch.offerings.len(),
+                pods: launch.pods,
             });
         }
     }
@@ -291,9 +289,9 @@ impl Engine {
     /// would cost too much of the saving. Returns whether any was cancelled: the plan is void then.
     pub(super) fn keep_needed_nodes(&mut self, plan: &Plan, now: Timestamp) -> bool {
         let unplaced = plan.unplaced.iter().map(|own| (&own.pod, f64::INFINITY));
-        let launched = plan.launches.iter().flat_map(|own| {
-            let each = self.costs_each(own);
-            own.pods.iter().map(move |pod| (pod, each))
+        let launched = plan.launches.iter().flat_map(|launch| {
+            let each = self.costs_each(launch);
+            launch.pods.iter().map(move |pod| (pod, each))
         });
         let homeless: BTreeMap<&PodKey, f64> = launched.chain(unplaced).collect();
         if homeless.is_empty() {

@@ -94,7 +94,7 @@ impl Engine {
         let pod = self.state.objects.pods.get(pod);
         let claim = self
             .state
-            .claim_under(pod.filter(|own| own.deleting.is_some())?)?;
+            .claim_under(pod.filter(|pod| pod.deleting.is_some())?)?;
         let moves = claim.leaving == Some(Reason::Underutilized);
         moves.then(|| claim.record.pool.clone())
     }
@@ -156,7 +156,7 @@ impl Engine {
                 continue;
             };
             let pods = self.state.objects.pods_on(node.as_str());
-            let pods = pods.filter(|own| own.is_reschedulable()).count();
+            let pods = pods.filter(|pod| pod.is_reschedulable()).count();
             if rests {
                 *pools.entry(pool.clone()).or_insert(0) += pods;
             }
@@ -209,8 +209,8 @@ impl Engine {
 
 /// Returns until when a node is kept because consolidation recently launched it.
 fn fresh_until(claim: &NodeClaim) -> Option<Timestamp> {
-    let own =
-        Some(claim).filter(|own| is_for_reschedulable(own) && own.phase == ClaimPhase::Initialized);
+    let own = Some(claim)
+        .filter(|claim| is_for_reschedulable(claim) && claim.phase == ClaimPhase::Initialized);
     own?.record.created.checked_add(FRESH).ok()
 }
 

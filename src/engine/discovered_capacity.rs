@@ -51,22 +51,21 @@ impl Engine {
     /// not fit. Source: spec/disruption.md §3.6.
     pub(super) fn report_missing_capacity(&mut self, id: &ClaimId) {
         let claim = self.state.ledger.claims.get(id);
-        let known = claim.and_then(|own| {
-            let name = &own.instance.as_ref()?.offering.instance_type;
-            let catalog = self.state.catalog_of(&own.record.pool);
-            Some((self.node_of(own)?, catalog.get(name.as_str())?))
+        let known = claim.and_then(|claim| {
+            let name = &claim.instance.as_ref()?.offering.instance_type;
+            let catalog = self.state.catalog_of(&claim.record.pool);
+            Some((self.node_of(claim)?, catalog.get(name.as_str())?))
         });
         let Some((node, promised)) = known else {
             return;
         };
         let (has, promised, name) = (&node.capacity, &promised.capacity, &promised.name);
-        let lacks = |own: &(&'static str, i64, i64)| own.2 * 10 < own.1 * 9;
         let all = [
             ("cpu", promised.cpu_milli, has.cpu_milli),
             ("memory", promised.memory, has.memory),
             ("pods", promised.pods, has.pods),
         ];
-        let lacking = all.into_iter().filter(lacks);
+        let lacking = all.into_iter().filter(|own| own.2 * 10 < own.1 * 9);
         let lacking = lacking.map(|(resource, promised, found)| Report::Lacking {
             node: node.name.clone(),
             instance_type: name.clone(),

@@ -26,7 +26,6 @@ use crate::model::pod::Pod;
 use crate::model::pool::Reason;
 use crate::model::taint::{Effect, Taint};
 use crate::model::watched_object::ObjectKind;
-use crate::state::disruption_blockers::DisruptionBlocker;
 
 /// Minimum duration of a drain after the confirmed taint. The scheduler may still bind a pod that
 /// it had already assigned (Karpenter's MinDrainTime, spec/disruption.md §4.3).
@@ -70,8 +69,9 @@ impl Engine {
         if claim.leaving.is_some() || !self.manages() || self.is_ambiguous(claim, reason) {
             return;
         }
-        let open = |node: &Node| self.may_run_pods(id, node, now);
-        let registered = self.node_of(claim).is_some_and(open)
+        let registered = self
+            .node_of(claim)
+            .is_some_and(|node| self.may_run_pods(id, node, now))
             || matches!(
                 claim.phase,
                 ClaimPhase::Registered | ClaimPhase::Initialized
@@ -88,7 +88,7 @@ impl Engine {
         let node = claim.node.clone();
         let pods = node
             .as_ref()
-            .map(|own| self.state.objects.pods_on(own.as_str()));
+            .map(|node| self.state.objects.pods_on(node.as_str()));
         let pods = pods.into_iter().flatten();
         let pods = pods.filter(|pod| pod.is_reschedulable()).count();
         let price = self.state.price_of_instance(claim);
@@ -128,7 +128,7 @@ impl Engine {
             return;
         }
         let claim = self.state.ledger.claims.get(id);
-        let known = claim.and_then(|own| Some((own.leaving, self.node_of(own)?.clone())));
+        let known = claim.and_then(|claim| Some((claim.leaving, self.node_of(claim)?.clone())));
         let Some((reason, node)) = known else {
             return;
         };
@@ -277,7 +277,7 @@ impl Engine {
     /// cancelled if the pods find no places or if the node gets a pod that blocks disruption.
     fn is_released(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) -> bool {
         let drain = self.works.get(id).map(|own| &own.drain);
-        let (moved, released) = drain.map_or((false, false), |own| (own.moved, own.released));
+        let (moved, released) = drain.map_or((false, false), |drain| (drain.moved, drain.released));
         if moved || !(reason.waits_for_places() || reason == Reason::Empty) {
             return true;
         }
@@ -288,10 +288,11 @@ impl Engine {
             return false;
         };
         let graceful = self.state.is_graceful(claim) && reason.is_eventual();
-        let stands =
-            |own: &DisruptionBlocker| !(own.is_passing() || graceful && own.yields_to_grace());
         let has_to = claim.has_to_leave(now);
-        let blocker = self.state.blockers(node, Some(claim), now).find(stands);
+        let blocker = self
+            .state
+            .blockers(node, Some(claim), now)
+            .find(|blocker| !(blocker.is_passing() || graceful && blocker.yields_to_grace()));
         if let Some(blocker) = blocker.filter(|_| !has_to) {
             self.state.recent.failed = Some(now);
             self.cancel_drain(id, blocker.to_string(), now);
@@ -341,11 +342,11 @@ impl Engine {
     /// server is queried once, because a listing of the watch may have lacked some.
     fn is_checked(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let node = self.state.ledger.claims.get(id);
-        let node = node.and_then(|own| own.node.clone());
+        let node = node.and_then(|node| node.node.clone());
         let drain = self.works.get(id).map(|own| &own.drain);
-        let until = drain.and_then(|own| own.checked?.checked_add(CHECKED_MAX).ok());
+        let until = drain.and_then(|drain| drain.checked?.checked_add(CHECKED_MAX).ok());
         let fresh = until.is_some_and(|at| at > now);
-        let checked = fresh || drain.is_some_and(|own| own.released);
+        let checked = fresh || drain.is_some_and(|drain| drain.released);
         if let Some(name) = node.filter(|_| !checked) {
             self.confirm(id, &name, now);
         }
@@ -367,7 +368,7 @@ impl Engine {
 
     fn times_withdrawn(&self, id: &ClaimId) -> u32 {
         let claim = self.state.ledger.claims.get(id);
-        let withdrawn = claim.and_then(|own| own.withdrawn);
+        let withdrawn = claim.and_then(|claim| claim.withdrawn);
         withdrawn.map_or(0, |(_, times)| times)
     }
 
@@ -412,13 +413,14 @@ impl Engine {
             .for_each(|pod| objects.note_deletion(pod, now));
         let come = pods.iter().filter(|pod| pod.holds_node()).count();
         let held = pods.iter().any(|pod| pod.holds_drain(now));
-        let old = |pod: &&Pod| {
+        let unseen: Vec<&Pod> = pods
+            .iter()
+            .filter(|pod| !self.state.objects.has(ObjectKind::Pod, &pod.key))
+            .collect();
+        let is_blind = unseen.iter().any(|pod| {
             let known = pod.created.and_then(|at| at.checked_add(WATCH_LAG).ok());
             known.is_some_and(|at| at < now)
-        };
-        let is_unseen = |pod: &&Pod| !self.state.objects.has(ObjectKind::Pod, &pod.key);
-        let unseen: Vec<&Pod> = pods.iter().filter(is_unseen).collect();
-        let is_blind = unseen.iter().any(old);
+        });
         let Some(work) = self.works.get_mut(id) else {
             return;
         };
@@ -457,13 +459,16 @@ impl Engine {
         };
         claim.closing_until = closed.and_then(|at| at.checked_add(unseen).ok());
         let evictions = std::mem::take(&mut work.drain.evictions);
-        let is_told = |own: &Command| match own {
-            Command::Evict { pod, .. } | Command::DeletePod { pod, .. } => {
-                evictions.contains_key(pod)
-            }
-            _ => false,
-        };
-        self.cancel_queued("its node is kept", is_told, now);
+        self.cancel_queued(
+            "its node is kept",
+            |own| match own {
+                Command::Evict { pod, .. } | Command::DeletePod { pod, .. } => {
+                    evictions.contains_key(pod)
+                }
+                _ => false,
+            },
+            now,
+        );
         self.report(Report::Kept {
             claim: id.clone(),
             reason,
@@ -500,7 +505,7 @@ impl Engine {
 /// Returns the patch that removes the disrupted taint and everything written with it.
 pub(super) fn untaint_patch(node: &Node) -> NodePatch {
     let taints = node.taints.iter();
-    let taints = taints.filter(|own| own.key != TAINT_DISRUPTED).cloned();
+    let taints = taints.filter(|taint| taint.key != TAINT_DISRUPTED).cloned();
     // A user's own label is kept.
     let ours = node.labels.get(EXCLUDE_BALANCERS).map(String::as_str) == Some(EXCLUDED_BY);
     let timed = node.annotations.contains_key(TERMINATION_AT);
@@ -522,21 +527,22 @@ fn taint_patch(node: &Node, reason: Reason, deadline: Option<Timestamp>) -> Node
     let mut taints: Vec<Taint> = node
         .taints
         .iter()
-        .filter(|own| own.key != TAINT_DISRUPTED)
+        .filter(|taint| taint.key != TAINT_DISRUPTED)
         .cloned()
         .collect();
     taints.push(Taint::new(TAINT_DISRUPTED, Effect::NoSchedule));
-    // A user's own label is kept unchanged.
-    let label = || (EXCLUDE_BALANCERS.to_owned(), Some(EXCLUDED_BY.to_owned()));
     let free = !node.labels.contains_key(EXCLUDE_BALANCERS);
     let why = (
         DISRUPTION_REASON.to_owned(),
         Some(reason.as_str().to_owned()),
     );
+    // A user's own label is kept unchanged.
     NodePatch {
         node: node.name.clone(),
         version: node.version.clone(),
-        labels: Vec::from_iter(free.then(label)),
+        labels: Vec::from_iter(
+            free.then(|| (EXCLUDE_BALANCERS.to_owned(), Some(EXCLUDED_BY.to_owned()))),
+        ),
         annotations: [why]
             .into_iter()
             .chain(deadline.map(deadline_annotation))

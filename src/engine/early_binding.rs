@@ -62,7 +62,8 @@ impl Engine {
             return;
         }
         let claim = self.state.ledger.claims.get(id);
-        let claim = claim.filter(|own| own.phase == ClaimPhase::Launched && own.leaving.is_none());
+        let claim =
+            claim.filter(|claim| claim.phase == ClaimPhase::Launched && claim.leaving.is_none());
         let Some(claim) = claim else {
             return;
         };
@@ -82,7 +83,10 @@ impl Engine {
         if work.early.made || work.step.is_some() || claim.node.is_some() {
             return;
         }
-        let to_come = claim.instance.as_ref().and_then(|own| own.node.as_deref());
+        let to_come = claim
+            .instance
+            .as_ref()
+            .and_then(|instance| instance.node.as_deref());
         let Some(to_come) = to_come.cloned() else {
             if !std::mem::replace(&mut work.early.told, true) && !claim.pods.is_empty() {
                 let (claim, why) = (id.clone(), "the name of its node is not known");
@@ -104,7 +108,10 @@ impl Engine {
     }
 
     fn bindable<'s>(&'s self, claim: &'s NodeClaim) -> Vec<&'s Pod> {
-        let node = claim.instance.as_ref().and_then(|own| own.node.as_deref());
+        let node = claim
+            .instance
+            .as_ref()
+            .and_then(|instance| instance.node.as_deref());
         let labels = node.map(|node| self.labels_to_come(claim, node));
         let has = (&labels.unwrap_or_default(), &self.taints_of(claim)[..]);
         self.state.bindable(claim, has)
@@ -172,8 +179,10 @@ impl Engine {
     /// Returns whether the kubelet of a claim registers with the cloud provider taint, as on EKS.
     fn is_seen_to_by_eks(&self, claim: &NodeClaim) -> bool {
         let mut classes = self.state.cluster.node_classes.iter();
-        let class = classes.find(|own| Some(&own.name) == claim.record.node_class.as_ref());
-        class.is_some_and(|own| own.bootstrap == Bootstrap::Eks && own.family != AmiFamily::Custom)
+        let class = classes.find(|class| Some(&class.name) == claim.record.node_class.as_ref());
+        class.is_some_and(|class| {
+            class.bootstrap == Bootstrap::Eks && class.family != AmiFamily::Custom
+        })
     }
 
     /// Handles the result of the Node's creation. Returns whether to retry it.
@@ -200,7 +209,8 @@ impl Engine {
         // If a Node of this name exists, the watch shows its owner.
         self.works.entry(id.clone()).or_default().early.made = true;
         let claim = self.state.ledger.claims.get(id);
-        let node = claim.and_then(|own| Some(own.instance.as_ref()?.node.as_ref()?.name.clone()));
+        let node =
+            claim.and_then(|claim| Some(claim.instance.as_ref()?.node.as_ref()?.name.clone()));
         if let Some(node) = node.filter(|_| kind.is_none() && self.is_early()) {
             self.bind_pods(id, &node, now);
         }
@@ -254,10 +264,10 @@ impl Engine {
         let early = &mut work.early;
         early.bound += usize::from(*answer == CommandResult::Done);
         self.early_binds |= *answer == CommandResult::Done;
-        if let Some(own) = early.binds.get_mut(pod) {
-            own.end(answer, &mut self.rng, now);
+        if let Some(bind) = early.binds.get_mut(pod) {
+            bind.end(answer, &mut self.rng, now);
         }
-        if early.binds.values().all(|own| !own.in_flight) {
+        if early.binds.values().all(|bind| !bind.in_flight) {
             let pods = std::mem::take(&mut early.bound);
             self.report_bound_pods(id, pods, now);
         }
@@ -271,8 +281,11 @@ impl Engine {
     fn report_bound_pods(&mut self, id: &ClaimId, pods: usize, now: Timestamp) {
         let claim = self.state.ledger.claims.get(id).filter(|_| pods > 0);
         let Some(claim) = claim else { return };
-        let node = claim.instance.as_ref().and_then(|own| own.node.as_ref());
-        if let Some(node) = node.map(|own| own.name.clone()) {
+        let node = claim
+            .instance
+            .as_ref()
+            .and_then(|instance| instance.node.as_ref());
+        if let Some(node) = node.map(|node| node.name.clone()) {
             let (claim, after) = (id.clone(), now.duration_since(claim.since));
             self.report(Report::BoundEarly {
                 claim,
@@ -302,7 +315,7 @@ impl Engine {
     /// Returns whether the kubelet of a created Node has registered with a different name.
     pub(super) fn is_misnamed(&self, node: &Node) -> bool {
         let id = node.instance_id().filter(|_| node.is_awaited());
-        let id = id.and_then(|own| self.state.ledger.by_instance(own));
+        let id = id.and_then(|id| self.state.ledger.by_instance(id));
         let claim = id.and_then(|id| self.state.ledger.claims.get(id));
         let other = claim.and_then(|claim| self.node_of(claim));
         let has_come = |other: &Node| other.has_kubelet || other.ready;
@@ -317,9 +330,8 @@ impl Engine {
             return false;
         }
         let pods = self.state.objects.pods_on(node.as_str());
-        let goes = |pod: &&Pod| pod.occupies_node() && pod.owner.is_some() && pod.started.is_none();
         let pods: Vec<(PodKey, String)> = pods
-            .filter(goes)
+            .filter(|pod| pod.occupies_node() && pod.owner.is_some() && pod.started.is_none())
             .map(|pod| (pod.key.clone(), pod.uid.clone()))
             .collect();
         let mut left = false;

@@ -19,7 +19,6 @@ use crate::model::fleet::{
 use crate::model::id::{ClaimId, NodeClassName};
 use crate::model::instance::UnavailableKey;
 use crate::model::pool::{Limits, Reason, names};
-use crate::state::candidates::Candidate;
 use crate::state::node_claims::NodeClaim;
 use crate::state::unavailable_offerings::HOLD;
 
@@ -57,7 +56,7 @@ impl Engine {
     /// Records the new state of the fleet. If it has more remaining capacity, unschedulable pods
     /// are planned again.
     pub(super) fn fleet_changed(&mut self, view: Option<Arc<FleetView>>, now: Timestamp) {
-        if view.as_ref().is_some_and(|own| self.is_old(own)) {
+        if view.as_ref().is_some_and(|view| self.is_old(view)) {
             return;
         }
         let more = match (&self.state.fleet, &view) {
@@ -83,7 +82,7 @@ impl Engine {
     }
 
     fn know(&mut self, view: Option<Arc<FleetView>>, now: Timestamp) {
-        let closed = view.as_ref().and_then(|own| own.closed.as_ref());
+        let closed = view.as_ref().and_then(|view| view.closed.as_ref());
         let since = self.sharing.closed.unwrap_or(now);
         self.sharing.closed = closed.map(|_| since);
         self.state.fleet = view;
@@ -167,17 +166,17 @@ impl Engine {
 
     /// Returns the usage of all claims that may exist or that were requested from the fleet.
     fn holdings(&self) -> BTreeMap<ClaimId, ClaimUsage> {
-        let counts = |claim: &&NodeClaim| {
+        let claims = self.state.ledger.claims.values().filter(|claim| {
             // Nodes of other owners that are only observed do not count against shared limits.
             if claim.foreign {
                 return false;
             }
             let work = self.works.get(&claim.record.id);
             claim.phase != ClaimPhase::Planned || work.is_some_and(ClaimProgress::is_asked_for)
-        };
-        let claims = self.state.ledger.claims.values().filter(counts);
-        let own = |claim: &NodeClaim| (claim.record.id.clone(), self.holding_of(claim));
-        claims.map(own).collect()
+        });
+        claims
+            .map(|claim| (claim.record.id.clone(), self.holding_of(claim)))
+            .collect()
     }
 
     fn holding_of(&self, claim: &NodeClaim) -> ClaimUsage {
@@ -203,7 +202,7 @@ impl Engine {
             .state
             .fleet
             .as_ref()
-            .is_some_and(|own| own.is_limited());
+            .is_some_and(|fleet| fleet.is_limited());
         let holding = self.holding_of(claim);
         // A claim that may be launched already counts, regardless of its grant.
         let shares = limited || (self.state.fleet.is_some() && holding.reservation.is_some());
@@ -243,7 +242,7 @@ impl Engine {
         let closed = self.sharing.closed;
         let silent = closed.is_some_and(|since| now.duration_since(since) >= CLOSED_MAX);
         let claim = self.state.ledger.claims.get(id);
-        let reserved = claim.filter(|own| own.reservation().is_some() && (used_up || silent));
+        let reserved = claim.filter(|claim| claim.reservation().is_some() && (used_up || silent));
         // Other clusters use the reservation, or may do so, regardless of the catalog. The pods are
         // planned with the next cheapest offering immediately.
         let held = reserved
@@ -272,8 +271,11 @@ impl Engine {
 
     /// Reports the nodes that the fleet's disruption budgets count, if they have changed.
     pub(super) fn report_disruptions(&mut self, now: Timestamp) {
-        let budgets = self.state.fleet.iter().flat_map(|own| &own.budgets);
-        let longest = budgets.clone().filter_map(|own| Some(own.rate?.per)).max();
+        let budgets = self.state.fleet.iter().flat_map(|fleet| &fleet.budgets);
+        let longest = budgets
+            .clone()
+            .filter_map(|budget| Some(budget.rate?.per))
+            .max();
         if budgets.count() == 0 || self.sharing.reporting_disruptions {
             return;
         }
@@ -301,8 +303,9 @@ impl Engine {
         now: Timestamp,
     ) -> DisruptionUsage {
         let mut disruption_view = self.state.disruption_view(now);
-        let ours = |own: &Candidate<'_>| own.claim.is_none_or(|claim| !claim.foreign);
-        disruption_view.candidates.retain(ours);
+        disruption_view
+            .candidates
+            .retain(|candidate| candidate.claim.is_none_or(|claim| !claim.foreign));
         let (nodes, disrupted) = Budgets::new(&disruption_view, now).counted();
         let all: usize = disruption_view.leaving.values().sum();
         let unready = disrupted.saturating_sub(all);
@@ -317,10 +320,9 @@ impl Engine {
                 own.step
                     .is_some_and(|(_, step)| step == ClaimStep::RequestDisruption)
             };
-            let counts = |own: &ClaimProgress| own.drain.granted || own.drain.cleared || asked(own);
             if !reason.is_budgeted() {
                 leaving.insert(id.clone());
-            } else if work.is_some_and(counts) {
+            } else if work.is_some_and(|own| own.drain.granted || own.drain.cleared || asked(own)) {
                 leaving.insert(id.clone());
                 let_go.insert(id.clone(), (claim.since, reason));
             }
@@ -361,8 +363,8 @@ impl Engine {
         now: Timestamp,
     ) -> bool {
         let granted = self.works.get(id).is_some_and(|own| own.drain.granted);
-        let mut budgets = self.state.fleet.iter().flat_map(|own| &own.budgets);
-        if granted || !budgets.any(|own| names(&own.reasons, reason)) {
+        let mut budgets = self.state.fleet.iter().flat_map(|fleet| &fleet.budgets);
+        if granted || !budgets.any(|budget| names(&budget.reasons, reason)) {
             return false;
         }
         // A cluster that has not reported its usage gets no permission.

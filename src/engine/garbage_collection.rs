@@ -33,8 +33,8 @@ impl Engine {
             let instance = node.instance_id();
             let is_ours = self.state.is_made_here(node) && node.annotations.contains_key(CLAIM);
             let is_lost = !self.state.is_claimed(node)
-                && !instance.is_some_and(|own| ledger.is_listed_live(own));
-            let has_ended = instance.is_some_and(|own| ledger.has_ended(own));
+                && !instance.is_some_and(|instance| ledger.is_listed_live(instance));
+            let has_ended = instance.is_some_and(|instance| ledger.has_ended(instance));
             let for_sure = is_lost && has_ended || self.is_misnamed(node);
             if for_sure || is_lost && is_ours && !node.ready {
                 orphans.insert(node.name.clone(), (node.uid.clone(), for_sure));

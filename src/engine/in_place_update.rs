@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, CommandResult, FailureKind, NodePatch};
-use crate::engine::in_flight::{ClaimProgress, ClaimStep, CommandPurpose};
+use crate::engine::in_flight::{ClaimStep, CommandPurpose};
 use crate::model::claim::{
     ClaimPhase, ClaimRecord, TAG_EXPIRE, TAG_EXPIRE_HARD, TAG_GRACE, TAG_NODE_CLASS_HASH,
     TAG_POOL_HASH, seconds,
@@ -70,11 +70,11 @@ impl TemplateState {
             (&self.pool_hash, &record.pool_hash),
             (&self.node_class_hash, &record.node_class_hash),
         ];
-        let drifted = |(new, old): &(&String, &String)| {
-            let new = new.parse::<Hashes>();
-            new.is_ok_and(|new| new.since(old) == Change::Drifted)
-        };
-        pairs.iter().any(|(new, old)| new != old) && !pairs.iter().any(drifted)
+        pairs.iter().any(|(new, old)| new != old)
+            && !pairs.iter().any(|(new, old)| {
+                let new = new.parse::<Hashes>();
+                new.is_ok_and(|new| new.since(old) == Change::Drifted)
+            })
     }
 
     /// Returns whether a Node matches its pool.
@@ -100,16 +100,17 @@ impl Engine {
             let Some(pool) = pool.filter(|_| stays && self.may_stamp(id, now)) else {
                 continue;
             };
-            let new = || TemplateState::of(&self.state.cluster, pool);
-            let update_in_place = stamps.entry(&pool.name).or_insert_with(new);
+            let update_in_place = stamps
+                .entry(&pool.name)
+                .or_insert_with(|| TemplateState::of(&self.state.cluster, pool));
             if !update_in_place.is_due(&claim.record) {
                 continue;
             }
-            let node = self.node_of(claim).filter(|own| !self.is_stale(id, own));
+            let node = self.node_of(claim).filter(|node| !self.is_stale(id, node));
             // Held nodes keep their previous settings, above all their maximum age.
             let unaccepted = self.state.unaccepted.as_ref();
             let is_held = |own: &&Node| unaccepted.is_some_and(|all| all.nodes.contains(&own.name));
-            let node = node.filter(|own| !is_held(own));
+            let node = node.filter(|node| !is_held(node));
             let (Some(node), Some(instance)) = (node, &claim.instance) else {
                 continue;
             };
@@ -146,11 +147,10 @@ impl Engine {
     }
 
     fn may_stamp(&self, id: &ClaimId, now: Timestamp) -> bool {
-        let busy = |own: &ClaimProgress| {
+        !self.works.get(id).is_some_and(|own| {
             let waits = !own.retry.is_due(now) || !own.tag_again.is_due(now);
             own.step.is_some() || own.tagging || waits
-        };
-        !self.works.get(id).is_some_and(busy)
+        })
     }
 
     fn tag(&mut self, all: &[(ClaimId, InstanceId)], tags: &Labels, now: Timestamp) {
@@ -225,11 +225,11 @@ fn patch(
     for wanted in pool
         .taints
         .iter()
-        .filter(|own| own.effect != Effect::NoExecute)
+        .filter(|taint| taint.effect != Effect::NoExecute)
     {
         if !taints.contains(wanted) {
             // A taint of the same key and effect has a different value.
-            taints.retain(|own| !own.matches(wanted));
+            taints.retain(|taint| !taint.matches(wanted));
             taints.push(wanted.clone());
         }
     }

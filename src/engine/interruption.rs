@@ -92,9 +92,9 @@ impl Engine {
             let catalog = self.state.catalog_of(&claim.record.pool);
             let block = claim
                 .reservation()
-                .and_then(|own| catalog.reservations().get(own));
-            let block = block.filter(|own| own.kind == ReservationKind::CapacityBlock);
-            let Some(closes) = block.and_then(|own| own.ends?.checked_sub(BLOCK_CLOSES).ok())
+                .and_then(|reservation| catalog.reservations().get(reservation));
+            let block = block.filter(|block| block.kind == ReservationKind::CapacityBlock);
+            let Some(closes) = block.and_then(|block| block.ends?.checked_sub(BLOCK_CLOSES).ok())
             else {
                 continue;
             };
@@ -117,7 +117,7 @@ impl Engine {
     /// for an instance in it. Each counts until [`TAKEN_BACK_MAX`] after the announced time.
     pub(super) fn is_taken_back(&self, id: &ClaimId, now: Timestamp) -> bool {
         let claim = self.state.ledger.claims.get(id);
-        let Some(instance) = claim.and_then(|own| own.instance.as_ref()) else {
+        let Some(instance) = claim.and_then(|claim| claim.instance.as_ref()) else {
             return false;
         };
         let noticed = self.interrupted.get(&instance.id);
@@ -140,8 +140,8 @@ impl Engine {
         noticed.any(|instance| {
             let id = ledger.by_instance(instance.as_str());
             let claim = id.and_then(|id| ledger.claims.get(id));
-            claim.is_some_and(|own| {
-                own.phase == ClaimPhase::Draining && self.is_taken_back(&own.record.id, now)
+            claim.is_some_and(|claim| {
+                claim.phase == ClaimPhase::Draining && self.is_taken_back(&claim.record.id, now)
             })
         })
     }
@@ -197,9 +197,9 @@ impl Engine {
         let ledger = &self.state.ledger;
         let mut pools: BTreeMap<PoolName, (usize, usize)> = BTreeMap::new();
         let mut leaving = 0;
-        for claim in ledger.claims.values().filter(|own| own.node.is_some()) {
+        for claim in ledger.claims.values().filter(|claim| claim.node.is_some()) {
             let instance = claim.instance.as_ref();
-            let fails = instance.is_some_and(|own| self.failing.contains_key(&own.id));
+            let fails = instance.is_some_and(|instance| self.failing.contains_key(&instance.id));
             leaving += usize::from(claim.leaving == Some(Reason::Unhealthy));
             let own = pools.entry(claim.record.pool.clone()).or_default();
             *own = (own.0 + usize::from(fails), own.1 + 1);
@@ -217,7 +217,7 @@ impl Engine {
             if self.failing.get(&instance).is_some_and(|own| !own.told) {
                 self.report_interruption(&id, &instance, Interruption::Failed, false, now);
             }
-            let stays = pool.and_then(|own| safeguard(own, FAILING_MIN, leaving));
+            let stays = pool.and_then(|pool| safeguard(pool, FAILING_MIN, leaving));
             let Some(own) = self.failing.get_mut(&instance) else {
                 continue;
             };
@@ -241,7 +241,7 @@ impl Engine {
 
     fn replaces_on_advice(&self) -> bool {
         let policy = self.state.cluster.interruption.as_ref();
-        policy.is_some_and(|own| own.rebalance == Rebalance::ReplaceFirst)
+        policy.is_some_and(|policy| policy.rebalance == Rebalance::ReplaceFirst)
     }
 
     /// Returns whether an interrupted node with enough time is kept until replacements are ready.
@@ -265,7 +265,7 @@ impl Engine {
     /// Disrupts nodes whose pods have places elsewhere or that have waited long enough.
     pub(super) fn leave_replaced(&mut self, now: Timestamp) {
         let claims = self.state.ledger.claims.values();
-        let going = claims.filter(|own| own.leaving.is_none());
+        let going = claims.filter(|claim| claim.leaving.is_none());
         let going = going.filter_map(|own| {
             let since = own.replaced_since?;
             let reschedulable = self.state.reschedulable_of(own, now);
@@ -295,7 +295,7 @@ impl Engine {
     /// spec/aws.md §10, 91.
     fn ignores_rebalance(&self) -> bool {
         let policy = self.state.cluster.interruption.as_ref();
-        policy.is_none_or(|own| own.rebalance == Rebalance::Ignore)
+        policy.is_none_or(|policy| policy.rebalance == Rebalance::Ignore)
     }
 
     /// Reports each notice once. Puts the offering of an interrupted instance in back-off.
@@ -310,7 +310,10 @@ impl Engine {
         let Some(claim) = self.state.ledger.claims.get(id) else {
             return;
         };
-        let offering = claim.instance.as_ref().map(|own| own.offering.clone());
+        let offering = claim
+            .instance
+            .as_ref()
+            .map(|instance| instance.offering.clone());
         let node = claim.node.clone();
         self.report(Report::Interrupted {
             claim: id.clone(),

@@ -87,8 +87,11 @@ impl Engine {
             self.state.notes.fault.get_or_insert(why);
         }
         self.report_pauses(now);
-        let fresh = |at: Timestamp| now.duration_since(at) < READ_APART;
-        let is_due = self.noting.stale || !self.noting.read.is_some_and(fresh);
+        let is_due = self.noting.stale
+            || self
+                .noting
+                .read
+                .is_none_or(|at| now.duration_since(at) >= READ_APART);
         if !is_due || self.noting.busy {
             return;
         }
@@ -202,7 +205,7 @@ impl Engine {
         let cluster = &self.state.cluster;
         let own = cluster.pool(pool.as_str()).into_iter();
         let own = own.flat_map(|own| &own.disruption.budgets);
-        let fleet = self.state.fleet.iter().flat_map(|own| &own.budgets);
+        let fleet = self.state.fleet.iter().flat_map(|fleet| &fleet.budgets);
         own.chain(&cluster.disruption.budgets).chain(fleet)
     }
 
@@ -210,19 +213,23 @@ impl Engine {
     /// cluster and the fleet also count nodes of removed pools.
     fn remembered_since(&self, now: Timestamp) -> Timestamp {
         let cluster = &self.state.cluster;
-        let pools = cluster.pools.iter().map(|own| &own.disruption.budgets);
-        let fleet = self.state.fleet.iter().map(|own| &own.budgets);
+        let pools = cluster.pools.iter().map(|pool| &pool.disruption.budgets);
+        let fleet = self.state.fleet.iter().map(|fleet| &fleet.budgets);
         let budgets = pools.chain(fleet).chain([&cluster.disruption.budgets]);
         let rates = budgets.flatten().filter_map(|own| own.rate);
-        let longest = rates.map(|own| own.per).max();
+        let longest = rates.map(|rate| rate.per).max();
         let since = longest.and_then(|own| now.checked_sub(own).ok());
         since.unwrap_or(now)
     }
 
     /// Records the disruptions that wait for it.
     pub(super) fn note_let_go(&mut self, now: Timestamp) {
-        let waits = |id: &&ClaimId| self.is_unnoted(id);
-        let waiting = self.state.ledger.claims.keys().filter(waits);
+        let waiting = self
+            .state
+            .ledger
+            .claims
+            .keys()
+            .filter(|id| self.is_unnoted(id));
         let waiting: Vec<ClaimId> = waiting.cloned().collect();
         if waiting.is_empty() {
             return;
@@ -263,7 +270,7 @@ impl Engine {
     /// Returns whether a disruption waits for its record.
     fn is_unnoted(&self, id: &ClaimId) -> bool {
         let claim = self.state.ledger.claims.get(id);
-        let leaving = claim.and_then(|own| own.leaving);
+        let leaving = claim.and_then(|claim| claim.leaving);
         let work = self.works.get(id);
         leaving.is_some_and(Reason::is_budgeted)
             && work.is_some_and(|own| own.drain.to_note && !own.drain.cleared)

@@ -13,7 +13,7 @@ use crate::engine::report::Report;
 use crate::model::claim::ClaimPhase;
 use crate::model::cluster::MinValuesPolicy;
 use crate::model::id::{ClaimId, NodeName};
-use crate::model::instance::{Instance, InstanceState};
+use crate::model::instance::InstanceState;
 use crate::model::labels::TAINT_UNREGISTERED;
 use crate::model::node::Node;
 use crate::model::pool::{Pool, Reason};
@@ -39,13 +39,13 @@ impl Engine {
     pub(super) fn join_nodes(&mut self, now: Timestamp) {
         let is_joined = |own: &NodeClaim| self.node_of(own).is_some_and(|node| !node.is_awaited());
         let mut claims = self.state.ledger.claims.values();
-        if claims.all(|own| own.instance.is_none() || is_joined(own)) {
+        if claims.all(|claim| claim.instance.is_none() || is_joined(claim)) {
             return;
         }
         let mut found: Vec<(ClaimId, NodeName)> = Vec::new();
         for node in self.state.objects.nodes.values() {
             let owner = node.instance_id();
-            let Some(id) = owner.and_then(|own| self.state.ledger.by_instance(own)) else {
+            let Some(id) = owner.and_then(|owner| self.state.ledger.by_instance(owner)) else {
                 continue;
             };
             // A kubelet may register with a name different from the expected one.
@@ -302,7 +302,7 @@ impl Engine {
     /// evicted. The safeguard may block it.
     pub(super) fn end(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         let claim = self.state.ledger.claims.get(id);
-        let ambiguous = claim.is_some_and(|own| self.is_ambiguous(own, reason));
+        let ambiguous = claim.is_some_and(|claim| self.is_ambiguous(claim, reason));
         if ambiguous || !self.may_end_undrained(id, now) {
             return;
         }
@@ -403,15 +403,23 @@ impl Engine {
     /// Returns whether two Nodes have the providerID of a claim's instance, so that a termination
     /// would lose the pods of both. An instance that the provider reclaims is drained anyway.
     pub(super) fn is_ambiguous(&self, claim: &NodeClaim, reason: Reason) -> bool {
-        let live = claim.instance.as_ref().filter(|own| own.state.is_live());
-        let shared = |own: &Instance| self.state.objects.node_instances.is_shared(own.id.as_str());
-        reason != Reason::Interrupted && live.is_some_and(shared)
+        let live = claim
+            .instance
+            .as_ref()
+            .filter(|instance| instance.state.is_live());
+        reason != Reason::Interrupted
+            && live.is_some_and(|own| self.state.objects.node_instances.is_shared(own.id.as_str()))
     }
 
     /// Returns whether the pods of a disrupted node were evicted, or their time is up.
     fn was_drained(&self, id: &ClaimId, now: Timestamp) -> bool {
         let confirmed = self.works.get(id).and_then(|own| own.drain.confirmed);
-        let reason = self.state.ledger.claims.get(id).and_then(|own| own.leaving);
+        let reason = self
+            .state
+            .ledger
+            .claims
+            .get(id)
+            .and_then(|claim| claim.leaving);
         let at_once = reason.is_some_and(Reason::ends_at_once);
         confirmed.is_some() || (self.is_over(id, now) && !at_once)
     }
@@ -419,7 +427,7 @@ impl Engine {
     /// Reports an instance that does not terminate for a long time.
     fn report_slow_termination(&mut self, id: &ClaimId, now: Timestamp) {
         let claim = self.state.ledger.claims.get(id);
-        let Some(instance) = claim.and_then(|own| own.instance.as_ref()) else {
+        let Some(instance) = claim.and_then(|claim| claim.instance.as_ref()) else {
             return;
         };
         let instance = instance.id.clone();
@@ -462,12 +470,13 @@ impl Engine {
     /// Returns whether an instance may be terminated now: its node was never untainted, or the
     /// drain was confirmed a moment ago and the taint still exists.
     fn may_end(&self, claim: &NodeClaim, now: Timestamp) -> bool {
-        let fresh = |at: Timestamp| now.duration_since(at) <= CONFIRMED_MAX;
-        let open = |node: &&Node| self.may_run_pods(&claim.record.id, node, now);
-        let node = self.node_of(claim).filter(open);
+        let node = self
+            .node_of(claim)
+            .filter(|node| self.may_run_pods(&claim.record.id, node, now));
         let confirmed = self.confirmation(claim, now);
         node.is_none_or(Node::has_disrupted_taint)
-            && confirmed.is_none_or(|own| own.is_some_and(fresh))
+            && confirmed
+                .is_none_or(|own| own.is_some_and(|at| now.duration_since(at) <= CONFIRMED_MAX))
     }
 
     /// Returns when the drain was confirmed, if the termination of the instance requires that. The
@@ -504,21 +513,28 @@ impl Engine {
         };
         let waiting = self.commands.iter();
         let waiting = waiting.filter_map(|own| claim_of(&own.command));
-        let may_not_end = |id: &ClaimId| {
-            let claim = self.state.ledger.claims.get(id);
-            claim.is_some_and(|claim| runs(claim) && !self.may_end(claim, now))
-        };
-        let barred: BTreeSet<ClaimId> = waiting.filter(may_not_end).collect();
+        let barred: BTreeSet<ClaimId> = waiting
+            .filter(|id| {
+                let claim = self.state.ledger.claims.get(id);
+                claim.is_some_and(|claim| runs(claim) && !self.may_end(claim, now))
+            })
+            .collect();
         if !barred.is_empty() {
             let why = "the node must not be terminated any more";
-            let ends = |own: &Command| claim_of(own).is_some_and(|id| barred.contains(&id));
-            self.cancel_queued(why, ends, now);
+            self.cancel_queued(
+                why,
+                |own| claim_of(own).is_some_and(|id| barred.contains(&id)),
+                now,
+            );
         }
     }
 }
 
 /// Returns whether a claim's instance runs, according to listings and results.
 fn runs(claim: &NodeClaim) -> bool {
-    let live = |own: &Instance| own.state.is_live();
-    claim.instance.as_ref().is_some_and(live) && !claim.instance_is_gone()
+    claim
+        .instance
+        .as_ref()
+        .is_some_and(|instance| instance.state.is_live())
+        && !claim.instance_is_gone()
 }

@@ -103,7 +103,7 @@ impl Engine {
             self.groups.clear();
             return;
         }
-        let unseen = self.hints.values().filter(|own| !own.out && !own.shown);
+        let unseen = self.hints.values().filter(|hint| !hint.out && !hint.shown);
         let seen = unseen.filter_map(|own| own.at.checked_add(SHOWN_MAX).ok());
         if let Some(at) = seen.filter(|at| *at > now).min() {
             self.wake_at(at, "what pods were told is to be seen");
@@ -171,7 +171,7 @@ impl Engine {
         }
         for group in groups
             .values_mut()
-            .filter(|own| !own.coming && !own.telling)
+            .filter(|group| !group.coming && !group.telling)
         {
             group.told.get_or_insert(now);
         }
@@ -179,13 +179,13 @@ impl Engine {
         for (claim, node, closed, needs) in ready {
             let group = groups.get(&self.group_of(claim)).filter(|_| closed);
             // While other pods are nominated, the scheduler may retry this pod once more.
-            let again = group.is_none_or(|own| !own.is_telling(now));
+            let again = group.is_none_or(|group| !group.is_telling(now));
             for (pod, need) in needs {
                 let (key, id) = (pod.key.clone(), claim.record.id.clone());
                 let refused = self
                     .hints
                     .get(&key)
-                    .filter(|own| !closed && own.node == node.name && !over_hosts(pod));
+                    .filter(|hint| !closed && hint.node == node.name && !over_hosts(pod));
                 let since = refused.and_then(Nomination::refused_since);
                 let over = since.and_then(|at| at.checked_add(REFUSED_MAX).ok());
                 if over.is_some_and(|at| at <= now) {
@@ -354,7 +354,8 @@ impl Engine {
     /// scheduler reserves its capacity, and so are the pods of the other nodes of its plan.
     pub(super) fn may_open(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let claim = self.state.ledger.claims.get(id);
-        let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
+        let Some((claim, node)) = claim.and_then(|claim| Some((claim, self.node_of(claim)?)))
+        else {
             return false;
         };
         let held = self.is_held(claim, now);
@@ -375,7 +376,7 @@ impl Engine {
             return false;
         }
         let group = self.groups.get(&self.group_of(claim));
-        if let Some(at) = group.and_then(|own| own.until(now)) {
+        if let Some(at) = group.and_then(|group| group.until(now)) {
             self.wake_at(at, "nodes of one plan open together");
             return false;
         }
@@ -399,14 +400,14 @@ impl Engine {
 
 /// Returns whether a pod has a hard topology spread over hosts.
 fn over_hosts(pod: &Pod) -> bool {
-    let mut hard = pod.spread.iter().filter(|own| own.is_hard);
+    let mut hard = pod.spread.iter().filter(|spread| spread.is_hard);
     hard.any(|own| own.topology_key == HOSTNAME)
 }
 
 /// Returns the number of similar pods, including this one, that may be nominated for one node.
 /// `None` if the pod has no hard topology spread.
 fn ahead_max(pod: &Pod) -> Option<u32> {
-    let hard = pod.spread.iter().filter(|own| own.is_hard);
+    let hard = pod.spread.iter().filter(|spread| spread.is_hard);
     hard.map(|own| own.max_skew.max(1)).min()
 }
 

@@ -30,8 +30,15 @@ impl Engine {
         }
         let class = claim.record.node_class.clone();
         let tries = |own: &ClaimId| own != id && self.is_trying(own);
-        let access = |own| self.state.holds.access(class.as_ref(), own, now, tries);
-        let access: Vec<Access> = claim.offerings.iter().map(access).collect();
+        let access: Vec<Access> = claim
+            .offerings
+            .iter()
+            .map(|offering| {
+                self.state
+                    .holds
+                    .access(class.as_ref(), offering, now, tries)
+            })
+            .collect();
         let waits = match access.first() {
             None => return true,
             Some(Access::Held) => {
@@ -49,19 +56,18 @@ impl Engine {
         }
         let pool = self.state.cluster.pool(claim.record.pool.as_str());
         // EC2 could refuse a launch with fewer types than `min_values` of the pool requires.
-        let is_varied = pool.is_some_and(|own| own.is_varied());
-        let is_asked = |own: &Access| match own {
-            Access::Free => true,
-            Access::Tried => waits || is_varied,
-            Access::Held => is_varied,
-        };
+        let is_varied = pool.is_some_and(|pool| pool.is_varied());
         let Some(claim) = self.state.ledger.claims.get_mut(id) else {
             return false;
         };
         let mut access = access.iter();
-        claim
-            .offerings
-            .retain(|_| access.next().is_some_and(is_asked));
+        claim.offerings.retain(|_| {
+            access.next().is_some_and(|own| match own {
+                Access::Free => true,
+                Access::Tried => waits || is_varied,
+                Access::Held => is_varied,
+            })
+        });
         for own in to_buy(&claim.offerings, is_varied) {
             self.state.holds.asked(class.as_ref(), own, id, now);
         }
@@ -72,7 +78,7 @@ impl Engine {
     /// fleet.
     fn is_trying(&self, id: &ClaimId) -> bool {
         let claim = self.state.ledger.claims.get(id);
-        claim.is_some_and(|own| match own.phase {
+        claim.is_some_and(|claim| match claim.phase {
             ClaimPhase::Planned => self.works.get(id).is_some_and(ClaimProgress::is_asked_for),
             phase => phase == ClaimPhase::Launching,
         })

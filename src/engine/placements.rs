@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use crate::engine::Engine;
 use crate::model::id::{NodeName, PodKey};
 use crate::plan::Plan;
-use crate::state::node_claims::NodeClaim;
 use crate::state::snapshot::NodeRef;
 
 /// Planned placements on nodes. Placements on new nodes are stored in the claims.
@@ -64,8 +63,9 @@ impl Engine {
             return true;
         }
         if self.places.housed.is_none() {
-            let is_prepared = |own: &NodeClaim| self.is_prepared(own);
-            let housed = self.state.housed(&self.places.planned, is_prepared, now);
+            let housed =
+                self.state
+                    .housed(&self.places.planned, |state| self.is_prepared(state), now);
             self.places.housed = Some(housed.into_iter().cloned().collect());
         }
         let housed = self.places.housed.as_ref();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::disruption::expiry;
-use crate::disruption::verdict::{RetainedNode, Verdict};
+use crate::disruption::verdict::Verdict;
 use crate::engine::Engine;
 use crate::engine::batcher::Closes;
 use crate::engine::report::Report;
@@ -58,7 +58,7 @@ impl Engine {
         let retire = plan.retire.iter();
         let is_news = |own: &Self, claim: &ClaimId| !own.observed_leaving.contains(claim);
         let mut claims = retire.filter(|own| own.reason == Reason::Empty);
-        let empty = claims.any(|own| own.claim.as_ref().is_some_and(|id| is_news(self, id)));
+        let empty = claims.any(|claim| claim.claim.as_ref().is_some_and(|id| is_news(self, id)));
         if empty && self.state.buffers().next().is_some() {
             // The last plan may be out of date.
             self.state.held = plan::provision(&self.state.snapshot(now), now).held;
@@ -125,7 +125,7 @@ impl Engine {
     /// Returns when the next node reaches its maximum age.
     fn next_age(&self, now: Timestamp) -> Option<Timestamp> {
         let claims = self.state.ledger.claims.values();
-        let aged = claims.filter_map(|own| expiry::due_at(&own.record));
+        let aged = claims.filter_map(|claim| expiry::due_at(&claim.record));
         aged.filter(|at| *at > now).min()
     }
 
@@ -134,8 +134,11 @@ impl Engine {
     /// reported once.
     pub(super) fn report_blocked_disruptions(&mut self, plan: &Plan, is_weighed: bool) {
         let mut shut = BTreeMap::new();
-        let told = |own: &&RetainedNode| own.verdict.is_told(own.reason);
-        for kept in plan.kept.iter().filter(told) {
+        for kept in plan
+            .kept
+            .iter()
+            .filter(|own| own.verdict.is_told(own.reason))
+        {
             let node = self.state.objects.nodes.get(&kept.node);
             let Some(pool) = node.and_then(|node| node.pool()) else {
                 continue;
@@ -201,7 +204,7 @@ impl Engine {
             self.report_decision_time(now);
         }
         if !self.manages() && !self.numbers.is_news(&lacking) {
-            plan.launches.retain(|own| !own.pods.is_empty());
+            plan.launches.retain(|launch| !launch.pods.is_empty());
         }
         let news = whole && self.report_unplaced(&plan);
         self.report_round(pending, (news, whole), &plan);
@@ -340,7 +343,7 @@ impl Engine {
         // Places in earlier plans are no longer valid.
         let anew = plan.pods();
         let claims = self.state.ledger.claims.values_mut();
-        claims.for_each(|own| own.pods.retain(|pod| !anew.contains(pod)));
+        claims.for_each(|claim| claim.pods.retain(|pod| !anew.contains(pod)));
         for (host, pods) in plan.placed {
             match host {
                 NodeRef::Node(node) => {
@@ -368,11 +371,11 @@ impl Engine {
     fn promise(&mut self, node: &NodeName, pods: Vec<PodKey>, now: Timestamp) {
         let moves = |key: &PodKey| {
             let pod = self.state.objects.pods.get(key);
-            pod.is_some_and(|own| self.state.is_mover(own, now))
+            pod.is_some_and(|pod| self.state.is_mover(pod, now))
         };
         let reschedulable: Vec<PodKey> = pods.iter().filter(|key| moves(key)).cloned().collect();
         let mut claims = self.state.ledger.claims.values_mut();
-        let Some(claim) = claims.find(|own| own.node.as_ref() == Some(node)) else {
+        let Some(claim) = claims.find(|claim| claim.node.as_ref() == Some(node)) else {
             return;
         };
         let closed = claim.phase < ClaimPhase::Initialized;
@@ -397,8 +400,8 @@ impl Engine {
         // In observe mode nothing is launched, so the same pods are planned repeatedly. They are
         // reported once.
         let pods = launch.pods.iter();
-        let is_new = |pod: &PodKey| !self.observed_pods.contains(pod);
-        let fresh = launch.pods.is_empty() || pods.clone().any(is_new);
+        let fresh =
+            launch.pods.is_empty() || pods.clone().any(|pod| !self.observed_pods.contains(pod));
         if !self.manages() {
             self.observed_pods.extend(pods.cloned());
         }

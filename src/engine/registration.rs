@@ -88,13 +88,13 @@ impl Engine {
     /// Pods may be spread over partitions, and the next listing has it. Source: spec/aws.md §5.12.
     pub(super) fn awaits_partition(&self, claim: &NodeClaim) -> bool {
         let instance = claim.instance.as_ref();
-        let Some(unseen) = instance.filter(|own| own.facts.is_none()) else {
+        let Some(unseen) = instance.filter(|instance| instance.facts.is_none()) else {
             return false;
         };
         let catalog = self.state.catalog_of(&claim.record.pool);
         let own = catalog.get(unseen.offering.instance_type.as_str());
         let partitions = own.and_then(|it| it.requirements.get(PLACEMENT_GROUP_PARTITION));
-        let several = partitions.and_then(|own| own.values());
+        let several = partitions.and_then(|partition| partition.values());
         several.is_some_and(|all| all.len() > 1)
             && !claim.labels.contains_key(PLACEMENT_GROUP_PARTITION)
     }
@@ -128,7 +128,7 @@ impl Engine {
 
     fn send_registration(&mut self, id: &ClaimId, closed: bool, now: Timestamp) {
         let claim = self.state.ledger.claims.get(id);
-        let known = claim.and_then(|own| Some((own, self.node_of(own)?)));
+        let known = claim.and_then(|claim| Some((claim, self.node_of(claim)?)));
         let Some((claim, node)) = known.filter(|(_, node)| !self.is_stale(id, node)) else {
             return;
         };
@@ -163,9 +163,9 @@ impl Engine {
         let zone_id = catalog.zone_ids().get(&key.zone);
         let zone_id = zone_id.filter(|id| !id.is_empty());
         all.extend(zone_id.map(|id| (ZONE_ID.to_owned(), id.clone())));
-        let partition = instance.facts.as_deref().and_then(|own| own.partition);
-        let partition = partition.map(|own| own.to_string());
-        all.extend(partition.map(|own| (PLACEMENT_GROUP_PARTITION.to_owned(), own)));
+        let partition = instance.facts.as_deref().and_then(|fact| fact.partition);
+        let partition = partition.map(|partition| partition.to_string());
+        all.extend(partition.map(|partition| (PLACEMENT_GROUP_PARTITION.to_owned(), partition)));
         let reservation = key.reservation.as_deref();
         let reservation = reservation.and_then(|id| catalog.reservations().get(id));
         all.extend(reservation.map(Reservation::labels).into_iter().flatten());
@@ -202,7 +202,7 @@ impl Engine {
         let mut taints: Vec<Taint> = node
             .taints
             .iter()
-            .filter(|own| own.key != TAINT_UNREGISTERED || closed)
+            .filter(|taint| taint.key != TAINT_UNREGISTERED || closed)
             .cloned()
             .collect();
         if node
@@ -211,7 +211,7 @@ impl Engine {
             .is_none_or(|value| value != "true")
         {
             for wanted in pool.taints.iter().chain(&claim.record.startup_taints) {
-                if !taints.iter().any(|own| own.matches(wanted)) {
+                if !taints.iter().any(|taint| taint.matches(wanted)) {
                     taints.push(wanted.clone());
                 }
             }
@@ -249,7 +249,10 @@ impl Engine {
         if wanted == node.has_finalizer() || node.deleting.is_some() {
             return None;
         }
-        let others = node.finalizers.iter().filter(|own| *own != FINALIZER);
+        let others = node
+            .finalizers
+            .iter()
+            .filter(|finalizer| *finalizer != FINALIZER);
         let own = wanted.then(|| FINALIZER.to_owned());
         Some(others.cloned().chain(own).collect())
     }
@@ -259,7 +262,8 @@ impl Engine {
             return;
         }
         let claim = self.state.ledger.claims.get(id);
-        let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
+        let Some((claim, node)) = claim.and_then(|claim| Some((claim, self.node_of(claim)?)))
+        else {
             return;
         };
         if node.is_initialized() {
@@ -302,7 +306,7 @@ impl Engine {
             .node_of(claim)
             .filter(|node| !self.is_stale(id, node))?;
         let mut taints = node.taints.clone();
-        taints.retain(|own| own.key != TAINT_UNREGISTERED);
+        taints.retain(|taint| taint.key != TAINT_UNREGISTERED);
         let started = self.has_started(claim, node, &taints);
         let label = (INITIALIZED.to_owned(), Some("true".to_owned()));
         let update_in_place = (INITIALIZED_AT.to_owned(), Some(now.to_string()));
@@ -328,12 +332,15 @@ impl Engine {
             let mut there = self.state.objects.pods_on(node.name.as_str());
             there.any(|pod| pod.occupies_node() && pod.requests.get(name) > 0)
         };
-        let lacks = |(name, amount): (&String, &i64)| {
-            *amount > 0 && node.allocatable.get(name) <= 0 && !is_served(name)
-        };
         node.ready
-            && !taints.iter().any(|own| own.is_ephemeral() || starts(own))
-            && !pods.any(|pod| pod.requests.extended.iter().any(lacks))
+            && !taints
+                .iter()
+                .any(|taint| taint.is_ephemeral() || starts(taint))
+            && !pods.any(|pod| {
+                pod.requests.extended.iter().any(|(name, amount)| {
+                    *amount > 0 && node.allocatable.get(name) <= 0 && !is_served(name)
+                })
+            })
     }
 
     pub(super) fn guard(&mut self, id: &ClaimId, now: Timestamp) {
@@ -341,7 +348,7 @@ impl Engine {
             return;
         }
         let claim = self.state.ledger.claims.get(id);
-        let known = claim.and_then(|own| Some((own, self.node_of(own)?)));
+        let known = claim.and_then(|claim| Some((claim, self.node_of(claim)?)));
         let stays = |node: &Node| node.deleting.is_none() && !self.is_stale(id, node);
         let Some((claim, node)) = known.filter(|(_, node)| stays(node)) else {
             return;
@@ -378,9 +385,9 @@ impl Engine {
             return false;
         }
         let claim = self.state.ledger.claims.get(id);
-        let node = claim.and_then(|own| self.node_of(own));
+        let node = claim.and_then(|claim| self.node_of(claim));
         if let Some(node) = node.filter(|node| node.deleting.is_some() && node.has_finalizer()) {
-            let shared = claim.is_some_and(|own| self.is_ambiguous(own, Reason::Deleted));
+            let shared = claim.is_some_and(|claim| self.is_ambiguous(claim, Reason::Deleted));
             // If a second Node has the same providerID, only this object is deleted.
             match released(node).filter(|_| shared) {
                 Some(patch) if !self.is_stale(id, node) => {
@@ -411,11 +418,14 @@ impl Engine {
                 work.overdue = None;
                 if was_missed && !leaves {
                     let told = std::mem::take(&mut work.drain.evictions);
-                    let evicts = |own: &Command| match own {
-                        Command::Evict { pod, .. } => told.contains_key(pod),
-                        _ => false,
-                    };
-                    self.cancel_queued("the node is ready again", evicts, now);
+                    self.cancel_queued(
+                        "the node is ready again",
+                        |own| match own {
+                            Command::Evict { pod, .. } => told.contains_key(pod),
+                            _ => false,
+                        },
+                        now,
+                    );
                 }
             }
             return false;
@@ -464,7 +474,7 @@ impl Engine {
             return false;
         }
         let claim = self.state.ledger.claims.get(id);
-        let accepted = claim.is_some_and(|own| self.is_accepted(own));
+        let accepted = claim.is_some_and(|claim| self.is_accepted(claim));
         let gone = self.looking.gone_nodes.contains(node);
         let may = gone && self.manages() && self.is_ready() && until > now;
         may && (accepted || self.is_within_safeguard(id, now))
@@ -482,7 +492,10 @@ impl Engine {
 
 /// Returns the patch that removes Outrigger's finalizer from a Node, if it has it.
 pub(super) fn released(node: &Node) -> Option<NodePatch> {
-    let others = node.finalizers.iter().filter(|own| *own != FINALIZER);
+    let others = node
+        .finalizers
+        .iter()
+        .filter(|finalizer| *finalizer != FINALIZER);
     node.has_finalizer().then(|| NodePatch {
         node: node.name.clone(),
         version: node.version.clone(),

@@ -109,7 +109,7 @@ impl Engine {
         let launched = record.created;
         let first = self.pool_of(claim).registration_timeout.min(WAIT);
         let instance = claim.instance.as_ref();
-        let of_type = instance.map(|own| own.offering.instance_type.clone());
+        let of_type = instance.map(|instance| instance.offering.instance_type.clone());
         // A failure with old settings, such as an old image, does not predict the next launch.
         if self.hashes_of(&pool).as_ref() != Some(&hashes) {
             return;
@@ -198,7 +198,7 @@ impl Engine {
         let cluster = &self.state.cluster;
         cluster
             .pool(pool.as_str())
-            .map(|own| hashes_in(cluster, own))
+            .map(|pool| hashes_in(cluster, pool))
     }
 
     fn site_of(&self, id: &ClaimId) -> Option<(PoolName, Zone, &NodeClaim)> {
@@ -227,21 +227,23 @@ impl Engine {
     /// Excludes those zones from the following plans.
     pub(super) fn close_untried(&mut self, now: Timestamp) {
         let failing = &self.unregistered.failing;
-        let untried = |(pool, own): (&PoolName, &Failing)| {
-            let waits = own.zones.iter().filter(|(_, own)| own.until > now);
-            let until = waits.map(|(zone, own)| (zone.clone(), own.until)).collect();
-            let proven = own.proven.clone();
-            let all_until = Some(own.all.until).filter(|at| *at > now && proven.is_empty());
-            let tried = self.is_tried(pool, &own.proven, now);
-            let untried = Untried {
-                until,
-                all_until,
-                proven,
-                tried,
-            };
-            (pool.clone(), untried)
-        };
-        self.state.holds.untried = failing.iter().map(untried).collect();
+        self.state.holds.untried = failing
+            .iter()
+            .map(|(pool, own)| {
+                let waits = own.zones.iter().filter(|(_, own)| own.until > now);
+                let until = waits.map(|(zone, own)| (zone.clone(), own.until)).collect();
+                let proven = own.proven.clone();
+                let all_until = Some(own.all.until).filter(|at| *at > now && proven.is_empty());
+                let tried = self.is_tried(pool, &own.proven, now);
+                let untried = Untried {
+                    until,
+                    all_until,
+                    proven,
+                    tried,
+                };
+                (pool.clone(), untried)
+            })
+            .collect();
     }
 
     /// Forgets old entries, and entries of pools and node classes that changed.
@@ -279,15 +281,17 @@ impl Engine {
     ) -> Option<Timestamp> {
         let claims = self.state.ledger.claims.values();
         let starting =
-            claims.filter(|own| own.leaving.is_none() && own.phase <= ClaimPhase::Launched);
+            claims.filter(|claim| claim.leaving.is_none() && claim.phase <= ClaimPhase::Launched);
         let tried = starting.filter(|own| {
-            let known = own.instance.as_ref().map(|own| &own.offering);
+            let known = own.instance.as_ref().map(|instance| &instance.offering);
             let mut offerings = known.into_iter().chain(&own.offerings);
-            own.record.pool == *pool && offerings.any(|own| !proven.contains(&own.zone))
+            own.record.pool == *pool && offerings.any(|offering| !proven.contains(&offering.zone))
         });
-        let by = |own: &NodeClaim| self.overdue(own, self.pool_of(own).registration_timeout);
         // The result of an overdue node is known, even if its termination is blocked.
-        tried.map(by).filter(|by| *by > now).max()
+        tried
+            .map(|own| self.overdue(own, self.pool_of(own).registration_timeout))
+            .filter(|by| *by > now)
+            .max()
     }
 
     /// Includes the zones in which a test node may be launched. Returns their pools.
@@ -325,7 +329,7 @@ impl Engine {
         for (pool, mut ranks) in untried {
             ranks.sort_unstable();
             let tried = usize::from(pools.contains(&pool));
-            left_out.extend(ranks.iter().skip(tried).map(|own| own.2));
+            left_out.extend(ranks.iter().skip(tried).map(|rank| rank.2));
         }
         let mut at = 0..;
         plan.launches

@@ -106,12 +106,14 @@ impl ReplacementPods {
     /// are alike.
     fn come(&mut self, pod: &Pod, now: Timestamp) {
         let owner = pod.owner.as_ref();
-        let Some(all) = owner.and_then(|own| self.departed.get_mut(&own.uid)) else {
+        let Some(all) = owner.and_then(|owner| self.departed.get_mut(&owner.uid)) else {
             return;
         };
         let same = all.iter().position(|own| own.pod.key == pod.key);
-        let like = || all.iter().position(|own| own.pod.is_like(pod));
-        let Some(at) = same.or_else(like).or(all.len().checked_sub(1)) else {
+        let Some(at) = same
+            .or_else(|| all.iter().position(|own| own.pod.is_like(pod)))
+            .or(all.len().checked_sub(1))
+        else {
             return;
         };
         let own = all.swap_remove(at);
@@ -139,7 +141,9 @@ impl ReplacementPods {
     /// pod's node.
     pub(super) fn settle(&mut self, pod: &PodKey) -> Option<PoolName> {
         self.place(pod);
-        self.replacements.remove(pod).map(|own| own.pool)
+        self.replacements
+            .remove(pod)
+            .map(|replacement| replacement.pool)
     }
 
     /// Returns the pool whose consolidation requires a new node for this pod: the pod replaces a
@@ -156,7 +160,8 @@ impl ReplacementPods {
             all.retain(fresh);
             !all.is_empty()
         });
-        self.replacements.retain(|_, own| fresh(own));
+        self.replacements
+            .retain(|_, replacement| fresh(replacement));
         self.ousted
             .retain(|_, (_, at)| now.duration_since(*at) < RETURNS);
         self.awaited
@@ -191,7 +196,7 @@ impl Engine {
             return;
         };
         let claim = self.state.ledger.claims.get_mut(&claim);
-        if let Some(claim) = claim.filter(|own| own.takes_pods()) {
+        if let Some(claim) = claim.filter(|claim| claim.takes_pods()) {
             claim.pods.remove(&was);
             claim.pods.insert(pod.key.clone());
         }
@@ -201,7 +206,7 @@ impl Engine {
     /// planned there may find no capacity.
     fn displace(&mut self, pod: &Pod, pool: &PoolName, now: Timestamp) {
         let claim = self.state.claim_under(pod);
-        let Some(claim) = claim.filter(|own| !own.pods.contains(&pod.key)) else {
+        let Some(claim) = claim.filter(|claim| !claim.pods.contains(&pod.key)) else {
             return;
         };
         let ousted = claim.pods.iter().cloned();
@@ -248,7 +253,7 @@ impl Engine {
         }
         // If the node is untainted already, the replacement pod is bound immediately or elsewhere.
         let claims = self.state.ledger.claims.values_mut();
-        let open = claims.filter(|own| own.phase == ClaimPhase::Initialized);
+        let open = claims.filter(|claim| claim.phase == ClaimPhase::Initialized);
         open.for_each(|own| _ = own.pods.remove(&pod.key));
     }
 
@@ -302,7 +307,7 @@ impl Engine {
         let node = self.state.node_of(claim);
         node.is_some_and(|node| {
             let mut taints = node.taints.clone();
-            taints.retain(|own: &Taint| own.key != TAINT_UNREGISTERED);
+            taints.retain(|taint: &Taint| taint.key != TAINT_UNREGISTERED);
             self.has_started(claim, node, &taints)
         })
     }

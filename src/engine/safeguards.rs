@@ -113,7 +113,7 @@ impl Engine {
     pub(super) fn recheck_disruptions(&mut self, now: Timestamp) {
         let lost = |id: &ClaimId| {
             let claim = self.state.ledger.claims.get(id);
-            let node = claim.and_then(|own| self.state.node_of(own));
+            let node = claim.and_then(|claim| self.state.node_of(claim));
             node.is_some_and(|node| self.has_lost_taint(id, node))
         };
         let is_open = |id: &ClaimId| {

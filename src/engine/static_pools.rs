@@ -63,9 +63,9 @@ impl StaticSchedule {
     /// Records a plan for buffers. Open buffers are planned again after a while, and all buffers
     /// when a window opens or closes.
     pub(super) fn kept_free(&mut self, state: &State, now: Timestamp) {
-        let open = state.buffers().any(|own| own.is_open(now));
+        let open = state.buffers().any(|buffer| buffer.is_open(now));
         let again = now.checked_add(AGAIN).ok().filter(|_| open);
-        let windows = state.buffers().filter_map(|own| own.next_change(now));
+        let windows = state.buffers().filter_map(|buffer| buffer.next_change(now));
         self.room = windows.chain(again).min().or(Some(Timestamp::MAX));
     }
 
@@ -85,10 +85,16 @@ impl StaticSchedule {
             .map(|(need, own)| (need.clone(), own.clone()))
             .collect();
         self.told.extend(now);
-        let is_news = |own: &&Shortfall| before.get(&own.need) != Some(*own);
         let over = before.keys().filter(|need| !self.told.contains_key(*need));
         let over = over.cloned().collect();
-        (short.iter().filter(is_news).cloned().collect(), over)
+        (
+            short
+                .iter()
+                .filter(|own| before.get(&own.need) != Some(*own))
+                .cloned()
+                .collect(),
+            over,
+        )
     }
 
     /// Reports the end of every shortfall once no static capacity is required any more.

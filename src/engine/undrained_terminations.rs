@@ -57,15 +57,16 @@ impl Engine {
     fn note_used(&mut self) {
         let claims = &self.state.ledger.claims;
         self.undrained.used.retain(|id| claims.contains_key(id));
-        let is_used = |claim: &&NodeClaim| {
-            let node = self.state.node_of(claim);
-            node.is_some_and(|own| own.ready || self.has_pods(&own.name))
-        };
         let known = &self.undrained.used;
         let claims = claims
             .values()
-            .filter(|own| !known.contains(&own.record.id));
-        let used = claims.filter(is_used).map(|own| own.record.id.clone());
+            .filter(|claim| !known.contains(&claim.record.id));
+        let used = claims
+            .filter(|claim| {
+                let node = self.state.node_of(claim);
+                node.is_some_and(|node| node.ready || self.has_pods(&node.name))
+            })
+            .map(|claim| claim.record.id.clone());
         let used: Vec<ClaimId> = used.collect();
         self.undrained.used.extend(used);
     }
@@ -84,8 +85,8 @@ impl Engine {
         });
         let nodes = state.instances_of_nodes(false);
         let has_node = |claim: &NodeClaim| {
-            let instance = claim.instance.as_ref().map(|own| own.id.as_str());
-            instance.is_some_and(|own| nodes.contains(own))
+            let instance = claim.instance.as_ref().map(|instance| instance.id.as_str());
+            instance.is_some_and(|instance| nodes.contains(instance))
         };
         let is_old = |id: &ClaimId| old.as_ref().unwrap_or(&known.old).contains(id);
         let mut missing: BTreeMap<ClaimId, Timestamp> = BTreeMap::new();
@@ -100,7 +101,7 @@ impl Engine {
         }
         let accepted = known.accepted.iter().filter(|id| {
             let claim = state.ledger.claims.get(*id);
-            claim.is_some_and(|own| !self.is_well(own))
+            claim.is_some_and(|claim| !self.is_well(claim))
         });
         let accepted = accepted.cloned().collect();
         let claims = &self.state.ledger.claims;
@@ -256,7 +257,7 @@ impl Engine {
         let awaited = self.state.node_of(claim).is_some_and(Node::is_awaited);
         let none_came = claim.node.is_none() || awaited;
         let node = self.state.node_of(claim);
-        let idle = node.is_some_and(|own| !own.ready && !self.has_pods(&own.name));
+        let idle = node.is_some_and(|node| !node.ready && !self.has_pods(&node.name));
         let unused = idle && !self.undrained.used.contains(&claim.record.id);
         let whole = since(self.looking.gap) && self.looking.frozen.is_none();
         watched && whole && (none_came || unused)
@@ -281,11 +282,18 @@ impl Engine {
         let unmarked = std::mem::take(&mut self.undrained.unmarked);
         // A pass may not try to terminate all blocked instances. They are blocked until their Nodes
         // are ready or they are terminated.
-        let stays = |id: &&ClaimId| {
-            let claim = self.state.ledger.claims.get(*id);
-            claim.is_some_and(|own| is_live(own) && !self.is_well(own) && !self.is_accepted(own))
-        };
-        refused.extend(self.undrained.braked.iter().filter(stays).cloned());
+        refused.extend(
+            self.undrained
+                .braked
+                .iter()
+                .filter(|id| {
+                    let claim = self.state.ledger.claims.get(*id);
+                    claim.is_some_and(|claim| {
+                        is_live(claim) && !self.is_well(claim) && !self.is_accepted(claim)
+                    })
+                })
+                .cloned(),
+        );
         self.undrained.braked.clone_from(&refused);
         refused.extend(unmarked);
         if refused.is_empty() {
@@ -312,5 +320,5 @@ impl Engine {
 /// Returns whether the instance of a claim runs, according to listings and results.
 fn is_live(claim: &NodeClaim) -> bool {
     let instance = claim.instance.as_ref();
-    instance.is_some_and(|own| own.state.is_live())
+    instance.is_some_and(|instance| instance.state.is_live())
 }

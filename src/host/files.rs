@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -169,17 +168,22 @@ impl LoadedSources {
         &self,
         parameter: &ParameterReader<'_>,
     ) -> Result<Config, Vec<Diagnostic>> {
-        let input = |(name, value): &(String, String)| VariableInput {
-            name: name.clone(),
-            value: value.clone(),
-        };
         let read = |path: &Path| {
             let mut named = self.named.borrow_mut();
-            let read = || read_limited(path).map_err(|error| text::chain(&error));
-            named.entry(path.to_owned()).or_insert_with(read).clone()
+            named
+                .entry(path.to_owned())
+                .or_insert_with(|| read_limited(path).map_err(|error| text::chain(&error)))
+                .clone()
         };
         let inputs = Inputs {
-            vars: self.variables.iter().map(input).collect(),
+            vars: self
+                .variables
+                .iter()
+                .map(|(name, value)| VariableInput {
+                    name: name.clone(),
+                    value: value.clone(),
+                })
+                .collect(),
             var_files: self.sources.values.clone(),
             secrets: self.secrets.clone(),
             env: self.environment.clone(),
@@ -247,8 +251,9 @@ impl ReadFiles {
             Ok(paths) => paths,
             Err(fault) => return self.faults.push(fault),
         };
-        let of_values = |path: &PathBuf| path.to_string_lossy().ends_with(AUTO_VARIABLES);
-        let (values, files): (Vec<PathBuf>, Vec<PathBuf>) = paths.into_iter().partition(of_values);
+        let (values, files): (Vec<PathBuf>, Vec<PathBuf>) = paths
+            .into_iter()
+            .partition(|path| path.to_string_lossy().ends_with(AUTO_VARIABLES));
         if files.is_empty() {
             let path = directory.to_owned();
             self.faults.push(FilesError::Empty { path });
@@ -285,15 +290,15 @@ fn is_directory(path: &Path) -> Result<bool, FilesError> {
 
 /// Lists a directory: names and paths.
 fn entries(directory: &Path) -> Result<Vec<(String, PathBuf)>, FilesError> {
-    let named = |entry: io::Result<fs::DirEntry>| {
+    let all = fs::read_dir(directory).map_err(fault(directory))?;
+    all.map(|entry| {
         let entry = entry.map_err(fault(directory))?;
         Ok((
             entry.file_name().to_string_lossy().into_owned(),
             entry.path(),
         ))
-    };
-    let all = fs::read_dir(directory).map_err(fault(directory))?;
-    all.map(named).collect()
+    })
+    .collect()
 }
 
 /// The configuration files of a directory, sorted by name. An entry whose metadata cannot be read
@@ -424,10 +429,9 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     reason = "configurations may name env() by design"
 )]
 fn environment() -> BTreeMap<String, String> {
-    let texts = |(name, value): (OsString, OsString)| {
-        Some((name.into_string().ok()?, value.into_string().ok()?))
-    };
-    std::env::vars_os().filter_map(texts).collect()
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
 }
 
 /// Secrets by name. systemd passes the files of the directory `secrets` as `secrets_NAME`.

@@ -62,8 +62,11 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
 
 /// Quotes an argument for a shell.
 pub(crate) fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
+    if !text.is_empty()
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_-./=:,@%+".contains(c))
+    {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', "'\\''"))

@@ -114,7 +114,7 @@ impl ApiErrorCode {
     pub(crate) fn of_words(what: &str) -> Option<(Self, &'static str, &'static str)> {
         let low = what.to_lowercase();
         let mut all = WORDS.iter();
-        let row = all.find(|(_, words, ..)| words.iter().any(|own| low.contains(own)));
+        let row = all.find(|(_, words, ..)| words.iter().any(|word| low.contains(word)));
         row.map(|(cause, _, why, fix)| (*cause, *why, *fix))
     }
 

@@ -196,7 +196,11 @@ async fn has(connection: &Connection, version: &str) -> Result<bool, String> {
     let request = http::Request::get(version).body(Vec::new());
     let request = request.map_err(|error| error.to_string())?;
     let found = call::<APIResourceList>(connection, request).await?;
-    Ok(found.is_ok_and(|own| own.resources.iter().any(|own| own.name == BUFFERS)))
+    Ok(found.is_ok_and(|own| {
+        own.resources
+            .iter()
+            .any(|resource| resource.name == BUFFERS)
+    }))
 }
 
 /// A PodTemplate, or why it cannot be read.

@@ -163,7 +163,10 @@ pub(crate) fn connect_issued(
     if certificates.is_empty() {
         return Err(fault("its CA contains no certificate".to_owned()));
     }
-    let authorities: Vec<Vec<u8>> = certificates.into_iter().map(|own| own.to_vec()).collect();
+    let authorities: Vec<Vec<u8>> = certificates
+        .into_iter()
+        .map(|certificate| certificate.to_vec())
+        .collect();
     let mut config = Config::new(url);
     config.root_cert = Some(authorities.clone());
     let opened = open(config, Some(bearer), api).map_err(|error| fault(error.to_string()))?;
@@ -323,8 +326,12 @@ async fn introduce(
     user: &mut AuthInfo,
 ) -> Result<Option<TokenLayer>, ConnectError> {
     // kube would run a command for it too. Since Kubernetes 1.26 only `oidc` exists.
-    if let Some(own) = user.auth_provider.as_ref().filter(|own| own.name != "oidc") {
-        let name = text::bounded(&own.name);
+    if let Some(auth_provider) = user
+        .auth_provider
+        .as_ref()
+        .filter(|auth_provider| auth_provider.name != "oidc")
+    {
+        let name = text::bounded(&auth_provider.name);
         let path = path.to_owned();
         return Err(ConnectError::Gone { path, name });
     }

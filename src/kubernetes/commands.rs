@@ -6,7 +6,7 @@ use futures::TryFutureExt;
 use http::{HeaderValue, header};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::response::{StatusDetails, reason};
+use kube::core::response::reason;
 use kube::core::{Request, Status, request};
 use kube::{Api, Client, Resource};
 use serde::Deserialize;
@@ -398,9 +398,9 @@ async fn evict(client: &Client, pod: &PodKey, uid: String) -> CommandResult {
 /// The message of a PodDisruptionBudget that refuses an eviction. The cause names the budget.
 fn refusal(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    let causes = causes.map(|own| own.message.as_str());
+    let causes = causes.map(|cause| cause.message.as_str());
     let words = [status.message.as_str()].into_iter().chain(causes);
-    let words: Vec<&str> = words.filter(|own| !own.is_empty()).collect();
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     words.join(" ")
 }
 
@@ -480,10 +480,12 @@ async fn uid_of<T: ApiKind>(
 
 /// Returns whether the API server reports that no object of this name exists.
 fn is_missing(status: &Status, name: &str) -> bool {
-    let other = |details: &StatusDetails| !details.name.is_empty() && details.name != name;
     status.code == 404
         && status.reason == reason::NOT_FOUND
-        && !status.details.as_ref().is_some_and(other)
+        && !status
+            .details
+            .as_ref()
+            .is_some_and(|details| !details.name.is_empty() && details.name != name)
 }
 
 #[cfg(test)]

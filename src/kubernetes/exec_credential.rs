@@ -169,8 +169,8 @@ fn read(printed: &[u8]) -> Result<Credentials, PluginError> {
     let printed: PluginOutput = serde_saphyr::from_str(text).map_err(|_| PluginError::Odd)?;
     let status = printed.status;
     let identity = status.client_certificate_data.zip(status.client_key_data);
-    let token = status.token.map(|own| own.trim().to_owned());
-    let token = token.filter(|own| !own.is_empty());
+    let token = status.token.map(|token| token.trim().to_owned());
+    let token = token.filter(|token| !token.is_empty());
     if token.is_none() && identity.is_none() {
         return Err(PluginError::Odd);
     }

@@ -311,7 +311,7 @@ impl ClusterReading {
         let answer = timeout(ANSWER, async {
             let (head, body) = client.send(request).await?.into_parts();
             let body = Limited::new(body, left).collect().await;
-            let body = body.map(|own| own.to_bytes());
+            let body = body.map(|body| body.to_bytes());
             Ok::<_, kube::Error>((head.status, body))
         });
         let (status, body) = match answer.await {

@@ -268,14 +268,14 @@ fn lease(stored: StoredLease) -> AnnotatedLease {
 fn held(stored: StoredLease) -> LeaseState {
     let spec = stored.spec;
     let annotations = stored.metadata.annotations.as_ref();
-    let request = |own: &Labels| {
+    let asked = annotations.and_then(|annotation| {
         // Hosts of both versions may have requested it: the later request counts.
         let names = [HANDOVER_REQUEST_FORMER, HANDOVER_REQUEST];
-        let requests = names.iter().filter_map(|name| own.get(*name));
-        let time = |request: &&String| request.split_once(' ').map(|own| own.1.to_owned());
-        requests.max_by_key(time).cloned()
-    };
-    let asked = annotations.and_then(request);
+        let requests = names.iter().filter_map(|name| annotation.get(*name));
+        requests
+            .max_by_key(|request| request.split_once(' ').map(|own| own.1.to_owned()))
+            .cloned()
+    });
     LeaseState {
         version: Some(stored.metadata.resource_version),
         hold: LeaseHolder {

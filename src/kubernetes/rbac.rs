@@ -91,14 +91,14 @@ impl RequiredFor {
             Self::DefaultSpread => !cluster.scheduling.default_spread.is_empty(),
             Self::PlacementHints => cluster.placement_hints == PlacementHints::On,
             Self::EarlyBinding => cluster.binding == Binding::Early,
-            Self::ForcedEnds => cluster.pools.iter().any(|own| {
-                own.termination_grace_period.is_some()
-                    || own.expire_hard_after.is_some()
-                    || own.disruption.on_blocked == OnBlocked::Force
+            Self::ForcedEnds => cluster.pools.iter().any(|pool| {
+                pool.termination_grace_period.is_some()
+                    || pool.expire_hard_after.is_some()
+                    || pool.disruption.on_blocked == OnBlocked::Force
             }),
             Self::BootstrapTokens => {
                 let mut classes = cluster.node_classes.iter();
-                classes.any(|own| mints(&own.bootstrap))
+                classes.any(|class| mints(&class.bootstrap))
             }
             // An exec program has precedence.
             Self::SimulatedNodes => cluster.simulated.is_some() && cluster.exec.is_none(),
@@ -305,11 +305,13 @@ pub(crate) fn needed(cluster: &Cluster) -> Vec<RbacRule<'_>> {
             own.name = &cluster.lease.name;
         }
         let of_mode = manages || matches!(own.role, Role::Observe | Role::System);
-        let same = |other: &RbacRule<'_>| {
-            (other.group, other.resource, other.name) == (own.group, own.resource, own.name)
-                && own.verbs.iter().all(|verb| other.verbs.contains(verb))
-        };
-        if of_mode && own.purpose.is_of(cluster) && !all.iter().any(same) {
+        if of_mode
+            && own.purpose.is_of(cluster)
+            && !all.iter().any(|other| {
+                (other.group, other.resource, other.name) == (own.group, own.resource, own.name)
+                    && own.verbs.iter().all(|verb| other.verbs.contains(verb))
+            })
+        {
             all.push(own);
         }
     }

@@ -67,9 +67,10 @@ pub(crate) async fn release_all(
 async fn patches(connection: &Connection, installation: &str) -> Result<Vec<NodePatch>, ListError> {
     let api = kube::Api::<Seen<Json>>::all(connection.client.clone());
     let nodes = list(&api, None).await?.into_iter();
-    let patch = |seen: Seen<Json>| match seen.object.convert() {
-        WatchedObject::Node(node) => release(&node, installation),
-        _ => None,
-    };
-    Ok(nodes.filter_map(patch).collect())
+    Ok(nodes
+        .filter_map(|seen| match seen.object.convert() {
+            WatchedObject::Node(node) => release(&node, installation),
+            _ => None,
+        })
+        .collect())
 }

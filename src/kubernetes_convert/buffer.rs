@@ -124,16 +124,16 @@ pub(crate) fn declared(api: &'static str, object: CapacityBuffer) -> Option<Decl
 fn read_status(status: Value) -> Option<BufferStatus> {
     let own: Option<BufferStatusJson> = serde_json::from_value(status).ok()?;
     let own = own.unwrap_or_default();
-    let conditions = own.conditions.into_iter().map(|own| Condition {
-        kind: own.kind,
-        status: own.status,
-        reason: own.reason,
-        message: own.message,
-        observed_generation: own.observed_generation,
-        since: own.last_transition_time,
+    let conditions = own.conditions.into_iter().map(|condition| Condition {
+        kind: condition.kind,
+        status: condition.status,
+        reason: condition.reason,
+        message: condition.message,
+        observed_generation: condition.observed_generation,
+        since: condition.last_transition_time,
     });
     Some(BufferStatus {
-        template: own.pod_template_ref.map(|own| own.name),
+        template: own.pod_template_ref.map(|pod_template| pod_template.name),
         template_generation: own.pod_template_generation,
         replicas: own.replicas,
         strategy: own.provisioning_strategy,
@@ -177,7 +177,7 @@ fn wanted(own: &ObjectKey, spec: BufferSpecJson) -> Result<(Buffer, Option<Objec
     let ObjectKey { namespace, name } = own.clone();
     let count = |count: i64, most: u32| u32::try_from(count.max(0)).unwrap_or(most).min(most);
     let mut limits = Vec::new();
-    for (name, quantity) in spec.limits.iter().flat_map(|own| own.iter()) {
+    for (name, quantity) in spec.limits.iter().flat_map(|limit| limit.iter()) {
         let mut amounts = Resources::default();
         let read = amounts.set(name, &quantity.0);
         read.map_err(|_| format!("its limit of {name} is no quantity"))?;
@@ -185,8 +185,10 @@ fn wanted(own: &ObjectKey, spec: BufferSpecJson) -> Result<(Buffer, Option<Objec
     }
     let mut buffer = Buffer {
         name: format!("{namespace}/{name}"),
-        replicas: spec.replicas.map(|own| count(own, PODS_MAX)),
-        percentage: spec.percentage.map(|own| count(own, PERCENTAGE_MAX)),
+        replicas: spec.replicas.map(|replica| count(replica, PODS_MAX)),
+        percentage: spec
+            .percentage
+            .map(|percentage| count(percentage, PERCENTAGE_MAX)),
         limits,
         ..Buffer::default()
     };
@@ -222,8 +224,11 @@ fn scalable(own: Named, namespace: String) -> Result<Scalable, String> {
 
 /// Returns true if the name may be part of a URL path.
 fn is_name(name: &str) -> bool {
-    let fits = |own: char| own.is_ascii_alphanumeric() || own == '-' || own == '.';
-    !name.is_empty() && name.chars().all(fits) && name.starts_with(|own: char| own != '.')
+    !name.is_empty()
+        && name
+            .chars()
+            .all(|own| own.is_ascii_alphanumeric() || own == '-' || own == '.')
+        && name.starts_with(|name: char| name != '.')
 }
 
 /// Converts a PodTemplate to the pods of a buffer, with its generation, or returns an error.

@@ -14,8 +14,8 @@ const DEFECTS: usize = 5;
 pub(super) fn pdb(read: PodDisruptionBudget) -> Pdb {
     let (spec, status) = (read.spec, read.status);
     let mut defects = Vec::new();
-    let selector = spec.selector.map(|own| {
-        let (selector, fault) = selector::protecting(&own);
+    let selector = spec.selector.map(|selector| {
+        let (selector, fault) = selector::protecting(&selector);
         defects.extend(fault.map(|why| format!("its selector: {why}; it covers more for it")));
         if selector.is_impossible() {
             defects.push("its selector contradicts itself: it covers no pod".to_owned());
@@ -61,7 +61,7 @@ pub(super) fn pdb(read: PodDisruptionBudget) -> Pdb {
         current_healthy,
         desired_healthy,
         unready_may_go,
-        defects: defects.iter().map(|own| pod::clip(own)).collect(),
+        defects: defects.iter().map(|defect| pod::clip(defect)).collect(),
         key: key(read.metadata),
     }
 }

@@ -44,13 +44,16 @@ pub(super) fn node_affinity(spec: &PodSpec, defects: &mut Vec<String>) -> Vec<Re
 
 /// Preferred node affinity. Invalid preferences are ignored.
 pub(super) fn preferred_nodes(wishes: &[PreferredNode]) -> Vec<Preferred<Requirements>> {
-    let read = |own: &PreferredNode| {
-        Some(Preferred {
-            weight: weight(own.weight)?,
-            term: selector::term(&own.preference).ok()??,
+    wishes
+        .iter()
+        .filter_map(|own| {
+            Some(Preferred {
+                weight: weight(own.weight)?,
+                term: selector::term(&own.preference).ok()??,
+            })
         })
-    };
-    wishes.iter().filter_map(read).take(TERMS_MAX).collect()
+        .take(TERMS_MAX)
+        .collect()
 }
 
 /// Required pod affinity or anti-affinity. `what` names it in defects.
@@ -72,13 +75,16 @@ pub(super) fn pods(
 
 /// Preferred pod affinity or anti-affinity. Invalid preferences are ignored.
 pub(super) fn preferred_pods(wishes: &[PreferredPods], own: &Meta) -> Vec<Preferred<PodTerm>> {
-    let read = |wish: &PreferredPods| {
-        Some(Preferred {
-            weight: weight(wish.weight)?,
-            term: pod_term(&wish.pod_affinity_term, own).ok()?,
+    wishes
+        .iter()
+        .filter_map(|wish| {
+            Some(Preferred {
+                weight: weight(wish.weight)?,
+                term: pod_term(&wish.pod_affinity_term, own).ok()?,
+            })
         })
-    };
-    wishes.iter().filter_map(read).take(TERMS_MAX).collect()
+        .take(TERMS_MAX)
+        .collect()
 }
 
 /// Weight of a preference. `None` if it has no effect.

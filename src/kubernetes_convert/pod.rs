@@ -70,7 +70,7 @@ fn build(meta: Meta, spec: PodSpec, status: PodStatus) -> Pod {
     let gang = place::gang(&meta);
     let grace = spec.termination_grace_period_seconds;
     defects.truncate(DEFECTS);
-    defects.iter_mut().for_each(|own| *own = clip(own));
+    defects.iter_mut().for_each(|defect| *defect = clip(defect));
     let (unschedulable, held_back) = scheduling(&spec, &status);
     let ready = ready(&status);
     Pod {
@@ -151,26 +151,33 @@ fn ready(status: &PodStatus) -> Option<bool> {
 
 /// Names of the volumes that store their data on the node.
 fn local_volumes(volumes: &[PodVolume]) -> Vec<String> {
-    let local = volumes.iter().filter(|own| is_local(own));
+    let local = volumes.iter().filter(|volume| is_local(volume));
     local.map(|own| own.name.clone()).collect()
 }
 
 /// Names of the volume claims of a pod. The claim of a generic ephemeral volume has the names of
 /// pod and volume.
 fn volume_claims(pod: &str, volumes: &[PodVolume]) -> Vec<String> {
-    let claim = |volume: &PodVolume| match (&volume.persistent_volume_claim, volume.ephemeral) {
-        (Some(claim), _) => Some(claim.claim_name.clone()),
-        (None, Some(_)) => Some(format!("{pod}-{}", volume.name)),
-        (None, None) => None,
-    };
-    volumes.iter().filter_map(claim).collect()
+    volumes
+        .iter()
+        .filter_map(
+            |volume| match (&volume.persistent_volume_claim, volume.ephemeral) {
+                (Some(claim), _) => Some(claim.claim_name.clone()),
+                (None, Some(_)) => Some(format!("{pod}-{}", volume.name)),
+                (None, None) => None,
+            },
+        )
+        .collect()
 }
 
 /// Returns true if the data of a volume is lost with the node and is not only in memory. Source:
 /// Cluster Autoscaler, `drain.HasBlockingLocalStorage`.
 fn is_local(volume: &PodVolume) -> bool {
-    let on_disk = |own: &json::EmptyDir| own.medium != "Memory";
-    volume.host_path.is_some() || volume.empty_dir.as_ref().is_some_and(on_disk)
+    volume.host_path.is_some()
+        || volume
+            .empty_dir
+            .as_ref()
+            .is_some_and(|own| own.medium != "Memory")
 }
 
 /// The owner that is its controller.

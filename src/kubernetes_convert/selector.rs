@@ -19,8 +19,8 @@ pub(super) fn term(term: &NodeSelectorTerm) -> Result<Option<Requirements>, Stri
     for expression in bounded(&term.match_fields)? {
         requirements.add(NODE_NAME, of_name(expression)?);
     }
-    let selects = |(_, own): (&str, &Requirement)| !own.is_impossible();
-    let useful = !requirements.is_empty() && requirements.iter().all(selects);
+    let useful =
+        !requirements.is_empty() && requirements.iter().all(|(_, own)| !own.is_impossible());
     Ok(useful.then_some(requirements))
 }
 
@@ -29,8 +29,10 @@ fn bounded(expressions: &[Expression]) -> Result<&[Expression], String> {
     if count > EXPRESSIONS_MAX {
         return Err(format!("{count} expressions are more than are weighed"));
     }
-    let values = |own: &&Expression| own.values.len() > VALUES_MAX;
-    match expressions.iter().find(values) {
+    match expressions
+        .iter()
+        .find(|expression| expression.values.len() > VALUES_MAX)
+    {
         Some(long) => Err(format!(
             "the label {:?}: {} values are more than are weighed",
             long.key,

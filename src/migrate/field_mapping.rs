@@ -72,7 +72,7 @@ pub(crate) fn import(
         }
         let value = take(object, row.field);
         let empty = |own: &Value| matches!(row.shape, FieldKind::Filled) && *own == "";
-        if let Some(value) = value.filter(|own| !empty(own)) {
+        if let Some(value) = value.filter(|value| !empty(value)) {
             let at = joined(path, row.field);
             match row.name.split_once('.') {
                 Some((block, name)) => {
@@ -135,14 +135,18 @@ fn leftovers(
 ) {
     for (key, value) in object {
         let step = joined(within, key);
-        let inside = |row: &FieldMapping| row.field.starts_with(&format!("{step}."));
-        let own = |row: &FieldMapping| matches!(row.shape, FieldKind::ByHand) && row.field == step;
         match value {
             Value::Null => {}
-            Value::Object(inner) if rows.iter().any(inside) => {
+            Value::Object(inner)
+                if rows
+                    .iter()
+                    .any(|row| row.field.starts_with(&format!("{step}."))) =>
+            {
                 leftovers(rows, inner, (&step, path), losses);
             }
-            _ if rows.iter().any(own) => {}
+            _ if rows
+                .iter()
+                .any(|row| matches!(row.shape, FieldKind::ByHand) && row.field == step) => {}
             _ => losses.add(joined(path, &step), "unknown field"),
         }
     }
@@ -233,16 +237,18 @@ fn ours(shape: &FieldKind, value: &Value) -> Result<Value, String> {
         FieldKind::Map | FieldKind::Quantities => {
             let items = value.as_object().ok_or("the value is not a map")?;
             let amounts = matches!(shape, FieldKind::Quantities);
-            let each = |(key, item): (&String, &Value)| {
-                let text = text(item)?;
-                let item = if amounts {
-                    plain(text)
-                } else {
-                    Value::from(text)
-                };
-                Some((key.clone(), item))
-            };
-            let items: Option<Map<String, Value>> = items.iter().map(each).collect();
+            let items: Option<Map<String, Value>> = items
+                .iter()
+                .map(|(key, item)| {
+                    let text = text(item)?;
+                    let item = if amounts {
+                        plain(text)
+                    } else {
+                        Value::from(text)
+                    };
+                    Some((key.clone(), item))
+                })
+                .collect();
             items
                 .map(Value::Object)
                 .ok_or("the value is not a map of strings".to_owned())

@@ -13,8 +13,10 @@ const GIGA: i64 = 1_000_000_000;
 /// Formats a whole number, with a binary unit if it fits.
 fn whole(amount: i64) -> Value {
     const UNITS: [(&str, i64); 3] = [("Gi", GIB), ("Mi", 1 << 20), ("Ki", 1 << 10)];
-    let fits = |(_, unit): &&(&str, i64)| amount != 0 && amount % unit == 0;
-    match UNITS.iter().find(fits) {
+    match UNITS
+        .iter()
+        .find(|(_, unit)| amount != 0 && amount % unit == 0)
+    {
         Some((name, unit)) => Value::from(format!("{}{name}", amount / unit)),
         None => Value::from(amount),
     }
@@ -54,10 +56,9 @@ pub(crate) fn duration(own: Option<SignedDuration>) -> String {
 pub(crate) fn disk(bytes: i64) -> Option<String> {
     // The maximum that Karpenter accepts in each unit. Source: spec/aws.md §1.1.
     const MOST: [(&str, i64, i64); 2] = [("Gi", GIB, 59_000), ("G", GIGA, 64_000)];
-    let fits = |(_, unit, most): &&(&str, i64, i64)| {
-        bytes % unit == 0 && (1..=*most).contains(&(bytes / unit))
-    };
-    let (name, unit, _) = MOST.iter().find(fits)?;
+    let (name, unit, _) = MOST
+        .iter()
+        .find(|(_, unit, most)| bytes % unit == 0 && (1..=*most).contains(&(bytes / unit)))?;
     Some(format!("{}{name}", bytes / unit))
 }
 

@@ -138,8 +138,10 @@ impl PrintedHcl {
 
     /// Returns the position of the innermost item on a line.
     pub(crate) fn at(&self, line: usize) -> Option<&[usize]> {
-        let on = |place: &&(usize, usize, Vec<usize>)| (place.0..=place.1).contains(&line);
-        let found = self.places.iter().filter(on);
+        let found = self
+            .places
+            .iter()
+            .filter(|place| (place.0..=place.1).contains(&line));
         found
             .max_by_key(|(.., path)| path.len())
             .map(|(.., path)| path.as_slice())

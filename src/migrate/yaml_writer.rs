@@ -72,13 +72,12 @@ fn flow(scalar: String) -> String {
 
 /// Returns whether a string is written as a literal block.
 fn is_literal(text: &str) -> bool {
-    let odd = |c: char| {
-        (c.is_control() && c != '\n' && c != '\t')
-            || matches!(u32::from(c), 0x2028 | 0x2029 | 0xfeff | 0xfffe | 0xffff)
-    };
     text.trim_end_matches('\n').contains('\n')
         && !text.starts_with([' ', '\t', '\n'])
-        && !text.contains(odd)
+        && !text.contains(|c: char| {
+            (c.is_control() && c != '\n' && c != '\t')
+                || matches!(u32::from(c), 0x2028 | 0x2029 | 0xfeff | 0xfffe | 0xffff)
+        })
 }
 
 fn literal(text: &str, indent: usize, out: &mut String) {

@@ -24,8 +24,11 @@ impl PodTerm {
     /// has the labels of the namespace.
     pub fn matches(&self, namespace: &str, of_namespace: Option<&Labels>, labels: &Labels) -> bool {
         let named = self.namespaces.contains(namespace);
-        let by_labels = |selector: &Selector| selector.matches(of_namespace.unwrap_or(&NO_LABELS));
-        let meant = named || self.namespace_selector.as_ref().is_some_and(by_labels);
+        let meant = named
+            || self
+                .namespace_selector
+                .as_ref()
+                .is_some_and(|selector| selector.matches(of_namespace.unwrap_or(&NO_LABELS)));
         let selector = self.selector.as_ref();
         meant && selector.is_some_and(|selector| selector.matches(labels))
     }

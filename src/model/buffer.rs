@@ -125,8 +125,10 @@ impl Buffer {
         if !self.is_open(now) {
             return Some(Vec::new());
         }
-        let own = |pod: &&Pod| self.scalable.as_ref().is_some_and(|own| own.has(pod));
-        let own: Vec<&Pod> = there.into_iter().filter(own).collect();
+        let own: Vec<&Pod> = there
+            .into_iter()
+            .filter(|pod| self.scalable.as_ref().is_some_and(|own| own.has(pod)))
+            .collect();
         let scale = u32::try_from(own.len()).unwrap_or(u32::MAX);
         let newest = own.into_iter().max_by_key(|pod| (pod.created, &pod.key));
         let pattern = self.pattern(newest)?;
@@ -137,15 +139,18 @@ impl Buffer {
             limits: &self.limits,
             requests: &pattern.requests,
         });
-        let one = |index: u32| {
-            let name = format!("{}-{index:05}", self.name);
-            Pod {
-                uid: format!("{NAMESPACE}/{name}"),
-                key: PodKey::new(NAMESPACE, name),
-                ..pattern.clone()
-            }
-        };
-        Some((0..count).map(one).collect())
+        Some(
+            (0..count)
+                .map(|index| {
+                    let name = format!("{}-{index:05}", self.name);
+                    Pod {
+                        uid: format!("{NAMESPACE}/{name}"),
+                        key: PodKey::new(NAMESPACE, name),
+                        ..pattern.clone()
+                    }
+                })
+                .collect(),
+        )
     }
 
     /// Returns whether the buffer reserves capacity at this moment.

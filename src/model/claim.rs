@@ -131,13 +131,16 @@ pub struct ClaimOrigin {
 impl ClaimOrigin {
     fn tags(&self) -> impl Iterator<Item = (String, String)> {
         let uid = self.cluster_uid.as_ref().map(ToString::to_string);
-        let uid = uid.map(|own| (TAG_CLUSTER_UID.to_owned(), own));
-        let lease = self.lease.clone().map(|own| (TAG_LEASE.to_owned(), own));
+        let uid = uid.map(|uid| (TAG_CLUSTER_UID.to_owned(), uid));
+        let lease = self
+            .lease
+            .clone()
+            .map(|lease| (TAG_LEASE.to_owned(), lease));
         uid.into_iter().chain(lease)
     }
 
     fn from_tags(tags: &Labels) -> Self {
-        let get = |tag: &str| tags.get(tag).filter(|own| !own.is_empty());
+        let get = |tag: &str| tags.get(tag).filter(|tag| !tag.is_empty());
         Self {
             cluster_uid: get(TAG_CLUSTER_UID).map(|own| own.as_str().into()),
             lease: get(TAG_LEASE).cloned(),
@@ -211,7 +214,9 @@ pub fn startup_taints_tag(taints: &[Taint]) -> String {
 
 /// Formats a duration for a tag.
 pub fn seconds(duration: Option<SignedDuration>) -> String {
-    duration.map_or("never".to_owned(), |own| own.as_secs().to_string())
+    duration.map_or("never".to_owned(), |duration| {
+        duration.as_secs().to_string()
+    })
 }
 
 impl ClaimRecord {
@@ -258,7 +263,7 @@ impl ClaimRecord {
         cluster: &ClusterName,
     ) -> Result<Self, NotAClaim> {
         let get = |tag: &'static str| tags.get(tag).ok_or(NotAClaim::Unreadable(tag));
-        let is = |tag: &str, value: &str| tags.get(tag).is_some_and(|own| own == value);
+        let is = |tag: &str, value: &str| tags.get(tag).is_some_and(|tag| tag == value);
         if !is(TAG_INSTALLATION, installation) || !is(TAG_CLUSTER, cluster.as_str()) {
             return Err(NotAClaim::Foreign);
         }

@@ -376,7 +376,7 @@ impl Cluster {
         let mut classes = self.node_classes.iter();
         let class = classes.find(|own| Some(&own.name) == class);
         let mut tags = self.tags.clone();
-        tags.extend(class.map(|own| own.tags.clone()).unwrap_or_default());
+        tags.extend(class.map(|class| class.tags.clone()).unwrap_or_default());
         tags
     }
 

@@ -92,7 +92,7 @@ impl Pod {
     pub fn is_reschedulable(&self) -> bool {
         let owner = self.owner.as_ref();
         self.occupies_node()
-            && (self.deleting.is_none() || owner.is_some_and(|own| own.kind == "StatefulSet"))
+            && (self.deleting.is_none() || owner.is_some_and(|owner| owner.kind == "StatefulSet"))
     }
 
     /// Returns whether the pod justifies keeping a node: it is reschedulable and its eviction cost
@@ -118,7 +118,7 @@ impl Pod {
             let until = own.lasts.zip(self.started);
             until.is_some_and(|(lasts, at)| now.duration_since(at) >= lasts)
         };
-        let mut all = self.protections().filter(|own| !over(own));
+        let mut all = self.protections().filter(|protection| !over(protection));
         all.next().filter(|_| self.is_active())
     }
 
@@ -154,7 +154,11 @@ impl Pod {
     /// pod, does not tolerate the disrupted taint, and is not protected.
     pub fn is_evictable(&self, now: Timestamp) -> bool {
         let leaving = Taint::new(TAINT_DISRUPTED, Effect::NoSchedule);
-        let stays = || self.tolerations.iter().any(|own| own.tolerates(&leaving));
+        let stays = || {
+            self.tolerations
+                .iter()
+                .any(|toleration| toleration.tolerates(&leaving))
+        };
         self.is_active() && !self.is_mirror() && !stays() && !self.is_protected(now)
     }
 
@@ -167,14 +171,14 @@ impl Pod {
             return None;
         }
         let owner = self.owner.as_ref();
-        if !owner.is_some_and(|own| REPLICATING.contains(&own.kind.as_str())) {
+        if !owner.is_some_and(|owner| REPLICATING.contains(&owner.kind.as_str())) {
             return Some(AutoscalerRisk::NotReplicated);
         }
         let named = self.annotations.get(SAFE_LOCAL_VOLUMES);
         let named = named.map_or("", String::as_str);
         let safe = |volume: &str| named.split(',').any(|own| own.trim() == volume);
         let mut volumes = self.local_volumes.iter();
-        if let Some(volume) = volumes.find(|own| !safe(own)) {
+        if let Some(volume) = volumes.find(|volume| !safe(volume)) {
             return Some(AutoscalerRisk::Volume(volume));
         }
         (self.key.namespace == "kube-system").then_some(AutoscalerRisk::System)

@@ -141,7 +141,7 @@ impl Offering {
             reservation: self
                 .reservation
                 .as_ref()
-                .map(|own| Box::new(own.id.clone())),
+                .map(|reservation| Box::new(reservation.id.clone())),
         }
     }
 }

@@ -120,7 +120,7 @@ impl Node {
     pub fn instance_id(&self) -> Option<&str> {
         let mut windows = self.provider_id.as_bytes().windows(3);
         let (_, id) = self.provider_id.rsplit_once('/')?;
-        (!id.is_empty() && windows.any(|own| own == b"://")).then_some(id)
+        (!id.is_empty() && windows.any(|window| window == b"://")).then_some(id)
     }
 
     /// Returns whether it has the label `karpenter.sh/registered=true`.
@@ -141,7 +141,9 @@ impl Node {
     /// registered.
     pub fn has_awaiting_kubelet(&self) -> bool {
         let names = [AWAITING_KUBELET, AWAITING_KUBELET_FORMER];
-        names.iter().any(|own| self.annotations.contains_key(*own))
+        names
+            .iter()
+            .any(|name| self.annotations.contains_key(*name))
     }
 
     /// Returns whether Outrigger created it and its kubelet has not registered. No pod has run on
@@ -166,7 +168,9 @@ impl Node {
 
     /// Returns whether it has the finalizer that drains and terminates it on deletion.
     pub fn has_finalizer(&self) -> bool {
-        self.finalizers.iter().any(|own| own == FINALIZER)
+        self.finalizers
+            .iter()
+            .any(|finalizer| finalizer == FINALIZER)
     }
 
     /// When it is terminated even if pods remain. `None` if the annotation is missing or invalid.

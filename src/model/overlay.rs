@@ -64,8 +64,9 @@ impl PriceAdjustment {
         let share = WHOLE_PPM + sign * decimal(percent, 4).ok_or_else(malformed)?;
         // The number has at most DIGITS_MAX digits and four more, so only a negative share does not
         // fit.
-        let below = |_| AdjustmentError::BelowNothing(clipped());
-        u32::try_from(share).map(Self::Share).map_err(below)
+        u32::try_from(share)
+            .map(Self::Share)
+            .map_err(|_| AdjustmentError::BelowNothing(clipped()))
     }
 
     /// Returns the adjusted price of a catalog price, rounded to a millionth of a dollar and never

@@ -57,7 +57,7 @@ impl Pdb {
     pub fn covers(&self, pod: &Pod) -> bool {
         let selector = self.selector.as_ref();
         self.key.namespace == pod.key.namespace
-            && selector.is_some_and(|own| own.matches(&pod.labels))
+            && selector.is_some_and(|selector| selector.matches(&pod.labels))
     }
 
     /// Returns whether it never allows an eviction, regardless of the state of other pods. A

@@ -247,7 +247,10 @@ impl Pod {
     /// spec/disruption.md §1.3 (IsDrainable).
     pub fn stays_to_the_end(&self, now: Timestamp) -> bool {
         let leaving = Taint::new(TAINT_DISRUPTED, Effect::NoSchedule);
-        let tolerates = self.tolerations.iter().any(|own| own.tolerates(&leaving));
+        let tolerates = self
+            .tolerations
+            .iter()
+            .any(|toleration| toleration.tolerates(&leaving));
         tolerates || self.is_mirror() || self.is_stuck(now)
     }
 

@@ -363,13 +363,16 @@ impl Limits {
     /// are listed, and quantities may be negative.
     pub fn remaining(&self, used: &Resources, nodes: usize) -> Self {
         let taken = u32::try_from(nodes).unwrap_or(u32::MAX);
-        let left = |(name, most): &(String, i64)| {
-            let left = most.saturating_sub(used.get(name));
-            (name.clone(), left)
-        };
         Self {
             nodes: self.nodes.map(|most| most.saturating_sub(taken)),
-            capacity: self.capacity.iter().map(left).collect(),
+            capacity: self
+                .capacity
+                .iter()
+                .map(|(name, most)| {
+                    let left = most.saturating_sub(used.get(name));
+                    (name.clone(), left)
+                })
+                .collect(),
         }
     }
 

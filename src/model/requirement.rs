@@ -454,10 +454,12 @@ impl Requirements {
     pub fn intersects(&self, incoming: &Self) -> Result<(), Incompatible> {
         for (key, wanted) in &incoming.by_key {
             let own = self.by_key.get(key);
-            let agrees = |own: &Requirement| {
-                own.has_intersection(wanted) || (wanted.allows_absence() && own.allows_absence())
-            };
-            if wanted.is_impossible() || !own.is_none_or(agrees) {
+            if wanted.is_impossible()
+                || !own.is_none_or(|own| {
+                    own.has_intersection(wanted)
+                        || (wanted.allows_absence() && own.allows_absence())
+                })
+            {
                 return Err(Incompatible::new(key, wanted, own, Vec::new()));
             }
         }

@@ -111,8 +111,10 @@ impl Reservation {
 
     /// The labels of a node in the reservation.
     pub fn labels(&self) -> Labels {
-        let pair = |key: &str| Some((key.to_owned(), self.label(key)?.to_owned()));
-        OF_RESERVATIONS.into_iter().filter_map(pair).collect()
+        OF_RESERVATIONS
+            .into_iter()
+            .filter_map(|key| Some((key.to_owned(), self.label(key)?.to_owned())))
+            .collect()
     }
 }
 

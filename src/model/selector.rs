@@ -24,9 +24,11 @@ impl Selector {
 
     /// Creates a selector for exactly these labels.
     pub fn of_labels(labels: &Labels) -> Self {
-        let one =
-            |(key, value): (&String, &String)| (key.clone(), Requirement::is_in([value.as_str()]));
-        Self::new(labels.iter().map(one))
+        Self::new(
+            labels
+                .iter()
+                .map(|(key, value)| (key.clone(), Requirement::is_in([value.as_str()]))),
+        )
     }
 
     /// Adds an expression.
@@ -55,11 +57,12 @@ impl Selector {
 
     /// Returns whether the selector matches these labels.
     pub fn matches(&self, labels: &Labels) -> bool {
-        let holds = |(key, wanted): &(String, Requirement)| match labels.get(key) {
-            Some(value) => wanted.has(value),
-            None => wanted.allows_absence(),
-        };
-        self.expressions.iter().all(holds)
+        self.expressions
+            .iter()
+            .all(|(key, wanted)| match labels.get(key) {
+                Some(value) => wanted.has(value),
+                None => wanted.allows_absence(),
+            })
     }
 }
 

@@ -155,8 +155,12 @@ fn decimal(value: &str) -> Option<i64> {
 /// The first taint that prevents pods with these tolerations from scheduling. `PreferNoSchedule`
 /// does not.
 pub fn repelling<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
-    let hard = |taint: &&Taint| taint.effect != Effect::PreferNoSchedule;
-    untolerated(taints.iter().filter(hard), tolerations)
+    untolerated(
+        taints
+            .iter()
+            .filter(|taint| taint.effect != Effect::PreferNoSchedule),
+        tolerations,
+    )
 }
 
 /// The first taint that no toleration matches.
@@ -164,9 +168,11 @@ pub fn untolerated<'a>(
     taints: impl IntoIterator<Item = &'a Taint>,
     tolerations: &[Toleration],
 ) -> Option<&'a Taint> {
-    taints
-        .into_iter()
-        .find(|taint| !tolerations.iter().any(|own| own.tolerates(taint)))
+    taints.into_iter().find(|taint| {
+        !tolerations
+            .iter()
+            .any(|toleration| toleration.tolerates(taint))
+    })
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@ use crate::model::claim::{ClaimOrigin, ClaimRecord};
 use crate::model::cluster::Cluster;
 use crate::model::id::ClusterName;
 use crate::model::node_class::NodeClass;
-use crate::model::node_class::disk::BlockDevice;
 use crate::model::node_class::kubelet::{KubeletSettings, Reserved, Signal, Threshold};
 use crate::model::pool::Pool;
 use crate::model::taint::Taint;
@@ -135,7 +134,7 @@ pub fn pool_hashes(pool: &Pool) -> Hashes {
     let (mut fixed, mut in_place) = (Text::default(), Text::default());
     let taints = |own: &[Taint]| sorted(own, ToString::to_string);
     let class = pool.node_class.as_ref();
-    fixed.put("node_class", &class.map(|own| own.as_str()));
+    fixed.put("node_class", &class.map(|class| class.as_str()));
     in_place.put("labels", &pool.labels);
     in_place.put("annotations", &pool.annotations);
     in_place.put("taints", &taints(&pool.taints));
@@ -189,12 +188,16 @@ pub fn node_class_hashes(class: &NodeClass) -> Hashes {
     fixed.put("user_data", user_data);
     fixed.put("bootstrap", bootstrap);
     fixed.put("kubelet", &canonical(kubelet));
-    let device = |own: &BlockDevice| format!("{own:?}");
-    fixed.put("block_devices", &sorted(block_devices, device));
+    fixed.put(
+        "block_devices",
+        &sorted(block_devices, |own| format!("{own:?}")),
+    );
     fixed.put("raid0", raid0);
     let interfaces = network_interfaces.as_deref().unwrap_or_default();
-    let interface = |own: &_| format!("{own:?}");
-    fixed.put("network_interfaces", &sorted(interfaces, interface));
+    fixed.put(
+        "network_interfaces",
+        &sorted(interfaces, |own| format!("{own:?}")),
+    );
     fixed.put("detailed_monitoring", detailed_monitoring);
     fixed.put("metadata", metadata);
     // The crate may change its formatting of durations.
@@ -230,15 +233,17 @@ fn canonical(kubelet: &KubeletSettings) -> String {
         extra,
     } = kubelet;
     let amounts = |all: &BTreeMap<String, Reserved>| -> Vec<(String, i64)> {
-        let amount = |(name, own): (&String, &Reserved)| (name.clone(), own.amount);
-        all.iter().map(amount).collect()
+        all.iter()
+            .map(|(name, own)| (name.clone(), own.amount))
+            .collect()
     };
     let thresholds = |all: &BTreeMap<Signal, Threshold>| -> Vec<String> {
-        let one = |(signal, own): (&Signal, &Threshold)| match own {
-            Threshold::Share(share) => format!("{}<{share}/10000", signal.as_str()),
-            Threshold::Amount(amount, _) => format!("{}<{amount}", signal.as_str()),
-        };
-        all.iter().map(one).collect()
+        all.iter()
+            .map(|(signal, own)| match own {
+                Threshold::Share(share) => format!("{}<{share}/10000", signal.as_str()),
+                Threshold::Amount(amount, _) => format!("{}<{amount}", signal.as_str()),
+            })
+            .collect()
     };
     let mut text = Text::default();
     text.put("cluster_dns", cluster_dns);
@@ -287,8 +292,10 @@ pub fn pool_hash(pool: &Pool) -> String {
 
 /// Hashes of a node class, formatted for a tag. Without a node class, the hashes of no fields.
 pub fn node_class_hash(class: Option<&NodeClass>) -> String {
-    let none = || format!("{VERSION}:none");
-    class.map_or_else(none, |class| node_class_hashes(class).to_string())
+    class.map_or_else(
+        || format!("{VERSION}:none"),
+        |class| node_class_hashes(class).to_string(),
+    )
 }
 
 /// ID of a cluster configuration. It covers only the settings that can disrupt nodes: drift
@@ -363,7 +370,7 @@ pub fn record_in(
 /// Hashes of a pool and its node class in a cluster, formatted for tags.
 pub fn hashes_in(cluster: &Cluster, pool: &Pool) -> (String, String) {
     let mut classes = cluster.node_classes.iter();
-    let class = classes.find(|own| Some(&own.name) == pool.node_class.as_ref());
+    let class = classes.find(|class| Some(&class.name) == pool.node_class.as_ref());
     (pool_hash(pool), node_class_hash(class))
 }
 

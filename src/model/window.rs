@@ -84,7 +84,7 @@ impl Window {
         }
         let odd = |field: &&str| !field.split([',', '-', '/']).all(is_posix);
         let mut fields = expression.split_whitespace();
-        if let Some(odd) = fields.find(|own| !own.starts_with('@') && odd(own)) {
+        if let Some(odd) = fields.find(|field| !field.starts_with('@') && odd(field)) {
             return Err(bad(format!(
                 "{odd:?} is not made of numbers, names, `*`, `,`, `-` and `/`"
             )));

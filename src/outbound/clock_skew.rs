@@ -87,7 +87,7 @@ where
             let sent = clock::now();
             let answer = answer.await?;
             let date = answer.headers().get(DATE);
-            gauge.note(date.and_then(|own| own.to_str().ok()), sent);
+            gauge.note(date.and_then(|date| date.to_str().ok()), sent);
             Ok(answer)
         }
         .boxed()

@@ -83,11 +83,11 @@ impl Fence {
     /// passes before the fence is opened. `mark` identifies the term in `User-Agent`.
     pub(crate) fn begin(&self, mark: &str) -> u64 {
         let mut term = 0;
-        self.state.send_modify(|own| {
-            own.term += 1;
-            own.gate = Gate::Closed;
-            own.mark = mark.into();
-            term = own.term;
+        self.state.send_modify(|state| {
+            state.term += 1;
+            state.gate = Gate::Closed;
+            state.mark = mark.into();
+            term = state.term;
         });
         term
     }
@@ -95,7 +95,7 @@ impl Fence {
     /// The term in `User-Agent`. `None` before the first term and after the term has ended.
     fn mark(&self) -> Option<Arc<str>> {
         let state = self.state.borrow();
-        let is_past = self.term.is_some_and(|own| own != state.term);
+        let is_past = self.term.is_some_and(|term| term != state.term);
         (!state.mark.is_empty() && !is_past).then(|| state.mark.clone())
     }
 
@@ -110,7 +110,7 @@ impl Fence {
     }
 
     fn set(&self, gate: Gate) {
-        self.state.send_modify(|own| own.gate = gate);
+        self.state.send_modify(|state| state.gate = gate);
     }
 
     /// This fence, limited to one term.
@@ -163,7 +163,7 @@ impl Fence {
     /// Remaining time for changes. `None` means unlimited.
     fn left(&self) -> Option<Duration> {
         let state = self.state.borrow();
-        let is_past = self.term.is_some_and(|own| own != state.term);
+        let is_past = self.term.is_some_and(|term| term != state.term);
         match state.gate {
             _ if is_past => Some(Duration::ZERO),
             Gate::Open => None,
@@ -276,7 +276,7 @@ pub(crate) fn marks() -> String {
 
 /// Returns whether all of these fences are open now.
 pub(crate) fn lets_pass(fences: &[Fence]) -> bool {
-    fences.iter().all(|own| own.pass().is_ok())
+    fences.iter().all(|fence| fence.pass().is_ok())
 }
 
 /// A client whose requests pass a fence, in addition to the fence of the inner client.
@@ -336,7 +336,7 @@ where
             return std::future::ready(Err(BoxError::from(fenced))).boxed();
         }
         let agent = own.mark().map(|mark| format!("{PRODUCT} {mark}"));
-        if let Some(agent) = agent.and_then(|own| HeaderValue::try_from(own).ok()) {
+        if let Some(agent) = agent.and_then(|agent| HeaderValue::try_from(agent).ok()) {
             request.headers_mut().insert(USER_AGENT, agent);
         }
         // Connecting may take seconds, so check again.

@@ -77,8 +77,8 @@ fn fault(
         return Some(format!("pod {pod} is planned twice"));
     }
     let mut cluster = Usage::default();
-    for own in usage.values() {
-        add(&mut cluster, &own.capacity, own.nodes);
+    for usage in usage.values() {
+        add(&mut cluster, &usage.capacity, usage.nodes);
     }
     add(&mut cluster, &largest, 1);
     let own = usage.entry(claim.pool.clone()).or_default();

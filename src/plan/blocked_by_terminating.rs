@@ -61,7 +61,7 @@ pub(super) fn place_stuck(
     own.pending.clone_from(&stuck);
     let solution = solve(&own, now);
     let answered = solution.placed.iter().flat_map(|(_, pods)| pods);
-    let answered = answered.chain(solution.claims.iter().flat_map(|own| &own.pods));
+    let answered = answered.chain(solution.claims.iter().flat_map(|claim| &claim.pods));
     let answered: HashSet<&PodKey> = answered.collect();
     for (_, pods) in placed.iter_mut() {
         pods.retain(|key| !answered.contains(key));

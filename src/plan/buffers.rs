@@ -87,11 +87,13 @@ pub(super) fn plan_buffer_capacity(
 fn all_missing(snapshot: &Snapshot<'_>) -> BufferRooms {
     let wanted = snapshot.spare.wanted.iter();
     let all = wanted.map(|(name, count)| {
-        let missing = |missing| RoomCount {
-            missing,
-            ..RoomCount::default()
-        };
-        (name.clone(), count.map(missing))
+        (
+            name.clone(),
+            count.map(|missing| RoomCount {
+                missing,
+                ..RoomCount::default()
+            }),
+        )
     });
     all.collect()
 }
@@ -102,7 +104,7 @@ fn count(counts: &mut BufferRooms, solution: &Solution, snapshot: &Snapshot<'_>)
     let rooms = snapshot.rooms.iter().filter(|own| own.initialized);
     let ready: BTreeSet<&NodeRef> = rooms.map(|own| &own.host).collect();
     let mut add = |pod: &PodKey, is_there: bool| {
-        let count = buffer_of(pod).and_then(|own| counts.get_mut(own)?.as_mut());
+        let count = buffer_of(pod).and_then(|buffer| counts.get_mut(buffer)?.as_mut());
         if let Some(count) = count {
             count.there += u32::from(is_there);
             count.coming += u32::from(!is_there);
@@ -115,7 +117,7 @@ fn count(counts: &mut BufferRooms, solution: &Solution, snapshot: &Snapshot<'_>)
     }
     let claims = solution.claims.iter();
     claims
-        .flat_map(|own| &own.pods)
+        .flat_map(|claim| &claim.pods)
         .for_each(|pod| add(pod, false));
 }
 
@@ -140,7 +142,7 @@ pub(super) fn take(
             room.free.subtract(&requests);
             room.host_ports.extend(pod.host_ports.iter().cloned());
             let mounts = snapshot.mounts.get(&pod.key);
-            for (driver, count) in mounts.into_iter().flat_map(|own| &own.attached) {
+            for (driver, count) in mounts.into_iter().flat_map(|mount| &mount.attached) {
                 // A driver without an entry has no limit.
                 if let Some(left) = room.free.extended.get_mut(driver) {
                     *left -= count;

@@ -17,7 +17,6 @@ use crate::model::pool::{Pool, Reason};
 use crate::plan::{Plan, foreseen, render};
 use crate::scheduling::rejection::part;
 use crate::state::State;
-use crate::state::candidates::Candidate;
 use crate::state::disruption_blockers::{DisruptionBlocker, InvalidInput, PodBlocker};
 
 /// Disruption reasons in evaluation order.
@@ -89,25 +88,27 @@ pub struct Tenant<'s> {
 pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<ExplainedNode<'s>> {
     let node = state.objects.nodes.get(name)?;
     let disruption_view = state.disruption_view(now);
-    let of_node = |own: &&Candidate<'_>| own.node.name == node.name;
-    let candidate = disruption_view.candidates.iter().find(of_node);
+    let candidate = disruption_view
+        .candidates
+        .iter()
+        .find(|candidate| candidate.node.name == node.name);
     let pool = state
         .cluster
         .pool(node.labels.get(POOL).map_or("", String::as_str));
-    let expires = candidate.and_then(|own| due_of(own, pool?));
+    let expires = candidate.and_then(|candidate| due_of(candidate, pool?));
     let plan = foreseen(state, now);
-    let is_static = pool.is_some_and(|own| own.replicas.is_some());
+    let is_static = pool.is_some_and(|pool| pool.replicas.is_some());
     let reasons = REASONS.into_iter();
-    let reasons = reasons.filter(|own| is_static || *own != Reason::Surplus);
+    let reasons = reasons.filter(|reason| is_static || *reason != Reason::Surplus);
     let outlook = |reason: Reason| match candidate {
         Some(_) => of_plan(&plan, &node.name, reason, expires.filter(|at| *at > now)),
         None => ReasonOutcome::Kept(apart(state, node, pool)),
     };
-    let outlooks: Vec<_> = reasons.map(|own| (own, outlook(own))).collect();
-    let claim = candidate.and_then(|own| own.claim);
+    let outlooks: Vec<_> = reasons.map(|reason| (reason, outlook(reason))).collect();
+    let claim = candidate.and_then(|candidate| candidate.claim);
     let blockers: Vec<DisruptionBlocker> = state.blockers(node, claim, now).collect();
     let pods = state.objects.pods_on(name).map(|pod| {
-        let of_pod = blockers.iter().find_map(|own| match own {
+        let of_pod = blockers.iter().find_map(|blocker| match blocker {
             DisruptionBlocker::Pod(key, hold) if *key == pod.key => Some(hold.clone()),
             _ => None,
         });
@@ -118,7 +119,7 @@ pub fn explain_node<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     Some(ExplainedNode {
         node,
         price: state.price_of(node, claim),
-        weight: candidate.map(|own| (own.utilization, own.cost)),
+        weight: candidate.map(|candidate| (candidate.utilization, candidate.cost)),
         outlooks,
         blockers,
         misreads: state.misreads_on(node).take(TOLD).collect(),
@@ -145,8 +146,8 @@ fn of_plan(plan: &Plan, node: &NodeName, reason: Reason, due: Option<Timestamp>)
 /// Returns why a node is not a candidate for any reason.
 fn apart(state: &State, node: &Node, pool: Option<&Pool>) -> Verdict {
     let mut claims = state.ledger.claims.values();
-    let claim = claims.find(|own| own.node.as_ref() == Some(&node.name));
-    match claim.map(|own| (own.leaving, own.replaced_since)) {
+    let claim = claims.find(|claim| claim.node.as_ref() == Some(&node.name));
+    match claim.map(|claim| (claim.leaving, claim.replaced_since)) {
         Some((Some(reason), _)) => Verdict::Leaving(reason),
         Some((None, Some(_))) => Verdict::Replaced,
         Some((None, None)) => Verdict::NotInitialized,
@@ -185,7 +186,7 @@ pub(super) fn similar_names<'n>(names: impl Iterator<Item = &'n str>, name: &str
         (starts || apart <= DISTANCE).then_some(if starts { DISTANCE } else { apart })
     };
     let mut near: Vec<_> = names
-        .filter_map(|own| Some((distance(own)?, own)))
+        .filter_map(|name| Some((distance(name)?, name)))
         .collect();
     near.sort_unstable();
     let near = near.into_iter().take(NAMES);
@@ -326,14 +327,15 @@ impl ExplainedNode<'_> {
     /// Renders text.
     pub fn text(&self) -> String {
         let mut out = String::new();
-        let label = |key: &str| self.node.labels.get(key).map_or("?".to_owned(), part);
         let pool = self.node.labels.get(POOL);
         let pool = pool.map_or("no pool".to_owned(), |name| format!("pool {}", part(name)));
         // Writing to a String cannot fail.
         let _ = writeln!(out, "Node {}, {pool}", part(&self.node.name));
-        let what = [INSTANCE_TYPE, CAPACITY_TYPE, ZONE].map(label).join(" ");
-        let price = self.price.map_or("unknown price".to_owned(), |own| {
-            format!("{:.4} $/h", own.usd_per_h())
+        let what = [INSTANCE_TYPE, CAPACITY_TYPE, ZONE]
+            .map(|key| self.node.labels.get(key).map_or("?".to_owned(), part))
+            .join(" ");
+        let price = self.price.map_or("unknown price".to_owned(), |price| {
+            format!("{:.4} $/h", price.usd_per_h())
         });
         let _ = writeln!(out, "  {what}, {price}");
         if let Some((used, cost)) = self.weight {
@@ -354,7 +356,10 @@ impl ExplainedNode<'_> {
         if let Some(at) = self.next {
             let _ = writeln!(out, "\n  Next scheduled change: {at}.");
         }
-        let own = self.blockers.iter().filter(|own| own.pod().is_none());
+        let own = self
+            .blockers
+            .iter()
+            .filter(|blocker| blocker.pod().is_none());
         for blocker in own {
             let _ = writeln!(out, "\n  ! {}", part(blocker));
         }
@@ -372,8 +377,8 @@ impl ExplainedNode<'_> {
             return;
         }
         let _ = writeln!(out, "\n  Its pods:");
-        let held = self.pods.iter().filter(|own| own.hold.is_some());
-        let others = self.pods.iter().filter(|own| own.hold.is_none());
+        let held = self.pods.iter().filter(|pod| pod.hold.is_some());
+        let others = self.pods.iter().filter(|pod| pod.hold.is_none());
         for own in held.chain(others).take(TOLD) {
             let sign = if own.hold.is_some() { '!' } else { ' ' };
             let _ = writeln!(out, "    {sign} {}", own.text());

@@ -19,7 +19,7 @@ use crate::scheduling::rejection::part;
 use crate::scheduling::{NewNodeClaim, PoolRejection};
 use crate::state::State;
 use crate::state::pod_status::PodDisposition;
-use crate::state::snapshot::{ExistingNode, NodeRef, Snapshot};
+use crate::state::snapshot::{NodeRef, Snapshot};
 
 /// Offerings and instance types listed in text output.
 const TOLD: usize = 10;
@@ -98,13 +98,15 @@ fn planned(
     key: &PodKey,
     cheaper: impl Fn(&NewNodeClaim) -> Vec<Cheaper>,
 ) -> PodOutcome {
-    let of_claim = |claim: &NewNodeClaim| claim.pods.binary_search(key).is_ok();
-    if let Some(claim) = plan.launches.into_iter().find(of_claim) {
+    if let Some(claim) = plan
+        .launches
+        .into_iter()
+        .find(|claim| claim.pods.binary_search(key).is_ok())
+    {
         let cheaper = cheaper(&claim);
         return PodOutcome::Claim { claim, cheaper };
     }
-    let of_host = |(_, pods): &(NodeRef, Vec<PodKey>)| pods.contains(key);
-    if let Some((host, pods)) = plan.placed.into_iter().find(of_host) {
+    if let Some((host, pods)) = plan.placed.into_iter().find(|(_, pods)| pods.contains(key)) {
         return PodOutcome::Host {
             host,
             others: pods.len() - 1,
@@ -118,11 +120,16 @@ fn planned(
 
 /// Returns whether kube-scheduler does not bind a pod although it is planned on a ready node.
 fn is_refused(pod: &Pod, host: &NodeRef, snapshot: &Snapshot<'_>, now: Timestamp) -> bool {
-    let takes_pods = |room: &ExistingNode| room.host == *host && room.initialized && room.open;
     let is_old = pod
         .created
         .is_some_and(|at| now.duration_since(at) >= PATIENCE);
-    pod.node.is_none() && pod.unschedulable && is_old && snapshot.rooms.iter().any(takes_pods)
+    pod.node.is_none()
+        && pod.unschedulable
+        && is_old
+        && snapshot
+            .rooms
+            .iter()
+            .any(|room| room.host == *host && room.initialized && room.open)
 }
 
 /// Returns pods with the same name in a different namespace or a similar name, closest first.
@@ -141,7 +148,7 @@ pub fn similar(state: &State, key: &PodKey) -> Vec<String> {
     };
     let pods = state.objects.pods.keys();
     let mut near: Vec<(usize, &PodKey)> =
-        pods.filter_map(|own| Some((distance(own)?, own))).collect();
+        pods.filter_map(|pod| Some((distance(pod)?, pod))).collect();
     near.sort_unstable();
     near.into_iter()
         .take(NAMES)
@@ -426,19 +433,22 @@ fn asks(pod: &Pod) -> Vec<String> {
         pod.anti_affinity.iter().map(term).collect(),
         " and ",
     );
-    let wished = pod.preferred_affinity.iter().map(|own| term(&own.term));
+    let wished = pod
+        .preferred_affinity
+        .iter()
+        .map(|preferred_affinity| term(&preferred_affinity.term));
     line("preferred pod affinity:", wished.collect(), ", or ");
     let wished = pod
         .preferred_anti_affinity
         .iter()
-        .map(|own| term(&own.term));
+        .map(|preferred_anti_affinity| term(&preferred_anti_affinity.term));
     line("preferred pod anti-affinity:", wished.collect(), ", or ");
-    let spread = pod.spread.iter().map(|own| {
-        let wish = if own.is_hard { "" } else { ", preferred" };
-        let (key, skew) = (part(&own.topology_key), own.max_skew);
+    let spread = pod.spread.iter().map(|spread| {
+        let wish = if spread.is_hard { "" } else { ", preferred" };
+        let (key, skew) = (part(&spread.topology_key), spread.max_skew);
         format!(
             "{} over {key}, maxSkew {skew}{wish}",
-            pods(own.selector.as_ref())
+            pods(spread.selector.as_ref())
         )
     });
     line("topology spread:", spread.collect(), "; ");
@@ -454,7 +464,7 @@ fn asks(pod: &Pod) -> Vec<String> {
     );
     line(
         "gang:",
-        pod.gang.iter().map(|own| part(&own.name)).collect(),
+        pod.gang.iter().map(|gang| part(&gang.name)).collect(),
         "",
     );
     if pod.priority != 0 {

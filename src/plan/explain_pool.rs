@@ -103,7 +103,7 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
         let node = state.objects.nodes.get(node.as_str());
         node.and_then(Node::pool).as_ref() == Some(&pool.name)
     };
-    plan.launches.retain(|own| own.pool == pool.name);
+    plan.launches.retain(|launch| launch.pool == pool.name);
     plan.retire.retain(|own| own.pool == pool.name);
     plan.kept.retain(|own| is_of(&own.node));
     let need = StaticDemand::Nodes(pool.name.clone());
@@ -111,7 +111,7 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
     let disruption_view = state.disruption_view(now);
     let candidates = disruption_view.candidates.iter();
     let reasons = REASONS.into_iter();
-    let reasons = reasons.filter(|own| pool.replicas.is_some() || *own != Reason::Surplus);
+    let reasons = reasons.filter(|reason| pool.replicas.is_some() || *reason != Reason::Surplus);
     Some(ExplainedPool {
         pool,
         holding: state.holdings().remove(&pool.name).unwrap_or_default(),
@@ -123,16 +123,20 @@ pub fn explain_pool<'s>(state: &'s State, name: &str, now: Timestamp) -> Option<
         launches: launches(&plan),
         short,
         unplaced: stopped(&plan.unplaced, pool),
-        candidates: candidates.filter(|own| own.pool == pool.name).count(),
+        candidates: candidates
+            .filter(|candidate| candidate.pool == pool.name)
+            .count(),
         leaving: plan.retire.len(),
-        outlooks: reasons.map(|own| (own, outlook(&plan, own))).collect(),
+        outlooks: reasons
+            .map(|reason| (reason, outlook(&plan, reason)))
+            .collect(),
     })
 }
 
 /// Returns pools with similar names, closest first.
 pub fn similar_pools(state: &State, name: &str) -> Vec<String> {
     let pools = state.cluster.pools.iter();
-    similar_names(pools.map(|own| own.name.as_str()), name)
+    similar_names(pools.map(|pool| pool.name.as_str()), name)
 }
 
 fn launches(plan: &Plan) -> Vec<Launches> {
@@ -169,8 +173,8 @@ fn stopped(unplaced: &[UnschedulablePod], pool: &Pool) -> Vec<RejectionGroup> {
     let mut alike: BTreeMap<&str, RejectionGroup> = BTreeMap::new();
     for own in unplaced {
         let in_pool = of(Some(&pool.name), own);
-        let before = || of(None, own).filter(|_| pool.replicas.is_none());
-        let Some(why) = in_pool.or_else(before) else {
+        let Some(why) = in_pool.or_else(|| of(None, own).filter(|_| pool.replicas.is_none()))
+        else {
             continue;
         };
         let stopped = alike

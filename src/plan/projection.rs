@@ -82,8 +82,8 @@ pub(super) fn give(
             continue;
         };
         for pod in &pods {
-            if let Some(own) = requests.get(pod) {
-                claim.requests.add(own);
+            if let Some(request) = requests.get(pod) {
+                claim.requests.add(request);
             }
         }
         claim.pods.extend(pods);

@@ -12,7 +12,7 @@ use crate::model::instance::{OfferingKey, Price};
 use crate::model::pool::Reason;
 use crate::plan::{Plan, PlannedTermination, render_rejections};
 use crate::scheduling::NewNodeClaim;
-use crate::scheduling::static_pools::{Shortfall, StaticDemand};
+use crate::scheduling::static_pools::StaticDemand;
 use crate::state::candidates::NodeHealth;
 use crate::state::snapshot::NodeRef;
 
@@ -85,44 +85,46 @@ impl RenderedPlan<'_> {
     }
 
     fn launches(&self) -> Vec<Value> {
-        let launch = |(index, claim): (usize, &NewNodeClaim)| {
-            let mut types: Vec<&str> = Vec::new();
-            for (offering, _) in &claim.offerings {
-                if !types.contains(&offering.instance_type.as_str()) {
-                    types.push(offering.instance_type.as_str());
-                }
-            }
-            let (first, price) = cheapest(claim)?;
-            let mut shown = json!({
-                "claim": format!("claim-{}", index + 1),
-                "pool": claim.pool.as_str(),
-                "instance_type": first.instance_type.as_str(),
-                "instance_types": types,
-                "zone": first.zone.as_str(),
-                "capacity_type": first.capacity_type.as_str(),
-                "usd_per_h": round(price.usd_per_h()),
-                "pods": names(&claim.pods),
-                "buffers": buffers(&claim.pods),
-            });
-            if let Some(id) = claim.reservation() {
-                shown["reservation"] = json!(id.as_str());
-            }
-            Some(shown)
-        };
         self.plan
             .launches
             .iter()
             .enumerate()
-            .filter_map(launch)
+            .filter_map(|(index, claim)| {
+                let mut types: Vec<&str> = Vec::new();
+                for (offering, _) in &claim.offerings {
+                    if !types.contains(&offering.instance_type.as_str()) {
+                        types.push(offering.instance_type.as_str());
+                    }
+                }
+                let (first, price) = cheapest(claim)?;
+                let mut shown = json!({
+                    "claim": format!("claim-{}", index + 1),
+                    "pool": claim.pool.as_str(),
+                    "instance_type": first.instance_type.as_str(),
+                    "instance_types": types,
+                    "zone": first.zone.as_str(),
+                    "capacity_type": first.capacity_type.as_str(),
+                    "usd_per_h": round(price.usd_per_h()),
+                    "pods": names(&claim.pods),
+                    "buffers": buffers(&claim.pods),
+                });
+                if let Some(id) = claim.reservation() {
+                    shown["reservation"] = json!(id.as_str());
+                }
+                Some(shown)
+            })
             .collect()
     }
 
     fn placed(&self) -> Vec<Value> {
-        let placed = |(host, pods): &(NodeRef, Vec<PodKey>)| match host {
-            NodeRef::Node(node) => json!({ "node": node.as_str(), "pods": names(pods) }),
-            NodeRef::Claim(claim) => json!({ "claim": claim.as_str(), "pods": names(pods) }),
-        };
-        self.plan.placed.iter().map(placed).collect()
+        self.plan
+            .placed
+            .iter()
+            .map(|(host, pods)| match host {
+                NodeRef::Node(node) => json!({ "node": node.as_str(), "pods": names(pods) }),
+                NodeRef::Claim(claim) => json!({ "claim": claim.as_str(), "pods": names(pods) }),
+            })
+            .collect()
     }
 
     fn unplaced(&self) -> Vec<Value> {
@@ -141,33 +143,39 @@ impl RenderedPlan<'_> {
     }
 
     fn short(&self) -> Vec<Value> {
-        let short = |own: &Shortfall| {
-            let (kind, name) = match &own.need {
-                StaticDemand::Nodes(pool) => ("pool", pool.as_str()),
-                StaticDemand::Room(buffer) => ("buffer", buffer.as_str()),
-            };
-            let reasons: Vec<Value> = own.reasons.iter().map(render_rejections::json).collect();
-            json!({ kind: name, "missing": own.missing, "reasons": reasons })
-        };
-        self.plan.short.iter().map(short).collect()
+        self.plan
+            .short
+            .iter()
+            .map(|own| {
+                let (kind, name) = match &own.need {
+                    StaticDemand::Nodes(pool) => ("pool", pool.as_str()),
+                    StaticDemand::Room(buffer) => ("buffer", buffer.as_str()),
+                };
+                let reasons: Vec<Value> = own.reasons.iter().map(render_rejections::json).collect();
+                json!({ kind: name, "missing": own.missing, "reasons": reasons })
+            })
+            .collect()
     }
 
     fn retire(&self) -> Vec<Value> {
-        let retire = |own: &PlannedTermination| {
-            let (node, reason) = (own.node.as_str(), own.reason.as_str());
-            let mut shown = json!({
-                "node": node,
-                "reason": reason,
-                "pool": own.pool.as_str(),
-                "pods": own.pods,
-                "usd_per_h": own.price.map(|own| round(own.usd_per_h())),
-            });
-            if let Some(cause) = own.cause {
-                shown["cause"] = json!(cause);
-            }
-            shown
-        };
-        self.plan.retire.iter().map(retire).collect()
+        self.plan
+            .retire
+            .iter()
+            .map(|own| {
+                let (node, reason) = (own.node.as_str(), own.reason.as_str());
+                let mut shown = json!({
+                    "node": node,
+                    "reason": reason,
+                    "pool": own.pool.as_str(),
+                    "pods": own.pods,
+                    "usd_per_h": own.price.map(|own| round(own.usd_per_h())),
+                });
+                if let Some(cause) = own.cause {
+                    shown["cause"] = json!(cause);
+                }
+                shown
+            })
+            .collect()
     }
 
     /// Returns the retained nodes to show: nodes that are drifted, expired, unhealthy or surplus,
@@ -181,15 +189,16 @@ impl RenderedPlan<'_> {
     }
 
     fn kept(&self) -> Vec<Value> {
-        let kept = |own: &RetainedNode| {
-            json!({
-                "node": own.node.as_str(),
-                "reason": own.reason.as_str(),
-                "verdict": own.verdict.code(),
-                "text": own.verdict.to_string(),
+        self.due()
+            .map(|own| {
+                json!({
+                    "node": own.node.as_str(),
+                    "reason": own.reason.as_str(),
+                    "verdict": own.verdict.code(),
+                    "text": own.verdict.to_string(),
+                })
             })
-        };
-        self.due().map(kept).collect()
+            .collect()
     }
 
     /// Writes the retained nodes, grouped by reason and verdict.
@@ -357,11 +366,13 @@ fn purpose(claim: &NewNodeClaim) -> String {
             false => pods_text(&claim.pods),
         };
     }
-    let room = |(buffer, count): (&str, usize)| match count {
-        1 => format!("capacity for 1 pod of buffer {buffer}"),
-        _ => format!("capacity for {count} pods of buffer {buffer}"),
-    };
-    let rooms: Vec<String> = buffers.into_iter().map(room).collect();
+    let rooms: Vec<String> = buffers
+        .into_iter()
+        .map(|(buffer, count)| match count {
+            1 => format!("capacity for 1 pod of buffer {buffer}"),
+            _ => format!("capacity for {count} pods of buffer {buffer}"),
+        })
+        .collect();
     rooms.join(", ")
 }
 

@@ -55,7 +55,7 @@ pub(super) fn or_apart(first: Solution, snapshot: &Snapshot<'_>, now: Timestamp)
 /// Returns the topology spread constraints whose domain is larger than a node.
 fn wide(pod: &Pod) -> impl Iterator<Item = &TopologySpread> {
     let spread = pod.spread.iter();
-    spread.filter(|own| own.is_hard && own.topology_key != HOSTNAME)
+    spread.filter(|spread| spread.is_hard && spread.topology_key != HOSTNAME)
 }
 
 /// Returns whether a planned node gets more pods with the same spread than the skew allows.
@@ -68,7 +68,7 @@ fn is_crowded(solution: &Solution, snapshot: &Snapshot<'_>) -> bool {
     if known.is_empty() {
         return false;
     }
-    let crowded = |claim: &NewNodeClaim| {
+    solution.claims.iter().any(|claim| {
         let mut alike: BTreeMap<(&str, &Labels), u32> = BTreeMap::new();
         let mut pods = claim.pods.iter().filter_map(|key| known.get(key));
         pods.any(|pod| {
@@ -77,8 +77,7 @@ fn is_crowded(solution: &Solution, snapshot: &Snapshot<'_>) -> bool {
             *count += 1;
             wide(pod).any(|own| *count > own.max_skew)
         })
-    };
-    solution.claims.iter().any(crowded)
+    })
 }
 
 /// Returns the pod with anti-affinity to the pods it is spread with.
@@ -106,6 +105,6 @@ fn apart(pod: &Pod) -> Pod {
 /// Returns the price of new nodes, including the per-node cost.
 fn cost(claims: &[NewNodeClaim], snapshot: &Snapshot<'_>) -> f64 {
     let each = snapshot.cluster.scheduling.node_overhead_price.usd_per_h();
-    let prices = claims.iter().filter_map(|own| own.offerings.first());
+    let prices = claims.iter().filter_map(|claim| claim.offerings.first());
     prices.map(|(_, price)| price.usd_per_h() + each).sum()
 }

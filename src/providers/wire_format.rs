@@ -267,9 +267,9 @@ impl From<Instance> for InstanceBody {
             state: state_name(instance.state),
             launched: instance.launched,
             tags: Arc::unwrap_or_clone(instance.tags),
-            node: instance.node.map(|own| NodeBody {
-                name: own.name.0,
-                provider_id: own.provider_id,
+            node: instance.node.map(|node| NodeBody {
+                name: node.name.0,
+                provider_id: node.provider_id,
             }),
         }
     }
@@ -285,10 +285,10 @@ impl TryFrom<InstanceBody> for Instance {
             state: state(&body.state)?,
             launched: body.launched,
             tags: body.tags.into(),
-            node: body.node.map(|own| {
+            node: body.node.map(|node| {
                 Box::new(ExpectedNode {
-                    name: NodeName(own.name),
-                    provider_id: own.provider_id,
+                    name: NodeName(node.name),
+                    provider_id: node.provider_id,
                 })
             }),
             facts: None,

@@ -427,7 +427,9 @@ fn of_offering(own: &OfferingKey) -> String {
 }
 
 fn at(price: Option<Price>) -> String {
-    price.map_or_else(String::new, |own| format!(" at ${:.4}/h", own.usd_per_h()))
+    price.map_or_else(String::new, |price| {
+        format!(" at ${:.4}/h", price.usd_per_h())
+    })
 }
 
 fn span(own: SignedDuration) -> String {

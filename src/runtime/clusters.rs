@@ -354,7 +354,7 @@ impl ClusterSet {
         });
         let managed = clusters
             .values()
-            .filter(|own| own.mode == ManagementMode::Manage);
+            .filter(|cluster| cluster.mode == ManagementMode::Manage);
         let managed: Vec<ClusterName> = managed.map(|own| own.name.clone()).collect();
         self.company.configure(self.limits.is_some(), &managed);
         // The nodes of failed clusters count toward the limits of the fleet.

@@ -66,9 +66,12 @@ impl Revision {
         config: &Config,
     ) -> Self {
         let now = clock::monotonic();
-        let due = |own: &Polled| Some((own.clone(), again(own, now)?));
         Self {
-            due: config.polled.iter().filter_map(due).collect(),
+            due: config
+                .polled
+                .iter()
+                .filter_map(|own| Some((own.clone(), again(own, now)?)))
+                .collect(),
             texts,
             held,
         }
@@ -120,8 +123,8 @@ impl ConfigSource {
     pub(crate) async fn read(&mut self) -> Result<Config, Vec<Diagnostic>> {
         let texts = Rc::new(files::read(&self.wanted));
         let asked = RefCell::new(BTreeSet::new());
-        let first = texts.config(&|own| {
-            asked.borrow_mut().insert(own.clone());
+        let first = texts.config(&|text| {
+            asked.borrow_mut().insert(text.clone());
             ParameterState::Unasked
         });
         let asked = asked.into_inner();
@@ -134,7 +137,7 @@ impl ConfigSource {
         let held = self.told(asked).await;
         // A configuration that is valid with mock values fails only because of external values.
         self.may_pass = first.is_ok() || !self.stale.is_empty() || self.may_pass;
-        let mut config = texts.config(&|own| known(&held, own))?;
+        let mut config = texts.config(&|text| known(&held, text))?;
         let stale = self.stale.iter().map(|(parameter, why)| {
             let detail = format!("Using the last known value of parameter {parameter}: {why}.");
             Diagnostic::warning(ProblemCode::Unreadable, detail)
@@ -152,8 +155,13 @@ impl ConfigSource {
                 return pending().await;
             };
             sleep_until(next).await;
-            let is_due = |(own, due): &(Polled, Instant)| (*due <= next).then(|| own.clone());
-            let polled: Vec<Polled> = self.made.due.iter().filter_map(is_due).collect();
+            let polled: Vec<Polled> = self
+                .made
+                .due
+                .iter()
+                .filter(|(_, due)| *due <= next)
+                .map(|(polled, _)| polled.clone())
+                .collect();
             let asked = polled.into_iter().map(|own| own.parameter).collect();
             let told = self.told(asked).await;
             let now = clock::monotonic();
@@ -178,7 +186,7 @@ impl ConfigSource {
                 continue;
             }
             let texts = self.made.texts.clone();
-            match texts.config(&|own| known(&held, own)) {
+            match texts.config(&|text| known(&held, text)) {
                 Ok(config) => {
                     self.adopt(texts, held, &config);
                     return Ok(config);
@@ -220,11 +228,11 @@ impl ConfigSource {
             may_pass: true,
             why: format!("no response within {} s", LIMIT.as_secs()),
         };
-        let tell = async |own: SsmOutput| {
+        let all = join_all(asked.into_iter().map(async |own| {
             let told = timeout(LIMIT, (self.ask)(own.clone())).await;
             (own, told.unwrap_or_else(|_| Err(late())))
-        };
-        let all = join_all(asked.into_iter().map(tell)).await;
+        }))
+        .await;
         let mut held = BTreeMap::new();
         (self.may_pass, self.stale) = (false, Vec::new());
         for (own, told) in all {
@@ -258,19 +266,17 @@ impl ConfigSource {
         }
         let kept: Value =
             serde_json::from_str(&files::read_limited(self.copy.as_ref()?).ok()?).ok()?;
-        let is_it = |own: &&Value| {
+        let own = kept.as_array()?.iter().find(|own| {
             own["name"] == parameter.name.as_str() && own["region"] == json!(parameter.region)
-        };
-        let own = kept.as_array()?.iter().find(is_it)?;
+        })?;
         Some(own["value"].as_str()?.to_owned())
     }
 }
 
 fn known(held: &BTreeMap<SsmOutput, ParameterState>, parameter: &SsmOutput) -> ParameterState {
-    let unavailable_parameter = || ParameterState::Unreadable("it was not read".to_owned());
     held.get(parameter)
         .cloned()
-        .unwrap_or_else(unavailable_parameter)
+        .unwrap_or_else(|| ParameterState::Unreadable("it was not read".to_owned()))
 }
 
 /// When a parameter is read next.
@@ -280,15 +286,17 @@ fn again(polled: &Polled, now: Instant) -> Option<Instant> {
 
 /// Writes parameter values to the file.
 fn save(path: &Path, held: &BTreeMap<SsmOutput, ParameterState>) -> io::Result<()> {
-    let text = |(parameter, own): (&SsmOutput, &ParameterState)| match own {
-        ParameterState::Text(value) => Some(json!({
-            "name": parameter.name,
-            "region": parameter.region,
-            "value": value,
-        })),
-        _ => None,
-    };
-    let all: Vec<Value> = held.iter().filter_map(text).collect();
+    let all: Vec<Value> = held
+        .iter()
+        .filter_map(|(parameter, own)| match own {
+            ParameterState::Text(value) => Some(json!({
+                "name": parameter.name,
+                "region": parameter.region,
+                "value": value,
+            })),
+            _ => None,
+        })
+        .collect();
     files::replace(path, &Value::Array(all).to_string())
 }
 

@@ -10,7 +10,6 @@ use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -27,7 +26,6 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::engine::Engine;
 use crate::engine::views::status::ClusterStatus;
 use crate::host::text;
 use crate::runtime::cluster_handle::{ClusterHandle, ClusterHealth, Clusters};
@@ -180,7 +178,7 @@ fn is_socket(path: &Path) -> bool {
 
 async fn status(State(server): State<ControlServer>) -> Json<StatusResponse> {
     let clusters = server.clusters.borrow().clone();
-    let clusters = clusters.iter().map(|own| told(own));
+    let clusters = clusters.iter().map(|cluster| told(cluster));
     Json(StatusResponse {
         format_version: FORMAT.to_owned(),
         outrigger: env!("CARGO_PKG_VERSION").to_owned(),
@@ -193,7 +191,11 @@ async fn told(cluster: &ClusterHandle) -> ClusterStatusResponse {
     let asked = cluster.ask(|engine, now| engine.status(now));
     let status = timeout(PATIENCE, asked).await.ok().flatten();
     let standing = cluster.standing();
-    let is_whole = || status.as_ref().is_some_and(|own| own.held_by.is_none());
+    let is_whole = || {
+        status
+            .as_ref()
+            .is_some_and(|status| status.held_by.is_none())
+    };
     ClusterStatusResponse {
         name: cluster.name.to_string(),
         standing: standing.as_str().to_owned(),
@@ -217,8 +219,10 @@ async fn inventory(
         return Err((StatusCode::BAD_REQUEST, why.to_owned()));
     };
     let clusters = server.clusters.borrow().clone();
-    let own = |front: &&Arc<ClusterHandle>| front.name.as_str() == question.cluster;
-    let Some(cluster) = clusters.iter().find(own) else {
+    let Some(cluster) = clusters
+        .iter()
+        .find(|front| front.name.as_str() == question.cluster)
+    else {
         let name = text::bounded(&question.cluster);
         let why = format!("the daemon has no cluster {name:?}");
         return Err((StatusCode::NOT_FOUND, why));
@@ -241,8 +245,10 @@ async fn inventory(
 async fn held(cluster: &ClusterHandle) -> Option<String> {
     let weighed = async {
         loop {
-            let ask = |engine: &Engine, _| engine.weighed().map(Option::<&PendingApproval>::cloned);
-            match cluster.ask(ask).await {
+            match cluster
+                .ask(|engine, _| engine.weighed().map(Option::<&PendingApproval>::cloned))
+                .await
+            {
                 Some(Some(held)) => return held,
                 Some(None) if cluster.standing() != ClusterHealth::Degraded => sleep(LOOK).await,
                 Some(None) | None => return None,
@@ -263,7 +269,7 @@ async fn reload(
     State(server): State<ControlServer>,
     ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
 ) -> (StatusCode, String) {
-    let (uid, pid) = peer.map_or((None, None), |own| (Some(own.uid()), own.pid()));
+    let (uid, pid) = peer.map_or((None, None), |peer| (Some(peer.uid()), peer.pid()));
     tracing::info!(uid, pid, "reload requested");
     let (reply, answer) = oneshot::channel();
     if server.reloads.try_send(reply).is_err() {
@@ -273,7 +279,7 @@ async fn reload(
     match timeout(RELOADED, answer).await {
         Ok(Ok(Ok(()))) => {
             let clusters = server.clusters.borrow().clone();
-            let held = join_all(clusters.iter().map(|own| held(own))).await;
+            let held = join_all(clusters.iter().map(|cluster| held(cluster))).await;
             let held: Vec<String> = held.into_iter().flatten().collect();
             (StatusCode::OK, held.join("\n"))
         }

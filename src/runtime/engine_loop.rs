@@ -290,7 +290,7 @@ impl CommandExecutor {
 /// The largest clock skew that is an error. `None` if no skew is.
 fn fault(skews: [Option<ClockSkew>; 2]) -> Option<ClockSkew> {
     let faults = skews.into_iter().flatten().filter(ClockSkew::is_fault);
-    faults.max_by_key(|own| own.ahead.abs())
+    faults.max_by_key(|fault| fault.ahead.abs())
 }
 
 /// The state of a running engine.
@@ -499,11 +499,12 @@ impl EngineLoop {
         let cluster = self.executor.cluster.clone();
         let began = Stopwatch::start();
         self.calls.spawn(async move {
-            let late = |_| CommandResult::Failed {
-                kind: FailureKind::Unknown,
-                text: format!("{name}: no response within {COMMAND:?}"),
-            };
-            let answer = timeout(COMMAND, answer).await.unwrap_or_else(late);
+            let answer = timeout(COMMAND, answer)
+                .await
+                .unwrap_or_else(|_| CommandResult::Failed {
+                    kind: FailureKind::Unknown,
+                    text: format!("{name}: no response within {COMMAND:?}"),
+                });
             telemetry::command(&cluster, name, &answer, began.elapsed());
             (id, answer)
         });
@@ -527,7 +528,9 @@ impl EngineLoop {
             self.front.note(&report, self.managed, self.clock.now());
             if let Some(event_recorder) = &self.event_recorder {
                 let notices = self.engine.notices(&report);
-                notices.into_iter().for_each(|own| event_recorder.tell(own));
+                notices
+                    .into_iter()
+                    .for_each(|notice| event_recorder.tell(notice));
             }
         }
         let ready = self.engine.is_ready();

@@ -37,15 +37,19 @@ pub(crate) struct HolderIdentity {
 impl HolderIdentity {
     /// Creates an identity and reads the previous one, if there is a runtime directory.
     pub(crate) fn new(host: &str, directory: Option<&Path>) -> Self {
-        let plain = |own: &char| own.is_ascii_alphanumeric() || matches!(own, '-' | '.');
-        let host: String = host.trim().chars().filter(plain).take(HOST_MAX).collect();
+        let host: String = host
+            .trim()
+            .chars()
+            .filter(|own| own.is_ascii_alphanumeric() || matches!(own, '-' | '.'))
+            .take(HOST_MAX)
+            .collect();
         let mut bytes = [0; 12];
         let random: String = match clock::unguessable(&mut bytes) {
-            Ok(()) => bytes.iter().map(|own| format!("{own:02x}")).collect(),
+            Ok(()) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
             Err(_) => format!("{:016x}", clock::seed()),
         };
         let name = format!("{host}_{random}");
-        let (dead, lock) = match directory.map(|own| locked(&own.join(FILE), &name)) {
+        let (dead, lock) = match directory.map(|directory| locked(&directory.join(FILE), &name)) {
             Some(Ok((dead, lock))) => (dead, Some(Arc::new(lock))),
             Some(Err(error)) => {
                 tracing::info!(%error, "cannot identify the previous process, waiting for its \

@@ -109,9 +109,15 @@ async fn render(State(shown): State<ServedState>) -> impl IntoResponse {
     let kind = "text/plain; version=0.0.4; charset=utf-8";
     let clusters = shown.clusters.borrow().clone();
     let now = clock::now();
-    let counted: Vec<_> = clusters.iter().flat_map(|own| own.counted(now)).collect();
+    let counted: Vec<_> = clusters
+        .iter()
+        .flat_map(|cluster| cluster.counted(now))
+        .collect();
     let samples = counted.iter().map(|own| &own[..]);
-    let names = clusters.iter().map(|own| own.name.as_str()).collect();
+    let names = clusters
+        .iter()
+        .map(|cluster| cluster.name.as_str())
+        .collect();
     (
         [(header::CONTENT_TYPE, kind)],
         shown.metrics.render(&names, samples),

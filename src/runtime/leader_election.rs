@@ -263,9 +263,10 @@ impl ElectionTask {
             Err(why) => return self.failed(why),
         };
         let identity = &self.identity;
-        let died = |holder: &str| identity.has_died(holder);
         let hold = known.version.as_ref().map(|_| known.hold.clone());
-        let sight = self.candidate.see(hold, self.began.elapsed(), died);
+        let sight = self.candidate.see(hold, self.began.elapsed(), |holder| {
+            identity.has_died(holder)
+        });
         let place = match sight {
             LeaseOwner::Free if self.barred => LeaseStatus::Unreachable,
             LeaseOwner::Free => LeaseStatus::Free,
@@ -474,8 +475,10 @@ impl ElectionTask {
             let mark = format!("term/{}.{transitions}.{number}", self.cluster);
             self.term = self.connection.fence.begin(&mark);
             (self.heard, self.parting, self.free) = (None, None, None);
-            let is_new = |asked: Instant| asked.elapsed() < PARTS + YIELDS;
-            let is_handover = self.handover.is_some() || self.asked.is_some_and(is_new);
+            let is_handover = self.handover.is_some()
+                || self
+                    .asked
+                    .is_some_and(|asked| asked.elapsed() < PARTS + YIELDS);
             self.handover = is_handover.then(clock::monotonic);
             self.asks = 0;
             tracing::info!(

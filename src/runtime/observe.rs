@@ -59,11 +59,14 @@ pub(crate) async fn visit(
 ) -> Vec<ObservedCluster> {
     let until = clock::monotonic() + patience;
     let shares = limits.is_some();
-    let order: Vec<ClusterName> = clusters.iter().map(|own| own.name.clone()).collect();
+    let order: Vec<ClusterName> = clusters
+        .iter()
+        .map(|cluster| cluster.name.clone())
+        .collect();
     let mut drivers = ClusterSet::start();
     let prepared = clusters
         .into_iter()
-        .map(|own| prepared(&drivers, own, until));
+        .map(|cluster| prepared(&drivers, cluster, until));
     let (mut ready, mut sights) = (Vec::new(), Vec::new());
     for (cluster, outcome) in join_all(prepared).await {
         match outcome {
@@ -76,7 +79,7 @@ pub(crate) async fn visit(
         sights.extend(
             order
                 .into_iter()
-                .map(|own| ObservedCluster::failed(own, why.clone())),
+                .map(|order| ObservedCluster::failed(order, why.clone())),
         );
         return sights;
     }
@@ -95,8 +98,7 @@ pub(crate) async fn visit(
         }
     }
     drop(timeout(STOP, drivers.stop()).await);
-    let place = |own: &ObservedCluster| order.iter().position(|name| *name == own.cluster);
-    sights.sort_by_key(place);
+    sights.sort_by_key(|own| order.iter().position(|name| *name == own.cluster));
     sights
 }
 
@@ -167,7 +169,7 @@ fn known(engine: &Engine) -> Box<State> {
     let mut state = engine.state().clone();
     state.settle();
     let cloud = state.cluster.simulated.as_ref();
-    if cloud.is_some_and(|own| own.address.is_none()) && state.cluster.exec.is_none() {
+    if cloud.is_some_and(|cloud| cloud.address.is_none()) && state.cluster.exec.is_none() {
         state.count_by_labels();
     }
     Box::new(state)

@@ -61,14 +61,14 @@ impl SdNotify {
                 send(&[NotifyState::Status(&line)]);
                 said = line;
             }
-            let settled = |own: &Arc<ClusterHandle>| own.standing().is_settled();
-            let has_started = !shown.is_empty() && shown.iter().all(settled);
+            let has_started =
+                !shown.is_empty() && shown.iter().all(|own| own.standing().is_settled());
             if has_started && !self.0.started.swap(true, Ordering::Relaxed) {
                 send(&[NotifyState::Ready]);
             }
-            let stalls_now =
-                |own: &&Arc<ClusterHandle>| own.idle_for().is_some_and(|it| it > STALLED);
-            let stalled = shown.iter().find(stalls_now);
+            let stalled = shown
+                .iter()
+                .find(|own| own.idle_for().is_some_and(|it| it > STALLED));
             if let Some(own) = stalled.filter(|_| !stalls) {
                 let cluster = own.name.to_string();
                 tracing::error!(

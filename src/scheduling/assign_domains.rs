@@ -47,8 +47,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// or `None` if unknown locations reject no pod. `board` contains all hosts and bound pods.
     pub(super) fn hopes(&mut self, board: &TopologyState<'p>) -> Option<DemandByDomain> {
         let ground = self.ground;
-        let left = |class: &usize| self.packed.left[*class] > 0 && self.calls[*class];
-        let classes: Vec<usize> = (0..self.packed.left.len()).filter(left).collect();
+        let classes: Vec<usize> = (0..self.packed.left.len())
+            .filter(|class| self.packed.left[*class] > 0 && self.calls[*class])
+            .collect();
         let mut places: Option<TopologyDiagnosis<'p>> = None;
         let mut hopes = vec![0; ground.cells.all.len()];
         let (mut any, mut steps) = (false, 0);
@@ -141,15 +142,18 @@ impl<'p> Scheduler<'_, 'p, '_> {
     /// whether anything changed.
     pub(super) fn pin(&mut self, hopes: &DemandByDomain, choice: DomainChoice) -> bool {
         let most = hopes.iter().copied().max().unwrap_or(0);
-        let rank = |cell: Option<usize>| match (choice, cell) {
-            (DomainChoice::FewHopes, Some(cell)) => hopes[cell],
-            (DomainChoice::ManyHopes, Some(cell)) => most - hopes[cell],
-            _ => 0,
-        };
         let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut changed = false;
         for at in 0..self.packed.opened.len() {
-            let Some(pinned) = self.pinned(at, &rank, choice) else {
+            let Some(pinned) = self.pinned(
+                at,
+                &|cell| match (choice, cell) {
+                    (DomainChoice::FewHopes, Some(cell)) => hopes[cell],
+                    (DomainChoice::ManyHopes, Some(cell)) => most - hopes[cell],
+                    _ => 0,
+                },
+                choice,
+            ) else {
                 continue;
             };
             changed = true;
@@ -199,37 +203,40 @@ impl<'p> Scheduler<'_, 'p, '_> {
             own => vec![own],
         };
         let mut known: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-        let narrowed = |cell: Option<usize>| -> Option<AssignedNode> {
-            let there = |known: &CompatibleOfferings| match cell {
-                None => Some(known.clone()),
-                Some(cell) => {
-                    let open = known.open.iter();
-                    let labels: Requirements =
-                        open.map(|(key, own)| (&key[..], own.clone())).collect();
-                    ground.cells.narrow((opened.template, cell), known, &labels)
+        let all = cells
+            .into_iter()
+            .filter_map(|cell: Option<usize>| -> Option<AssignedNode> {
+                let there = |known: &CompatibleOfferings| match cell {
+                    None => Some(known.clone()),
+                    Some(cell) => {
+                        let open = known.open.iter();
+                        let labels: Requirements =
+                            open.map(|(key, own)| (&key[..], own.clone())).collect();
+                        ground.cells.narrow((opened.template, cell), known, &labels)
+                    }
+                };
+                let rows = own
+                    .iter()
+                    .map(|row| Some((*row, there(&self.market.rows[*row])?)));
+                let mut rows: BTreeMap<usize, CompatibleOfferings> = rows.collect::<Option<_>>()?;
+                let shape = &ground.templates[opened.template].shapes[opened.claim.shape];
+                let masks = rows.values().map(|row| row.masks[opened.claim.shape]);
+                let mask = masks.fold(shape.all(), |all, own| all & own);
+                let price = shape.price(mask)?;
+                let first = mask.trailing_zeros();
+                let alike = known.entry(first).or_insert_with(|| {
+                    self.alike(opened.template, (opened.claim.shape, 1 << first))
+                });
+                for row in rows.values_mut() {
+                    for (mask, alike) in row.masks.iter_mut().zip(&*alike) {
+                        *mask &= alike;
+                    }
                 }
-            };
-            let rows = own
-                .iter()
-                .map(|row| Some((*row, there(&self.market.rows[*row])?)));
-            let mut rows: BTreeMap<usize, CompatibleOfferings> = rows.collect::<Option<_>>()?;
-            let shape = &ground.templates[opened.template].shapes[opened.claim.shape];
-            let masks = rows.values().map(|row| row.masks[opened.claim.shape]);
-            let mask = masks.fold(shape.all(), |all, own| all & own);
-            let price = shape.price(mask)?;
-            let first = mask.trailing_zeros();
-            let alike = || self.alike(opened.template, (opened.claim.shape, 1 << first));
-            let alike = known.entry(first).or_insert_with(alike);
-            for row in rows.values_mut() {
-                for (mask, alike) in row.masks.iter_mut().zip(&*alike) {
-                    *mask &= alike;
-                }
-            }
-            self.settle_labels(opened.template, &mut rows, choice);
-            let varied = self.is_varied(at, &rows.values().collect::<Vec<&CompatibleOfferings>>());
-            varied.then_some(AssignedNode { cell, price, rows })
-        };
-        let all = cells.into_iter().filter_map(narrowed);
+                self.settle_labels(opened.template, &mut rows, choice);
+                let varied =
+                    self.is_varied(at, &rows.values().collect::<Vec<&CompatibleOfferings>>());
+                varied.then_some(AssignedNode { cell, price, rows })
+            });
         let best = all.min_by(|one, other| {
             let ranks = rank(one.cell).cmp(&rank(other.cell));
             ranks
@@ -253,7 +260,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let wants = filters.filter_map(|(own, known)| known.get().and(own.labels));
         let alternatives = wants.flat_map(|own| &ground.problem.wants[own].alternatives);
         let mut asked: BTreeMap<&str, Vec<&Requirement>> = BTreeMap::new();
-        for (key, wanted) in alternatives.flat_map(|own| own.iter()) {
+        for (key, wanted) in alternatives.flat_map(|alternative| alternative.iter()) {
             if template.chooses(key) && !ground.cells.keys.iter().any(|cell| cell == key) {
                 asked.entry(key).or_default().push(wanted);
             }
@@ -308,9 +315,11 @@ impl<'p> Scheduler<'_, 'p, '_> {
             return true;
         }
         let whole = sum(&self.packed.lots, &opened.claim.parts);
-        let would_do = |at: &usize| {
-            template.shapes[*at].is_like(planned) && fitting(template, *at, rows, &whole) != 0
-        };
-        variety.has(template, (0..template.shapes.len()).filter(would_do))
+        variety.has(
+            template,
+            (0..template.shapes.len()).filter(|at| {
+                template.shapes[*at].is_like(planned) && fitting(template, *at, rows, &whole) != 0
+            }),
+        )
     }
 }

@@ -82,8 +82,12 @@ pub fn cheaper(
     let Some(pool) = snapshot.cluster.pool(claim.pool.as_str()) else {
         return Vec::new();
     };
-    let of_claim = |own: &&&Pod| claim.pods.binary_search(&own.key).is_ok();
-    let pods: Vec<&Pod> = snapshot.pending.iter().filter(of_claim).copied().collect();
+    let pods: Vec<&Pod> = snapshot
+        .pending
+        .iter()
+        .filter(|own| claim.pods.binary_search(&own.key).is_ok())
+        .copied()
+        .collect();
     let problem = Problem::new(&pods, snapshot);
     let mut template = NodeTemplate::new(pool, &problem, snapshot, now);
     widen(&mut template, snapshot.cluster.scheduling.min_values);
@@ -91,7 +95,13 @@ pub fn cheaper(
     let mut weighed = Weighed {
         ledger: ledgers.of(0),
         price: Price::default(),
-        whole: vec![0; problem.classes.first().map_or(0, |own| own.demand.len())],
+        whole: vec![
+            0;
+            problem
+                .classes
+                .first()
+                .map_or(0, |class| class.demand.len())
+        ],
         template: &template,
         problem: &problem,
     };
@@ -101,9 +111,8 @@ pub fn cheaper(
             *sum = sum.saturating_add(amount.saturating_mul(pods));
         }
     }
-    let is_of = |own: &&Pod| own.key == *pod;
     let mut classes = problem.classes.iter();
-    let class = classes.position(|class| class.pods.iter().any(is_of));
+    let class = classes.position(|class| class.pods.iter().any(|own| own.key == *pod));
     match (class, weighed.planned(claim)) {
         (Some(class), Some(price)) => {
             weighed.price = price;
@@ -127,12 +136,11 @@ impl Weighed<'_> {
     fn planned(&self, claim: &NewNodeClaim) -> Option<Price> {
         let (first, _) = claim.offerings.first()?;
         let shapes = self.template.shapes.iter();
-        let shapes = shapes.filter(|own| own.instance_type.name == first.instance_type);
+        let shapes = shapes.filter(|shape| shape.instance_type.name == first.instance_type);
         let mut offers = shapes.flat_map(|shape| &shape.offers);
-        let own = |offer: &&&Offering| {
-            offer.zone == first.zone && offer.capacity_type == first.capacity_type
-        };
-        offers.find(own).map(|offer| offer.price)
+        offers
+            .find(|offer| offer.zone == first.zone && offer.capacity_type == first.capacity_type)
+            .map(|offer| offer.price)
     }
 
     fn all(&self, class: usize) -> Vec<Cheaper> {
@@ -143,7 +151,7 @@ impl Weighed<'_> {
                 .offers
                 .iter()
                 .chain(&shape.held)
-                .any(|own| is_cheaper(own))
+                .any(|offer| is_cheaper(offer))
             {
                 continue;
             }
@@ -160,7 +168,7 @@ impl Weighed<'_> {
                 amounts,
             });
             own.types += 1;
-            if amounts.map(|own| own.1) > own.amounts.map(|own| own.1) {
+            if amounts.map(|amount| amount.1) > own.amounts.map(|amount| amount.1) {
                 (own.nearest, own.amounts) = (name.clone(), amounts);
             }
         }
@@ -179,7 +187,8 @@ impl Weighed<'_> {
         let own = &self.problem.classes[class];
         let wants = self.problem.wants_of(self.problem.without_wishes(own.kind));
         let alternatives = wants.alternatives.iter();
-        let admitted = alternatives.filter_map(|own| self.template.admit(wants, own, true).ok());
+        let admitted = alternatives
+            .filter_map(|alternative| self.template.admit(wants, alternative, true).ok());
         let stops = admitted.map(|labels| {
             if clash(wants.ports, &shape.overhead.ports) {
                 return TypeRejection::Ports;
@@ -200,8 +209,9 @@ impl Weighed<'_> {
         }
         let net = shape.net.as_deref();
         if net.is_none_or(|net| times(net, demand) == 0) {
-            let lacks = |axis: &usize| net.is_none_or(|net| demand[*axis] > net[*axis]);
-            let axis = (0..demand.len()).find(lacks).unwrap_or(0);
+            let axis = (0..demand.len())
+                .find(|axis| net.is_none_or(|net| demand[*axis] > net[*axis]))
+                .unwrap_or(0);
             return TypeRejection::Resource(part(self.problem.axes.name(axis)));
         }
         let would_do = |offer: &Offering| offer.price < self.price && sells(labels, offer);
@@ -227,13 +237,15 @@ impl Weighed<'_> {
             let kind = self.problem.without_wishes(class.kind);
             let wants = self.problem.wants_of(kind);
             let mut alternatives = wants.alternatives.iter();
-            alternatives.any(|own| {
-                self.template.admit(wants, own, true).is_ok_and(|labels| {
-                    let mut offers = shape.offers.iter();
-                    shape.suits(&of_types(&labels)).is_ok()
-                        && !clash(wants.ports, &shape.overhead.ports)
-                        && offers.any(|own| own.price < self.price && sells(&labels, own))
-                })
+            alternatives.any(|alternative| {
+                self.template
+                    .admit(wants, alternative, true)
+                    .is_ok_and(|labels| {
+                        let mut offers = shape.offers.iter();
+                        shape.suits(&of_types(&labels)).is_ok()
+                            && !clash(wants.ports, &shape.overhead.ports)
+                            && offers.any(|offer| offer.price < self.price && sells(&labels, offer))
+                    })
             })
         })
     }

@@ -167,12 +167,18 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             .map(|template| template.shapes.len());
         let types = types.sum::<usize>() * wants.alternatives.len();
         self.steps += LABEL_STEPS * types as u64;
-        let of = |template: &NodeTemplate<'_>| {
-            let alternatives = wants.alternatives.iter();
-            let offer = |own| offer(template, wants, own, &self.ground.problem.agents);
-            alternatives.map(offer).collect()
-        };
-        self.ground.templates.iter().map(of).collect()
+        self.ground
+            .templates
+            .iter()
+            .map(|template| {
+                let alternatives = wants.alternatives.iter();
+                alternatives
+                    .map(|alternative| {
+                        offer(template, wants, alternative, &self.ground.problem.agents)
+                    })
+                    .collect()
+            })
+            .collect()
     }
 
     /// Returns why a pool rejects a class. If there are several alternatives, the closest is
@@ -188,13 +194,12 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
                 furthest = Some((code, miss));
             }
         }
-        let nothing = || {
+        let (code, miss) = furthest.unwrap_or_else(|| {
             (
                 RejectionCode::Requirements,
                 RejectionDetail::told("its requirements contradict each other"),
             )
-        };
-        let (code, miss) = furthest.unwrap_or_else(nothing);
+        });
         PoolRejection {
             pool: Some(self.ground.templates[template].pool.name.clone()),
             code,
@@ -209,8 +214,12 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         let ledger = &self.packed.ledgers.of(at);
         let demand = &problem.classes[class].demand[..];
         self.steps += suited.types.len() as u64;
-        let fits = |own: &&(usize, bool)| fits(&template.shapes[own.0], demand);
-        let fitting: Vec<(usize, bool)> = suited.types.iter().filter(fits).copied().collect();
+        let fitting: Vec<(usize, bool)> = suited
+            .types
+            .iter()
+            .filter(|own| fits(&template.shapes[own.0], demand))
+            .copied()
+            .collect();
         if fitting.is_empty() {
             return (
                 RejectionCode::Resources,
@@ -222,8 +231,11 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
         if sold.is_empty() {
             return unsold(self.holds, template, &fitting, &suited.labels);
         }
-        let allowed = |shape: &usize| ledger.copies(&template.shapes[*shape].limited) > 0;
-        let would_do: Vec<usize> = sold.iter().copied().filter(allowed).collect();
+        let would_do: Vec<usize> = sold
+            .iter()
+            .copied()
+            .filter(|shape| ledger.copies(&template.shapes[*shape].limited) > 0)
+            .collect();
         if would_do.is_empty() {
             return unlimited(template, &sold, ledger);
         }
@@ -262,14 +274,19 @@ impl<'r, 'p, 'a> Diagnosis<'r, 'p, 'a> {
             let asked = (problem.wants_of(kind), &problem.agents);
             let row = of.row(asked, &suited.labels);
             let cells = self.ground.cells;
-            let narrow = |cell| Some((cell, cells.narrow((template, cell), &row, &suited.labels)?));
-            (0..cells.all.len()).filter_map(narrow).collect()
+            (0..cells.all.len())
+                .filter_map(|cell| {
+                    Some((cell, cells.narrow((template, cell), &row, &suited.labels)?))
+                })
+                .collect()
         });
-        let sells = |(cell, row): &(usize, CompatibleOfferings)| {
-            let mut types = would_do.iter();
-            types.any(|shape| row.masks[*shape] != 0).then_some(*cell)
-        };
-        let cells: Vec<usize> = cells.iter().filter_map(sells).collect();
+        let cells: Vec<usize> = cells
+            .iter()
+            .filter_map(|(cell, row)| {
+                let mut types = would_do.iter();
+                types.any(|shape| row.masks[*shape] != 0).then_some(*cell)
+            })
+            .collect();
         self.steps += LABEL_STEPS * cells.len() as u64;
         let asked = (problem.wants_of(kind), &problem.agents);
         let row = of.row(asked, &suited.labels);
@@ -338,13 +355,17 @@ fn offer(
         return PoolOffer::No(RejectionCode::Requirements, RejectionDetail::told(text));
     }
     let asked = of_types(&labels);
-    let suits = |shape: &usize| template.shapes[*shape].suits(&asked).is_ok();
-    let suited: Vec<usize> = (0..template.shapes.len()).filter(suits).collect();
+    let suited: Vec<usize> = (0..template.shapes.len())
+        .filter(|shape| template.shapes[*shape].suits(&asked).is_ok())
+        .collect();
     if suited.is_empty() {
         return PoolOffer::No(RejectionCode::Requirements, unsuited(template, &labels));
     }
-    let free = |own: &&usize| template.has_ports(&template.shapes[**own], (wants, agents), &labels);
-    let free: Vec<usize> = suited.iter().filter(free).copied().collect();
+    let free: Vec<usize> = suited
+        .iter()
+        .filter(|own| template.has_ports(&template.shapes[**own], (wants, agents), &labels))
+        .copied()
+        .collect();
     if free.is_empty() {
         let types = suited.len();
         return PoolOffer::No(RejectionCode::Resources, RejectionDetail::Ports { types });
@@ -374,18 +395,21 @@ fn offer(
 /// spec/scheduling.md §1.4 (b).
 fn restricted(problem: &Problem<'_>, class: usize) -> Option<String> {
     let wants = problem.wants_of(problem.without_wishes(problem.classes[class].kind));
-    let forbidden = |own: &Requirements| {
-        let told = |key: &str| match key {
-            NODE_NAME => Some("only that node can match".to_owned()),
-            key => Some(restriction(key)?.to_owned()),
-        };
-        let mut found = own
-            .iter()
-            .filter(|(_, wanted)| !wanted.allows_absence())
-            .filter_map(|(key, _)| Some((key.to_owned(), told(key)?)));
-        found.next()
-    };
-    let found: Option<Vec<_>> = wants.alternatives.iter().map(forbidden).collect();
+    let found: Option<Vec<_>> = wants
+        .alternatives
+        .iter()
+        .map(|alternative| {
+            let told = |key: &str| match key {
+                NODE_NAME => Some("only that node can match".to_owned()),
+                key => Some(restriction(key)?.to_owned()),
+            };
+            let mut found = alternative
+                .iter()
+                .filter(|(_, wanted)| !wanted.allows_absence())
+                .filter_map(|(key, _)| Some((key.to_owned(), told(key)?)));
+            found.next()
+        })
+        .collect();
     let (key, why) = found?.into_iter().next()?;
     Some(format!("requires the label {key}: {why}"))
 }
@@ -450,10 +474,9 @@ fn unfit(
             _ => rivals = 1,
         }
         let others = if own.0 > 1 { 0 } else { net.len() };
-        let more = |(other, most, _): &((usize, usize), &[i64], &TypeOption<'_>)| {
+        if best.as_ref().is_none_or(|(other, most, _)| {
             own < *other || (net[own.1], &net[others..]) > (most[own.1], &most[others..])
-        };
-        if best.as_ref().is_none_or(more) {
+        }) {
             best = Some((own, net, shape));
         }
     }

@@ -78,14 +78,17 @@ impl DomainSet {
                 *shared.entry(value).or_insert(0) += 1;
             }
         }
-        let choice = |values: &Values| -> usize {
-            values
-                .iter()
-                .zip(&shared)
-                .map(|(value, shared)| shared[value])
-                .sum()
-        };
-        cells.choices = cells.all.iter().map(choice).collect();
+        cells.choices = cells
+            .all
+            .iter()
+            .map(|values: &Values| -> usize {
+                values
+                    .iter()
+                    .zip(&shared)
+                    .map(|(value, shared)| shared[value])
+                    .sum()
+            })
+            .collect();
         for (template, mut own) in templates.iter().zip(found) {
             let masks = known.values().map(|cell| own.remove(cell));
             cells.masks.push(masks.collect());
@@ -109,32 +112,39 @@ impl DomainSet {
                 key if OF_OFFERINGS.contains(&key) => vec![offer.label(key).map(str::to_owned)],
                 key => of_type(template, shape, key),
             };
-            let longer = |values: &Values| -> Vec<Values> {
-                let with = |value: &Option<String>| {
-                    let mut values = values.clone();
-                    values.push(value.clone());
-                    values
-                };
-                own.iter().map(with).collect()
-            };
-            all = all.iter().flat_map(longer).take(CELLS_MAX).collect();
+            all = all
+                .iter()
+                .flat_map(|values: &Values| -> Vec<Values> {
+                    own.iter()
+                        .map(|value| {
+                            let mut values = values.clone();
+                            values.push(value.clone());
+                            values
+                        })
+                        .collect()
+                })
+                .take(CELLS_MAX)
+                .collect();
         }
         all
     }
 
     /// Returns labels of the combination that no offering determines.
     fn labels(&self, template: &NodeTemplate<'_>, values: &Values) -> Vec<(String, Requirement)> {
-        let several = |(key, value): (&String, &Option<String>)| {
-            let value = value.as_ref()?;
-            let decided = OF_OFFERINGS.contains(&key.as_str())
-                || template
-                    .side
-                    .get(key)
-                    .and_then(Requirement::values)
-                    .is_some_and(|own| own.len() == 1);
-            (!decided).then(|| (key.clone(), Requirement::is_in([value.as_str()])))
-        };
-        self.keys.iter().zip(values).filter_map(several).collect()
+        self.keys
+            .iter()
+            .zip(values)
+            .filter_map(|(key, value)| {
+                let value = value.as_ref()?;
+                let decided = OF_OFFERINGS.contains(&key.as_str())
+                    || template
+                        .side
+                        .get(key)
+                        .and_then(Requirement::values)
+                        .is_some_and(|own| own.len() == 1);
+                (!decided).then(|| (key.clone(), Requirement::is_in([value.as_str()])))
+            })
+            .collect()
     }
 
     /// Returns whether a template has an offering in a combination.
@@ -154,13 +164,15 @@ impl DomainSet {
 
     /// Returns the combinations in which a template has offerings for all these pods.
     pub(super) fn open_to(&self, template: usize, rows: &[&CompatibleOfferings]) -> Vec<usize> {
-        let sells = |cell: &usize| {
-            let masks = self.masks[template][*cell].iter().flatten().enumerate();
-            let mut left = masks
-                .map(|(shape, mask)| rows.iter().fold(*mask, |all, row| all & row.masks[shape]));
-            left.any(|mask| mask != 0)
-        };
-        (0..self.all.len()).filter(sells).collect()
+        (0..self.all.len())
+            .filter(|cell| {
+                let masks = self.masks[template][*cell].iter().flatten().enumerate();
+                let mut left = masks.map(|(shape, mask)| {
+                    rows.iter().fold(*mask, |all, row| all & row.masks[shape])
+                });
+                left.any(|mask| mask != 0)
+            })
+            .collect()
     }
 
     /// Restricts compatible offerings to a combination with these labels, or returns `None` if
@@ -172,12 +184,13 @@ impl DomainSet {
         labels: &Requirements,
     ) -> Option<CompatibleOfferings> {
         let masks = self.masks[template][cell].as_ref()?;
-        let fits = |(key, value): (&String, &Option<String>)| match (labels.get(key), value) {
-            (None, _) => true,
-            (Some(wanted), Some(value)) => wanted.has(value),
-            (Some(wanted), None) => wanted.allows_absence(),
-        };
-        if !self.keys.iter().zip(&self.all[cell]).all(fits) {
+        if !self.keys.iter().zip(&self.all[cell]).all(|(key, value)| {
+            match (labels.get(key), value) {
+                (None, _) => true,
+                (Some(wanted), Some(value)) => wanted.has(value),
+                (Some(wanted), None) => wanted.allows_absence(),
+            }
+        }) {
             return None;
         }
         let both = row.masks.iter().zip(masks).map(|(own, cell)| own & cell);

@@ -88,7 +88,7 @@ pub(super) fn pack<'g, 'p, 'a>(
     }
     // The hosts of all other pods must be known.
     let calls = packer.calls.clone();
-    for (class, ..) in families.iter().flat_map(|own| &own.dealt) {
+    for (class, ..) in families.iter().flat_map(|family| &family.dealt) {
         packer.calls[*class] = false;
     }
     packer.open_claims(&sites);
@@ -110,12 +110,19 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let topology = self.ground.topology;
         let kind = |part: &ItemCount| self.packed.lots[part.0].kind;
         let spread = |part: &ItemCount| topology.spread_alone(kind(part)).is_some();
-        let free = |part: &ItemCount| spread(part) || topology.is_free(kind(part));
-        let own = |opened: &&OpenedNode| {
-            let parts = &opened.claim.parts;
-            !opened.gone && parts.iter().any(spread) && parts.iter().all(free)
-        };
-        self.packed.opened.iter().filter(own).nth(1).is_some()
+        self.packed
+            .opened
+            .iter()
+            .filter(|opened| {
+                let parts = &opened.claim.parts;
+                !opened.gone
+                    && parts.iter().any(spread)
+                    && parts
+                        .iter()
+                        .all(|part| spread(part) || topology.is_free(kind(part)))
+            })
+            .nth(1)
+            .is_some()
     }
 
     /// Returns whether it schedules more pods than `other`, or as many for less.
@@ -152,13 +159,14 @@ impl<'p> Scheduler<'_, 'p, '_> {
         // Each pod without topology rules belongs to one family only.
         let mut dealt = vec![false; problem.classes.len()];
         for ((_, wants), family) in &mut of {
-            let plain = |class: &usize| {
-                let kind = self.kinds[*class];
-                let own = &problem.kinds[kind];
-                let free = self.ground.topology.is_free(kind) && own.next.is_none();
-                free && own.wants == *wants && self.calls[*class] && !dealt[*class]
-            };
-            let plain: Vec<usize> = (0..problem.classes.len()).filter(plain).collect();
+            let plain: Vec<usize> = (0..problem.classes.len())
+                .filter(|class| {
+                    let kind = self.kinds[*class];
+                    let own = &problem.kinds[kind];
+                    let free = self.ground.topology.is_free(kind) && own.next.is_none();
+                    free && own.wants == *wants && self.calls[*class] && !dealt[*class]
+                })
+                .collect();
             plain.iter().for_each(|class| dealt[*class] = true);
             family.dealt.extend(self.row(plain.into_iter()));
         }
@@ -231,9 +239,9 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 group.pods += pods;
             }
         }
-        for own in groups.values_mut() {
-            *own = own.take().filter(|own| own.pods > 0);
-            if let Some(group) = own {
+        for group in groups.values_mut() {
+            *group = group.take().filter(|own| own.pods > 0);
+            if let Some(group) = group {
                 group.count_hosts(&mut self.board);
             }
         }
@@ -252,10 +260,13 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 break;
             }
             let trial = self.trial(family, &supply, (hosts, &mut steps));
-            costs.extend(trial.map(|own| (hosts, own.cost)));
+            costs.extend(trial.map(|trial| (hosts, trial.cost)));
         }
-        let least = costs.iter().map(|own| own.1).fold(f64::INFINITY, f64::min);
-        let best = costs.iter().find(|own| own.1 <= least * ABOUT);
+        let least = costs
+            .iter()
+            .map(|cost| cost.1)
+            .fold(f64::INFINITY, f64::min);
+        let best = costs.iter().find(|cost| cost.1 <= least * ABOUT);
         // Rather on fewer hosts than some nowhere.
         let fewer = (family.hosts_few().max(claims)..family.hosts_min()).rev();
         let hosts = best.map(|own| own.0).into_iter().chain(fewer);
@@ -309,7 +320,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
                 (0..alternatives).map(move |own| (wants, template, own, relaxed, None))
             });
             let mut rows = keys.map(|key| (self.market.row(key), key.3));
-            let row = rows.find(|own| own.0.is_some());
+            let row = rows.find(|row| row.0.is_some());
             let first = row.map(|_| self.packed.lots.len());
             for (class, ..) in family.dealt.iter().filter(|_| first.is_some()) {
                 let own = &ground.problem.classes[*class];
@@ -320,13 +331,13 @@ impl<'p> Scheduler<'_, 'p, '_> {
                     demand: &own.demand,
                     per_unit: &own.per_unit,
                     shares: &ground.hosts.level[kind],
-                    row: row.and_then(|own| own.0).unwrap_or(0),
+                    row: row.and_then(|row| row.0).unwrap_or(0),
                     cell: None,
                     together: 1,
                 });
             }
             supply.lots.push(first);
-            supply.open.push(row.is_some_and(|own| !own.1));
+            supply.open.push(row.is_some_and(|row| !row.1));
         }
         // These pools are used only for pods without another pool.
         if !supply.open.contains(&true) {
@@ -336,11 +347,15 @@ impl<'p> Scheduler<'_, 'p, '_> {
         for (at, opened) in self.packed.opened.iter().enumerate() {
             let known = (&self.packed.lots[..], &self.market.rows[..]);
             let site = add_claim(ground, known, opened, &mut board);
-            let counts = |group: &SpreadGroup| match ground.topology.tallies[group.tally] {
-                DomainCounter::Spread { filter, .. } => board.sites.passes(filter, site),
-                _ => false,
-            };
-            if !opened.gone && family.groups.iter().any(counts) {
+            if !opened.gone
+                && family
+                    .groups
+                    .iter()
+                    .any(|group| match ground.topology.tallies[group.tally] {
+                        DomainCounter::Spread { filter, .. } => board.sites.passes(filter, site),
+                        _ => false,
+                    })
+            {
                 supply.claims.push(at);
             }
         }
@@ -397,7 +412,7 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let opened = &self.packed.opened[*at];
             let order = self.order(opened.template, &[]);
             let mut parts = family.part(supply.lots[opened.template], (host, hosts));
-            let nobody = family.share((host, hosts)).all(|own| own.1 == 0);
+            let nobody = family.share((host, hosts)).all(|share| share.1 == 0);
             if parts.is_empty() && !nobody {
                 return None;
             }
@@ -492,17 +507,17 @@ impl SpreadGroup {
 
 impl SpreadFamily {
     fn hosts_few(&self) -> u64 {
-        let all = self.groups.iter().map(|own| own.hosts_few);
+        let all = self.groups.iter().map(|group| group.hosts_few);
         all.max().unwrap_or(0)
     }
 
     fn hosts_min(&self) -> u64 {
-        let all = self.groups.iter().map(|own| own.hosts_min);
+        let all = self.groups.iter().map(|group| group.hosts_min);
         all.max().unwrap_or(0)
     }
 
     fn hosts_max(&self) -> u64 {
-        let all = self.groups.iter().map(|own| own.hosts_max);
+        let all = self.groups.iter().map(|group| group.hosts_max);
         all.max().unwrap_or(0)
     }
 

@@ -85,11 +85,10 @@ pub(super) struct Packing {
 impl<'o> PackingInput<'o> {
     /// Returns whether two rows require different values of an open label.
     pub(super) fn apart(&self, one: usize, other: usize) -> bool {
-        let differs = |(key, wanted): &(String, _)| {
+        self.rows[one].open.iter().any(|(key, wanted)| {
             let mut theirs = self.rows[other].open.iter();
             theirs.any(|(k, w)| k == key && w != wanted)
-        };
-        self.rows[one].open.iter().any(differs)
+        })
     }
 
     /// Calls `act` with the bin rules of a type.
@@ -192,10 +191,11 @@ impl<'o> PackingInput<'o> {
         for claim in std::mem::take(&mut draft.claims) {
             let shape = &self.template.shapes[claim.shape];
             let whole = self.priced(claim.parts.clone(), &all);
-            let alike = |own: &PackedNode| {
-                self.template.shapes[own.shape].overhead.agents == shape.overhead.agents
-            };
-            if shape.reservation.is_some() || whole.as_ref().is_some_and(alike) {
+            if shape.reservation.is_some()
+                || whole.as_ref().is_some_and(|own| {
+                    self.template.shapes[own.shape].overhead.agents == shape.overhead.agents
+                })
+            {
                 draft.claims.push(claim);
                 continue;
             }
@@ -227,7 +227,7 @@ impl<'o> PackingInput<'o> {
             .template
             .limits
             .iter()
-            .any(|own| own.resource.is_none());
+            .any(|limit| limit.resource.is_none());
         let mut moved = true;
         while moved {
             moved = false;
@@ -337,8 +337,10 @@ impl<'o> PackingInput<'o> {
 
     /// Returns whether the pods of a claim fit together on one host.
     pub(super) fn holds(&self, claim: &PackedNode) -> bool {
-        let together = |terms: &BinRules<'_>| self.together(claim.shape, &claim.parts, terms);
-        self.with_terms(claim.shape, together).is_some()
+        self.with_terms(claim.shape, |terms| {
+            self.together(claim.shape, &claim.parts, terms)
+        })
+        .is_some()
     }
 
     /// Checks that every pod is counted once, and that the pods of every claim fit its type.

@@ -159,8 +159,13 @@ pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option
         (Some(_), None) => None,
         _ => Some(barren(snapshot.holds, &template, &variety, &ledger)),
     };
-    let roomy = || template.shapes.iter().filter(|own| own.net.is_some());
-    let had = || template.shapes.iter().filter(|own| is_had(&template, own));
+    let roomy = || template.shapes.iter().filter(|shape| shape.net.is_some());
+    let had = || {
+        template
+            .shapes
+            .iter()
+            .filter(|shape| is_had(&template, shape))
+    };
     let (mut zones, mut capacity_types) = (BTreeMap::new(), BTreeMap::new());
     for offer in had().flat_map(|own| &own.offers) {
         *zones.entry(offer.zone.clone()).or_insert(0) += 1;
@@ -197,12 +202,12 @@ pub fn range(snapshot: &Snapshot<'_>, pool: &PoolName, now: Timestamp) -> Option
 /// Returns whether a type has capacity after DaemonSets, and its reservation is not used up.
 fn is_had(template: &NodeTemplate<'_>, shape: &TypeOption<'_>) -> bool {
     let reservation = shape.reservation.map(|place| &template.reservations[place]);
-    shape.net.is_some() && reservation.is_none_or(|own| own.left > 0)
+    shape.net.is_some() && reservation.is_none_or(|reservation| reservation.left > 0)
 }
 
 /// Counts distinct types.
 fn types<'s>(shapes: impl Iterator<Item = &'s TypeOption<'s>>) -> usize {
-    let names: BTreeSet<&TypeName> = shapes.map(|own| &own.instance_type.name).collect();
+    let names: BTreeSet<&TypeName> = shapes.map(|shape| &shape.instance_type.name).collect();
     names.len()
 }
 
@@ -210,7 +215,7 @@ fn types<'s>(shapes: impl Iterator<Item = &'s TypeOption<'s>>) -> usize {
 fn suits(it: &InstanceType, wanted: &Requirements) -> bool {
     let mut offerings = it.offerings.iter();
     it.requirements.intersects(&of_types(wanted)).is_ok()
-        && offerings.any(|own| own.available && sells(wanted, own))
+        && offerings.any(|offering| offering.available && sells(wanted, offering))
 }
 
 /// Returns the effect of each requirement: all of the pool, and others that exclude types.
@@ -220,15 +225,17 @@ fn asked(template: &NodeTemplate<'_>, snapshot: &Snapshot<'_>) -> Vec<Requiremen
     let asked = all.map(|(key, wanted)| {
         let alone: Requirements = [(key, wanted.clone())].into_iter().collect();
         let of_offering = OF_OFFERINGS.contains(&key);
-        let suits = |it: &&InstanceType| match of_offering {
-            true => suits(it, &alone),
-            // Availability is checked separately.
-            false => it.requirements.intersects(&alone).is_ok(),
-        };
         RequirementEffect {
             key: key.to_owned(),
             wanted: wanted.clone(),
-            types: catalog.types().filter(suits).count(),
+            types: catalog
+                .types()
+                .filter(|it| match of_offering {
+                    true => suits(it, &alone),
+                    // Availability is checked separately.
+                    false => it.requirements.intersects(&alone).is_ok(),
+                })
+                .count(),
         }
     });
     let is_required = |own: &RequirementEffect| template.pool.requirements.get(&own.key).is_some();
@@ -262,19 +269,20 @@ fn limits(template: &NodeTemplate<'_>, ledger: &Ledger) -> Vec<RemainingLimit> {
         LimitScope::Reservation => {
             let place = at - first;
             let mut shapes = template.shapes.iter();
-            let is_had = shapes.any(|own| own.reservation == Some(place));
+            let is_had = shapes.any(|shape| shape.reservation == Some(place));
             is_had.then(|| LimitOwner::Reservation(template.reservations[place].id.clone()))
         }
     };
-    let left = |at: usize| {
-        let own = &template.limits[at];
-        Some(RemainingLimit {
-            of: of(at)?,
-            resource: own.resource.map(str::to_owned),
-            most: own.most,
-            left: ledger.left(at),
-            closed: own.closed.map(str::to_owned),
+    (0..template.limits.len())
+        .filter_map(|at| {
+            let own = &template.limits[at];
+            Some(RemainingLimit {
+                of: of(at)?,
+                resource: own.resource.map(str::to_owned),
+                most: own.most,
+                left: ledger.left(at),
+                closed: own.closed.map(str::to_owned),
+            })
         })
-    };
-    (0..template.limits.len()).filter_map(left).collect()
+        .collect()
 }

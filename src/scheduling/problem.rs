@@ -177,17 +177,21 @@ impl<'a> PodShapeKey<'a> {
             let away = &away[kept(away.len())..];
             let wished = nodes[kept(nodes.len())..].first();
             let even = hard.iter().chain(&soft[kept(soft.len())..]);
-            let with = |own: &Requirements| match wished {
-                Some(wish) => own.with(wish),
-                None => own.clone(),
-            };
             let rules = PodConstraints::new(
                 (self.affinity, near),
                 (self.anti_affinity, away),
                 (even.copied(), self.namespace),
                 groups,
             );
-            levels.push((base.iter().map(with).collect(), rules));
+            levels.push((
+                base.iter()
+                    .map(|own| match wished {
+                        Some(wish) => own.with(wish),
+                        None => own.clone(),
+                    })
+                    .collect(),
+                rules,
+            ));
             if given == wishes {
                 break;
             }
@@ -216,10 +220,12 @@ pub(super) fn alternatives(
     let mut all = vec![Requirements::from_labels(selector)];
     for choice in [affinity, volumes] {
         if !choice.is_empty() {
-            let with = |own: &Requirements| -> Vec<Requirements> {
-                choice.iter().map(|other| own.with(other)).collect()
-            };
-            all = all.iter().flat_map(with).collect();
+            all = all
+                .iter()
+                .flat_map(|own: &Requirements| -> Vec<Requirements> {
+                    choice.iter().map(|other| own.with(other)).collect()
+                })
+                .collect();
         }
     }
     all
@@ -314,7 +320,11 @@ impl<'a> Problem<'a> {
     /// Returns whether pods of a kind rely on DaemonSet pods of a group.
     pub(super) fn is_beside(&self, kind: usize, group: usize) -> bool {
         let mut beside = self.wants_of(kind).company.beside.iter();
-        beside.any(|(agents, _)| agents.iter().any(|own| self.agents.is_member(*own, group)))
+        beside.any(|(agents, _)| {
+            agents
+                .iter()
+                .any(|agent| self.agents.is_member(*agent, group))
+        })
     }
 
     /// Returns the kind without preferences. If the kind relies on DaemonSet pods, so does the
@@ -477,7 +487,7 @@ impl ProblemBuilder<'_> {
     ) -> Vec<(RelaxationLevel, bool)> {
         let levels = self.levels[spec].clone();
         if self.agents.len() == 0 {
-            return levels.into_iter().map(|own| (own, false)).collect();
+            return levels.into_iter().map(|level| (level, false)).collect();
         }
         let mut all = Vec::new();
         for (wants, rules, bare) in levels {
@@ -496,14 +506,19 @@ impl ProblemBuilder<'_> {
 
     fn in_company(&mut self, wants: usize, company: DaemonRequirements) -> usize {
         let own = &self.wants[wants];
-        let clashes = |ports: &BTreeSet<HostPort>| clash(own.ports, ports);
-        let evading = self.agents.evading(&company, clashes);
+        let evading = self
+            .agents
+            .evading(&company, |ports| clash(own.ports, ports));
         if company == DaemonRequirements::default() && evading.is_empty() {
             return wants;
         }
         let mut alternatives = own.alternatives.clone();
         for evading in evading {
-            alternatives.extend(own.alternatives.iter().map(|own| own.with(&evading)));
+            alternatives.extend(
+                own.alternatives
+                    .iter()
+                    .map(|alternative| alternative.with(&evading)),
+            );
         }
         let own = NodeRequirements {
             alternatives,

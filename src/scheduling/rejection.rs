@@ -419,9 +419,11 @@ fn resources(
     types: usize,
 ) -> fmt::Result {
     let list = |amount: fn(&ResourceShortfall) -> i64| {
-        let one =
-            |own: &ResourceShortfall| format!("{} {}", own.name, shown(&own.name, amount(own)));
-        short.iter().map(one).collect::<Vec<_>>().join(", ")
+        short
+            .iter()
+            .map(|own| format!("{} {}", own.name, shown(&own.name, amount(own))))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     write!(f, "needs {}; ", list(|own| own.asked))?;
     let rest = "after DaemonSets and overhead";
@@ -499,15 +501,18 @@ impl Display for TopologyRuleDetail {
             _ if self.pods == 0 => return f.write_str(" cannot hold: no pod matches"),
             _ => return write!(f, " holds on no new node ({} matching pods)", self.pods),
         }
-        let one = |place: &DomainDetail| {
-            let reach = if place.is_reachable {
-                ""
-            } else {
-                " and no node can be launched there"
-            };
-            format!("{} has {}{reach}", place.name, place.pods)
-        };
-        let places: Vec<String> = self.places.iter().map(one).collect();
+        let places: Vec<String> = self
+            .places
+            .iter()
+            .map(|place| {
+                let reach = if place.is_reachable {
+                    ""
+                } else {
+                    " and no node can be launched there"
+                };
+                format!("{} has {}{reach}", place.name, place.pods)
+            })
+            .collect();
         write!(f, " ({})", places.join(", "))
     }
 }

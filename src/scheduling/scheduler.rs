@@ -26,8 +26,8 @@ use crate::scheduling::packing::initial_topology::{
 };
 use crate::scheduling::packing::launch_options::Ledgers;
 use crate::scheduling::packing::offering_cache::OfferingCache;
+use crate::scheduling::problem::Problem;
 use crate::scheduling::problem::pod_constraints::HOST;
-use crate::scheduling::problem::{PodClass, Problem};
 use crate::scheduling::supply::min_values::{MinValues, widen};
 use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::scheduling::topology::TopologyCheck;
@@ -47,12 +47,14 @@ pub(super) fn templates<'a>(
     let pools = snapshot.cluster.pools.iter();
     let mut pools: Vec<_> = pools.filter(|pool| pool.replicas.is_none()).collect();
     pools.sort_by(|one, other| (!one.weight, &one.name).cmp(&(!other.weight, &other.name)));
-    let template = |pool| {
-        let mut template = NodeTemplate::new(pool, problem, snapshot, now);
-        widen(&mut template, snapshot.cluster.scheduling.min_values);
-        template
-    };
-    pools.into_iter().map(template).collect()
+    pools
+        .into_iter()
+        .map(|pool| {
+            let mut template = NodeTemplate::new(pool, problem, snapshot, now);
+            widen(&mut template, snapshot.cluster.scheduling.min_values);
+            template
+        })
+        .collect()
 }
 
 /// Packs all classes. `board` contains the nodes, in order, and their pods.
@@ -76,7 +78,6 @@ pub(super) fn begin<'g, 'p, 'a>(
 ) -> (Scheduler<'g, 'p, 'a>, Vec<usize>) {
     let problem = ground.problem;
     let cutoff = snapshot.cluster.scheduling.priority_cutoff;
-    let calls = |class: &PodClass<'_>| cutoff.is_none_or(|least| class.priority >= least);
     let mut packer = Scheduler {
         ground,
         rooms: ExistingNodes::new(problem, rooms),
@@ -86,7 +87,11 @@ pub(super) fn begin<'g, 'p, 'a>(
         counted: 0,
         known_sites: 0,
         is_whole: true,
-        calls: problem.classes.iter().map(calls).collect(),
+        calls: problem
+            .classes
+            .iter()
+            .map(|class| cutoff.is_none_or(|least| class.priority >= least))
+            .collect(),
         varieties: ground
             .templates
             .iter()
@@ -280,8 +285,8 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         let mut board = self.board.clone();
         let shares = distribute(&asked, &mut board, sites);
         let mut dealt: BTreeMap<(usize, usize), u64> = BTreeMap::new();
-        for own in &shares {
-            *dealt.entry((own.class, own.cell)).or_insert(0) += own.pods;
+        for share in &shares {
+            *dealt.entry((share.class, share.cell)).or_insert(0) += share.pods;
         }
         let mut found: BTreeMap<usize, u64> = BTreeMap::new();
         for ((class, cell), pods) in dealt {
@@ -290,11 +295,14 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
         }
         self.packed.dealt.extend(shares);
         waiting.sort_unstable();
-        let alternatives = |class: &usize| {
-            let wants = ground.problem.kinds[self.kinds[*class]].wants;
-            ground.problem.wants[wants].alternatives.len()
-        };
-        let most = classes.iter().map(alternatives).max().unwrap_or(0);
+        let most = classes
+            .iter()
+            .map(|class| {
+                let wants = ground.problem.kinds[self.kinds[*class]].wants;
+                ground.problem.wants[wants].alternatives.len()
+            })
+            .max()
+            .unwrap_or(0);
         for tier in tiers(ground.templates) {
             self.compete(&mut waiting, tier, (most, relaxed));
         }
@@ -319,8 +327,10 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             .iter()
             .map(|own| self.ranked(*own, tier.clone(), deal.1));
         let ranked: Vec<Vec<usize>> = ranked.collect();
-        let contested = |(own, pools): (&PendingPods, &Vec<usize>)| pools.len() > 1 && own.2 > 0;
-        let contested = waiting.iter().zip(&ranked).any(contested);
+        let contested = waiting
+            .iter()
+            .zip(&ranked)
+            .any(|(own, pools)| pools.len() > 1 && own.2 > 0);
         let pods: u64 = waiting.iter().map(|own| own.2).sum();
         if !contested || tier.len() > RIVALS_MAX || pods > CONTESTED_MAX {
             self.sell(waiting, &ranked, deal);
@@ -341,7 +351,7 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
             let mut trial = waiting.clone();
             self.sell(&mut trial, &ranked, deal);
             let node_overhead_price = self.ground.scheduling.node_overhead_price.usd_per_h();
-            let left: u64 = trial.iter().map(|own| own.2).sum();
+            let left: u64 = trial.iter().map(|trial| trial.2).sum();
             let claims = self.packed.opened.iter().filter(|opened| !opened.gone);
             let cost: f64 = claims
                 .map(|opened| opened.claim.price + node_overhead_price)
@@ -390,8 +400,10 @@ impl<'p, 'a> Scheduler<'_, 'p, 'a> {
     ) {
         let ranks = ranked.iter().map(Vec::len).max().unwrap_or(0);
         for rank in 0..ranks {
-            let asked = |pools: &Vec<usize>| pools.get(rank).copied();
-            let asked: Vec<Option<usize>> = ranked.iter().map(asked).collect();
+            let asked: Vec<Option<usize>> = ranked
+                .iter()
+                .map(|pools| pools.get(rank).copied())
+                .collect();
             let templates: BTreeSet<usize> = asked.iter().flatten().copied().collect();
             for template in templates {
                 for alternative in 0..alternatives {

@@ -137,12 +137,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
         let pass = |filter, own| claim_passes(ground, filter, known, (own, cell(own)));
         let mut filters = 0..ground.topology.filters.len();
         // The topology state allows both results if a location may pass.
-        let holds = |filter| {
+        filters.all(|filter| {
             let before = pass(filter, &before);
             before == Match::Maybe || before == pass(filter, &after)
-        };
-        filters.all(holds)
-            && daemons_of(ground, known, &before) == daemons_of(ground, known, &after)
+        }) && daemons_of(ground, known, &before) == daemons_of(ground, known, &after)
     }
 
     /// Adds one pod to a claim if its rules and those of other pods allow it.
@@ -195,11 +193,10 @@ impl<'p> Scheduler<'_, 'p, '_> {
             let claim = &self.packed.opened[at].claim;
             let joined = order.joined_last(claim, (lot, own_ports), &ledger);
             // Pods that may not launch a node may not launch a more expensive one.
-            let worth = |joined: &PackedNode| {
+            if let Some(joined) = joined.filter(|joined| {
                 let cheap = self.calls[class] || joined.price <= claim.price;
                 cheap && self.is_same_site((template, claim), joined)
-            };
-            if let Some(joined) = joined.filter(worth) {
+            }) {
                 let shapes = &ground.templates[template].shapes;
                 ledger.release(&shapes[claim.shape].limited);
                 ledger.reserve(&shapes[joined.shape].limited, 1);

@@ -61,16 +61,19 @@ impl SolutionCost {
     /// Computes the cost of a solution for these pods.
     pub(super) fn of(solution: &Solution, pods: &[&Pod]) -> Self {
         let pods: HashMap<&PodKey, &Pod> = pods.iter().map(|pod| (&pod.key, *pod)).collect();
-        let size = |key: &PodKey| {
-            let own = &pods.get(key)?.requests;
-            Some(((own.cpu_milli.max(0), own.memory.max(0)), 1))
-        };
         let bought = solution.claims.iter().map(|claim| NodePurchase {
             price: claim
                 .offerings
                 .first()
                 .map_or(0.0, |(_, price)| price.usd_per_h()),
-            pods: claim.pods.iter().filter_map(size).collect(),
+            pods: claim
+                .pods
+                .iter()
+                .filter_map(|key| {
+                    let own = &pods.get(key)?.requests;
+                    Some(((own.cpu_milli.max(0), own.memory.max(0)), 1))
+                })
+                .collect(),
         });
         let left = solution.unplaced.iter().map(|own| own.pod.clone());
         Self {

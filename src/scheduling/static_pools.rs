@@ -157,7 +157,8 @@ fn nodes(
             *zones.entry(first.zone.clone()).or_insert(0) += 1;
         }
         let mut labels = template.labels(&[]);
-        let reservation = reservation.map(|own| template.reservations[own].labels());
+        let reservation =
+            reservation.map(|reservation| template.reservations[reservation].labels());
         labels.extend(reservation.into_iter().flatten());
         claims.push(NewNodeClaim {
             pool: pool.name.clone(),
@@ -196,8 +197,10 @@ pub(super) fn barren(
     if sold.is_empty() {
         return unsold(holds, template, &fits, &Requirements::default());
     }
-    let allowed = |at: &usize| ledger.copies(&shapes[*at].limited) > 0;
-    let would_do = sold.iter().copied().filter(allowed);
+    let would_do = sold
+        .iter()
+        .copied()
+        .filter(|at| ledger.copies(&shapes[*at].limited) > 0);
     match variety.shortage(template, would_do.clone()) {
         Some((key, least, count)) if would_do.count() > 0 => {
             let key = key.to_owned();

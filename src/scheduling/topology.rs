@@ -84,7 +84,9 @@ pub(super) struct Topology {
 impl Topology {
     /// Returns whether any topology rule counts DaemonSet pods.
     pub(super) fn counts_daemons(&self) -> bool {
-        self.daemon_overheads.iter().any(|own| !own.is_empty())
+        self.daemon_overheads
+            .iter()
+            .any(|daemon_overhead| !daemon_overhead.is_empty())
     }
 
     /// Builds the rules of a problem. `standing` are the groups and keys of the terms of bound
@@ -192,16 +194,14 @@ impl Topology {
     /// depend on a key other than the host.
     pub(super) fn is_pinned(&self, kind: usize) -> bool {
         let elsewhere = |tally: usize| self.tallies[tally].key() != HOST;
-        let checked = |check: &TopologyCheck| match check {
+        let early = self.is_early(kind);
+        self.checks[kind].iter().any(|check| match check {
             TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } => elsewhere(*tally),
             TopologyCheck::Near { tallies, .. } => tallies.iter().any(|tally| elsewhere(*tally)),
-        };
-        let early = self.is_early(kind);
-        let counted = |tally: &usize| {
+        }) || self.adds[kind].iter().any(|tally| {
             let spread = matches!(self.tallies[*tally], DomainCounter::Spread { .. });
             elsewhere(*tally) && (early || !spread)
-        };
-        self.checks[kind].iter().any(checked) || self.adds[kind].iter().any(counted)
+        })
     }
 
     /// The keys, the host's aside, by which some pinned kind's place has to be known.
@@ -276,8 +276,10 @@ impl Maker<'_, '_> {
 
     fn filter(&mut self, kind: usize, even: &SpreadConstraint, keys: &[usize]) -> usize {
         let wants = self.problem.kinds[kind].bare;
-        let choosy = |own: &crate::model::requirement::Requirements| !own.is_empty();
-        let choosy = self.problem.wants[wants].alternatives.iter().all(choosy);
+        let choosy = self.problem.wants[wants]
+            .alternatives
+            .iter()
+            .all(|alternative| !alternative.is_empty());
         let filter = NodeFilter {
             labels: (even.affinity && choosy).then_some(wants),
             taints: even.taints.then_some(wants),

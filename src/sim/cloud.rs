@@ -171,11 +171,15 @@ impl Cloud {
             CapacityType::OnDemand | CapacityType::Reserved => capacity::lowest_price(&sold),
         };
         let Some(offering) = chosen else {
-            let refusal = |(key, kind): (&OfferingKey, _)| OfferingRefusal {
-                offering: key.clone(),
-                kind,
-            };
-            return CommandResult::LaunchRefused(refused.into_iter().map(refusal).collect());
+            return CommandResult::LaunchRefused(
+                refused
+                    .into_iter()
+                    .map(|(key, kind)| OfferingRefusal {
+                        offering: key.clone(),
+                        kind,
+                    })
+                    .collect(),
+            );
         };
         CommandResult::Launched(self.start(launch, offering, now))
     }
@@ -199,11 +203,12 @@ impl Cloud {
     /// Number of instances in a reservation. An instance counts until it is terminated.
     pub fn in_reservation(&self, id: &ReservationId) -> usize {
         let machines = self.machines.values().map(SimInstance::truth);
-        let is_in = |own: &&Instance| {
-            own.state != InstanceState::Terminated
-                && own.offering.reservation.as_deref() == Some(id)
-        };
-        machines.filter(is_in).count()
+        machines
+            .filter(|machine| {
+                machine.state != InstanceState::Terminated
+                    && machine.offering.reservation.as_deref() == Some(id)
+            })
+            .count()
     }
 
     fn start(&mut self, launch: &Launch, offering: OfferingKey, now: Timestamp) -> Instance {

@@ -173,7 +173,7 @@ impl World {
             .scene
             .catalog
             .offering(&instance.offering)
-            .map(|own| own.price);
+            .map(|offering| offering.price);
         self.note(TimelineFact::Launched {
             claim: launch.claim.id.clone(),
             instance: instance.id.clone(),

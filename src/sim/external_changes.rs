@@ -78,7 +78,7 @@ impl ExternalTaintRemovals {
     /// Returns true if the daemon has just observed a removal. It adds the taint again, which is
     /// not a new disruption.
     pub fn is_just_told(&self, node: &NodeName, now: Timestamp) -> bool {
-        let told = self.nodes.get(node).and_then(|own| own.told);
+        let told = self.nodes.get(node).and_then(|node| node.told);
         told.is_some_and(|at| now.duration_since(at) < PUT_BACK_MAX)
     }
 

@@ -46,7 +46,7 @@ impl World {
 
     fn any_offering(&self) -> Option<OfferingKey> {
         self.scene.catalog.types().find_map(|shape| {
-            let found = shape.offerings.iter().find(|own| own.available)?;
+            let found = shape.offerings.iter().find(|offering| offering.available)?;
             Some(found.key(&shape.name))
         })
     }

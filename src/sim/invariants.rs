@@ -109,7 +109,7 @@ impl GroundTruth {
     /// Returns true if an instance belongs to this installation and cluster.
     pub fn is_ours(&self, instance: &Instance) -> bool {
         // Only these two tags count. An instance is managed even if its claim cannot be parsed.
-        let is = |tag: &str, value: &str| instance.tags.get(tag).is_some_and(|own| own == value);
+        let is = |tag: &str, value: &str| instance.tags.get(tag).is_some_and(|tag| tag == value);
         is(TAG_INSTALLATION, &self.config.installation)
             && is(TAG_CLUSTER, self.config.name.as_str())
     }
@@ -512,7 +512,7 @@ impl Checker {
         let pods = scene.cluster.store().pods();
         let buffers = scene.config.buffers.iter();
         let kept = buffers
-            .filter_map(|own| own.pods(pods.values(), now))
+            .filter_map(|buffer| buffer.pods(pods.values(), now))
             .flatten()
             .count();
         for text in empty.into_iter().skip(kept) {
@@ -571,7 +571,7 @@ fn voluntary(command: &Command, scene: &GroundTruth) -> Option<String> {
         Command::Evict { pod, uid } => {
             // The eviction of a deleted pod has no effect.
             let pods = scene.cluster.store().pods();
-            let node = pods.get(pod).filter(|own| own.uid == *uid)?.node.as_ref()?;
+            let node = pods.get(pod).filter(|pod| pod.uid == *uid)?.node.as_ref()?;
             reclaimed(node).is_none().then(|| format!("evict {pod}"))
         }
         Command::Terminate { instance, .. } => {

@@ -74,7 +74,7 @@ impl Together {
 
     /// Starts a fleet without state.
     fn found(&mut self) {
-        let all = self.worlds.iter().map(|own| own.setup.config.clone());
+        let all = self.worlds.iter().map(|world| world.setup.config.clone());
         let all: Vec<Arc<Cluster>> = all.collect();
         self.fleet = Fleet::default();
         self.fleet.configure(self.limits.clone(), &all, self.now);
@@ -164,7 +164,7 @@ impl Together {
 
     fn tell(&mut self, name: &ClusterName, event: Event) {
         let mut worlds = self.worlds.iter_mut();
-        let Some(world) = worlds.find(|own| own.setup.config.name == *name) else {
+        let Some(world) = worlds.find(|world| world.setup.config.name == *name) else {
             return;
         };
         if self.faults && self.losses.u32(0..LOST) == 0 {
@@ -180,16 +180,24 @@ impl Together {
     /// Runs to the end, then until the state must be stable. Checks that it is stable, and that the
     /// usage in the fleet is correct. Returns all violations.
     pub fn finish(&mut self) -> Vec<Violation> {
-        let end = self.worlds.iter().map(|own| own.setup.scenario.end).max();
+        let end = self
+            .worlds
+            .iter()
+            .map(|world| world.setup.scenario.end)
+            .max();
         let end = end.unwrap_or(self.now);
         let rest = later(end, DEFAULT_SETTLE);
         let quiet = later(rest, DEFAULT_CALM);
         for until in [end, rest] {
-            self.worlds.iter_mut().for_each(|own| own.limit = until);
+            self.worlds.iter_mut().for_each(|world| world.limit = until);
             self.run_until(until);
         }
-        let acts: Vec<u64> = self.worlds.iter().map(|own| own.checker.acts()).collect();
-        self.worlds.iter_mut().for_each(|own| own.limit = quiet);
+        let acts: Vec<u64> = self
+            .worlds
+            .iter()
+            .map(|world| world.checker.acts())
+            .collect();
+        self.worlds.iter_mut().for_each(|world| world.limit = quiet);
         self.run_until(quiet);
         let mut all = Vec::new();
         for (world, acts) in self.worlds.iter_mut().zip(acts) {

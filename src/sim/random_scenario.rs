@@ -8,7 +8,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::Catalog;
 use crate::model::cluster::{Cluster, ManagementMode};
-use crate::model::instance::InstanceType;
 use crate::model::labels::{ARCH, CAPACITY_TYPE, ZONE};
 use crate::model::pool::{self, BudgetNodes, Consolidation, OnBlocked, Pool, Rate, Reason, Safety};
 use crate::model::quantity::Resources;
@@ -58,14 +57,18 @@ pub fn types_of(catalog: &Catalog) -> Arc<Catalog> {
     let mut pool = Pool::new("");
     require(&mut pool, FAMILY, &FAMILIES);
     require(&mut pool, CPUS, &CPU_COUNTS);
-    let fits = |shape: &&InstanceType| {
-        let has = |(key, wanted): (&str, &Requirement)| {
-            let values = shape.requirements.get(key).and_then(Requirement::values);
-            values.is_some_and(|values| values.iter().any(|value| wanted.has(value)))
-        };
-        shape.name.as_str() == FIXED_TYPE || pool.requirements.iter().all(has)
-    };
-    Arc::new(Catalog::new(catalog.types().filter(fits).cloned()))
+    Arc::new(Catalog::new(
+        catalog
+            .types()
+            .filter(|shape| {
+                shape.name.as_str() == FIXED_TYPE
+                    || pool.requirements.iter().all(|(key, wanted)| {
+                        let values = shape.requirements.get(key).and_then(Requirement::values);
+                        values.is_some_and(|values| values.iter().any(|value| wanted.has(value)))
+                    })
+            })
+            .cloned(),
+    ))
 }
 
 /// Draws the scenario of a seed with these types. Most are small, because they find as many bugs in
@@ -94,10 +97,10 @@ pub fn drawn(seed: u64, types: &Arc<Catalog>) -> Setup {
     let workloads = draw_workloads(&mut stream(seed, "drawn/workloads"), &cluster, nodes);
     let asked = workloads
         .iter()
-        .filter_map(|own| own.do_not_disrupt.as_ref());
+        .filter_map(|workload| workload.do_not_disrupt.as_ref());
     let asked = asked.filter_map(|lasts| lasts.parse::<SignedDuration>().ok());
     let pools = cluster.pools.iter();
-    let young = pools.map(|own| own.disruption.min_age.max(own.disruption.unneeded_for));
+    let young = pools.map(|pool| pool.disruption.min_age.max(pool.disruption.unneeded_for));
     let longest = asked.chain(young).max().unwrap_or_default();
     let scenario = Scenario {
         title: format!("a fleet of about {nodes} nodes"),

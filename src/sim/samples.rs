@@ -49,7 +49,10 @@ impl WorldSample {
             let offering = &machine.truth().offering;
             let key = (offering.capacity_type, offering.instance_type.clone());
             *sample.instances.entry(key).or_default() += 1;
-            let price = scene.catalog.offering(offering).map(|own| own.price);
+            let price = scene
+                .catalog
+                .offering(offering)
+                .map(|offering| offering.price);
             sample.usd_per_h += price.map_or(0.0, Price::usd_per_h);
         }
         let store = scene.cluster.store();

@@ -62,11 +62,12 @@ pub struct Shortage {
 impl Shortage {
     /// Returns true if the shortage includes an offering.
     pub fn covers(&self, key: &OfferingKey) -> bool {
-        let fits = |pattern: &String| match pattern.strip_suffix('*') {
-            Some(start) => key.instance_type.0.starts_with(start),
-            None => *pattern == key.instance_type.0,
-        };
-        self.instance_type.as_ref().is_none_or(fits)
+        self.instance_type
+            .as_ref()
+            .is_none_or(|pattern| match pattern.strip_suffix('*') {
+                Some(start) => key.instance_type.0.starts_with(start),
+                None => *pattern == key.instance_type.0,
+            })
             && self.zone.as_ref().is_none_or(|zone| *zone == key.zone.0)
             && self
                 .capacity_type

@@ -81,8 +81,8 @@ impl FixedFleet {
 fn price(shape: &InstanceType, capacity_type: CapacityType) -> Price {
     let cheapest = |wanted| {
         let offerings = shape.offerings.iter();
-        let offerings = offerings.filter(|own| own.capacity_type == wanted);
-        offerings.map(|own| own.price).min()
+        let offerings = offerings.filter(|offering| offering.capacity_type == wanted);
+        offerings.map(|offering| offering.price).min()
     };
     cheapest(capacity_type)
         .or_else(|| cheapest(CapacityType::OnDemand))
@@ -111,9 +111,9 @@ fn pods_by_capacity_type(scene: &GroundTruth) -> BTreeMap<CapacityType, Vec<&Res
 /// Price of the instances in reservations.
 fn reserved_usd_per_h(scene: &GroundTruth) -> f64 {
     let offerings = scene.live().map(|own| &own.truth().offering);
-    let reserved = offerings.filter(|own| own.capacity_type == CapacityType::Reserved);
+    let reserved = offerings.filter(|offering| offering.capacity_type == CapacityType::Reserved);
     let prices = reserved.filter_map(|own| scene.catalog.offering(own));
-    prices.map(|own| own.price.usd_per_h()).sum()
+    prices.map(|price| price.price.usd_per_h()).sum()
 }
 
 /// Total requests of the daemons on a node.

@@ -52,9 +52,11 @@ pub const SILENT_MAX: SignedDuration = SignedDuration::from_secs(120);
 impl SimWatches {
     /// Creates watches of these kinds. All are down.
     pub fn new(kinds: &[ObjectKind]) -> Self {
-        let down = |kind: &ObjectKind| (*kind, Stream::default());
         Self {
-            streams: kinds.iter().map(down).collect(),
+            streams: kinds
+                .iter()
+                .map(|kind| (*kind, Stream::default()))
+                .collect(),
         }
     }
 
@@ -133,7 +135,7 @@ impl SimWatches {
     pub fn end(&mut self) {
         self.streams
             .values_mut()
-            .for_each(|own| *own = Stream::default());
+            .for_each(|stream| *stream = Stream::default());
     }
 
     /// Time of the next event.

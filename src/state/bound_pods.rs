@@ -90,24 +90,26 @@ impl BoundPods {
             let homes = absent.entry(PodGroupKey::of(pod)).or_default();
             *homes.entry(node).or_insert(0) += 1;
         }
-        let resident = |(group, homes)| -> Option<BoundPodGroup<'_>> {
-            let (group, homes): (&PodGroupKey, &BTreeMap<NodeName, u32>) = (group, homes);
-            let mut nodes: Vec<(&NodeName, u32)> =
-                homes.iter().map(|(node, count)| (node, *count)).collect();
-            if let Some(absent) = absent.get(group) {
-                for (node, count) in &mut nodes {
-                    *count = count.saturating_sub(absent.get(node).copied().unwrap_or(0));
+        self.groups
+            .iter()
+            .filter_map(|(group, homes)| -> Option<BoundPodGroup<'_>> {
+                let (group, homes): (&PodGroupKey, &BTreeMap<NodeName, u32>) = (group, homes);
+                let mut nodes: Vec<(&NodeName, u32)> =
+                    homes.iter().map(|(node, count)| (node, *count)).collect();
+                if let Some(absent) = absent.get(group) {
+                    for (node, count) in &mut nodes {
+                        *count = count.saturating_sub(absent.get(node).copied().unwrap_or(0));
+                    }
+                    nodes.retain(|(_, count)| *count > 0);
                 }
-                nodes.retain(|(_, count)| *count > 0);
-            }
-            (!nodes.is_empty()).then_some(BoundPodGroup {
-                namespace: &group.namespace,
-                labels: &group.labels,
-                anti_affinity: &group.anti_affinity,
-                deleting: group.deleting,
-                nodes,
+                (!nodes.is_empty()).then_some(BoundPodGroup {
+                    namespace: &group.namespace,
+                    labels: &group.labels,
+                    anti_affinity: &group.anti_affinity,
+                    deleting: group.deleting,
+                    nodes,
+                })
             })
-        };
-        self.groups.iter().filter_map(resident).collect()
+            .collect()
     }
 }

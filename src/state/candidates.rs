@@ -142,7 +142,7 @@ impl Candidate<'_> {
     pub fn blocker_for(&self, reason: Reason) -> Option<&DisruptionBlocker> {
         let graceful =
             |own: &&DisruptionBlocker| self.has_grace_for(reason) && own.yields_to_grace();
-        self.blocker.as_ref().filter(|own| !graceful(own))
+        self.blocker.as_ref().filter(|blocker| !graceful(blocker))
     }
 
     /// Returns whether disruption for this reason uses a termination grace period.
@@ -160,9 +160,10 @@ impl State {
     pub fn is_graceful(&self, claim: &NodeClaim) -> bool {
         let pool = self.cluster.pool(claim.record.pool.as_str());
         let aborts = |grace: SignedDuration| {
-            let disruption = pool.map(|own| &own.disruption);
-            disruption
-                .is_some_and(|own| own.on_blocked == OnBlocked::Abort && own.drain_timeout < grace)
+            let disruption = pool.map(|pool| &pool.disruption);
+            disruption.is_some_and(|disruption| {
+                disruption.on_blocked == OnBlocked::Abort && disruption.drain_timeout < grace
+            })
         };
         let grace = claim.record.termination_grace_period;
         grace.is_some_and(|grace| !aborts(grace))
@@ -179,7 +180,7 @@ impl State {
         let mut going = Vec::new();
         let mut coming: BTreeMap<PoolName, Vec<_>> = BTreeMap::new();
         let claims = self.ledger.claims.values();
-        let claims: Vec<Owned<'_>> = claims.map(|own| (own, self.node_of(own))).collect();
+        let claims: Vec<Owned<'_>> = claims.map(|claim| (claim, self.node_of(claim))).collect();
         for (claim, node) in &claims {
             let pool = || claim.record.pool.clone();
             if claim.leaving.is_some() && node.is_some_and(Node::is_initialized) {
@@ -195,7 +196,7 @@ impl State {
                 };
                 let_go.entry(id).or_insert(one);
             }
-            let launched = claim.instance.as_ref().map(|own| own.launched);
+            let launched = claim.instance.as_ref().map(|instance| instance.launched);
             recent.launched = recent.launched.max(launched);
             let gone = claim.leaving.zip(*node);
             going.extend(gone.map(|(reason, node)| (&claim.record.pool, node, reason)));
@@ -210,7 +211,7 @@ impl State {
             *leaving.entry(pool).or_insert(0) += 1;
         }
         let candidates = self.candidates(&claims, now);
-        let misreads = self.misreads(candidates.iter().map(|own| own.node));
+        let misreads = self.misreads(candidates.iter().map(|candidate| candidate.node));
         DisruptionView {
             cluster: &self.cluster,
             candidates,
@@ -310,7 +311,7 @@ impl State {
             claim,
             node,
             pool: node.pool().unwrap_or_default(),
-            born: claim.map(|own| own.record.created).or(node.created),
+            born: claim.map(|claim| claim.record.created).or(node.created),
             initialized,
             changed: self
                 .objects
@@ -321,7 +322,7 @@ impl State {
             cost: 1.0 + disruption_cost_of.cost() as f64 / COST_OF_ONE as f64,
             utilization: disruption_cost_of.utilization(&node.allocatable),
             nominated: promised || nominated.is_some_and(|until| until > now),
-            graceful: claim.is_some_and(|own| self.is_graceful(own)),
+            graceful: claim.is_some_and(|claim| self.is_graceful(claim)),
             blocker: self.first_blocker(node, claim, pdb_index, now),
             price: self.price_of(node, claim),
         }

@@ -164,9 +164,12 @@ impl State {
     /// Claims of Outrigger whose instance is running, according to listings and call results.
     pub fn running_claims(&self) -> impl Iterator<Item = &NodeClaim> {
         let claims = self.ledger.claims.values();
-        claims.filter(|own| {
-            let live = own.instance.as_ref().is_some_and(|own| own.state.is_live());
-            live && !own.foreign
+        claims.filter(|claim| {
+            let live = claim
+                .instance
+                .as_ref()
+                .is_some_and(|instance| instance.state.is_live());
+            live && !claim.foreign
         })
     }
 
@@ -176,8 +179,14 @@ impl State {
             return Some(Mismatch::Unidentified);
         };
         let lease = self.cluster.lease.to_string();
-        let uid = |own: &'_ ClaimOrigin| own.cluster_uid.as_ref().map(|own| own.0.clone());
-        if let Some((launched_for, instances)) = self.foreign(uid, here.as_str()) {
+        if let Some((launched_for, instances)) = self.foreign(
+            |own| {
+                own.cluster_uid
+                    .as_ref()
+                    .map(|cluster_uid| cluster_uid.0.clone())
+            },
+            here.as_str(),
+        ) {
             return Some(Mismatch::OtherCluster {
                 id: self.identity_id(&launched_for)?,
                 launched_for: launched_for.into(),
@@ -227,8 +236,8 @@ impl State {
     ) -> Option<(String, usize)> {
         let mut all: BTreeMap<String, usize> = BTreeMap::new();
         for claim in self.running_claims() {
-            if let Some(own) = value(&claim.record.origin).filter(|own| own != here) {
-                *all.entry(own).or_default() += 1;
+            if let Some(value) = value(&claim.record.origin).filter(|value| value != here) {
+                *all.entry(value).or_default() += 1;
             }
         }
         let instances = all.values().sum();
@@ -244,17 +253,17 @@ impl State {
         for node in self.objects.nodes.values() {
             // Several configured clusters may share one API server.
             let cluster = node.annotations.get(CLUSTER);
-            let of_other = cluster.is_some_and(|own| own != self.cluster.name.as_str());
+            let of_other = cluster.is_some_and(|cluster| cluster != self.cluster.name.as_str());
             let is_ours = self.is_made_here(node) && node.annotations.contains_key(CLAIM);
             if of_other || !is_ours {
                 continue;
             }
             ready += usize::from(node.ready);
             let ledger = &self.ledger;
-            let is_listed = node.instance_id().is_some_and(|own| {
-                ledger.by_instance(own).is_some()
-                    || ledger.has_ended(own)
-                    || ledger.is_listed_live(own)
+            let is_listed = node.instance_id().is_some_and(|instance_id| {
+                ledger.by_instance(instance_id).is_some()
+                    || ledger.has_ended(instance_id)
+                    || ledger.is_listed_live(instance_id)
             });
             if is_listed {
                 listed += 1;
@@ -275,8 +284,8 @@ impl State {
     /// Instance IDs in `providerID` of Nodes; only of ready Nodes if `ready`.
     pub fn instances_of_nodes(&self, ready: bool) -> HashSet<&str> {
         let nodes = self.objects.nodes.values();
-        let nodes = nodes.filter(|own| !ready || own.ready);
-        nodes.filter_map(|own| own.instance_id()).collect()
+        let nodes = nodes.filter(|node| !ready || node.ready);
+        nodes.filter_map(|node| node.instance_id()).collect()
     }
 
     /// Returns whether claims of version 0.1, which lack a cluster UID, belong to this API server:
@@ -288,7 +297,7 @@ impl State {
             .filter(|own| own.record.origin.cluster_uid.is_none());
         unmarked.any(|own| {
             let instance = own.instance.as_ref();
-            instance.is_some_and(|own| ready.contains(own.id.as_str()))
+            instance.is_some_and(|instance| ready.contains(instance.id.as_str()))
         })
     }
 }

@@ -254,8 +254,11 @@ impl State {
         if let Some(other) = self.objects.node_instances.other_of(node) {
             return Some(DisruptionBlocker::SameInstance(other.clone()));
         }
-        let says = |key: &&str| node.annotations.get(*key).is_some_and(|own| own == "true");
-        if let Some(key) = KEYS.into_iter().find(says) {
+        if let Some(key) = KEYS.into_iter().find(|key| {
+            node.annotations
+                .get(*key)
+                .is_some_and(|annotation| annotation == "true")
+        }) {
             return Some(DisruptionBlocker::Annotated(key));
         }
         let (until, _) = claim?.withdrawn?;
@@ -265,7 +268,7 @@ impl State {
     fn safety_of(&self, node: &Node) -> Safety {
         let pool = node.pool();
         let pool = pool.and_then(|name| self.cluster.pool(name.as_str()));
-        pool.map_or(Safety::default(), |own| own.disruption.safety)
+        pool.map_or(Safety::default(), |pool| pool.disruption.safety)
     }
 
     /// Returns the blocker of a pod. `cover` is its PodDisruptionBudget match.
@@ -276,11 +279,11 @@ impl State {
         cover: Option<PdbMatch<'_>>,
         now: Timestamp,
     ) -> Option<PodBlocker> {
-        if let Some(own) = pod.protection(now) {
+        if let Some(protection) = pod.protection(now) {
             let until = |lasts| pod.started.and_then(|at| at.checked_add(lasts).ok());
-            return Some(match own.lasts {
-                None => PodBlocker::Annotated(own.key),
-                Some(lasts) => PodBlocker::Until(own.key, until(lasts)),
+            return Some(match protection.lasts {
+                None => PodBlocker::Annotated(protection.key),
+                Some(lasts) => PodBlocker::Until(protection.key, until(lasts)),
             });
         }
         if pod.is_unsafe_to_evict() {

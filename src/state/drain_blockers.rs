@@ -117,7 +117,7 @@ impl State {
             return DrainBlocker::Protected(key);
         }
         let budgets = self.objects.pdbs.values();
-        let budgets: Vec<&Pdb> = budgets.filter(|own| own.covers(pod)).collect();
+        let budgets: Vec<&Pdb> = budgets.filter(|budget| budget.covers(pod)).collect();
         match &budgets[..] {
             [] => DrainBlocker::Pod(key),
             [one] if one.disruptions_allowed > 0 => DrainBlocker::Pod(key),

@@ -28,9 +28,10 @@ impl State {
         (labels, taints): (&Labels, &[Taint]),
     ) -> Vec<&'a Pod> {
         let instance = claim.instance.as_ref();
-        let node = instance.and_then(|own| own.node.as_ref());
+        let node = instance.and_then(|instance| instance.node.as_ref());
         let catalog = self.catalog_of(&claim.record.pool);
-        let shape = offering_of(claim).and_then(|own| catalog.get(own.instance_type.as_str()));
+        let shape =
+            offering_of(claim).and_then(|offering| catalog.get(offering.instance_type.as_str()));
         let Some((node, shape)) = node.zip(shape) else {
             return Vec::new();
         };
@@ -60,8 +61,12 @@ impl State {
     /// been provisioned elsewhere after planning.
     fn reaches_volumes(&self, pod: &Pod, labels: &Requirements) -> bool {
         let own = mounts_of(&self.objects, pod, &BTreeMap::new());
-        let suits = |own: &Requirements| labels.compatible(own, false).is_ok();
-        own.fault.is_none() && (own.alternatives.is_empty() || own.alternatives.iter().any(suits))
+        own.fault.is_none()
+            && (own.alternatives.is_empty()
+                || own
+                    .alternatives
+                    .iter()
+                    .any(|alternative| labels.compatible(alternative, false).is_ok()))
     }
 
     /// Returns whether a pod needs nothing from the scheduler except a node, and has a controller
@@ -70,13 +75,8 @@ impl State {
         let is_own = matches!(pod.scheduler.as_str(), "" | DEFAULT_SCHEDULER);
         // Before a device plugin has registered, the kubelet rejects pods that request the device.
         let devices = pod.requests.extended.values().any(|amount| *amount > 0);
-        let ready = |name: &String| {
-            let key = ObjectKey::new(&pod.key.namespace, name);
-            let claim = self.objects.volume_claims.get(&key);
-            claim.is_some_and(|own| own.is_bound && !own.once_pod && !own.deleting)
-        };
         let by_default = &self.cluster.scheduling.default_spread;
-        let spread = pod.spread.iter().filter(|own| own.is_hard);
+        let spread = pod.spread.iter().filter(|spread| spread.is_hard);
         let on_host = |key: &str| key == HOSTNAME;
         pod.owner.is_some()
             && !pod.may_be_protected()
@@ -87,13 +87,17 @@ impl State {
             && pod.nominated_node.is_none()
             && is_own
             && !devices
-            && pod.volume_claims.iter().all(ready)
+            && pod.volume_claims.iter().all(|name| {
+                let key = ObjectKey::new(&pod.key.namespace, name);
+                let claim = self.objects.volume_claims.get(&key);
+                claim.is_some_and(|claim| claim.is_bound && !claim.once_pod && !claim.deleting)
+            })
             && pod.affinity.is_empty()
             && pod
                 .anti_affinity
                 .iter()
-                .all(|own| on_host(&own.topology_key))
-            && spread.clone().all(|own| on_host(&own.topology_key))
+                .all(|anti_affinity| on_host(&anti_affinity.topology_key))
+            && spread.clone().all(|spread| on_host(&spread.topology_key))
             && (!pod.spread.is_empty() || by_default.iter().all(|own| !own.is_hard))
     }
 }
@@ -109,15 +113,20 @@ fn wants(pod: &Pod, labels: &Requirements) -> bool {
 /// Returns whether a pod may be added to its host wherever its other pods are: the host has no more
 /// of them than the skew allows.
 fn is_within_skew(pod: &Pod, there: &[&Pod]) -> bool {
-    pod.spread.iter().filter(|own| own.is_hard).all(|own| {
-        let kin = |other: &&&Pod| {
-            let selector = own.selector.as_ref();
-            other.key.namespace == pod.key.namespace
-                && selector.is_some_and(|selector| selector.matches(&other.labels))
-        };
-        let count = there.iter().filter(kin).count();
-        u32::try_from(count).is_ok_and(|count| count < own.max_skew)
-    })
+    pod.spread
+        .iter()
+        .filter(|spread| spread.is_hard)
+        .all(|spread| {
+            let count = there
+                .iter()
+                .filter(|other| {
+                    let selector = spread.selector.as_ref();
+                    other.key.namespace == pod.key.namespace
+                        && selector.is_some_and(|selector| selector.matches(&other.labels))
+                })
+                .count();
+            u32::try_from(count).is_ok_and(|count| count < spread.max_skew)
+        })
 }
 
 #[cfg(test)]

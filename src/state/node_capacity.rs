@@ -50,7 +50,7 @@ impl State {
         let daemons = self.daemons();
         let brought: BTreeSet<&str> = mounts
             .values()
-            .flat_map(|own| own.attached.keys().map(String::as_str))
+            .flat_map(|mount| mount.attached.keys().map(String::as_str))
             .collect();
         let mut claim_of: BTreeMap<&NodeName, &NodeClaim> = BTreeMap::new();
         let mut rooms = Vec::new();
@@ -67,7 +67,7 @@ impl State {
         }
         for node in self.objects.nodes.values() {
             let claim = claim_of.get(&node.name).copied();
-            if !claim.is_some_and(|own| is_going(own, now)) {
+            if !claim.is_some_and(|claim| is_going(claim, now)) {
                 rooms.push(self.room_of_node(node, claim, &daemons));
             }
         }
@@ -128,7 +128,8 @@ impl State {
         if let (false, Some(claim)) = (initialized, claim) {
             // Device plugins report their resources late, so the resources of the type are used.
             let catalog = self.catalog_of(&claim.record.pool);
-            let known = offering_of(claim).and_then(|own| catalog.get(own.instance_type.as_str()));
+            let known = offering_of(claim)
+                .and_then(|offering| catalog.get(offering.instance_type.as_str()));
             if let Some(known) = known {
                 let mut promised = known.allocatable.clone();
                 self.take_adapters(claim, &mut promised);
@@ -182,7 +183,10 @@ impl State {
         let mut room = room_to_come(host, pool, offers, &claim.labels)?;
         self.take_adapters(claim, &mut room.free);
         // Pods may be bound to it before its Node is observed.
-        let node = claim.instance.as_ref().and_then(|own| own.node.as_ref());
+        let node = claim
+            .instance
+            .as_ref()
+            .and_then(|instance| instance.node.as_ref());
         if let Some(node) = node {
             let load = self.objects.load(node.name.as_str());
             room.free.subtract(&load.requests());
@@ -197,15 +201,18 @@ impl State {
     /// they depend on the launch template, not on the type alone. Source: spec/aws.md §10, 102.
     fn take_adapters(&self, claim: &NodeClaim, of: &mut Resources) {
         let mut classes = self.cluster.node_classes.iter();
-        let class = classes.find(|own| Some(&own.name) == claim.record.node_class.as_ref());
-        let facts = claim.instance.as_ref().and_then(|own| own.facts.as_deref());
-        let lacks = match facts.and_then(|own| own.adapters) {
+        let class = classes.find(|class| Some(&class.name) == claim.record.node_class.as_ref());
+        let facts = claim
+            .instance
+            .as_ref()
+            .and_then(|instance| instance.facts.as_deref());
+        let lacks = match facts.and_then(|fact| fact.adapters) {
             Some(count) => count == 0,
             None => {
                 // A layout of the node class takes precedence over pod requests.
-                let by_pods = class.is_some_and(|own| own.network_interfaces.is_none());
+                let by_pods = class.is_some_and(|class| class.network_interfaces.is_none());
                 let devices = claim.devices.as_ref();
-                by_pods && devices.is_some_and(|own| !own.contains(EFA))
+                by_pods && devices.is_some_and(|device| !device.contains(EFA))
             }
         };
         if lacks {
@@ -225,12 +232,14 @@ fn wanting<'a>(sets: impl Iterator<Item = &'a DaemonSet>) -> Daemons<'a> {
         if pod.node_affinity.is_empty() {
             return vec![selected];
         }
-        let both = |term: &Requirements| {
-            let mut both = selected.clone();
-            both.add_all(term);
-            both
-        };
-        pod.node_affinity.iter().map(both).collect()
+        pod.node_affinity
+            .iter()
+            .map(|term| {
+                let mut both = selected.clone();
+                both.add_all(term);
+                both
+            })
+            .collect()
     };
     sets.map(|set| (set, wanted(&set.template))).collect()
 }
@@ -288,7 +297,7 @@ pub fn room_to_come(
     let mut all = claim_labels(pool, offerings, &types);
     let ids = offerings
         .iter()
-        .map(|own| catalog.zone_ids().get(&own.zone));
+        .map(|offering| catalog.zone_ids().get(&offering.zone));
     if let Some(ids) = ids
         .collect::<Option<BTreeSet<_>>>()
         .filter(|own| !own.is_empty())

@@ -105,13 +105,13 @@ impl NodeClaim {
             || self
                 .instance
                 .as_ref()
-                .is_some_and(|own| own.state == InstanceState::Terminated)
+                .is_some_and(|instance| instance.state == InstanceState::Terminated)
     }
 
     /// Returns the reservation that it uses: that of its instance or, before, that of its
     /// offerings, which share one or have none.
     pub fn reservation(&self) -> Option<&ReservationId> {
-        let launched = self.instance.as_ref().map(|own| &own.offering);
+        let launched = self.instance.as_ref().map(|instance| &instance.offering);
         let offering = launched.or_else(|| self.offerings.first())?;
         offering.reservation.as_deref()
     }
@@ -122,8 +122,8 @@ impl NodeClaim {
         let Some(instance) = &self.instance else {
             return true;
         };
-        let later = |at: Timestamp| at.duration_since(instance.launched) < LISTING_LAG;
-        instance.state != InstanceState::Terminated && counted.is_none_or(later)
+        instance.state != InstanceState::Terminated
+            && counted.is_none_or(|at| at.duration_since(instance.launched) < LISTING_LAG)
     }
 
     /// Returns whether pods may be planned for it.
@@ -184,7 +184,7 @@ impl NodeClaims {
     /// Returns the pool of a claim, or the empty name if the claim does not exist.
     pub fn pool_of(&self, claim: &ClaimId) -> PoolName {
         let claim = self.claims.get(claim);
-        claim.map_or(PoolName::default(), |own| own.record.pool.clone())
+        claim.map_or(PoolName::default(), |claim| claim.record.pool.clone())
     }
 
     /// The claim an instance fulfils.
@@ -288,24 +288,29 @@ impl NodeClaims {
                 .eq(listed.iter().copied())
         });
         outcome.news = !self.agreed || same.is_none();
-        let anew = || {
+        let fingerprint: ListedInstances = same.cloned().unwrap_or_else(|| {
             listed
                 .iter()
                 .map(|(id, live)| ((*id).clone(), *live))
                 .collect()
-        };
-        let fingerprint: ListedInstances = same.cloned().unwrap_or_else(anew);
+        });
         self.ended.clear();
-        let seen = |id: &InstanceId| fingerprint.binary_search_by(|own| own.0.cmp(id)).is_ok();
+        let seen = |id: &InstanceId| {
+            fingerprint
+                .binary_search_by(|fingerprint| fingerprint.0.cmp(id))
+                .is_ok()
+        };
         self.foreign_instances.retain(seen);
         let mut news = instances;
         news.retain(|own| !self.is_known(own));
-        let read = |own: Instance| {
-            let record = ClaimRecord::from_tags(&own.tags, &cluster.installation, &cluster.name);
-            (own, record)
-        };
-        let news: Vec<(Instance, Result<ClaimRecord, NotAClaim>)> =
-            news.into_iter().map(read).collect();
+        let news: Vec<(Instance, Result<ClaimRecord, NotAClaim>)> = news
+            .into_iter()
+            .map(|own| {
+                let record =
+                    ClaimRecord::from_tags(&own.tags, &cluster.installation, &cluster.name);
+                (own, record)
+            })
+            .collect();
         // An exec provider may launch with several methods.
         self.names_fleets |= cluster.exec.is_none()
             && news.iter().any(|(own, record)| {
@@ -324,7 +329,7 @@ impl NodeClaims {
     fn is_known(&mut self, instance: &Instance) -> bool {
         let claim = self.by_instance.get(&instance.id);
         let claim = claim.and_then(|id| self.claims.get_mut(id));
-        let Some(claim) = claim.filter(|own| own.instance.as_ref() == Some(instance)) else {
+        let Some(claim) = claim.filter(|claim| claim.instance.as_ref() == Some(instance)) else {
             return false;
         };
         (claim.missing_since, claim.missing_confirmed) = (None, false);
@@ -346,7 +351,7 @@ impl NodeClaims {
         outcome.news |= !ended || known.is_some();
         if let Some(id) = known {
             // An instance keeps its claim even if a user edits its tags.
-            if !record.is_ok_and(|own| own.id == id) {
+            if !record.is_ok_and(|record| record.id == id) {
                 let why = format!("its tags were edited: it remains claim {id} until a restart");
                 self.stranger(&instance.id, why, outcome);
             }
@@ -451,15 +456,18 @@ impl NodeClaims {
         now: Timestamp,
         outcome: &mut ListingResult,
     ) -> bool {
-        let overdue = |claim: &&mut NodeClaim| {
-            claim.instance.as_ref().is_some_and(|instance| {
-                instance.state != InstanceState::Terminated
-                    && now.duration_since(instance.launched) >= LISTING_LAG
-            })
-        };
         let (mut known, mut missing) = (0, Vec::new());
-        let ours = |claim: &&mut NodeClaim| !claim.foreign;
-        for claim in self.claims.values_mut().filter(ours).filter(overdue) {
+        for claim in self
+            .claims
+            .values_mut()
+            .filter(|claim| !claim.foreign)
+            .filter(|claim| {
+                claim.instance.as_ref().is_some_and(|instance| {
+                    instance.state != InstanceState::Terminated
+                        && now.duration_since(instance.launched) >= LISTING_LAG
+                })
+            })
+        {
             known += 1;
             if claim
                 .instance

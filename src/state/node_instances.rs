@@ -19,7 +19,7 @@ impl NodeInstances {
     /// Updates a changed, new or deleted Node.
     pub(super) fn replace(&mut self, before: Option<&Node>, now: Option<&Node>) {
         let instance = |node: Option<&Node>| {
-            let node = node.filter(|own| !own.is_awaited())?;
+            let node = node.filter(|node| !node.is_awaited())?;
             Some((InstanceId::from(node.instance_id()?), node.name.clone()))
         };
         let (before, now) = (instance(before), instance(now));

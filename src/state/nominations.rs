@@ -156,8 +156,8 @@ impl State {
         let mut promised: BTreeMap<&NodeName, Vec<&Pod>> = BTreeMap::new();
         for (claim, pods) in expected {
             let node = self.node_of(claim);
-            let node = node.filter(|own| own.ready && is_prepared(claim));
-            promised.extend(node.map(|own| (&own.name, pods)));
+            let node = node.filter(|node| node.ready && is_prepared(claim));
+            promised.extend(node.map(|node| (&node.name, pods)));
         }
         let daemons = self.daemons();
         let mut housed: Vec<&PodKey> = promised.values().flatten().map(|pod| &pod.key).collect();
@@ -166,7 +166,7 @@ impl State {
                 continue;
             };
             let claim = self.claim_of(node);
-            let starts = claim.is_some_and(|own| own.phase < ClaimPhase::Initialized);
+            let starts = claim.is_some_and(|claim| claim.phase < ClaimPhase::Initialized);
             if !node.ready || starts || !self.is_open(node, claim) {
                 continue;
             }
@@ -176,10 +176,13 @@ impl State {
             }
             for key in pods {
                 let pod = self.objects.pods.get(key);
-                let comes = |own: &&Pod| {
-                    own.is_waiting() || (own.node.as_ref() != Some(name) && self.is_mover(own, now))
-                };
-                if pod.filter(comes).is_some_and(|own| takes(&mut free, own)) {
+                if pod
+                    .filter(|pod| {
+                        pod.is_waiting()
+                            || (pod.node.as_ref() != Some(name) && self.is_mover(pod, now))
+                    })
+                    .is_some_and(|pod| takes(&mut free, pod))
+                {
                     housed.push(key);
                 }
             }
@@ -190,9 +193,9 @@ impl State {
     /// Observes a pod. If it is bound to its planned node, its nomination ends.
     pub fn arrived(&mut self, pod: &Pod) {
         let claim = self.claim_under(pod);
-        let waits =
-            |own: &&NodeClaim| own.phase == ClaimPhase::Initialized && own.pods.contains(&pod.key);
-        let id = claim.filter(waits).map(|own| own.record.id.clone());
+        let id = claim
+            .filter(|claim| claim.phase == ClaimPhase::Initialized && claim.pods.contains(&pod.key))
+            .map(|claim| claim.record.id.clone());
         if let Some(claim) = id.and_then(|id| self.ledger.claims.get_mut(&id)) {
             claim.pods.remove(&pod.key);
         }

@@ -60,7 +60,10 @@ impl ObjectCache {
     /// Returns whether the eviction of a pod is blocked until a user changes its annotations, its
     /// PodDisruptionBudgets or its replicas.
     pub fn is_stuck(&self, pod: &Pod, now: Timestamp) -> bool {
-        let asks = || pod.protection(now).is_some_and(|own| own.lasts.is_none());
+        let asks = || {
+            pod.protection(now)
+                .is_some_and(|protection| protection.lasts.is_none())
+        };
         let stays = || asks() || self.blocks_while(pod, Pdb::wants_all);
         pod.is_active() && pod.holds_drain(now) && stays()
     }
@@ -101,11 +104,10 @@ impl<'a> PdbIndex<'a> {
             let own = std::iter::from_fn(|| all.next_if(|pdb| pdb.key.namespace == namespace));
             let template = NamespacePdbs::new(own);
             for (labels, nodes) in objects.census().homes_in(namespace) {
-                let is_shut = |cover: &PdbMatch<'_>| match cover {
+                if let Some(cover) = template.cover(labels).filter(|cover| match cover {
                     PdbMatch::One(pdb) => pdb.is_shut(),
                     PdbMatch::Many(..) => true,
-                };
-                if let Some(cover) = template.cover(labels).filter(is_shut) {
+                }) {
                     pdb_index.covers.insert((namespace, labels), cover);
                     pdb_index.nodes.extend(nodes);
                 }
@@ -163,7 +165,7 @@ impl<'a> NamespacePdbs<'a> {
         let all = under.flatten().chain(&self.others).copied();
         PdbMatch::of(all.filter(|pdb| {
             let selector = pdb.selector.as_ref();
-            selector.is_some_and(|own| own.matches(labels))
+            selector.is_some_and(|selector| selector.matches(labels))
         }))
     }
 }

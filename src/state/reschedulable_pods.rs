@@ -31,7 +31,7 @@ impl State {
     /// Returns whether a pod is reschedulable. An offline plan has no claims being disrupted.
     pub fn is_mover(&self, pod: &Pod, now: Timestamp) -> bool {
         let claim = self.claim_under(pod);
-        claim.is_some_and(|own| self.moves_from(own, pod, now))
+        claim.is_some_and(|claim| self.moves_from(claim, pod, now))
     }
 
     /// Returns the reschedulable pods of the node of one claim.
@@ -46,8 +46,9 @@ impl State {
 
     /// Returns a pod on the node of a claim that no controller would recreate.
     pub fn unmanaged_pod_of(&self, claim: &NodeClaim, now: Timestamp) -> Option<&PodKey> {
-        let lost = |pod: &&Pod| pod.occupies_node() && pod.deleting.is_none();
-        let mut pods = self.pods_under(claim).filter(lost);
+        let mut pods = self
+            .pods_under(claim)
+            .filter(|pod| pod.occupies_node() && pod.deleting.is_none());
         let unmanaged_pod = pods.find(|pod| !self.moves_from(claim, pod, now))?;
         Some(&unmanaged_pod.key)
     }

@@ -31,11 +31,10 @@ impl WorkloadSelectors {
         self.delete(own.kind, &own.key);
         if own.kind == ObjectKind::Service {
             let by_label = self.services.entry(own.key.namespace.clone()).or_default();
-            let count = |(key, value): &(&str, &str)| {
+            if let Some((key, value)) = pairs(&own.selector).min_by_key(|(key, value)| {
                 let known = by_label.get(*key).and_then(|values| values.get(*value));
                 known.map_or(0, BTreeSet::len)
-            };
-            if let Some((key, value)) = pairs(&own.selector).min_by_key(count) {
+            }) {
                 let values = by_label.entry(key.to_owned()).or_default();
                 let names = values.entry(value.to_owned()).or_default();
                 names.insert(own.key.clone());

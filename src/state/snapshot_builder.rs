@@ -86,8 +86,11 @@ impl State {
             return gangs;
         }
         let moving: BTreeSet<&PodKey> = pending.iter().map(|pod| &pod.key).collect();
-        let stays = |pod: &&Pod| pod.occupies_node() && pod.deleting.is_none();
-        let bound = self.objects.pods.values().filter(stays);
+        let bound = self
+            .objects
+            .pods
+            .values()
+            .filter(|pod| pod.occupies_node() && pod.deleting.is_none());
         for pod in bound.filter(|pod| !moving.contains(&pod.key)) {
             if let Some(own) = pod.gang_key().and_then(|key| gangs.get_mut(&key)) {
                 *own += 1;
@@ -106,12 +109,15 @@ impl State {
         if lacking.is_empty() {
             return lacking;
         }
-        let claims = self.ledger.claims.values().filter(|own| own.takes_pods());
-        let claims = claims.map(|own| own.record.pool.as_str());
-        let stays = |node: &&Node| !node.leaves();
+        let claims = self
+            .ledger
+            .claims
+            .values()
+            .filter(|claim| claim.takes_pods());
+        let claims = claims.map(|claim| claim.record.pool.as_str());
         let nodes = self.claimless_nodes().chain(self.to_be_adopted());
         let nodes = nodes
-            .filter(stays)
+            .filter(|node| !node.leaves())
             .filter_map(|node| node.labels.get(POOL).map(String::as_str));
         for pool in claims.chain(nodes) {
             if let Some(count) = lacking.get_mut(pool) {
@@ -129,9 +135,9 @@ impl State {
             return true;
         };
         let claims = self.ledger.claims.values();
-        let stays = claims.filter(|own| {
-            let runs = own.phase == ClaimPhase::Initialized && own.record.pool == *pool;
-            runs && own.takes_pods() && self.node_of(own).is_some_and(|node| node.ready)
+        let stays = claims.filter(|claim| {
+            let runs = claim.phase == ClaimPhase::Initialized && claim.record.pool == *pool;
+            runs && claim.takes_pods() && self.node_of(claim).is_some_and(|node| node.ready)
         });
         stays.count() >= usize::try_from(wanted).unwrap_or(usize::MAX)
     }
@@ -155,7 +161,7 @@ impl State {
         }
         let mut idle = BTreeSet::new();
         let fixed = |pool: Option<PoolName>| {
-            let pool = pool.and_then(|own| self.cluster.pool(own.as_str()));
+            let pool = pool.and_then(|pool| self.cluster.pool(pool.as_str()));
             pool.is_some_and(|pool| pool.replicas.is_some())
         };
         for node in self.objects.nodes.values().filter(|_| !pods.is_empty()) {
@@ -221,12 +227,11 @@ impl State {
     /// In offline mode, nodes of configured pools count as claims, as do nodes of this installation
     /// whose pools are gone.
     pub(super) fn claimless_nodes(&self) -> impl Iterator<Item = &Node> {
-        let ours = |node: &&Node| {
+        let nodes = self.offline.then(|| self.objects.nodes.values());
+        nodes.into_iter().flatten().filter(|node| {
             let of = |pool: &str| self.is_made_here(node) || self.cluster.pool(pool).is_some();
             node.labels.get(POOL).is_some_and(|pool| of(pool))
-        };
-        let nodes = self.offline.then(|| self.objects.nodes.values());
-        nodes.into_iter().flatten().filter(ours)
+        })
     }
 
     /// Returns nodes that a different tool launched for a pool with the same name, such as
@@ -236,8 +241,7 @@ impl State {
             let id = node.instance_id();
             id.is_some_and(|id| self.ledger.by_instance(id).is_some())
         };
-        let of_ours = |pool: &str| self.cluster.pool(pool).is_some();
-        self.karpenters_nodes(of_ours)
+        self.karpenters_nodes(|pool| self.cluster.pool(pool).is_some())
             .filter(move |node| !known(node))
     }
 
@@ -281,7 +285,7 @@ impl State {
     /// Returns the price of the instance of a claim, if both are known.
     pub fn price_of_instance(&self, claim: &NodeClaim) -> Option<Price> {
         let offering = self.catalog.offering(offering_of(claim)?);
-        offering.map(|own| own.price)
+        offering.map(|offering| offering.price)
     }
 
     /// Returns the price of a node, by its instance or its labels.
@@ -300,7 +304,7 @@ impl State {
             Some(key) => catalog.offering(key),
             None => catalog.offering(&OfferingKey::from_labels(&node.labels)?),
         };
-        offering.map(|own| own.price)
+        offering.map(|offering| offering.price)
     }
 }
 

@@ -47,14 +47,16 @@ pub(super) fn mounts<'a>(
             if objects
                 .volume_claims
                 .get(&key)
-                .is_some_and(|own| own.once_pod)
+                .is_some_and(|volume_claim| volume_claim.once_pod)
             {
                 first.entry(key).or_insert(pod);
             }
         }
     }
-    let of = |pod: &&'a Pod| (&pod.key, mounts_of(objects, pod, &first));
-    order.iter().map(of).collect()
+    order
+        .iter()
+        .map(|pod| (&pod.key, mounts_of(objects, pod, &first)))
+        .collect()
 }
 
 fn mounts_any(pod: &Pod) -> bool {
@@ -90,7 +92,8 @@ pub(super) fn mounts_of(
                 Some(user) => Err(format!(
                     "PersistentVolumeClaim {key} is ReadWriteOncePod and used by {user}"
                 )),
-                None => alternatives(objects, claim).and_then(|own| narrow(&places, own)),
+                None => alternatives(objects, claim)
+                    .and_then(|alternative| narrow(&places, alternative)),
             },
             Err(why) => Err(why),
         };
@@ -205,7 +208,7 @@ fn narrow(
     let mut both = BTreeSet::new();
     for (place, own) in places
         .iter()
-        .flat_map(|place| volume.iter().map(move |own| (place, own)))
+        .flat_map(|place| volume.iter().map(move |volume| (place, volume)))
     {
         let mut narrowed = place.clone();
         narrowed.add_all(own);

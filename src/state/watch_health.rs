@@ -86,8 +86,10 @@ impl WatchHealth {
     /// Returns the last activity of the watch that has been silent longest, or `None` before any
     /// activity.
     pub fn seen_least(&self, kinds: &[ObjectKind]) -> Option<Timestamp> {
-        let seen = |kind: &ObjectKind| self.kinds.get(kind).and_then(|own| own.seen);
-        kinds.iter().filter_map(seen).min()
+        kinds
+            .iter()
+            .filter_map(|kind| self.kinds.get(kind).and_then(|own| own.seen))
+            .min()
     }
 
     /// Returns why voluntary disruption is suspended, or `None` if all watches of these kinds are

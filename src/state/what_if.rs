@@ -44,10 +44,12 @@ impl State {
     /// Builds the what-if view of this time.
     pub fn field(&self, now: Timestamp) -> WhatIf<'_> {
         let claims = self.ledger.claims.values();
-        let taken = claims.filter(|own| own.takes_pods());
+        let taken = claims.filter(|claim| claim.takes_pods());
         let taken = taken.filter_map(|own| Some((self.node_of(own)?, Some(own))));
-        let open = |node: &&Node| !node.leaves();
-        let claimless = self.claimless_nodes().filter(open).map(|own| (own, None));
+        let claimless = self
+            .claimless_nodes()
+            .filter(|node| !node.leaves())
+            .map(|own| (own, None));
         let mut own: Vec<(&NodeName, NodeRemoval<'_>)> = taken
             .chain(claimless)
             .map(|(node, claim)| (&node.name, self.tenancy(node, claim)))
@@ -64,12 +66,12 @@ impl State {
     }
 
     fn tenancy<'a>(&'a self, node: &'a Node, claim: Option<&'a NodeClaim>) -> NodeRemoval<'a> {
-        let pool = claim.map(|own| own.record.pool.clone());
+        let pool = claim.map(|claim| claim.record.pool.clone());
         let pool = pool.or_else(|| node.pool()).unwrap_or_default();
         NodeRemoval {
             unmanaged_pod: None,
             pods: Vec::new(),
-            capacity: claim.map_or_else(|| node.capacity.clone(), |own| self.capacity_of(own)),
+            capacity: claim.map_or_else(|| node.capacity.clone(), |claim| self.capacity_of(claim)),
             price: self.price_in(self.catalog_of(&pool), node, claim),
             pool,
         }
@@ -108,26 +110,32 @@ impl<'a> WhatIf<'a> {
     /// the removed nodes. Nodes in `closed` and nodes that are still starting accept no pods.
     pub fn without(&self, nodes: &HashSet<&NodeName>, closed: &HashSet<&NodeName>) -> Snapshot<'a> {
         let own = &self.snapshot;
-        let stays = |room: &&ExistingNode| match &room.host {
-            NodeRef::Node(name) => !nodes.contains(name),
-            NodeRef::Claim(_) => true,
-        };
-        let opened = |room: &ExistingNode| {
-            let closed = matches!(&room.host, NodeRef::Node(name)
-                if !room.initialized || closed.contains(name));
-            ExistingNode {
-                open: room.open && !closed,
-                ..room.clone()
-            }
-        };
-        let left = |own: &BoundPodGroup<'a>| {
-            let stay = own.nodes.iter().filter(|(name, _)| !nodes.contains(name));
-            let nodes: Vec<(&NodeName, u32)> = stay.copied().collect();
-            (!nodes.is_empty()).then_some(BoundPodGroup { nodes, ..*own })
-        };
         let mut snapshot = Snapshot {
-            rooms: own.rooms.iter().filter(stays).map(opened).collect(),
-            residents: own.residents.iter().filter_map(left).collect(),
+            rooms: own
+                .rooms
+                .iter()
+                .filter(|room| match &room.host {
+                    NodeRef::Node(name) => !nodes.contains(name),
+                    NodeRef::Claim(_) => true,
+                })
+                .map(|room| {
+                    let closed = matches!(&room.host, NodeRef::Node(name)
+                if !room.initialized || closed.contains(name));
+                    ExistingNode {
+                        open: room.open && !closed,
+                        ..room.clone()
+                    }
+                })
+                .collect(),
+            residents: own
+                .residents
+                .iter()
+                .filter_map(|own| {
+                    let stay = own.nodes.iter().filter(|(name, _)| !nodes.contains(name));
+                    let nodes: Vec<(&NodeName, u32)> = stay.copied().collect();
+                    (!nodes.is_empty()).then_some(BoundPodGroup { nodes, ..*own })
+                })
+                .collect(),
             pending: self.pending_without(nodes),
             reschedulable: Vec::new(),
             promised: own.promised.clone(),

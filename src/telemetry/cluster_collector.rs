@@ -230,7 +230,7 @@ fn resources_of(sheet: &mut SampleBuffer, state: &State, node: &Node) {
 
 fn labels_of(node: Option<&Node>) -> [(&'static str, &str); 5] {
     OF_NODES.map(|(name, key)| {
-        let own = node.and_then(|own| own.labels.get(key));
+        let own = node.and_then(|node| node.labels.get(key));
         (name, own.map_or(NONE, String::as_str))
     })
 }

@@ -176,11 +176,13 @@ fn priority(level: Level) -> &'static str {
 
 /// A valid journal field name: capital letters, digits and underscores, starting with a letter.
 fn journal_name(name: &str) -> String {
-    let fits = |c: char| match c.to_ascii_uppercase() {
-        own @ ('A'..='Z' | '0'..='9') => own,
-        _ => '_',
-    };
-    let own: String = name.chars().map(fits).collect();
+    let own: String = name
+        .chars()
+        .map(|c| match c.to_ascii_uppercase() {
+            own @ ('A'..='Z' | '0'..='9') => own,
+            _ => '_',
+        })
+        .collect();
     let own = own.trim_start_matches(|c: char| !c.is_ascii_uppercase());
     own.chars().take(NAME_MAX).collect()
 }

@@ -132,7 +132,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::thread;
 
-    use opentelemetry::{KeyValue, Value};
+    use opentelemetry::Value;
     use opentelemetry_sdk::error::OTelSdkResult;
     use opentelemetry_sdk::trace::{SpanData, SpanExporter};
     use tracing_subscriber::layer::SubscriberExt;
@@ -188,7 +188,7 @@ mod tests {
         drop(sender);
         let spans = exporter.0.lock().expect("no panic").clone();
         let named = |name: &str| {
-            let mut own = spans.iter().filter(|own| own.name == name);
+            let mut own = spans.iter().filter(|span| span.name == name);
             own.next()
                 .unwrap_or_else(|| panic!("no {name} in {spans:?}"))
         };
@@ -197,12 +197,20 @@ mod tests {
             assert_eq!(own.parent_span_id, pass.span_context.span_id());
             assert_eq!(own.span_context.trace_id(), pass.span_context.trace_id());
         }
-        let said: Vec<&str> = decide.events.iter().map(|own| own.name.as_ref()).collect();
+        let said: Vec<&str> = decide
+            .events
+            .iter()
+            .map(|event| event.name.as_ref())
+            .collect();
         assert_eq!(said, ["planned claim"]);
         let has = |own: &SpanData, key: &str, value: &'static str| {
             let value = Value::from(value);
-            let is_it = |own: &KeyValue| own.key.as_str() == key && own.value == value;
-            assert!(own.attributes.iter().any(is_it), "{key} in {own:?}");
+            assert!(
+                own.attributes
+                    .iter()
+                    .any(|own| own.key.as_str() == key && own.value == value),
+                "{key} in {own:?}"
+            );
         };
         has(pass, "cluster", "prod");
         has(call, "command", "launch");

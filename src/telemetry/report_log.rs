@@ -66,13 +66,13 @@ pub(crate) fn init(
     let lines = lines.with(
         traces
             .as_ref()
-            .and_then(|own| Some(own.as_ref().ok()?.layer())),
+            .and_then(|trace| Some(trace.as_ref().ok()?.layer())),
     );
     // Fails if a subscriber is already set, which happens only in tests.
     drop(lines.try_init());
     #[cfg(feature = "otlp")]
-    let traces = traces.map(|own| {
-        let told = own.inspect_err(|error| tracing::warn!(%error, "cannot send traces"));
+    let traces = traces.map(|trace| {
+        let told = trace.inspect_err(|error| tracing::warn!(%error, "cannot send traces"));
         Traces(told.ok())
     });
     #[cfg(not(feature = "otlp"))]

@@ -146,14 +146,15 @@ impl MetricsRecorder {
     ) -> String {
         let mut text = self.handle.render();
         text.push_str(&cluster_collector::render(samples, about));
-        let is_shown = |line: &&str| {
-            let own = line.strip_prefix("# TYPE ");
-            let own = own.or(line.strip_prefix("# HELP ")).unwrap_or(line);
-            let mut unwanted = self.unwanted.iter();
-            !unwanted.any(|prefix| own.starts_with(prefix))
-                && cluster_of(own).is_none_or(|own| clusters.contains(own))
-        };
-        text.split_inclusive('\n').filter(is_shown).collect()
+        text.split_inclusive('\n')
+            .filter(|line| {
+                let own = line.strip_prefix("# TYPE ");
+                let own = own.or(line.strip_prefix("# HELP ")).unwrap_or(line);
+                let mut unwanted = self.unwanted.iter();
+                !unwanted.any(|prefix| own.starts_with(prefix))
+                    && cluster_of(own).is_none_or(|cluster| clusters.contains(cluster))
+            })
+            .collect()
     }
 
     /// Drops old samples of summaries.

@@ -64,10 +64,15 @@ fn after(item: &Value, indent: usize, out: &mut String) {
 pub(crate) fn scalar(text: &str) -> String {
     /// Values that some YAML 1.1 or 1.2 readers parse as a bool or null.
     const WORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
-    let inside = |c: char| c.is_ascii_alphanumeric() || "-_./+%<=,@:".contains(c);
     let first = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
     let word = WORDS.iter().any(|word| text.eq_ignore_ascii_case(word));
-    if first && !word && !text.ends_with(':') && text.chars().all(inside) {
+    if first
+        && !word
+        && !text.ends_with(':')
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_./+%<=,@:".contains(c))
+    {
         return text.to_owned();
     }
     let mut out = String::new();

@@ -21,23 +21,26 @@ pub(super) fn run(
     let watch = Stopwatch::start();
     let next = AtomicU64::new(0);
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let work = || {
-        let mut failed = Vec::new();
-        loop {
-            let offset = next.fetch_add(1, Ordering::Relaxed);
-            if offset >= count {
-                return failed;
-            }
-            let seed = first.wrapping_add(offset);
-            let mut world = World::new(setup_of(seed), seed, faults);
-            let violations = world.finish();
-            if !violations.is_empty() {
-                failed.push((seed, violations.to_vec()));
-            }
-        }
-    };
     let mut failed: Vec<(u64, Vec<Violation>)> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        let threads: Vec<_> = (0..cores)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut failed = Vec::new();
+                    loop {
+                        let offset = next.fetch_add(1, Ordering::Relaxed);
+                        if offset >= count {
+                            return failed;
+                        }
+                        let seed = first.wrapping_add(offset);
+                        let mut world = World::new(setup_of(seed), seed, faults);
+                        let violations = world.finish();
+                        if !violations.is_empty() {
+                            failed.push((seed, violations.to_vec()));
+                        }
+                    }
+                })
+            })
+            .collect();
         threads
             .into_iter()
             .flat_map(|one| {

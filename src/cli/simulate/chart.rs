@@ -101,7 +101,7 @@ impl Day<'_> {
     fn points(&self) -> Vec<&WorldSample> {
         let each = self.samples.len().div_ceil(POINTS_MAX).max(1);
         let chunks = self.samples.chunks(each);
-        let busiest = chunks.filter_map(|chunk| chunk.iter().max_by_key(|own| own.pending));
+        let busiest = chunks.filter_map(|chunk| chunk.iter().max_by_key(|chunk| chunk.pending));
         busiest.collect()
     }
 
@@ -131,15 +131,13 @@ impl Day<'_> {
             .x_label_area_size(22)
             .y_label_area_size(LEFT)
             .build_cartesian_2d(0.0..self.span(), 0.0..most)?;
-        let clock = |hours: &f64| self.clock(*hours);
-        let number = |value: &f64| short(*value);
         chart
             .configure_mesh()
             .disable_x_mesh()
             .x_labels(13)
             .y_labels(4)
-            .x_label_formatter(&clock)
-            .y_label_formatter(&number)
+            .x_label_formatter(&|hours| self.clock(*hours))
+            .y_label_formatter(&|value| short(*value))
             .label_style(plain())
             .axis_style(INK)
             .bold_line_style(GRID)
@@ -158,7 +156,7 @@ impl Day<'_> {
     }
 
     fn instances(&self, area: &Area<'_>, points: &[&WorldSample]) -> Drawn {
-        let most = points.iter().map(|own| own.live()).max().unwrap_or(0);
+        let most = points.iter().map(|point| point.live()).max().unwrap_or(0);
         let mut chart = self.panel(area, "Instances by type", float(most))?;
         let kinds = kinds(self.samples);
         let mut below = vec![0.0; points.len()];
@@ -168,7 +166,7 @@ impl Day<'_> {
             let of = |own: &WorldSample| count(own, kind, &kinds);
             let above = points.iter().zip(&below);
             let above: Vec<f64> = above.map(|(own, below)| below + float(of(own))).collect();
-            let hours = points.iter().map(|own| self.hours(own.at));
+            let hours = points.iter().map(|point| self.hours(point.at));
             let upper = hours.clone().zip(above.iter().copied());
             let lower = hours.zip(below.iter().copied());
             let lower: Vec<(f64, f64)> = lower.collect();
@@ -191,11 +189,11 @@ impl Day<'_> {
     ) -> Drawn {
         let values = all
             .iter()
-            .flat_map(|(_, _, of)| points.iter().map(|own| of(own)));
+            .flat_map(|(_, _, of)| points.iter().map(|point| of(point)));
         let most = values.fold(0.0, f64::max);
         let mut chart = self.panel(area, title, most)?;
         for (_, colour, of) in all {
-            let line = points.iter().map(|own| (self.hours(own.at), of(own)));
+            let line = points.iter().map(|point| (self.hours(point.at), of(point)));
             chart.draw_series([PathElement::new(
                 line.collect::<Vec<_>>(),
                 colour.stroke_width(2),
@@ -331,7 +329,7 @@ impl InstanceSeries {
 /// colour, then all others by capacity type.
 fn kinds(samples: &[WorldSample]) -> Vec<InstanceSeries> {
     let mut minutes: BTreeMap<&(CapacityType, TypeName), usize> = BTreeMap::new();
-    for (kind, count) in samples.iter().flat_map(|own| &own.instances) {
+    for (kind, count) in samples.iter().flat_map(|sample| &sample.instances) {
         *minutes.entry(kind).or_default() += count;
     }
     let mut all: Vec<_> = minutes.into_iter().collect();
@@ -357,10 +355,9 @@ fn kinds(samples: &[WorldSample]) -> Vec<InstanceSeries> {
 /// Counts the instances of a series in a sample.
 fn count(sample: &WorldSample, kind: &InstanceSeries, kinds: &[InstanceSeries]) -> usize {
     let is_named = |capacity_type: CapacityType, name: &TypeName| {
-        let named = |own: &InstanceSeries| {
-            own.capacity_type == capacity_type && own.name.as_ref() == Some(name)
-        };
-        kinds.iter().any(named)
+        kinds
+            .iter()
+            .any(|own| own.capacity_type == capacity_type && own.name.as_ref() == Some(name))
     };
     let own = sample.instances.iter();
     let own = own.filter(|((capacity_type, name), _)| {

@@ -52,15 +52,17 @@ pub(super) fn page(day: &Day<'_>, summary: &Summary) -> anyhow::Result<String> {
 /// Writes the table of decisions and their causes, in order. Omits the consequences: nodes that
 /// register and become ready, and pods that are bound.
 fn table(page: &mut String, lines: &[TimelineEntry]) {
-    let is_told = |line: &&TimelineEntry| {
-        !matches!(
-            line.fact,
-            TimelineFact::Registered { .. }
-                | TimelineFact::Ready { .. }
-                | TimelineFact::Bound { .. }
-        )
-    };
-    let told: Vec<&TimelineEntry> = lines.iter().filter(is_told).collect();
+    let told: Vec<&TimelineEntry> = lines
+        .iter()
+        .filter(|line| {
+            !matches!(
+                line.fact,
+                TimelineFact::Registered { .. }
+                    | TimelineFact::Ready { .. }
+                    | TimelineFact::Bound { .. }
+            )
+        })
+        .collect();
     page.push_str("<table>\n<thead><tr><th>time<th>kind<th>what</thead>\n<tbody>\n");
     for line in told.iter().take(ROWS_MAX) {
         let at = line.at.strftime("%m-%d %H:%M:%S");
@@ -98,7 +100,7 @@ fn escaped(text: &str) -> String {
 
 /// Formats comma-separated values: one line per minute, one column per instance type that ran.
 pub(super) fn csv(samples: &[WorldSample]) -> String {
-    let kinds = samples.iter().flat_map(|own| own.instances.keys());
+    let kinds = samples.iter().flat_map(|sample| sample.instances.keys());
     let kinds: BTreeSet<&(CapacityType, TypeName)> = kinds.collect();
     let mut text = String::from(
         "time,nodes,instances,pods_running,pods_pending,usd_per_h,fixed_fleet_usd_per_h,\
@@ -109,22 +111,22 @@ pub(super) fn csv(samples: &[WorldSample]) -> String {
         text.push_str(&cell(&format!("{}/{name}", capacity_type.as_str())));
     }
     text.push('\n');
-    for own in samples {
+    for sample in samples {
         let row = format!(
             "{},{},{},{},{},{:.4},{:.4},{:.4},{:.4}",
-            own.at,
-            own.nodes,
-            own.live(),
-            own.running,
-            own.pending,
-            own.usd_per_h,
-            own.fixed_usd_per_h,
-            own.cpu_share,
-            own.memory_share,
+            sample.at,
+            sample.nodes,
+            sample.live(),
+            sample.running,
+            sample.pending,
+            sample.usd_per_h,
+            sample.fixed_usd_per_h,
+            sample.cpu_share,
+            sample.memory_share,
         );
         text.push_str(&row);
         for kind in &kinds {
-            let count = own.instances.get(*kind).copied().unwrap_or(0);
+            let count = sample.instances.get(*kind).copied().unwrap_or(0);
             // Writing to a String cannot fail.
             write!(text, ",{count}").unwrap_or_default();
         }

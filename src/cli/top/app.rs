@@ -158,11 +158,10 @@ impl App {
 
     /// Returns the selected cluster, or the first one.
     pub(super) fn cluster(&self) -> Option<String> {
-        let first = || {
+        self.cluster.clone().or_else(|| {
             let all = self.heard.clusters(self.settings.only.as_deref());
             all.first().map(|own| own.name.clone())
-        };
-        self.cluster.clone().or_else(first)
+        })
     }
 
     /// Sets the number of rows that fit on the screen.
@@ -198,7 +197,7 @@ impl App {
         if habit.chosen.is_empty() {
             return 0;
         }
-        let known = sheet.rows.iter().position(|own| own.key == habit.chosen);
+        let known = sheet.rows.iter().position(|row| row.key == habit.chosen);
         let last = sheet.rows.len().saturating_sub(1);
         known.unwrap_or(habit.place.min(last))
     }
@@ -253,7 +252,7 @@ impl App {
         if self.view == View::Fleet {
             let sheet = self.sheet(now);
             let row = sheet.rows.get(self.place(&sheet));
-            let chosen = row.map(|own| own.key.clone());
+            let chosen = row.map(|row| row.key.clone());
             self.go_into(chosen);
         }
         self.view = view;
@@ -279,7 +278,7 @@ impl App {
         let all = self.heard.clusters(self.settings.only.as_deref());
         let names: Vec<String> = all.iter().map(|own| own.name.clone()).collect();
         let current = self.cluster();
-        let at = names.iter().position(|own| Some(own) == current.as_ref());
+        let at = names.iter().position(|name| Some(name) == current.as_ref());
         let Some(at) = at.filter(|_| names.len() > 1) else {
             return Action::Nothing;
         };
@@ -293,8 +292,8 @@ impl App {
         let sheet = self.sheet(now);
         let (column, _) = self.order(&sheet);
         let next = (column + 1) % sheet.columns.len().max(1);
-        if let Some(own) = sheet.columns.get(next) {
-            let key = own.key.clone();
+        if let Some(column) = sheet.columns.get(next) {
+            let key = column.key.clone();
             let habit = self.habit_mut();
             (habit.sorted_by, habit.is_descending) = (key, false);
         }
@@ -305,7 +304,7 @@ impl App {
         let sheet = self.sheet(now);
         let last = sheet.rows.len().saturating_sub(1);
         let place = to(self.place(&sheet), self.page).min(last);
-        let key = sheet.rows.get(place).map(|own| own.key.clone());
+        let key = sheet.rows.get(place).map(|row| row.key.clone());
         let habit = self.habit_mut();
         habit.place = place;
         // A selection at the top stays at the top when rows are inserted.

@@ -50,8 +50,8 @@ pub(super) fn fit(claims: &[ColumnWidth], gap: usize, width: usize) -> Vec<Slot>
         (0, ColumnWidth::least as fn(&ColumnWidth) -> usize),
     ] {
         while chosen.len() > 1 && needed(&chosen, each) > width {
-            let leaves = |place: &usize| (claims[chosen[*place]].leaves, *place);
-            let last = (0..chosen.len()).max_by_key(leaves);
+            let last =
+                (0..chosen.len()).max_by_key(|place| (claims[chosen[*place]].leaves, *place));
             let Some(last) = last.filter(|own| claims[chosen[*own]].leaves > core) else {
                 break;
             };
@@ -73,7 +73,7 @@ pub(super) fn fit(claims: &[ColumnWidth], gap: usize, width: usize) -> Vec<Slot>
         at += own.width + gap;
         own
     });
-    slots.filter(|own| own.width > 0).collect()
+    slots.filter(|slot| slot.width > 0).collect()
 }
 
 /// Distributes the free width `left` over the columns, the most important first: each gets its

@@ -47,7 +47,7 @@ impl DaemonData {
 
     /// Returns the clusters sorted by name, or only the chosen one.
     pub(super) fn clusters(&self, only: Option<&str>) -> Vec<&ClusterStatusResponse> {
-        let all = self.fleet.iter().flat_map(|own| &own.clusters);
+        let all = self.fleet.iter().flat_map(|fleet| &fleet.clusters);
         let wanted = all.filter(|own| only.is_none_or(|name| own.name == name));
         let mut all: Vec<&ClusterStatusResponse> = wanted.collect();
         all.sort_by(|one, other| one.name.cmp(&other.name));
@@ -61,7 +61,7 @@ impl DaemonData {
 
     /// Returns the daemon's version.
     pub(super) fn version(&self) -> &str {
-        self.fleet.as_ref().map_or("", |own| &own.outrigger)
+        self.fleet.as_ref().map_or("", |fleet| &fleet.outrigger)
     }
 
     /// Returns why the last reload of the configuration failed.

@@ -43,12 +43,12 @@ fn row(own: &ClusterStatusResponse) -> TableRow {
         None => Cell::maybe(None),
     };
     let (health, tone) = health(own);
-    let price = status.map(|own| own.cost_per_hour);
+    let price = status.map(|status| status.cost_per_hour);
     TableRow {
         key: own.name.clone(),
         cells: vec![
             Cell::text(&own.name),
-            Cell::maybe(status.map(|own| own.mode.as_str())),
+            Cell::maybe(status.map(|status| status.mode.as_str())),
             leader(own),
             Cell::text(health).toned(tone),
             count(|own| own.nodes, CellStyle::Plain),
@@ -66,7 +66,7 @@ fn row(own: &ClusterStatusResponse) -> TableRow {
 
 /// Returns the leader of a cluster. A cluster in observe mode has no leader.
 fn leader(own: &ClusterStatusResponse) -> Cell {
-    let mode = own.status.as_ref().map(|own| own.mode.as_str());
+    let mode = own.status.as_ref().map(|status| status.mode.as_str());
     match (mode, &own.led_by) {
         (Some("observe"), _) => Cell::text("none").faint(),
         (Some(_), _) => Cell::text("this host"),
@@ -87,7 +87,7 @@ fn health(own: &ClusterStatusResponse) -> (&str, CellStyle) {
             return ("unapproved", CellStyle::Warns);
         }
     }
-    let held = status.is_some_and(|own| own.held_by.is_some());
+    let held = status.is_some_and(|status| status.held_by.is_some());
     match (own.is_well, held) {
         (true, _) => (&own.standing, CellStyle::Good),
         (false, true) if own.standing == "ready" => ("suspended", CellStyle::Bad),
@@ -102,7 +102,7 @@ fn detail(own: &ClusterStatusResponse) -> String {
         let held = status.held_by.iter();
         all.extend(held.map(|why| format!("voluntary disruption is suspended: {why}")));
         let pools = status.pools.iter();
-        let pools = pools.map(|own| (format!("pool {}", own.name), own.paused.as_ref()));
+        let pools = pools.map(|pool| (format!("pool {}", pool.name), pool.paused.as_ref()));
         let whole = ("the cluster".to_owned(), status.paused.as_ref());
         for (what, pause) in [whole].into_iter().chain(pools) {
             let Some(pause) = pause else { continue };
@@ -125,11 +125,11 @@ fn detail(own: &ClusterStatusResponse) -> String {
             )
         }));
         let pools = status.pools.iter();
-        all.extend(pools.map(|own| {
-            let (ready, coming, leaving) = (own.ready, own.starting, own.leaving);
+        all.extend(pools.map(|pool| {
+            let (ready, coming, leaving) = (pool.ready, pool.starting, pool.leaving);
             format!(
                 "pool {}: {ready} ready, {} not ready, {coming} starting, {leaving} draining",
-                own.name, own.unready
+                pool.name, pool.unready
             )
         }));
     }

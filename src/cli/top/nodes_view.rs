@@ -33,7 +33,7 @@ pub(super) fn sheet(
     ];
     let resources = asked.resources.iter();
     let bar = |own: &String| Column::new(own, &format::title(own), (4, 10), 2);
-    columns.extend(resources.map(|own| bar(own).right()));
+    columns.extend(resources.map(|resource| bar(resource).right()));
     columns.extend([
         Column::new("pods", "PODS", (4, 4), 9).right(),
         Column::new("age", "AGE", (4, 5), 4).right(),
@@ -41,13 +41,13 @@ pub(super) fn sheet(
         Column::new("state", "STATE", (5, 12), 1),
     ]);
     let labels = asked.labels.iter();
-    columns.extend(labels.map(|own| Column::new(own, &format::title(own), (5, 10), 6)));
+    columns.extend(labels.map(|label| Column::new(label, &format::title(label), (5, 10), 6)));
     columns.push(Column::new("why", "WHY", (12, 24), 11));
     let holds = told.and_then(|own| own.holds.as_ref());
     let nodes = holds.iter().flat_map(|own| &own.nodes);
     Table {
         columns,
-        rows: nodes.map(|own| row(own, now)).collect(),
+        rows: nodes.map(|node| row(node, now)).collect(),
         more: holds.map_or(0, |own| own.more_nodes),
         empty: empty(told, "the cluster has no nodes"),
     }
@@ -77,7 +77,11 @@ fn row(own: &NodeDto, now: Timestamp) -> TableRow {
         Cell::maybe(own.zone.as_deref()),
         Cell::maybe(own.capacity_type.as_deref()),
     ];
-    cells.extend(own.amounts.iter().map(|own| Cell::bar(format::share(*own))));
+    cells.extend(
+        own.amounts
+            .iter()
+            .map(|amount| Cell::bar(format::share(*amount))),
+    );
     cells.extend([
         Cell::ranked(&own.pods.to_string(), own.pods as f64),
         match own.born {
@@ -90,7 +94,7 @@ fn row(own: &NodeDto, now: Timestamp) -> TableRow {
         },
         Cell::text(&own.state).toned(tone(own)),
     ]);
-    cells.extend(own.labels.iter().map(|own| Cell::maybe(own.as_deref())));
+    cells.extend(own.labels.iter().map(|label| Cell::maybe(label.as_deref())));
     let why = own.why.as_deref().unwrap_or_default();
     cells.push(Cell::text(why).faint());
     let detail = match &own.why {

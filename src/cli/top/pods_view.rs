@@ -17,7 +17,7 @@ pub(super) fn sheet(told: Option<&ToldInventory>, now: Timestamp) -> Table {
             Column::new("waiting", "PENDING", (7, 7), 1).right(),
             Column::new("reason", "REASON", (12, 12), 2),
         ],
-        rows: pods.map(|own| row(own, now)).collect(),
+        rows: pods.map(|pod| row(pod, now)).collect(),
         more: holds.map_or(0, |own| own.more_pods),
         empty: empty(told, "no pending pods"),
     }

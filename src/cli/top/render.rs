@@ -375,7 +375,7 @@ fn details(paper: &mut LineWriter<'_>, screen: &App, sheet: &Table, (place, line
             (format!("configuration not reloaded: {why}"), CellStyle::Bad)
         }
         (_, row) => {
-            let detail = row.map_or("", |own| own.detail.as_str());
+            let detail = row.map_or("", |row| row.detail.as_str());
             (detail.to_owned(), CellStyle::Plain)
         }
     };

@@ -170,7 +170,7 @@ pub(super) struct Table {
 impl Table {
     /// Returns the index of the column with this key.
     pub(super) fn column(&self, key: &str) -> Option<usize> {
-        self.columns.iter().position(|own| own.key == key)
+        self.columns.iter().position(|column| column.key == key)
     }
 
     /// Sorts the rows by a column, then by key.
@@ -187,7 +187,10 @@ impl Table {
     /// Returns the display width of the widest cell of a column, including the title.
     pub(super) fn wanted(&self, column: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.cells.get(column));
-        let title = self.columns.get(column).map_or(0, |own| width(&own.title));
+        let title = self
+            .columns
+            .get(column)
+            .map_or(0, |column| width(&column.title));
         cells.map(Cell::width).max().unwrap_or(0).max(title)
     }
 }

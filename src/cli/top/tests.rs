@@ -296,7 +296,7 @@ fn nothing_is_coloured_where_nobody_wants_it() {
         draw(&screen, area, &mut buffer, NOW);
         let cells = buffer.content.iter();
         cells
-            .filter(|own| own.fg != Color::Reset || own.bg != Color::Reset)
+            .filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset)
             .count()
     };
     assert!(colours(true) > 0);

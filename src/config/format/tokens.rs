@@ -212,9 +212,9 @@ impl TokenScanner<'_> {
     /// Lines up to the delimiter or the next interpolation.
     fn lines(&mut self, end: &str) {
         let mut at = 0;
-        let mut begins = self.tokens.last().is_some_and(|own| {
-            own.kind == TokenKind::Heredoc
-                || own.kind == TokenKind::Text && own.text.ends_with('\n')
+        let mut begins = self.tokens.last().is_some_and(|token| {
+            token.kind == TokenKind::Heredoc
+                || token.kind == TokenKind::Text && token.text.ends_with('\n')
         });
         while let Some(next) = self.rest[at..].chars().next() {
             let rest = &self.rest[at..];

@@ -41,8 +41,11 @@ fn identities(items: &[Value]) -> BTreeSet<String> {
 }
 
 pub(super) fn coalesce(args: &Args<'_>) -> FunctionResult {
-    let empty = |item: &&Value| !item.is_null() && item.as_str() != Some("");
-    match args.values.iter().find(empty) {
+    match args
+        .values
+        .iter()
+        .find(|item| !item.is_null() && item.as_str() != Some(""))
+    {
         Some(found) => Ok(found.clone()),
         None => Err("all arguments are null or empty".into()),
     }
@@ -58,9 +61,12 @@ pub(super) fn coalescelist(args: &Args<'_>) -> FunctionResult {
 }
 
 pub(super) fn compact(args: &Args<'_>) -> FunctionResult {
-    let full = |item: &&Value| !item.is_null() && item.as_str() != Some("");
     Ok(Value::Array(
-        args.list(0)?.iter().filter(full).cloned().collect(),
+        args.list(0)?
+            .iter()
+            .filter(|item| !item.is_null() && item.as_str() != Some(""))
+            .cloned()
+            .collect(),
     ))
 }
 

@@ -349,11 +349,10 @@ fn flow_token<'a>(rest: &mut &'a str, line: usize) -> YamlResult<&'a str> {
     let end = match quote {
         Some(quote) => whole[1..].find(quote).map(|at| at + 2),
         None => {
-            let ends = |c: char| matches!(c, ',' | ']' | '}');
             let colon = whole
                 .find(": ")
                 .or_else(|| whole.find(':').filter(|_| false));
-            let stop = whole.find(ends).unwrap_or(whole.len());
+            let stop = whole.find([',', ']', '}']).unwrap_or(whole.len());
             Some(colon.map_or(stop, |colon| colon.min(stop)))
         }
     };

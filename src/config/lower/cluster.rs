@@ -173,7 +173,7 @@ fn safeguards(section: &DecodedBlock) -> Safeguards {
 }
 
 fn lease(section: &DecodedBlock) -> LeaseName {
-    let named = section.text("lease").and_then(|own| own.split_once('/'));
+    let named = section.text("lease").and_then(|text| text.split_once('/'));
     named.map_or_else(LeaseName::default, |(namespace, name)| LeaseName {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
@@ -351,7 +351,7 @@ fn check_managed(reader: &Decoder<'_>, section: &DecodedBlock, installation: &In
     // If instances are simulated, a wrong cluster cannot terminate instances.
     let kubeconfig = section.block("kubeconfig");
     let kubeconfig = kubeconfig.filter(|_| section.block("simulated").is_none());
-    if let Some(inner) = kubeconfig.filter(|own| !own.has("context")) {
+    if let Some(inner) = kubeconfig.filter(|kubeconfig| !kubeconfig.has("context")) {
         let detail = "Without a context, Outrigger uses the current context of the file. A call of \
                       kubectl config use-context would change which cluster this is.";
         let finding =

@@ -104,14 +104,15 @@ pub(super) fn lower_fleet(
 ) -> (FleetLimits, Option<BudgetNodes>) {
     let sections = reader.sections(blocks, "fleet");
     let section = sections.first();
-    let budgets = |own| budgets(reader, own, schedules);
     let limits = FleetLimits {
         limits: section.map(limits).unwrap_or_default(),
-        budgets: section.map(budgets).unwrap_or_default(),
+        budgets: section
+            .map(|section| budgets(reader, section, schedules))
+            .unwrap_or_default(),
     };
     (
         limits,
-        section.and_then(|own| own.allowance("max_disrupted_per_reload")),
+        section.and_then(|section| section.allowance("max_disrupted_per_reload")),
     )
 }
 
@@ -170,9 +171,11 @@ pub(super) fn lower_telemetry(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Tele
         telemetry.metric_names = chosen;
     }
     telemetry.per_node = metrics
-        .and_then(|own| own.flag("per_node"))
+        .and_then(|metric| metric.flag("per_node"))
         .unwrap_or(false);
-    telemetry.otlp = section.block("otlp").and_then(|own| own.owned("endpoint"));
+    telemetry.otlp = section
+        .block("otlp")
+        .and_then(|block| block.owned("endpoint"));
     telemetry
 }
 

@@ -29,12 +29,11 @@ pub(super) fn lower(reader: &Decoder<'_>, blocks: &Blocks<'_>) -> Vec<NodeClassS
     let (instances, _) = reader.instances(blocks, "node_class");
     let drafts = instances.into_iter().map(|instance| {
         let section = instance.section;
-        let everywhere = || vec!["*".to_owned()];
         NodeClassSpec {
             class: one(reader, &section),
             clusters: section
                 .texts("clusters")
-                .map_or_else(everywhere, <[String]>::to_vec),
+                .map_or_else(|| vec!["*".to_owned()], <[String]>::to_vec),
             section,
         }
     });

@@ -187,7 +187,7 @@ fn repair(
             reader.reporter.add(finding);
         }
         seen.push((condition, status, inner.header));
-        policies.retain(|own| own.condition != condition || own.status != status);
+        policies.retain(|policy| policy.condition != condition || policy.status != status);
         policies.push(RepairPolicy {
             condition: condition.to_owned(),
             status,
@@ -306,8 +306,10 @@ fn taints(reader: &Decoder<'_>, section: &DecodedBlock, kind: &str) -> Vec<Taint
             value: value.to_owned(),
             effect,
         };
-        let same = |other: &&(Taint, Span)| other.0.key == taint.key && other.0.effect == effect;
-        if let Some((_, before)) = taints.iter().find(same) {
+        if let Some((_, before)) = taints
+            .iter()
+            .find(|other| other.0.key == taint.key && other.0.effect == effect)
+        {
             let detail = format!(
                 "Two taints have the key {key:?} and the effect {}.",
                 effect.as_str()

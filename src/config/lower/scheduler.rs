@@ -62,8 +62,9 @@ fn scheduling(reader: &Decoder<'_>, section: &DecodedBlock) -> Scheduling {
     let default = Scheduling::default();
     let node_overhead_price = section.number("node_overhead_price").and_then(Price::new);
     // The schema keeps it between 1 and 100.
-    let percent = |ratio: f64| (ratio * 100.0).round() as u32;
-    let ratio = section.number("alternative_price_ratio").map(percent);
+    let ratio = section
+        .number("alternative_price_ratio")
+        .map(|ratio| (ratio * 100.0).round() as u32);
     let cutoff = section.whole("priority_cutoff");
     Scheduling {
         preferences: match section.text("preference_policy") {
@@ -149,10 +150,10 @@ fn default_spread(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<TopologyS
                 .within(&inner.title);
             reader.reporter.add(finding);
         }
-        let same = |(other, _): &&(TopologySpread, Span)| {
-            other.topology_key == key && other.is_hard == spread.is_hard
-        };
-        if let Some((_, before)) = all.iter().find(same) {
+        if let Some((_, before)) = all
+            .iter()
+            .find(|(other, _)| other.topology_key == key && other.is_hard == spread.is_hard)
+        {
             let detail = format!("Two blocks have the topology key {key:?} and {unsatisfiable}.");
             let finding =
                 SpannedDiagnostic::error(ProblemCode::DuplicateBlock, inner.header, detail)

@@ -25,13 +25,12 @@ pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class
     let home = home(cluster);
     for pool in &cluster.pools {
         let mut drafts = used.iter();
-        let draft = drafts.find(|own| Some(&own.class.name) == pool.node_class.as_ref());
+        let draft = drafts.find(|draft| Some(&draft.class.name) == pool.node_class.as_ref());
         // The Talos machine configuration is read from a different source, and is the complete user
         // data.
-        let known = |own: &&&node_class::NodeClassSpec| {
-            !matches!(own.class.bootstrap, Bootstrap::Talos { .. })
-        };
-        let Some(draft) = draft.filter(known) else {
+        let Some(draft) =
+            draft.filter(|draft| !matches!(draft.class.bootstrap, Bootstrap::Talos { .. }))
+        else {
             continue;
         };
         let mut taints = pool.taints.clone();
@@ -64,7 +63,7 @@ pub(super) fn check(reader: &Decoder<'_>, cluster: &Cluster, used: &[&node_class
 fn home(cluster: &Cluster) -> ClusterEndpoint {
     let eks = cluster.eks.as_ref();
     let given = |of: fn(&Eks) -> &Option<String>, stand_in: &str| {
-        let own = eks.and_then(|own| of(own).clone());
+        let own = eks.and_then(|eks| of(eks).clone());
         own.unwrap_or_else(|| stand_in.to_owned())
     };
     ClusterEndpoint {
@@ -81,7 +80,7 @@ fn home(cluster: &Cluster) -> ClusterEndpoint {
 /// The span of the argument that causes an error. `None` if the cause may be outside of the files.
 fn place(error: &BootstrapError, class: &DecodedBlock) -> Option<Span> {
     let bootstrap = class.block("bootstrap");
-    let join = || bootstrap.map_or(class.header, |own| own.header);
+    let join = || bootstrap.map_or(class.header, |bootstrap| bootstrap.header);
     match error {
         BootstrapError::ServiceCidrUnknown
         | BootstrapError::Unknown(_)
@@ -89,16 +88,16 @@ fn place(error: &BootstrapError, class: &DecodedBlock) -> Option<Span> {
         | BootstrapError::SecretMissing(_) => None,
         BootstrapError::Setting { .. } => {
             let kubelet = class.block("kubelet");
-            Some(kubelet.map_or(class.header, |own| own.header))
+            Some(kubelet.map_or(class.header, |kubelet| kubelet.header))
         }
         BootstrapError::UserData { .. } => Some(class.span("user_data")),
         BootstrapError::TooLarge { .. } if class.has("user_data") => Some(class.span("user_data")),
         BootstrapError::TooLarge { .. } | BootstrapError::Template { .. } => {
-            Some(bootstrap.map_or(class.header, |own| own.span("template")))
+            Some(bootstrap.map_or(class.header, |bootstrap| bootstrap.span("template")))
         }
         BootstrapError::MetadataDisabled(_) => {
             let metadata = class.block("metadata_options");
-            Some(metadata.map_or_else(join, |own| own.header))
+            Some(metadata.map_or_else(join, |metadata| metadata.header))
         }
         BootstrapError::Malformed { .. } | BootstrapError::NotForFamily { .. } => Some(join()),
     }

@@ -56,7 +56,7 @@ impl<'s> ReplacementGroups<'s> {
         let mut count = 0;
         for (at, name) in nodes.enumerate() {
             let tenancy = field.tenancies.get(name);
-            let pods = tenancy.map_or(&[][..], |own| &own.pods);
+            let pods = tenancy.map_or(&[][..], |tenancy| &tenancy.pods);
             homes.extend(pods.iter().map(|pod| (&pod.key, at)));
             count = at + 1;
         }
@@ -112,11 +112,13 @@ impl<'s> ReplacementGroups<'s> {
                 continue;
             };
             let all = alike.get_mut(&(part, first.instance_type.as_str()));
-            let as_cheap = |at: &&mut Vec<usize>| {
-                let last = at.last();
-                last.is_some_and(|at| nodes[*at].price <= price(claim))
-            };
-            needless.extend(all.filter(as_cheap).and_then(Vec::pop));
+            needless.extend(
+                all.filter(|at| {
+                    let last = at.last();
+                    last.is_some_and(|at| nodes[*at].price <= price(claim))
+                })
+                .and_then(Vec::pop),
+            );
         }
         needless
     }

@@ -25,34 +25,13 @@ pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>)
     });
     let of_nodes: HashMap<&NodeName, &str> = of_nodes.collect();
     let zones: HashMap<&NodeRef, &str> = zones.collect();
-    let mut owned: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
-    for pod in pods {
-        let owner = pod.owner.as_ref();
-        let owner = owner.filter(|_| pod.node.is_some());
-        owner
-            .into_iter()
-            .for_each(|own| owned.entry(own.uid.as_str()).or_default().push(pod));
-    }
-    // The first identical pod represents each pod.
-    let mut kinds: HashMap<&PodKey, (&PodKey, &str)> = HashMap::default();
-    for all in owned.values() {
-        let mut firsts: Vec<&Pod> = Vec::new();
-        for pod in all {
-            let first = firsts.iter().copied().find(|own| own.is_like(pod));
-            let first = first.unwrap_or_else(|| {
-                firsts.push(pod);
-                pod
-            });
-            let zone = pod.node.as_ref().and_then(|name| of_nodes.get(name));
-            kinds.insert(&pod.key, (&first.key, zone.copied().unwrap_or_default()));
-        }
-    }
-    let claims = solution.claims.iter_mut().map(|own| {
-        let zone = zone_of(own);
-        (zone, &mut own.pods)
+    let kinds = identical_pods(pods, &of_nodes);
+    let claims = solution.claims.iter_mut().map(|claim| {
+        let zone = zone_of(claim);
+        (zone, &mut claim.pods)
     });
     let hosts = solution.placed.iter_mut();
-    let hosts = hosts.map(|(host, pods)| (zones.get(host).map(|own| (*own).to_owned()), pods));
+    let hosts = hosts.map(|(host, pods)| (zones.get(host).map(|zone| (*zone).to_owned()), pods));
     let (zones, mut places): (Vec<Option<String>>, Vec<&mut Vec<PodKey>>) =
         claims.chain(hosts).unzip();
     // For each kind, the pods by source zone and the planned placements.
@@ -85,8 +64,39 @@ pub fn stay_in_zones(solution: &mut Solution, pods: &[&Pod], field: &WhatIf<'_>)
             places[at][nth] = pod;
         }
     }
-    solution.claims.iter_mut().for_each(|own| own.pods.sort());
+    solution
+        .claims
+        .iter_mut()
+        .for_each(|claim| claim.pods.sort());
     solution.placed.iter_mut().for_each(|own| own.1.sort());
+}
+
+/// Maps each bound pod with an owner to the first identical pod of that owner, which represents it,
+/// and to the zone of its node.
+fn identical_pods<'a>(
+    pods: &[&'a Pod],
+    zones: &HashMap<&NodeName, &'a str>,
+) -> HashMap<&'a PodKey, (&'a PodKey, &'a str)> {
+    let mut owned: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+    for pod in pods {
+        if let (Some(owner), Some(_)) = (&pod.owner, &pod.node) {
+            owned.entry(owner.uid.as_str()).or_default().push(pod);
+        }
+    }
+    let mut kinds = HashMap::default();
+    for all in owned.values() {
+        let mut firsts: Vec<&Pod> = Vec::new();
+        for pod in all {
+            let first = firsts.iter().copied().find(|first| first.is_like(pod));
+            let first = first.unwrap_or_else(|| {
+                firsts.push(pod);
+                pod
+            });
+            let zone = pod.node.as_ref().and_then(|name| zones.get(name));
+            kinds.insert(&pod.key, (&first.key, zone.copied().unwrap_or_default()));
+        }
+    }
+    kinds
 }
 
 fn sole_zone(labels: &Requirements) -> Option<&str> {
@@ -99,7 +109,7 @@ fn sole_zone(labels: &Requirements) -> Option<&str> {
 fn zone_of(claim: &NewNodeClaim) -> Option<String> {
     let mut zones = claim.offerings.iter().map(|(own, _)| own.zone.as_str());
     let first = zones.next()?;
-    zones.all(|own| own == first).then(|| first.to_owned())
+    zones.all(|zone| zone == first).then(|| first.to_owned())
 }
 
 #[cfg(test)]

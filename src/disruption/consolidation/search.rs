@@ -49,7 +49,7 @@ impl RemovalSearch {
     /// Returns how many nodes must be removed for these savings if there is capacity for all their
     /// pods.
     pub fn at_least(&self, saved: f64) -> usize {
-        let least = self.price.partition_point(|own| *own < saved);
+        let least = self.price.partition_point(|price| *price < saved);
         least.min(self.price.len() - 1)
     }
 

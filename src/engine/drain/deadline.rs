@@ -24,7 +24,8 @@ impl Engine {
     /// one. Source: spec/disruption.md §3.3.
     pub(crate) fn start_time(&mut self, id: &ClaimId, reason: Reason, now: Timestamp) {
         let claim = self.state.ledger.claims.get(id);
-        let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
+        let Some((claim, node)) = claim.and_then(|claim| Some((claim, self.node_of(claim)?)))
+        else {
             return;
         };
         let grace = claim.record.termination_grace_period;
@@ -44,12 +45,12 @@ impl Engine {
     /// forced before the annotation is set.
     pub(crate) fn writes_deadline(&mut self, id: &ClaimId, now: Timestamp) -> bool {
         let claim = self.state.ledger.claims.get(id);
-        let node = claim.and_then(|own| self.node_of(own));
+        let node = claim.and_then(|claim| self.node_of(claim));
         let drain = self.works.get(id).map(|own| &own.drain);
-        let Some((node, at)) = node.zip(drain.and_then(|own| own.deadline)) else {
+        let Some((node, at)) = node.zip(drain.and_then(|drain| drain.deadline)) else {
             return false;
         };
-        let says = node.deadline().is_some_and(|own| own <= at);
+        let says = node.deadline().is_some_and(|deadline| deadline <= at);
         if !says && !self.is_stale(id, node) {
             let patch = NodePatch {
                 node: node.name.clone(),
@@ -66,7 +67,8 @@ impl Engine {
     /// node disrupted as empty is never terminated with pods on it.
     pub(crate) fn is_over(&self, id: &ClaimId, now: Timestamp) -> bool {
         let claim = self.state.ledger.claims.get(id);
-        let Some((claim, node)) = claim.and_then(|own| Some((own, self.node_of(own)?))) else {
+        let Some((claim, node)) = claim.and_then(|claim| Some((claim, self.node_of(claim)?)))
+        else {
             return false;
         };
         let leaves = claim.leaving.is_some_and(|own| own != Reason::Empty);
@@ -117,7 +119,7 @@ impl Engine {
 
     /// Returns whether a pod blocks the drain of a node until a user changes something.
     fn is_stuck(&self, claim: &NodeClaim, now: Timestamp) -> bool {
-        let name = claim.node.as_ref().map_or("", |own| own.as_str());
+        let name = claim.node.as_ref().map_or("", |node| node.as_str());
         let mut pods = self.state.objects.pods_on(name);
         pods.any(|pod| self.state.objects.is_stuck(pod, now))
     }
@@ -125,8 +127,8 @@ impl Engine {
     /// From now on, deletes the pods of a node regardless of their PodDisruptionBudgets.
     fn force(&mut self, id: &ClaimId, now: Timestamp) {
         let claim = self.state.ledger.claims.get(id);
-        let name = claim.and_then(|own| own.node.as_ref());
-        let name = name.map_or("", |own| own.as_str());
+        let name = claim.and_then(|claim| claim.node.as_ref());
+        let name = name.map_or("", |name| name.as_str());
         let pods = self.state.objects.pods_on(name);
         let graces = pods.filter(|pod| pod.holds_drain(now));
         let longest = graces
@@ -137,7 +139,7 @@ impl Engine {
         let drain = &mut self.works.entry(id.clone()).or_default().drain;
         let at = now.checked_add(longest).unwrap_or(now);
         drain.forces = true;
-        drain.deadline = Some(drain.deadline.map_or(at, |own| own.min(at)));
+        drain.deadline = Some(drain.deadline.map_or(at, |deadline| deadline.min(at)));
         self.wake_at(now, "pods are told to go whatever their budgets say");
     }
 
@@ -150,7 +152,7 @@ impl Engine {
         if held.is_empty() {
             return false;
         }
-        if drain.evictions.values().any(|own| own.in_flight) {
+        if drain.evictions.values().any(|eviction| eviction.in_flight) {
             return true;
         }
         let (first, more) = held.split_at(held.len().min(TOLD_MAX));

@@ -62,7 +62,11 @@ impl Engine {
         let spared = spared.min();
         let given = |pod: &&Pod| Some(grace_of(pod, until.unwrap_or(now), now));
         let late = late.iter().map(|pod| (*pod, given(pod)));
-        let mut in_flight = drain.evictions.values().filter(|own| own.in_flight).count();
+        let mut in_flight = drain
+            .evictions
+            .values()
+            .filter(|eviction| eviction.in_flight)
+            .count();
         let mut due = Vec::new();
         let mut wake: Option<Timestamp> = None;
         for (pod, grace) in late.chain(evicted.iter().map(|pod| (*pod, None))) {
@@ -128,7 +132,12 @@ impl Engine {
         answer: CommandResult,
         now: Timestamp,
     ) {
-        let reason = self.state.ledger.claims.get(id).and_then(|own| own.leaving);
+        let reason = self
+            .state
+            .ledger
+            .claims
+            .get(id)
+            .and_then(|claim| claim.leaving);
         let work = self.works.get_mut(id);
         let Some(own) = work.and_then(|work| work.drain.evictions.get_mut(pod)) else {
             return;
@@ -152,10 +161,10 @@ impl Engine {
     /// Returns what blocks a drain now: pods or, after them, volumes.
     pub(crate) fn obstacles(&self, id: &ClaimId, now: Timestamp) -> Vec<DrainBlocker> {
         let claim = self.state.ledger.claims.get(id);
-        let node = claim.and_then(|own| own.node.as_ref());
+        let node = claim.and_then(|claim| claim.node.as_ref());
         let pods = node.map(|node| self.state.obstacles(node.as_str(), now));
         let volumes = self.works.get(id).into_iter();
-        let volumes = volumes.flat_map(|own| own.drain.detach.left.iter().cloned());
+        let volumes = volumes.flat_map(|volume| volume.drain.detach.left.iter().cloned());
         let mut all = pods.unwrap_or_default();
         all.extend(volumes.map(DrainBlocker::Volume));
         all

@@ -58,10 +58,12 @@ impl Engine {
         now: Timestamp,
     ) {
         let claim = self.state.ledger.claims.get(id);
-        let node = claim.and_then(|own| own.node.as_ref());
+        let node = claim.and_then(|claim| claim.node.as_ref());
         let kept = node.map_or_else(BTreeSet::new, |node| self.volumes_kept(node, now));
-        let counts = |own: &Attachment| !own.volume.is_empty() && !kept.contains(&own.volume);
-        let left: Vec<Attachment> = all.into_iter().filter(counts).collect();
+        let left: Vec<Attachment> = all
+            .into_iter()
+            .filter(|own| !own.volume.is_empty() && !kept.contains(&own.volume))
+            .collect();
         if let Some(work) = self.works.get_mut(id) {
             work.retry = Default::default();
             work.drain.detach.over = left.is_empty();
@@ -89,6 +91,6 @@ impl Engine {
             names.map(move |name| ObjectKey::new(namespace, name.as_str()))
         });
         let claims = claims.filter_map(|key| self.state.objects.volume_claims.get(&key));
-        claims.map(|own| own.volume.clone()).collect()
+        claims.map(|claim| claim.volume.clone()).collect()
     }
 }

@@ -86,7 +86,11 @@ impl Engine {
         let state = &self.state;
         let mut is_over = true;
         self.waves.begun.retain(|id, at| {
-            let claim = state.ledger.claims.get(id).filter(|own| own.takes_pods());
+            let claim = state
+                .ledger
+                .claims
+                .get(id)
+                .filter(|claim| claim.takes_pods());
             let Some(claim) = claim else {
                 return false;
             };
@@ -125,9 +129,9 @@ impl Engine {
     /// have waited too long. Pods whose node is terminated in any case are in no wave.
     fn shut_ones(&self, now: Timestamp) -> Vec<HeldNode> {
         let claims = self.state.ledger.claims.values();
-        let closed = claims.filter(|own| is_closed_yet(own)).map(|own| {
-            let (held, prepared) = (self.is_held(own, now), self.is_prepared(own));
-            (own, held, prepared)
+        let closed = claims.filter(|claim| is_closed_yet(claim)).map(|claim| {
+            let (held, prepared) = (self.is_held(claim, now), self.is_prepared(claim));
+            (claim, held, prepared)
         });
         let mut shut: Vec<(&NodeClaim, bool, bool)> = closed.filter(|own| own.1 || own.2).collect();
         if shut.is_empty() {
@@ -139,21 +143,24 @@ impl Engine {
         let open = self.state.ledger.claims.values();
         let open = open.filter(|own| own.phase == ClaimPhase::Initialized && own.takes_pods());
         let open = open.flat_map(|own| &own.pods);
-        let goes_first =
-            |key: &PodKey| moves(&key) && (self.is_free(key) || !self.is_tied(key, now));
-        let none_first = !self.places.on_nodes().chain(open).any(goes_first);
-        let of = |(own, held, prepared): (&NodeClaim, bool, bool)| {
-            let reschedulable: Vec<PodKey> = own.pods.iter().filter(moves).cloned().collect();
-            let late = now.duration_since(own.since) >= FREE_MAX;
-            let free = || none_first && reschedulable.iter().all(|key| self.is_free(key));
-            let may_leave = held && prepared && (late || free());
-            HeldNode {
-                id: own.record.id.clone(),
-                reschedulable,
-                may_leave,
-            }
-        };
-        shut.into_iter().map(of).collect()
+        let none_first = !self
+            .places
+            .on_nodes()
+            .chain(open)
+            .any(|key| moves(&key) && (self.is_free(key) || !self.is_tied(key, now)));
+        shut.into_iter()
+            .map(|(own, held, prepared)| {
+                let reschedulable: Vec<PodKey> = own.pods.iter().filter(moves).cloned().collect();
+                let late = now.duration_since(own.since) >= FREE_MAX;
+                let free = || none_first && reschedulable.iter().all(|key| self.is_free(key));
+                let may_leave = held && prepared && (late || free());
+                HeldNode {
+                    id: own.record.id.clone(),
+                    reschedulable,
+                    may_leave,
+                }
+            })
+            .collect()
     }
 
     /// Returns whether a pod is to be evicted for a reason that can wait for a wave.
@@ -161,8 +168,8 @@ impl Engine {
         let pod = self.state.objects.pods.get(pod);
         pod.is_some_and(|pod| {
             let claim = self.state.claim_under(pod);
-            let reason = claim.and_then(|own| own.leaving);
-            let goes_anyway = reason.is_some_and(|own| !own.waits_for_places());
+            let reason = claim.and_then(|claim| claim.leaving);
+            let goes_anyway = reason.is_some_and(|reason| !reason.waits_for_places());
             !goes_anyway && self.state.is_mover(pod, now)
         })
     }
@@ -172,8 +179,8 @@ impl Engine {
     pub(crate) fn waits_for_wave(&self, id: &ClaimId, now: Timestamp) -> bool {
         let moved = self.works.get(id).is_some_and(|own| own.drain.moved);
         let claim = self.state.ledger.claims.get(id).filter(|_| !moved);
-        let node = claim.and_then(|own| own.node.as_ref());
-        let pods = node.map(|own| self.state.objects.pods_on(own.as_str()));
+        let node = claim.and_then(|claim| claim.node.as_ref());
+        let pods = node.map(|node| self.state.objects.pods_on(node.as_str()));
         let mut pods = pods.into_iter().flatten();
         let mut waits = false;
         pods.all(|pod| {
@@ -186,15 +193,15 @@ impl Engine {
     /// Returns whether a pod's node has been in disruption for longer than other pods wait for it.
     fn is_tied(&self, pod: &PodKey, now: Timestamp) -> bool {
         let pod = self.state.objects.pods.get(pod);
-        let claim = pod.and_then(|own| self.state.claim_under(own));
-        claim.is_none_or(|own| now.duration_since(own.since) >= FIRST_MAX)
+        let claim = pod.and_then(|pod| self.state.claim_under(pod));
+        claim.is_none_or(|claim| now.duration_since(claim.since) >= FIRST_MAX)
     }
 
     /// Returns whether a pod may be evicted from its node.
     fn is_free(&self, pod: &PodKey) -> bool {
         let pod = self.state.objects.pods.get(pod);
-        let claim = pod.and_then(|own| self.state.claim_under(own));
-        let work = claim.and_then(|own| self.works.get(&own.record.id));
+        let claim = pod.and_then(|pod| self.state.claim_under(pod));
+        let work = claim.and_then(|claim| self.works.get(&claim.record.id));
         work.is_some_and(|own| own.drain.released)
     }
 }

@@ -178,7 +178,7 @@ impl Engine {
             ..Inventory::default()
         };
         let claims = state.ledger.claims.values();
-        let coming = claims.filter(|own| own.phase < ClaimPhase::Draining);
+        let coming = claims.filter(|claim| claim.phase < ClaimPhase::Draining);
         let mut rows: Vec<NodeRow> = coming
             .filter(|own| state.node_of(own).is_none())
             .map(|own| self.coming_node(own, wanted))
@@ -218,14 +218,14 @@ impl Engine {
 
     /// Returns the row of a claim without a Node.
     fn coming_node(&self, claim: &NodeClaim, wanted: &Columns) -> NodeRow {
-        let launched = claim.instance.as_ref().map(|own| &own.offering);
+        let launched = claim.instance.as_ref().map(|instance| &instance.offering);
         let offering = launched.or_else(|| claim.offerings.first());
         NodeRow {
             name: claim.record.id.to_string(),
             pool: Some(claim.record.pool.to_string()),
-            instance_type: offering.map(|own| own.instance_type.to_string()),
-            zone: offering.map(|own| own.zone.to_string()),
-            capacity_type: offering.map(|own| own.capacity_type.as_str().to_owned()),
+            instance_type: offering.map(|offering| offering.instance_type.to_string()),
+            zone: offering.map(|offering| offering.zone.to_string()),
+            capacity_type: offering.map(|offering| offering.capacity_type.as_str().to_owned()),
             labels: vec![None; wanted.labels.len()],
             amounts: vec![Amount::default(); wanted.resources.len()],
             pods: claim.pods.len(),
@@ -274,7 +274,7 @@ impl Engine {
 /// Returns the row of a Node and its claim.
 fn seen_node(node: &Node, claim: Option<&NodeClaim>, wanted: &Columns) -> NodeRow {
     let label = |key: &str| node.labels.get(key).cloned();
-    let leaving = claim.and_then(|own| own.leaving);
+    let leaving = claim.and_then(|claim| claim.leaving);
     NodeRow {
         name: node.name.to_string(),
         pool: label(POOL),
@@ -282,10 +282,10 @@ fn seen_node(node: &Node, claim: Option<&NodeClaim>, wanted: &Columns) -> NodeRo
         zone: label(ZONE),
         capacity_type: label(CAPACITY_TYPE),
         labels: wanted.labels.iter().map(|own| label(own)).collect(),
-        born: claim.map(|own| own.record.created).or(node.created),
+        born: claim.map(|claim| claim.record.created).or(node.created),
         ready: Some(node.ready),
         cordoned: node.unschedulable,
-        phase: claim.map(|own| own.phase),
+        phase: claim.map(|claim| claim.phase),
         leaves: leaving.is_some() || node.leaves(),
         leaving,
         ..NodeRow::default()
@@ -294,9 +294,10 @@ fn seen_node(node: &Node, claim: Option<&NodeClaim>, wanted: &Columns) -> NodeRo
 
 fn amounts(taken: &Resources, there: &Resources, wanted: &Columns) -> Vec<Amount> {
     let names = wanted.resources.iter();
-    let amount = |name: &String| Amount {
-        taken: taken.get(name),
-        there: there.get(name),
-    };
-    names.map(amount).collect()
+    names
+        .map(|name| Amount {
+            taken: taken.get(name),
+            there: there.get(name),
+        })
+        .collect()
 }

@@ -61,8 +61,10 @@ impl Engine {
         {
             let (of, zone) = (&offering.instance_type, &offering.zone);
             let note = format!("planned for claim {claim}: {of} in {zone} for pool {pool}");
-            let nominated = |pod| self.about_pod(pod, false, ("Nominated", PROVISION), &note);
-            return pods.iter().filter_map(nominated).collect();
+            return pods
+                .iter()
+                .filter_map(|pod| self.about_pod(pod, false, ("Nominated", PROVISION), &note))
+                .collect();
         }
         let one = self.of_pod(report).or_else(|| self.of_node(report));
         one.into_iter().collect()
@@ -73,7 +75,7 @@ impl Engine {
         match report {
             // A running pod that is rescheduled already has a node.
             Report::Unplaced(UnschedulablePod { pod, reasons }) if self.waits(pod) => {
-                let reasons: Vec<String> = reasons.iter().map(|own| own.text()).collect();
+                let reasons: Vec<String> = reasons.iter().map(|reason| reason.text()).collect();
                 let note = format!("cannot schedule pod: {}", reasons.join("; "));
                 self.about_pod(pod, true, ("FailedScheduling", PROVISION), &note)
             }

@@ -105,7 +105,7 @@ impl Engine {
         let state = &self.state;
         let pause_of = |pool: Option<&PoolName>| {
             let pause = state.notes.pauses.get(&pool.cloned());
-            pause.filter(|own| own.holds(now)).map(Paused::from)
+            pause.filter(|pause| pause.holds(now)).map(Paused::from)
         };
         let unaccepted = state.unaccepted.as_ref().map(|own| Unaccepted {
             id: own.id.clone(),
@@ -128,7 +128,7 @@ impl Engine {
                 unready: held.nodes.unready,
                 starting: held.nodes.starting,
                 leaving: held.nodes.leaving,
-                limit: pool.and_then(|own| own.replicas.or(own.limits.nodes)),
+                limit: pool.and_then(|pool| pool.replicas.or(pool.limits.nodes)),
                 cost_per_hour: held.cost.usd_per_h(),
                 paused: pause_of(Some(&name)),
             };
@@ -152,7 +152,7 @@ impl Engine {
             paused: pause_of(None),
             unaccepted,
             held_ends,
-            mismatch: self.mismatch().map(|own| own.code().to_owned()),
+            mismatch: self.mismatch().map(|mismatch| mismatch.code().to_owned()),
             pools,
         }
     }

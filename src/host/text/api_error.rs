@@ -19,7 +19,7 @@ pub(super) fn said(error: &(dyn Error + 'static)) -> Option<String> {
         return None;
     };
     let words = [status.message.as_str(), &status.reason].into_iter();
-    let words = words.filter(|own| !own.is_empty() && *own != NO_STATUS);
+    let words = words.filter(|word| !word.is_empty() && *word != NO_STATUS);
     let code = format!("HTTP {}", status.code);
     Some(words.chain([&*code]).collect::<Vec<_>>().join(": "))
 }

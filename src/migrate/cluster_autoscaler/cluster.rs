@@ -82,7 +82,7 @@ pub(super) fn cluster(
 fn limits(said: &FlagValues, losses: &mut DroppedFields) -> Map<String, Value> {
     let mut limits = Map::new();
     let nodes = said.count("max-nodes-total", losses);
-    if let Some(nodes) = nodes.filter(|own| *own > 0) {
+    if let Some(nodes) = nodes.filter(|node| *node > 0) {
         limits.insert("nodes".to_owned(), Value::from(nodes));
     }
     for (flag, resource, unit) in [("cores-total", "cpu", ""), ("memory-total", "memory", "Gi")] {
@@ -144,14 +144,13 @@ fn disruption(said: &FlagValues, losses: &mut DroppedFields) -> HclBody {
 /// Converts the batching of pods. The default priority cutoff is written explicitly.
 pub(super) fn scheduler(said: &FlagValues) -> ConvertedBlock {
     let (mut body, mut losses) = (HclBody::default(), DroppedFields::of(said.of.as_str()));
-    let whole = |text: &str| {
+    let cutoff = said.parsed("expendable-pods-priority-cutoff", &mut losses, |text| {
         let number = text.trim().parse::<i64>();
         number.map_err(|_| "the value is not a number".to_owned())
-    };
-    let cutoff = said.parsed("expendable-pods-priority-cutoff", &mut losses, whole);
+    });
     body.set("priority_cutoff", cutoff.unwrap_or(CUTOFF));
     let names = said.list("allowed-scheduler-names").iter();
-    let names = names.flat_map(|own| own.split(',')).map(str::trim);
+    let names = names.flat_map(|name| name.split(',')).map(str::trim);
     let mut names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
     names.dedup();
     if !names.is_empty() {

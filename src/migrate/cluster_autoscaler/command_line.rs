@@ -57,11 +57,12 @@ pub(super) fn flags(
             continue;
         }
         let name = plain(flag);
-        let next = |next: &&String| match takes_value(&name) {
-            Some(takes) => takes,
-            None => !next.starts_with('-'),
-        };
-        let value = rest.next_if(next).cloned();
+        let value = rest
+            .next_if(|next| match takes_value(&name) {
+                Some(takes) => takes,
+                None => !next.starts_with('-'),
+            })
+            .cloned();
         all.push(FlagValue { name, value });
     }
     (all, unmanaged_pods)

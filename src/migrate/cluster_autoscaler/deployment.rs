@@ -221,7 +221,7 @@ fn expanded(word: &str, environment: &BTreeMap<String, String>, left: &mut usize
         rest = match (named, after.strip_prefix('$')) {
             (Some((name, after)), _) => {
                 let value = environment.get(name);
-                match value.filter(|own| own.len() <= *left) {
+                match value.filter(|value| value.len() <= *left) {
                     Some(value) => {
                         *left -= value.len();
                         out.push_str(value);

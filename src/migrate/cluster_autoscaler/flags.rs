@@ -114,11 +114,17 @@ pub(super) fn sort(of: &str, given: Vec<FlagValue>) -> (FlagValues, DroppedField
             },
         }
     }
-    let note = |(why, names): (&str, Vec<&str>)| {
-        let names: Vec<String> = names.iter().map(|name| format!("--{name}")).collect();
-        format!("{of}: not needed {} ({why})", names.join(", "))
-    };
-    (said, losses, needless.into_iter().map(note).collect())
+    (
+        said,
+        losses,
+        needless
+            .into_iter()
+            .map(|(why, names)| {
+                let names: Vec<String> = names.iter().map(|name| format!("--{name}")).collect();
+                format!("{of}: not needed {} ({why})", names.join(", "))
+            })
+            .collect(),
+    )
 }
 
 /// Formats a flag for a message.
@@ -203,8 +209,10 @@ impl FlagValues {
 
     /// Returns a bool, or the default.
     pub(super) fn switch(&self, name: &str, default: bool, losses: &mut DroppedFields) -> bool {
-        let parse = |text: &str| truth(text).ok_or_else(|| "the value is not a bool".to_owned());
-        self.parsed(name, losses, parse).unwrap_or(default)
+        self.parsed(name, losses, |text| {
+            truth(text).ok_or_else(|| "the value is not a bool".to_owned())
+        })
+        .unwrap_or(default)
     }
 
     /// Returns a Go duration that is not negative.
@@ -231,7 +239,7 @@ impl FlagValues {
     pub(super) fn number(&self, name: &str, losses: &mut DroppedFields) -> Option<f64> {
         self.parsed(name, losses, |text| {
             let number = text.trim().parse::<f64>().ok();
-            let number = number.filter(|own| own.is_finite() && *own >= 0.0);
+            let number = number.filter(|number| number.is_finite() && *number >= 0.0);
             number.ok_or_else(|| "the value is not a number".to_owned())
         })
     }

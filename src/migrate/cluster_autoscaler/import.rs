@@ -133,9 +133,12 @@ impl AutoDiscoverySpec {
 
 fn specs(said: &FlagValues, losses: &mut DroppedFields) -> Vec<AutoDiscoverySpec> {
     let mut specs = Vec::new();
-    for own in said.list("node-group-auto-discovery") {
-        let Some(tags) = own.strip_prefix("asg:tag=").filter(|tags| !tags.is_empty()) else {
-            let path = format!("--node-group-auto-discovery={own}");
+    for list in said.list("node-group-auto-discovery") {
+        let Some(tags) = list
+            .strip_prefix("asg:tag=")
+            .filter(|tags| !tags.is_empty())
+        else {
+            let path = format!("--node-group-auto-discovery={list}");
             losses.add(
                 path,
                 "the format is not asg:tag=KEY,KEY=VALUE; only AWS Auto Scaling groups are \
@@ -157,13 +160,13 @@ fn specs(said: &FlagValues, losses: &mut DroppedFields) -> Vec<AutoDiscoverySpec
 /// Parses the minimum and maximum sizes of the named groups.
 fn sizes(said: &FlagValues, losses: &mut DroppedFields) -> BTreeMap<String, (i64, i64)> {
     let mut all = BTreeMap::new();
-    for own in said.list("nodes") {
-        let parts = own.rsplit_once(':').filter(|(_, name)| !name.is_empty());
+    for list in said.list("nodes") {
+        let parts = list.rsplit_once(':').filter(|(_, name)| !name.is_empty());
         match parts.and_then(|(size, name)| Some((bounds(size).ok()?, name))) {
             Some((size, name)) => {
                 all.insert(name.to_owned(), size);
             }
-            None => losses.add(format!("--nodes={own}"), "the format is not MIN:MAX:NAME"),
+            None => losses.add(format!("--nodes={list}"), "the format is not MIN:MAX:NAME"),
         }
     }
     all
@@ -272,11 +275,11 @@ fn weights(
     ranks.sort_unstable();
     ranks.dedup();
     // If the priorities are not valid weights, only their order is used.
-    if ranks.iter().all(|own| (1..=WEIGHT_MAX).contains(own)) {
+    if ranks.iter().all(|rank| (1..=WEIGHT_MAX).contains(rank)) {
         return best;
     }
     for priority in best.values_mut() {
-        let rank = ranks.partition_point(|own| own < priority) + 1;
+        let rank = ranks.partition_point(|rank| rank < priority) + 1;
         *priority = i64::try_from(rank).unwrap_or(WEIGHT_MAX).min(WEIGHT_MAX);
     }
     best
@@ -338,8 +341,8 @@ fn startup(said: &FlagValues, groups: &[NodeGroup], losses: &mut DroppedFields) 
 
 /// Drops a cloud provider other than AWS.
 fn provider(said: &FlagValues, losses: &mut DroppedFields) {
-    if let Some(own) = said.text("cloud-provider").filter(|own| *own != "aws") {
+    if let Some(text) = said.text("cloud-provider").filter(|text| *text != "aws") {
         let why = "only AWS groups are imported; use an exec block for other clouds";
-        losses.add(format!("--cloud-provider={own}"), why);
+        losses.add(format!("--cloud-provider={text}"), why);
     }
 }

@@ -47,7 +47,7 @@ impl Rules {
         let found = self
             .blocks
             .iter_mut()
-            .find(|own| own.label.as_deref() == Some(key));
+            .find(|block| block.label.as_deref() == Some(key));
         if let Some(block) = found {
             block.body.set(name, value);
             return;
@@ -64,7 +64,7 @@ impl Rules {
     /// Adds a value to a requirement.
     fn note(&mut self, key: &str, text: &str) {
         let mut blocks = self.blocks.iter_mut();
-        if let Some(block) = blocks.find(|own| own.label.as_deref() == Some(key)) {
+        if let Some(block) = blocks.find(|block| block.label.as_deref() == Some(key)) {
             block
                 .body
                 .items
@@ -86,13 +86,17 @@ fn reserved(
         .get("CapacityReservationTarget")?
         .get("CapacityReservationId")?
         .as_str()?;
-    let at = capacity.iter().position(|own| *own == "on-demand")?;
+    let at = capacity
+        .iter()
+        .position(|capacity| *capacity == "on-demand")?;
     let goes_on = [by_group, Some(by_template)]
         .into_iter()
         .flatten()
         .any(|own| {
             let preference = own.get("CapacityReservationPreference");
-            preference.is_some_and(|own| own == "open" || own == "capacity-reservations-first")
+            preference.is_some_and(|preference| {
+                preference == "open" || preference == "capacity-reservations-first"
+            })
         });
     let (ours, note): (&[&str], _) = match goes_on {
         true => (
@@ -180,7 +184,7 @@ fn capacity(
         Some("CAPACITY_BLOCK") => return vec!["reserved"],
         _ => {}
     }
-    let market = data.and_then(|own| own.get("InstanceMarketOptions"));
+    let market = data.and_then(|data| data.get("InstanceMarketOptions"));
     let market = market
         .and_then(|own| own.get("MarketType"))
         .and_then(Value::as_str);
@@ -201,7 +205,7 @@ fn types(
 ) -> Result<(), String> {
     let template = mixed.get("LaunchTemplate");
     let overrides = template
-        .and_then(|own| own.get("Overrides"))
+        .and_then(|template| template.get("Overrides"))
         .and_then(Value::as_array);
     let overrides: Vec<&Value> = overrides.into_iter().flatten().collect();
     let mut named: Vec<String> = Vec::new();
@@ -214,7 +218,7 @@ fn types(
         add(own.get("InstanceType").and_then(text));
         let path = "MixedInstancesPolicy.LaunchTemplate.Overrides";
         let weight = own.get("WeightedCapacity").and_then(text);
-        if weight.is_some_and(|own| own != "1") {
+        if weight.is_some_and(|weight| weight != "1") {
             losses.add(
                 format!("{path}.WeightedCapacity"),
                 "weights are not supported; limits count nodes",
@@ -232,7 +236,7 @@ fn types(
         [one] => one.get(ATTRIBUTES),
         _ => None,
     };
-    let attributes = attributes.or_else(|| data.and_then(|own| own.get(ATTRIBUTES)));
+    let attributes = attributes.or_else(|| data.and_then(|data| data.get(ATTRIBUTES)));
     if let Some(Value::Object(own)) = attributes.filter(|_| overrides.len() <= 1) {
         return by_attributes(own.clone(), rules, losses);
     }
@@ -244,7 +248,9 @@ fn types(
     {
         add(text(name));
     }
-    let lone = data.and_then(|own| own.get("InstanceType")).and_then(text);
+    let lone = data
+        .and_then(|data| data.get("InstanceType"))
+        .and_then(text);
     if overrides.is_empty() && managed.is_none_or(Vec::is_empty) {
         add(lone);
     }
@@ -313,7 +319,7 @@ fn by_attributes(
         for (bound, argument) in [("Min", "gte"), ("Max", "lte")] {
             let number = range.get(bound).and_then(Value::as_i64);
             // A minimum of zero has no effect.
-            if let Some(number) = number.filter(|own| *own > 0 || argument == "lte") {
+            if let Some(number) = number.filter(|number| *number > 0 || argument == "lte") {
                 rules.add(key, argument, number);
             }
         }
@@ -325,11 +331,19 @@ fn by_attributes(
     ] {
         let values = texts(&mut own, name);
         if !values.is_empty() {
-            let known = |own: String| match MAKERS.iter().find(|(theirs, _)| *theirs == own) {
-                Some((_, ours)) => (*ours).to_owned(),
-                None => own,
-            };
-            rules.add(key, "in", values.into_iter().map(known).collect::<Vec<_>>());
+            rules.add(
+                key,
+                "in",
+                values
+                    .into_iter()
+                    .map(
+                        |value| match MAKERS.iter().find(|(theirs, _)| *theirs == value) {
+                            Some((_, ours)) => (*ours).to_owned(),
+                            None => value,
+                        },
+                    )
+                    .collect::<Vec<_>>(),
+            );
         }
     }
     words(&mut own, rules);

@@ -70,7 +70,7 @@ impl LaunchSource {
         let own = mixed.or_else(|| group.fields.get("LaunchTemplate"));
         let references = [own, named].into_iter().flatten();
         let references = references.filter_map(Value::as_object);
-        let latest = references.filter_map(|own| only(own, templates));
+        let latest = references.filter_map(|reference| only(reference, templates));
         Self {
             data: found(own),
             given,
@@ -195,8 +195,10 @@ fn is_date(text: &str) -> bool {
 }
 
 fn is_version(text: &str) -> bool {
-    let is_number = |own: &str| !own.is_empty() && own.chars().all(|c| c.is_ascii_digit());
-    text.split('.').count() == 3 && text.split('.').all(is_number)
+    text.split('.').count() == 3
+        && text
+            .split('.')
+            .all(|own| !own.is_empty() && own.chars().all(|c| c.is_ascii_digit()))
 }
 
 #[cfg(test)]

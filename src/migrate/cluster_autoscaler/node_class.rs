@@ -174,7 +174,8 @@ fn identity(
         body.set("role", last(role));
         return;
     }
-    let profile = profile.and_then(|own| own.get("Name").or(own.get("Arn")).and_then(text));
+    let profile =
+        profile.and_then(|profile| profile.get("Name").or(profile.get("Arn")).and_then(text));
     match profile {
         Some(own) => body.set("instance_profile", last(own)),
         None => losses.miss("role or instance_profile", TELL),
@@ -188,7 +189,7 @@ fn arguments(
     body: &mut HclBody,
     losses: &mut DroppedFields,
 ) {
-    let first = data.get("NetworkInterfaces").and_then(|own| own.get(0));
+    let first = data.get("NetworkInterfaces").and_then(|data| data.get(0));
     let public = first.and_then(|own| own.get("AssociatePublicIpAddress"));
     if let Some(public) = public.and_then(Value::as_bool) {
         body.set("associate_public_ip", public);
@@ -261,7 +262,11 @@ fn network(
     let interfaces = interfaces.iter().filter_map(Value::as_array).flatten();
     let interfaces: Vec<&Value> = interfaces.collect();
     let mut ids = list(take(data, "SecurityGroupIds").as_ref());
-    ids.extend(list(interfaces.first().and_then(|own| own.get("Groups"))));
+    ids.extend(list(
+        interfaces
+            .first()
+            .and_then(|interface| interface.get("Groups")),
+    ));
     ids.dedup();
     let names = list(take(data, "SecurityGroups").as_ref());
     if ids.is_empty() && names.is_empty() {
@@ -269,11 +274,13 @@ fn network(
     }
     add("security_group", "id", &ids);
     add("security_group", "name", &names);
-    let is_other = |own: &&Value| {
-        own.get("InterfaceType")
-            .is_some_and(|own| own != "interface")
-    };
-    if interfaces.len() > 1 || interfaces.iter().any(is_other) {
+    if interfaces.len() > 1
+        || interfaces.iter().any(|interface| {
+            interface
+                .get("InterfaceType")
+                .is_some_and(|own| own != "interface")
+        })
+    {
         let why = "nodes have one standard interface; use network_interface blocks for more";
         losses.add("LaunchTemplateData.NetworkInterfaces", why);
     }
@@ -294,7 +301,7 @@ fn network(
     let by_group = group.take("PlacementGroup").as_ref().and_then(text);
     let id = take(&mut placement, "GroupId").as_ref().and_then(text);
     let name = take(&mut placement, "GroupName").as_ref().and_then(text);
-    match (id, name.or(by_group).filter(|own| !own.is_empty())) {
+    match (id, name.or(by_group).filter(|name| !name.is_empty())) {
         (Some(id), _) => add("placement_group", "id", &[id]),
         (None, Some(name)) => add("placement_group", "name", &[name]),
         (None, None) => {}

@@ -266,11 +266,6 @@ fn join(own: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
         .flatten()
         .filter_map(|item| item.get("name")?.as_str().map(str::to_owned))
         .collect();
-    let is_it = |group: &&mut NodeGroup| {
-        let tagged = group.tag("eks:nodegroup-name") == Some(&name)
-            && group.tag("eks:cluster-name") == Some(&cluster);
-        listed.contains(&group.name) || tagged
-    };
     let tag = |key: &str, value: &str| Tag {
         key: key.to_owned(),
         value: value.to_owned(),
@@ -282,11 +277,15 @@ fn join(own: Map<String, Value>, groups: &mut Vec<NodeGroup>) {
     let more: Vec<Tag> = more
         .filter_map(|(key, value)| Some(tag(key, value.as_str()?)))
         .collect();
-    if let Some(group) = groups.iter_mut().find(is_it) {
+    if let Some(group) = groups.iter_mut().find(|group| {
+        let tagged = group.tag("eks:nodegroup-name") == Some(&name)
+            && group.tag("eks:cluster-name") == Some(&cluster);
+        listed.contains(&group.name) || tagged
+    }) {
         // Values of the EKS node group override values of the Auto Scaling group.
         group
             .tags
-            .retain(|own| more.iter().all(|other| other.key != own.key));
+            .retain(|tag| more.iter().all(|other| other.key != tag.key));
         group.tags.extend(more);
         group.managed = Some(own);
         return;
@@ -327,9 +326,9 @@ impl<'a> Reference<'a> {
         };
         let id = word(["LaunchTemplateId", "id"]);
         let name = word(["LaunchTemplateName", "name"]);
-        let same = templates.iter().filter(|own| match id.is_empty() {
-            true => !name.is_empty() && own.name == name,
-            false => own.id == id,
+        let same = templates.iter().filter(|template| match id.is_empty() {
+            true => !name.is_empty() && template.name == name,
+            false => template.id == id,
         });
         Self {
             same: same.collect(),

@@ -136,7 +136,7 @@ pub(super) fn build(mut group: NodeGroup, frame: &ImportContext<'_>) -> Vec<Conv
         body.set("clusters", frame.clusters.to_vec());
     }
     body.refer("node_class", "node_class", &name);
-    if let Some(weight) = frame.weights.get(&group.name).filter(|own| **own > 0) {
+    if let Some(weight) = frame.weights.get(&group.name).filter(|weight| **weight > 0) {
         body.set("weight", *weight);
     }
     let labels = labels(&group, &mut losses);
@@ -169,9 +169,10 @@ fn behave(said: &FlagValues, marks: HclBody, body: &mut HclBody, losses: &mut Dr
     scale_down::timeouts(said, body, losses);
     let mut repair = HclBody::default();
     scale_down::repair(said, &mut repair, losses);
-    let is_argument = |item: &HclItem| matches!(item, HclItem::Argument(..));
-    let (arguments, blocks): (Vec<HclItem>, Vec<HclItem>) =
-        repair.items.into_iter().partition(is_argument);
+    let (arguments, blocks): (Vec<HclItem>, Vec<HclItem>) = repair
+        .items
+        .into_iter()
+        .partition(|item| matches!(item, HclItem::Argument(..)));
     body.items.extend(arguments);
     body.items.extend(marks.items);
     body.block("disruption", None, scale_down::disruption(said, losses));
@@ -323,7 +324,7 @@ fn is_weighed(group: &NodeGroup) -> bool {
         .into_iter()
         .flatten()
         .filter_map(|own| text(own.get("WeightedCapacity")?));
-    weights.any(|own| own != "1")
+    weights.any(|weight| weight != "1")
 }
 
 /// Converts taints and startup taints.

@@ -70,7 +70,7 @@ pub(super) fn disruption(said: &FlagValues, losses: &mut DroppedFields) -> HclBo
     }
     body.set("consolidate_after", duration(after));
     safety(said, &mut body, losses);
-    if let Some(percent) = percent.filter(|own| *own > 0) {
+    if let Some(percent) = percent.filter(|percent| *percent > 0) {
         body.set("utilization_threshold", percent);
     }
     let eviction = said.duration("max-pod-eviction-time", losses);

@@ -7,9 +7,10 @@ const WORDS: [&str; 6] = ["for", "if", "in", "null", "true", "false"];
 
 /// Prints a key of a map, quoted if needed.
 pub(crate) fn key(text: &str) -> String {
-    let inner = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && text.chars().all(inner)
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
         && !WORDS.contains(&text);
     if plain { text.to_owned() } else { quoted(text) }
 }
@@ -59,9 +60,8 @@ fn escaped(text: &str) -> String {
 
 /// Prints a quoted string, or a heredoc if it has several lines.
 pub(crate) fn spelled(text: &str, depth: usize) -> String {
-    let odd = |c: char| c.is_control() && c != '\n' && c != '\t';
     let lines = text.trim_end_matches('\n').contains('\n');
-    if !lines || text.contains(odd) {
+    if !lines || text.contains(|c: char| c.is_control() && c != '\n' && c != '\t') {
         return quoted(text);
     }
     let mark = mark(text);

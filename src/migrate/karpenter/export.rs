@@ -66,8 +66,8 @@ pub fn export(config: &Config, cluster: Option<&str>) -> Result<Exported, Export
     }
     documents.extend(cluster.pools.iter().map(pool));
     documents.extend(cluster.overlays.iter().map(overlay));
-    for own in &cluster.buffers {
-        documents.extend(buffer::buffer(own));
+    for buffer in &cluster.buffers {
+        documents.extend(buffer::buffer(buffer));
     }
     let around = around(cluster, &config.fleet);
     let mut text = String::new();
@@ -78,7 +78,7 @@ pub fn export(config: &Config, cluster: Option<&str>) -> Result<Exported, Export
         let notes: Vec<String> = document.losses.iter().map(note).collect();
         text.push_str(&yaml_writer::document(&notes, &document.object));
     }
-    let lost = documents.into_iter().flat_map(|own| own.losses);
+    let lost = documents.into_iter().flat_map(|document| document.losses);
     Ok(Exported {
         text,
         losses: around.into_iter().chain(lost).collect(),
@@ -87,12 +87,13 @@ pub fn export(config: &Config, cluster: Option<&str>) -> Result<Exported, Export
 
 fn note(loss: &DroppedField) -> String {
     let text = format!("export: {loss}");
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    text.chars().map(plain).collect()
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
 }
 
 fn chosen<'a>(config: &'a Config, wanted: Option<&str>) -> Result<&'a Cluster, ExportError> {
-    let names = config.clusters.iter().map(|own| own.name.as_str());
+    let names = config.clusters.iter().map(|cluster| cluster.name.as_str());
     let there = match config.clusters.len() {
         0 => "none".to_owned(),
         _ => names.collect::<Vec<&str>>().join(", "),
@@ -205,7 +206,7 @@ fn budget(
     own.insert("nodes".to_owned(), nodes);
     if let Some(Value::Array(mut reasons)) = body.take_value("reasons") {
         let before = reasons.len();
-        reasons.retain(|own| own != "expired");
+        reasons.retain(|reason| reason != "expired");
         if reasons.is_empty() {
             return Err("in Karpenter, budgets do not apply to expiration".to_owned());
         }
@@ -218,7 +219,7 @@ fn budget(
     if body.take("timezone").is_some() {
         return Err("Karpenter schedules are in UTC".to_owned());
     }
-    let sunday = |item: &HclItem| match item {
+    if body.items.iter().any(|item| match item {
         HclItem::Argument("schedule", HclValue::Value(Value::String(own))) => {
             !own.starts_with('@')
                 && own
@@ -227,13 +228,15 @@ fn budget(
                     .is_some_and(|day| day.contains('7'))
         }
         _ => false,
-    };
-    if body.items.iter().any(sunday) {
+    }) {
         return Err("Karpenter schedules have no day 7; write 0 for Sunday".to_owned());
     }
-    let odd = |own: &str| own.ends_with('s');
     let duration = body.take_value("duration");
-    if duration.as_ref().and_then(Value::as_str).is_some_and(odd) {
+    if duration
+        .as_ref()
+        .and_then(Value::as_str)
+        .is_some_and(|own| own.ends_with('s'))
+    {
         return Err("Karpenter budget durations are hours and minutes".to_owned());
     }
     if let Some(duration) = duration {
@@ -288,8 +291,7 @@ fn node_class(own: &NodeClass, cluster: &Cluster) -> ExportedDocument {
     }
     // Without an alias, `amiFamily` is the only source of the family.
     let terms = spec.get("amiSelectorTerms").and_then(Value::as_array);
-    let has_alias = |own: &Value| own.get("alias").is_some();
-    if !terms.is_some_and(|all| all.iter().any(has_alias)) {
+    if !terms.is_some_and(|all| all.iter().any(|own| own.get("alias").is_some())) {
         let family = spec.entry("amiFamily");
         family.or_insert_with(|| json!("Custom"));
     }

@@ -237,23 +237,23 @@ pub fn import(files: &[SourceFile], options: &ImportOptions) -> Result<Imported,
         objects
             .classes
             .into_iter()
-            .map(|own| node_class::build(own, clusters)),
+            .map(|class| node_class::build(class, clusters)),
     );
     built.extend(
         objects
             .pools
             .into_iter()
-            .map(|own| pool::build(own, clusters)),
+            .map(|pool| pool::build(pool, clusters)),
     );
     built.extend(
         objects
             .overlays
             .into_iter()
-            .map(|own| overlay::build(own, clusters)),
+            .map(|overlay| overlay::build(overlay, clusters)),
     );
     let buffers = objects.buffers.into_iter();
     let templates = &objects.templates;
-    built.extend(buffers.map(|own| buffer::build(own, templates, &taints, clusters)));
+    built.extend(buffers.map(|buffer| buffer::build(buffer, templates, &taints, clusters)));
     let mut imported = finish(built, clusters, objects.lost)?;
     imported.skipped = objects.skipped.into_iter().collect();
     imported.notes = objects.notes;
@@ -536,7 +536,7 @@ fn parts(built: Vec<ConvertedBlock>) -> Result<Vec<HclFile>, ImportError> {
         }
         let text = PrintedHcl::of(&body).text;
         let text = format(&SourceFile::new(file, text)).map_err(|problems| {
-            let first = problems.first().map(|own| own.detail.clone());
+            let first = problems.first().map(|problem| problem.detail.clone());
             ImportError::Unsound(first.unwrap_or_default())
         })?;
         parts.push(HclFile { file, text });
@@ -573,6 +573,7 @@ fn show(own: &ConvertedBlock, body: &mut HclBody) {
 
 /// Replaces line breaks and characters that hide or reorder text.
 fn one_line(text: &str) -> String {
-    let plain = |c: char| if disturbs(c) { ' ' } else { c };
-    text.chars().map(plain).collect()
+    text.chars()
+        .map(|c| if disturbs(c) { ' ' } else { c })
+        .collect()
 }

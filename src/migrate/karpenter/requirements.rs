@@ -110,7 +110,7 @@ fn group(
             }
             ("in" | "not_in", values) => inner.set(first.operator, values.to_vec()),
             (name, values) => {
-                let number = values.first().and_then(|own| own.parse::<i64>().ok());
+                let number = values.first().and_then(|value| value.parse::<i64>().ok());
                 inner.set(name, number);
             }
         }

@@ -73,7 +73,11 @@ pub(super) fn pool(own: &Pool) -> HclBody {
         }
     }
     disruption(own, &usual.disruption, &mut body);
-    for policy in own.repair.iter().filter(|own| !usual.repair.contains(own)) {
+    for policy in own
+        .repair
+        .iter()
+        .filter(|repair| !usual.repair.contains(repair))
+    {
         let mut inner = HclBody::default();
         inner.set("condition", policy.condition.as_str());
         inner.set("status", policy.status.as_str());
@@ -198,7 +202,7 @@ fn budget(own: &Budget, body: &mut HclBody) {
         inner.set("rate", rate.to_string());
     }
     if !own.reasons.is_empty() {
-        let reasons = own.reasons.iter().map(|own| own.as_str().to_owned());
+        let reasons = own.reasons.iter().map(|reason| reason.as_str().to_owned());
         inner.set("reasons", reasons.collect::<Vec<String>>());
     }
     if let Some(window) = &own.during {

@@ -251,6 +251,6 @@ impl ResolvedNodeClass {
     pub fn unmet(&self) -> Option<&NodeClassCondition> {
         self.conditions
             .iter()
-            .find(|own| own.status != NodeClassConditionStatus::True)
+            .find(|condition| condition.status != NodeClassConditionStatus::True)
     }
 }

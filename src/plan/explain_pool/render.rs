@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::coordination::lease_annotations::Pause;
@@ -234,7 +233,9 @@ impl ExplainedPool<'_> {
     fn head(&self, out: &mut String) {
         let pool = self.pool;
         let class = pool.node_class.as_ref();
-        let class = class.map_or(String::new(), |own| format!(", node class {}", part(own)));
+        let class = class.map_or(String::new(), |class| {
+            format!(", node class {}", part(class))
+        });
         // Writing to a String cannot fail.
         let weight = match pool.replicas {
             // A static pool has none.
@@ -260,8 +261,8 @@ impl ExplainedPool<'_> {
             own.leaving,
             self.holding.cost.usd_per_h()
         );
-        for own in self.range.limits.iter().take(LISTED) {
-            let _ = writeln!(out, "  {}", own.text());
+        for limit in self.range.limits.iter().take(LISTED) {
+            let _ = writeln!(out, "  {}", limit.text());
         }
         rest(out, "  ", self.range.limits.len(), LISTED);
         if let Some((of, pause)) = &self.pause {
@@ -287,17 +288,17 @@ impl ExplainedPool<'_> {
                 self.launched_usd()
             );
         }
-        for own in self.launches.iter().take(TOLD) {
-            let price = own.price.usd_per_h();
-            let room = match own.virtual_pods {
+        for launch in self.launches.iter().take(TOLD) {
+            let price = launch.price.usd_per_h();
+            let room = match launch.virtual_pods {
                 0 => String::new(),
                 count => format!(", and {} of capacity buffers", many(count, "pod")),
             };
-            let (first, pods) = (part(&own.first), many(own.pods, "pod"));
+            let (first, pods) = (part(&launch.first), many(launch.pods, "pod"));
             let _ = writeln!(
                 out,
                 "      {} {first}, {price:.4} $/h each: {pods}{room}",
-                own.nodes
+                launch.nodes
             );
         }
         rest(out, "      ", self.launches.len(), TOLD);
@@ -436,8 +437,9 @@ fn range_text(out: &mut String, own: &PoolAvailability) {
 
 fn held_text(own: &UnavailableSummary) -> String {
     let (count, first) = (many(own.offerings, "offering"), part(&own.first));
-    let until = |at: Timestamp| format!("; next retry at {at}");
-    let until = own.until.map_or(String::new(), until);
+    let until = own
+        .until
+        .map_or(String::new(), |at| format!("; next retry at {at}"));
     let why = match own.unregistered {
         true => "unavailable because nodes of the pool do not register in some zones",
         false => "unavailable after failed launches",

@@ -35,8 +35,11 @@ impl CleanupScope {
     /// Returns whether resources with this cluster name in their name may be deleted. Shortened
     /// names may match several clusters.
     pub(crate) fn is_for(&self, part: &str, spelt: impl Fn(&str) -> String) -> bool {
-        let is_named = |own: &&ClusterName| spelt(own.as_str()) == part;
-        let mut named = self.configured.iter().filter(is_named).peekable();
+        let mut named = self
+            .configured
+            .iter()
+            .filter(|own| spelt(own.as_str()) == part)
+            .peekable();
         match named.peek() {
             None => self.is_whole,
             Some(_) => named.all(|name| self.led.iter().any(|own| own.name == *name)),

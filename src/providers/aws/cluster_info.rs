@@ -113,7 +113,7 @@ pub(crate) async fn home(
     let said = cluster
         .eks
         .as_ref()
-        .and_then(|own| own.service_cidr.clone());
+        .and_then(|eks| eks.service_cidr.clone());
     let service_cidr = match said {
         Some(said) => Some(said),
         None => services(connection, &mut untold).await,

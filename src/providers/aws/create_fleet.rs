@@ -120,7 +120,7 @@ pub(crate) fn call(
                 ))
                 .build(),
         );
-    let strategy = request.strategy.map(|own| own.as_str());
+    let strategy = request.strategy.map(|strategy| strategy.as_str());
     match (request.target, strategy) {
         (TargetCapacityType::Spot, Some(strategy)) => call.spot_options(
             SpotOptionsRequest::builder()
@@ -161,20 +161,19 @@ fn launched(
     let id = own.instance_ids().first()?;
     let said = own
         .launch_template_and_overrides()
-        .and_then(|own| own.overrides());
+        .and_then(|launch_template_and_override| launch_template_and_override.overrides());
     let kind = own
         .instance_type()
         .or(said.and_then(|own| own.instance_type()));
     let zone = said.and_then(|own| own.availability_zone());
     let subnet = said.and_then(|own| own.subnet_id()).or(own.subnet_id());
-    let is_own = |it: &&Override| {
-        kind.is_none_or(|kind| kind.as_str() == it.offering.instance_type.as_str())
-            && zone.is_none_or(|zone| zone == it.offering.zone.as_str())
-            && subnet.is_none_or(|subnet| subnet == it.subnet)
-    };
     let chosen = request
         .overrides()
-        .find(is_own)
+        .find(|it| {
+            kind.is_none_or(|kind| kind.as_str() == it.offering.instance_type.as_str())
+                && zone.is_none_or(|zone| zone == it.offering.zone.as_str())
+                && subnet.is_none_or(|subnet| subnet == it.subnet)
+        })
         .or(request.overrides().next())?;
     let capacity_type = match own.lifecycle() {
         Some(InstanceLifecycle::Spot) => CapacityType::Spot,
@@ -198,7 +197,7 @@ fn launched(
 fn error(own: &Listed) -> FleetError {
     let said = own
         .launch_template_and_overrides()
-        .and_then(|own| own.overrides());
+        .and_then(|launch_template_and_override| launch_template_and_override.overrides());
     FleetError {
         code: own.error_code().unwrap_or_default().to_owned(),
         message: own.error_message().unwrap_or_default().to_owned(),

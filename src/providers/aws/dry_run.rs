@@ -124,9 +124,14 @@ pub(crate) fn requests(
 
 /// The inputs of a test. Template names contain the content hash.
 fn fingerprint(request: &FleetRequest, ready: &LaunchableClass) -> String {
-    let names = request.configs.iter().map(|own| own.template.name());
+    let names = request.configs.iter().map(|config| config.template.name());
     let names: Vec<String> = names.collect();
-    let subnets: BTreeSet<&String> = ready.resolved.subnets.iter().map(|own| &own.id).collect();
+    let subnets: BTreeSet<&String> = ready
+        .resolved
+        .subnets
+        .iter()
+        .map(|subnet| &subnet.id)
+        .collect();
     format!("{names:?} {subnets:?} {:?}", request.context)
 }
 
@@ -152,7 +157,7 @@ async fn attempt(
     templates: &Templates,
     request: &FleetRequest,
 ) -> DryRunResult {
-    let names = request.configs.iter().map(|own| own.template.name());
+    let names = request.configs.iter().map(|config| config.template.name());
     let names: Vec<String> = names.collect();
     let tried = match create_fleet::configs(account, templates, request).await {
         Err(fault) => Err(fault),

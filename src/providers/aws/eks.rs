@@ -25,7 +25,9 @@ pub(crate) async fn issued(
         (endpoint, ca) => {
             let listed = describe(&account, &name).await;
             let listed = listed.map_err(|fault| fault.sorted("eks").text)?;
-            let known = listed.certificate_authority().and_then(|own| own.data());
+            let known = listed
+                .certificate_authority()
+                .and_then(|certificate_authority| certificate_authority.data());
             let own = |given: &Option<String>, known: Option<&str>, what: &str| {
                 let text = given.clone().or(known.map(str::to_owned));
                 text.ok_or_else(|| format!("EKS does not return the {what} of {name:?} yet"))

@@ -89,7 +89,7 @@ impl AwsError {
     /// Returns whether AWS reports that the resource does not exist.
     pub(crate) fn is(&self, codes: &[&str]) -> bool {
         let code = self.code.as_deref();
-        code.is_some_and(|own| codes.contains(&own))
+        code.is_some_and(|code| codes.contains(&code))
     }
 }
 

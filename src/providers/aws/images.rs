@@ -93,11 +93,11 @@ impl Images {
         paths: &[ami_alias::SsmParameter],
     ) -> Answer<Vec<(String, Vec<Variant>)>> {
         let mut ids = Vec::new();
-        for own in paths {
-            let keep = if own.is_mutable() { MOVING } else { PINNED };
-            let held = self.parameter(account, &own.path, (keep, true)).await;
+        for path in paths {
+            let keep = if path.is_mutable() { MOVING } else { PINNED };
+            let held = self.parameter(account, &path.path, (keep, true)).await;
             let held = held.map_err(|fault| trouble(&fault, "ssm"))?;
-            ids.extend(held.map(|id| (id, own.variants.clone())));
+            ids.extend(held.map(|id| (id, path.variants.clone())));
         }
         Ok(ids)
     }
@@ -121,7 +121,7 @@ impl Images {
         let held = match account.ssm.get_parameter().name(name).send().await {
             Ok(answer) => answer
                 .parameter()
-                .and_then(|own| own.value().map(str::to_owned)),
+                .and_then(|parameter| parameter.value().map(str::to_owned)),
             Err(error) => {
                 let fault = AwsError::new("GetParameter", error);
                 let gone = fault.is(&["ParameterNotFound"]);

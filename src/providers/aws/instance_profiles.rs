@@ -6,7 +6,6 @@
 //! docs/decisions/018-instance-profiles.md).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_iam::types::Tag;
@@ -95,26 +94,43 @@ impl Profiles {
         let mut removed = 0;
         let paths: BTreeSet<String> = clusters
             .iter()
-            .filter(|own| roles(own).next().is_some())
-            .map(|own| path(own))
+            .filter(|cluster| roles(cluster).next().is_some())
+            .map(|cluster| path(cluster))
             .collect();
         for path in paths {
             let call = account.iam.list_instance_profiles().path_prefix(path);
             let pages = call.into_paginator().send();
             let mut unused = Vec::new();
             paginate::each(account, "ListInstanceProfiles", pages, |page| {
-                unused.extend(page.instance_profiles().iter().filter_map(|own| {
-                    let named = |it: &Arc<Cluster>| {
-                        roles(it).any(|role| name(it, role) == own.instance_profile_name())
-                    };
-                    let age = clock::now().as_second() - own.create_date().secs();
-                    let old = u64::try_from(age).is_ok_and(|age| age > AGAIN.as_secs());
-                    let cluster = cluster_in(own.instance_profile_name());
-                    let is_ours = cluster.is_some_and(|own| care.is_for(own, spelt));
-                    let unused = old && is_ours && !clusters.iter().any(named);
-                    let roles = own.roles().iter().map(|role| role.role_name().to_owned());
-                    unused.then(|| (own.instance_profile_name().to_owned(), roles.collect()))
-                }));
+                unused.extend(
+                    page.instance_profiles()
+                        .iter()
+                        .filter_map(|instance_profile| {
+                            let age =
+                                clock::now().as_second() - instance_profile.create_date().secs();
+                            let old = u64::try_from(age).is_ok_and(|age| age > AGAIN.as_secs());
+                            let cluster = cluster_in(instance_profile.instance_profile_name());
+                            let is_ours =
+                                cluster.is_some_and(|cluster| care.is_for(cluster, spelt));
+                            let unused = old
+                                && is_ours
+                                && !clusters.iter().any(|it| {
+                                    roles(it).any(|role| {
+                                        name(it, role) == instance_profile.instance_profile_name()
+                                    })
+                                });
+                            let roles = instance_profile
+                                .roles()
+                                .iter()
+                                .map(|role| role.role_name().to_owned());
+                            unused.then(|| {
+                                (
+                                    instance_profile.instance_profile_name().to_owned(),
+                                    roles.collect(),
+                                )
+                            })
+                        }),
+                );
             })
             .await?;
             for (name, roles) in unused {
@@ -142,7 +158,7 @@ impl Profiles {
         if used
             .reservations()
             .iter()
-            .any(|own| !own.instances().is_empty())
+            .any(|reservation| !reservation.instances().is_empty())
         {
             return Ok(false);
         }
@@ -225,8 +241,11 @@ fn name(cluster: &Cluster, role: &str) -> String {
 
 /// The cluster name in profile names.
 fn spelt(cluster: &str) -> String {
-    let known = |c: &char| c.is_ascii_alphanumeric() || "+=,.@-_".contains(*c);
-    cluster.chars().filter(known).take(64).collect()
+    cluster
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || "+=,.@-_".contains(*c))
+        .take(64)
+        .collect()
 }
 
 /// The cluster of a profile by its name, as [`spelt`]. `None` for other profiles.
@@ -252,7 +271,10 @@ async fn ensure(
         Ok(answer) => {
             let own = answer.instance_profile();
             let roles = own.map(|own| own.roles().to_vec()).unwrap_or_default();
-            roles.iter().map(|own| own.role_name().to_owned()).collect()
+            roles
+                .iter()
+                .map(|role| role.role_name().to_owned())
+                .collect()
         }
         Err(error) => {
             let fault = AwsError::new("GetInstanceProfile", error);
@@ -293,14 +315,15 @@ async fn create(account: &AwsClients, cluster: &Cluster, name: &str) -> Result<(
         (REGION, cluster.region.as_str()),
         (owned.as_str(), "owned"),
     ];
-    let tag = |(key, value): (&str, &str)| Tag::builder().key(key).value(value).build().ok();
     let call = account
         .iam
         .create_instance_profile()
         .instance_profile_name(name);
-    let call = call
-        .path(path(cluster))
-        .set_tags(Some(tags.into_iter().filter_map(tag).collect()));
+    let call = call.path(path(cluster)).set_tags(Some(
+        tags.into_iter()
+            .filter_map(|(key, value)| Tag::builder().key(key).value(value).build().ok())
+            .collect(),
+    ));
     match call.send().await {
         Ok(_) => Ok(()),
         Err(error) => {

@@ -48,10 +48,12 @@ fn row(own: &InstanceStatus) -> Option<StatusRow> {
 }
 
 fn checks(summary: Option<&InstanceStatusSummary>) -> Vec<StatusCheckDetail> {
-    let details = summary.map(|own| own.details()).unwrap_or_default();
-    let check = |own: &aws_sdk_ec2::types::InstanceStatusDetails| StatusCheckDetail {
-        failed: own.status() == Some(&StatusType::Failed),
-        since: own.impaired_since().and_then(time),
-    };
-    details.iter().map(check).collect()
+    let details = summary.map(|summary| summary.details()).unwrap_or_default();
+    details
+        .iter()
+        .map(|detail| StatusCheckDetail {
+            failed: detail.status() == Some(&StatusType::Failed),
+            since: detail.impaired_since().and_then(time),
+        })
+        .collect()
 }

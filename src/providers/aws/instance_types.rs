@@ -102,8 +102,8 @@ fn shape(own: &InstanceTypeInfo) -> Option<InstanceTypeSpec> {
             .is_some_and(|it| *it != EphemeralNvmeSupport::Unsupported);
     }
     let strategies = own.placement_group_info();
-    shape.placement = strategies.map(|own| {
-        let names = own.supported_strategies().iter();
+    shape.placement = strategies.map(|strategy| {
+        let names = strategy.supported_strategies().iter();
         names.map(|name| name.as_str().to_owned()).collect()
     });
     take_accelerators(&mut shape, own);
@@ -124,13 +124,16 @@ fn take_network(shape: &mut InstanceTypeSpec, network: &NetworkInfo) {
         .ena_support()
         .map(|it| *it != EnaSupport::Unsupported);
     let efa = network.efa_info();
-    shape.efa_max = count(efa.and_then(|own| own.maximum_efa_interfaces())).unwrap_or(0);
+    shape.efa_max = count(efa.and_then(|efa| efa.maximum_efa_interfaces())).unwrap_or(0);
     shape.encryption_in_transit = network.encryption_in_transit_supported();
 }
 
 fn take_accelerators(shape: &mut InstanceTypeSpec, own: &InstanceTypeInfo) {
     let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
-    let gpus = own.gpu_info().map(|own| own.gpus()).unwrap_or_default();
+    let gpus = own
+        .gpu_info()
+        .map(|gpu_info| gpu_info.gpus())
+        .unwrap_or_default();
     shape.gpus = gpus
         .iter()
         .map(|gpu| Gpu {
@@ -140,15 +143,17 @@ fn take_accelerators(shape: &mut InstanceTypeSpec, own: &InstanceTypeInfo) {
             memory_mib: count(gpu.memory_info().and_then(|it| it.size_in_mib())).unwrap_or(0),
         })
         .collect();
-    let neurons = own.neuron_info().map(|own| own.neuron_devices());
+    let neurons = own
+        .neuron_info()
+        .map(|neuron_info| neuron_info.neuron_devices());
     shape.neurons = neurons
         .unwrap_or_default()
         .iter()
-        .map(|own| {
-            let devices = count(own.count()).unwrap_or(0);
-            let cores = count(own.core_info().and_then(|it| it.count())).unwrap_or(0);
+        .map(|neuron| {
+            let devices = count(neuron.count()).unwrap_or(0);
+            let cores = count(neuron.core_info().and_then(|it| it.count())).unwrap_or(0);
             Neuron {
-                name: own.name().map(str::to_owned),
+                name: neuron.name().map(str::to_owned),
                 devices,
                 cores: devices.saturating_mul(cores),
             }
@@ -156,14 +161,14 @@ fn take_accelerators(shape: &mut InstanceTypeSpec, own: &InstanceTypeInfo) {
         .collect();
     let accelerators = own
         .inference_accelerator_info()
-        .map(|own| own.accelerators());
+        .map(|inference_accelerator_info| inference_accelerator_info.accelerators());
     shape.accelerators = accelerators
         .unwrap_or_default()
         .iter()
-        .map(|own| Accelerator {
-            name: text(own.name()),
-            manufacturer: text(own.manufacturer()),
-            count: count(own.count()).unwrap_or(0),
+        .map(|accelerator| Accelerator {
+            name: text(accelerator.name()),
+            manufacturer: text(accelerator.manufacturer()),
+            count: count(accelerator.count()).unwrap_or(0),
         })
         .collect();
 }

@@ -64,15 +64,20 @@ impl Lister {
     ) -> Result<Vec<Instance>, AwsError> {
         // Concurrent callers wait for the same listing.
         let mut known = self.0.lock().await;
-        let usable =
-            |own: &SharedListing, age: Duration| age <= SHARED && !own.spent.contains(cluster);
-        let own = listing(&mut known, account, installation, usable).await?;
+        let own = listing(&mut known, account, installation, |own, age| {
+            age <= SHARED && !own.spent.contains(cluster)
+        })
+        .await?;
         own.spent.insert(cluster.clone());
-        let is_own = |it: &&Instance| {
-            let tag = it.tags.get(TAG_CLUSTER);
-            tag.is_some_and(|name| name == cluster.as_str())
-        };
-        Ok(own.all.iter().filter(is_own).cloned().collect())
+        Ok(own
+            .all
+            .iter()
+            .filter(|it| {
+                let tag = it.tags.get(TAG_CLUSTER);
+                tag.is_some_and(|name| name == cluster.as_str())
+            })
+            .cloned()
+            .collect())
     }
 
     /// Returns one instance of an installation. `None` if it does not exist. Reads again if the
@@ -84,11 +89,11 @@ impl Lister {
         instance: &InstanceId,
     ) -> Result<Option<Instance>, AwsError> {
         let mut known = self.0.lock().await;
-        let usable = |own: &SharedListing, age: Duration| {
+        let own = listing(&mut known, account, installation, |own, age| {
             let shows = own.all.iter().any(|it| it.id == *instance);
             shows || (!own.old && age <= FRESH)
-        };
-        let own = listing(&mut known, account, installation, usable).await?;
+        })
+        .await?;
         Ok(own.all.iter().find(|it| it.id == *instance).cloned())
     }
 
@@ -213,15 +218,17 @@ fn facts(own: &Listed) -> InstanceFacts {
     let text = |text: Option<&str>| text.map(str::to_owned);
     let groups = own.security_groups().iter();
     let interfaces = own.network_interfaces().iter();
-    let kinds = interfaces.filter_map(|own| own.interface_type());
+    let kinds = interfaces.filter_map(|interface| interface.interface_type());
     let adapters = kinds.filter(|kind| matches!(*kind, "efa" | "efa-only"));
     let known = !own.network_interfaces().is_empty();
-    let partition = own.placement().and_then(|own| own.partition_number());
+    let partition = own
+        .placement()
+        .and_then(|placement| placement.partition_number());
     InstanceFacts {
         image: text(own.image_id()),
         subnet: text(own.subnet_id()),
         security_groups: groups.filter_map(|group| text(group.group_id())).collect(),
-        placement_group: text(own.placement().and_then(|own| own.group_id())),
+        placement_group: text(own.placement().and_then(|placement| placement.group_id())),
         partition: partition
             .and_then(|number| u32::try_from(number).ok())
             .filter(|number| *number > 0),
@@ -249,7 +256,9 @@ pub(crate) async fn tag(
     wanted: &Labels,
 ) -> Result<(), AwsError> {
     account.buckets.change.turn().await;
-    let ids = instances.iter().map(|own| own.as_str().to_owned());
+    let ids = instances
+        .iter()
+        .map(|instance| instance.as_str().to_owned());
     let call = account.ec2.create_tags();
     let call = call.set_resources(Some(ids.collect()));
     let answer = call.set_tags(Some(tags(wanted))).send().await;

@@ -98,7 +98,9 @@ impl Intercept for Recorder {
         if let (Some(answer), Some(sent)) = (context.response(), sent) {
             self.skew.note(answer.headers().get("date"), sent);
         }
-        let refused = context.response().filter(|own| !own.status().is_success());
+        let refused = context
+            .response()
+            .filter(|response| !response.status().is_success());
         let body = refused.and_then(|own| own.body().bytes());
         if let (Some(body), Some(call)) = (body, cfg.load::<Metadata>())
             && is_throttled(body)

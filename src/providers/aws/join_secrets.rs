@@ -133,7 +133,7 @@ async fn parameter(account: &AwsClients, name: &str) -> Result<String, SecretErr
         let failure = AwsError::new("GetParameter", error).sorted("ssm");
         SecretError::new(failure.kind(), failure.text)
     })?;
-    let value = answer.parameter().and_then(|own| own.value());
+    let value = answer.parameter().and_then(|parameter| parameter.value());
     value
         .map(str::to_owned)
         .ok_or_else(|| SecretError::invalid(format!("the SSM parameter {name:?} is empty")))

@@ -100,13 +100,13 @@ impl Templates {
         let mut listed = Vec::new();
         paginate::each(account, "DescribeLaunchTemplates", pages, |page| {
             let names = page.launch_templates().iter();
-            let names = names.filter_map(|own| own.launch_template_name());
+            let names = names.filter_map(|name| name.launch_template_name());
             listed.extend(names.map(str::to_owned));
         })
         .await?;
         let is_ours = |name: &String| {
             let cluster = cluster_in(name);
-            cluster.is_some_and(|own| care.is_for(own, spelt))
+            cluster.is_some_and(|cluster| care.is_for(cluster, spelt))
         };
         listed.retain(is_ours);
         let idle = {
@@ -184,8 +184,10 @@ async fn create(
 
 /// Converts tags to SDK types.
 pub(crate) fn tags(labels: &Labels) -> Vec<Tag> {
-    let pair = |(key, value): (&String, &String)| Tag::builder().key(key).value(value).build();
-    labels.iter().map(pair).collect()
+    labels
+        .iter()
+        .map(|(key, value)| Tag::builder().key(key).value(value).build())
+        .collect()
 }
 
 /// Tag specification for one resource type.
@@ -201,12 +203,6 @@ fn data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
     if template.spot {
         kinds.push(ResourceType::SpotInstancesRequest);
     }
-    let specification = |kind| {
-        LaunchTemplateTagSpecificationRequest::builder()
-            .resource_type(kind)
-            .set_tags(Some(tags(&template.tags)))
-            .build()
-    };
     let devices: Vec<DeviceRequest> = template.devices.iter().map(device).collect();
     let profile = template.profile.as_ref();
     let nested = template.nested_virtualization.map(|on| match on {
@@ -234,7 +230,17 @@ fn data(template: &LaunchTemplate) -> RequestLaunchTemplateData {
             let market = MarketType::from(own.as_str());
             MarketRequest::builder().market_type(market).build()
         }))
-        .set_tag_specifications(Some(kinds.into_iter().map(specification).collect()))
+        .set_tag_specifications(Some(
+            kinds
+                .into_iter()
+                .map(|kind| {
+                    LaunchTemplateTagSpecificationRequest::builder()
+                        .resource_type(kind)
+                        .set_tags(Some(tags(&template.tags)))
+                        .build()
+                })
+                .collect(),
+        ))
         .build()
 }
 

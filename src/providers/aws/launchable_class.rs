@@ -29,16 +29,15 @@ pub(crate) struct LaunchableClass {
 impl LaunchableClass {
     /// Returns whether all reads from AWS and the cluster succeeded.
     pub(crate) fn is_sure(&self) -> bool {
-        let silent = |own: &NodeClassCondition| {
+        !self.resolved.conditions.iter().any(|condition| {
             // A failed dry run counts as a response and has its own schedule.
-            let tried = own.kind == ConditionKind::ValidationSucceeded;
-            match own.cause {
+            let tried = condition.kind == ConditionKind::ValidationSucceeded;
+            match condition.cause {
                 Some(Cause::Unavailable) => true,
                 Some(Cause::Denied) => !tried,
                 _ => false,
             }
-        };
-        !self.resolved.conditions.iter().any(silent)
+        })
     }
 
     /// Returns the request of a launch, or its result if nothing can be requested.

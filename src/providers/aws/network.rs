@@ -23,8 +23,9 @@ use crate::providers::aws::paginate::{self, PAGE};
 
 /// Converts tags.
 pub(crate) fn labels(tags: &[Tag]) -> Labels {
-    let pair = |tag: &Tag| Some((tag.key()?.to_owned(), tag.value()?.to_owned()));
-    tags.iter().filter_map(pair).collect()
+    tags.iter()
+        .filter_map(|tag| Some((tag.key()?.to_owned(), tag.value()?.to_owned())))
+        .collect()
 }
 
 /// A filter with one value.
@@ -77,13 +78,15 @@ pub(crate) async fn security_groups(
         .send();
     let mut all = Vec::new();
     paginate::each(account, "DescribeSecurityGroups", pages, |page| {
-        for own in page.security_groups() {
-            let Some(id) = own.group_id() else { continue };
+        for security_group in page.security_groups() {
+            let Some(id) = security_group.group_id() else {
+                continue;
+            };
             let group = SecurityGroup {
                 id: id.to_owned(),
-                name: own.group_name().unwrap_or_default().to_owned(),
+                name: security_group.group_name().unwrap_or_default().to_owned(),
             };
-            all.push((group, labels(own.tags())));
+            all.push((group, labels(security_group.tags())));
         }
     })
     .await?;

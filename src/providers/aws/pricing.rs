@@ -49,15 +49,19 @@ async fn listed(
         ("tenancy", tenancy),
         ("productFamily", family),
     ];
-    let filter = |(field, value): (&str, &str)| {
-        let filter = Filter::builder().field(field).value(value);
-        filter.r#type(FilterType::TermMatch).build().ok()
-    };
     let pages = account
         .pricing
         .get_products()
         .service_code("AmazonEC2")
-        .set_filters(Some(filters.into_iter().filter_map(filter).collect()))
+        .set_filters(Some(
+            filters
+                .into_iter()
+                .filter_map(|(field, value)| {
+                    let filter = Filter::builder().field(field).value(value);
+                    filter.r#type(FilterType::TermMatch).build().ok()
+                })
+                .collect(),
+        ))
         .into_paginator()
         .page_size(PAGE)
         .send();
@@ -99,17 +103,19 @@ pub(crate) async fn spot(account: &AwsClients) -> Result<Vec<(TypeName, Zone, Pr
         .send();
     let mut newest: BTreeMap<(TypeName, Zone), (i64, Price)> = BTreeMap::new();
     paginate::each(account, "DescribeSpotPriceHistory", pages, |page| {
-        for own in page.spot_price_history() {
-            let name = own.instance_type().map(InstanceType::as_str);
-            let (Some(name), Some(zone)) = (name, own.availability_zone()) else {
+        for spot_price_history in page.spot_price_history() {
+            let name = spot_price_history.instance_type().map(InstanceType::as_str);
+            let (Some(name), Some(zone)) = (name, spot_price_history.availability_zone()) else {
                 continue;
             };
-            let price = own.spot_price().and_then(|text| text.parse().ok());
+            let price = spot_price_history
+                .spot_price()
+                .and_then(|text| text.parse().ok());
             let Some(price) = price.and_then(Price::new).filter(|it| it.usd_per_h() > 0.0) else {
                 continue;
             };
             let key = (TypeName::from(name), Zone::from(zone));
-            let at = own.timestamp().map_or(0, DateTime::secs);
+            let at = spot_price_history.timestamp().map_or(0, DateTime::secs);
             if newest.get(&key).is_none_or(|(known, _)| *known <= at) {
                 newest.insert(key, (at, price));
             }

@@ -209,7 +209,7 @@ impl Ec2 {
         let (account, client) = (&self.region_handle.shared.account, &self.connection.client);
         let secret = self.secrets.of(bootstrap, account, client).await;
         let secret = secret.map_err(|lack| Box::new(lack.answer()))?;
-        let secret = secret.as_ref().map(|own| own.0.as_str());
+        let secret = secret.as_ref().map(|secret| secret.0.as_str());
         let request = {
             let mut subnets = self.region_handle.shared.subnets.lock();
             let subnets = subnets.as_mut().map_err(|_| Box::new(again("a panic")))?;
@@ -261,10 +261,9 @@ impl Ec2 {
             Err(fault) => return failed(&fault),
         };
         // A response was lost. The permission covers only instances that are not adopted yet.
-        let same = |key: &str| tags.get(key) == own.tags.get(key);
         if [TAG_INSTALLATION, TAG_CLUSTER, TAG_CLAIM]
             .into_iter()
-            .all(same)
+            .all(|key| tags.get(key) == own.tags.get(key))
         {
             shared.lister.changed(&self.cluster.name).await;
             return CommandResult::Done;

@@ -233,15 +233,17 @@ impl RegionTask {
         if dearer {
             self.classes().await;
         }
-        let is_heard = self.members.values().any(|own| own.events.is_some());
+        let is_heard = self.members.values().any(|member| member.events.is_some());
         if is_heard && self.schedule.begin(RefreshTask::Health) {
             let outcome = self.health().await;
             self.end(RefreshTask::Health, outcome);
         }
         let care = self.care();
         // Only the leader deletes resources.
-        let fence = |own: &RegionCluster| own.connection.fence.of_this_term();
-        let fences: Arc<[Fence]> = self.led().map(fence).collect();
+        let fences: Arc<[Fence]> = self
+            .led()
+            .map(|own| own.connection.fence.of_this_term())
+            .collect();
         if !care.led.is_empty() && self.schedule.begin(RefreshTask::Profiles) {
             let removing = self.unused_profiles(&care);
             let outcome = fence::within(fences.clone(), removing).await;
@@ -273,10 +275,10 @@ impl RegionTask {
         let classes = || {
             self.members
                 .values()
-                .flat_map(|own| &own.cluster.node_classes)
+                .flat_map(|member| &member.cluster.node_classes)
         };
-        let reserves = classes().any(|own| !own.reservations.is_empty());
-        let groups = classes().any(|own| own.placement_group.is_some());
+        let reserves = classes().any(|class| !class.reservations.is_empty());
+        let groups = classes().any(|class| class.placement_group.is_some());
         let (counted, outcome) =
             refresh::refresh(account, &mut self.found, (reserves, groups)).await;
         // An older count would return addresses that launches have reserved since.
@@ -298,8 +300,8 @@ impl RegionTask {
     /// Reads zonal shifts, which exist only for EKS clusters.
     async fn shifts(&mut self) -> Result<bool, AwsError> {
         let mut news = false;
-        let members = self.members.values().map(|own| own.cluster.clone());
-        let wanted: Vec<Arc<Cluster>> = members.filter(|own| own.zonal_shift).collect();
+        let members = self.members.values().map(|member| member.cluster.clone());
+        let wanted: Vec<Arc<Cluster>> = members.filter(|member| member.zonal_shift).collect();
         for own in wanted {
             let Some(eks) = &own.eks else { continue };
             let account = self.shared.account.clone();
@@ -359,8 +361,8 @@ impl RegionTask {
 
     /// Managed clusters that this host leads.
     fn led(&self) -> impl Iterator<Item = &RegionCluster> {
-        let leads = |own: &&RegionCluster| own.events.is_some() && own.connection.fence.is_open();
-        self.managed().filter(leads)
+        self.managed()
+            .filter(|own| own.events.is_some() && own.connection.fence.is_open())
     }
 
     /// The cleanup scope.
@@ -387,9 +389,9 @@ impl RegionTask {
     async fn templates(&mut self, care: &CleanupScope) -> Result<bool, AwsError> {
         let led = care.led.iter();
         let installations: BTreeSet<&str> = led.map(|own| own.installation.as_str()).collect();
-        for own in installations {
+        for installation in installations {
             let (account, templates) = (&self.shared.account, &self.shared.templates);
-            let removed = templates.collect(account, own, care).await?;
+            let removed = templates.collect(account, installation, care).await?;
             if removed > 0 {
                 tracing::info!(removed, "removed unused launch templates");
             }
@@ -424,7 +426,7 @@ impl RegionTask {
     /// Processes the cluster data for user data.
     async fn heard(&mut self, (name, session, said): ClusterInfoResult) {
         let member = self.members.get(&name);
-        let Some(member) = member.filter(|own| own.session == session) else {
+        let Some(member) = member.filter(|member| member.session == session) else {
             return;
         };
         let last = member.view.borrow().home.clone();
@@ -477,10 +479,9 @@ impl RegionTask {
 
     /// Logs once which cluster data is missing in user data, in managed clusters.
     fn log_missing_cluster_info(&mut self, name: &ClusterName, missing: Vec<String>) {
-        let is_led = |own: &&mut RegionCluster| {
-            own.cluster.mode == ManagementMode::Manage && own.events.is_some()
-        };
-        let Some(member) = self.members.get_mut(name).filter(is_led) else {
+        let Some(member) = self.members.get_mut(name).filter(|member| {
+            member.cluster.mode == ManagementMode::Manage && member.events.is_some()
+        }) else {
             return;
         };
         for what in missing.iter().filter(|own| !member.missing.contains(own)) {

@@ -24,11 +24,10 @@ const NONE: &[&str] = &[
 /// Returns the value of a parameter. Encrypted parameters are refused, because configuration values
 /// are displayed.
 pub(crate) async fn parameter(parameter: &SsmOutput) -> Result<String, ParameterUnavailable> {
-    let of_arn = || {
+    let region = match parameter.region.clone().or_else(|| {
         let arn = parameter.name.strip_prefix("arn:")?;
         arn.split(':').nth(2).map(str::to_owned)
-    };
-    let region = match parameter.region.clone().or_else(of_arn) {
+    }) {
         Some(region) => region,
         None => own_region().await?,
     };
@@ -62,7 +61,7 @@ async fn own_region() -> Result<String, ParameterUnavailable> {
     let config = timeout(LIMIT, load).await.ok();
     let region = config
         .as_ref()
-        .and_then(|own| own.region().map(Region::to_string));
+        .and_then(|config| config.region().map(Region::to_string));
     region.ok_or_else(|| ParameterUnavailable {
         may_pass: true,
         why: "it has no region and this host has no default; set region or AWS_REGION".into(),

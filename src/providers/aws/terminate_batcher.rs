@@ -87,8 +87,8 @@ async fn some(account: &AwsClients, all: WaitingEnds) {
         Err(_) => (BTreeMap::new(), None),
         Ok(Err(fault)) => (BTreeMap::new(), Some(fault)),
     };
-    let whole = fault.filter(|own| {
-        let sort = own.sorted("ec2").sort;
+    let whole = fault.filter(|fault| {
+        let sort = fault.sorted("ec2").sort;
         all.len() == 1 || matches!(sort, ErrorClass::Throttled | ErrorClass::Fault)
     });
     let alone = all.into_iter().map(|(id, fences, reply)| {

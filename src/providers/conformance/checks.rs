@@ -253,10 +253,16 @@ async fn ending_twice_ends_once(bench: &Bench<'_>) {
         let ends = matches!(&answer, CommandResult::Terminating(state) if !state.is_live());
         assert!(gone || ends, "{answer:?}");
     }
-    let ended = |it: Option<&Instance>| it.is_none_or(|it| !it.state.is_live());
-    bench.shows(&instance.id, "has ended", ended).await;
-    let lives = |it: Option<&Instance>| it.is_some_and(|it| it.state.is_live());
-    bench.shows(&other.id, "lives", lives).await;
+    bench
+        .shows(&instance.id, "has ended", |it| {
+            it.is_none_or(|it| !it.state.is_live())
+        })
+        .await;
+    bench
+        .shows(&other.id, "lives", |it| {
+            it.is_some_and(|it| it.state.is_live())
+        })
+        .await;
     bench.done(&other).await;
     let answer = bench
         .terminate(&bench.provider, &bench.subject.nobody)
@@ -268,8 +274,11 @@ async fn a_claim_that_ended_gets_no_other(bench: &Bench<'_>) {
     let wish = bench.wish("a", &[&bench.subject.sold[0]]);
     let instance = bench.launched(&wish).await;
     bench.done(&instance).await;
-    let ended = |it: Option<&Instance>| it.is_none_or(|it| !it.state.is_live());
-    bench.shows(&instance.id, "has ended", ended).await;
+    bench
+        .shows(&instance.id, "has ended", |it| {
+            it.is_none_or(|it| !it.state.is_live())
+        })
+        .await;
     let answer = bench.launch(&wish).await;
     assert_eq!(failed(&answer), Some(FailureKind::Invalid), "{answer:?}");
     let mut all = bench.of_claim(&wish).await;

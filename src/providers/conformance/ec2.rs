@@ -91,7 +91,10 @@ async fn karpenters(account: &AwsClients, image: &str, eks: &str, pool: &str) ->
         .instance_type(InstanceType::M5Large)
         .tag_specifications(tags);
     let made = fence::without(run.send()).await.expect("an instance");
-    let id = made.instances().first().and_then(|own| own.instance_id());
+    let id = made
+        .instances()
+        .first()
+        .and_then(|instance| instance.instance_id());
     id.expect("its id").into()
 }
 
@@ -106,9 +109,9 @@ async fn what_karpenter_has_made_is_taken_over_and_nothing_else() {
     let account = || async { AwsClients::of(AccountKey::of(&own), aws.config().await) };
     let direct = account().await;
     let image = direct.ec2.describe_images().send().await.expect("images");
-    let image = image.images().first().and_then(|own| own.image_id());
+    let image = image.images().first().and_then(|image| image.image_id());
     let image = image.expect("an image").to_owned();
-    let eks = own.eks.as_ref().and_then(|own| own.name.clone());
+    let eks = own.eks.as_ref().and_then(|eks| eks.name.clone());
     let eks = eks.unwrap_or_else(|| own.name.to_string());
     let theirs = karpenters(&direct, &image, &eks, "general").await;
     let of_other = karpenters(&direct, &image, "another", "general").await;

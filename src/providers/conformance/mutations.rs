@@ -122,8 +122,8 @@ impl Bent {
             }
             CommandResult::LaunchRefused(_) if self.bend == Bend::RefusesWithoutKind => unknown(),
             CommandResult::LaunchRefused(mut refusals) if self.bend == Bend::MistakesKinds => {
-                for own in &mut refusals {
-                    own.kind = RefusalKind::InsufficientCapacity;
+                for refusal in &mut refusals {
+                    refusal.kind = RefusalKind::InsufficientCapacity;
                 }
                 CommandResult::LaunchRefused(refusals)
             }

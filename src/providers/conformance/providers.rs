@@ -28,12 +28,14 @@ const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/exec/referen
 /// Instance types as JSON.
 fn types() -> Value {
     let one = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
-    let offering = |zone: &str| {
-        json!({"Price": 0.1, "Requirements": [
+    let offerings: Vec<Value> = ["a", "b", "c"]
+        .into_iter()
+        .map(|zone| {
+            json!({"Price": 0.1, "Requirements": [
             one("karpenter.sh/capacity-type", "on-demand"),
             one("topology.kubernetes.io/zone", zone)]})
-    };
-    let offerings: Vec<Value> = ["a", "b", "c"].into_iter().map(offering).collect();
+        })
+        .collect();
     json!([{
         "name": "small", "architecture": "amd64", "operatingSystems": ["linux"],
         "resources": {"cpu": "2", "memory": "4Gi"}, "offerings": offerings,
@@ -85,15 +87,17 @@ pub(super) fn nowhere() -> Client {
 #[tokio::test]
 async fn the_simulated_provider_conforms() {
     let (cloud, home) = (simulated(), nowhere());
-    let open = |installation: &str, cluster: &str| -> Arc<dyn Provider> {
+    check(&subject(&|installation: &str,
+                     cluster: &str|
+     -> Arc<dyn Provider> {
         Arc::new(InProcess {
             cloud: cloud.clone(),
             installation: installation.to_owned(),
             cluster: cluster.into(),
             home: home.clone(),
         })
-    };
-    check(&subject(&open)).await;
+    }))
+    .await;
 }
 
 #[tokio::test]
@@ -112,11 +116,13 @@ async fn the_simulated_provider_of_another_process_conforms() {
     let listener = listen(loopback).await.expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
     let serving = tokio::spawn(serve(listener, simulated(), std::future::pending()));
-    let open = |installation: &str, cluster: &str| -> Arc<dyn Provider> {
+    check(&subject(&|installation: &str,
+                     cluster: &str|
+     -> Arc<dyn Provider> {
         let (cluster, home) = (cluster.into(), home.clone());
         Arc::new(Remote::new(&address, installation, &cluster, home))
-    };
-    check(&subject(&open)).await;
+    }))
+    .await;
     serving.abort();
 }
 
@@ -143,13 +149,15 @@ pub(crate) fn reference(dir: &Path, more: &[&str]) -> Exec {
 async fn the_reference_program_conforms() {
     let dir = TempDir::new().expect("a directory");
     let exec = reference(dir.path(), &[]);
-    let open = |installation: &str, cluster: &str| -> Arc<dyn Provider> {
+    check(&subject(&|installation: &str,
+                     cluster: &str|
+     -> Arc<dyn Provider> {
         let cluster = Cluster {
             installation: installation.to_owned(),
             name: cluster.into(),
             ..Cluster::default()
         };
         Arc::new(ExecProvider::new(&exec, &cluster))
-    };
-    check(&subject(&open)).await;
+    }))
+    .await;
 }

@@ -190,7 +190,7 @@ pub(crate) fn answer(
         (Expect::Terminate, CommandResult::Terminating(state)) => CommandResult::Terminating(state),
         (Expect::List, CommandResult::Instances(mut instances)) => {
             let all = instances.len();
-            instances.retain(|own| scope.has(own));
+            instances.retain(|instance| scope.has(instance));
             for instance in &instances {
                 check_id(&instance.id)?;
                 check_node(instance)?;
@@ -206,7 +206,7 @@ pub(crate) fn answer(
 impl ClusterScope {
     /// Returns whether an instance is of this installation and cluster.
     fn has(&self, instance: &Instance) -> bool {
-        let is = |tag: &str, value: &str| instance.tags.get(tag).is_some_and(|own| own == value);
+        let is = |tag: &str, value: &str| instance.tags.get(tag).is_some_and(|tag| tag == value);
         is(TAG_INSTALLATION, &self.installation) && is(TAG_CLUSTER, self.cluster.as_str())
     }
 }
@@ -214,8 +214,10 @@ impl ClusterScope {
 /// `spec.providerID` of a Node ends with a slash and the id.
 fn check_id(id: &InstanceId) -> Result<(), String> {
     let id = id.as_str();
-    let fine = |it: char| it.is_ascii_graphic() && it != '/';
-    match id.is_empty() || id.len() > ID_CHARS || !id.chars().all(fine) {
+    match id.is_empty()
+        || id.len() > ID_CHARS
+        || !id.chars().all(|it| it.is_ascii_graphic() && it != '/')
+    {
         true => Err(format!(
             "{:?} is not a valid instance id",
             text::bounded(id)
@@ -230,11 +232,16 @@ fn check_node(instance: &Instance) -> Result<(), String> {
         return Ok(());
     };
     let (id, name) = (instance.id.as_str(), node.name.as_str());
-    let part = |part: &str| {
-        let fine = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
-        !part.is_empty() && part.bytes().all(fine) && !part.starts_with('-') && !part.ends_with('-')
-    };
-    if name.len() > NAME_CHARS || !name.split('.').all(part) {
+    if name.len() > NAME_CHARS
+        || !name.split('.').all(|part| {
+            !part.is_empty()
+                && part
+                    .bytes()
+                    .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-')
+                && !part.starts_with('-')
+                && !part.ends_with('-')
+        })
+    {
         return Err(format!(
             "{:?} is not a valid node name",
             text::bounded(name)

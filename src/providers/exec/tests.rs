@@ -269,14 +269,16 @@ async fn no_more_calls_wait_than_said() {
     let began = clock::monotonic();
     let answers = join_all((0..500).map(|_| program.execute(Command::ListInstances))).await;
     assert!(began.elapsed() < Duration::from_secs(30));
-    let throttled = |it: &&CommandResult| {
-        let kind = match it {
-            CommandResult::Failed { kind, .. } => *kind,
-            other => panic!("{other:?}"),
-        };
-        kind == FailureKind::Throttled
-    };
-    let throttled = answers.iter().filter(throttled).count();
+    let throttled = answers
+        .iter()
+        .filter(|it| {
+            let kind = match it {
+                CommandResult::Failed { kind, .. } => *kind,
+                other => panic!("{other:?}"),
+            };
+            kind == FailureKind::Throttled
+        })
+        .count();
     assert!(throttled > 300, "only {throttled} were turned away");
 }
 

@@ -62,8 +62,9 @@ pub(crate) async fn send(
         let talked = talk(stream, method, path, body).await;
         talked.map_err(ControlError::Talk)
     };
-    let late = |_| ControlError::Late(patience);
-    timeout(patience, asking).await.map_err(late)?
+    timeout(patience, asking)
+        .await
+        .map_err(|_| ControlError::Late(patience))?
 }
 
 async fn talk(

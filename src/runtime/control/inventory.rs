@@ -139,7 +139,7 @@ fn node_dto(own: NodeRow) -> NodeDto {
         amounts: own.amounts,
         pods: own.pods,
         born: own.born,
-        usd_per_h: own.price.map(|own| own.usd_per_h()),
+        usd_per_h: own.price.map(|price| price.usd_per_h()),
         is_well: own.ready == Some(true) && state == READY,
         state,
         why: own.kept.map(|(reason, verdict)| {
@@ -166,7 +166,11 @@ fn state_of(own: &NodeRow) -> String {
         }
         (None, _) if own.leaves => "leaving".to_owned(),
         (None, None) => phase.to_owned(),
-        (None, Some(_)) if own.phase.is_some_and(|own| own < ClaimPhase::Initialized) => {
+        (None, Some(_))
+            if own
+                .phase
+                .is_some_and(|phase| phase < ClaimPhase::Initialized) =>
+        {
             phase.to_owned()
         }
         (None, Some(false)) => "not ready".to_owned(),

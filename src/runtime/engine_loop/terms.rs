@@ -59,7 +59,7 @@ impl Slow {
             return CommandResult::Failed { kind, text };
         }
         let fences = fence::carried().unwrap_or_default();
-        let term = fences.first().and_then(|own| own.term());
+        let term = fences.first().and_then(|fence| fence.term());
         self.calls.lock().expect("no panic").1.push(term);
         CommandResult::LaunchRefused(Vec::<OfferingRefusal>::new())
     }
@@ -80,15 +80,17 @@ impl Provider for Slow {
 
 /// An API server without a Lease and without listings. The tests send the events themselves.
 fn api() -> Connection {
-    let answer = |request: Request<Body>| async move {
-        if !request.uri().path().contains("/leases/") {
-            return std::future::pending().await;
-        }
-        let text = json!({"status": "Failure", "reason": "NotFound", "code": 404}).to_string();
-        let answer = Response::builder().status(StatusCode::NOT_FOUND);
-        Ok::<_, BoxError>(answer.body(Body::from(text.into_bytes()))?)
-    };
-    Connection::over(Client::new(service_fn(answer), "default"))
+    Connection::over(Client::new(
+        service_fn(|request: Request<Body>| async move {
+            if !request.uri().path().contains("/leases/") {
+                return std::future::pending().await;
+            }
+            let text = json!({"status": "Failure", "reason": "NotFound", "code": 404}).to_string();
+            let answer = Response::builder().status(StatusCode::NOT_FOUND);
+            Ok::<_, BoxError>(answer.body(Body::from(text.into_bytes()))?)
+        }),
+        "default",
+    ))
 }
 
 struct Stage {

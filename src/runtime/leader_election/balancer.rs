@@ -109,7 +109,7 @@ impl LeaseBalancer {
     pub(super) fn is_unwell_for(&self, cluster: &ClusterName, span: Duration) -> bool {
         let known = self.0.borrow();
         let since = known.unwell.get(cluster);
-        since.is_some_and(|own| own.elapsed() >= span)
+        since.is_some_and(|since| since.elapsed() >= span)
     }
 
     /// A requested cluster of this host has become ready.

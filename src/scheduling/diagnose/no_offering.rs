@@ -57,9 +57,9 @@ pub(crate) fn unsold(
     });
     let some = shapes().take(SOLD_TYPES);
     let offerings = some.flat_map(|shape| &shape.instance_type.offerings);
-    let offerings = offerings.filter(|own| own.available);
+    let offerings = offerings.filter(|offering| offering.available);
     let mut sold: Vec<_> = offerings
-        .map(|own| (&own.zone, own.capacity_type))
+        .map(|offering| (&offering.zone, offering.capacity_type))
         .collect();
     sold.sort_unstable();
     sold.dedup();
@@ -78,11 +78,14 @@ pub(crate) fn unsold(
 /// Returns the limit that rejects the type with the smallest demand, otherwise the reservations
 /// that are used up.
 pub(crate) fn unlimited(template: &NodeTemplate<'_>, sold: &[usize], ledger: &Ledger) -> Rejection {
-    let short = |shape: &usize| {
-        let (at, left) = ledger.shortage(&template.shapes[*shape].limited)?;
-        Some((at, template.shapes[*shape].limited[at], left, *shape))
-    };
-    let Some((at, least, left, shape)) = sold.iter().filter_map(short).min() else {
+    let Some((at, least, left, shape)) = sold
+        .iter()
+        .filter_map(|shape| {
+            let (at, left) = ledger.shortage(&template.shapes[*shape].limited)?;
+            Some((at, template.shapes[*shape].limited[at], left, *shape))
+        })
+        .min()
+    else {
         return (
             RejectionCode::Limit,
             RejectionDetail::told("the limits of the pool leave no capacity"),

@@ -198,8 +198,10 @@ impl<'p> TopologyDiagnosis<'p> {
         tallies: &[usize],
         reach: &dyn Fn(&str) -> bool,
     ) -> Vec<DomainDetail> {
-        let key = |tally: &&usize| self.board.topology.tallies[**tally].key() != HOST;
-        let Some(tally) = tallies.iter().find(key) else {
+        let Some(tally) = tallies
+            .iter()
+            .find(|tally| self.board.topology.tallies[**tally].key() != HOST)
+        else {
             return Vec::new();
         };
         let mut places = self.board.places(*tally);
@@ -213,11 +215,13 @@ impl<'p> TopologyDiagnosis<'p> {
             _ => places.retain(|own| own.1 > 0 && reach(own.0)),
         }
         places.truncate(PLACES_TOLD);
-        let place = |(name, pods, _): (&str, u32, bool)| DomainDetail {
-            name: part(name),
-            pods,
-            is_reachable: reach(name),
-        };
-        places.into_iter().map(place).collect()
+        places
+            .into_iter()
+            .map(|(name, pods, _)| DomainDetail {
+                name: part(name),
+                pods,
+                is_reachable: reach(name),
+            })
+            .collect()
     }
 }

@@ -79,10 +79,12 @@ pub(crate) fn distribute(
 /// Returns whether placing a pod of this kind does not change the choice of the next pod.
 fn is_steady(board: &TopologyState<'_>, kind: usize) -> bool {
     let checks = &board.topology.checks[kind];
-    let near = |check: &TopologyCheck| matches!(check, TopologyCheck::Near { .. });
-    let spread =
-        |tally: &usize| matches!(board.topology.tallies[*tally], DomainCounter::Spread { .. });
-    checks.iter().all(near) && !board.topology.adds[kind].iter().any(spread)
+    checks
+        .iter()
+        .all(|check| matches!(check, TopologyCheck::Near { .. }))
+        && !board.topology.adds[kind]
+            .iter()
+            .any(|tally| matches!(board.topology.tallies[*tally], DomainCounter::Spread { .. }))
 }
 
 /// Returns the domain for the next pod: the one with the fewest pods of its spread, then the one
@@ -96,14 +98,13 @@ fn best(own: &DomainDemand, board: &mut TopologyState<'_>, site_of: &[usize]) ->
             continue;
         }
         let rank = (crowd(board, own.kind, site), *choice, *price);
-        let less = |(least, _): &((u64, usize, f64), usize)| {
+        if best.as_ref().is_none_or(|(least, _)| {
             let by_price = rank.2.total_cmp(&least.2);
             (rank.0, rank.1)
                 .cmp(&(least.0, least.1))
                 .then(by_price)
                 .is_lt()
-        };
-        if best.as_ref().is_none_or(less) {
+        }) {
             best = Some((rank, at));
         }
     }

@@ -168,17 +168,19 @@ impl<'p, 'o> PackingRun<'p, 'o> {
 
     fn candidates(&self, lane: usize) -> Vec<TypeCandidate> {
         let masks = &self.order.rows[lane].masks;
-        let candidate = |shape: &usize| TypeCandidate {
-            lane,
-            shape: *shape,
-            price: self.order.template.shapes[*shape]
-                .price(masks[*shape])
-                .unwrap_or(0.0),
-            score: f64::INFINITY,
-            seen: usize::MAX,
-            parts: Vec::new(),
-        };
-        self.fronts[&lane].iter().map(candidate).collect()
+        self.fronts[&lane]
+            .iter()
+            .map(|shape| TypeCandidate {
+                lane,
+                shape: *shape,
+                price: self.order.template.shapes[*shape]
+                    .price(masks[*shape])
+                    .unwrap_or(0.0),
+                score: f64::INFINITY,
+                seen: usize::MAX,
+                parts: Vec::new(),
+            })
+            .collect()
     }
 
     /// Returns an upper bound of the score of a candidate.
@@ -190,8 +192,12 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             clippy::cast_precision_loss,
             reason = "a bound, made a little higher than it is"
         )]
-        let worth = |price: &[f64; 2]| net[0] as f64 * price[0] + net[1] as f64 * price[1];
-        let worth = most.prices.iter().map(worth).fold(f64::INFINITY, f64::min) + most.few;
+        let worth = most
+            .prices
+            .iter()
+            .map(|price| net[0] as f64 * price[0] + net[1] as f64 * price[1])
+            .fold(f64::INFINITY, f64::min)
+            + most.few;
         // Avoids division by zero for free nodes.
         let cost = (candidate.price + self.order.node_cost).max(1e-12);
         worth.min(most.all) * 1.000_001 / cost
@@ -229,7 +235,7 @@ impl<'p, 'o> PackingRun<'p, 'o> {
                 sums = [sums[0] + cpu, sums[1] + memory];
             }
         }
-        let price = |at: u8| {
+        let prices = (0..=PRICES).map(|at| {
             let part = f64::from(at) / f64::from(PRICES);
             let base = [part / sums[0].max(1.0), (1.0 - part) / sums[1].max(1.0)];
             let needed = single
@@ -237,13 +243,12 @@ impl<'p, 'o> PackingRun<'p, 'o> {
                 .map(|[cpu, memory, worth]| worth / (cpu * base[0] + memory * base[1]));
             let scale = needed.fold(0.0, f64::max);
             [base[0] * scale, base[1] * scale]
-        };
-        let prices = (0..=PRICES).map(price);
+        });
         ValueBound {
             all,
             // Infinity times zero is NaN.
             prices: prices
-                .filter(|own| own[0].is_finite() && own[1].is_finite())
+                .filter(|price| price[0].is_finite() && price[1].is_finite())
                 .collect(),
             few: few.into_iter().sum(),
         }
@@ -335,8 +340,10 @@ impl<'p, 'o> PackingRun<'p, 'o> {
 
     fn worth_of(&self, parts: &[ItemCount]) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-        let worth = |(lot, count): &ItemCount| self.worth[*lot] * *count as f64;
-        parts.iter().map(worth).sum()
+        parts
+            .iter()
+            .map(|(lot, count)| self.worth[*lot] * *count as f64)
+            .sum()
     }
 
     /// Adds as many identical nodes as there are pods for. Groups that differ only in per-host
@@ -348,8 +355,12 @@ impl<'p, 'o> PackingRun<'p, 'o> {
         let first = self.worth_of(&candidate.parts);
         let mut parts = candidate.parts.clone();
         loop {
-            let whole = |(lot, count): &ItemCount| draft.left[*lot] / count;
-            let copies = parts.iter().map(whole).min().unwrap_or(0).min(most);
+            let copies = parts
+                .iter()
+                .map(|(lot, count)| draft.left[*lot] / count)
+                .min()
+                .unwrap_or(0)
+                .min(most);
             assert!(copies > 0, "what was weighed can be had");
             for (lot, count) in &parts {
                 draft.left[*lot] -= count * copies;
@@ -437,20 +448,25 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             twins.of[*lot] = twin;
             twins.lots[twin].push(*lot);
         }
-        let ratio = |lots: &IdenticalGroups| {
-            let own = &self.order.lots[lots[0]];
-            let others: Vec<bool> = own.demand[2..].iter().map(|amount| *amount > 0).collect();
-            let ratio = own.demand[1].saturating_div(own.demand[0].max(1));
-            (own.row, others, ratio.max(1).ilog2())
-        };
-        let ratios: Vec<(usize, Vec<bool>, u32)> = twins.lots.iter().map(ratio).collect();
+        let ratios: Vec<(usize, Vec<bool>, u32)> = twins
+            .lots
+            .iter()
+            .map(|lots| {
+                let own = &self.order.lots[lots[0]];
+                let others: Vec<bool> = own.demand[2..].iter().map(|amount| *amount > 0).collect();
+                let ratio = own.demand[1].saturating_div(own.demand[0].max(1));
+                (own.row, others, ratio.max(1).ilog2())
+            })
+            .collect();
         let ordinals: BTreeSet<_> = ratios.iter().collect();
         let ordinals: Vec<_> = ordinals.into_iter().collect();
-        let ordinal = |own: &_| ordinals.partition_point(|other| *other < own);
-        twins.ratios = ratios.iter().map(ordinal).collect();
+        twins.ratios = ratios
+            .iter()
+            .map(|ratio| ordinals.partition_point(|other| *other < ratio))
+            .collect();
         // Pods with few per host come first, pods that require others last.
-        for own in &mut twins.lots {
-            own.sort_by_key(|lot| {
+        for lot in &mut twins.lots {
+            lot.sort_by_key(|lot| {
                 let shares = self.order.lots[*lot].shares;
                 (!shares.needs.is_empty(), shares.is_empty(), *lot)
             });
@@ -469,11 +485,14 @@ impl<'p, 'o> PackingRun<'p, 'o> {
             !lots.is_empty()
         });
         let few = order.len() <= QUEUES_MAX;
-        let ratio = |(at, lots): (usize, &IdenticalGroups)| (twins.ratios[twins.of[lots[0]]], at);
-        let mut sorted: Vec<(usize, usize)> = order.iter().enumerate().map(ratio).collect();
+        let mut sorted: Vec<(usize, usize)> = order
+            .iter()
+            .enumerate()
+            .map(|(at, lots)| (twins.ratios[twins.of[lots[0]]], at))
+            .collect();
         sorted.sort_unstable();
         let queues = sorted.chunk_by(|one, other| !few && one.0 == other.0);
-        let queues = queues.map(|own| own.iter().map(|(_, at)| *at).collect());
+        let queues = queues.map(|queue| queue.iter().map(|(_, at)| *at).collect());
         FillQueues {
             queues: queues.collect(),
             order,

@@ -75,11 +75,10 @@ impl<'r> ExistingNodes<'r> {
     /// counted in the topology state.
     pub(crate) fn place(&mut self, board: &mut TopologyState<'_>) -> ExistingPlacement {
         let mut best = self.by_pod(board);
-        let plain = |kind: &usize| {
+        if self.kinds.iter().all(|kind| {
             let ports = self.problem.wants_of(*kind).ports;
             board.topology.is_free(*kind) && ports.is_empty()
-        };
-        if self.kinds.iter().all(plain) {
+        }) {
             best = self.improved(best);
         }
         self.check(&best.turns);
@@ -121,23 +120,27 @@ impl<'r> ExistingNodes<'r> {
     pub(crate) fn new(problem: &'r Problem<'r>, rooms: &'r [&'r ExistingNode]) -> Self {
         let alternatives = problem.wants.iter().flat_map(|wants| &wants.alternatives);
         let asked: BTreeSet<&str> = alternatives
-            .flat_map(|own| own.iter().map(|(key, _)| key))
+            .flat_map(|alternative| alternative.iter().map(|(key, _)| key))
             .collect();
         let mut known: BTreeMap<Profile<'r>, usize> = BTreeMap::new();
-        let profile = |room: &&'r ExistingNode| {
-            let labels = asked.iter().map(|key| room.labels.get(key)).collect();
-            let next = known.len();
-            *known
-                .entry((labels, &room.taints, &room.host_ports))
-                .or_insert(next)
-        };
-        let profile: Vec<usize> = rooms.iter().map(profile).collect();
-        let supply = |room: &&ExistingNode| room.open.then(|| problem.axes.rest(&room.free));
+        let profile: Vec<usize> = rooms
+            .iter()
+            .map(|room| {
+                let labels = asked.iter().map(|key| room.labels.get(key)).collect();
+                let next = known.len();
+                *known
+                    .entry((labels, &room.taints, &room.host_ports))
+                    .or_insert(next)
+            })
+            .collect();
         let kinds = problem
             .classes
             .iter()
             .map(|class| problem.without_wishes(class.kind));
-        let free: FreeResources = rooms.iter().map(supply).collect();
+        let free: FreeResources = rooms
+            .iter()
+            .map(|room| room.open.then(|| problem.axes.rest(&room.free)))
+            .collect();
         Self {
             problem,
             rooms,
@@ -261,8 +264,12 @@ impl<'r> ExistingNodes<'r> {
         let worth = self.worth();
         let waiting = |placed: &ExistingPlacement| {
             #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-            let cost = |(count, worth): (&u64, &f64)| *count as f64 * worth;
-            placed.left.iter().zip(&worth).map(cost).sum::<f64>()
+            placed
+                .left
+                .iter()
+                .zip(&worth)
+                .map(|(count, worth)| *count as f64 * worth)
+                .sum::<f64>()
         };
         let effort = (self.rooms.len() * self.problem.classes.len()) as u64;
         let tries = [
@@ -292,17 +299,21 @@ impl<'r> ExistingNodes<'r> {
     ) -> ExistingPlacement {
         let problem = self.problem;
         let shares = NodeConstraints::default();
-        let lot = |(class, own): (usize, &'r crate::scheduling::problem::PodClass<'r>)| ItemGroup {
-            class,
-            kind: self.kinds[class],
-            demand: &own.demand,
-            per_unit: &own.per_unit,
-            shares: &shares,
-            row: self.kinds[class],
-            cell: None,
-            together: 1,
-        };
-        let lots: Vec<ItemGroup<'_>> = problem.classes.iter().enumerate().map(lot).collect();
+        let lots: Vec<ItemGroup<'_>> = problem
+            .classes
+            .iter()
+            .enumerate()
+            .map(|(class, own)| ItemGroup {
+                class,
+                kind: self.kinds[class],
+                demand: &own.demand,
+                per_unit: &own.per_unit,
+                shares: &shares,
+                row: self.kinds[class],
+                cell: None,
+                together: 1,
+            })
+            .collect();
         let mut left = problem.counts();
         let mut turns = Vec::new();
         let mut order: Vec<usize> = (0..self.rooms.len()).collect();
@@ -368,8 +379,11 @@ impl<'r> ExistingNodes<'r> {
         }
         let worth = |demand: &Vec<i64>| {
             #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-            let share = |(demand, whole): (&i64, &f64)| *demand as f64 / f64::max(*whole, 1.0);
-            demand.iter().zip(&whole).map(share).fold(1e-12, f64::max)
+            demand
+                .iter()
+                .zip(&whole)
+                .map(|(demand, whole)| *demand as f64 / f64::max(*whole, 1.0))
+                .fold(1e-12, f64::max)
         };
         let classes = self.problem.classes.iter();
         classes.map(|class| worth(&class.demand)).collect()
@@ -401,7 +415,7 @@ const TURNS_OUT_MAX: usize = 64;
 fn is_surely(labels: &Requirements, alternatives: &[Requirements]) -> bool {
     let asked: BTreeSet<&str> = alternatives
         .iter()
-        .flat_map(|own| own.iter().map(|(key, _)| key))
+        .flat_map(|alternative| alternative.iter().map(|(key, _)| key))
         .collect();
     let mut all = vec![labels.clone()];
     for key in asked {
@@ -412,15 +426,19 @@ fn is_surely(labels: &Requirements, alternatives: &[Requirements]) -> bool {
         if all.len() * values.len() > TURNS_OUT_MAX {
             return false;
         }
-        let settled = |own: &Requirements| -> Vec<Requirements> {
-            let with = |value: &String| {
-                let mut own = own.clone();
-                own.add(key, Requirement::is_in([value.as_str()]));
-                own
-            };
-            values.iter().map(with).collect()
-        };
-        all = all.iter().flat_map(settled).collect();
+        all = all
+            .iter()
+            .flat_map(|own: &Requirements| -> Vec<Requirements> {
+                values
+                    .iter()
+                    .map(|value| {
+                        let mut own = own.clone();
+                        own.add(key, Requirement::is_in([value.as_str()]));
+                        own
+                    })
+                    .collect()
+            })
+            .collect();
     }
     all.iter().all(|own| {
         let mut alternatives = alternatives.iter();

@@ -273,15 +273,16 @@ impl Bin {
     }
 
     /// Estimates how many items of a group fill the free capacity.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "an estimate; what fits is decided with integers"
+    )]
     fn share(&self, lot: &ItemGroup<'_>) -> f64 {
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "an estimate; what fits is decided with integers"
-        )]
-        let times = |(free, per_unit): (&i64, &f64)| *free as f64 * per_unit;
         // `min` ignores NaN: zero free and zero requested.
         let ratios = self.free.iter().zip(lot.per_unit);
-        ratios.map(times).fold(1e18, f64::min)
+        ratios
+            .map(|(free, per_unit)| *free as f64 * per_unit)
+            .fold(1e18, f64::min)
     }
 }
 

@@ -108,12 +108,14 @@ impl PackingInput<'_> {
     /// Adds a claim for one item if any type fits.
     fn opened(&self, lot: usize, ledger: &Ledger) -> Option<OpenNode> {
         let offers = self.rows[self.lots[lot].row].masks.iter().copied();
-        let had = |own: &(usize, u64)| ledger.copies(&self.template.shapes[own.0].limited) > 0;
         let mut claim = OpenNode {
             sum: vec![0; self.lots[lot].demand.len()],
             counts: vec![0; self.counters],
             rows: Vec::new(),
-            shapes: offers.enumerate().filter(had).collect(),
+            shapes: offers
+                .enumerate()
+                .filter(|own| ledger.copies(&self.template.shapes[own.0].limited) > 0)
+                .collect(),
             parts: Vec::new(),
         };
         (self.take(&mut claim, lot, 1) == 1).then_some(claim)
@@ -123,8 +125,7 @@ impl PackingInput<'_> {
     fn take(&self, claim: &mut OpenNode, lot: usize, most: u64) -> u64 {
         let own = &self.lots[lot];
         let most = own.shares.room(&claim.counts, most);
-        let apart = |row: &usize| self.apart(own.row, *row);
-        if most == 0 || claim.rows.iter().any(apart) {
+        if most == 0 || claim.rows.iter().any(|row| self.apart(own.row, *row)) {
             return 0;
         }
         let masks = &self.rows[own.row].masks;
@@ -147,16 +148,19 @@ impl PackingInput<'_> {
         }
         let mut taken = 1;
         if most > 1 {
-            let room = |shape: &(usize, u64)| {
-                let free = net(shape.0).iter().zip(&claim.sum);
-                let free: Vec<i64> = free.map(|(net, sum)| net - sum).collect();
-                times(&free, own.demand)
-            };
             let fitting = claim.shapes.iter().filter(|shape| fits(shape, 1));
-            taken = fitting.map(room).max().unwrap_or(1).min(most);
+            taken = fitting
+                .map(|shape| {
+                    let free = net(shape.0).iter().zip(&claim.sum);
+                    let free: Vec<i64> = free.map(|(net, sum)| net - sum).collect();
+                    times(&free, own.demand)
+                })
+                .max()
+                .unwrap_or(1)
+                .min(most);
         }
         let pods = i64::try_from(taken).unwrap_or(i64::MAX);
-        let kept: Vec<bool> = claim.shapes.iter().map(|own| fits(own, pods)).collect();
+        let kept: Vec<bool> = claim.shapes.iter().map(|shape| fits(shape, pods)).collect();
         let mut kept = kept.into_iter();
         claim.shapes.retain_mut(|shape| {
             shape.1 &= masks[shape.0];

@@ -15,7 +15,7 @@ use crate::scheduling::problem::daemon_constraints::{DaemonOnType, Presence};
 use crate::scheduling::problem::pod_constraints::HOST;
 use crate::scheduling::supply::compatible::{CompatibleOfferings, LabelMatch};
 use crate::scheduling::supply::daemon_overhead::pick;
-use crate::scheduling::supply::node_template::{NodeTemplate, TypeOption};
+use crate::scheduling::supply::node_template::NodeTemplate;
 use crate::scheduling::topology::node_counters::DaemonCounts;
 use crate::scheduling::topology::topology_state::{Locations, Match, TopologyState};
 use crate::scheduling::topology::{DomainCounter, NodeFilter, Topology};
@@ -33,8 +33,9 @@ pub(crate) fn standing(problem: &Problem<'_>, snapshot: &Snapshot<'_>) -> Vec<(u
         .flatten();
     let found = terms.filter_map(|term| problem.groups.place_of(term));
     let found = found.chain(problem.agents.terms());
-    let concerns = |(group, _): &(usize, usize)| problem.members.iter().any(|own| own[*group]);
-    let mut all: Vec<(usize, usize)> = found.filter(concerns).collect();
+    let mut all: Vec<(usize, usize)> = found
+        .filter(|(group, _)| problem.members.iter().any(|member| member[*group]))
+        .collect();
     all.sort_unstable();
     all.dedup();
     all
@@ -102,8 +103,8 @@ fn places(
     for (key, name) in keys {
         let values = labels.get(name).and_then(Requirement::values);
         if let Some(value) = values
-            .filter(|own| own.len() == 1)
-            .and_then(|own| own.first())
+            .filter(|value| value.len() == 1)
+            .and_then(|value| value.first())
         {
             places.push((key, sites.place(key, value)));
         }
@@ -118,7 +119,7 @@ fn unsettled(problem: &Problem<'_>, labels: &Requirements) -> Vec<(usize, Vec<St
     let mut all = Vec::new();
     for (key, name) in keys {
         let values = labels.get(name).and_then(Requirement::values);
-        if let Some(values) = values.filter(|own| own.len() > 1) {
+        if let Some(values) = values.filter(|value| value.len() > 1) {
             all.push((key, values.iter().take(PLACES_MAX).cloned().collect()));
         }
     }
@@ -130,19 +131,19 @@ pub(crate) fn still_to_come<'r>(
     problem: &Problem<'_>,
     rooms: &[&'r ExistingNode],
 ) -> Vec<&'r NodeRef> {
-    let several = |room: &&&ExistingNode| !unsettled(problem, &room.labels).is_empty();
-    let rooms = rooms.iter().filter(several);
+    let rooms = rooms
+        .iter()
+        .filter(|room| !unsettled(problem, &room.labels).is_empty());
     rooms.map(|room| &room.host).collect()
 }
 
 /// Returns whether a node passes a filter. The result is `Maybe` for an in-flight node if only some
 /// of its possible label values match.
 fn passes(problem: &Problem<'_>, filter: &NodeFilter, room: &ExistingNode) -> Match {
-    let repels = |wants: usize| {
+    if filter.taints.is_some_and(|wants| {
         let tolerations = problem.wants[wants].tolerations;
         repelling(&room.taints, tolerations).is_some()
-    };
-    if filter.taints.is_some_and(repels) {
+    }) {
         return Match::No;
     }
     let Some(wants) = filter.labels else {
@@ -150,12 +151,13 @@ fn passes(problem: &Problem<'_>, filter: &NodeFilter, room: &ExistingNode) -> Ma
     };
     let has_all = |(key, wanted): (&str, &Requirement)| {
         let values = room.labels.get(key).and_then(Requirement::values);
-        let several = values.filter(|own| own.len() > 1);
+        let several = values.filter(|value| value.len() > 1);
         several.is_none_or(|own| own.iter().all(|value| wanted.has(value)))
     };
     let alternatives = problem.wants[wants].alternatives.iter();
-    let alternatives = alternatives.filter(|own| room.labels.compatible(own, false).is_ok());
-    let pass = alternatives.map(|own| match own.iter().all(has_all) {
+    let alternatives =
+        alternatives.filter(|alternative| room.labels.compatible(alternative, false).is_ok());
+    let pass = alternatives.map(|alternative| match alternative.iter().all(has_all) {
         true => Match::Yes,
         false => Match::Maybe,
     });
@@ -199,8 +201,10 @@ fn count_residents(
             let Some(agent) = problem.agents.find(set) else {
                 continue;
             };
-            let has = |key: &str| room.labels.get(key).is_some();
-            let is_sure = *is_sure && problem.agents.is_certain_on(agent, has);
+            let is_sure = *is_sure
+                && problem
+                    .agents
+                    .is_certain_on(agent, |key| room.labels.get(key).is_some());
             for tally in &board.topology.daemon_overheads[agent] {
                 board.count_daemon(*tally, site, is_sure);
             }
@@ -329,22 +333,35 @@ pub(crate) fn daemons_of(
     let own: Vec<&CompatibleOfferings> = own.map(|row| &rows[row]).collect();
     let labels = template.labels(&own);
     let agents = &ground.problem.agents;
-    let label = |key: &str| match labels.get(key) {
-        Some(value) => Some(Some(&value[..])),
-        None => template.is_undefined(key).then_some(None),
-    };
-    let on = |constrained: &DaemonOnType| Some((constrained.agent, agents.on(constrained, label)?));
-    overhead.iter().filter_map(on).collect()
+    overhead
+        .iter()
+        .filter_map(|constrained| {
+            Some((
+                constrained.agent,
+                agents.on(constrained, |key| match labels.get(key) {
+                    Some(value) => Some(Some(&value[..])),
+                    None => template.is_undefined(key).then_some(None),
+                })?,
+            ))
+        })
+        .collect()
 }
 
 /// Returns the DaemonSet pods of a new host by type and counter.
 pub(crate) fn daemon_counts(topology: &Topology, templates: &[NodeTemplate<'_>]) -> DaemonCounts {
-    let count = |shape: &TypeOption<'_>| daemon_count(topology, shape.overhead.agents.iter());
-    let of = |template: &NodeTemplate<'_>| template.shapes.iter().map(count).collect();
     if !topology.counts_daemons() {
         return DaemonCounts::new();
     }
-    templates.iter().map(of).collect()
+    templates
+        .iter()
+        .map(|template| {
+            template
+                .shapes
+                .iter()
+                .map(|shape| daemon_count(topology, shape.overhead.agents.iter()))
+                .collect()
+        })
+        .collect()
 }
 
 /// Returns the number of these DaemonSet pods by counter.
@@ -377,7 +394,7 @@ fn least_daemons(ground: &PackingContext<'_, '_>, cell: usize) -> Vec<(usize, u3
                 .overhead
                 .agents
                 .iter()
-                .filter(|own| own.sure == Presence::Yes);
+                .filter(|agent| agent.sure == Presence::Yes);
             let own = daemon_count(ground.topology, sure);
             least = Some(match least {
                 None => own,
@@ -405,11 +422,10 @@ pub(crate) fn claim_passes(
     let problem = ground.problem;
     let filter = &ground.topology.filters[at];
     let template = &ground.templates[opened.template];
-    let repels = |wants: usize| {
+    if filter.taints.is_some_and(|wants| {
         let tolerations = problem.wants[wants].tolerations;
         repelling(&template.pool.taints, tolerations).is_some()
-    };
-    if filter.taints.is_some_and(repels) {
+    }) {
         return Match::No;
     }
     let Some(wants) = filter.labels else {
@@ -498,8 +514,8 @@ fn chosen(
         let mut values = values.into_iter().flatten();
         match said.get(key) {
             Some(value) => Match::surely(wanted.has(value)),
-            None if values.clone().all(|own| wanted.has(own)) => Match::Yes,
-            None if values.any(|own| wanted.has(own)) => Match::Maybe,
+            None if values.clone().all(|value| wanted.has(value)) => Match::Yes,
+            None if values.any(|value| wanted.has(value)) => Match::Maybe,
             None => Match::No,
         }
     });
@@ -530,16 +546,20 @@ pub(crate) fn launched_as<'g>(
 /// Returns the types of each pool that match each alternative. `None` if the pool does not match.
 /// Domain labels and labels that the pool chooses are ignored.
 fn passing(ground: &PackingContext<'_, '_>, wants: usize) -> FilterMatches {
-    let of = |template: &NodeTemplate<'_>| {
-        let alternatives = ground.problem.wants[wants].alternatives.iter();
-        let alternative = |own: &Requirements| {
-            template.side.compatible(own, true).ok()?;
-            let is_cell = |key: &str| ground.cells.keys.iter().any(|cell| cell == key);
-            let own = pick(own, |key| !is_cell(key) && !template.chooses(key));
-            let shapes = template.shapes.iter();
-            Some(shapes.map(|shape| template.passes(shape, &own)).collect())
-        };
-        alternatives.map(alternative).collect()
-    };
-    ground.templates.iter().map(of).collect()
+    ground
+        .templates
+        .iter()
+        .map(|template| {
+            let alternatives = ground.problem.wants[wants].alternatives.iter();
+            alternatives
+                .map(|alternative| {
+                    template.side.compatible(alternative, true).ok()?;
+                    let is_cell = |key: &str| ground.cells.keys.iter().any(|cell| cell == key);
+                    let own = pick(alternative, |key| !is_cell(key) && !template.chooses(key));
+                    let shapes = template.shapes.iter();
+                    Some(shapes.map(|shape| template.passes(shape, &own)).collect())
+                })
+                .collect()
+        })
+        .collect()
 }

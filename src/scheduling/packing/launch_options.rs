@@ -18,12 +18,13 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     fn new<'l>(limits: impl Iterator<Item = Limit<'l>>, used: &Usage) -> Self {
-        let left = |own: Limit<'_>| {
-            let taken = own.taken(&used.capacity, used.nodes);
-            own.share.saturating_sub(taken)
-        };
         Self {
-            left: limits.map(left).collect(),
+            left: limits
+                .map(|limit| {
+                    let taken = limit.taken(&used.capacity, used.nodes);
+                    limit.share.saturating_sub(taken)
+                })
+                .collect(),
         }
     }
 
@@ -83,14 +84,16 @@ impl Ledgers {
             all.capacity.add(&used.capacity);
             all.nodes = all.nodes.saturating_add(used.nodes);
         }
-        let own = |template: &NodeTemplate<'_>| {
-            let limits = template.limits.iter().copied();
-            let own = limits.filter(|limit| limit.scope == LimitScope::Pool);
-            let used = snapshot.usage.get(&template.pool.name);
-            Ledger::new(own, used.unwrap_or(&Usage::default()))
-        };
         Self {
-            own: templates.iter().map(own).collect(),
+            own: templates
+                .iter()
+                .map(|template| {
+                    let limits = template.limits.iter().copied();
+                    let own = limits.filter(|limit| limit.scope == LimitScope::Pool);
+                    let used = snapshot.usage.get(&template.pool.name);
+                    Ledger::new(own, used.unwrap_or(&Usage::default()))
+                })
+                .collect(),
             shared: Ledger::new(shared(snapshot), &all),
         }
     }
@@ -205,12 +208,13 @@ pub(crate) fn cheapest(
         });
         priced.min_by(|one, other| one.1.total_cmp(&other.1).then(one.0.cmp(&other.0)))
     };
-    let cheaper = |own: &(usize, f64)| reserved.is_none_or(|(_, price)| own.1 < price);
     let bought = match bought {
         Some((first, _)) if !varied(first) => otherwise(first),
         bought => bought,
     };
-    bought.filter(cheaper).or(reserved)
+    bought
+        .filter(|own| reserved.is_none_or(|(_, price)| own.1 < price))
+        .or(reserved)
 }
 
 /// Reusable buffer for the types of a template.
@@ -259,7 +263,7 @@ pub(crate) fn offerings(
         .resize(scratch.masks.len().max(template.shapes.len()), (0, 0));
     // Cheaper types do not match, except those that limits excluded during planning.
     let price_of = |(at, bit): &(usize, usize)| template.shapes[*at].offers[*bit].price.usd_per_h();
-    let unlimited = template.limits.iter().all(|own| own.is_free_of_size());
+    let unlimited = template.limits.iter().all(|limit| limit.is_free_of_size());
     let first = template
         .by_price
         .partition_point(|own| unlimited && price_of(own) < price);
@@ -312,12 +316,16 @@ pub(crate) fn offerings(
     let mut types: Vec<usize> = kept.iter().map(|place| offers[*place].0).collect();
     types.sort_unstable();
     types.dedup();
-    let key = |place: usize| {
-        let (at, bit) = offers[place];
-        let offer = template.shapes[at].offers[bit];
-        (template.shapes[at].key(offer), offer.price)
-    };
-    (kept.into_iter().map(key).collect(), types)
+    let kept = kept.into_iter().map(|place| offers[place]);
+    let options = kept.map(|(shape, offer)| priced_key(template, shape, offer));
+    (options.collect(), types)
+}
+
+/// Returns the key and the price of one offering of a type.
+fn priced_key(template: &NodeTemplate<'_>, shape: usize, offer: usize) -> (OfferingKey, Price) {
+    let shape = &template.shapes[shape];
+    let offer = shape.offers[offer];
+    (shape.key(offer), offer.price)
 }
 
 /// Returns all matching offerings of a type.
@@ -328,17 +336,19 @@ fn all_of(
     sum: &[i64],
 ) -> Vec<(OfferingKey, Price)> {
     let mask = fitting(template, shape, rows, sum);
-    let own = &template.shapes[shape];
-    let offers = own.offers.iter().enumerate();
-    let offers = offers.filter(|(bit, _)| mask >> bit & 1 == 1);
-    let named = offers.map(|(_, offer)| (own.key(offer), offer.price));
-    named.collect()
+    (0..template.shapes[shape].offers.len())
+        .filter(|offer| mask >> offer & 1 == 1)
+        .map(|offer| priced_key(template, shape, offer))
+        .collect()
 }
 
 /// Raises the reserved usage to this capacity if the ledger allows it.
 fn grow(reserved: &mut [i64], limited: &[i64], ledger: &mut Ledger) -> bool {
-    let more = |(own, wanted): (&i64, &i64)| wanted.saturating_sub(*own).max(0);
-    let growth: Vec<i64> = reserved.iter().zip(limited).map(more).collect();
+    let growth: Vec<i64> = reserved
+        .iter()
+        .zip(limited)
+        .map(|(own, wanted)| wanted.saturating_sub(*own).max(0))
+        .collect();
     let pairs = || growth.iter().zip(&ledger.left);
     if pairs().any(|(growth, left)| growth > left && *growth > 0) {
         return false;

@@ -96,8 +96,8 @@ impl PackingInput<'_> {
                 let all = (0..=other).filter_map(|one| {
                     let which = pair(&kinds, one, other)?;
                     let merged = self.merged(draft, &which)?;
-                    let price = |at: &usize| draft.claims[*at].price;
-                    let saved = which.iter().map(price).sum::<f64>() - merged.price;
+                    let saved =
+                        which.iter().map(|at| draft.claims[*at].price).sum::<f64>() - merged.price;
                     Some((saved, one, other))
                 });
                 pairs.extend(all.collect::<Vec<_>>());
@@ -120,7 +120,7 @@ impl PackingInput<'_> {
                 kinds[one].pop();
                 kinds[other].pop();
             }
-            pairs.retain(|own| *own != (saved, one, other));
+            pairs.retain(|pair| *pair != (saved, one, other));
             kinds.push((first..draft.claims.len()).collect());
         }
     }
@@ -128,8 +128,8 @@ impl PackingInput<'_> {
     /// Returns these claims merged, if cheaper and valid.
     fn merged(&self, draft: &Packing, which: &[usize]) -> Option<PackedNode> {
         let claims = || which.iter().map(|at| &draft.claims[*at]);
-        let parts: Vec<ItemCount> = claims().flat_map(|own| &own.parts).copied().collect();
-        let cost: f64 = claims().map(|own| own.price + self.node_cost).sum();
+        let parts: Vec<ItemCount> = claims().flat_map(|claim| &claim.parts).copied().collect();
+        let cost: f64 = claims().map(|claim| claim.price + self.node_cost).sum();
         // Most merges need a type of the same total price, whatever its pods require.
         let shapes = &self.template.shapes;
         let first = self
@@ -140,7 +140,7 @@ impl PackingInput<'_> {
             return None;
         }
         let mut ledger = draft.ledger.clone();
-        claims().for_each(|own| ledger.release(&shapes[own.shape].limited));
+        claims().for_each(|claim| ledger.release(&shapes[claim.shape].limited));
         let merged = self.priced(united(parts), &ledger)?;
         (merged.price + self.node_cost < cost && self.holds(&merged)).then_some(merged)
     }

@@ -172,9 +172,12 @@ impl<'g, 'p, 'a> OfferingCache<'g, 'p, 'a> {
                 // The lowest cost per pod of a type is its cheapest offering divided by the most
                 // pods.
                 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-                let no_less = |price: f64| price / pods.max(1) as f64;
-                let settled = |own: f64| shape.price(u64::MAX).map(no_less) >= Some(own);
-                if least[0].is_some_and(settled) {
+                if least[0].is_some_and(|own| {
+                    shape
+                        .price(u64::MAX)
+                        .map(|price| price / pods.max(1) as f64)
+                        >= Some(own)
+                }) {
                     break;
                 }
                 let Some(net) = shape.net.as_deref().filter(|net| fits(net, demand)) else {

@@ -24,8 +24,10 @@ pub(crate) fn scarce(order: &PackingInput<'_>, dealt: &[usize]) -> Option<(usize
             }
         }
     }
-    let hosts = |own: &(usize, (u64, u64))| own.1.0 / own.1.1.max(1);
-    let most = needed.into_iter().rev().max_by_key(hosts);
+    let most = needed
+        .into_iter()
+        .rev()
+        .max_by_key(|own| own.1.0 / own.1.1.max(1));
     most.map(|(counter, (_, together))| (counter, together))
 }
 
@@ -45,11 +47,10 @@ pub(crate) fn fronts(
         let some = some.or_insert_with(|| thinned(order, known));
         let fits = |at: &&usize| {
             let net = order.template.shapes[**at].net.as_deref();
-            let all = |net| match own.together {
+            net.is_some_and(|net| match own.together {
                 0 | 1 => fits(net, own.demand),
                 together => times(net, own.demand) >= together,
-            };
-            net.is_some_and(all)
+            })
         };
         // A similar type that was left out may have more of a resource.
         if !some.iter().any(|at| fits(&at)) {
@@ -104,15 +105,14 @@ fn is_varied(order: &PackingInput<'_>, lane: usize, shape: usize, ledger: &Ledge
     }
     let masks = &order.rows[lane].masks;
     let own = shapes[shape].net.as_deref().unwrap_or_default();
-    let as_large = |other: &usize| {
+    let types = (0..shapes.len()).filter(|other| {
         let net = shapes[*other].net.as_deref().unwrap_or_default();
         masks[*other] != 0
             && shapes[*other].is_like(&shapes[shape])
             && net.iter().zip(own).all(|(net, own)| net >= own)
             && net.len() == own.len()
             && ledger.copies(&shapes[*other].limited) > 0
-    };
-    let types = (0..shapes.len()).filter(as_large);
+    });
     order.variety.has(order.template, types)
 }
 
@@ -185,8 +185,9 @@ pub(crate) fn worth_of(
         (count > 0).then_some(share.max(LEAST))
     };
     let least = |reserved: bool| {
-        let is_wanted = |at: &&usize| order.template.shapes[**at].reservation.is_some() == reserved;
-        let all = fronts[&row].iter().filter(is_wanted);
+        let all = fronts[&row]
+            .iter()
+            .filter(|at| order.template.shapes[**at].reservation.is_some() == reserved);
         all.filter_map(|at| share(*at)).min_by(f64::total_cmp)
     };
     least(false).or_else(|| least(true)).unwrap_or(0.0)

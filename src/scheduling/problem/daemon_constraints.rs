@@ -78,28 +78,30 @@ impl<'a> ConstrainedDaemons<'a> {
         (signatures, rules): (&[Vec<bool>], &[PodConstraints]),
         clashes: impl Fn(&BTreeSet<HostPort>) -> bool,
     ) -> Self {
-        let concerns = |group: usize| signatures.iter().any(|own| own[group]);
+        let concerns = |group: usize| signatures.iter().any(|signature| signature[group]);
         let spoken: BTreeSet<usize> = rules.iter().flat_map(PodConstraints::groups).collect();
-        let agent = |set: &&'a DaemonSet| {
-            let pod = &set.template;
-            let of = groups.of(&set.key.namespace, &pod.labels, &snapshot.namespaces);
-            let terms = pod.anti_affinity.iter();
-            let away = terms.filter_map(|term| groups.place_of(term));
-            let away: Vec<(usize, usize)> = away.filter(|own| concerns(own.0)).collect();
-            let asks = asks(pod, &snapshot.cluster.pools);
-            let matters = spoken.iter().any(|group| of[*group])
-                || !away.is_empty()
-                || asks.iter().any(|own| !own.is_empty()) && clashes(&pod.host_ports);
-            matters.then(|| ConstrainedDaemon {
-                set,
-                of,
-                away,
-                asks,
-                far: far(pod, snapshot, (groups, signatures)),
+        let mut all: Vec<ConstrainedDaemon<'a>> = snapshot
+            .daemon_sets
+            .iter()
+            .filter_map(|set| {
+                let pod = &set.template;
+                let of = groups.of(&set.key.namespace, &pod.labels, &snapshot.namespaces);
+                let terms = pod.anti_affinity.iter();
+                let away = terms.filter_map(|term| groups.place_of(term));
+                let away: Vec<(usize, usize)> = away.filter(|own| concerns(own.0)).collect();
+                let asks = asks(pod, &snapshot.cluster.pools);
+                let matters = spoken.iter().any(|group| of[*group])
+                    || !away.is_empty()
+                    || asks.iter().any(|own| !own.is_empty()) && clashes(&pod.host_ports);
+                matters.then(|| ConstrainedDaemon {
+                    set,
+                    of,
+                    away,
+                    asks,
+                    far: far(pod, snapshot, (groups, signatures)),
+                })
             })
-        };
-        let mut all: Vec<ConstrainedDaemon<'a>> =
-            snapshot.daemon_sets.iter().filter_map(agent).collect();
+            .collect();
         all.sort_by(|one, other| one.set.key.cmp(&other.set.key));
         Self(all)
     }
@@ -147,7 +149,9 @@ impl<'a> ConstrainedDaemons<'a> {
         let pod = &self.0[agent].set.template;
         let mut spread = pod.spread.iter();
         let mut far = self.0[agent].far.iter();
-        pod.affinity.is_empty() && !far.any(|key| may_have(key)) && !spread.any(|own| own.is_hard)
+        pod.affinity.is_empty()
+            && !far.any(|key| may_have(key))
+            && !spread.any(|spread| spread.is_hard)
     }
 
     /// Returns whether a possible DaemonSet pod runs on a node, or `None` if it does not. `label`
@@ -158,15 +162,14 @@ impl<'a> ConstrainedDaemons<'a> {
         label: impl Fn(&str) -> Option<Option<&'l str>>,
     ) -> Option<bool> {
         let has = |(key, own): &(String, Requirement)| label(key).map(|value| own.suits(value));
-        let off = |own: &(String, Requirement)| has(own) == Some(false);
-        if self.is_off(constrained, off) {
+        if self.is_off(constrained, |own| has(own) == Some(false)) {
             return None;
         }
         let mut labelled = self.asks(constrained.agent, constrained.labelled);
-        let met = |own: &[(String, Requirement)]| own.iter().all(|own| has(own) == Some(true));
         Some(
             constrained.sure == Presence::Yes
-                || constrained.sure == Presence::Labelled && labelled.any(met),
+                || constrained.sure == Presence::Labelled
+                    && labelled.any(|own| own.iter().all(|own| has(own) == Some(true))),
         )
     }
 
@@ -223,13 +226,15 @@ impl<'a> ConstrainedDaemons<'a> {
         let is_away = |agent: &usize| company.away.iter().any(|own| own.0 == *agent);
         let away = (0..self.len()).filter(|agent| is_away(agent) || clashes(self.ports(*agent)));
         let away: Vec<usize> = away.collect();
-        let evaded = |agent: &usize| {
-            let first = self.0[*agent].asks.iter().filter_map(|own| own.first());
-            let others = first.filter_map(|(key, own)| Some((&key[..], own.negated()?)));
-            let others: Requirements = others.collect();
-            (!others.is_empty()).then_some(others)
-        };
-        let mut each: Vec<Requirements> = away.iter().filter_map(evaded).collect();
+        let mut each: Vec<Requirements> = away
+            .iter()
+            .filter_map(|agent| {
+                let first = self.0[*agent].asks.iter().filter_map(|own| own.first());
+                let others = first.filter_map(|(key, own)| Some((&key[..], own.negated()?)));
+                let others: Requirements = others.collect();
+                (!others.is_empty()).then_some(others)
+            })
+            .collect();
         each.truncate(EVADED_MAX);
         if each.len() > 1 {
             let all = each.iter().skip(1);
@@ -272,8 +277,9 @@ impl<'a> ConstrainedDaemons<'a> {
         let mut company = company.clone();
         for near in &rules.near {
             let all = 0..self.len();
-            let is_one = |at: &usize| self.is_member(*at, near.group) && self.is_certain(*at);
-            let agents: Vec<usize> = all.filter(is_one).collect();
+            let agents: Vec<usize> = all
+                .filter(|at| self.is_member(*at, near.group) && self.is_certain(*at))
+                .collect();
             let keys = near.keys.iter().map(|key| groups.keys[*key].clone());
             if !agents.is_empty() {
                 company.beside.push((agents, keys.collect()));
@@ -291,7 +297,7 @@ fn far<'a>(
     (groups, signatures): (&PodGroups, &[Vec<bool>]),
 ) -> BTreeSet<&'a str> {
     let terms = pod.anti_affinity.iter();
-    let mut far: Vec<&PodTerm> = terms.filter(|own| own.topology_key != HOSTNAME).collect();
+    let mut far: Vec<&PodTerm> = terms.filter(|term| term.topology_key != HOSTNAME).collect();
     if far.is_empty() {
         return BTreeSet::new();
     }
@@ -324,27 +330,32 @@ fn is_said((key, own): &(&str, &Requirement)) -> bool {
 /// values.
 fn asks(pod: &Pod, pools: &[Pool]) -> Vec<Vec<(String, Requirement)>> {
     let selector = Requirements::from_labels(&pod.node_selector);
-    let affinity = pod.node_affinity.iter().map(|own| selector.with(own));
+    let affinity = pod
+        .node_affinity
+        .iter()
+        .map(|node_affinity| selector.with(node_affinity));
     let mut alternatives: Vec<Requirements> = affinity.collect();
     if alternatives.is_empty() {
         alternatives.push(selector);
     }
-    let of = |own: &Requirements| -> Vec<(String, Requirement)> {
-        let own = own.iter().filter(is_said);
-        let own = own.map(|(key, own)| (key.to_owned(), own.clone()));
-        let mut own: Vec<(String, Requirement)> = own.collect();
-        let is_there = |key: &str| {
-            let says =
-                |it: &Pool| it.requirements.get(key).is_some() || it.labels.contains_key(key);
-            pools.iter().any(says)
-        };
-        own.sort_by_key(|(key, _)| !is_there(key));
-        own
-    };
     if alternatives.len() > WAYS_MAX {
         return Vec::new();
     }
-    alternatives.iter().map(of).collect()
+    alternatives
+        .iter()
+        .map(|alternative: &Requirements| -> Vec<(String, Requirement)> {
+            let own = alternative.iter().filter(is_said);
+            let own = own.map(|(key, own)| (key.to_owned(), own.clone()));
+            let mut own: Vec<(String, Requirement)> = own.collect();
+            let is_there = |key: &str| {
+                pools
+                    .iter()
+                    .any(|it| it.requirements.get(key).is_some() || it.labels.contains_key(key))
+            };
+            own.sort_by_key(|(key, _)| !is_there(key));
+            own
+        })
+        .collect()
 }
 
 impl DaemonRequirements {
@@ -355,11 +366,13 @@ impl DaemonRequirements {
         overhead: &[DaemonOnType],
         label: impl Fn(&str) -> Option<bool>,
     ) -> Option<usize> {
-        let bars = |(agent, key): &&(usize, String)| {
-            overhead.iter().any(|own| own.agent == *agent)
-                && (key == HOSTNAME || label(key) != Some(false))
-        };
-        self.away.iter().find(bars).map(|(agent, _)| *agent)
+        self.away
+            .iter()
+            .find(|(agent, key)| {
+                overhead.iter().any(|overhead| overhead.agent == *agent)
+                    && (key == HOSTNAME || label(key) != Some(false))
+            })
+            .map(|(agent, _)| *agent)
     }
 
     /// Returns whether the DaemonSet pods of a node satisfy the requirements.
@@ -370,7 +383,8 @@ impl DaemonRequirements {
     ) -> bool {
         self.beside.iter().all(|(agents, keys)| {
             let mut overhead = overhead.iter();
-            overhead.any(|own| own.sure == Presence::Yes && agents.contains(&own.agent))
+            overhead
+                .any(|overhead| overhead.sure == Presence::Yes && agents.contains(&overhead.agent))
                 && keys
                     .iter()
                     .all(|key| key == HOSTNAME || label(key) == Some(true))

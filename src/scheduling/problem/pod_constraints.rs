@@ -83,17 +83,17 @@ impl PodConstraints {
                 is_hard,
             });
         }
-        for own in spread {
-            let selector = own.selector.as_ref();
-            let some = selector.filter(|own| !own.expressions().is_empty());
+        for spread in spread {
+            let selector = spread.selector.as_ref();
+            let some = selector.filter(|selector| !selector.expressions().is_empty());
             rules.even.push(SpreadConstraint {
                 group: groups.of_selector(some, namespace),
                 is_vacant: selector.is_some() && some.is_none(),
-                key: groups.key(&own.topology_key),
-                skew: own.max_skew,
-                least: own.min_domains,
-                affinity: own.honors_affinity,
-                taints: own.honors_taints,
+                key: groups.key(&spread.topology_key),
+                skew: spread.max_skew,
+                least: spread.min_domains,
+                affinity: spread.honors_affinity,
+                taints: spread.honors_taints,
             });
         }
         rules
@@ -119,11 +119,13 @@ struct PodMatcher(Vec<PodTerm>);
 
 impl PodMatcher {
     fn of<'t>(terms: impl IntoIterator<Item = &'t PodTerm>) -> Self {
-        let anywhere = |term: &PodTerm| PodTerm {
-            topology_key: String::new(),
-            ..term.clone()
-        };
-        let mut terms: Vec<PodTerm> = terms.into_iter().map(anywhere).collect();
+        let mut terms: Vec<PodTerm> = terms
+            .into_iter()
+            .map(|term| PodTerm {
+                topology_key: String::new(),
+                ..term.clone()
+            })
+            .collect();
         terms.sort_unstable();
         terms.dedup();
         Self(terms)
@@ -230,16 +232,15 @@ impl PodGroups {
         namespaces: &BTreeMap<&str, &Labels>,
     ) -> Vec<bool> {
         let of_namespace = namespaces.get(namespace).copied();
-        let matches = |group: &&usize| {
-            let mut terms = self.all[**group].0.iter();
-            terms.all(|term| term.matches(namespace, of_namespace, labels))
-        };
         // There may be thousands of groups, but a pod is a member of few.
         let labelled = labels
             .iter()
             .filter_map(|(key, value)| self.by_label.get(key)?.get(value));
         let mut of = vec![false; self.all.len()];
-        for group in labelled.flatten().chain(&self.unlabelled).filter(matches) {
+        for group in labelled.flatten().chain(&self.unlabelled).filter(|group| {
+            let mut terms = self.all[**group].0.iter();
+            terms.all(|term| term.matches(namespace, of_namespace, labels))
+        }) {
             of[*group] = true;
         }
         of

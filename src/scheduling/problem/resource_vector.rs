@@ -68,11 +68,13 @@ impl ResourceIndex {
         mounts: Option<&VolumeRequirements>,
     ) -> Vec<i64> {
         let volumes = |name: &str| mounts.and_then(|mounts| mounts.attached.get(name));
-        let amount = |name: &String| {
-            let own = resources.get(name).max(0);
-            own.saturating_add(volumes(name).copied().unwrap_or(0).max(0))
-        };
-        self.0.iter().map(amount).collect()
+        self.0
+            .iter()
+            .map(|name| {
+                let own = resources.get(name).max(0);
+                own.saturating_add(volumes(name).copied().unwrap_or(0).max(0))
+            })
+            .collect()
     }
 
     /// Returns the name of a resource.
@@ -112,11 +114,14 @@ pub(crate) fn times(free: &[i64], demand: &[i64]) -> u64 {
     if !fits(free, demand) {
         return 0;
     }
-    let ratio = |(free, demand): (&i64, &i64)| match *demand {
-        0 => u64::MAX,
-        demand => u64::try_from(free / demand).unwrap_or(0),
-    };
-    free.iter().zip(demand).map(ratio).min().unwrap_or(u64::MAX)
+    free.iter()
+        .zip(demand)
+        .map(|(free, demand)| match *demand {
+            0 => u64::MAX,
+            demand => u64::try_from(free / demand).unwrap_or(0),
+        })
+        .min()
+        .unwrap_or(u64::MAX)
 }
 
 /// Subtracts `count` demands, which must fit.

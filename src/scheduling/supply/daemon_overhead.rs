@@ -69,33 +69,37 @@ impl<'a> PoolDaemons<'a> {
             let own = agents.find(&set.key)?;
             Some((own, agents.is_certain(own), agents.unasked(own)))
         };
-        let daemon = |set: &'a DaemonSet| {
-            let pod = &set.template;
-            let all = alternatives(&pod.node_selector, &pod.node_affinity, &[]);
-            let agrees = |own: &(usize, &Requirements)| started.compatible(own.1, true).is_ok();
-            let agreeing = all.iter().enumerate().filter(agrees);
-            let alternatives: Vec<(usize, Requirements)> = agreeing
-                .map(|(at, own)| (at, pick(own, |key| !of_pool(key))))
-                .collect();
-            let fits = repelling(&pool.taints, &pod.tolerations).is_none();
-            let by_offering = alternatives.iter().any(|(_, own)| {
-                let mut keys = own.iter().map(|(key, _)| key);
-                keys.any(|key| OF_OFFERINGS.contains(&key))
-            });
-            (fits && !alternatives.is_empty()).then(|| Daemon {
-                agent: agent(set),
-                requests: floored(&pod.requests),
-                ports: &pod.host_ports,
-                alternatives,
-                by_offering,
-            })
-        };
         // Makes the result independent of the input order.
         let mut sets = sets.to_vec();
         sets.sort_by(|one, other| one.key.cmp(&other.key));
         Self {
             side,
-            daemons: sets.into_iter().filter_map(daemon).collect(),
+            daemons: sets
+                .into_iter()
+                .filter_map(|set| {
+                    let pod = &set.template;
+                    let all = alternatives(&pod.node_selector, &pod.node_affinity, &[]);
+                    let agreeing = all
+                        .iter()
+                        .enumerate()
+                        .filter(|own| started.compatible(own.1, true).is_ok());
+                    let alternatives: Vec<(usize, Requirements)> = agreeing
+                        .map(|(at, own)| (at, pick(own, |key| !of_pool(key))))
+                        .collect();
+                    let fits = repelling(&pool.taints, &pod.tolerations).is_none();
+                    let by_offering = alternatives.iter().any(|(_, own)| {
+                        let mut keys = own.iter().map(|(key, _)| key);
+                        keys.any(|key| OF_OFFERINGS.contains(&key))
+                    });
+                    (fits && !alternatives.is_empty()).then(|| Daemon {
+                        agent: agent(set),
+                        requests: floored(&pod.requests),
+                        ports: &pod.host_ports,
+                        alternatives,
+                        by_offering,
+                    })
+                })
+                .collect(),
         }
     }
 
@@ -117,11 +121,14 @@ impl<'a> PoolDaemons<'a> {
         selection: &DaemonSelection,
         (it, offering): (&InstanceType, &Offering),
     ) -> DaemonSelection {
-        let runs = |(at, settled): &&(usize, bool)| {
-            let mut all = self.daemons[*at].alternatives.iter();
-            *settled || all.any(|(_, own)| suits(own, it, offering))
-        };
-        selection.iter().filter(runs).copied().collect()
+        selection
+            .iter()
+            .filter(|(at, settled)| {
+                let mut all = self.daemons[*at].alternatives.iter();
+                *settled || all.any(|(_, own)| suits(own, it, offering))
+            })
+            .copied()
+            .collect()
     }
 
     /// Returns the overhead of these DaemonSets on a type with these offerings.
@@ -155,21 +162,26 @@ impl<'a> PoolDaemons<'a> {
         let bit = |at: usize| u32::try_from(at).ok().and_then(|at| 1u64.checked_shl(at));
         let (mut ways, mut labelled) = (0, 0);
         for (at, own) in &daemon.alternatives {
-            let may = |offer: &&Offering| suits(own, it, offer);
-            let is_said = |offer: &&Offering| self.is_surely(own, it, offer) != Presence::No;
-            if offers.is_empty() || offers.iter().any(may) {
+            if offers.is_empty() || offers.iter().any(|offer| suits(own, it, offer)) {
                 ways |= bit(*at).unwrap_or(0);
             }
-            if is_certain && offers.iter().all(is_said) {
+            if is_certain
+                && offers
+                    .iter()
+                    .all(|offer| self.is_surely(own, it, offer) != Presence::No)
+            {
                 labelled |= bit(*at).unwrap_or(0);
             }
         }
-        let sure = |offer: &&Offering| {
-            let all = daemon.alternatives.iter();
-            let all = all.map(|(_, own)| self.is_surely(own, it, offer));
-            all.max().unwrap_or(Presence::No)
-        };
-        let sure = offers.iter().map(sure).min().unwrap_or(Presence::Yes);
+        let sure = offers
+            .iter()
+            .map(|offer| {
+                let all = daemon.alternatives.iter();
+                let all = all.map(|(_, own)| self.is_surely(own, it, offer));
+                all.max().unwrap_or(Presence::No)
+            })
+            .min()
+            .unwrap_or(Presence::Yes);
         Some(DaemonOnType {
             agent,
             sure: if is_certain { sure } else { Presence::No },
@@ -200,10 +212,14 @@ impl<'a> PoolDaemons<'a> {
                 (Some(own), None) | (None, Some(own)) => own.clone(),
                 (None, None) => return sure(wanted.allows_absence()),
             };
-            let all = |all: &BTreeSet<String>| all.iter().all(|own| wanted.has(own));
             match both.operator() {
                 Operator::DoesNotExist => sure(wanted.allows_absence()),
-                _ if both.values().is_some_and(all) => Presence::Yes,
+                _ if both
+                    .values()
+                    .is_some_and(|all| all.iter().all(|own| wanted.has(own))) =>
+                {
+                    Presence::Yes
+                }
                 _ if is_said(key, it) && wanted.negated().is_some() => Presence::Labelled,
                 _ => Presence::No,
             }
@@ -214,10 +230,10 @@ impl<'a> PoolDaemons<'a> {
 
 /// Returns whether a type with this offering may satisfy the requirements of a DaemonSet.
 fn suits(wanted: &Requirements, it: &InstanceType, offering: &Offering) -> bool {
-    let sold = |(key, own): (&str, &Requirement)| {
-        !OF_OFFERINGS.contains(&key) || own.suits(offering.label(key))
-    };
-    wanted.iter().all(sold) && it.requirements.intersects(wanted).is_ok()
+    wanted
+        .iter()
+        .all(|(key, own)| !OF_OFFERINGS.contains(&key) || own.suits(offering.label(key)))
+        && it.requirements.intersects(wanted).is_ok()
 }
 
 /// Returns whether the pool decides a label.

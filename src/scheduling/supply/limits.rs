@@ -64,11 +64,11 @@ pub(crate) fn limits<'a>(pool: &'a Pool, snapshot: &Snapshot<'a>) -> Vec<Limit<'
 pub(crate) fn shared<'a>(snapshot: &Snapshot<'a>) -> impl Iterator<Item = Limit<'a>> {
     let fleet = snapshot.fleet.into_iter().flat_map(of_fleet);
     let reservations = snapshot.reservations.values().take(RESERVATIONS_MAX);
-    let reservations = reservations.map(|own| Limit {
+    let reservations = reservations.map(|reservation| Limit {
         scope: LimitScope::Reservation,
         resource: None,
-        most: i64::from(own.total),
-        share: i64::from(own.left),
+        most: i64::from(reservation.total),
+        share: i64::from(reservation.left),
         closed: None,
     });
     listed(&snapshot.cluster.limits, LimitScope::Cluster)

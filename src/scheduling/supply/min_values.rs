@@ -23,12 +23,15 @@ pub(crate) struct ValuesSeen<'v> {
 impl<'v> MinValues<'v> {
     /// Returns the `min_values` of a pool; empty if the policy ignores them.
     pub(crate) fn of(template: &'v NodeTemplate<'_>, policy: MinValuesPolicy) -> Self {
-        let least = |(key, own): (&'v str, &'v Requirement)| {
-            let least = usize::try_from(own.min_values?).unwrap_or(usize::MAX);
-            (least > 1).then_some((key, least))
-        };
         let strict = policy == MinValuesPolicy::Strict;
-        let wanted = template.side.iter().filter(|_| strict).filter_map(least);
+        let wanted = template
+            .side
+            .iter()
+            .filter(|_| strict)
+            .filter_map(|(key, own)| {
+                let least = usize::try_from(own.min_values?).unwrap_or(usize::MAX);
+                (least > 1).then_some((key, least))
+            });
         Self {
             wanted: wanted.collect(),
         }
@@ -115,26 +118,27 @@ pub(crate) fn widen(template: &mut NodeTemplate<'_>, policy: MinValuesPolicy) {
     if variety.is_empty() || own.limits.is_empty() {
         return;
     }
-    let wide = |at: usize| {
-        let least = own.shapes[at].net.as_deref().unwrap_or_default();
-        let mut limited = own.shapes[at].capacity.clone();
-        let mut seen = variety.start();
-        for other in &own.by_least {
-            let shape = &own.shapes[*other];
-            let net = shape.net.as_deref().unwrap_or_default();
-            let as_large = net.len() == least.len() && fits(net, least);
-            if variety.is_enough(&seen) {
-                break;
-            }
-            if as_large && shape.reservation.is_none() && variety.see(own, *other, &mut seen) {
-                for (own, more) in limited.iter_mut().zip(&shape.capacity) {
-                    *own = (*own).max(*more);
+    let limited: Vec<Vec<i64>> = (0..own.shapes.len())
+        .map(|at| {
+            let least = own.shapes[at].net.as_deref().unwrap_or_default();
+            let mut limited = own.shapes[at].capacity.clone();
+            let mut seen = variety.start();
+            for other in &own.by_least {
+                let shape = &own.shapes[*other];
+                let net = shape.net.as_deref().unwrap_or_default();
+                let as_large = net.len() == least.len() && fits(net, least);
+                if variety.is_enough(&seen) {
+                    break;
+                }
+                if as_large && shape.reservation.is_none() && variety.see(own, *other, &mut seen) {
+                    for (own, more) in limited.iter_mut().zip(&shape.capacity) {
+                        *own = (*own).max(*more);
+                    }
                 }
             }
-        }
-        limited
-    };
-    let limited: Vec<Vec<i64>> = (0..own.shapes.len()).map(wide).collect();
+            limited
+        })
+        .collect();
     for (shape, limited) in template.shapes.iter_mut().zip(limited) {
         // A reservation is fixed: no other type is launched instead.
         if shape.reservation.is_none() {

@@ -14,7 +14,7 @@ use crate::model::labels::{
 use crate::model::pool::Pool;
 use crate::model::requirement::{Incompatible, Operator, Requirement, Requirements};
 use crate::model::reservation::Reservation;
-use crate::model::taint::{Effect, Taint, untolerated};
+use crate::model::taint::{Effect, untolerated};
 use crate::scheduling::problem::daemon_constraints::{ConstrainedDaemons, DaemonOnType};
 use crate::scheduling::problem::resource_vector::{fits, most, most_so_far};
 use crate::scheduling::problem::{NodeRequirements, Problem, clash};
@@ -107,31 +107,33 @@ impl<'a> NodeTemplate<'a> {
         let reservations = snapshot.reservations.values().take(RESERVATIONS_MAX);
         let reservations: Vec<Reservation> = reservations.cloned().collect();
         let limits = limits(pool, snapshot);
-        let shape = |instance_type: &'a InstanceType| {
-            let taken = |own: &Limit<'_>| own.taken(&instance_type.capacity, 1).max(0);
-            let taken: Vec<i64> = limits.iter().map(taken).collect();
-            let shape = TypeOption {
-                instance_type,
-                net: None,
-                overhead: DaemonOverhead::default(),
-                offers: Vec::new(),
-                held: Vec::new(),
-                reservation: None,
-                capacity: taken.clone(),
-                limited: taken,
-            };
-            let mut all = shape.stocked((&side, &daemon_overheads), (snapshot, &reservations), now);
-            for shape in &mut all {
-                let mut net = instance_type.allocatable.clone();
-                net.subtract(&shape.overhead.requests);
-                shape.net = problem.axes.supply(&net);
-            }
-            all
-        };
         let shapes: Vec<TypeOption<'a>> = catalog
             .types()
             .filter(|it| fault.is_none() && it.requirements.intersects(&of_types).is_ok())
-            .flat_map(shape)
+            .flat_map(|instance_type| {
+                let taken: Vec<i64> = limits
+                    .iter()
+                    .map(|limit| limit.taken(&instance_type.capacity, 1).max(0))
+                    .collect();
+                let shape = TypeOption {
+                    instance_type,
+                    net: None,
+                    overhead: DaemonOverhead::default(),
+                    offers: Vec::new(),
+                    held: Vec::new(),
+                    reservation: None,
+                    capacity: taken.clone(),
+                    limited: taken,
+                };
+                let mut all =
+                    shape.stocked((&side, &daemon_overheads), (snapshot, &reservations), now);
+                for shape in &mut all {
+                    let mut net = instance_type.allocatable.clone();
+                    net.subtract(&shape.overhead.requests);
+                    shape.net = problem.axes.supply(&net);
+                }
+                all
+            })
             .collect();
         // Most types define the same labels as the previous one.
         let defined = |shape: &TypeOption<'a>| shape.instance_type.requirements.iter();
@@ -151,7 +153,7 @@ impl<'a> NodeTemplate<'a> {
             by_price: by_price(&shapes),
             most_by_least: most_so_far(nets),
             by_least,
-            most: most(shapes.iter().filter_map(|own| own.net.as_ref())),
+            most: most(shapes.iter().filter_map(|shape| shape.net.as_ref())),
             keys: keys.collect(),
             reservations,
             shapes,
@@ -175,8 +177,11 @@ impl<'a> NodeTemplate<'a> {
         alternative: &Requirements,
         relaxed: bool,
     ) -> Result<Requirements, Incompatibility> {
-        let hard = |taint: &&Taint| !(relaxed && taint.effect == Effect::PreferNoSchedule);
-        let taints = self.pool.taints.iter().filter(hard);
+        let taints = self
+            .pool
+            .taints
+            .iter()
+            .filter(|taint| !(relaxed && taint.effect == Effect::PreferNoSchedule));
         if let Some(taint) = untolerated(taints, wants.tolerations) {
             return Err(Incompatibility::Taint(taint.clone()));
         }
@@ -230,14 +235,15 @@ impl<'a> NodeTemplate<'a> {
                 open.add(key, requirement.clone());
             }
         }
-        let value = |(key, own): (&str, &Requirement)| {
-            let value = match launched(key) {
-                true => self.launched(key, own),
-                false => own.any(),
-            };
-            Some((key.to_owned(), value?))
-        };
-        open.iter().filter_map(value).collect()
+        open.iter()
+            .filter_map(|(key, own)| {
+                let value = match launched(key) {
+                    true => self.launched(key, own),
+                    false => own.any(),
+                };
+                Some((key.to_owned(), value?))
+            })
+            .collect()
     }
 
     /// Returns the value of a label that the launch determines: the last value that types and
@@ -246,9 +252,9 @@ impl<'a> NodeTemplate<'a> {
         let mut of_types = self
             .shapes
             .iter()
-            .filter_map(|own| own.instance_type.requirements.get(key));
+            .filter_map(|shape| shape.instance_type.requirements.get(key));
         let values = of_types.find_map(Requirement::values)?;
-        values.iter().rev().find(|own| wanted.has(own)).cloned()
+        values.iter().rev().find(|value| wanted.has(value)).cloned()
     }
 
     /// Returns the DaemonSet of a type that conflicts with pods by anti-affinity.
@@ -259,7 +265,8 @@ impl<'a> NodeTemplate<'a> {
         labels: &Requirements,
     ) -> Option<usize> {
         let overhead = shape.overhead.agents.iter();
-        let overhead = overhead.filter(|own| !agents.is_kept_off(own, |key| labels.get(key)));
+        let overhead =
+            overhead.filter(|overhead| !agents.is_kept_off(overhead, |key| labels.get(key)));
         let overhead: Vec<DaemonOnType> = overhead.copied().collect();
         wants.company.bars(&overhead, |key| self.label(shape, key))
     }
@@ -273,12 +280,12 @@ impl<'a> NodeTemplate<'a> {
         labels: &Requirements,
     ) -> bool {
         let overhead = &shape.overhead;
-        let binds = |constrained: &DaemonOnType| {
-            clash(wants.ports, agents.ports(constrained.agent))
-                && !agents.is_kept_off(constrained, |key| labels.get(key))
-        };
         !clash(wants.ports, &overhead.ports)
-            || !clash(wants.ports, &overhead.settled_ports) && !overhead.agents.iter().any(binds)
+            || !clash(wants.ports, &overhead.settled_ports)
+                && !overhead.agents.iter().any(|constrained| {
+                    clash(wants.ports, agents.ports(constrained.agent))
+                        && !agents.is_kept_off(constrained, |key| labels.get(key))
+                })
     }
 
     fn has_company(
@@ -287,9 +294,11 @@ impl<'a> NodeTemplate<'a> {
         asked: (&NodeRequirements<'_>, &ConstrainedDaemons<'_>),
         labels: &Requirements,
     ) -> bool {
-        let label = |key: &str| self.label(shape, key);
         self.bar(shape, asked, labels).is_none()
-            && asked.0.company.is_kept(&shape.overhead.agents, label)
+            && asked
+                .0
+                .company
+                .is_kept(&shape.overhead.agents, |key| self.label(shape, key))
     }
 
     /// Returns whether only the pool sets a label, including which of several values.
@@ -389,12 +398,12 @@ impl<'a> TypeOption<'a> {
         for offering in it
             .offerings
             .iter()
-            .filter(|own| own.available && asks.sells(own))
+            .filter(|offering| offering.available && asks.sells(offering))
         {
             let mut place = None;
-            if let Some(own) = &offering.reservation {
-                let found = reservations.binary_search_by(|other| other.id.cmp(&own.id));
-                place = found.ok().filter(|_| own.is_open(now));
+            if let Some(reservation) = &offering.reservation {
+                let found = reservations.binary_search_by(|other| other.id.cmp(&reservation.id));
+                place = found.ok().filter(|_| reservation.is_open(now));
                 if place.is_none() {
                     continue;
                 }
@@ -410,24 +419,23 @@ impl<'a> TypeOption<'a> {
         let class = side.get(NODE_CLASS).and_then(Requirement::any);
         let class = class.map(NodeClassName);
         let pool = side.get(POOL).and_then(Requirement::any).map(PoolName);
-        let of = |((place, own), offers): (
-            (Option<usize>, Option<DaemonSelection>),
-            Vec<&'a Offering>,
-        )| {
-            let selection = own.as_ref().unwrap_or(&selection);
-            let mut own = self.clone();
-            own.reservation = place;
-            own.overhead = daemon_overheads.overhead(selection, (it, &offers));
-            if let Some(place) = place {
-                own.capacity[first + place] = 1;
-                own.limited.clone_from(&own.capacity);
-            }
-            own.stock(offers, (pool.as_ref(), class.as_ref(), snapshot.holds), now);
-            own
-        };
         let mut sorted: Vec<_> = sorted.into_iter().collect();
         sorted.sort_by_key(|((place, _), _)| place.map(|at| reservations[at].rank()));
-        sorted.into_iter().map(of).collect()
+        sorted
+            .into_iter()
+            .map(|((place, own), offers)| {
+                let selection = own.as_ref().unwrap_or(&selection);
+                let mut own = self.clone();
+                own.reservation = place;
+                own.overhead = daemon_overheads.overhead(selection, (it, &offers));
+                if let Some(place) = place {
+                    own.capacity[first + place] = 1;
+                    own.limited.clone_from(&own.capacity);
+                }
+                own.stock(offers, (pool.as_ref(), class.as_ref(), snapshot.holds), now);
+                own
+            })
+            .collect()
     }
 
     /// Adds the available ones of these offerings.
@@ -488,9 +496,10 @@ impl<'a> TypeOption<'a> {
 
     /// Returns the matching offerings.
     fn sold(&self, asks: &Asks<'_>) -> u64 {
-        let bit = |(at, offering): (usize, &&Offering)| u64::from(asks.sells(offering)) << at;
         let offers = self.offers.iter().enumerate();
-        offers.map(bit).fold(0, |all, bit| all | bit)
+        offers
+            .map(|(at, offering)| u64::from(asks.sells(offering)) << at)
+            .fold(0, |all, bit| all | bit)
     }
 
     /// Returns whether a claim planned as one option may be launched as the other: neither is
@@ -511,17 +520,18 @@ impl<'a> TypeOption<'a> {
         let Some(first) = self.offers.get(mask.trailing_zeros() as usize) else {
             return 0;
         };
-        let same = |at: &usize| mask >> at & 1 == 1 && self.offers[*at].price == first.price;
         (0..self.offers.len())
-            .filter(same)
+            .filter(|at| mask >> at & 1 == 1 && self.offers[*at].price == first.price)
             .fold(0, |all, at| all | 1 << at)
     }
 }
 
 fn by_price(shapes: &[TypeOption<'_>]) -> Vec<(usize, usize)> {
-    let offers =
-        |(at, shape): (usize, &TypeOption<'_>)| (0..shape.offers.len()).map(move |bit| (at, bit));
-    let mut all: Vec<(usize, usize)> = shapes.iter().enumerate().flat_map(offers).collect();
+    let mut all: Vec<(usize, usize)> = shapes
+        .iter()
+        .enumerate()
+        .flat_map(|(at, shape)| (0..shape.offers.len()).map(move |bit| (at, bit)))
+        .collect();
     // Shapes are by name, so their places order as their names do.
     all.sort_by_cached_key(|(at, bit)| {
         let offer = shapes[*at].offers[*bit];

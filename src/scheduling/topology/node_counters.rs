@@ -37,8 +37,11 @@ impl NodeConstraints {
                 room = room.min(u64::from(max - count) + 1);
             }
         }
-        let unmet = |(counter, first): &(usize, bool)| counts[*counter] == 0 && !first;
-        if self.needs.iter().any(unmet) {
+        if self
+            .needs
+            .iter()
+            .any(|(counter, first)| counts[*counter] == 0 && !first)
+        {
             0
         } else {
             room
@@ -95,15 +98,17 @@ impl<'c> DaemonSkew<'c> {
         let mut board = board.clone();
         let all = || daemon_overheads.iter().flatten();
         let tallies: BTreeSet<usize> = all().flat_map(BTreeMap::keys).copied().collect();
-        let least = |tally: usize| {
-            let new = all().map(|own| own.get(&tally).copied().unwrap_or(0));
-            let new = new.min().unwrap_or(0);
-            match board.extent(tally) {
-                (0, _) => (tally, new),
-                (_, least) => (tally, new.min(u32::try_from(least).unwrap_or(u32::MAX))),
-            }
-        };
-        let least = tallies.into_iter().map(least).collect();
+        let least = tallies
+            .into_iter()
+            .map(|tally| {
+                let new = all().map(|own| own.get(&tally).copied().unwrap_or(0));
+                let new = new.min().unwrap_or(0);
+                match board.extent(tally) {
+                    (0, _) => (tally, new),
+                    (_, least) => (tally, new.min(u32::try_from(least).unwrap_or(u32::MAX))),
+                }
+            })
+            .collect();
         Self {
             daemon_overheads,
             least,
@@ -138,8 +143,12 @@ impl<'c> DaemonSkew<'c> {
             even.iter()
                 .all(|(tally, most)| self.of(own, *tally) <= *most)
         };
-        let of = |own: &Vec<BTreeMap<usize, u32>>| own.iter().map(fits).collect();
-        (!even.is_empty()).then(|| self.daemon_overheads.iter().map(of).collect())
+        (!even.is_empty()).then(|| {
+            self.daemon_overheads
+                .iter()
+                .map(|daemon_overhead| daemon_overhead.iter().map(fits).collect())
+                .collect()
+        })
     }
 }
 
@@ -172,35 +181,37 @@ impl NodeConstraintTable {
             }
         }
         let skews = skews(topology);
-        let shares = |kind: usize| {
-            let mut own = NodeConstraints::default();
-            // Pods with a domain are bound together with spread pods.
-            let early = topology.is_early(kind) || topology.is_pinned(kind);
-            for check in &topology.checks[kind] {
-                own.take_up(check, &counters, (board, &ahead));
-            }
-            for tally in &topology.adds[kind] {
-                let spread = matches!(topology.tallies[*tally], DomainCounter::Spread { .. });
-                if let Some(counter) = counters.get(tally).filter(|_| early || !spread) {
-                    own.adds.push(*counter);
-                    // Early pods may be bound in any order, so none may block a later one.
-                    if let Some(skew) = skews.get(tally) {
-                        let most = ahead.rest(*tally, skew.saturating_sub(1));
-                        own.limits.push((*counter, most));
+        let mut shares: Vec<NodeConstraints> = (0..problem.kinds.len())
+            .map(|kind| {
+                let mut own = NodeConstraints::default();
+                // Pods with a domain are bound together with spread pods.
+                let early = topology.is_early(kind) || topology.is_pinned(kind);
+                for check in &topology.checks[kind] {
+                    own.take_up(check, &counters, (board, &ahead));
+                }
+                for tally in &topology.adds[kind] {
+                    let spread = matches!(topology.tallies[*tally], DomainCounter::Spread { .. });
+                    if let Some(counter) = counters.get(tally).filter(|_| early || !spread) {
+                        own.adds.push(*counter);
+                        // Early pods may be bound in any order, so none may block a later one.
+                        if let Some(skew) = skews.get(tally) {
+                            let most = ahead.rest(*tally, skew.saturating_sub(1));
+                            own.limits.push((*counter, most));
+                        }
                     }
                 }
-            }
-            own
-        };
-        let mut shares: Vec<NodeConstraints> = (0..problem.kinds.len()).map(shares).collect();
-        let level = |kind: usize| {
-            let tally = topology.spread_alone(kind).map(|(tally, ..)| tally);
-            NodeConstraints {
-                adds: tally.iter().map(|own| counters[own]).collect(),
-                ..NodeConstraints::default()
-            }
-        };
-        let level = (0..problem.kinds.len()).map(level).collect();
+                own
+            })
+            .collect();
+        let level = (0..problem.kinds.len())
+            .map(|kind| {
+                let tally = topology.spread_alone(kind).map(|(tally, ..)| tally);
+                NodeConstraints {
+                    adds: tally.iter().map(|tally| counters[tally]).collect(),
+                    ..NodeConstraints::default()
+                }
+            })
+            .collect();
         let ports = number_ports(problem, counters.len());
         for (kind, own) in shares.iter_mut().enumerate() {
             for port in problem.wants_of(kind).ports {
@@ -213,7 +224,11 @@ impl NodeConstraintTable {
             shares,
             level,
             counters: counters.len() + ports.len(),
-            roomy: topology.checks.iter().map(|own| ahead.roomy(own)).collect(),
+            roomy: topology
+                .checks
+                .iter()
+                .map(|check| ahead.roomy(check))
+                .collect(),
         }
     }
 }
@@ -227,7 +242,8 @@ impl NodeConstraints {
     ) {
         match check {
             TopologyCheck::Free { tally } => {
-                self.limits.extend(counters.get(tally).map(|own| (*own, 0)));
+                self.limits
+                    .extend(counters.get(tally).map(|counter| (*counter, 0)));
             }
             TopologyCheck::Even {
                 tally, skew, own, ..
@@ -235,7 +251,7 @@ impl NodeConstraints {
                 // A new host has no such pods, so the minimum is zero.
                 let most = ahead.rest(*tally, skew.saturating_sub(*own));
                 self.limits
-                    .extend(counters.get(tally).map(|own| (*own, most)));
+                    .extend(counters.get(tally).map(|counter| (*counter, most)));
             }
             // The DaemonSet pod that satisfies it runs before any pod.
             TopologyCheck::Near { beside: true, .. } => {}

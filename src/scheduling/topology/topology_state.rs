@@ -290,13 +290,14 @@ impl<'t> TopologyState<'t> {
         let topology = self.topology;
         let checks = &topology.checks[kind];
         let unsettled = |key: usize| self.sites.at(key, site) == UNSETTLED;
-        let waits = |check: &TopologyCheck| match check {
-            TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } => {
-                unsettled(topology.tallies[*tally].key())
-            }
-            TopologyCheck::Near { .. } => false,
-        };
-        if !self.takes_unsettled && checks.iter().any(waits) {
+        if !self.takes_unsettled
+            && checks.iter().any(|check| match check {
+                TopologyCheck::Free { tally } | TopologyCheck::Even { tally, .. } => {
+                    unsettled(topology.tallies[*tally].key())
+                }
+                TopologyCheck::Near { .. } => false,
+            })
+        {
             return false;
         }
         checks.iter().all(|check| self.holds(check, site))
@@ -315,16 +316,17 @@ impl<'t> TopologyState<'t> {
             }
             TopologyCheck::Near { tallies, own, .. } => {
                 let known = tallies.iter().all(|tally| !places(*tally).is_empty());
-                let near = |tally: &usize| {
-                    let count = &self.counts[*tally];
-                    places(*tally).iter().all(|place| count.of(*place) > 0)
+                let nobody = || {
+                    tallies.iter().all(|tally| {
+                        let count = &self.counts[*tally];
+                        count.total == 0 && count.adrift == 0
+                    })
                 };
-                let none = |tally: &usize| {
-                    let count = &self.counts[*tally];
-                    count.total == 0 && count.adrift == 0
-                };
-                let nobody = || tallies.iter().all(none);
-                known && (tallies.iter().all(near) || (*own && nobody()))
+                known
+                    && (tallies.iter().all(|tally| {
+                        let count = &self.counts[*tally];
+                        places(*tally).iter().all(|place| count.of(*place) > 0)
+                    }) || (*own && nobody()))
             }
             TopologyCheck::Even {
                 tally,
@@ -358,12 +360,12 @@ impl<'t> TopologyState<'t> {
             }
             TopologyCheck::Near { tallies, own, .. } => {
                 let known = tallies.iter().all(|tally| !places(*tally).is_empty());
-                let near = |tally: &usize| {
-                    let count = &self.counts[*tally];
-                    places(*tally).iter().any(|place| count.at_most(*place) > 0)
-                };
                 let nobody = || tallies.iter().all(|tally| self.counts[*tally].total == 0);
-                known && (tallies.iter().all(near) || (*own && nobody()))
+                known
+                    && (tallies.iter().all(|tally| {
+                        let count = &self.counts[*tally];
+                        places(*tally).iter().any(|place| count.at_most(*place) > 0)
+                    }) || (*own && nobody()))
             }
             TopologyCheck::Even {
                 tally,

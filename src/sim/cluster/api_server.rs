@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::coordination::lease_annotations::{ACCEPTED, accepted_with};
 use crate::engine::command::{Command, CommandResult, FailureKind, LeasePatch, NewNode, NodePatch};
-use crate::model::id::{NodeName, ObjectKey, PodKey};
+use crate::model::id::{NodeName, PodKey};
 use crate::model::labels::{Labels, TAINT_DISRUPTED};
 use crate::model::node::Node;
 use crate::model::pod::PodPhase;
@@ -40,13 +40,12 @@ impl SimCluster {
             Command::ListAttachments { node } => {
                 CommandResult::Attachments(self.store().attached_to(node.as_str()))
             }
-            Command::Probe { kind, objects } => {
-                let exists =
-                    |(key, uid): &&(ObjectKey, String)| self.store().exists(*kind, key, uid);
-                CommandResult::Probed {
-                    alive: objects.iter().filter(exists).count(),
-                }
-            }
+            Command::Probe { kind, objects } => CommandResult::Probed {
+                alive: objects
+                    .iter()
+                    .filter(|(key, uid)| self.store().exists(*kind, key, uid))
+                    .count(),
+            },
             Command::ReadLease => CommandResult::Lease(self.lease.clone()),
             Command::PatchLease(patch) => self.patch_lease(patch),
             // The simulated cluster has no such objects.
@@ -160,8 +159,12 @@ impl SimCluster {
                 node.node_claim = None;
             }
         });
-        let goes = |node: &Node| node.deleting.is_some() && node.finalizers.is_empty();
-        if self.store.nodes().get(&patch.node).is_some_and(goes) {
+        if self
+            .store
+            .nodes()
+            .get(&patch.node)
+            .is_some_and(|node| node.deleting.is_some() && node.finalizers.is_empty())
+        {
             self.node_goes(&patch.node, now);
         }
         self.node_changed(now);
@@ -178,7 +181,7 @@ impl SimCluster {
     }
 
     fn patch_lease(&mut self, patch: &LeasePatch) -> CommandResult {
-        let known = self.lease.as_ref().map(|own| &own.version);
+        let known = self.lease.as_ref().map(|lease| &lease.version);
         if known != patch.version.as_ref() {
             return conflict("the Lease has been modified");
         }

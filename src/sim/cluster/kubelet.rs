@@ -59,7 +59,7 @@ impl SimCluster {
     /// Registers the node of a booted machine.
     pub fn register(&mut self, boot: &Boot<'_>, now: Timestamp) -> NodeName {
         let instance = boot.instance;
-        let to_come = instance.node.as_ref().map(|own| own.name.clone());
+        let to_come = instance.node.as_ref().map(|node| node.name.clone());
         let name = to_come.unwrap_or_else(|| self.free_name(&instance.id));
         let mut labels = boot.labels.clone();
         for key in [ARCH, OS] {
@@ -117,12 +117,12 @@ impl SimCluster {
     /// A kubelet registers its node. If the Node exists, its labels and taints are kept.
     fn come(&mut self, node: Node, now: Timestamp) {
         let name = node.name.clone();
-        let found = self.store.change_node(&name, now, |own| {
-            own.has_kubelet = true;
-            own.capacity.clone_from(&node.capacity);
-            own.allocatable.clone_from(&node.allocatable);
-            own.taints.retain(|taint| taint.key != UNREACHABLE);
-            own.taints.push(Taint::new(NOT_READY, Effect::NoSchedule));
+        let found = self.store.change_node(&name, now, |store| {
+            store.has_kubelet = true;
+            store.capacity.clone_from(&node.capacity);
+            store.allocatable.clone_from(&node.allocatable);
+            store.taints.retain(|taint| taint.key != UNREACHABLE);
+            store.taints.push(Taint::new(NOT_READY, Effect::NoSchedule));
         });
         if !found {
             self.store.put_node(node, now);
@@ -134,7 +134,7 @@ impl SimCluster {
                 .store
                 .pods()
                 .get(&pod)
-                .is_some_and(|own| own.deleting.is_some());
+                .is_some_and(|pod| pod.deleting.is_some());
             if leaves {
                 let wait = self.pace(100, 500);
                 self.timers.after(now, wait, ClusterTimer::Leave(pod, uid));
@@ -153,15 +153,14 @@ impl SimCluster {
             let (high, low) = (number / 250, number % 250 + 4);
             NodeName(format!("ip-10-0-{high}-{low}.ec2.internal"))
         };
-        let free = |name: &NodeName| {
-            let kubelet = self.kubelets.get(name);
-            kubelet.is_none_or(|kubelet| !kubelet.alive)
-                && !self.store.nodes().contains_key(name)
-                && self.store.pods_on(name.as_str()).next().is_none()
-        };
         (0..)
             .map(name)
-            .find(free)
+            .find(|name| {
+                let kubelet = self.kubelets.get(name);
+                kubelet.is_none_or(|kubelet| !kubelet.alive)
+                    && !self.store.nodes().contains_key(name)
+                    && self.store.pods_on(name.as_str()).next().is_none()
+            })
             .unwrap_or_else(|| name(usize::MAX))
     }
 

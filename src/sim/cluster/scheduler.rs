@@ -102,7 +102,7 @@ impl SimCluster {
     fn promised(&self) -> Promised {
         let mut promised = Promised::new();
         for (pod, uid) in self.waiting.values() {
-            let known = self.store.pods().get(pod).filter(|own| awaits(own, uid));
+            let known = self.store.pods().get(pod).filter(|pod| awaits(pod, uid));
             if let Some((node, own)) =
                 known.and_then(|own| Some((own.nominated_node.as_ref()?, own)))
             {
@@ -177,8 +177,11 @@ impl SimCluster {
                 zones.entry(zone.as_str()).or_insert(0);
             }
         }
-        let stays = |pod: &&Pod| pod.deleting.is_none() && !pod.is_terminal();
-        for pod in self.store.pods_of(&workload.name).filter(stays) {
+        for pod in self
+            .store
+            .pods_of(&workload.name)
+            .filter(|pod| pod.deleting.is_none() && !pod.is_terminal())
+        {
             let node = pod.node.as_ref().or_else(|| self.assumed.get(&pod.key));
             let node = node.and_then(|name| nodes.get(name));
             let zone = node.and_then(|node| node.labels.get(ZONE));

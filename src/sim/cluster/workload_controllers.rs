@@ -194,11 +194,12 @@ impl SimCluster {
     /// Names are reused once they are free. All pods are created at the same time (`Parallel`).
     fn reconcile_ordinals(&mut self, owner: usize, wanted: u32, now: Timestamp) {
         let workload = &self.owned[owner].workload;
-        let key = |ordinal: u32| {
-            let name = format!("{}-{ordinal}", workload.name);
-            ObjectKey::new(workload.namespace(), name.as_str())
-        };
-        let kept: BTreeSet<PodKey> = (0..wanted).map(key).collect();
+        let kept: BTreeSet<PodKey> = (0..wanted)
+            .map(|ordinal| {
+                let name = format!("{}-{ordinal}", workload.name);
+                ObjectKey::new(workload.namespace(), name.as_str())
+            })
+            .collect();
         let missing = kept
             .iter()
             .filter(|key| !self.store.pods().contains_key(*key));
@@ -249,8 +250,7 @@ impl SimCluster {
         let uid = self.store.new_uid();
         let owned = &self.owned[owner];
         let mut pod = owned.template.clone();
-        let usual = || format!("{}-{:05}", owned.workload.name, self.born);
-        pod.key.name = name.unwrap_or_else(usual);
+        pod.key.name = name.unwrap_or_else(|| format!("{}-{:05}", owned.workload.name, self.born));
         pod.uid.clone_from(&uid);
         pod.created = Some(now);
         let key = pod.key.clone();

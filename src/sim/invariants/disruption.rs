@@ -106,7 +106,7 @@ impl Leaving {
                 self.told.remove(key.name.as_str());
             }
             Event::Reset(ObjectKind::Pod, objects) => {
-                let shown = objects.iter().filter_map(|own| match own {
+                let shown = objects.iter().filter_map(|object| match object {
                     WatchedObject::Pod(pod) => Some(pod.key.clone()),
                     _ => None,
                 });
@@ -165,7 +165,7 @@ impl Leaving {
         for (name, told) in &self.told {
             let node = nodes.get(name);
             let machine = node.and_then(|node| scene.our_machine(node));
-            let gone = machine.is_none_or(|own| !own.truth().state.is_live());
+            let gone = machine.is_none_or(|machine| !machine.truth().state.is_live());
             let own = told.initialized && told.pool.as_ref() == Some(pool);
             if !own || (gone && !told.ready) {
                 continue;
@@ -185,14 +185,17 @@ impl Leaving {
     /// be observed some time after its record, so `RATE_LAG` is subtracted from the period.
     fn above_rates(&self, reason: Reason, pool: &Pool, now: Timestamp) -> Option<(usize, Rate)> {
         let budgets = pool.disruption.budgets.iter();
-        let mut rates =
-            budgets.filter_map(|own| Some((own.rate_for(reason)?, own.reasons.as_slice())));
+        let mut rates = budgets
+            .filter_map(|budget| Some((budget.rate_for(reason)?, budget.reasons.as_slice())));
         rates.find_map(|(rate, reasons)| {
-            let counts = |(at, of, name): &&(Timestamp, Reason, PoolName)| {
-                let fresh = now.duration_since(*at) < rate.per - RATE_LAG;
-                fresh && names(reasons, *of) && *name == pool.name
-            };
-            let found = self.let_go.values().filter(counts).count();
+            let found = self
+                .let_go
+                .values()
+                .filter(|(at, of, name)| {
+                    let fresh = now.duration_since(*at) < rate.per - RATE_LAG;
+                    fresh && names(reasons, *of) && *name == pool.name
+                })
+                .count();
             (found > rate.nodes as usize).then_some((found, rate))
         })
     }
@@ -202,11 +205,11 @@ impl Leaving {
 fn is_overdue(node: &Node, scene: &GroundTruth, now: Timestamp) -> bool {
     let machine = scene.our_machine(node);
     let config = &scene.config;
-    let record = machine.map(|own| {
-        let tags = &own.truth().tags;
+    let record = machine.map(|machine| {
+        let tags = &machine.truth().tags;
         ClaimRecord::from_tags(tags, &config.installation, &config.name)
     });
-    record.is_some_and(|own| own.is_ok_and(|own| own.is_overdue(now)))
+    record.is_some_and(|record| record.is_ok_and(|own| own.is_overdue(now)))
 }
 
 /// The disruption reason in an annotation of a node.
@@ -262,7 +265,7 @@ impl Checker {
         let reason = reason_of(reason.and_then(|(_, value)| value.as_ref()));
         let again =
             node.has_disrupted_taint() || self.external_changes.is_just_told(&node.name, now);
-        let reason = reason.filter(|own| BUDGETED.contains(own) && !again);
+        let reason = reason.filter(|reason| BUDGETED.contains(reason) && !again);
         let pool = node
             .pool()
             .and_then(|name| scene.config.pool(name.as_str()));
@@ -281,7 +284,7 @@ impl Checker {
             }
             let (total, disrupted) = self.leaving.counted(&node.name, &pool.name, scene, now);
             let budgets = pool.disruption.budgets.iter();
-            let allowed = budgets.filter_map(|own| own.allowed(reason, total, now));
+            let allowed = budgets.filter_map(|budget| budget.allowed(reason, total, now));
             let allowed = allowed.min().unwrap_or(total);
             if disrupted > allowed {
                 let text = format!(
@@ -310,7 +313,7 @@ impl Checker {
     fn releasing(&mut self, node: &Node, scene: &GroundTruth, now: Timestamp) {
         let reason = reason_of(node.annotations.get(DISRUPTION_REASON));
         let machine = scene.our_machine(node);
-        let is_reclaimed = machine.is_some_and(|own| own.reclaimed.is_some());
+        let is_reclaimed = machine.is_some_and(|machine| machine.reclaimed.is_some());
         // A node with hard expiry waits for capacity only for a limited time.
         let has_to = reason == Some(Reason::Expired) && is_overdue(node, scene, now);
         let waits = reason.is_some_and(Reason::waits_for_places)
@@ -339,7 +342,7 @@ impl Checker {
     ) {
         let reason = reason_of(node.annotations.get(DISRUPTION_REASON));
         let machine = scene.our_machine(node);
-        let forced = machine.is_some_and(|own| self.grace_is_over(node, own, now));
+        let forced = machine.is_some_and(|machine| self.grace_is_over(node, machine, now));
         if reason.is_some() && !forced && is_protected(pod, sent) && is_protected(pod, now) {
             let text = format!("evict {key}, which must not be disrupted");
             self.fault(Invariant::Protected, now, text);
@@ -350,7 +353,7 @@ impl Checker {
     pub fn forgotten(&mut self, scene: &GroundTruth, now: Timestamp) {
         for node in scene.cluster.store().nodes().values() {
             let machine = scene.our_machine(node);
-            let lives = machine.is_some_and(|own| own.truth().state.is_live());
+            let lives = machine.is_some_and(|machine| machine.truth().state.is_live());
             let since = self
                 .tainted
                 .get(&node.name)
@@ -407,15 +410,15 @@ fn homeless(
     now: Timestamp,
 ) -> usize {
     let store = scene.cluster.store();
-    let moves = |pod: &&Pod| {
-        let owner = pod.owner.as_ref().map_or("", |own| own.kind.as_str());
+    let reschedulable = store.pods_on(leaving.name.as_str()).filter(|pod| {
+        let owner = pod.owner.as_ref().map_or("", |owner| owner.kind.as_str());
         let returns = matches!(owner, "ReplicaSet" | "StatefulSet" | "Job");
         pod.holds_drain(now) && pod.deleting.is_none() && returns && !is_protected(pod, now)
-    };
-    let reschedulable = store.pods_on(leaving.name.as_str()).filter(moves);
+    });
     let reschedulable =
         reschedulable.filter_map(|pod| Some(&scene.cluster.owner_of(pod)?.workload));
-    let reschedulable = reschedulable.filter(|own| !own.budget.is_some_and(SimPdb::never_lets_go));
+    let reschedulable = reschedulable
+        .filter(|reschedulable| !reschedulable.budget.is_some_and(SimPdb::never_lets_go));
     let mut reschedulable: Vec<&Workload> = reschedulable.collect();
     let is_news = |pod: &&Pod| {
         hidden.contains(&pod.key) || pod.started.is_none_or(|at| now < later(at, FRESH))
@@ -426,7 +429,7 @@ fn homeless(
     // nodes.
     let opened = hosts.cloned().map(|mut node| {
         if node.labels.contains_key(REGISTERED) {
-            node.taints.retain(|own| own.key != TAINT_UNREGISTERED);
+            node.taints.retain(|taint| taint.key != TAINT_UNREGISTERED);
         }
         node
     });
@@ -441,16 +444,18 @@ fn homeless(
     });
     let hosts: Vec<Host<'_>> = hosts.collect();
     let few = |own: &Workload| {
-        let takes = |host: &&Host<'_>| admits_when_empty(own, host.node).is_ok();
-        hosts.iter().filter(takes).count()
+        hosts
+            .iter()
+            .filter(|host| admits_when_empty(own, host.node).is_ok())
+            .count()
     };
     let used: Vec<Resources> = hosts.iter().map(|host| host.used.clone()).collect();
     let mut least = reschedulable.len();
     for order in 0..3 {
-        reschedulable.sort_by_cached_key(|own| match order {
-            0 => (few(own), -own.requests.cpu_milli),
-            1 => (few(own), -own.requests.memory),
-            _ => (0, -own.requests.memory),
+        reschedulable.sort_by_cached_key(|reschedulable| match order {
+            0 => (few(reschedulable), -reschedulable.requests.cpu_milli),
+            1 => (few(reschedulable), -reschedulable.requests.memory),
+            _ => (0, -reschedulable.requests.memory),
         });
         for choice in [NodeChoice::First, NodeChoice::Fullest, NodeChoice::Alike] {
             least = least.min(left_over(&reschedulable, &hosts, &used, choice));
@@ -466,10 +471,19 @@ fn homeless(
 /// fewest nodes are first. Nodes on which no pod fits are ignored.
 fn have_places(mut reschedulable: Vec<&Workload>, mut hosts: Vec<Host<'_>>) -> bool {
     let takes = |host: &Host<'_>, own: &Workload| admits(own, host.node, &host.used).is_ok();
-    hosts.retain(|host| reschedulable.iter().any(|own| takes(host, own)));
+    hosts.retain(|host| {
+        reschedulable
+            .iter()
+            .any(|reschedulable| takes(host, reschedulable))
+    });
     let choice = |own: &Workload| hosts.iter().filter(|host| takes(host, own)).count();
-    reschedulable
-        .sort_by_cached_key(|own| (choice(own), -own.requests.cpu_milli, own.name.clone()));
+    reschedulable.sort_by_cached_key(|reschedulable| {
+        (
+            choice(reschedulable),
+            -reschedulable.requests.cpu_milli,
+            reschedulable.name.clone(),
+        )
+    });
     let mut used: Vec<Resources> = hosts.iter().map(|host| host.used.clone()).collect();
     all_fit(&reschedulable, &hosts, &mut used, (0, &mut { STEPS_MAX }))
 }
@@ -530,19 +544,18 @@ fn left_over(
     let mut used = used.to_vec();
     let mut left = 0;
     for workload in reschedulable {
-        let fits = |at: &usize| admits(workload, hosts[*at].node, &used[*at]).is_ok();
-        let mut places = (0..hosts.len()).filter(fits);
+        let mut places =
+            (0..hosts.len()).filter(|at| admits(workload, hosts[*at].node, &used[*at]).is_ok());
         let cpu = |at: &usize| hosts[*at].node.allocatable.cpu_milli - used[*at].cpu_milli;
         let slope = |cpu: i64, memory: i64| (memory / cpu.max(1)).max(1).ilog2();
         let own = slope(workload.requests.cpu_milli, workload.requests.memory);
-        let unlike = |at: &usize| {
-            let memory = hosts[*at].node.allocatable.memory - used[*at].memory;
-            slope(cpu(at), memory).abs_diff(own)
-        };
         let place = match choice {
             NodeChoice::First => places.next(),
             NodeChoice::Fullest => places.min_by_key(cpu),
-            NodeChoice::Alike => places.min_by_key(unlike),
+            NodeChoice::Alike => places.min_by_key(|at| {
+                let memory = hosts[*at].node.allocatable.memory - used[*at].memory;
+                slope(cpu(at), memory).abs_diff(own)
+            }),
         };
         match place {
             Some(at) => {

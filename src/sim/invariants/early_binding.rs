@@ -4,7 +4,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::id::{NodeName, PodKey};
 use crate::model::node::Node;
-use crate::model::pod::Pod;
 use crate::sim::event_queue::later;
 use crate::sim::invariants::{Checker, GroundTruth, Invariant};
 
@@ -19,8 +18,10 @@ impl GroundTruth {
     /// Returns true if no pod on a node had run by `sent`, as far as the daemon could observe: the
     /// kubelet had not registered.
     pub(super) fn has_yet_to_come(&self, node: &Node, sent: Timestamp) -> bool {
-        let ran = |pod: &Pod| pod.started.is_some_and(|at| later(at, NEWS_MAX) < sent);
-        node.has_awaiting_kubelet() && !self.occupying(node).any(ran)
+        node.has_awaiting_kubelet()
+            && !self
+                .occupying(node)
+                .any(|pod| pod.started.is_some_and(|at| later(at, NEWS_MAX) < sent))
     }
 }
 
@@ -107,7 +108,7 @@ impl Checker {
         if node.has_disrupted_taint() && node.deadline().is_some() && machine.is_some() {
             return;
         }
-        let lives = machine.is_none_or(|own| own.truth().state.is_live());
+        let lives = machine.is_none_or(|machine| machine.truth().state.is_live());
         if lives || pod.started.is_some() || !node.is_awaited() {
             let text = format!("delete {key}, which may run on {}", node.name);
             self.fault(Invariant::Early, now, text);

@@ -118,8 +118,10 @@ fn check_family(reader: &Decoder<'_>, section: &DecodedBlock, family: AmiFamily)
 fn source(reader: &Decoder<'_>, section: &DecodedBlock, names: [&str; 2]) -> Option<SecretSource> {
     let [file, parameter] = names;
     exclusive(reader, section, file, parameter);
-    let path = |text: &str| -> PathBuf { reader.evaluator.environment.resolve(text) };
-    let file = section.text(file).map(path).map(SecretSource::File);
+    let file = section
+        .text(file)
+        .map(|text: &str| -> PathBuf { reader.evaluator.environment.resolve(text) })
+        .map(SecretSource::File);
     file.or_else(|| section.owned(parameter).map(SecretSource::SsmParameter))
 }
 

@@ -17,8 +17,9 @@ const INTERFACES_MAX: usize = 150;
 
 pub(super) fn disks(reader: &Decoder<'_>, section: &DecodedBlock) -> Vec<BlockDevice> {
     at_most(reader, section, "block_device", DISKS_MAX);
-    let root = |disk: &&DecodedBlock| disk.flag("root_volume") == Some(true);
-    let mut roots = section.blocks("block_device").filter(root);
+    let mut roots = section
+        .blocks("block_device")
+        .filter(|disk| disk.flag("root_volume") == Some(true));
     if let (Some(first), Some(second)) = (roots.next(), roots.next()) {
         let detail = "Only one block device can be the root volume.";
         let span = second.span("root_volume");

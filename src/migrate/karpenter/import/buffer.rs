@@ -43,8 +43,10 @@ pub(super) fn build(
         for (field, _) in named.iter().filter(|(_, own)| !own.is_null()) {
             losses.add(format!("spec.podTemplateRef.{field}"), "unknown field");
         }
-        let same = |own: &&Object| own.name == name && own.namespace == object.namespace;
-        match templates.iter().find(same) {
+        match templates
+            .iter()
+            .find(|template| template.name == name && template.namespace == object.namespace)
+        {
             Some(template) => pod(template, taints, &mut body, &mut losses),
             None => {
                 left_out = Some(format!(
@@ -76,7 +78,7 @@ fn scalable(
 ) {
     let mut inner = HclBody::default();
     let group = take(&mut scaled, "apiGroup");
-    if group.is_some_and(|own| own != "apps" && own != "") {
+    if group.is_some_and(|group| group != "apps" && group != "") {
         let why = "only workloads of the API group apps are supported";
         losses.add("spec.scalableRef.apiGroup", why);
     }
@@ -234,7 +236,7 @@ fn tolerate(toleration: &Value, at: &str, body: &mut HclBody, losses: &mut Dropp
         return;
     }
     let mut inner = HclBody::default();
-    if let Some(effect) = field("effect").filter(|own| !own.is_empty()) {
+    if let Some(effect) = field("effect").filter(|field| !field.is_empty()) {
         inner.set("effect", effect);
     }
     if operator == "Equal" {

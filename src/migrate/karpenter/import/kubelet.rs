@@ -12,10 +12,17 @@ pub(super) fn settle(objects: &mut Objects) {
     if objects.kubelets.is_empty() {
         return;
     }
-    let names: Vec<String> = objects.classes.iter().map(|own| own.name.clone()).collect();
+    let names: Vec<String> = objects
+        .classes
+        .iter()
+        .map(|class| class.name.clone())
+        .collect();
     for name in names {
-        let uses = |pool: &&mut Object| class_of(&pool.spec).as_deref() == Some(name.as_str());
-        let mut own: Vec<&mut Object> = objects.pools.iter_mut().filter(uses).collect();
+        let mut own: Vec<&mut Object> = objects
+            .pools
+            .iter_mut()
+            .filter(|pool| class_of(&pool.spec).as_deref() == Some(name.as_str()))
+            .collect();
         let settings: Vec<Option<Value>> = own
             .iter()
             .map(|pool| objects.kubelets.get(&pool.name).cloned())
@@ -27,7 +34,10 @@ pub(super) fn settle(objects: &mut Objects) {
         };
         let mut copies: Vec<(Value, String)> = Vec::new();
         for (pool, setting) in own.iter_mut().zip(&settings) {
-            let Some(setting) = setting.as_ref().filter(|own| Some(*own) != base.as_ref()) else {
+            let Some(setting) = setting
+                .as_ref()
+                .filter(|setting| Some(*setting) != base.as_ref())
+            else {
                 continue;
             };
             let known = copies.iter().find(|(own, _)| own == setting);
@@ -41,7 +51,7 @@ pub(super) fn settle(objects: &mut Objects) {
             };
             rename(pool, &copy);
         }
-        let Some(class) = objects.classes.iter_mut().find(|own| own.name == name) else {
+        let Some(class) = objects.classes.iter_mut().find(|class| class.name == name) else {
             continue;
         };
         let plain = class.clone();
@@ -77,7 +87,7 @@ fn rename(pool: &mut Object, class: &str) {
     let own = pool
         .spec
         .get_mut("template")
-        .and_then(|own| own.get_mut("spec"));
+        .and_then(|spec| spec.get_mut("spec"));
     if let Some(own) = own.and_then(|own| own.get_mut("nodeClassRef")) {
         own["name"] = Value::from(class);
     }

@@ -10,8 +10,8 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
     let mut spec = std::mem::take(&mut object.spec);
     let requirements = take(&mut spec, "requirements");
     field_mapping::import(OVERLAY, &mut spec, "spec", &mut body, &mut losses);
-    let ruled = requirements.map_or(Ok(()), |own| {
-        requirements::import(&own, "spec.requirements", &mut body, &mut losses)
+    let ruled = requirements.map_or(Ok(()), |requirement| {
+        requirements::import(&requirement, "spec.requirements", &mut body, &mut losses)
     });
     let mut built = object.built("overlay", body, losses);
     if let Err(why) = ruled {

@@ -33,7 +33,7 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
         for name in ["group", "apiVersion"] {
             let said = take(own, name);
             let group = said.as_ref().map(|own| own.as_str().unwrap_or_default());
-            if group.is_some_and(|own| own.split('/').next() != Some(GROUP)) {
+            if group.is_some_and(|group| group.split('/').next() != Some(GROUP)) {
                 let why = format!("only node classes of {GROUP} are supported");
                 losses.add(format!("spec.{CLASS}.{name}"), why);
             }
@@ -45,7 +45,7 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
             losses.add(format!("spec.{CLASS}.{name}"), "unknown field");
         }
     }
-    if spec.get("replicas").is_some_and(|own| !own.is_null()) {
+    if spec.get("replicas").is_some_and(|spec| !spec.is_null()) {
         settle_static(&mut spec, &mut losses);
     }
     settle_budgets(&mut spec);
@@ -56,8 +56,8 @@ pub(super) fn build(mut object: Object, clusters: &[String]) -> ConvertedBlock {
         true => "spec.requirements",
         false => "spec.template.spec.requirements",
     };
-    let ruled = requirements.map_or(Ok(()), |own| {
-        requirements::import(&own, path, &mut rules, &mut losses)
+    let ruled = requirements.map_or(Ok(()), |requirement| {
+        requirements::import(&requirement, path, &mut rules, &mut losses)
     });
     field_mapping::import(POOL, &mut spec, "spec", &mut body, &mut losses);
     let blocks = body.items.iter();
@@ -94,7 +94,11 @@ pub(super) fn class_of(spec: &Map<String, Value>) -> Option<String> {
 
 /// Adds an empty node class for each referenced class that is not part of the import.
 pub(super) fn add_missing_classes(objects: &mut Objects) {
-    let mut known: Vec<String> = objects.classes.iter().map(|own| own.name.clone()).collect();
+    let mut known: Vec<String> = objects
+        .classes
+        .iter()
+        .map(|class| class.name.clone())
+        .collect();
     for pool in &mut objects.pools {
         let of = pool.of.clone();
         let mut losses = DroppedFields::of(of.clone());
@@ -141,7 +145,7 @@ fn settle_static(spec: &mut Map<String, Value>, losses: &mut DroppedFields) {
     if let Some(Value::Object(limits)) = spec.get_mut("limits") {
         let others: Vec<String> = limits
             .keys()
-            .filter(|own| *own != "nodes")
+            .filter(|limit| *limit != "nodes")
             .cloned()
             .collect();
         for name in others {
@@ -164,7 +168,10 @@ fn settle_budgets(spec: &mut Map<String, Value>) {
     if budgets.is_empty() {
         budgets.push(json!({ "nodes": "100%" }));
     }
-    for schedule in budgets.iter_mut().filter_map(|own| own.get_mut("schedule")) {
+    for schedule in budgets
+        .iter_mut()
+        .filter_map(|budget| budget.get_mut("schedule"))
+    {
         // To Karpenter, both match any value.
         if let Some(text) = schedule.as_str() {
             *schedule = Value::from(text.replace('?', "*"));
@@ -175,9 +182,9 @@ fn settle_budgets(spec: &mut Map<String, Value>) {
 /// Returns the taints of each pool, as tolerations.
 pub(super) fn taints(pools: &[Object]) -> BTreeMap<String, Vec<Value>> {
     let each = pools.iter().map(|pool| {
-        let taints = pool.spec.get("template").and_then(|own| own.get("spec"));
+        let taints = pool.spec.get("template").and_then(|spec| spec.get("spec"));
         let taints = taints
-            .and_then(|own| own.get("taints"))
+            .and_then(|taint| taint.get("taints"))
             .and_then(Value::as_array);
         let taints = taints.into_iter().flatten().map(|taint| {
             let field = |name: &str| taint.get(name).and_then(text).unwrap_or_default();

@@ -121,10 +121,10 @@ fn leaving(old: &mut Map<String, Value>, new: &mut Map<String, Value>, losses: &
     let policy = enabled.map(|on| if on { UNDERUTILIZED } else { EMPTY });
     let words = ("consolidationPolicy", "consolidation.enabled");
     let policy = later(old, words, policy.map(str::to_owned), losses);
-    let policy = policy.filter(|own| {
-        let known = POLICIES.iter().any(|(theirs, _)| theirs == own);
+    let policy = policy.filter(|policy| {
+        let known = POLICIES.iter().any(|(theirs, _)| theirs == policy);
         if !known {
-            let why = format!("Outrigger has no equivalent of {own:?}");
+            let why = format!("Outrigger has no equivalent of {policy:?}");
             losses.add("spec.deprovisioning.consolidationPolicy", why);
         }
         known
@@ -194,16 +194,16 @@ fn later(
         return said;
     };
     let path = format!("spec.{path}");
-    let Some(own) = text(&value) else {
+    let Some(text) = text(&value) else {
         losses.add(path, "the value is not a string");
         return said;
     };
-    let length = parse_go(&own);
-    let same = |said: &str| said == own || (length.is_some() && length == parse_go(said));
+    let length = parse_go(&text);
+    let same = |said: &str| said == text || (length.is_some() && length == parse_go(said));
     if said.as_deref().is_some_and(|said| !same(said)) {
         losses.add(path, format!("{older} has a different value"));
     }
-    said.or(Some(own))
+    said.or(Some(text))
 }
 
 /// Returns the requirements of separate lists.
@@ -221,7 +221,7 @@ fn listed(old: &mut Map<String, Value>, losses: &mut DroppedFields) -> Vec<Value
             continue;
         }
         // An invalid requirement prevents that the pool allows any value.
-        if !items.is_some_and(|own| own.iter().all(|own| text(own).is_some())) {
+        if !items.is_some_and(|item| item.iter().all(|own| text(own).is_some())) {
             losses.add(
                 format!("spec.{field}"),
                 "the value is not a list of strings",

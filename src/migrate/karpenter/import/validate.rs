@@ -40,7 +40,7 @@ pub(super) fn check(built: &mut [ConvertedBlock], clusters: &[String]) -> Result
         };
         let errors = problems
             .iter()
-            .filter(|own| own.severity == Severity::Error);
+            .filter(|problem| problem.severity == Severity::Error);
         let mut blamed = Vec::new();
         for problem in errors.clone() {
             let ranges = problem.ranges.iter().filter(|range| range.file == FILE);
@@ -119,8 +119,10 @@ fn soft(own: &ConvertedBlock, place: &[usize]) -> Option<(String, usize)> {
         return None;
     }
     let path = format!("spec.{}", row.field);
-    let same = |item: &&HclItem| named(item).is_some_and(|(own, _)| own == name);
-    let index = items[..*first].iter().filter(same).count();
+    let index = items[..*first]
+        .iter()
+        .filter(|item| named(item).is_some_and(|(own, _)| own == name))
+        .count();
     let path = match name {
         "ami" | "subnet" => return Some((format!("{path}[{index}]"), 1)),
         _ => path,
@@ -168,7 +170,10 @@ fn remove(body: &mut HclBody, place: &[usize]) {
 /// Observed clusters for validation, because a managed cluster requires more of a node
 /// class than an import can provide. Clusters in the input need no stand-in.
 fn trial(patterns: &[String], built: &[ConvertedBlock]) -> String {
-    let mut names: Vec<String> = patterns.iter().map(|own| own.replace('*', "any")).collect();
+    let mut names: Vec<String> = patterns
+        .iter()
+        .map(|pattern| pattern.replace('*', "any"))
+        .collect();
     if names.is_empty() {
         names.push("any".to_owned());
     }

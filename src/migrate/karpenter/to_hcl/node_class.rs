@@ -151,7 +151,7 @@ fn terms(own: &NodeClass, body: &mut HclBody) {
                 criteria,
                 tags,
             } => {
-                let criteria = criteria.map(|own| own.as_str());
+                let criteria = criteria.map(|criteria| criteria.as_str());
                 let arguments = [
                     ("owner", owner.as_deref()),
                     ("instance_match_criteria", criteria),

@@ -39,7 +39,7 @@ impl RegionTask {
     pub(super) fn listen(&mut self) {
         let members = self.members.iter();
         let engines = members.filter_map(|(name, own)| {
-            let events = own.events.clone().filter(|own| !own.is_closed())?;
+            let events = own.events.clone().filter(|event| !event.is_closed())?;
             Some((name, events, &own.connection.fence))
         });
         if let Ok(mut known) = self.shared.engines.lock() {
@@ -53,7 +53,10 @@ impl RegionTask {
             }
         }
         // A host that leads no cluster of a queue would only delay messages for other hosts.
-        let led = self.members.values().filter(|own| own.events.is_some());
+        let led = self
+            .members
+            .values()
+            .filter(|member| member.events.is_some());
         let named = led.filter_map(|own| {
             let queue = own.cluster.interruption.as_ref()?.queue.clone();
             Some((own.cluster.installation.clone(), queue))

@@ -117,7 +117,7 @@ impl Canned {
 impl HttpConnector for Canned {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let target = request.headers().get("x-amz-target");
-        let target = target.and_then(|own| own.rsplit('.').next());
+        let target = target.and_then(|target| target.rsplit('.').next());
         let body = String::from_utf8_lossy(request.body().bytes().unwrap_or_default());
         let decoded = match target {
             Some(_) => body.clone().into_owned(),

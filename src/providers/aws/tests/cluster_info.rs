@@ -67,7 +67,7 @@ async fn a_cluster_is_asked_for_its_version_and_its_addresses() {
         let own = told(&cluster, &api(minor, dns, services), &aws).await;
         assert_eq!((own.version.as_str(), own.ipv6), (version, ipv6));
         assert_eq!(own.dns, dns.parse().ok());
-        let services = Some(services).filter(|own| !own.is_empty());
+        let services = Some(services).filter(|service| !service.is_empty());
         assert_eq!(own.service_cidr.as_deref(), services);
         assert_eq!((own.name.as_str(), own.ca.is_empty()), ("own", false));
     }

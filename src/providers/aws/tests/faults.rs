@@ -30,17 +30,6 @@ fn request() -> FleetRequest {
         region: REGION,
         ipv6: false,
     };
-    let alternative = |zone: &str| Override {
-        offering: OfferingKey {
-            instance_type: "m5.large".into(),
-            zone: zone.into(),
-            capacity_type: CapacityType::OnDemand,
-            reservation: None,
-        },
-        subnet: format!("subnet-{zone}"),
-        image: "ami-1".to_owned(),
-        priority: 0.0,
-    };
     let (class, resolved) = (NodeClass::default(), ResolvedNodeClass::default());
     FleetRequest {
         token: "claim".to_owned(),
@@ -48,7 +37,19 @@ fn request() -> FleetRequest {
         strategy: Some(AllocationStrategy::Prioritized),
         configs: vec![LaunchTemplateConfig {
             template: template(&class, &resolved, site, Variation::default()),
-            overrides: ZONES.map(alternative).into(),
+            overrides: ZONES
+                .map(|zone| Override {
+                    offering: OfferingKey {
+                        instance_type: "m5.large".into(),
+                        zone: zone.into(),
+                        capacity_type: CapacityType::OnDemand,
+                        reservation: None,
+                    },
+                    subnet: format!("subnet-{zone}"),
+                    image: "ami-1".to_owned(),
+                    priority: 0.0,
+                })
+                .into(),
         }],
         context: None,
         tags: Labels::new(),
@@ -139,7 +140,7 @@ async fn only_a_name_that_is_not_known_is_worth_another_template() {
             "{refused:?}"
         );
         // A retried token requires an identical request.
-        assert!(fleets.iter().all(|own| own.body == fleets[0].body));
+        assert!(fleets.iter().all(|fleet| fleet.body == fleets[0].body));
     }
 }
 

@@ -161,23 +161,25 @@ pub(crate) fn answer(operation: &str) -> (&'static str, String) {
 
 /// A cluster's API that only returns its version.
 pub(crate) fn api() -> Connection {
-    let answer = |request: Request<Body>| async move {
-        let (status, body) = match request.uri().path() {
-            "/version" => (
-                200,
-                r#"{"major":"1","minor":"33","gitVersion":"","gitCommit":"","gitTreeState":"",
+    Connection::over(Client::new(
+        service_fn(|request: Request<Body>| async move {
+            let (status, body) = match request.uri().path() {
+                "/version" => (
+                    200,
+                    r#"{"major":"1","minor":"33","gitVersion":"","gitCommit":"","gitTreeState":"",
                 "buildDate":"","goVersion":"","compiler":"","platform":""}"#,
-            ),
-            _ => (
-                404,
-                r#"{"kind":"Status","status":"Failure","reason":"NotFound","message":"",
+                ),
+                _ => (
+                    404,
+                    r#"{"kind":"Status","status":"Failure","reason":"NotFound","message":"",
                 "code":404}"#,
-            ),
-        };
-        let answer = Response::builder().status(status);
-        Ok::<_, tower::BoxError>(answer.body(Body::from(body.as_bytes().to_vec()))?)
-    };
-    Connection::over(Client::new(service_fn(answer), "default"))
+                ),
+            };
+            let answer = Response::builder().status(status);
+            Ok::<_, tower::BoxError>(answer.body(Body::from(body.as_bytes().to_vec()))?)
+        }),
+        "default",
+    ))
 }
 
 /// A node class of EKS images whose subnets and security groups have this tag.

@@ -25,13 +25,14 @@ const HELD: [(&str, &str, &str); 6] = [
 /// this error.
 fn reply(asked: &Asked, error: Option<&'static str>) -> Reply {
     if asked.operation == "DescribeImages" {
-        let item = |(_, id, arch): (&str, &str, &str)| {
-            format!(
-                "<item><imageId>{id}</imageId><architecture>{arch}</architecture><creationDate>\
+        let all = HELD
+            .map(|(_, id, arch)| {
+                format!(
+                    "<item><imageId>{id}</imageId><architecture>{arch}</architecture><creationDate>\
                  2026-01-01T00:00:00.000Z</creationDate></item>"
-            )
-        };
-        let all = HELD.map(item).concat();
+                )
+            })
+            .concat();
         return Reply::Xml(format!("<imagesSet>{all}</imagesSet>"));
     }
     let held = HELD.iter().find(|(part, ..)| asked.says(part));
@@ -44,12 +45,15 @@ fn reply(asked: &Asked, error: Option<&'static str>) -> Reply {
 
 /// IDs, with a mark for images for Neuron devices.
 fn ids(found: ListResult<Vec<Image>>) -> Result<String, Cause> {
-    let id = |own: Image| {
-        let neuron = own.variants.contains(&Variant::Neuron);
-        own.id.replace("ami-", if neuron { "n" } else { "" })
-    };
     let all = found.map_err(|trouble| trouble.cause)?;
-    Ok(all.into_iter().map(id).collect::<Vec<_>>().join(" "))
+    Ok(all
+        .into_iter()
+        .map(|own| {
+            let neuron = own.variants.contains(&Variant::Neuron);
+            own.id.replace("ami-", if neuron { "n" } else { "" })
+        })
+        .collect::<Vec<_>>()
+        .join(" "))
 }
 
 /// Dropping an image because of a failed request would make its nodes drift, or leave types without

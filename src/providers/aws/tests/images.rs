@@ -73,8 +73,9 @@ fn ids(found: &[Image]) -> Vec<&str> {
 }
 
 fn labels(all: &[(&str, &str)]) -> Labels {
-    let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-    all.iter().map(pair).collect()
+    all.iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect()
 }
 
 fn search(name: Option<&str>, owner: Option<&str>, tags: &[(&str, &str)]) -> ImageTerm {

@@ -128,10 +128,13 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
     for (missing, launched) in [(0, true), (1, true), (2, false)] {
         let left = AtomicUsize::new(missing);
         let aws = Canned::new(move |asked| {
-            let less = |own: usize| own.checked_sub(1);
             let is_fleet = asked.operation == "CreateFleet";
             let order = Ordering::Relaxed;
-            match is_fleet && left.fetch_update(order, order, less).is_ok() {
+            match is_fleet
+                && left
+                    .fetch_update(order, order, |own| own.checked_sub(1))
+                    .is_ok()
+            {
                 true => Reply::No("InvalidLaunchTemplateName.NotFoundException", "gone"),
                 false => made(asked),
             }
@@ -139,7 +142,7 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
         let (account, templates) = (aws.account(REGION), Templates::default());
         let request = request(&parts(), None);
         let outcome = fence::without(launch(&account, &templates, &request)).await;
-        let instance = outcome.ok().and_then(|own| own.launched);
+        let instance = outcome.ok().and_then(|outcome| outcome.launched);
         assert_eq!(instance.is_some(), launched, "{missing}");
         let asked = aws.asked();
         let names: Vec<&str> = asked.iter().map(|own| own.operation.as_str()).collect();
@@ -147,10 +150,10 @@ async fn a_template_that_somebody_removed_is_made_again_once() {
         // The request has the same name and the same token.
         let fleets = asked.iter().filter(|own| own.operation == "CreateFleet");
         let name = request.configs[0].template.name();
-        for own in fleets {
+        for fleet in fleets {
             let named = "LaunchTemplateConfigs.1.LaunchTemplateSpecification.LaunchTemplateName=";
-            assert_eq!(below(own, named), [name.as_str()]);
-            assert!(own.says("ClientToken=abc"));
+            assert_eq!(below(fleet, named), [name.as_str()]);
+            assert!(fleet.says("ClientToken=abc"));
         }
         // The template is now cached as existing.
         drop(fence::without(launch(&account, &templates, &request)).await);
@@ -193,7 +196,7 @@ fn tagged(asked: &Asked, specifications: &str) -> BTreeMap<String, Labels> {
         for tag in 1..9 {
             let of = |part: &str| {
                 let text = below(asked, &format!("{at}Tag.{tag}.{part}="));
-                text.first().map(|own| (*own).to_owned())
+                text.first().map(|text| (*text).to_owned())
             };
             labels.extend(of("Key").zip(of("Value")));
         }
@@ -343,7 +346,7 @@ async fn a_template_is_told_to_ec2_as_it_is() {
         let mut own = parts();
         change(&mut own);
         own.class.family = AmiFamily::Custom;
-        let reservation = reservation.map(|own| own());
+        let reservation = reservation.map(|reservation| reservation());
         let request = request(&own, reservation.as_ref());
         let aws = Canned::new(made);
         let account = aws.account(REGION);

@@ -31,8 +31,13 @@ fn items(name: &str, all: &[String]) -> String {
 }
 
 fn tags(pairs: &[(&str, &str)]) -> String {
-    let tag = |(key, value): &(&str, &str)| xml(&[("key", key), ("value", value)]);
-    items("tagSet", &pairs.iter().map(tag).collect::<Vec<_>>())
+    items(
+        "tagSet",
+        &pairs
+            .iter()
+            .map(|(key, value)| xml(&[("key", key), ("value", value)]))
+            .collect::<Vec<_>>(),
+    )
 }
 
 fn at(text: &str) -> Timestamp {
@@ -231,7 +236,7 @@ async fn reservations_are_those_that_are_active() {
     let all = network::reservations(&aws.account(REGION)).await;
     let all = all.expect("reservations");
     let ids = all.iter().map(|own| own.found.reservation.id.as_str());
-    let expect = rows.iter().filter(|own| own.3).map(|own| own.0);
+    let expect = rows.iter().filter(|row| row.3).map(|row| row.0);
     assert!(ids.eq(expect), "{all:?}");
     let block = &all[2].found.reservation;
     assert_eq!(block.kind, ReservationKind::CapacityBlock);

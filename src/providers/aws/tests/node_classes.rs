@@ -38,8 +38,7 @@ use crate::providers::aws::{eks, zonal_shift};
 /// An AWS with a few resources of each type, unless the test overrides a reply.
 fn aws(other: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static) -> Canned {
     Canned::new(move |asked| {
-        let known = || Reply::Json(idle_calls::answer(&asked.operation).1);
-        other(asked).unwrap_or_else(known)
+        other(asked).unwrap_or_else(|| Reply::Json(idle_calls::answer(&asked.operation).1))
     })
 }
 
@@ -541,7 +540,7 @@ async fn zones_come_and_go_with_shifts() {
         bench.told().await;
         let own = bench.supply.as_ref().expect("it is ready");
         let it = own.catalog.get("m5.large").expect("a type");
-        let sold = it.offerings.iter().any(|own| own.available);
+        let sold = it.offerings.iter().any(|offering| offering.available);
         assert_eq!(sold, available, "{zone}");
     }
 }

@@ -43,7 +43,7 @@ struct Iam {
 
 fn parameter(asked: &Asked, name: &str) -> String {
     let mut lines = asked.body.lines();
-    let own = lines.find_map(|own| own.strip_prefix(name)?.strip_prefix('='));
+    let own = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
     own.unwrap_or_default().to_owned()
 }
 
@@ -55,13 +55,15 @@ impl Iam {
             created,
             ..
         } = &self.profiles[name];
-        let role = |own: &String| {
-            format!(
-                "<member><Path>/</Path><RoleName>{own}</RoleName><RoleId>r</RoleId><Arn>a</Arn>\
+        let roles: String = roles
+            .iter()
+            .map(|role| {
+                format!(
+                    "<member><Path>/</Path><RoleName>{role}</RoleName><RoleId>r</RoleId><Arn>a</Arn>\
                  <CreateDate>{OLD}</CreateDate></member>"
-            )
-        };
-        let roles: String = roles.iter().map(role).collect();
+                )
+            })
+            .collect();
         format!(
             "<Path>{path}</Path><InstanceProfileName>{name}</InstanceProfileName>\
              <InstanceProfileId>p</InstanceProfileId><Arn>a</Arn><CreateDate>{created}\
@@ -92,7 +94,7 @@ impl Iam {
                     roles: Vec::new(),
                     created: clock::now().to_string(),
                     tags: pairs
-                        .filter_map(|own| Some(own.split_once('=')?.1.to_owned()))
+                        .filter_map(|pair| Some(pair.split_once('=')?.1.to_owned()))
                         .collect(),
                 };
                 self.profiles.insert(name, known);
@@ -127,10 +129,10 @@ impl Iam {
                 Reply::Xml(String::new())
             }
             _ => {
-                if let Some(own) = self.profiles.get_mut(&name) {
+                if let Some(profile) = self.profiles.get_mut(&name) {
                     match operation {
-                        "AddRoleToInstanceProfile" => own.roles.push(role),
-                        _ => own.roles.retain(|other| *other != role),
+                        "AddRoleToInstanceProfile" => profile.roles.push(role),
+                        _ => profile.roles.retain(|other| *other != role),
                     }
                 }
                 Reply::Xml(String::new())
@@ -150,7 +152,7 @@ struct Bench {
 impl Bench {
     fn new(roles: &[&str]) -> Self {
         let iam = Iam {
-            roles: roles.iter().map(|own| (*own).to_owned()).collect(),
+            roles: roles.iter().map(|role| (*role).to_owned()).collect(),
             ..Iam::default()
         };
         let iam = Arc::new(Mutex::new(iam));
@@ -198,15 +200,17 @@ impl Bench {
 }
 
 fn cluster(name: &str, roles: &[&str]) -> Cluster {
-    let class = |role: &&str| NodeClass {
-        identity: Some(NodeIdentity::Role((*role).to_owned())),
-        ..NodeClass::default()
-    };
     Cluster {
         installation: "here".to_owned(),
         name: name.into(),
         region: REGION.to_owned(),
-        node_classes: roles.iter().map(class).collect(),
+        node_classes: roles
+            .iter()
+            .map(|role| NodeClass {
+                identity: Some(NodeIdentity::Role((*role).to_owned())),
+                ..NodeClass::default()
+            })
+            .collect(),
         ..Cluster::default()
     }
 }
@@ -247,7 +251,7 @@ async fn a_profile_is_made_and_has_its_role() {
         let mut bench = Bench::new(&["node", "other"]);
         bench.change(|iam| {
             let known = before.map(|roles| Known {
-                roles: roles.iter().map(|own| (*own).to_owned()).collect(),
+                roles: roles.iter().map(|role| (*role).to_owned()).collect(),
                 created: OLD.to_owned(),
                 ..Known::default()
             });
@@ -360,8 +364,13 @@ async fn each_role_has_a_profile_of_its_own() {
         (&cluster("ünïcode name", &[]), "a"),
     ] {
         let name = bench.of(cluster, role).await.expect("a profile");
-        let allowed = |own: char| own.is_ascii_alphanumeric() || "+=,.@-_".contains(own);
-        assert!(name.len() <= 128 && name.chars().all(allowed), "{name}");
+        assert!(
+            name.len() <= 128
+                && name
+                    .chars()
+                    .all(|own| own.is_ascii_alphanumeric() || "+=,.@-_".contains(own)),
+            "{name}"
+        );
         assert_eq!(bench.roles_of(&name), [role]);
         assert!(names.insert(name), "{role}");
     }
@@ -405,13 +414,13 @@ async fn profiles_that_nobody_uses_are_removed() {
     let mut kept = vec![bench.of(&one, "a").await.expect("a profile")];
     kept.push(bench.of(&two, "b").await.expect("a profile"));
     bench.change(|iam| {
-        for own in iam.profiles.values_mut() {
-            own.created = OLD.to_owned();
+        for profile in iam.profiles.values_mut() {
+            profile.created = OLD.to_owned();
         }
         for (name, path, roles, created, used, removed) in rows {
             let known = Known {
                 path: path.to_owned(),
-                roles: roles.iter().map(|own| (*own).to_owned()).collect(),
+                roles: roles.iter().map(|role| (*role).to_owned()).collect(),
                 created: created.to_owned(),
                 tags: Vec::new(),
             };

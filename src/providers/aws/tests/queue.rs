@@ -77,15 +77,14 @@ impl Sqs {
 }
 
 fn instances() -> String {
-    let one = |(id, cluster): &(&str, &str)| {
+    let all: String = INSTANCES.iter().map(|(id, cluster)| {
         format!(
             "<item><instanceId>{id}</instanceId><instanceType>m5.large</instanceType><placement>\
              <availabilityZone>us-west-2a</availabilityZone></placement><instanceState><name>\
              running</name></instanceState><tagSet><item><key>outrigger.dev/cluster</key><value>\
              {cluster}</value></item></tagSet></item>"
         )
-    };
-    let all: String = INSTANCES.iter().map(one).collect();
+    }).collect();
     format!("<reservationSet><item><instancesSet>{all}</instancesSet></item></reservationSet>")
 }
 

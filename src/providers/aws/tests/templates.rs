@@ -31,7 +31,7 @@ impl Stored {
             return Reply::No(code, "why");
         }
         let mut lines = asked.body.lines();
-        let name = lines.find_map(|own| own.strip_prefix("LaunchTemplateName="));
+        let name = lines.find_map(|line| line.strip_prefix("LaunchTemplateName="));
         let name = name.unwrap_or_default().to_owned();
         let exists = "InvalidLaunchTemplateName.AlreadyExistsException";
         let unknown = "InvalidLaunchTemplateName.NotFoundException";
